@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -11,13 +10,12 @@ from model.units import counted
 from runner.commands._console import say
 from runner.commands._start import detached, run, summary
 from runner.execute.reconcile import reconciled
-from runner.execute.wait import POLL_SECONDS, states_of
+from runner.execute.wait import wait_for_others
 from runner.plan.plan import Plan, refreshed
 from runner.plan.precision import comparisons, seconds_per_token
 from runner.spec.cells.cell import Cell
 from runner.spec.design import Design, Until
 from runner.spec.problems import InvalidFile
-from runner.state.runs import in_flight
 
 
 def worth_repeating(cells: Sequence[Cell], design: Design) -> list[Cell]:
@@ -136,12 +134,10 @@ class _Pursuit:
 
 def _wait_for_others(plan: Plan) -> None:
     """Wait for runs of a plan that another launch has started: otherwise they would look missing."""
-    told = False
-    while flying := in_flight(states_of(plan)):
-        if not told:
-            say(f"until: waiting for {counted(len(flying), 'run')} that another launch has started")
-        told = True
-        time.sleep(POLL_SECONDS)
+    wait_for_others(
+        plan,
+        lambda count: say(f"until: waiting for {counted(count, 'run')} that another launch has started"),
+    )
 
 
 def _conclusion(until: Until, compared: bool, missed: list[str]) -> str:

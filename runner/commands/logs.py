@@ -27,14 +27,15 @@ from runner.state.tasks import jobs_folder
 
 POLL_SECONDS = 0.5
 JOB_BYTES = 4000  # of each node's output
-ASK_SECONDS = 15.0  # between questions that read the whole study, or ask Slurm
 
 
 def command(
     run: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run ends.")] = False,
 ) -> None:
-    state, read, due = find(Settings.root, run), dict[Path, int](), time.monotonic()
+    from runner.execute.watch import Patience
+
+    state, read, patience = find(Settings.root, run), dict[Path, int](), Patience()
     while True:
         over = state.phase == "ended"  # before the last output is read
         for name in ("stdout.log", "stderr.log"):
@@ -43,9 +44,10 @@ def command(
         if over or not follow:
             break
         time.sleep(POLL_SECONDS)
-        if time.monotonic() >= due:
+        if patience.due(
+            (state.attempt, state.phase, state.job_id)
+        ):  # it reads the whole study, or asks Slurm
             _find_out(state)
-            due = time.monotonic() + ASK_SECONDS
         state = brief_state(state.folder)
     if over and state.latest and state.latest.result is None:
         _print_job(state)

@@ -25,7 +25,8 @@ from runner.commands._options import AsJson, Settings, StudyOrRunName, study_or_
 from runner.commands._select import by_outcome, by_setting
 from runner.commands._table import filled, labels, newest, written
 from runner.execute import queue
-from runner.execute.reconcile import reconciled, waits_for
+from runner.execute.reconcile import waits_for
+from runner.execute.watch import Watch
 from runner.job.phase import current
 from runner.state.ledger import RunState
 from runner.state.runs import last_step, name_of, removed_runs
@@ -75,23 +76,29 @@ def command(
     if not root.is_dir() and not waits:
         say(f"{root} does not exist yet: `runner launch STUDY` creates it, or name another with --root")
 
+    look = Watch(root, name)
+
     def chosen() -> list[RunState]:
-        found = [state for state in reconciled(root, name) if run is None or name_of(state) == name_of(run)]
+        found = [state for state in look.look() if run is None or name_of(state) == name_of(run)]
         return by_setting(by_outcome(found, outcome or ()), only or ())
 
     if as_json:
         print_json([*rows(chosen()), *([] if outcome or only or run else _waiting(root, name))])
     elif watch:
-        _watch(chosen, lambda: bool(queue.waiting(root, name)))
+        _watch(_changing(look, chosen, lambda: bool(queue.waiting(root, name))))
     elif every:
         show(chosen())
     else:
         summarize(chosen())
 
 
-def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
-    """One mapping per run, as `status --json` prints it."""
-    waiting, gone = waits_for(states), _gone(states)
+def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """One mapping per run, as `status --json` prints it.
+
+    Args:
+        waits: why jobs wait, by their ids; None asks Slurm.
+    """
+    waiting, gone = waits_for(states) if waits is None else waits, _gone(states)
     found = []
     for state in states:
         last = last_step(state)
@@ -149,9 +156,9 @@ def _stage(state: RunState) -> str | None:
     return str(found) if found else None
 
 
-def show(states: Sequence[RunState]) -> None:
-    """Print a table of the runs, and their counts on standard error."""
-    table(*filled(HEADS, _lines(states), states))
+def show(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> None:
+    """Print a table of the runs, and their counts on standard error; `waits` as for `rows`."""
+    table(*filled(HEADS, _lines(states, waits), states))
     say(_counts(states))
     _say_gone(states)
 
@@ -182,8 +189,8 @@ def _group(members: Sequence[RunState], label: str) -> list[str]:
     return [members[0].brief.study, label, str(len(members)), _words(members), *figures]
 
 
-def _lines(states: Sequence[RunState]) -> list[list[str]]:
-    return [_line(*each) for each in zip(states, rows(states), labels(states), strict=True)]
+def _lines(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[list[str]]:
+    return [_line(*each) for each in zip(states, rows(states, waits), labels(states), strict=True)]
 
 
 def _line(state: RunState, row: dict[str, Any], label: str) -> list[str]:
@@ -216,24 +223,29 @@ def _words(states: Sequence[RunState]) -> str:
     return ", ".join(f"{count} {word}" for word, count in counts.items())
 
 
-def _watch(chosen: Callable[[], list[RunState]], more: Callable[[], bool]) -> None:
-    """Show the status until nothing is in flight: in place on a terminal, else one table after another.
+def _watch(changing: Iterator[tuple[list[RunState], Mapping[str, str]]]) -> None:
+    """Show the status until nothing is in flight: in place on a terminal, else one table after another."""
+    if sys.stdout.isatty():
+        pages = ((_lines(sorted(found, key=_interest), waits), _counts(found)) for found, waits in changing)
+        live(HEADS, pages)
+        return
+    for found, waits in changing:
+        show(found, waits)
+
+
+def _changing(
+    look: Watch, chosen: Callable[[], list[RunState]], more: Callable[[], bool]
+) -> Iterator[tuple[list[RunState], Mapping[str, str]]]:
+    """The chosen runs and why they wait, which Slurm is asked together with how they are.
 
     Args:
         more: whether a launch waits for its turn, which has runs later.
     """
-    changing = _changing(chosen, more)
-    if sys.stdout.isatty():
-        live(HEADS, ((_lines(sorted(states, key=_interest)), _counts(states)) for states in changing))
-        return
-    for states in changing:
-        show(states)
-
-
-def _changing(chosen: Callable[[], list[RunState]], more: Callable[[], bool]) -> Iterator[list[RunState]]:
+    reasons: Mapping[str, str] = {}
     while True:
         waits, states = more(), chosen()  # in this order: a launch that no longer waits has runs
-        yield states
+        reasons = waits_for(states) if look.asked else reasons
+        yield states, reasons
         if not waits and not any(state.in_flight for state in states):
             return
         time.sleep(REFRESH_SECONDS)

@@ -11,12 +11,13 @@ from model.disk import profile
 from model.disk.record import Outcome, now
 from model.units import counted
 from runner.execute.slurm import client
+from runner.execute.watch import Patience
 from runner.job.tasks import load
 from runner.state.ledger import RunState
 from runner.state.runs import name_of
 from runner.state.slurm import NoAnswer
 
-POLL_SECONDS = 2.0
+POLL_SECONDS = 2.0  # between looks at files
 WITHIN = timedelta(minutes=10)  # after the end of a run; nobody waits longer for its profile
 YET = "%s has no profile of its steps yet: its job may still make it"
 NEVER = "%s completed without a profile of its steps: its output may say why"
@@ -34,8 +35,10 @@ def wait_until_profiled(states: Iterable[RunState], since: datetime) -> None:
     if _going_on(waiting):
         runs = counted(len(waiting), "completed run")
         log.info("profiling the steps of %s; after Ctrl-C the jobs still do it", runs)
+    patience = Patience()
     while _going_on(waiting):
-        time.sleep(POLL_SECONDS)
+        while (yet := sum(map(_lacks_profile, waiting))) and not patience.due(yet):
+            time.sleep(POLL_SECONDS)
     ours = [state for state in lacking if state in waiting or _ended_after(state, since)]
     left = [state for state in ours if _lacks_profile(state)]
     running = _running(left)  # suspended jobs, for example

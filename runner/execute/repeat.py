@@ -26,6 +26,7 @@ from runner.execute.profiled import wait_until_profiled
 from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled
 from runner.execute.slurm import submit as slurm
+from runner.execute.watch import Watch
 from runner.plan.plan import cluster_of
 from runner.plan.write import next_task
 from runner.spec.profile import Cluster, read_cluster
@@ -87,9 +88,9 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
 
 def wait_for(repeat: Repeat) -> RunState:
     """Wait until a repeat has ended and, if it completed, been profiled; returns its final status."""
-    began = now()
+    began, watch = now(), Watch(repeat.root, repeat.study)
     while True:
-        reconciled(repeat.root, repeat.study)
+        watch.look()
         if (state := repeat.state).phase == "ended":
             wait_until_profiled([state], began)
             return state

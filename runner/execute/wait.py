@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from model.disk.record import Outcome, now
 from runner.execute.cancel import cancel
-from runner.execute.launch import alone, submit_tasks
+from runner.execute.launch import alone, submit_tasks, warn_of_stuck
 from runner.execute.profiled import wait_until_profiled
 from runner.execute.reconcile import reconciled
+from runner.execute.watch import Patience, Watch
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.state.ledger import RunState
@@ -19,8 +20,7 @@ from runner.state.runs import in_flight, name_of, warn_once
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import Task, label
 
-POLL_SECONDS = 2.0
-LIMIT_POLL_SECONDS = 60.0  # longest interval between tries while the queue is full
+POLL_SECONDS = 2.0  # between looks at files; Slurm is asked less often
 # Out of memory, a non-finite loss or an error in the code would end the same way again.
 RETRIED = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED, Outcome.LOST})
 log = logging.getLogger(__name__)
@@ -36,10 +36,10 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
             between tries.
         fail_fast: submit no more after a run that ended unexpectedly, and cancel those in flight.
     """
-    began, pause, due = now(), POLL_SECONDS, time.monotonic()
+    began, watch, tries = now(), Watch(plan.root, plan.study.name), Patience()
     stopped, bad = False, set[str]()
     while True:
-        states = states_of(plan)
+        states = _of_plan(plan, watch.look())
         left = _unsubmitted(left, states)
         waiting = {task.folder.path for task in left}
         ended = [state for state in states if state.folder.path not in waiting]
@@ -49,14 +49,15 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
             left, again = (), []
         if again:
             bad.update(*(state.latest.failed_nodes for state in again if state.latest))
-            left, due = [*left, *_next_attempts(plan, again)], time.monotonic()
+            left, tries = [*left, *_next_attempts(plan, again)], Patience()
         elif not left and not in_flight(states):
             break
-        if left and time.monotonic() >= due:
+        if left and tries.due(len(left)):
             with alone(plan):  # a task that is claimed is not submitted a second time
-                still = submit_tasks(plan, left, exclude=sorted(bad), wait=True)
-            pause = min(2 * pause, LIMIT_POLL_SECONDS) if len(still) == len(left) else POLL_SECONDS
-            due = time.monotonic() + pause
+                submit_tasks(plan, left, exclude=sorted(bad), wait=True)
+        if watch.asked:
+            queued = [state for state in states if state.phase == "queued" and state.job_id]
+            warn_of_stuck(plan.cluster, {state.job_id or "": name_of(state) for state in queued})
         time.sleep(POLL_SECONDS)
     wait_until_profiled(states, began)
 
@@ -73,8 +74,26 @@ def _unsubmitted(left: Sequence[Task], states: Iterable[RunState]) -> list[Task]
 
 def states_of(plan: Plan) -> list[RunState]:
     """Reconciled status of the plan's runs, in no particular order."""
+    return _of_plan(plan, reconciled(plan.root, plan.study.name))
+
+
+def wait_for_others(plan: Plan, told: Callable[[int], None]) -> None:
+    """Wait for runs of a plan that another launch has started.
+
+    Args:
+        told: called once with their number, if there are any.
+    """
+    watch, first = Watch(plan.root, plan.study.name), True
+    while flying := in_flight(_of_plan(plan, watch.look())):
+        if first:
+            told(len(flying))
+        first = False
+        time.sleep(POLL_SECONDS)
+
+
+def _of_plan(plan: Plan, states: Iterable[RunState]) -> list[RunState]:
     wanted = {run.run_id for run, _ in plan.runs}
-    return [state for state in reconciled(plan.root, plan.study.name) if state.brief.run_id in wanted]
+    return [state for state in states if state.brief.run_id in wanted]
 
 
 def _stopped(ended: Sequence[RunState], again: Sequence[RunState]) -> bool:

@@ -14,6 +14,7 @@ from runner.commands import status as commands_status
 from runner.commands._select import by_setting, setting
 from runner.commands._table import labels
 from runner.commands.status import summarize
+from runner.execute.watch import Watch
 from runner.job.phase import FILE, Stage
 from runner.spec.cells.options import named
 from runner.state.runs import states
@@ -175,8 +176,9 @@ def test_watching_goes_on_while_a_launch_waits_for_its_turn(tmp_path, monkeypatc
     completed(tmp_path, "r1")
     waits, shown = iter([True, True, False]), []
     monkeypatch.setattr(commands_status, "REFRESH_SECONDS", 0.0)
-    monkeypatch.setattr(commands_status, "show", shown.append)
-    commands_status._watch(lambda: states(tmp_path), lambda: next(waits))
+    monkeypatch.setattr(commands_status, "show", lambda states, _: shown.append(states))
+    look = Watch(tmp_path, None)
+    commands_status._watch(commands_status._changing(look, look.look, lambda: next(waits)))
     assert len(shown) == 3
 
 

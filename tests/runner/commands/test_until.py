@@ -9,6 +9,7 @@ from analysis.store.collect import collect
 from model.disk.record import Outcome
 from runner.cli.app import app
 from runner.commands import _start, _until
+from runner.execute import wait
 from runner.plan.plan import refreshed
 from runner.plan.write import write_runs
 from runner.spec.problems import InvalidFile, Mark, Problem
@@ -116,7 +117,7 @@ def test_runs_that_another_launch_has_started_are_waited_for(launch, root, monke
         for task in elsewhere:
             end(task, STEADY)
 
-    monkeypatch.setattr(_until.time, "sleep", time_passes)
+    monkeypatch.setattr(wait.time, "sleep", time_passes)
     done = launch(STUDY + UNTIL, before=claim)
     assert [len(each) for each in launch.rounds] == [0, 2, 2]
     assert done.stderr.count("until: waiting for 2 runs that another launch has started") == 1

@@ -46,6 +46,7 @@ def wait(run, monkeypatch, *answers, since=2):
         return answer() or {"7"} if callable(answer) else answer
 
     monkeypatch.setattr(profiled, "POLL_SECONDS", 0)
+    monkeypatch.setattr("runner.execute.watch.SHORTEST", 0)
     monkeypatch.setattr(client, "running", running)
     profiled.wait_until_profiled([ledger.state(RunFolder(run.path))], now() - timedelta(minutes=since))
     return len(left)
