@@ -7,7 +7,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
 
@@ -70,17 +70,22 @@ def jobs(cluster: Cluster, root: Path) -> Iterator[Check]:
 def _job(what: str, cluster: Cluster, profile: Profile, processes: int, root: Path, needed: bool) -> Check:
     """Ask Slurm when it would start such a job, which tries partition, account, QoS and their limits."""
     from runner.execute.slurm.client import expected_start
+    from runner.execute.slurm.refusals import explained, too_long
     from runner.execute.slurm.script import script
 
     shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus, processes)
     assert profile.slurm
     queue = {name: getattr(profile.slurm, name) for name in ("partition", "account", "qos")}
     asked = ", ".join(f"{name} {value}" for name, value in queue.items() if value) or "the default partition"
+    here = replace(cluster, profile=profile)
     try:
         nodes = layout(profile, processes).nodes
+        if problem := too_long(here, shape.time_limit_seconds):  # which `sbatch --test-only` may not say
+            return Check(what, False, problem, needed)
         start = expected_start(script(profile, jobs_folder(root / "doctor"), "doctor", shape, 1))
     except (SchedulerError, UserError) as error:
-        return Check(what, False, f"{error} ({asked}; {cluster.file})", needed)
+        refused = explained(str(error), here) if isinstance(error, SchedulerError) else str(error)
+        return Check(what, False, f"{refused} ({asked}; {cluster.file})", needed)
     time = f"{profile.time_limit} " if profile.time_limit else ""
     when = f"could start at {start}" if start else "accepted"
     return Check(what, True, f"{when}: {time}on {counted(nodes, 'node')}, {asked}")

@@ -57,10 +57,7 @@ gpus: 1
 memory: 64GiB
 time_limit: 4:00:00
 max_parallel: 8
-slurm:
-  # partition: gpu
-  # account: my-project
-  srun_args: ["--cpus-per-task=8"]
+slurm: {}  # such as {partition: gpu, account: my-project}
 """
 
 

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from model.disk.folder import Attempt
 from model.disk.record import Outcome, now
 from runner.execute.cancel import cancel
 from runner.execute.launch import alone, submit_tasks, warn_of_stuck
@@ -111,7 +112,18 @@ def _stopped(ended: Sequence[RunState], again: Sequence[RunState]) -> bool:
 
 
 def _worth_another(state: RunState, retries: int) -> bool:
-    return state.phase == "ended" and state.outcome in RETRIED and not state.done and state.attempt <= retries
+    if state.phase != "ended" or state.done:
+        return False
+    if state.outcome is Outcome.TIMEOUT:  # its job could not see to the next one
+        return state.brief.requeue and _got_farther(state.latest)
+    return state.outcome in RETRIED and state.attempt <= retries
+
+
+def _got_farther(attempt: Attempt | None) -> bool:
+    """Whether an attempt did a step more than the one that it began from, so that another will, too."""
+    if attempt is None or attempt.result is None or attempt.manifest is None:
+        return False
+    return attempt.result.steps > (attempt.manifest.resumed_step or 0)
 
 
 def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[Task]:

@@ -131,3 +131,19 @@ def test_a_retry_avoids_the_nodes_that_failed_whatever_the_reason_says(root, mon
     monkeypatch.setattr(wait, "_next_attempts", lambda _plan, _states: [replace(waiting.task, attempt=2)])
     wait.wait_for(waiting.plan, [])
     assert tried == [([2], ["n3"])]
+
+
+@pytest.mark.parametrize(
+    ("chain", "begun", "steps", "again"), [(True, 0, 3, True), (True, 3, 3, False), (False, 0, 3, False)]
+)
+@pytest.mark.fault
+def test_a_run_whose_job_found_no_next_one_is_started_again_as_long_as_it_gets_farther(
+    root, chain, begun, steps, again
+):
+    """However often that takes: `retries` counts what the run had no part in."""
+    folder = Folder(root, plan("r1", requeue=chain))
+    folder.event("submitted", job_id="7")
+    folder.start(resumed_step=begun or None)
+    folder.end("timeout", steps=steps)
+    folder.event("ended", outcome="timeout")
+    assert wait._worth_another(ledger.state(RunFolder(folder.path)), retries=0) == again
