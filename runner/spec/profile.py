@@ -346,7 +346,7 @@ class Cluster:
     def placeholders(self) -> list[Problem]:
         """The settings that still name no project of the user's."""
         return [
-            Problem(self.document.mark(path), f"put your own project for {PLACEHOLDER} in '{text}'")
+            Problem(self.document.mark(path), f"'{text}': put your own project in place of {PLACEHOLDER}")
             for path, text in _texts(self.document.data)
             if PLACEHOLDER in text
         ]

@@ -65,7 +65,7 @@ def test_each_kind_of_job_of_a_profile_is_tried_and_none_is_submitted(doctor, cl
         ("  qos: small\n", "", "job", "QOSMaxWallDurationPerJobLimit"),
         ("  constraint: nope\n", "", "job", "Invalid feature"),
         ("", "debug: {partition: nope}\n", "rehearsal", "invalid partition specified: nope"),
-        ("  account: your-project\n", "", "to fill in", "put your own project for your-project"),
+        ("  account: your-project\n", "", "to fill in", "put your own project in place of your-project"),
         ("", "python: /no/such/python\n", "job's python", "/no/such/python is no program here"),
     ],
 )

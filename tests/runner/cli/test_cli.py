@@ -352,7 +352,7 @@ def test_init_copies_a_shipped_profile_and_says_what_to_fill_in(cli, tmp_path, n
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if "your-project" in line.partition("#")[0]
     ]
-    named = re.findall(rf"new/cluster_profiles/{name}.yaml:(\d+):\d+: put your own project", done.err)
+    named = re.findall(rf"new/cluster_profiles/{name}.yaml:(\d+):\d+: .*: put your own project", done.err)
     assert [int(number) for number in named] == lines
     assert cli("expand", "new/experiments/first.yaml", "--profile", name, "--scale", "full").code == 0
 

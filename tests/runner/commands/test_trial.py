@@ -85,7 +85,7 @@ def test_an_environment_that_inherits_mounts_is_not_judged_by_its_own(found, tmp
         ("python: p\ncontainer: {kind: apptainer, image: 'docker://a/b'}", "image", "ok", "not tried"),
         ("python: p\ncontainer: {kind: pyxis, image: a#b, mounts: ['/opt:/opt']}", "mounts", "FAILS", "`mounts` of the profile"),
         ("slurm: {setup: [module load a, module load b]}", "setup", "ok", "2 lines of the profile run in jobs alone: not tried"),
-        ("slurm: {account: your-project@h100}", "to fill in", "FAILS", "cluster.yaml:2:9: put your own project"),
+        ("slurm: {account: your-project@h100}", "to fill in", "FAILS", "cluster.yaml:2:9: 'your-project@h100': put your own project"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_tried_is_said_and_what_is_not_there_fails(found, keys, what, mark, says):
