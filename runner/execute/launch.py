@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -31,6 +32,7 @@ from runner.state.runs import MOST_NAMED, warn_once
 from runner.state.slurm import NoAnswer, SchedulerError, require
 from runner.state.tasks import Shape, Task, jobs_folder
 
+REASON_SECONDS = 0.5, 1.0  # how long Slurm has to say why a new job does not start
 log = logging.getLogger(__name__)
 
 
@@ -185,7 +187,7 @@ def submit_tasks(
     try:
         slurm.submit(tasks, plan.cluster.profile, folder, plan.study.name, exclude)
         named = {task.folder.attempt(task.attempt).job_id: task.name for task in tasks}
-        warn_of_stuck(plan.cluster, {job_id: name for job_id, name in named.items() if job_id})
+        warn_of_stuck(plan.cluster, {job_id: name for job_id, name in named.items() if job_id}, wait=not wait)
         return ()
     except SubmitLimit as limit:
         if not wait:
@@ -201,15 +203,22 @@ def submit_tasks(
         raise type(error)(explained(str(error), plan.cluster)) from error
 
 
-def warn_of_stuck(cluster: Cluster, runs: Mapping[str, str]) -> None:
+def warn_of_stuck(cluster: Cluster, runs: Mapping[str, str], wait: bool = False) -> None:
     """Name the runs that Slurm has accepted and will not start, however long they wait.
 
     Args:
         runs: the runs' names, by the ids of their jobs.
+        wait: give Slurm a moment to say why a job waits that has just been submitted.
     """
     stuck = defaultdict(list)
     with suppress(NoAnswer):
-        for job_id, why in client.waiting(runs).items():
+        reasons = client.pending(runs)
+        for pause in REASON_SECONDS if wait else ():
+            if all(reasons.values()):
+                break
+            time.sleep(pause)
+            reasons = client.pending(runs)
+        for job_id, why in reasons.items():
             if is_for_ever(why):
                 stuck[why].append(job_id)
     for why, jobs in stuck.items():

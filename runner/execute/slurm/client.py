@@ -290,9 +290,21 @@ def waiting(job_ids: Iterable[str]) -> dict[str, str]:
     Raises:
         NoAnswer: Slurm cannot be reached, or has forgotten a job.
     """
-    question = ["squeue", "-h", "-r", "-t", "PENDING", "-o", "%i %r", "-j"]
-    said = [line.partition(" ") for some in _calls(job_ids) for line in ask(*question, some).splitlines()]
-    return {job: why for job, _, why in said if why != "None"}
+    return {job: why for job, why in pending(job_ids).items() if why}
+
+
+def pending(job_ids: Iterable[str]) -> dict[str, str]:
+    """The same of all jobs that have not started; empty where Slurm has no reason yet. Raises likewise."""
+    wanted = set(job_ids)
+    shown = _reasons("--user", str(os.getuid())) if wanted else {}
+    if not wanted & set(shown):  # a colleague's, or all have started
+        shown = {job: why for some in _calls(wanted) for job, why in _reasons("-j", some).items()}
+    return {job: "" if why == "None" else why for job, why in shown.items() if job in wanted}
+
+
+def _reasons(*options: str) -> dict[str, str]:
+    lines = ask("squeue", "-h", "-r", "-t", "PENDING", *options, "-o", "%i %r").splitlines()
+    return {job: why for job, _, why in (line.partition(" ") for line in lines)}
 
 
 def queued(partition: str | None) -> int:

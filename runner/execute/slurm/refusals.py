@@ -84,7 +84,8 @@ def explained(words: str, cluster: Cluster) -> str:
         return words
     choices = ""
     with suppress(NoAnswer):  # then Slurm's words must do
-        choices = cause.choices(cluster)
+        of_nodes = cause.choices is not _time and re.search(r"\b(QOS|Assoc)(Max|Min)", named)
+        choices = "change it, or `slurm.qos`, whose limit this is" if of_nodes else cause.choices(cluster)
     return f"{_place(cause.settings, cluster)}: {words}{choices and f': {choices}'}"
 
 

@@ -114,7 +114,11 @@ def test_a_step_that_somebody_cancelled_is_why_its_job_failed(sacct):
 def test_why_jobs_wait_is_slurms_word(says, tmp_path):
     says("squeue", "12_3 PartitionNodeLimit\n12_4 None\n13 Priority")
     assert client.waiting(["12_3", "12_4", "13"]) == {"12_3": "PartitionNodeLimit", "13": "Priority"}
-    assert "-t PENDING -o %i %r -j 12_3,12_4,13" in (tmp_path / "asked").read_text()
+    assert client.pending(["12_4"]) == {"12_4": ""}
+    assert f"-t PENDING --user {os.getuid()} -o %i %r" in (tmp_path / "asked").read_text()
+    assert "-j" not in (tmp_path / "asked").read_text()
+    assert client.waiting(["99"]) == {}
+    assert "-t PENDING -j 99 -o %i %r" in (tmp_path / "asked").read_text(), "it may be a colleague's"
 
 
 def test_nothing_is_asked_of_no_job(says, tmp_path):
