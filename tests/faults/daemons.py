@@ -93,8 +93,10 @@ class Daemons:
         """Resume the nodes that are down or draining; whether the controller now gives jobs to all nodes."""
         for node in self.ask("sinfo", "-h", "-N", "-t", "down,drain", "-o", "%N").split():
             self.up(node)
-        states = self.ask("sinfo", "-h", "-N", "-o", "%T").split()
-        return len(states) == len(NODES) and set(states) <= {"idle", "mixed", "allocated", "completing"}
+        lines = self.ask("sinfo", "-h", "-N", "-o", "%N %T").splitlines()
+        states = dict(line.split() for line in lines)  # a node has a line for each of its partitions
+        working = {"idle", "mixed", "allocated", "completing"}
+        return len(states) == len(NODES) and set(states.values()) <= working
 
     def crash(self, node):
         """What a node's sudden end does: its daemon, its step daemons and their jobs are gone at once.

@@ -23,8 +23,8 @@ LAUNCHER = [
     "runner.state.ledger:intend after 2",
     "runner.state.ledger:flush before 1",
     "runner.state.ledger:flush after 1",
-    "submitit.slurm.slurm:SlurmExecutor._make_submission_command after 1",
-    "submitit.slurm.slurm:SlurmExecutor._get_job_id_from_submission_command before 1",  # after sbatch
+    "submitit.slurm.slurm:SlurmExecutor._make_submission_file_text after 1",
+    "runner.execute.slurm.client:job_id before 1",  # after sbatch
     "submitit.core.utils:JobPaths.move_temporary_file before 1",
     "submitit.core.utils:JobPaths.move_temporary_file after 1",
     "runner.state.ledger:submitted before 1",
@@ -64,7 +64,7 @@ def test_a_launcher_killed_at_any_step_loses_nothing_and_a_relaunch_does_what_is
     "fault",
     [
         "runner.state.ledger:intend after 1",
-        "submitit.slurm.slurm:SlurmExecutor._get_job_id_from_submission_command before 1",
+        "runner.execute.slurm.client:job_id before 1",
         "submitit.core.utils:JobPaths.move_temporary_file after 1",
         "runner.state.ledger:submitted after 1",
     ],

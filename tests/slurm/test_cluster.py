@@ -188,9 +188,7 @@ def test_a_refusal_is_exit_code_3_with_slurms_own_words(slurm, study, tmp_path, 
     (profile := tmp_path / "wrong.yaml").write_text(f"executor: slurm\nslurm: {{{setting}}}\n")
     refused = slurm("launch", study(), "--profile", profile, rc=3).stderr
     assert says in refused
-    assert ("wrong.yaml:2:9: " in refused) == ("partition" in setting), (
-        "the profile's line, where Slurm names it"
-    )
+    assert "wrong.yaml:2:9: " in refused, "the profile's line"
     assert list(outcomes().values()) == ["planned"], "nothing was submitted, nothing is lost"
 
 
