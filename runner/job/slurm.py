@@ -11,6 +11,7 @@ import re
 import time
 from pathlib import Path
 
+from model.disk.files import no_link
 from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Outcome
 from runner.state import culprit, ledger
@@ -122,5 +123,5 @@ def go_on(jobs: Path, folder: RunFolder, number: int) -> None:
     ]
     path = jobs / f"{os.environ['SLURM_JOB_ID']}_next.{os.environ.get('SLURM_RESTART_COUNT', '0')}"
     text = [f"{event}\t{folder.path}/ledger.jsonl\t{line.model_dump_json()}\n" for event, line in lines]
-    with path.open("a", encoding="utf-8") as file:
+    with open(path, "a", encoding="utf-8", opener=no_link) as file:
         file.write("".join(text))

@@ -16,6 +16,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+import psutil
 import pydantic
 import pytest
 
@@ -125,11 +126,15 @@ def test_two_users_work_in_a_project_folder_and_in_one_root_and_read_the_results
     assert "give this one another `name:`, or use another --root" in refused.stderr
 
 
+MODULES = ("sitecustomize", "usercustomize", "torch", "pydantic")  # which Python may import from anywhere
+
+
 class Attack:
     """What the neighbour does with the owner's folder: all of it is replaced, and what is planted leaves a mark.
 
     Attributes:
         mark: a file that only the owner can create.
+        study: the owner's study; while it is replaced, the one that takes its place.
     """
 
     def __init__(self, owner, neighbour):
@@ -142,9 +147,8 @@ class Attack:
 
     @property
     def home(self):
-        """The snapshot, under the name by which the job knows it."""
-        (snapshot,) = self.away.glob("runs/tiny/.code/[!.]*")
-        return self.study / ".code" / snapshot.name
+        """The snapshot that the job's script names."""
+        return self.study / ".code" / self.hash
 
     @contextlib.contextmanager
     def as_neighbour(self):
@@ -160,22 +164,25 @@ class Attack:
             os.seteuid(0)
             os.setegid(0)
 
-    def replace(self, *plants):
-        """Put a copy in the folder's place, with all that can be read, and plant more in it."""
+    def replace(self, plant):
+        """Put a copy of what can be read in the folder's place, with more that is planted in it."""
+        copy, study = self.owner.project / "copy", self.study
+        (self.hash,) = (path.name for path in study.glob(".code/[!.]*"))
         with self.as_neighbour():
-            self.folder.rename(self.away)
-            for parent, _, names in os.walk(self.away):
-                copy = self.folder / Path(parent).relative_to(self.away)
-                copy.mkdir()
+            for parent, _, names in os.walk(self.folder):
+                (made := copy / Path(parent).relative_to(self.folder)).mkdir()
                 for name in names:
                     with contextlib.suppress(PermissionError):
-                        (copy / name).write_bytes((Path(parent) / name).read_bytes())
+                        (made / name).write_bytes((Path(parent) / name).read_bytes())
+            self.study = copy / "runs" / "tiny"
             (self.study / ".submitit").mkdir()  # which is closed, so that it was not copied
             for place in (self.study, *self.study.glob("*/attempt-*"), self.home):
-                for name in ("sitecustomize", "usercustomize", "torch", "pydantic"):
+                for name in MODULES:
                     (place / f"{name}.py").write_text(self.code)
-            for plant in plants:
-                plant(self)
+            plant(self)
+            self.folder.rename(self.away)
+            copy.rename(self.folder)
+            self.study = study
 
     def failed(self):
         """Check that nothing has left its mark, although it would: the owner runs it by hand."""
@@ -194,7 +201,7 @@ def other_code(attack):
 
 def whole_snapshot(attack):
     """The snapshot is as it was, but a module that others of its names would import is not."""
-    for name in ("sitecustomize", "usercustomize", "torch", "pydantic"):
+    for name in MODULES:
         (attack.home / f"{name}.py").unlink()
 
 
@@ -318,13 +325,28 @@ def test_a_job_that_is_requeued_runs_nothing_that_was_planted_since_its_start(us
     assert "refused: " in said(attack) or "was edited" in said(attack), said(attack)
 
 
-def test_a_job_that_runs_runs_nothing_that_is_planted_under_it(users):
+def next_job(attack):
+    """What a run writes to have its batch script go on in a next job, and add a line to its ledger."""
+    asked = attack.study / ".submitit" / f"{attack.job}_next.0"
+    start_file = attack.owner.home / ".profile"
+    lines = [f"{event}\t{start_file}\ttouch {attack.mark}\n" for event in ("submitted", "released")]
+    asked.write_text("".join(lines))
+
+
+@pytest.mark.parametrize("plant", [other_code, next_job])
+def test_a_job_that_runs_runs_nothing_that_is_planted_under_it(users, plant):
     attack = Attack(*users)
     owner = attack.owner
+    with (owner.home / "p.yaml").open("a") as profile:
+        profile.write("requeue: false\n")  # so that the job's script goes on in another
     owner.launch(attack.folder / "runs", matrix="matrix: {train.steps: [1000000]}\n")
     until(lambda: list(attack.study.glob("*/attempt-1/steps.jsonl")))
-    (job,) = queued(owner)
-    attack.replace(other_code)
-    subprocess.run(["scancel", job], check=True)  # it saves what it can, if it has not failed by then
+    (attack.job,) = queued(owner)
+    (manifest,) = attack.study.glob("*/attempt-1/manifest.json")
+    run = psutil.Process(json.loads(manifest.read_text())["pid"])
+    attack.replace(plant)
+    with contextlib.suppress(psutil.NoSuchProcess):  # it may have failed, as its files are gone
+        run.kill()
     until(lambda: not queued(owner))
+    owner.does("sh", "-c", ". ~/.profile", rc=None)
     attack.failed()

@@ -12,12 +12,14 @@ assay_failed() {
     exit "$1"
 }
 
-# Adds a line about every run that goes on to its ledger: those that the runs have prepared for this event.
+# Adds a line about every run that goes on to its ledger: those that the runs have prepared for this event. Only a
+# file that nobody else can have written is believed, and no link is followed: others may have put another folder in
+# the place of this one, and what is added to a shell's start file would run.
 assay_tell() {
     local event ledger line
     while IFS=$'\t' read -r event ledger line; do
-        [[ $event != "$2" ]] || printf '%s\n' "${line//@JOB@/${3-}}" >>"$ledger"
-    done <"$1"
+        [[ $event != "$2" || -L $ledger ]] || printf '%s\n' "${line//@JOB@/${3-}}" >>"$ledger"
+    done < <(exec 9<"$1" && [[ $(stat -Lc '%u %a' /dev/fd/9) =~ ^$EUID\ [0-7]?[0-7][0145][0145]$ ]] && cat <&9)
 }
 
 # Goes on in a next job if a run has asked for that: this one, requeued, or else a new one after it.
