@@ -6,7 +6,7 @@ Only the holder of the study's lock repairs; otherwise, what looks orphaned coul
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from runner.state.endings import Ending
 from runner.state.ledger import RunState
 from runner.state.lock import study_lock
 from runner.state.runs import recordable
-from runner.state.tasks import jobs_folder
 
 # Nobody knows whether a process on another machine is alive. So a claim from there is left alone for this
 # long, and a run that has started there for this long after it last wrote anything.
@@ -83,7 +82,7 @@ def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
         # Read again: what looked orphaned before the lock may have been another launcher's work in progress.
         orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
         # In this order: Slurm knows what an sbatch has submitted that has ended by now.
-        busy = _sbatch_runs(jobs_folder(study))
+        busy = _sbatch_runs({intent.submission for state in orphans if (intent := intent_of(state))})
         jobs = by_name(orphans, study.stat().st_uid)
         for state in orphans:
             if job_id := jobs.get(state.folder.path):
@@ -134,10 +133,11 @@ def _repair_run(state: RunState, busy: bool) -> None:
         ledger.ended(state.folder, state.attempt, LOST)
 
 
-def _sbatch_runs(jobs: Path) -> bool:
-    """Whether an sbatch for this folder is still running on this machine."""
+def _sbatch_runs(names: Collection[str | None]) -> bool:
+    """Whether an sbatch of one of these arrays is still running on this machine."""
+    meant = {f"--job-name={name}" for name in names}
     commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
     return any(
-        command and Path(command[0]).name == "sbatch" and str(jobs) in " ".join(command)
+        command and Path(command[0]).name == "sbatch" and not meant.isdisjoint(command)
         for command in commands
     )

@@ -1,5 +1,6 @@
 """sbatch hangs, is killed, or cannot say what it did: no run is lost, none is submitted twice."""
 
+import re
 import subprocess
 import sys
 
@@ -67,7 +68,9 @@ def test_an_sbatch_of_which_it_is_not_known_what_it_did_loses_no_run_and_submits
 def test_an_sbatch_that_outlives_its_launcher_is_waited_for(slurm, start, study, root, rows, tmp_path):
     path = study(STUDY)
     launch = start(path, **stand_in(tmp_path / "bin", "sbatch", SLOW))
-    until(lambda: subprocess.run(["pgrep", "-f", f"^sbatch .*{root}"], check=False).returncode == 0)
+    ledger = until(lambda: next(root.glob("tiny/*/ledger.jsonl"), None))
+    array = until(lambda: re.search(r'"submission":"(.+?)"', ledger.read_text()))[1]
+    until(lambda: subprocess.run(["pgrep", "-f", f"^sbatch .*{array}"], check=False).returncode == 0)
     launch.kill()
     launch.communicate(timeout=PATIENCE_SECONDS)
     assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, rc=0).stderr

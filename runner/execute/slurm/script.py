@@ -77,7 +77,7 @@ def submitted(array: Array, profile: Profile, folder: Path) -> str:
         def _make_submission_command(self, submission_file_path: Path) -> list[str]:
             own = Path(private, submission_file_path.name)
             own.write_text(self.text, encoding="utf-8")
-            return ["sbatch", str(own), str(folder)]  # by the last word, others know whose sbatch it is
+            return ["sbatch", f"--job-name={array.name}", str(own)]  # by the name, others know whose it is
 
     first = array.tasks[0]
     made = Executor(folder=folder)

@@ -95,7 +95,8 @@ def test_sbatch_reads_a_script_that_nobody_can_replace_with_the_folder(says, sba
     assert f"runs=({task.folder.path.name}/1)" in (tmp_path / "read").read_text()
     assert (tmp_path / "mode").read_text() == "700\n"
     words = next(line for line in (tmp_path / "asked").read_text().splitlines() if line.startswith("sbatch"))
-    assert str(jobs_folder(root / "tiny")) in words, "by which a later command knows whose an sbatch is"
+    array = ledger.state(task.folder).event("intent").submission
+    assert f"--job-name={array}" in words.split(), "by which a later command knows whose an sbatch is"
 
 
 @pytest.mark.fault
