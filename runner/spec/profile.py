@@ -20,7 +20,7 @@ from runner.spec.counts import SbatchOption, SetupLine, SrunWord
 from runner.spec.document import Document, KeyPath, read_document
 from runner.spec.problems import InvalidFile, Problem
 from runner.spec.quantities import Memory, Time, parse_memory, parse_time
-from runner.spec.shell import Expanded, Setting, Variable, expanded
+from runner.spec.shell import Expanded, Setting, Variable, Word, expanded
 from runner.spec.validation import validated
 
 DEFAULT = "local"
@@ -171,13 +171,13 @@ class Profile(Strict):
         default={},
         description="Environment variables to set in runs. $NAME is expanded where a run starts; $$ is a $.",
     )
-    python: Expanded | None = Field(
+    python: Word | None = Field(
         None,
         description="Python on the nodes or in the container; default: the Python that launches. On Slurm, "
         "$NAME is expanded in the job.",
     )
     container: Container = Field(default=NoContainer(), description="The container that runs start in.")
-    wrapper: list[Expanded] = Field(
+    wrapper: list[Word] = Field(
         default=[], description="Command to put before python, such as [numactl, --membind=0-3]."
     )
     peak_tflops: float | None = Field(

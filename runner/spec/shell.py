@@ -121,7 +121,7 @@ def _option(text: str) -> str:
 Inert = Annotated[str, AfterValidator(inert)]
 Expanded = Annotated[str, AfterValidator(expandable)]
 Setting = Annotated[str, Field(min_length=1), AfterValidator(setting)]
-Word = Annotated[str, Field(min_length=1), AfterValidator(literal)]
+Word = Annotated[str, Field(min_length=1), AfterValidator(expandable)]
 Place = Annotated[str, Field(min_length=1), AfterValidator(place)]
 Single = Annotated[str, Field(min_length=1), AfterValidator(single)]
 Variable = Annotated[str, AfterValidator(_variable)]

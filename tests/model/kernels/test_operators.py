@@ -60,7 +60,7 @@ def test_a_result_for_the_backward_alone_has_no_gradient_and_none_is_made_for_it
     x = torch.arange(3.0, requires_grad=True)
     y, slope = squared_for_a_test(x, 3.0)
     assert (y.requires_grad, slope.requires_grad) == (True, False)
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         y.backward(torch.ones(3))
     assert not [event.key for event in profile.key_averages() if "zero" in event.key]
 

@@ -159,7 +159,7 @@ def test_a_root_that_cannot_be_a_folder_is_refused(cli, study, root, says):
         ("executor: slrum\n", "1:1", "must be 'local' or 'slurm', got 'slrum'"),
         ("executor: slurm\nslurm: true\n", "2:1", "keys and values of its own (keys: partition"),
         ("executor: slurm\nslurm: {exclusive: yes}\n", "2:9", "must be true or false, got 'yes'"),
-        ("executor: slurm\nslurm: {options: {hint: true}}\n", "2:19", "must be text"),
+        ("executor: slurm\nslurm: {options: {hint: [a]}}\n", "2:19", "must be text"),
         (LOCAL + "cpu: 3\n", "2:1", "did you mean 'cpus'"),
         (LOCAL + "cpus: true\n", "2:1", "must be a whole number, got true"),
         (LOCAL + "cpus: '3'\n", "2:1", "must be a whole number, got '3'"),

@@ -27,16 +27,19 @@ def profile(text):
 
 def rendered(profile):
     """The batch script of an array of four runs, without the code that it carries."""
-    from runner import slurm
+    from runner import slurm, start
     from runner.execute.slurm import script as module
     from runner.execute.slurm.script import script
     from runner.state.tasks import Shape
 
     shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus)
     text = script(profile, FOLDER, "study", shape, 4)
-    carried = Path(slurm.__file__).read_text(), Path(module.__file__).with_name("host.sh").read_text()
-    assert carried[1] in text
-    return text.replace(shlex.quote(carried[0]), "carried").replace(carried[1], "")
+    host = Path(module.__file__).with_name("host.sh").read_text()
+    carried = [host, *(shlex.quote(Path(code.__file__).read_text()) for code in (slurm, start))]
+    for code in carried:
+        assert code in text
+        text = text.replace(code, "")
+    return text
 
 
 def srun(profile):
