@@ -108,15 +108,21 @@ def users(corpus, open_cluster):
         yield [User(name, folder, corpus, open_cluster) for name in (OWNER, NEIGHBOUR)]
 
 
-def test_two_users_work_in_a_project_folder_and_in_one_root_and_read_the_results_of_both(users):
+@pytest.mark.parametrize("sticky", [False, True], ids=["as created", "sticky"])
+def test_two_users_work_in_a_project_folder_and_in_one_root_and_read_the_results_of_both(users, sticky):
     owner, neighbour = users
     owner.does("mkdir", root := owner.project / "runs")
     assert root.stat().st_mode & 0o7777 == 0o2770, "as the centre's umask has it"
+    if sticky:
+        owner.does("chmod", "+t", root)
+    place = owner.project if sticky else root
     for user, study in ((owner, "first"), (neighbour, "second")):
         launched = user.launch(root, study, "--wait")
-        assert launched.stderr.count(f"group {GROUP} can write to {root} and replace {root}/{study}: ") == 1
+        assert launched.stderr.count(f"group {GROUP} can write to {place} and replace {root}/{study}: ") == 1
         assert (root / study).stat().st_mode & 0o022 == 0
-        user.runner(root, "collect")
+        # Under the sticky bit nobody can replace the database of who was first.
+        user.runner(root, "collect", rc=2 if sticky and user is neighbour else 0)
+    owner.runner(root, "collect")
     for user in users:
         rows = json.loads(user.runner(root, "sql", "from runs", "--format", "json").stdout)
         assert {row["study"]: row["outcome"] for row in rows} == {"first": "completed", "second": "completed"}
