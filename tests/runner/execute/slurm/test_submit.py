@@ -85,7 +85,7 @@ def test_sbatch_and_so_the_job_get_no_option_from_the_environment(sbatch, tasks,
 def test_sbatch_reads_a_script_that_nobody_can_replace_with_the_folder(says, sbatch, tasks, root, tmp_path):
     """Others may put another folder in its place while sbatch starts, and there the script has the same name."""
     profile = sbatch(1001)
-    replace = f"PATH=/usr/bin:/bin; mv {root} {tmp_path}/away; mkdir -p {jobs_folder(root / 'tiny')}; echo planted >{root}/tiny/.submitit"
+    replace = f"PATH=/usr/bin:/bin; shift; mv {root} {tmp_path}/away; mkdir -p {jobs_folder(root / 'tiny')}; echo planted >{root}/tiny/.submitit"
     also = (
         f'{replace}/$(basename "$1"); stat -c %a "$(dirname "$1")" >{tmp_path}/mode; cp "$1" {tmp_path}/read'
     )
