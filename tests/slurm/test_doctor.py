@@ -62,7 +62,7 @@ def test_each_kind_of_job_of_a_profile_is_tried_and_none_is_submitted(doctor, cl
     [
         ("  account: nope\n", "", "job", "Invalid account or account/partition combination"),
         ("  qos: nope\n", "", "job", "Invalid qos"),
-        ("  qos: small\n", "", "job", "QOSMaxWallDurationPerJobLimit"),
+        ("  qos: small\n", "", "job", "0:10:00 is above the 00:05:00 with QoS small"),
         ("  constraint: nope\n", "", "job", "Invalid feature"),
         ("", "debug: {partition: nope}\n", "rehearsal", "invalid partition specified: nope"),
         ("  account: your-project\n", "", "to fill in", "put your own project in place of your-project"),
