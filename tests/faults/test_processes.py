@@ -84,7 +84,7 @@ def test_a_run_that_the_cluster_has_too_few_nodes_for_is_named_when_it_is_launch
     said = slurm("launch", wide, "--profile", profile, *FOR_EVER, *more, rc=0).stderr
     (run_id,) = [row["run_id"] for row in rows() if row["factors"]["parallel.shard"] == 8]
     (warned,) = [line for line in said.splitlines() if run_id in line]
-    assert "PartitionConfig" in warned
+    assert "the partition has 4 nodes" in warned
     assert f"it never starts as asked: `runner cancel tiny/{run_id}` ends that" in warned
 
 
