@@ -13,7 +13,7 @@ from pydantic import AfterValidator
 
 from model.errors import UserError
 from model.units import counted
-from runner.spec.shell import Inert, Option, Setting
+from runner.spec.shell import Option, Setting, inert
 
 _TASKS = (
     "nodes", "ntasks", "ntasks-per-board", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-node",
@@ -67,6 +67,8 @@ def cpus_of(word: str) -> str | None:
 
 
 def _setup_line(text: str) -> str:
+    if "\n" in text:
+        raise ValueError("a line break: make every line an item of the list")
     if _DIRECTIVE.match(text):
         raise ValueError(f"'{text}' is an option of sbatch: put it under `slurm.options`")
     return text
@@ -74,7 +76,7 @@ def _setup_line(text: str) -> str:
 
 SbatchOption = Annotated[Option, AfterValidator(_sbatch_option)]
 SrunWord = Annotated[Setting, AfterValidator(_srun_word)]
-SetupLine = Annotated[Inert, AfterValidator(_setup_line)]
+SetupLine = Annotated[str, AfterValidator(_setup_line), AfterValidator(inert)]
 
 
 def at_most_one(gpus: int) -> int:

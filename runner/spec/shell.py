@@ -80,7 +80,7 @@ def quoted(text: str) -> str:
     parts = _DOLLAR.split(re.sub(r'([\\"])', r"\\\1", text))
     plain, escaped, names, braced = parts[::4], parts[1::4], parts[2::4], parts[3::4]
     dollars = [
-        r"\$" if dollar else f"${{{name or brace}}}"
+        r"\$" if dollar else f"${{{name or brace}?is not set in the job}}"
         for dollar, name, brace in zip(escaped, names, braced, strict=True)
     ]
     return '"' + "".join(text + dollar for text, dollar in zip(plain, [*dollars, ""], strict=True)) + '"'

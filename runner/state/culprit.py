@@ -87,7 +87,7 @@ def _printed(folder: RunFolder, attempt: Attempt) -> str:
     except OSError:
         return ""
     if attempt.manifest is None:
-        return text.rpartition(START)[2]
+        return text.rpartition(START)[2].partition("\n")[2]
     restart = attempt.manifest.slurm.get("SLURM_RESTART_COUNT", "0")
     return text.rpartition(f"{START}{restart}\n")[2].partition(START)[0]
 

@@ -151,7 +151,7 @@ def _parameters(profile: Profile, folder: Path, name: str, shape: Shape, limit: 
             *(word for word in slurm.srun_args if not cpus_of(word)),
             *container.srun_args(profile.container),
         ],
-        "setup": _setup(profile, slurm, folder, job),
+        "setup": _setup(profile, slurm, folder, job, name, limit),
         "teardown": ["assay_code=$?", "assay_go_on", 'exit "$assay_code"'],
     }
     # Submitit requests SIGUSR2 well before the limit. With a short limit it arrives before Python handles it,
@@ -168,7 +168,7 @@ def _parameters(profile: Profile, folder: Path, name: str, shape: Shape, limit: 
     }
 
 
-def _setup(profile: Profile, slurm: Slurm, folder: Path, job: Layout) -> list[str]:
+def _setup(profile: Profile, slurm: Slurm, folder: Path, job: Layout, name: str, limit: int) -> list[str]:
     """What the script does before srun: the host's part, then the profile's lines and variables."""
     ours = {
         "ASSAY_HOST_SUFFIX": slurm.host_suffix,
@@ -176,11 +176,12 @@ def _setup(profile: Profile, slurm: Slurm, folder: Path, job: Layout) -> list[st
     }
     return [
         f"assay_jobs={shlex.quote(str(folder))} assay_requeue={'yes' if profile.requeue else ''}",
+        f"assay_name={shlex.quote(name)} assay_limit={limit}",
         *_HOST.read_text(encoding="utf-8").splitlines(),
         f'echo "{culprit.START}${{SLURM_RESTART_COUNT:-0}}" >&2',
         "trap 'assay_failed $? $LINENO' ERR",
         *slurm.setup,
-        "trap - ERR",
+        "trap - ERR; set +eu",
         *(f"export {key}={quoted(value)}" for key, value in profile.env.items()),
         *(f"export {key}={shlex.quote(value)}" for key, value in ours.items() if value),
     ]

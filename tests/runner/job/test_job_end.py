@@ -1,6 +1,7 @@
 """When Slurm ends a job, as a run in it asks."""
 
 import subprocess
+import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -23,7 +24,9 @@ def host(tmp_path):
             (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
             (tmp_path / name).chmod(0o755)
         text = Path(script.__file__).with_name("host.sh").read_text()
-        (tmp_path / "script").write_text(f"assay_jobs={tmp_path} assay_requeue=yes\n{text}\n{then}\n")
+        (tmp_path / "script").write_text(
+            f"assay_jobs={tmp_path} assay_requeue=yes assay_name=x assay_limit=\n{text}\n{then}\n"
+        )
         here = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "12", "SLURM_JOB_NAME": "x"}
         return subprocess.run(
             ["bash", tmp_path / "script", *after], env=here | (environment or {}), capture_output=True,
@@ -66,6 +69,7 @@ def goes_on(root, tmp_path, monkeypatch):
         event = RunFolder(folder.path).ledger[-1]
         return event.event, event.attempt, event.job_id, event.reason
 
+    last.run = folder
     return last
 
 
@@ -87,7 +91,7 @@ def test_a_job_that_cannot_be_requeued_goes_on_in_a_new_one_that_waits_for_it(
         environment={"SLURM_NTASKS": "8", "SLURM_CONF": "/c"}, **commands,
     )  # fmt: skip
     assert (tmp_path / "asked").read_text().splitlines() == [
-        f"--parsable --dependency=afterany:12 {tmp_path}/script 12", "SLURM_CONF=/c",
+        f"--parsable --job-name=x --dependency=afterany:12 {tmp_path}/script 12", "SLURM_CONF=/c",
     ]  # fmt: skip
     assert goes_on() == ("submitted", 2, "45", None)
 
@@ -98,6 +102,44 @@ def test_an_element_of_an_array_goes_on_as_the_same_element(host, goes_on, tmp_p
     host("assay_requeue=; assay_go_on", squeue="true", sbatch=told, environment=array)
     assert "--dependency=afterany:10_3 --array=3 " in (tmp_path / "asked").read_text()
     assert goes_on() == ("submitted", 2, "45_3", None)
+
+
+def test_new_jobs_of_an_array_keep_to_how_many_of_it_may_run_at_once(host, goes_on, tmp_path):
+    """They start after the array, and those of one name one after another: element 3 of 2 at once is of the second."""
+    array = {"SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "3"}
+    told = f'echo "$*" >>{tmp_path}/asked; echo 45'
+    host("assay_requeue= assay_limit=2; assay_go_on", squeue="true", sbatch=told, environment=array)
+    asked = (tmp_path / "asked").read_text()
+    assert "--job-name=x.1 --dependency=afterany:10_3,afterany:10,singleton --array=3 " in asked
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("answer", "queue"),
+    [
+        ("echo 'your last job 42 ended'; echo 45", "true"),
+        (
+            "echo sbatch: error: Socket timed out >&2; exit 1",
+            "echo '45 afterany:12(unfulfilled)'; echo '46 afterany:123('",
+        ),
+    ],
+    ids=["a wrapper that talks", "no answer"],
+)
+def test_the_new_job_is_known_whatever_else_is_printed_and_if_its_sbatch_has_no_answer(
+    host, goes_on, answer, queue
+):
+    host("assay_requeue=; assay_go_on", squeue=queue, sbatch=answer)
+    assert goes_on() == ("submitted", 2, "45", None)
+
+
+@pytest.mark.fault
+def test_a_controller_that_is_busy_and_a_queue_that_is_full_are_asked_again_while_there_is_time(
+    host, goes_on, tmp_path
+):
+    count = f"echo >>{tmp_path}/asked; [ $(wc -l <{tmp_path}/asked) = 3 ] && echo 45"
+    end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 3600)}
+    host("assay_go_on", sleep="exit 1", squeue="exit 1", scontrol="exit 1", sbatch=count, environment=end)
+    assert goes_on() == ("submitted", 2, "45", None)
 
 
 @pytest.mark.fault
@@ -111,6 +153,7 @@ def test_a_job_that_cannot_go_on_at_all_gives_the_next_attempt_back(host, goes_o
     event, attempt, _, reason = goes_on()
     assert (event, attempt) == ("released", 2)
     assert "Slurm took no next job" in reason
+    assert not RunFolder(goes_on.run.path).attempts(), "a folder that is left would stand for a claim"
 
 
 @pytest.mark.fault

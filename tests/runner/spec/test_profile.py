@@ -70,7 +70,7 @@ def test_every_setting_reaches_the_script(tmp_path):
         ('executor: slurm\nslurm: {partition: "x\\ntouch PWNED #"}\n', "2:9", "U+000A"),
         ("executor: slurm\nslurm: {partition: 'x`id`'}\n", "2:9", "only letters"),
         ("executor: slurm\nslurm: {account: '$(id)'}\n", "2:9", "only letters"),
-        ('executor: slurm\nslurm: {setup: ["a\\nb"]}\n', "2:17", "U+000A"),
+        ('executor: slurm\nslurm: {setup: ["a\\nb"]}\n', "2:17", "make every line an item of the list"),
         ('executor: local\nenv: {A: "x\\ny"}\n', "2:7", "U+000A"),
         ("executor: local\nrequeue: true\n", "2:1", "needs executor: slurm"),
         ("executor: local\nchain: false\n", "2:1", "needs executor: slurm"),

@@ -168,6 +168,30 @@ def test_setup_lines_can_be_any_shell(tmp_path):
     assert (done.returncode, done.stdout) == (0, "a b\nstarted\n")
 
 
+@pytest.mark.fault
+def test_a_setup_that_makes_the_shell_strict_does_not_keep_the_job_from_going_on(tmp_path):
+    done = ran(tmp_path, ["set -euo pipefail"])
+    assert (done.returncode, done.stdout) == (0, "started\n")
+    (tmp_path / "7_next.0").touch()
+    (tmp_path / "srun").write_text("#!/bin/sh\nexit 9\n")
+    done = subprocess.run(
+        ["bash", tmp_path / "script"], capture_output=True, text=True, check=False,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "x"},
+    )  # fmt: skip
+    assert done.returncode == 9
+    assert (tmp_path / "7_requeued.0").exists(), "it asked for a next job"
+
+
+@pytest.mark.refused
+def test_a_variable_that_the_job_does_not_have_ends_the_job_by_its_name(tmp_path):
+    profile = Profile.model_validate({**ONE, "env": {"X": "$NOPE/a"}, "slurm": {}})
+    (tmp_path / "script").write_text(script(profile, tmp_path, "study", Shape(None, None, None, 1), 1))
+    env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "x"}
+    done = subprocess.run(["bash", tmp_path / "script"], capture_output=True, text=True, check=False, env=env)
+    assert done.returncode
+    assert done.stderr.splitlines()[-1].endswith("NOPE: is not set in the job")
+
+
 def test_the_output_of_a_job_says_which_start_it_is_of(tmp_path):
     """The next start of the job writes to the same file."""
     assert f"{START}3" in ran(tmp_path, [], SLURM_RESTART_COUNT="3").stderr.splitlines()
