@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -392,7 +395,8 @@ def read_cluster(name: str | None = None, study: Path | None = None) -> Cluster:
         raise UserError(f"{asked}no profile '{name}' {choices}; or give the path of a .yaml file")
     document = read_document(path)
     profile = validated(document, Profile)
-    if problems := [*_idle_gpus(profile, document), *_contradictions(profile, document)]:
+    checks = (_idle_gpus, _contradictions, _no_shell)
+    if problems := [problem for check in checks for problem in check(profile, document)]:
         raise InvalidFile(problems)
     return Cluster(path.stem, profile, document)
 
@@ -434,3 +438,14 @@ def _contradictions(profile: Profile, document: Document) -> Iterator[Problem]:
             yield Problem(
                 mark, f"'{option}' contradicts `memory`, which is passed as --mem: set `ask_memory: false`"
             )
+
+
+def _no_shell(profile: Profile, document: Document) -> Iterator[Problem]:
+    """The line of `setup` that bash does not take: an open quote would make text of what follows."""
+    lines = profile.slurm.setup if profile.slurm else []
+    if not lines or not shutil.which("bash"):
+        return
+    done = subprocess.run(["bash", "-n"], input="\n".join(lines), capture_output=True, text=True, check=False)
+    if match := re.search(r"line (\d+): (.+)", done.stderr):
+        index = min(int(match[1]), len(lines)) - 1
+        yield Problem(document.mark(("slurm", "setup", index)), f"no line for bash: {match[2]}")

@@ -241,7 +241,10 @@ class Script:
         self.lines = text.splitlines()
         directives = (shlex.split(line)[1] for line in self.lines if line.startswith("#SBATCH "))
         self.sbatch = dict(_option(word) for word in directives)
-        exports = (shlex.split(line)[1] for line in self.lines if re.match(r"export [A-Z_]+=", line))
+        whole = (
+            re.sub(r"(\$\{\w+)\?[^}]*\}", r"\1}", line) for line in self.lines
+        )  # what bash says if it is not set
+        exports = (shlex.split(line)[1] for line in whole if re.match(r"export [A-Z_]+=", line))
         self.env = dict(word.split("=", 1) for word in exports)
         self.srun = shlex.split(next(line for line in self.lines if line.startswith("srun ")))
 

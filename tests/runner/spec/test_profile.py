@@ -75,6 +75,12 @@ def test_every_setting_reaches_the_script(tmp_path):
         ("executor: local\nrequeue: true\n", "2:1", "needs executor: slurm"),
         ("executor: local\nchain: false\n", "2:1", "needs executor: slurm"),
         (
+            "executor: slurm\nslurm: {setup: [module load a, 'echo \"oops']}\n",
+            "2:32",
+            "no line for bash: unexpected EOF",
+        ),
+        ("executor: slurm\nslurm: {setup: [if true; fi]}\n", "2:17", "no line for bash: syntax error"),
+        (
             "executor: slurm\ncpus: 2\nslurm: {srun_args: [-v, --cpus-per-task=8]}\n",
             "3:25",
             "contradicts `cpus: 2`",
