@@ -39,12 +39,12 @@ def lacking(emulate: bool = False) -> list[str]:
     """What is missing here, each with what to do; empty if nothing is."""
     if find_spec("torchao") is None:
         return ["train.float8 needs torchao: pip install 'assay-studies[float8]'"]
-    if emulate or _in_hardware():
+    if emulate:
+        return []
+    if architecture := rocm.architecture():
+        in_hardware = architecture in _AMD
+    else:
+        in_hardware = torch.cuda.get_device_capability() >= _OLDEST
+    if in_hardware:
         return []
     return [f"train.float8 needs a GPU with float8, not {torch.cuda.get_device_name()}"]
-
-
-def _in_hardware() -> bool:
-    if architecture := rocm.architecture():
-        return architecture in _AMD
-    return torch.cuda.get_device_capability() >= _OLDEST

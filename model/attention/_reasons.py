@@ -147,7 +147,10 @@ def _generation(case: Case, supports: Supports) -> list[str]:
     if case.device != "cuda":
         return []
     if architecture := rocm.architecture():
-        return _of_amd(architecture, supports)
+        if architecture.startswith(supports.amd):
+            return []
+        taken = f"AMD's {' and '.join(supports.amd)}" if supports.amd else "NVIDIA GPUs"
+        return [f"takes {taken}, not AMD's {architecture}: use --set attention=auto, or other nodes"]
     if supports.capability is None:
         return []
     first, too_new = supports.capability
@@ -155,13 +158,6 @@ def _generation(case: Case, supports: Supports) -> list[str]:
         _GENERATIONS.get((first, too_new)) or f"a GPU of compute capability {first[0]}.{first[1]} or later"
     )
     return capability(case, lambda found: first <= found and (too_new is None or found < too_new), wanted)
-
-
-def _of_amd(architecture: str, supports: Supports) -> list[str]:
-    if architecture.startswith(supports.amd):
-        return []
-    taken = f"AMD's {' and '.join(supports.amd)}" if supports.amd else "NVIDIA GPUs"
-    return [f"takes {taken}, not AMD's {architecture}: use --set attention=auto, or other nodes"]
 
 
 _GENERATIONS = {

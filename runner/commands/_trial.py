@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from string import Template
 
 from model.errors import UserError
 from model.units import counted
@@ -157,15 +156,10 @@ def _environment(name: str, root: Path) -> Iterator[Check]:
         return
     yield Check("container", True, f"{file}")
     if image := environment.get("image"):
-        yield _image(_with_variables(image))
+        yield _image(os.path.expandvars(image))
     if "base_environment" not in environment:  # which may mount more
-        yield _mounted(
-            [_with_variables(mount) for mount in environment.get("mounts", [])], root, f"`mounts` of {file}"
-        )
-
-
-def _with_variables(text: str) -> str:
-    return Template(text).safe_substitute(os.environ)
+        mounts = [os.path.expandvars(mount) for mount in environment.get("mounts", [])]
+        yield _mounted(mounts, root, f"`mounts` of {file}")
 
 
 def _image(image: str) -> Check:

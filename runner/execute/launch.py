@@ -140,10 +140,10 @@ def _room_here(plan: Plan) -> None:
 
 def _time_there(plan: Plan) -> None:
     """Raise SchedulerError if Slurm would let runs wait for ever, for their time limit."""
+    longest = max((run.time_limit_seconds or 0 for run in plan.left), default=0)
     with suppress(NoAnswer):
-        for seconds in {run.time_limit_seconds for run in plan.left}:
-            if problem := too_long(plan.cluster, seconds):
-                raise SchedulerError(problem)
+        if problem := too_long(plan.cluster, longest):
+            raise SchedulerError(problem)
 
 
 def alone(plan: Plan) -> AbstractContextManager[None]:

@@ -70,7 +70,10 @@ def _settle(found: list[RunState]) -> bool:
         if (job_id := elsewhere.get(state.folder.path)) and job_id != state.job_id:
             ledger.submitted(state.folder, state.attempt, job_id)
         else:
-            ledger.ended(state.folder, state.attempt, _own(state) or _lost(state, said))
+            # Read again: it may have ended after its state was read, and before Slurm was asked.
+            result = state.folder.attempt(state.attempt).result
+            own = Ending(result.outcome, result.reason) if result else None
+            ledger.ended(state.folder, state.attempt, own or _lost(state, said))
     return bool(told or unknown)
 
 
@@ -107,12 +110,6 @@ def _unknown(state: RunState, said: Poll) -> bool:
     if job_id in said.runaway and now() - last_sign(state.latest) < ACCOUNTING_DELAY:
         return False
     return os.getuid() in (0, _owner(state))
-
-
-def _own(state: RunState) -> Ending | None:
-    """How it says itself that it ended, read again: after its state was read, and before Slurm was asked."""
-    result = state.folder.attempt(state.attempt).result
-    return Ending(result.outcome, result.reason) if result else None
 
 
 def _lost(state: RunState, said: Poll) -> Ending:

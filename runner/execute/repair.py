@@ -14,7 +14,7 @@ import psutil
 
 from model.disk.files import Unreadable
 from model.disk.folder import Attempt, RunFolder
-from model.disk.record import LedgerEvent, Outcome, now
+from model.disk.record import Outcome, now
 from runner.execute.slurm import client
 from runner.execute.slurm.ours import intent_of
 from runner.state import ledger, process
@@ -108,12 +108,11 @@ def by_name(states: Iterable[RunState], owner: int) -> dict[Path, str]:
         return {}
     names = {str(intent.submission) for intent in meant.values()}
     arrays = client.find(names, min(intent.time for intent in meant.values()), owner)
-    there = {path: intent for path, intent in meant.items() if intent.submission in arrays}
-    return {path: _element(arrays[str(intent.submission)], intent) for path, intent in there.items()}
-
-
-def _element(array: str, intent: LedgerEvent) -> str:
-    return array if intent.count == 1 else f"{array}_{intent.index}"
+    return {
+        path: array if intent.count == 1 else f"{array}_{intent.index}"
+        for path, intent in meant.items()
+        if (array := arrays.get(str(intent.submission)))
+    }
 
 
 def _repair_run(state: RunState, busy: bool) -> None:

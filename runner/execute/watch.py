@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from runner.execute.reconcile import reconciled
@@ -59,11 +59,6 @@ class Watch:
         shown = states(self.root, self.study)
         flying = in_flight(shown)
         on_slurm = any(state.latest and state.latest.executor == "slurm" for state in flying)
-        self.asked = self._patience.due(_seen(shown)) or not on_slurm
+        seen = {(str(one.folder.path), one.attempt, one.phase, one.outcome, one.job_id) for one in shown}
+        self.asked = self._patience.due(seen) or not on_slurm
         return reconciled(self.root, self.study) if self.asked else shown
-
-
-def _seen(shown: Sequence[RunState]) -> object:
-    return {
-        (str(state.folder.path), state.attempt, state.phase, state.outcome, state.job_id) for state in shown
-    }

@@ -44,7 +44,7 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     slot, rank = _place(len(members), processes)
     if slot >= len(members):
         return "unused task"  # so that no attempt starts twice
-    if "ASSAY_SHARED_GPUS" in os.environ:  # Slurm, not asked for GPUs, shows every task all of its node
+    if os.environ.get("ASSAY_SHARED_GPUS"):  # Slurm, not asked for GPUs, shows every task all of its node
         here = gpus.visible(os.environ) or [str(number) for number in range(len(members) * processes)]
         os.environ[gpus.variable(os.environ)] = ",".join(here[slot * processes : (slot + 1) * processes])
     run, number = members.pop(slot)

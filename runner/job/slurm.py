@@ -103,7 +103,7 @@ def is_preempted() -> bool:
 
 def is_requeued() -> bool:
     """Whether Slurm may start this process's job again."""
-    return "ASSAY_REQUEUE" in os.environ
+    return bool(os.environ.get("ASSAY_REQUEUE"))
 
 
 def go_on(jobs: Path, folder: RunFolder, number: int) -> None:

@@ -116,9 +116,5 @@ def gres_for(gres: str, gpus: int) -> str:
     if sum(map(asks_for_gpus, parts)) != 1 or "(" in gres:
         text = f"slurm.gres {gres} cannot be changed to ask for {counted(gpus, 'GPU')}"
         raise UserError(f"{text}, which runs of several processes need: write gpu:TYPE, or leave it out")
-    return ",".join(_counting(part, gpus) if asks_for_gpus(part) else part for part in parts)
-
-
-def _counting(part: str, gpus: int) -> str:
-    words = part.split(":")
-    return ":".join([*(words[:-1] if words[-1].isdigit() else words), str(gpus)])
+    number = re.compile(r"(:\d+)?$")
+    return ",".join(number.sub(f":{gpus}", part, count=1) if asks_for_gpus(part) else part for part in parts)

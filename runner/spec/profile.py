@@ -425,15 +425,12 @@ def _contradictions(profile: Profile, document: Document) -> Iterator[Problem]:
         if counts.cpus_of(word) not in (None, cpus):
             text = f"{word} contradicts `cpus: {cpus}`, which srun gets: set `cpus` alone"
             yield Problem(document.mark(("slurm", "srun_args", index)), text)
-    instead = {
-        "cpus-per-task": "cpus",
-        "time": "time_limit",
-        **{name: f"slurm.{name}" for name in Slurm.model_fields},
-    }
+    elsewhere = {"cpus-per-task": "cpus", "time": "time_limit"}
     for option in slurm.options:
         name, mark = option.replace("_", "-"), document.mark(("slurm", "options", option))
-        if name in ("cpus-per-task", "time") or getattr(slurm, name, None):
-            yield Problem(mark, f"'{option}' is set by `{instead[name]}`: keep that one")
+        if name in elsewhere or getattr(slurm, name, None):
+            key = elsewhere.get(name, f"slurm.{name}")
+            yield Problem(mark, f"'{option}' is set by `{key}`: keep that one")
         if name.startswith("mem") and profile.memory and slurm.ask_memory:
             yield Problem(
                 mark, f"'{option}' contradicts `memory`, which is passed as --mem: set `ask_memory: false`"

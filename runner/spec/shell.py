@@ -77,13 +77,13 @@ def quoted(text: str) -> str:
     """An `expandable` text as one word of a batch script, whose shell expands the variables."""
     if "$" not in text:
         return shlex.quote(text)
-    parts = _DOLLAR.split(re.sub(r'([\\"])', r"\\\1", text))
-    plain, escaped, names, braced = parts[::4], parts[1::4], parts[2::4], parts[3::4]
-    dollars = [
-        r"\$" if dollar else f"${{{name or brace}?is not set in the job}}"
-        for dollar, name, brace in zip(escaped, names, braced, strict=True)
-    ]
-    return '"' + "".join(text + dollar for text, dollar in zip(plain, [*dollars, ""], strict=True)) + '"'
+
+    def value(match: re.Match[str]) -> str:
+        name = match["name"] or match["braced"]
+        return f"${{{name}?is not set in the job}}" if name else r"\$"
+
+    escaped = re.sub(r'([\\"])', r"\\\1", text)
+    return f'"{_DOLLAR.sub(value, escaped)}"'
 
 
 def place(text: str) -> str:

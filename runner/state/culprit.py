@@ -34,7 +34,9 @@ def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
     if aborted and not own and (abort := of_abort(attempt.path / "stderr.log")):
         return replace(abort, reason=f"{abort.reason} ({ending.reason})", nodes=ending.nodes)
     if attempt.manifest is None and ending.outcome in (Outcome.FAILED, Outcome.LOST):
-        said = _last_words(_printed(folder, attempt))  # of the batch script or of srun: Python did not begin
+        # Python did not begin: what the batch script or srun printed last, apart from a task's exit code.
+        lines = [line.strip() for line in _ENDED.sub("", _printed(folder, attempt)).splitlines()]
+        said = next(filter(None, reversed(lines)), None)
     if attempt.planned.config.processes > 1:
         ending = replace(ending, failed_nodes=_failed_nodes(ending, folder, attempt))
         rank, first = _culprit(ending, folder, attempt)
@@ -90,12 +92,6 @@ def _printed(folder: RunFolder, attempt: Attempt) -> str:
         return text.rpartition(START)[2].partition("\n")[2]
     restart = attempt.manifest.slurm.get("SLURM_RESTART_COUNT", "0")
     return text.rpartition(f"{START}{restart}\n")[2].partition(START)[0]
-
-
-def _last_words(printed: str) -> str | None:
-    """What a job printed last before it ended without its run having begun, srun's bare exit code apart."""
-    lines = [line.strip() for line in _ENDED.sub("", printed).splitlines() if line.strip()]
-    return next(reversed(lines), None)
 
 
 def _first(printed: str, mine: range) -> tuple[int, str, str] | None:

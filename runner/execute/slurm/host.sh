@@ -5,7 +5,7 @@
 assay_path=$PATH assay_script=$0
 assay_own=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}}
 assay_own=${assay_own:-$SLURM_JOB_ID}
-export ASSAY_AFTER=${1-}  # the job that this one goes on for
+export ASSAY_AFTER=${1-} ASSAY_REQUEUE=$assay_requeue  # the job that this one goes on for; whether it may start again
 
 # Says which line of the script has failed, and ends the job.
 assay_failed() {

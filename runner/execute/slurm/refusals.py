@@ -121,23 +121,10 @@ def _one_of(key: str, values: Iterable[str]) -> str:
     return f"`{key}` can be {given}" if given else ""
 
 
-def _partitions(_: Cluster) -> str:
-    return _one_of("slurm.partition", (nodes.partition for nodes in limits.nodes()))
-
-
-def _accounts(_: Cluster) -> str:
-    mine = _one_of("slurm.account", (each.account for each in limits.associations()))
-    return mine or "Slurm knows no account of yours on this cluster: ask its support for one"
-
-
 def _qos(cluster: Cluster) -> str:
     account = cluster.profile.slurm and cluster.profile.slurm.account
     mine = [each for each in limits.associations() if account in (None, each.account)]
     return _one_of("slurm.qos", (name for each in mine for name in each.qos))
-
-
-def _reservations(_: Cluster) -> str:
-    return _one_of("slurm.reservation", limits.reservations()) or "the cluster has no reservation"
 
 
 def _time(cluster: Cluster) -> str:
@@ -145,10 +132,6 @@ def _time(cluster: Cluster) -> str:
         return "set `time_limit`: this cluster wants one"
     most = [f"{limit.written} {limit.where}" for limit in limits.time_limits(cluster.profile)]
     return f"`time_limit` can be at most {' and '.join(most)}" if most else "lower `time_limit`"
-
-
-def _arrays(_: Cluster) -> str:
-    return f"arrays have at most {counted(max_array_size(), 'element')}: set `max_queued` to fewer"
 
 
 def _partition_has(cluster: Cluster) -> str:
@@ -192,17 +175,36 @@ _CAUSES = (
         _GRES,
         _nodes_have("change `gres`", lambda nodes: nodes.gres or "no GPU"),
     ),
-    _Cause(r"[Ii]nvalid account|InvalidAccount|AccountNotAllowed", [("slurm", "account")], _accounts),
+    _Cause(
+        r"[Ii]nvalid account|InvalidAccount|AccountNotAllowed",
+        [("slurm", "account")],
+        lambda _: (
+            _one_of("slurm.account", (each.account for each in limits.associations()))
+            or "Slurm knows no account of yours on this cluster: ask its support for one"
+        ),
+    ),
     _Cause(r"[Ii]nvalid qos|InvalidQOS|QOSNotAllowed", [("slurm", "qos")], _qos),
     _Cause(r"[Nn]ode count|Partition(NodeLimit|Config)|(Max|Min)Node", _COUNTS, _partition_has),
-    _Cause(r"[Pp]artition", [("slurm", "partition")], _partitions),
+    _Cause(
+        r"[Pp]artition",
+        [("slurm", "partition")],
+        lambda _: _one_of("slurm.partition", (nodes.partition for nodes in limits.nodes())),
+    ),
     _Cause(
         r"[Ff]eature|BadConstraints",
         _CONSTRAINT,
         _nodes_have("change `constraint`", lambda nodes: nodes.features or "no features"),
     ),
-    _Cause(r"[Rr]eservation", [("slurm", "reservation")], _reservations),
-    _Cause(r"job array", [("max_queued",)], _arrays),
+    _Cause(
+        r"[Rr]eservation",
+        [("slurm", "reservation")],
+        lambda _: _one_of("slurm.reservation", limits.reservations()) or "the cluster has no reservation",
+    ),
+    _Cause(
+        r"job array",
+        [("max_queued",)],
+        lambda _: f"arrays have at most {counted(max_array_size(), 'element')}: set `max_queued` to fewer",
+    ),
     _Cause(
         _NODE,
         [*_GRES, *_CONSTRAINT, *_CPUS, *_MEMORY],

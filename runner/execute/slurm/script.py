@@ -52,11 +52,9 @@ def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) 
     share = layout(profile, shape.processes).runs
     runs = [f"RUN_{number}/1" for number in range(count)]
     packs = [runs[start : start + share] for start in range(0, count, share)]
-    parameters = _parameters(profile, folder, name, shape, profile.max_parallel // share)
-    parameters["setup"] += _entries(packs)
-    parameters["srun_args"] += _logs(folder, shape, several=len(packs) > 1)
+    limit = profile.max_parallel // share
+    parameters, command = _request(profile, folder, name, shape, packs, limit, snapshot.current())
     several: dict[str, Any] = {"map_count": len(packs)} if len(packs) > 1 else {}
-    command = _command(profile, folder.parent, snapshot.current(), several=bool(several))
     return slurm._make_sbatch_string(command=command, folder=folder, **parameters, **several)
 
 
@@ -83,20 +81,18 @@ def submitted(array: Array, profile: Profile, folder: Path) -> str:
     made = Executor(folder=folder)
     # Submitit's own takes the first "job N" of any text.
     made._get_job_id_from_submission_command = client.job_id  # type: ignore[method-assign, assignment]
-    parameters = _parameters(profile, folder, array.name, first.shape, array.limit)
-    parameters["setup"] += _entries([[_entry(task) for task in pack] for pack in array.packs])
-    several = len(array.packs) > 1
-    parameters["srun_args"] += _logs(folder, first.shape, several)
+    packs = [[f"{task.folder.path.name}/{task.attempt}" for task in pack] for pack in array.packs]
+    parameters, command = _request(profile, folder, array.name, first.shape, packs, array.limit, first.code)
     options = parameters["additional_parameters"]
     if array.after:
         _join(options, "dependency", f"afterany:{':'.join(array.after)}")
     if array.exclude:
         _join(options, "exclude", ",".join(sorted(array.exclude)))
     made.update_parameters(**parameters)
-    if several:
-        made.parameters["map_count"] = len(array.packs)
+    if len(packs) > 1:
+        made.parameters["map_count"] = len(packs)
     with tempfile.TemporaryDirectory(prefix="assay-") as private:
-        return made._submit_command(_command(profile, folder.parent, first.code, several)).job_id
+        return made._submit_command(command).job_id
 
 
 def _join(options: dict[str, Any], name: str, value: str) -> None:
@@ -104,14 +100,28 @@ def _join(options: dict[str, Any], name: str, value: str) -> None:
     options[name] = f"{options[name]},{value}" if name in options else value
 
 
-def _entry(task: Task) -> str:
-    return f"{task.folder.path.name}/{task.attempt}"
+def _request(
+    profile: Profile,
+    folder: Path,
+    name: str,
+    shape: Shape,
+    packs: Sequence[Sequence[str]],
+    limit: int,
+    code: str | None,
+) -> tuple[dict[str, Any], str]:
+    """Submitit's parameters, and the command of a job.
 
-
-def _entries(packs: Sequence[Sequence[str]]) -> list[str]:
-    """Lines that define what the command refers to: how it enters the snapshot, and the runs."""
+    Args:
+        packs: the runs of each element, as `RUN/ATTEMPT`.
+    """
+    several = len(packs) > 1
+    parameters = _parameters(profile, folder, name, shape, limit, len(packs))
+    # What the command refers to: how it enters the snapshot, and the runs.
     enter, start = (shlex.quote(snapshot.text(f"runner/{name}.py")) for name in ("slurm", "start"))
-    return [f"enter={enter}", f"start={start}", f"runs=({shlex.join(' '.join(pack) for pack in packs)})"]
+    runs = shlex.join(" ".join(pack) for pack in packs)
+    parameters["setup"] += [f"enter={enter}", f"start={start}", f"runs=({runs})"]
+    parameters["srun_args"] += _logs(folder, shape, several)
+    return parameters, _command(profile, folder.parent, code, several)
 
 
 def _command(profile: Profile, study: Path, code: str | None, several: bool) -> str:
@@ -122,7 +132,9 @@ def _command(profile: Profile, study: Path, code: str | None, several: bool) -> 
     return f'{python} "$enter" {shlex.join([str(study), home])} "$start" {runs}'
 
 
-def _parameters(profile: Profile, folder: Path, name: str, shape: Shape, limit: int) -> dict[str, Any]:
+def _parameters(
+    profile: Profile, folder: Path, name: str, shape: Shape, limit: int, count: int
+) -> dict[str, Any]:
     assert profile.slurm
     job, seconds = layout(profile, shape.processes), shape.time_limit_seconds
     tasks, memory, cpus = job.per_node, shape.memory_bytes, shape.cpus or profile.cpus or 1
@@ -151,7 +163,7 @@ def _parameters(profile: Profile, folder: Path, name: str, shape: Shape, limit: 
             *(word for word in slurm.srun_args if not cpus_of(word)),
             *container.srun_args(profile.container),
         ],
-        "setup": _setup(profile, slurm, folder, job, name, limit),
+        "setup": _setup(profile, slurm, folder, job, name, limit if limit < count else None),
         "teardown": ["assay_code=$?", "assay_go_on", 'exit "$assay_code"'],
     }
     # Submitit requests SIGUSR2 well before the limit. With a short limit it arrives before Python handles it,
@@ -168,7 +180,9 @@ def _parameters(profile: Profile, folder: Path, name: str, shape: Shape, limit: 
     }
 
 
-def _setup(profile: Profile, slurm: Slurm, folder: Path, job: Layout, name: str, limit: int) -> list[str]:
+def _setup(
+    profile: Profile, slurm: Slurm, folder: Path, job: Layout, name: str, limit: int | None
+) -> list[str]:
     """What the script does before srun: the host's part, then the profile's lines and variables."""
     ours = {
         "ASSAY_HOST_SUFFIX": slurm.host_suffix,
@@ -176,14 +190,15 @@ def _setup(profile: Profile, slurm: Slurm, folder: Path, job: Layout, name: str,
     }
     return [
         f"assay_jobs={shlex.quote(str(folder))} assay_requeue={'yes' if profile.requeue else ''}",
-        f"assay_name={shlex.quote(name)} assay_limit={limit}",
+        f"assay_name={shlex.quote(name)} assay_limit={limit or ''}",
         *_HOST.read_text(encoding="utf-8").splitlines(),
         f'echo "{culprit.START}${{SLURM_RESTART_COUNT:-0}}" >&2',
         "trap 'assay_failed $? $LINENO' ERR",
         *slurm.setup,
         "trap - ERR; set +eu",
         *(f"export {key}={quoted(value)}" for key, value in profile.env.items()),
-        *(f"export {key}={shlex.quote(value)}" for key, value in ours.items() if value),
+        # Also where there is nothing to say: a launcher may itself be in such a job.
+        *(f"export {key}={shlex.quote(value or '')}" for key, value in ours.items()),
     ]
 
 

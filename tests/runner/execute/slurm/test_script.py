@@ -192,6 +192,26 @@ def test_a_variable_that_the_job_does_not_have_ends_the_job_by_its_name(tmp_path
     assert done.stderr.splitlines()[-1].endswith("NOPE: is not set in the job")
 
 
+@pytest.mark.parametrize(("most", "limit"), [(2, "2"), (4, ""), (8, "")])
+def test_new_jobs_take_turns_only_where_fewer_may_run_at_once_than_the_array_has(tmp_path, most, limit):
+    profile = Profile.model_validate({**ONE, "max_parallel": most, "slurm": {}})
+    lines = script(profile, tmp_path, "study", Shape(None, None, None, 1), 4).splitlines()
+    assert f"assay_name=study assay_limit={limit}" in lines
+
+
+def test_a_launch_from_inside_a_job_passes_on_nothing_of_how_that_job_runs(tmp_path):
+    (tmp_path / "srun").write_text("#!/bin/sh\nenv | grep ^ASSAY_ | sort\n")
+    (tmp_path / "srun").chmod(0o755)
+    profile = Profile.model_validate({**ONE, "requeue": False, "slurm": {}})
+    (tmp_path / "script").write_text(script(profile, tmp_path, "study", Shape(None, None, None, 1), 1))
+    of_other = dict.fromkeys(["ASSAY_AFTER", "ASSAY_REQUEUE", "ASSAY_SHARED_GPUS", "ASSAY_HOST_SUFFIX"], "x")
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "x"}
+    done = subprocess.run(
+        ["bash", tmp_path / "script"], capture_output=True, text=True, check=True, env=env | of_other
+    )
+    assert done.stdout.splitlines() == sorted(f"{name}=" for name in of_other)
+
+
 def test_the_output_of_a_job_says_which_start_it_is_of(tmp_path):
     """The next start of the job writes to the same file."""
     assert f"{START}3" in ran(tmp_path, [], SLURM_RESTART_COUNT="3").stderr.splitlines()
