@@ -16,7 +16,7 @@ from tests.model.verify.planted import CASE
 MODEL = Path(attention.__file__).parents[1]
 SDPA = {"attention/_sdpa.py"}
 HOPPER = ("__init__", "_backward", "_backward_wide", "_forward", "_tma", "passes", "schedule")
-# What a backend computes with, beside its own file, the registry and the reasons.
+# What a backend computes with, beside its own file, the registry, the reasons and what tells AMD's GPUs.
 OTHER_FILES = {
     "auto": SDPA,
     "cudnn": SDPA,
@@ -25,7 +25,6 @@ OTHER_FILES = {
         "kernels/dense.py",
         "kernels/op.py",
         "kernels/operators.py",
-        "versions/__init__.py",
         *(f"kernels/hopper/{name}.py" for name in HOPPER),
     },
     "efficient": SDPA,
@@ -33,7 +32,6 @@ OTHER_FILES = {
     "math": SDPA,
     "portable": {
         "kernels/operators.py",
-        "versions/__init__.py",
         *(
             f"kernels/portable/{name}.py"
             for name in ("__init__", "backward", "checks", "forward", "op", "tiles")
@@ -85,6 +83,8 @@ def test_the_code_covers_every_file_that_a_backend_computes_with(name: str) -> N
         "attention/_parts.py",
         "attention/_reasons.py",
         f"attention/{name}.py",
+        "versions/__init__.py",
+        "versions/rocm.py",
     }
     assert found == own | OTHER_FILES.get(name, set())
 
