@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from model.errors import UserError, did_you_mean, local_path, no_runs
-from runner.spec.shell import check_path
+from runner.inputs.shell import check_path
 from runner.state.filesystem import existing
 from runner.state.ledger import RunState
 from runner.state.runs import find, like, study_names
@@ -151,7 +151,7 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
 
     name, root = given, Settings.root
     if is_file(given):
-        from runner.spec.study import read_study
+        from runner.inputs.study import read_study
 
         name = read_study(local_path(given)).name
     if name not in (known := sorted({*study_names(root), *also})):
@@ -195,7 +195,7 @@ def margins(texts: Sequence[str]) -> dict[str, float]:
     """
     from pydantic import ValidationError
 
-    from runner.spec.design import Margins
+    from runner.inputs.design import Margins
 
     found: dict[str, float] = {}
     valid = list(Margins.model_fields)

@@ -10,8 +10,8 @@ from model.disk.files import Unreadable
 from model.disk.record import Outcome
 from model.errors import UserError, did_you_mean
 from runner.commands._console import say
-from runner.spec.cells.options import named
-from runner.spec.settings import leaves, short_for
+from runner.inputs.cells.options import named
+from runner.inputs.settings import leaves, short_for
 from runner.state.ledger import RunState
 
 PHASES = ("planned", "queued", "running")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.commands._console import say
-from runner.spec.cells.cell import Cell
-from runner.spec.doubts import doubts
-from runner.spec.expansion import expand
-from runner.spec.study import Study
+from runner.inputs.cells.cell import Cell
+from runner.inputs.doubts import doubts
+from runner.inputs.expansion import expand
+from runner.inputs.study import Study
 
 
 def cells_of(

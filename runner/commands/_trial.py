@@ -12,9 +12,9 @@ from pathlib import Path
 
 from model.errors import UserError
 from model.units import counted
+from runner.inputs.container import Apptainer, Container, Edf, NoContainer, Pyxis, Uenv
+from runner.inputs.profile import Cluster, Profile
 from runner.plan.layout import layout
-from runner.spec.container import Apptainer, Container, Edf, NoContainer, Pyxis, Uenv
-from runner.spec.profile import Cluster, Profile
 from runner.state.filesystem import existing
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import Shape, jobs_folder

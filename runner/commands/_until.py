@@ -11,11 +11,11 @@ from runner.commands._console import say
 from runner.commands._start import detached, run, summary
 from runner.execute.reconcile import reconciled
 from runner.execute.wait import wait_for_others
+from runner.inputs.cells.cell import Cell
+from runner.inputs.design import Design, Until
+from runner.inputs.problems import InvalidFile
 from runner.plan.plan import Plan, refreshed
 from runner.plan.precision import comparisons, seconds_per_token
-from runner.spec.cells.cell import Cell
-from runner.spec.design import Design, Until
-from runner.spec.problems import InvalidFile
 
 
 def worth_repeating(cells: Sequence[Cell], design: Design) -> list[Cell]:

@@ -34,7 +34,7 @@ from runner.commands._options import (
     margins,
     study_name,
 )  # fmt: skip
-from runner.spec.settings import leaves
+from runner.inputs.settings import leaves
 
 if TYPE_CHECKING:
     from analysis.compare.source import Source

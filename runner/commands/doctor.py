@@ -25,8 +25,8 @@ from model.versions import rocm
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, ProfileName, Settings
 from runner.commands._trial import Check, jobs, places
+from runner.inputs.profile import Cluster, Profile, read_cluster
 from runner.plan.layout import layout
-from runner.spec.profile import Cluster, Profile, read_cluster
 from runner.state.filesystem import existing, promise, require_writable
 
 _NOISE = 2**28  # bytes of memory that come and go between two looks at a machine

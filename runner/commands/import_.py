@@ -60,8 +60,8 @@ def command(
     from analysis.importers import load
     from analysis.logs.mapping import Mapping
     from analysis.logs.write import Design, write
-    from runner.spec.document import read_document
-    from runner.spec.validation import validated
+    from runner.inputs.document import read_document
+    from runner.inputs.validation import validated
     from runner.state.lock import locked
 
     load(form)
@@ -80,7 +80,7 @@ def command(
 def _origin(form: str, study: str, title: str | None) -> Origin:
     from analysis.logs.runs import Origin
     from model.disk.record import now
-    from runner.spec.study import valid_name
+    from runner.inputs.study import valid_name
     from runner.state.code.provenance import own_version
 
     try:

@@ -17,8 +17,8 @@ import typer
 from model.errors import UserError, did_you_mean
 from runner.commands._console import say, show
 from runner.commands._options import folder_name
-from runner.spec.profile import read_cluster, shipped
-from runner.spec.schema import json_schema
+from runner.inputs.profile import read_cluster, shipped
+from runner.inputs.schema import json_schema
 
 STUDY = """\
 # yaml-language-server: $schema=../schemas/study.json

@@ -37,13 +37,13 @@ from runner.commands._options import (
 )  # fmt: skip
 from runner.commands._price import price
 from runner.commands._study import cells_of
+from runner.inputs.problems import Mark
+from runner.inputs.profile import Cluster, read_cluster
+from runner.inputs.study import read_study
 from runner.plan import budget, cost, edits, memory
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import forecast
 from runner.plan.unable import refuse_versions, unable
-from runner.spec.problems import Mark
-from runner.spec.profile import Cluster, read_cluster
-from runner.spec.study import read_study
 from runner.state.slurm import NoAnswer, SchedulerError
 from runner.state.tasks import Shape, jobs_folder, label
 

@@ -24,7 +24,7 @@ from runner.state.ledger import RunState
 from runner.state.runs import name_of
 
 if TYPE_CHECKING:
-    from runner.spec.profile import Cluster
+    from runner.inputs.profile import Cluster
 
 
 def command(
@@ -71,8 +71,8 @@ def _changes(sets: Sequence[str]) -> dict[str, int]:
         InvalidFile: one set twice.
         UserError: another setting, or no number of processes.
     """
-    from runner.spec.cells.options import overrides
-    from runner.spec.settings import leaves
+    from runner.inputs.cells.options import overrides
+    from runner.inputs.settings import leaves
 
     axes = [f"parallel.{name}" for name in AXES]
     for dotted in (text.partition("=")[0].strip() for text in sets):
@@ -96,8 +96,8 @@ def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:
     Raises:
         UserError: they were launched with several, or with one that is gone.
     """
+    from runner.inputs.profile import read_cluster
     from runner.plan.plan import cluster_of
-    from runner.spec.profile import read_cluster
 
     if profile:
         return read_cluster(profile)

@@ -25,6 +25,6 @@ def command(
 
         show(dictionary().rstrip())
         return
-    from runner.spec.schema import json_schema
+    from runner.inputs.schema import json_schema
 
     print_json(json_schema(kind))

@@ -10,8 +10,8 @@ from model.units import counted
 from runner.commands._console import show
 from runner.commands._options import StudyPath
 from runner.commands._study import cells_of
-from runner.spec.problems import InvalidFile
-from runner.spec.study import read_study
+from runner.inputs.problems import InvalidFile
+from runner.inputs.study import read_study
 
 
 def command(study: StudyPath) -> None:

@@ -17,9 +17,9 @@ from model.disk.hostmemory import Group, oom_kills
 from model.disk.record import Outcome, Result, StepRecord
 from model.errors import UserError
 from model.measure import machine
+from runner.inputs.profile import Profile
 from runner.job.phase import Stage, current
 from runner.job.ranks.leader import node
-from runner.spec.profile import Profile
 from runner.state import gpus, ledger
 from runner.state.code import snapshot
 from runner.state.endings import ABORTED, Ending, of_abort, of_exit, with_need

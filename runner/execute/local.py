@@ -15,10 +15,10 @@ from model.disk.record import Outcome, StepRecord
 from model.errors import UserError
 from model.units import counted
 from runner.execute.child import POLL_SECONDS, Child, note, start, stop
+from runner.inputs.problems import InvalidFile, Problem
+from runner.inputs.profile import Cluster, Profile
 from runner.job.phase import Stage
 from runner.plan.layout import layout
-from runner.spec.problems import InvalidFile, Problem
-from runner.spec.profile import Cluster, Profile
 from runner.state import gpus, guard, ledger
 from runner.state.code import snapshot
 from runner.state.endings import Ending

@@ -14,10 +14,10 @@ from model.disk.files import append
 from model.disk.record import now
 from model.errors import UserError
 from model.units import counted
+from runner.inputs.document import Document
+from runner.inputs.problems import InvalidFile, Mark, Problem
+from runner.inputs.profile import Budget, Cluster
 from runner.plan.usage import NAME, Limit, Reservation, Reserved, Unit, Usage, measure
-from runner.spec.document import Document
-from runner.spec.problems import InvalidFile, Mark, Problem
-from runner.spec.profile import Budget, Cluster
 from runner.state import process
 from runner.state.lock import locked
 

@@ -22,9 +22,9 @@ from model.config import SECTIONS, RunConfig
 from model.disk.record import Outcome, RunRecord
 from model.errors import UserError
 from model.units import counted
+from runner.inputs.profile import Profile
 from runner.plan.layout import Layout, layout
 from runner.plan.plan import Plan
-from runner.spec.profile import Profile
 from runner.state.tasks import Shape
 
 _HISTORY = """

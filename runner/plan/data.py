@@ -15,9 +15,9 @@ from model.disk.record import RunRecord
 from model.errors import UserError
 from model.text import Column, Content, Source, load_tokenizer, open_parquet
 from model.units import size
-from runner.spec.cells.cell import Cell
-from runner.spec.problems import InvalidFile, Problem
-from runner.spec.study import Study
+from runner.inputs.cells.cell import Cell
+from runner.inputs.problems import InvalidFile, Problem
+from runner.inputs.study import Study
 
 LARGE_BYTES = 4 * 2**30  # reading this much takes long enough to say so
 log = logging.getLogger(__name__)

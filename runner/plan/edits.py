@@ -21,12 +21,12 @@ from model.disk.imported import PREFIX
 from model.disk.record import RunRecord, StudyRecord
 from model.errors import UserError
 from model.units import counted
-from runner.spec.cells.cell import Cell
-from runner.spec.cells.overridden import BY_SET
-from runner.spec.expansion import expand
-from runner.spec.problems import InvalidFile, Problem
-from runner.spec.settings import flatten
-from runner.spec.study import Study, read_study
+from runner.inputs.cells.cell import Cell
+from runner.inputs.cells.overridden import BY_SET
+from runner.inputs.expansion import expand
+from runner.inputs.problems import InvalidFile, Problem
+from runner.inputs.settings import flatten
+from runner.inputs.study import Study, read_study
 from runner.state.runs import warn_once
 
 _MOST_NAMED = 3  # of what a run has that its study no longer gives

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.errors import UserError
-from runner.spec.cells.cell import Cell
-from runner.spec.problems import Mark, Problem
-from runner.spec.profile import Cluster, Profile
+from runner.inputs.cells.cell import Cell
+from runner.inputs.problems import Mark, Problem
+from runner.inputs.profile import Cluster, Profile
 
 HERE = 8  # most processes of a run without GPUs on this machine, if its profile does not say
 

@@ -14,7 +14,7 @@ from model.measure.flops import parameter_count
 from model.measure.memory import trained_memory
 from model.measure.memory_inference import needed
 from model.units import size
-from runner.spec.profile import Cluster
+from runner.inputs.profile import Cluster
 from runner.state import gpus
 from runner.state.endings import out_of_memory
 from runner.state.tasks import label

@@ -19,14 +19,14 @@ from model.disk.imported import PREFIX
 from model.disk.record import Outcome, RunRecord, StudyRecord, now
 from model.errors import UserError
 from model.text import Source
+from runner.inputs.cells.cell import Cell
+from runner.inputs.problems import InvalidFile, Problem
+from runner.inputs.profile import Cluster, Profile, Resources, profile_files, read_cluster
+from runner.inputs.study import Study, read_study
 from runner.plan import edits
 from runner.plan.data import checked_sources
 from runner.plan.layout import layout, refused
 from runner.plan.order import Planned, placed
-from runner.spec.cells.cell import Cell
-from runner.spec.problems import InvalidFile, Problem
-from runner.spec.profile import Cluster, Profile, Resources, profile_files, read_cluster
-from runner.spec.study import Study, read_study
 from runner.state import guard, ledger
 from runner.state.code import provenance
 from runner.state.ledger import RunState

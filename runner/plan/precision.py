@@ -11,9 +11,9 @@ from statistics import variance
 from model.disk.record import Outcome, RunRecord
 from model.errors import UserError
 from model.units import counted
+from runner.inputs.design import Design, Until
+from runner.inputs.settings import Scalar
 from runner.plan.plan import Plan
-from runner.spec.design import Design, Until
-from runner.spec.settings import Scalar
 from runner.state.tasks import label
 
 _MEASURED = """

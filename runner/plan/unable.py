@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from model import attention
 from model.disk.record import Outcome
-from runner.spec.cells.cell import Cell
-from runner.spec.problems import InvalidFile, Problem
-from runner.spec.profile import Profile
+from runner.inputs.cells.cell import Cell
+from runner.inputs.problems import InvalidFile, Problem
+from runner.inputs.profile import Profile
 
 
 def refuse_versions(cells: Sequence[Cell], profile: Profile) -> None:

@@ -16,7 +16,7 @@ from model.config import Frozen
 from model.disk.files import Unreadable, read_lines
 from model.disk.folder import RunFolder, run_folders
 from model.disk.record import SCHEMA_VERSION, Version, now
-from runner.spec.problems import Mark
+from runner.inputs.problems import Mark
 from runner.state import process
 
 Unit = Literal["gpu_hours", "node_hours"]

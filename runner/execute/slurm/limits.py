@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from runner.execute.slurm.client import configuration
-from runner.spec.profile import Profile
+from runner.inputs.profile import Profile
 from runner.state import slurm
 from runner.state.slurm import NoAnswer, ask
 

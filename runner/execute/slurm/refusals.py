@@ -15,9 +15,9 @@ from typing import NamedTuple
 from model.units import counted
 from runner.execute.slurm import limits
 from runner.execute.slurm.client import max_array_size
-from runner.spec.document import KeyPath
-from runner.spec.problems import Mark
-from runner.spec.profile import Cluster
+from runner.inputs.document import KeyPath
+from runner.inputs.problems import Mark
+from runner.inputs.profile import Cluster
 from runner.state.slurm import NoAnswer
 
 # A limit on jobs in the queue, or a controller whose own queue is full: the only refusals that waiting cures.

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.execute.slurm import client
+from runner.inputs import container
+from runner.inputs.counts import asks_for_gpus, counts_gpus, cpus_of, gres_for
+from runner.inputs.profile import Profile, Slurm
+from runner.inputs.shell import quoted
 from runner.plan.layout import Layout, layout
-from runner.spec import container
-from runner.spec.counts import asks_for_gpus, counts_gpus, cpus_of, gres_for
-from runner.spec.profile import Profile, Slurm
-from runner.spec.shell import quoted
 from runner.state import culprit
 from runner.state.code import snapshot
 from runner.state.tasks import Shape, Task

@@ -24,8 +24,8 @@ from model.errors import UserError
 from model.units import counted
 from runner.execute.slurm import client, refusals
 from runner.execute.slurm.script import Array, submitted
+from runner.inputs.profile import Profile
 from runner.plan.layout import layout
-from runner.spec.profile import Profile
 from runner.state import guard, ledger
 from runner.state.code import snapshot
 from runner.state.slurm import NoAnswer, SchedulerError, clean_environment, words

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.app import verbs
-from runner.spec.profile import shipped
+from runner.inputs.profile import shipped
 from tests.conftest import REPOSITORY, environment
 
 VERBS = list(verbs())

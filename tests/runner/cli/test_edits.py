@@ -14,12 +14,12 @@ from analysis.store.database import open_for_reading
 from model.disk.folder import study_record
 from model.disk.record import Outcome
 from runner.commands._until import begun, worth_repeating
+from runner.inputs.expansion import expand
+from runner.inputs.problems import InvalidFile
+from runner.inputs.profile import read_cluster
+from runner.inputs.study import read_study
 from runner.plan.plan import plan, planned_again, rehearsal
 from runner.plan.write import write_runs
-from runner.spec.expansion import expand
-from runner.spec.problems import InvalidFile
-from runner.spec.profile import read_cluster
-from runner.spec.study import read_study
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.runs import states

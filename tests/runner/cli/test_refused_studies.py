@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from model.errors import UserError
 from runner.commands.init import STUDY
-from runner.spec.expansion import expand
-from runner.spec.study import read_study
+from runner.inputs.expansion import expand
+from runner.inputs.study import read_study
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.refused

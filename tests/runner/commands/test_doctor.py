@@ -11,7 +11,7 @@ from model.attention import _reasons, _sdpa
 from model.disk import hostmemory
 from model.errors import UserError
 from runner.commands import doctor
-from runner.spec.profile import Profile, read_cluster
+from runner.inputs.profile import Profile, read_cluster
 from tests.amd import stand_in
 
 

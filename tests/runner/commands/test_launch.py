@@ -16,10 +16,10 @@ from runner.commands import _start
 from runner.commands._options import Settings
 from runner.execute import child, wait
 from runner.execute.slurm import client
+from runner.inputs.expansion import expand
+from runner.inputs.profile import read_cluster
+from runner.inputs.study import read_study
 from runner.plan.plan import plan as planned
-from runner.spec.expansion import expand
-from runner.spec.profile import read_cluster
-from runner.spec.study import read_study
 from runner.state.runs import states
 from runner.state.slurm import SchedulerError
 from tests.analysis.fabricate import Folder, completed, plan

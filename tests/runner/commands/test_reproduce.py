@@ -7,7 +7,7 @@ from model.disk.folder import RunFolder
 from runner.commands.reproduce import command, compare
 from runner.execute import repeat
 from runner.execute.repeat import Repeat
-from runner.spec.profile import read_cluster
+from runner.inputs.profile import read_cluster
 from runner.state import ledger
 from tests.analysis.fabricate import CASE, Folder, completed, inferred, plan
 from tests.analysis.timed import kernels

@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from runner.commands import _trial, doctor
-from runner.spec.profile import Cluster, Profile, read_cluster
+from runner.inputs.profile import Cluster, Profile, read_cluster
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from model.disk.record import Outcome
 from runner.cli.app import app
 from runner.commands import _start, _until
 from runner.execute import wait
+from runner.inputs.problems import InvalidFile, Mark, Problem
 from runner.plan.plan import refreshed
 from runner.plan.write import write_runs
-from runner.spec.problems import InvalidFile, Mark, Problem
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.runs import states

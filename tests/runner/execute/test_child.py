@@ -4,7 +4,7 @@ import pytest
 
 from model.disk.folder import RunFolder
 from runner.execute import local
-from runner.spec.profile import read_cluster
+from runner.inputs.profile import read_cluster
 from runner.state import ledger
 from runner.state.tasks import Shape, Task
 from tests.analysis.fabricate import Folder, plan

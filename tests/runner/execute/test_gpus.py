@@ -8,7 +8,7 @@ import pytest
 from model.disk.folder import RunFolder
 from model.errors import UserError
 from runner.execute import local
-from runner.spec.profile import read_cluster
+from runner.inputs.profile import read_cluster
 from runner.state import gpus
 from runner.state.tasks import Shape, Task
 from tests.analysis.fabricate import Folder, plan

@@ -19,7 +19,7 @@ from model.errors import UserError
 from runner.execute import local
 from runner.execute.child import Child
 from runner.execute.local import _reason
-from runner.spec.profile import read_cluster
+from runner.inputs.profile import read_cluster
 from runner.state import ledger
 from runner.state.process import runs
 from runner.state.tasks import Shape, Task

@@ -15,10 +15,10 @@ import pytest
 from runner.execute import launch, local
 from runner.execute.queue import Launch, turn, waiting
 from runner.execute.queue import holder as holder_of_the_queue
+from runner.inputs.expansion import expand
+from runner.inputs.profile import read_cluster
+from runner.inputs.study import read_study
 from runner.plan.plan import Plan, plan
-from runner.spec.expansion import expand
-from runner.spec.profile import read_cluster
-from runner.spec.study import read_study
 from runner.state import process
 from tests.analysis.fabricate import completed
 from tests.conftest import PATIENCE_SECONDS, environment, until

@@ -13,9 +13,9 @@ from model.disk.record import NAME, Manifest, Outcome, Result, StepRecord
 from model.errors import UserError
 from runner.commands.reproduce import compare
 from runner.execute import repeat
+from runner.inputs.expansion import expand
+from runner.inputs.study import read_study
 from runner.plan.write import next_task
-from runner.spec.expansion import expand
-from runner.spec.study import read_study
 from runner.state import ledger
 from runner.state.code import provenance
 from tests.analysis.fabricate import START, plan
@@ -107,8 +107,8 @@ def test_a_repeat_under_another_workspace_leaves_the_first_alone(copy, launcher,
 @pytest.fixture
 def ended(study, root):
     """The folder of a completed run of this code, whose steps are made up."""
+    from runner.inputs.profile import read_cluster
     from runner.plan.plan import plan as launch_plan
-    from runner.spec.profile import read_cluster
 
     parsed = read_study(study())
     ((run, _),) = launch_plan(parsed, expand(parsed), "full", read_cluster("local"), root).runs

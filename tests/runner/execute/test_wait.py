@@ -10,7 +10,7 @@ import pytest
 from model.disk.folder import RunFolder
 from runner.execute import launch, repair, wait, watch
 from runner.execute.slurm.submit import SubmitUnknown
-from runner.spec.profile import read_cluster
+from runner.inputs.profile import read_cluster
 from runner.state import ledger
 from runner.state.slurm import NoAnswer, SchedulerError
 from runner.state.tasks import Shape, Task, jobs_folder

@@ -8,8 +8,8 @@ import pytest
 
 from model import modules
 from model.config import SECTIONS, RunConfig, Task
+from runner.inputs.settings import sections
 from runner.job import tasks
-from runner.spec.settings import sections
 from tests.conftest import REPOSITORY
 
 TASKS = get_args(Task)

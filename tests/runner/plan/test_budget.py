@@ -8,14 +8,14 @@ import pytest
 from model.config import DataConfig, RunConfig, TrainConfig
 from model.disk.files import append
 from model.disk.record import LedgerEvent, Outcome, now
+from runner.inputs.document import parse
+from runner.inputs.problems import InvalidFile, Mark
+from runner.inputs.profile import Budget, Cluster, Profile
+from runner.inputs.validation import validated
 from runner.plan import budget, cost
 from runner.plan.budget import reserve
 from runner.plan.cost import History, estimate
 from runner.plan.usage import NAME, Limit, Reservation, measure
-from runner.spec.document import parse
-from runner.spec.problems import InvalidFile, Mark
-from runner.spec.profile import Budget, Cluster, Profile
-from runner.spec.validation import validated
 from tests.analysis.fabricate import Folder, completed, plan
 
 

@@ -7,9 +7,9 @@ from analysis.store.collect import collect
 from model.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
 from model.disk.record import Outcome
 from runner.commands._price import price
+from runner.inputs.profile import Profile
 from runner.plan import cost
 from runner.plan.cost import Basis, History, estimate, history
-from runner.spec.profile import Profile
 from tests.analysis.fabricate import Folder, completed, plan
 
 

@@ -10,12 +10,12 @@ import pytest
 from model import text
 from model.disk.files import write
 from model.errors import UserError
+from runner.inputs.expansion import expand
+from runner.inputs.problems import InvalidFile
+from runner.inputs.profile import read_cluster
+from runner.inputs.study import read_study
 from runner.plan import data as plan_data
 from runner.plan.plan import plan
-from runner.spec.expansion import expand
-from runner.spec.problems import InvalidFile
-from runner.spec.profile import read_cluster
-from runner.spec.study import read_study
 
 STUDY = """\
 title: A study

@@ -3,9 +3,9 @@
 import pytest
 
 from model.errors import UserError
+from runner.inputs.problems import InvalidFile
+from runner.inputs.profile import Profile, read_cluster
 from runner.plan.layout import Layout, layout
-from runner.spec.problems import InvalidFile
-from runner.spec.profile import Profile, read_cluster
 
 SHARED = {"executor": "slurm", "gpus": 1, "gpus_per_node": 4, "max_parallel": 8, "slurm": {}}
 WHOLE = {**SHARED, "slurm": {"exclusive": True}}

@@ -9,8 +9,8 @@ from model.config import RunConfig
 from model.disk import hostmemory
 from model.disk.record import Outcome
 from model.measure.memory_inference import needed
+from runner.inputs.profile import read_cluster
 from runner.plan import memory
-from runner.spec.profile import read_cluster
 from runner.state import gpus
 from tests.analysis.fabricate import plan
 

@@ -10,13 +10,13 @@ from model.disk.files import write
 from model.disk.record import Outcome
 from model.errors import UserError
 from runner.commands.retry import _changes, _cluster
+from runner.inputs.expansion import expand
+from runner.inputs.problems import InvalidFile
+from runner.inputs.profile import read_cluster
+from runner.inputs.study import read_study
 from runner.plan.cost import of_plan
 from runner.plan.plan import plan, planned_again, refreshed, rehearsal
 from runner.plan.write import write_runs
-from runner.spec.expansion import expand
-from runner.spec.problems import InvalidFile
-from runner.spec.profile import read_cluster
-from runner.spec.study import read_study
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.runs import states

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from analysis.stats.power import repeats_needed
+from runner.inputs.design import Design, Margins
 from runner.plan import precision
 from runner.plan.precision import comparisons, spread
-from runner.spec.design import Design, Margins
 from tests.analysis.fabricate import plan
 
 BASELINE = {"attention": "auto"}

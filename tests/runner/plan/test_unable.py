@@ -3,12 +3,12 @@
 import pytest
 
 from model import attention
+from runner.inputs.expansion import expand
+from runner.inputs.problems import InvalidFile
+from runner.inputs.profile import Profile
+from runner.inputs.study import read_study
 from runner.plan import unable as module
 from runner.plan.unable import refuse_versions, unable
-from runner.spec.expansion import expand
-from runner.spec.problems import InvalidFile
-from runner.spec.profile import Profile
-from runner.spec.study import read_study
 
 SPLIT = "scales: {full: {set: {parallel.context: 2}}}\n"
 READS = "title: t\nbase:\n  task: inference\n  device: cpu\n  data: {path: a.parquet}\n"

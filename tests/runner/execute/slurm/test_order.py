@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from model.disk.folder import RunFolder
 from runner.execute.slurm import client, submit
 from runner.execute.slurm.submit import Lanes
-from runner.spec.profile import Profile
+from runner.inputs.profile import Profile
 from runner.state import ledger
 from runner.state.tasks import Shape, Task
 

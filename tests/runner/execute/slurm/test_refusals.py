@@ -10,7 +10,7 @@ import pytest
 from runner.execute.launch import submit_tasks
 from runner.execute.slurm import refusals
 from runner.execute.slurm.submit import SubmitLimit, SubmitUnknown
-from runner.spec.profile import read_cluster
+from runner.inputs.profile import read_cluster
 from runner.state.slurm import NoAnswer, SchedulerError, words
 from tests.runner.execute.slurm.test_submit import tasks  # noqa: F401  a fixture
 

@@ -7,7 +7,7 @@ import pytest
 
 from model.errors import UserError
 from runner.execute.slurm.script import script
-from runner.spec.profile import Profile
+from runner.inputs.profile import Profile
 from runner.state.culprit import START
 from runner.state.tasks import Shape
 

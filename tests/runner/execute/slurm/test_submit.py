@@ -7,7 +7,7 @@ import pytest
 
 from model.disk.folder import RunFolder
 from runner.execute.slurm.submit import submit
-from runner.spec.profile import Profile
+from runner.inputs.profile import Profile
 from runner.state import ledger, slurm
 from runner.state.tasks import Shape, Task, jobs_folder
 from tests.analysis.fabricate import Folder, plan

@@ -1,0 +1,149 @@
+"""Reads `--set` and `--only`: settings for all cells, and which cells are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from model.config import Task
+from model.errors import UserError, did_you_mean
+from runner.inputs.document import parse
+from runner.inputs.problems import InvalidFile, Mark, Problem
+from runner.inputs.settings import Scalar, leaves, nearest, short_for, unknown
+
+Setting = tuple[Any, Mark]  # a value and where it was set
+
+
+def overrides(sets: Sequence[str], axes: Sequence[str], tasks: Sequence[Task] = ()) -> dict[str, Setting]:
+    """Settings by dotted path, of `--set A.B=VALUE` each.
+
+    Args:
+        axes: the factors of the study.
+        tasks: that the study names.
+
+    Raises:
+        InvalidFile: no such setting, a factor of the study, or one set twice.
+    """
+    found: dict[str, Setting] = {}
+    for text in sets:
+        dotted, setting = _override(text, axes, tasks)
+        if dotted in found:
+            raise _wrong(text, f"{found[dotted][1]} sets it too; keep one of the two")
+        found[dotted] = setting
+    return found
+
+
+def _override(text: str, axes: Sequence[str], tasks: Sequence[Task]) -> tuple[str, Setting]:
+    dotted, equals, value = text.partition("=")
+    if dotted not in leaves():
+        raise _wrong(text, unknown(dotted, tasks) if dotted.strip() else "expected SETTING=VALUE")
+    if not equals or not value.strip():
+        raise _wrong(text, f"expected a value, such as --set {dotted}=VALUE")
+    if dotted in axes:
+        raise _wrong(text, f"'{dotted}' is a factor of this study; select cells with --only {dotted}=VALUE")
+    return dotted, (_value("--set", text, value), Mark(f"--set {text}"))
+
+
+def wanted(
+    only: Sequence[str], axes: Sequence[str], cells: Iterable[Mapping[str, Setting]]
+) -> dict[str, list[Scalar]]:
+    """The wanted values of each factor, from `--only FACTOR=VALUE[,VALUE]`; several of one factor add up.
+
+    A factor's short name will do, such as `shard` for `parallel.shard`. Values are as in `named`.
+
+    Raises:
+        InvalidFile: a value is not YAML.
+        UserError: no such factor, or no cell with this value.
+    """
+    cells = list(cells)
+    found: dict[str, list[Scalar]] = {}
+    for text in only:
+        axis, equals, values = text.partition("=")
+        axis = _factor(text, axis, axes)
+        if not equals or not values.strip():
+            raise UserError(f"--only {text}: expected a value, such as --only {axis}=VALUE")
+        present = [cell[axis][0] for cell in cells if axis in cell]
+        for part, meant in named(values, present):
+            if not meant and values.startswith("["):
+                example = f"--only {axis}=VALUE,VALUE"
+                raise UserError(f"--only {text}: write several values without brackets: {example}")
+            if not meant:
+                got = _value("--only", text, part)
+                known = did_you_mean(str(got), list(dict.fromkeys(map(str, present))))
+                raise UserError(f"--only {text}: no cell has {axis} = '{got}' {known}")
+            found.setdefault(axis, []).extend(meant)
+    return found
+
+
+def named(values: str, present: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The parts of `VALUE[,VALUE]`, each with the values that it names; none if no value is meant.
+
+    A value may have commas: a part is the longest text that names one. Quotes are those of YAML. Numbers are
+    compared by value, and texts without regard to case unless one is equal to the letter.
+    """
+    exact, alike = dict[str, Any](), dict[str | float, list[Any]]()
+    for value in present:
+        if str(value) not in exact:
+            exact[str(value)] = value
+            alike.setdefault(_alike(value), []).append(value)
+    most = 1 + max((text.count(",") for text in exact), default=0)
+
+    def meant(part: str) -> list[Any]:
+        if part in exact:
+            return [exact[part]]
+        return next((alike[key] for key in (part.lower(), _number(part)) if key in alike), [])
+
+    parts = values.split(",")
+    while parts:
+        for length in range(min(most, len(parts)), 0, -1):
+            part = ",".join(parts[:length])
+            values_meant = meant(part) or meant(_unquoted(part))
+            if values_meant or length == 1:
+                yield part, values_meant
+                del parts[:length]
+                break
+
+
+def _alike(value: Any) -> str | float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number else str(value).lower()
+
+
+def _number(part: str) -> float | None:
+    try:
+        return float(part)
+    except ValueError:
+        return None
+
+
+def _unquoted(part: str) -> str:
+    try:
+        return str(parse(part or '""', "--only").data)
+    except InvalidFile:
+        return part
+
+
+def _factor(text: str, axis: str, axes: Sequence[str]) -> str:
+    """The factor that a name or a short name means."""
+    if len(meant := short_for(axis, axes)) == 1:
+        return meant[0]
+    if len(meant) > 1:
+        raise UserError(f"--only {text}: '{axis}' could mean {' or '.join(meant)}")
+    if not axes:
+        raise UserError(f"--only {text}: this study has no factors; it is one run")
+    known = did_you_mean(axis, axes, nearest(axis, axes))
+    raise UserError(f"--only {text}: '{axis}' is not a factor of this study {known}")
+
+
+def _value(option: str, text: str, value: str) -> Any:
+    """The value as a study would have it."""
+    if value.lstrip().startswith("#"):
+        raise _wrong(text, "a value that starts with # is a comment in YAML; put it in quotes", option)
+    try:
+        return parse(value or '""', option).data
+    except InvalidFile as error:
+        raise _wrong(text, error.problems[0].text, option) from error
+
+
+def _wrong(text: str, problem: str, option: str = "--set") -> InvalidFile:
+    return InvalidFile([Problem(Mark(f"{option} {text}"), problem)])

@@ -1,0 +1,67 @@
+"""JSON Schemas of studies and profiles, for completion and validation in editors."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from analysis.logs.mapping import Mapping
+from model import attention
+from model.config import RunConfig
+from runner.inputs.profile import Profile
+from runner.inputs.settings import leaves, sections
+from runner.inputs.study import StudyFile
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema(kind: Literal["study", "profile", "mapping"]) -> dict[str, Any]:
+    """Build a schema (draft 2020-12); a study's lists every setting, nested and dotted."""
+    if kind != "study":
+        model = Profile if kind == "profile" else Mapping
+        return {"$schema": _DRAFT, **model.model_json_schema()}
+    schema = StudyFile.model_json_schema()
+    definitions = schema["$defs"]
+    definitions |= RunConfig.model_json_schema()["$defs"]
+    definitions["Assignment"] = _assignment(definitions)
+    definitions["Axes"] = {
+        "type": "object",
+        "propertyNames": {"enum": list(leaves())},
+        "properties": {
+            dotted: {"type": "array", "items": item} for dotted, item in _leaf_schemas(definitions).items()
+        },
+    }
+    for holder, name in ((schema, "base"), (definitions["Rule"], "set"), (definitions["Scale"], "set")):
+        holder["properties"][name] |= {"$ref": "#/$defs/Assignment"}
+    schema["properties"]["include"]["items"] = {"$ref": "#/$defs/Assignment"}
+    for holder in (schema, definitions["Scale"]):
+        holder["properties"]["matrix"] |= {"$ref": "#/$defs/Axes"}
+        holder["properties"]["matrix"].pop("additionalProperties")
+    return {"$schema": _DRAFT, **schema}
+
+
+def _assignment(definitions: dict[str, Any]) -> dict[str, Any]:
+    """Schema for part of a run's configuration, nested or dotted; no key is required."""
+    for kind in sections().values():
+        definitions[kind.__name__].pop("required", None)
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {**_run_properties(), **_leaf_schemas(definitions)},
+    }
+
+
+def _run_properties() -> dict[str, Any]:
+    properties: dict[str, Any] = RunConfig.model_json_schema()["properties"]
+    properties["attention"]["enum"] = list(attention.names())
+    return properties
+
+
+def _leaf_schemas(definitions: dict[str, Any]) -> dict[str, Any]:
+    kinds = {name: kind.__name__ for name, kind in sections().items()}
+    found: dict[str, Any] = {}
+    for dotted in leaves():
+        section, _, name = dotted.rpartition(".")
+        found[dotted] = (
+            definitions[kinds[section]]["properties"][name] if section else _run_properties()[name]
+        )
+    return found

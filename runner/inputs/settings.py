@@ -1,0 +1,151 @@
+"""Dotted paths into the run configuration, and conversion between them and nested mappings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher, get_close_matches
+from functools import cache
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from model.config import SECTIONS, UNREAD, RunConfig, Task
+from model.errors import did_you_mean
+from runner.inputs.document import KeyPath
+from runner.inputs.problems import look_alike
+
+_TYPO = 0.9  # share of equal letters above which a name is taken for a misspelt setting
+Scalar = str | int | float | bool
+# What other tools call our settings, as the words of ours.
+_OTHER_NAMES = {
+    "lr": "learning rate", "eta": "learning rate", "bs": "batch size", "wd": "weight decay",
+    "context": "sequence length", "block": "sequence length", "ctx": "sequence length",
+    "iterations": "steps", "iters": "steps", "epochs": "steps", "backend": "attention", "attn": "attention",
+    "hidden": "dim", "width": "dim", "embd": "dim", "depth": "layers", "precision": "dtype",
+    "intermediate": "ffn dim", "gpu": "device", "cuda": "device", "file": "path", "grad": "clip norm",
+}  # fmt: skip
+
+
+@cache
+def leaves(kind: type[BaseModel] = RunConfig, prefix: str = "") -> tuple[str, ...]:
+    """The dotted paths of all settings: `attention`, `model.dim`, ..."""
+    found: list[str] = []
+    inner = sections(kind)
+    for name in kind.model_fields:
+        if name in inner:
+            found += leaves(inner[name], f"{prefix}{name}.")
+        else:
+            found.append(prefix + name)
+    return tuple(found)
+
+
+def sections(kind: type[BaseModel] = RunConfig) -> dict[str, type[BaseModel]]:
+    """The keys that hold settings of their own, by name; also keys that may be left out."""
+    members = {
+        name: (info.annotation, *get_args(info.annotation)) for name, info in kind.model_fields.items()
+    }
+    return {
+        name: each
+        for name, types in members.items()
+        for each in types
+        if isinstance(each, type) and issubclass(each, BaseModel)
+    }
+
+
+def flatten(value: Any, path: KeyPath, prefix: str = "") -> Iterator[tuple[str, Any, KeyPath]]:
+    """Yield (dotted path, value, document path) for each value of a nested or dotted mapping."""
+    for key, item in value.items():
+        if isinstance(item, dict):
+            yield from flatten(item, (*path, key), f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", item, (*path, key)
+
+
+def nest(flat: dict[str, Any]) -> dict[str, Any]:
+    """Turn dotted paths into a nested mapping; the inverse of `flatten`."""
+    result: dict[str, Any] = {}
+    for dotted, value in flat.items():
+        *parents, name = dotted.split(".")
+        into = result
+        for parent in parents:
+            into = into.setdefault(parent, {})
+        into[name] = value
+    return result
+
+
+def unknown(dotted: str, tasks: Sequence[Task] = ()) -> str:
+    """Say why this is not the name of a setting, and which one was probably meant.
+
+    Args:
+        tasks: that the study names; none: the task whose section was written, else training.
+    """
+    if members := [leaf for leaf in leaves() if leaf.startswith(f"{dotted}.")]:
+        return f"'{dotted}' is a section: set one of {', '.join(members)}"
+    section = dotted.rpartition(".")[0]
+    if section in leaves():
+        return f"'{section}' holds one value, so it has no '{dotted.removeprefix(section + '.')}'"
+    wanted = tasks or (_task_of(section),)
+    choices = [leaf for leaf in leaves() if any(_reads(task, leaf) for task in wanted)]
+    typo = next(iter(get_close_matches(dotted, choices, n=1, cutoff=_TYPO)), None)
+    known = did_you_mean(dotted, choices, typo or nearest(dotted, choices))
+    return f"unknown setting '{dotted}' {known}{look_alike(dotted)}"
+
+
+def _task_of(section: str) -> Task:
+    """The task whose own section this is; `training` if it is no task's own."""
+    return next((task for task, names in SECTIONS.items() if names[0] == section), "training")
+
+
+def _reads(task: Task, leaf: str) -> bool:
+    """Whether a task reads a setting, such as `model.dim` or `seed`."""
+    section = leaf.partition(".")[0]
+    for_all = not any(section in names for names in SECTIONS.values())
+    return section in SECTIONS[task] or (for_all and leaf not in UNREAD[task])
+
+
+def short_for(name: str, dotted: Sequence[str]) -> list[str]:
+    """The settings that a name can mean: itself, or those whose last part it is, begins, or has a word of.
+
+    `train.learning_rate`, `learning_rate`, `learn` and `lr`, and `rate`, in this order.
+    """
+    if name in dotted:
+        return [name]
+    ranks = {each: _rank(name, each.rpartition(".")[2]) for each in dotted}
+    best = min(ranks.values(), default=_NONE)
+    return [each for each, rank in ranks.items() if rank == best < _NONE]
+
+
+_NONE = 3  # the rank of a name that does not mean it at all
+
+
+def _rank(name: str, last: str) -> int:
+    words = last.split("_")
+    begins = last.startswith(name) or name == "".join(word[:1] for word in words)
+    fits = (last == name, begins, any(word.startswith(name) for word in words), True)
+    return fits.index(True) if name else _NONE
+
+
+def nearest(dotted: str, choices: Sequence[str] | None = None) -> str | None:
+    """The setting that shares most words with a name, such as train.learning_rate for `lr`, if any does."""
+    words = _words(dotted)
+    scores = {leaf: _shared(words, leaf) for leaf in (leaves() if choices is None else choices)}
+    best = max(scores.values(), default=0.0)
+    alike = [leaf for leaf, score in scores.items() if score == best]
+    # Sections are compared only if one was written: otherwise a short one would seem nearer than a long one.
+    written = {leaf: leaf if "." in dotted else leaf.rpartition(".")[2] for leaf in alike}
+    ratios = {leaf: SequenceMatcher(None, dotted, text).ratio() for leaf, text in written.items()}
+    return max(ratios, key=lambda leaf: ratios[leaf]) if best > 0 else None
+
+
+def _words(dotted: str) -> list[str]:
+    """The words of a setting's name without its section."""
+    words = re.split(r"[^a-z]+", dotted.lower().rpartition(".")[2])
+    return [part for word in words if len(word) > 1 for part in _OTHER_NAMES.get(word, word).split()]
+
+
+def _shared(words: list[str], leaf: str) -> float:
+    """How many words begin a word of this setting, or the other way round; less for its other words."""
+    own = _words(leaf)
+    hits = sum(any(a.startswith(b) or b.startswith(a) for b in own) for a in words)
+    return hits - 0.1 * len(own) if hits else 0.0

@@ -1,0 +1,375 @@
+"""A study: one YAML file that defines what varies. Parsed and validated once, into frozen types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from model.config import SECTIONS, Frozen, Task
+from model.disk.record import NAME, Outcome
+from model.errors import did_you_mean
+from runner.inputs.design import Design, DesignKeys
+from runner.inputs.document import Document, KeyPath, read_document
+from runner.inputs.problems import InvalidFile, Mark, Problem
+from runner.inputs.profile import Budget, Cluster, Profile, Resources
+from runner.inputs.settings import Scalar, flatten, leaves, unknown
+from runner.inputs.validation import validated
+
+MAX_CELLS = 100_000
+MAX_NAME = 100
+MAX_LABEL = 60
+
+
+def valid_name(name: str) -> str:
+    """Check a study's name. Raises ValueError."""
+    if not NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise ValueError(
+            f"a name has at most {MAX_NAME} letters, digits, '.', '_' and '-', "
+            "and starts with a letter or digit"
+        )
+    return name
+
+
+def _one_line(text: str) -> str:
+    if not text.strip() or "\n" in text or "\t" in text:
+        raise ValueError("a title is one line of text")
+    return text
+
+
+def _label(text: str) -> str:
+    if not text.isprintable() or text != text.strip() or not 0 < len(text) <= MAX_LABEL:
+        raise ValueError(f"a label is one line of at most {MAX_LABEL} characters, without spaces around it")
+    return text
+
+
+Axis = Annotated[list[Scalar], Field(min_length=1)]
+Assignment = dict[str, Any]
+Where = dict[str, Scalar | list[Scalar]]
+
+
+class Rule(Frozen):
+    """Settings for the cells whose factors match `where`."""
+
+    where: Where = Field(min_length=1, description="Value or list of values by factor; all must match.")
+    set: Assignment = Field(default={}, description="Configuration of these cells.")
+    resources: Resources = Field(
+        default=Resources(), description="Resources of these runs; override the profile's."
+    )
+    expect: Outcome | None = Field(None, description="Expected outcome of these runs.")
+    because: str | None = Field(None, description="Why that outcome is expected; shown in the report.")
+    label: Annotated[str, AfterValidator(_label)] | None = Field(
+        None, description="What charts and tables call this group, in place of its factors."
+    )
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Self:
+        if not (self.set or self.expect or self.label or self.resources != Resources()):
+            raise ValueError("this rule has no effect: give it `set`, `resources`, `expect` or `label`")
+        if self.because and not self.expect:
+            raise ValueError("`because` says why an outcome is expected: add `expect`")
+        return self
+
+
+class Scale(DesignKeys):
+    """A named set of overrides, so that one study can run on a laptop or at full size."""
+
+    description: str = ""
+    set: Assignment = Field(default={}, description="Configuration at this scale; overrides `base`.")
+    matrix: dict[str, Axis] = Field(default={}, description="Axes that this scale replaces.")
+    zip: list[Annotated[dict[str, Axis], Field(min_length=1)]] = Field(
+        default=[], description="Groups that replace the study's groups of the same axes."
+    )
+    include: list[Assignment] = Field(default=[], description="Cells added to the matrix at this scale.")
+    rules: list[Rule] = Field(default=[], description="Rules of this scale, applied after the study's.")
+
+
+class _Head(Frozen):
+    """What a study is called. A separate class, so that these keys come first wherever keys are listed."""
+
+    name: Annotated[str, AfterValidator(valid_name)] = Field(
+        "", validate_default=False, description="Name of the results folder; default: the file's name."
+    )
+    title: Annotated[str, AfterValidator(_one_line)] = Field(description="One line; the report's heading.")
+    description: str = Field("", description="The question, in a few sentences; shown in the report.")
+
+
+class StudyFile(DesignKeys, _Head):
+    """The keys of a study's YAML file."""
+
+    base: Assignment = Field(default={}, description="Configuration that all runs share.")
+    matrix: dict[str, Axis] = Field(
+        default={}, description="Axes; every combination of their values is a cell."
+    )
+    zip: list[Annotated[dict[str, Axis], Field(min_length=1)]] = Field(
+        default=[], description="Groups of axes of equal length that vary together."
+    )
+    include: list[Assignment] = Field(default=[], description="Cells added to the matrix.")
+    exclude: list[Where] = Field(default=[], description="Cells removed from the matrix.")
+    rules: list[Rule] = Field(default=[], description="Settings for some cells, applied in order.")
+    budget: Budget | None = Field(None, description="Spending limit for all runs of this study under a root.")
+    scales: dict[str, Scale] = Field(
+        default={}, description="Scales by name; `full` needs no entry: it is the study without overrides."
+    )
+
+
+@dataclass(frozen=True)
+class Study:
+    """A validated study and its source document, which has the positions for errors."""
+
+    name: str
+    path: Path
+    file: StudyFile
+    document: Document
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All factors, in file order."""
+        zipped = [axis for group in self.file.zip for axis in group]
+        entries = [self.file.include, *(scale.include for scale in self.file.scales.values())]
+        included = [dotted for each in entries for entry in each for dotted, _, _ in flatten(entry, ())]
+        return tuple(dict.fromkeys([*self.file.matrix, *zipped, *included]))
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks that it names for any cells or scales; empty if it names none, and so trains."""
+        given = [
+            value
+            for assignment, place in _assignments(self)
+            for dotted, values, _ in flatten(assignment, place)
+            if dotted == "task"
+            for value in (values if isinstance(values, list) else [values])
+        ]
+        return [task for task in SECTIONS if task in given]
+
+    @property
+    def scale_names(self) -> tuple[str, ...]:
+        """All scales; `full` needs no entry."""
+        return tuple(dict.fromkeys(["full", *self.file.scales]))
+
+    def design(self, scale: str) -> Design:
+        """Repeats, order, baseline, margins and `until` at a scale. Raises InvalidFile: no such scale."""
+        return Design.of(self.file, self.scale(scale)[0])
+
+    def key_at(self, scale: str, *path: str | int) -> Mark:
+        """Position of a key that the scale may override: there, else in the study."""
+        overlay, place = self.scale(scale)
+        given = path and getattr(overlay, str(path[0])) is not None
+        return self.document.mark((*place, *path) if given else path)
+
+    def scale_for(self, asked: str | None, cluster: Cluster) -> str:
+        """The requested scale, else the profile's; `full` if the study defines no scales.
+
+        Raises:
+            InvalidFile: the profile's scale is none of the study's.
+        """
+        if asked is not None:
+            return asked
+        if not self.file.scales:
+            return "full"
+        if (name := cluster.profile.scale) not in self.scale_names:
+            known = f"valid: {', '.join(self.scale_names)}"
+            text = f"profile {cluster.name} asks for scale '{name}', which this study lacks ({known})"
+            raise InvalidFile([Problem(self.document.mark(("scales",)), f"{text}; choose one with --scale")])
+        return name
+
+    def scale(self, name: str) -> tuple[Scale, KeyPath]:
+        """A scale and its path in the document; `full` needs no entry.
+
+        Raises:
+            InvalidFile: no such scale.
+        """
+        if name in self.file.scales:
+            return self.file.scales[name], ("scales", name)
+        if name == "full":
+            return Scale(), ("scales",)
+        known = did_you_mean(name, self.scale_names)
+        text = f"no scale '{name}' in this study {known}; choose one with --scale"
+        raise InvalidFile([Problem(self.document.mark(("scales",)), text)])
+
+
+def read_study(path: Path) -> Study:
+    """Read and validate a study.
+
+    Raises:
+        InvalidFile: lists every invalid key, value and setting path with its position.
+    """
+    document = _document(path)
+    file = validated(document, StudyFile, _misplaced)
+    try:
+        name = file.name or valid_name(path.stem)
+    except ValueError as error:
+        raise InvalidFile(
+            [Problem(document.mark(()), f"file name '{path.stem}': {error}; or add `name:`")]
+        ) from error
+    study = Study(name, path, file, document)
+    shape = (_uneven_zips, _foreign_zips, _axes_given_twice, _shadowed)
+    checks = (_unknown_paths, _set_twice, *shape, _designs)
+    if problems := [problem for check in checks for problem in check(study)]:
+        raise InvalidFile(problems)
+    return study
+
+
+def _document(path: Path) -> Document:
+    """Read the file.
+
+    Raises:
+        InvalidFile: it cannot be read; of a missing one this says which studies are near.
+    """
+    try:
+        return read_document(path)
+    except InvalidFile as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise InvalidFile([Problem(Mark(str(path)), f"No such file {_near(path)}")]) from error
+
+
+def _near(path: Path) -> str:
+    """The studies beside a path and in `experiments/`, and which one was probably meant."""
+    folders = (path.parent, Path("experiments"))
+    near = sorted(
+        {each.absolute(): str(each) for folder in folders for each in folder.glob("*.yaml")}.values()
+    )
+    if not near:
+        return "(no study nearby: change to the folder that has yours, or write one with `runner init`)"
+    return did_you_mean(str(path), near, next((each for each in near if Path(each).stem == path.stem), None))
+
+
+def _misplaced(place: KeyPath) -> str:
+    """What to do with a key that belongs elsewhere: a setting, or a key of a profile."""
+    key = str(place[-1])
+    setting = any(key in (leaf, *leaf.split(".")) for leaf in leaves())
+    if place[0] == "rules" and len(place) == 3 and setting:
+        return "; a setting that this rule changes belongs under its `set`"
+    if place[0] == "rules" and len(place) == 3 and key in Resources.model_fields:
+        return f"; '{key}' belongs under its `resources`"
+    if place[0] == "scales" and len(place) == 3 and (setting or key == "base"):
+        return "; a setting that this scale changes belongs under its `set`"
+    if setting and len(place) == 1:
+        return "; a setting of all runs belongs under `base`, one that varies under `matrix`"
+    if key in Profile.model_fields and len(place) == 1:
+        return f"; '{key}' belongs in a profile, which --profile names"
+    return ""
+
+
+def _assignments(study: Study) -> list[tuple[Assignment, KeyPath]]:
+    file = study.file
+    found: list[tuple[Assignment, KeyPath]] = [(file.base, ("base",)), (dict(file.matrix), ("matrix",))]
+    found += [(dict(group), ("zip", i)) for i, group in enumerate(file.zip)]
+    found += [(entry, ("include", i)) for i, entry in enumerate(file.include)]
+    found += [(rule.set, ("rules", i, "set")) for i, rule in enumerate(file.rules)]
+    for name, scale in file.scales.items():
+        found += [(scale.set, ("scales", name, "set")), (dict(scale.matrix), ("scales", name, "matrix"))]
+        found += [(dict(group), ("scales", name, "zip", i)) for i, group in enumerate(scale.zip)]
+        found += [(entry, ("scales", name, "include", i)) for i, entry in enumerate(scale.include)]
+        found += [(rule.set, ("scales", name, "rules", i, "set")) for i, rule in enumerate(scale.rules)]
+    return found
+
+
+def _unknown_paths(study: Study) -> list[Problem]:
+    return [
+        Problem(study.document.mark(path), unknown(dotted, study.tasks))
+        for assignment, place in _assignments(study)
+        for dotted, _, path in flatten(assignment, place)
+        if dotted not in leaves()
+    ]
+
+
+def _set_twice(study: Study) -> list[Problem]:
+    """Settings that are given nested and dotted in one mapping: `train: {steps: 1}` and `train.steps: 2`."""
+    problems = []
+    for assignment, place in _assignments(study):
+        first: dict[str, KeyPath] = {}
+        for dotted, _, path in flatten(assignment, place):
+            if dotted in first:
+                line = study.document.mark(first[dotted]).line
+                text = f"'{dotted}' is already set on line {line}; keep one of the two"
+                problems.append(Problem(study.document.mark(path), text))
+            first.setdefault(dotted, path)
+    return problems
+
+
+def _uneven_zips(study: Study) -> list[Problem]:
+    return [
+        Problem(
+            study.document.mark((*place, i)),
+            f"axes of unequal length: {', '.join(f'{a} {len(v)}' for a, v in group.items())}",
+        )
+        for groups, place in [(study.file.zip, ("zip",)), *_zips_of_scales(study)]
+        for i, group in enumerate(groups)
+        if len({len(values) for values in group.values()}) > 1
+    ]
+
+
+def _zips_of_scales(study: Study) -> list[tuple[list[dict[str, Axis]], KeyPath]]:
+    return [(scale.zip, ("scales", name, "zip")) for name, scale in study.file.scales.items()]
+
+
+def _foreign_zips(study: Study) -> list[Problem]:
+    """Groups of scales that take no group's place."""
+    mine = [set(group) for group in study.file.zip]
+    known = "; ".join(", ".join(group) for group in study.file.zip) or "none"
+    return [
+        Problem(
+            study.document.mark((*place, i)),
+            f"no group of `zip` has exactly these axes (its groups: {known})",
+        )
+        for groups, place in _zips_of_scales(study)
+        for i, group in enumerate(groups)
+        if set(group) not in mine
+    ]
+
+
+def _shadowed(study: Study) -> list[Problem]:
+    """Settings of scales that no cell would have, because it has a value of an axis."""
+    zipped = {axis for group in study.file.zip for axis in group}
+    return [
+        Problem(
+            study.document.mark(place),
+            f"'{dotted}' is a factor of this study, so a scale's `set` cannot change it; "
+            f"give this scale values for it under its `{'zip' if dotted in zipped else 'matrix'}`",
+        )
+        for name, scale in study.file.scales.items()
+        for dotted, _, place in flatten(scale.set, ("scales", name, "set"))
+        if dotted in zipped or dotted in study.file.matrix
+    ]
+
+
+def _axes_given_twice(study: Study) -> list[Problem]:
+    seen: set[str] = set(study.file.matrix)
+    problems = []
+    for i, group in enumerate(study.file.zip):
+        problems += [
+            Problem(study.document.mark(("zip", i, axis)), f"'{axis}' is already an axis")
+            for axis in group
+            if axis in seen
+        ]
+        seen |= set(group)
+    for name, scale in study.file.scales.items():
+        problems += [
+            Problem(
+                study.document.mark(("scales", name, "matrix", axis)),
+                f"'{axis}' is not an axis of `matrix` {did_you_mean(axis, list(study.file.matrix))}",
+            )
+            for axis in scale.matrix
+            if axis not in study.file.matrix
+        ]
+    return problems
+
+
+def _designs(study: Study) -> list[Problem]:
+    """What is wrong with `until` at any scale."""
+    problems = []
+    for name in study.scale_names:
+        design = study.design(name)
+        if not design.until:
+            continue
+        if design.baseline is None:
+            text = "`until` compares each group with a baseline: add one, such as `baseline: {FACTOR: VALUE}`"
+            problems.append(Problem(study.key_at(name, "until"), text))
+        if design.until.at_most < design.repeats:
+            text = f"'at_most' {design.until.at_most} is less than repeats, which is {design.repeats}"
+            problems.append(Problem(study.key_at(name, "until", "at_most"), text))
+    return problems
