@@ -2,9 +2,9 @@
 
     python benchmarks/attention.py [--backends flash cudnn custom portable] [--shape B1,T4096,H32,K8,D128 ...]
 
-It measures as `task: attention` does (`model.bench.measure`): interleaved in a random order, new numbers in
-each round, L2 cleared, eager calls and CUDA graphs apart. Medians with their 95 % intervals; "2 x flash" is
-twice as fast as flash. Nothing is certified here; experiments/kernels.yaml does that too.
+It measures as `task: attention` does (`model.attention.timing.measure`): interleaved in a random order, new
+numbers in each round, L2 cleared, eager calls and CUDA graphs apart. Medians with their 95 % intervals; "2 x
+flash" is twice as fast as flash. Nothing is certified here; experiments/kernels.yaml does that too.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import replace
 import torch
 
 from model import attention
-from model.attention import Case
-from model.bench.measure import measure
-from model.disk.kernels import KernelTime
+from model.attention.timing.measure import measure
 from model.measure import flops
+from model.record.case import Case
+from model.record.kernels import KernelTime
 
 SHAPES = [
     "B1,T4096,H32,K8,D128",

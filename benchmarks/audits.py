@@ -6,7 +6,7 @@
 Trains each backend twice on this project's sources as text, each time in a process of its own: without
 audits, and with one in every step. `share` is what the audits of a long run take of its time: one in each
 stretch of `every` steps. `weight` is how long a FLOP of an audit takes against one of training, as in
-`model.audit.WEIGHT`.
+`model.training.audit.WEIGHT`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _in_a_process(name: str, kind: str) -> dict[str, Any]:
 
 
 def _config(given: argparse.Namespace, name: str) -> Any:
-    from model.config import RunConfig
+    from model.record.config import RunConfig
 
     shape = {"dim": given.dim, "layers": given.layers, "heads": given.heads, "kv_heads": given.kv_heads}
     train = {
@@ -69,10 +69,10 @@ def _config(given: argparse.Namespace, name: str) -> Any:
 
 
 def _trained(given: argparse.Namespace) -> dict[str, Any]:
-    from model import audit
-    from model.text import Source
-    from model.trainer import train
-    from model.verify.right import judge
+    from model.attention.verify.accuracy import judge
+    from model.record.text import Source
+    from model.training import audit
+    from model.training.trainer import train
     from runner.commands.data import write_corpus
 
     records, audits = [], []
@@ -96,8 +96,8 @@ def _trained(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _compared(given: argparse.Namespace, name: str, runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    from model.audit import PRODUCTS, every
     from model.measure.flops import flop_per_token
+    from model.training.audit import PRODUCTS, every
 
     plain, audited, config = runs["plain"], runs["audited"], _config(given, name)
     step, own = median(plain["steps"][WARM_UP:]), median(audited["seconds"][WARM_UP:])

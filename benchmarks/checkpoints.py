@@ -3,7 +3,8 @@
     python benchmarks/checkpoints.py [--device cuda] [--shard 1] [--folder .] [--rounds 5] [--steps 20]
         [--dim 4096] [--layers 32] [--vocabulary 131072] [--batch 1] [--sequence 4096]
 
-Both save one state by `model.keeper`, as a run does, of `--shard` processes (FSDP2 where they are several).
+Both save one state by `model.training.keeper`, as a run does, of `--shard` processes (FSDP2 where they are
+several).
 `held` is the time until the next step may begin; `all` is the time until the checkpoint is there, both over
 `before`, the time that it takes if nothing goes on meanwhile. `step` is the median step while threads write,
 over that of as many steps while nothing is written. Ratios are within a round; numbers are those of the
@@ -65,11 +66,11 @@ def _measured(given: argparse.Namespace, folder: Path) -> list[dict[str, float]]
 def _child(given: argparse.Namespace, folder: Path, rank: int, address: str, answers: Any) -> None:
     import torch
 
-    from model.config import ParallelConfig
-    from model.disk.checkpoint import State
-    from model.keeper import Checkpoints, Keeper
-    from model.parallel.place import Place
-    from model.parallel.world import join
+    from model.record.config import ParallelConfig
+    from model.training.checkpoint import State
+    from model.training.keeper import Checkpoints, Keeper
+    from model.training.parallel.place import Place
+    from model.training.parallel.world import join
 
     on_gpu = given.device == "cuda"
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
@@ -91,11 +92,12 @@ def _training(given: argparse.Namespace, world: Any) -> tuple[Any, Any, Any, Cal
     """Configuration, model, optimizer, and the trainer's step without its data and records."""
     import torch
 
-    from model import attention, optim
-    from model.config import RunConfig
-    from model.parallel.objective import Objective
-    from model.parallel.part import Part, of
-    from model.trainer import build_model
+    from model import attention
+    from model.record.config import RunConfig
+    from model.training import optim
+    from model.training.parallel.objective import Objective
+    from model.training.parallel.part import Part, of
+    from model.training.trainer import build_model
 
     samples, heads = given.batch * given.shard, given.dim // 64
     sizes = {"layers": given.layers, "dim": given.dim, "ffn_dim": 4 * given.dim}
@@ -129,7 +131,7 @@ def _timed(step: Callable[[], None], given: argparse.Namespace, world: Any, writ
     """Median seconds of a step; of those that begin while somebody writes, where `writing` is given."""
     import torch
 
-    from model.measure.meter import clock
+    from model.training.meter import clock
 
     timer = clock(torch.device(given.device))
     timer.start()
@@ -143,8 +145,8 @@ def _timed(step: Callable[[], None], given: argparse.Namespace, world: Any, writ
 
 
 def _round(keeper: Any, step: Callable[[], None], given: argparse.Namespace, world: Any) -> dict[str, float]:
-    from model.errors import Interrupted
-    from model.text import START
+    from model.record.errors import Interrupted
+    from model.record.text import START
 
     def stopped() -> None:
         try:

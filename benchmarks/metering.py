@@ -20,13 +20,14 @@ from typing import Any
 
 import torch
 
-from model import attention, data, optim
-from model.config import RunConfig
-from model.feed import Feed, Ready
-from model.loss import LOSSES
-from model.measure.meter import Meter, no_collector
-from model.text import Source
-from model.trainer import build_model
+from model import attention
+from model.record.config import RunConfig
+from model.record.text import Source
+from model.training import data, optim
+from model.training.feed import Feed, Ready
+from model.training.loss import LOSSES
+from model.training.meter import Meter, no_collector
+from model.training.trainer import build_model
 
 SMALL = {"dim": 512, "layers": 4, "heads": 8, "kv_heads": 8, "ffn_dim": 1024, "vocab_size": 1024}
 

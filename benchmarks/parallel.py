@@ -110,9 +110,9 @@ def _child(
 ) -> None:
     import torch
 
-    from model.config import ParallelConfig
-    from model.parallel.place import Place
-    from model.parallel.world import join
+    from model.record.config import ParallelConfig
+    from model.training.parallel.place import Place
+    from model.training.parallel.world import join
 
     on_gpu = given.device == "cuda"
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
@@ -134,7 +134,7 @@ def _child(
 def _profile(trained: Any) -> dict[str, float]:
     """Milliseconds of each part of a step, and of what is hidden."""
     from model import attention
-    from model.measure.profile import profiled
+    from model.training.profile import profiled
 
     config = trained.config
     launches = attention.load(config.attention).launches
@@ -148,14 +148,15 @@ def _trained(given: argparse.Namespace, parallel: dict[str, int], world: Any) ->
     """What does the trainer's step, without its data and records."""
     import torch
 
-    from model import attention, optim
-    from model.config import RunConfig
-    from model.feed import Ready
-    from model.measure.profile import Trained
-    from model.parallel.objective import Objective
-    from model.parallel.part import of
-    from model.text import START
-    from model.trainer import build_model
+    from model import attention
+    from model.record.config import RunConfig
+    from model.record.text import START
+    from model.training import optim
+    from model.training.feed import Ready
+    from model.training.parallel.objective import Objective
+    from model.training.parallel.part import of
+    from model.training.profile import Trained
+    from model.training.trainer import build_model
 
     batch = _batch(given, parallel)
     config = RunConfig.model_validate(
@@ -192,7 +193,7 @@ def _timed(step: Any, steps: int, on_gpu: bool) -> float:
     """Median seconds of a step."""
     import torch
 
-    from model.measure.meter import clock
+    from model.training.meter import clock
 
     timer = clock(torch.device("cuda" if on_gpu else "cpu"))
     timer.start()

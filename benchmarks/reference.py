@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.config import ModelConfig
+from model.record.config import ModelConfig
 
 
 class Attention(nn.Module):

@@ -5,8 +5,8 @@
     python benchmarks/tiles.py --time --kernel forward --head-dim 128 --tile 128,128,8,2 --tile 128,64,8,3
 
 A GPU is named by its compute capability, one of AMD's by its architecture. A tile is rows,keys,warps,stages;
-by default those of model/kernels/portable/tiles.py. `--time` runs on this machine's GPU: interleaved, medians
-with the lowest and the highest, L2 cleared before each call, causal bfloat16, four heads a group.
+by default those of model/attention/kernels/portable/tiles.py. `--time` runs on this machine's GPU: in turns,
+medians with the lowest and highest, L2 cleared before each call, causal bfloat16, four heads a group.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from model.kernels.portable import backward, forward, tiles
-from model.versions import rocm
+from model.attention.kernels.portable import backward, forward, tiles
+from model.record import rocm
 
 KERNELS = {
     "forward": forward._portable_forward,

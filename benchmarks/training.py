@@ -68,8 +68,8 @@ def _measured(given: argparse.Namespace) -> dict[str, float]:
     started = time.perf_counter()
     import torch
 
-    from model.config import ModelConfig
     from model.measure.flops import flop_per_token, peak
+    from model.record.config import ModelConfig
 
     torch.manual_seed(0)
     shape = ModelConfig()
@@ -118,10 +118,11 @@ def _reference(given: argparse.Namespace, shape: Any) -> Callable[..., Any]:
 def _ours(given: argparse.Namespace, shape: Any) -> Callable[..., Any]:
     """The trainer's step, without its data and records."""
 
-    from model import attention, optim
-    from model.config import RunConfig
-    from model.loss import LOSSES
-    from model.trainer import build_model
+    from model import attention
+    from model.record.config import RunConfig
+    from model.training import optim
+    from model.training.loss import LOSSES
+    from model.training.trainer import build_model
 
     sizes = {"batch_size": given.batch, "sequence_length": given.sequence}
     config = RunConfig.model_validate(

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))
 
-from model.versions import NEEDS  # noqa: E402
+from model.record.versions import NEEDS  # noqa: E402
 
 RESULTS = Path(__file__).with_suffix(".json")
 VERSIONS = ("2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13", "2.14")
@@ -46,7 +46,8 @@ Assay needs {torch}. An install keeps the torch that is there, also a pre-releas
 ## What needs which version
 
 A run that needs another version ends as `unsupported` with the reason. If its processes use the Python that
-launches, such a setting is an error at its line, and nothing starts. `model/versions` has the same table.
+launches, such a setting is an error at its line, and nothing starts. `model/record/versions.py` has the same
+table.
 
 | what | needs | since an installed one may be one |
 |---|---|---|

@@ -22,7 +22,11 @@ from typing import Any, NoReturn
 AT_START = ("PYTHON", "LC_", "LANG", "TZ", "CLOCK_FILE", "FAULT", "PACE_SECONDS")  # what is read only then
 SAME_ANYWAY = "PYTHONUNBUFFERED"  # the queue asks for it; see `_streams`
 OURS = ("runner", "analysis", "model")
-IN_JOBS = ("runner.job", "model.trainer", "model.keeper")  # what the stand-in is put in front of
+IN_JOBS = (
+    "runner.job",
+    "model.training.trainer",
+    "model.training.keeper",
+)  # what the stand-in is put in front of
 PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
 

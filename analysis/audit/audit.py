@@ -26,8 +26,8 @@ from analysis.several.pair import SIDES, write_pair
 from analysis.store.database import in_memory, scripts
 from analysis.store.records import open_records, selections
 from analysis.writeup.write import write as write_latex
-from model.disk.files import Unreadable, no_link, read, sha256
-from model.errors import AssayError, UserError, memory_ran_out, shortage
+from model.record.errors import AssayError, UserError, memory_ran_out, shortage
+from model.record.files import Unreadable, no_link, read, sha256
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

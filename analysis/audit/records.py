@@ -12,11 +12,11 @@ from pydantic import ValidationError
 
 from analysis.audit.finding import Finding
 from analysis.query.ask import answer
-from model.attention import Case
-from model.config import RunConfig
-from model.disk.kernels import interval
+from model.attention.verify.certificate import key
 from model.measure.flops import of_run
-from model.verify.certificate import key
+from model.record.case import Case
+from model.record.config import RunConfig
+from model.record.kernels import interval
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -16,7 +16,7 @@ from typing import Any
 
 from analysis.charts._style import Style, styles
 from model import modules
-from model.errors import UserError, did_you_mean
+from model.record.errors import UserError, did_you_mean
 
 __all__ = ["Chart", "Figure", "Row", "Styles", "Table", "load", "names", "styles", "unchecked"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import stats
 from analysis.stats.paired import RUNS, Ratio, paired_rounds
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.charts import Row

@@ -13,7 +13,7 @@ from analysis.charts._values import UNKNOWN, number, shares_of
 from analysis.findings.profiles import UNLIKE, impossible, unlike
 from analysis.stats import by_label, middle
 from analysis.stats.verdict import in_a_row
-from model.units import counted
+from model.record.units import counted
 
 _OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")
 _LEAST = ", ".join(f"sum(seconds) FILTER (part = '{part}') AS least_{part}" for part in _OF_FLOOR)

@@ -14,7 +14,7 @@ from analysis.findings.profiles import UNLIKE, unlike
 from analysis.findings.scaling import Curve, curves, once, parallel, processes
 from analysis.query.findings import MEASURED_RUNS
 from analysis.stats import by_label, middle
-from model.units import counted
+from model.record.units import counted
 
 _PARTS = ", ".join(f"p.{part} AS {part}_part" for part in (*NAMES, "hidden"))  # `attention` is a backend, too
 _SQL = f"""\

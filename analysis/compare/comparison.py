@@ -16,8 +16,8 @@ from analysis.compare.source import Measured
 from analysis.compare.speed import speed
 from analysis.stats.estimate import median_of_known
 from analysis.stats.verdict import Verdict
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.units import counted
 
 # What two studies are compared for, so that it withholds nothing: other code, later, or somebody else's logs.
 MEANT = frozenset({"commit", "diff", "order", "imported"})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from analysis.compare.difference import Row
 from analysis.compare.settings import settings_of
-from model.errors import UserError, did_you_mean
+from model.record.errors import UserError, did_you_mean
 
 _NOT_A_GROUP = frozenset({"seed", "repeat"})  # factors that vary within a group
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from analysis.drawings import bundle, draw
 from analysis.drawings.draw import Format
 from analysis.drawings.version import vega_version
-from model.errors import UserError
+from model.record.errors import UserError
 
 _MANY = 50  # runs, from which on processes of their own save time
 _MOST = 4  # processes

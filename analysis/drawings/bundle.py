@@ -13,8 +13,8 @@ from typing import Any
 
 from analysis.drawings.draw import require_room
 from analysis.drawings.version import vega_version
-from model.disk.files import write_text
-from model.disk.home import user_folder
+from model.record.files import write_text
+from model.record.home import user_folder
 
 
 @cache

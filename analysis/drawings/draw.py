@@ -16,9 +16,9 @@ from typing import Any, Literal, get_args
 from analysis.drawings.ordered import ordered
 from analysis.drawings.outlines import FONT, length, outlined, settable
 from analysis.drawings.version import vega_version
-from model.disk import hostmemory
-from model.errors import UserError
-from model.units import size
+from model.measure import hostmemory
+from model.record.errors import UserError
+from model.record.units import size
 
 Format = Literal["svg", "pdf", "png"]
 FORMATS: tuple[Format, ...] = get_args(Format)

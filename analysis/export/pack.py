@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.store.scan import CERTIFICATES, IN_ATTEMPT, IN_RUN, NODES
-from model.disk.files import Unreadable, replacing
-from model.disk.folder import STUDY, Attempt, RunFolder, run_folders, study_record
-from model.disk.record import NAME
+from model.record.files import Unreadable, replacing
+from model.record.folder import STUDY, Attempt, RunFolder, run_folders, study_record
+from model.record.records import NAME
 
 OF_RUN = {*IN_RUN}
 OF_ATTEMPT = {"claim.json", *IN_ATTEMPT}

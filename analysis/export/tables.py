@@ -14,8 +14,8 @@ from analysis.export.units import unit
 from analysis.store.database import quoted
 from analysis.store.records import write_table
 from analysis.store.steps import LINES
-from model.disk.files import require_own_folder, sha256, write_text
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import require_own_folder, sha256, write_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -17,11 +17,11 @@ from typing import IO, Any, cast
 from analysis.export.pack import LOGS, OF_ATTEMPT, OF_RUN
 from analysis.store.database import NAME as NAME_OF_DATABASE
 from analysis.store.scan import CERTIFICATES, NODES
-from model.disk.files import Unreadable, no_link, read
-from model.disk.folder import STUDY, RunFolder, study_record
-from model.disk.record import NAME
-from model.errors import UserError
-from model.verify.certificate import Certificate
+from model.attention.verify.certificate import Certificate
+from model.record.errors import UserError
+from model.record.files import Unreadable, no_link, read
+from model.record.folder import STUDY, RunFolder, study_record
+from model.record.records import NAME
 
 SUFFIXES = (".tar.gz", ".tgz")
 _NAME = NAME.pattern

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from analysis.findings.groups import Row, groups_of
 from analysis.stats.drift import Drift, drift
 from analysis.stats.estimate import median
-from model.units import counted
+from model.record.units import counted
 
 _BUSY = 0.5  # load per core before a run starts, from which other work takes cores away
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from analysis.findings.groups import Row, groups_of
 from analysis.stats.devices import Devices, Timed, devices
 from analysis.stats.verdict import name, p_value, percent
-from model.units import counted
+from model.record.units import counted
 
 _NAMED = 3  # groups that a sentence names
 _SEEN = 5e-5  # a share that is not nought to the digits of a sentence

@@ -22,9 +22,9 @@ from analysis.findings.rates import observed_in, ratio_of
 from analysis.stats import grouped
 from analysis.stats.estimate import median
 from analysis.stats.paired import Ratio
-from model.units import counted
+from model.record.units import counted
 
-AXES = ("replicate", "shard", "context", "tensor")  # of model.config.ParallelConfig
+AXES = ("replicate", "shard", "context", "tensor")  # of model.record.config.ParallelConfig
 Kind = Literal["strong", "weak"]
 _NOT_COMPARED = ("processes",)  # what the guard says of the very thing that a curve is about
 _WAYS = {

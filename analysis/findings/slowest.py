@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from analysis.findings.groups import Row
-from model.disk.record import StepRecord
+from model.record.records import StepRecord
 
 _MATTERS = 5.0  # percent above the median of the others, from which a process holds up its run
 _LEVEL = 0.01  # at which chance is ruled out

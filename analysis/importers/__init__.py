@@ -18,7 +18,7 @@ from analysis.logs.names import by_name, sentence
 from analysis.logs.runs import Origin, Whole, runs_of
 from analysis.logs.table import Refused, Table, content_of
 from model import modules
-from model.errors import UserError, did_you_mean
+from model.record.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True)

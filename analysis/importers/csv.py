@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analysis.importers import Importer
 from analysis.logs.table import Row, Table, text_of
-from model.units import counted
+from model.record.units import counted
 
 
 def read(file: Path) -> Table:

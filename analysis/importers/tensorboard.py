@@ -13,7 +13,7 @@ from typing import Any
 from analysis.importers import Importer
 from analysis.logs.mapping import Column, Mapping
 from analysis.logs.table import Refused, Row, Table, content_of
-from model.errors import UserError
+from model.record.errors import UserError
 
 _NUMBERS = "fiu"  # kinds of NumPy's dtypes
 

@@ -18,8 +18,8 @@ from analysis.stats import grouped
 from analysis.stats.equivalence import LAST, losses
 from analysis.stats.student import Mean, mean_of
 from analysis.stats.verdict import Verdict
-from model.disk.files import dumps
-from model.disk.imported import Finding
+from model.record.files import dumps
+from model.record.imported import Finding
 
 Losses = Mapping[int, float]  # step -> nats per token
 Array = NDArray[Any]

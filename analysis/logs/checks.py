@@ -12,8 +12,8 @@ from analysis.logs.mapping import Mapping, Quantity
 from analysis.logs.points import Between, Log, Point
 from analysis.logs.steps import Steps, common, implied, stated_between, stated_interval, tokens_per_step
 from analysis.logs.table import shortened
-from model.disk.imported import Finding
-from model.units import counted
+from model.record.imported import Finding
+from model.record.units import counted
 
 _SLOW = 1.2  # times the median: a first record that is slower holds a warm-up
 _FEWEST = 5  # records, below which no first one stands out

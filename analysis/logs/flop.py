@@ -14,9 +14,9 @@ from statistics import fmean, median
 from analysis.logs.mapping import Mapping
 from analysis.logs.points import Between, Point
 from analysis.logs.steps import common, implied, tokens_per_step
-from model.config import ModelConfig
 from model.measure.flops import flop_per_token, peak
-from model.units import counted
+from model.record.config import ModelConfig
+from model.record.units import counted
 
 _BY_CHANCE = 1e-4  # relative: of a count that is known less well, no model is guessed
 LOW, HIGH = "flop_per_token_low", "flop_per_token_high"  # what the printed digits leave open
@@ -101,8 +101,8 @@ class Explained:
 def explained(count: Between, mapping: Mapping, tokens: int | None) -> Explained | None:
     """What a printed FLOP per token counts; None if it equals nothing that is known.
 
-    Where no shape is stated, the 8B llama of `model.config` is tried, at each sequence length that the tokens
-    per step allow: a count of many digits does not equal another model's by chance.
+    Where no shape is stated, the 8B llama of `model.record.config` is tried, at each sequence length that the
+    tokens per step allow: a count of many digits does not equal another model's by chance.
     """
     shape = mapping.config.model
     if shape is None and count.high > count.low * (1 + _BY_CHANCE):

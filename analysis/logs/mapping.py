@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from model.config import Dtype, Frozen, ModelConfig, Positive, Strict
-from model.disk.record import NAME
+from model.record.config import Dtype, Frozen, ModelConfig, Positive, Strict
+from model.record.records import NAME
 
 Quantity = Literal[
     "step", "time", "loss", "learning_rate", "grad_norm",

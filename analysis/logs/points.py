@@ -16,7 +16,7 @@ import numpy as np
 
 from analysis.logs.mapping import Mapping, Quantity
 from analysis.logs.table import Refused, Row, Table
-from model.units import counted
+from model.record.units import counted
 
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 LARGEST = 2.0**53

@@ -15,9 +15,9 @@ from analysis.logs.mapping import Mapping
 from analysis.logs.points import Log, logs_of, named
 from analysis.logs.steps import steps_of
 from analysis.logs.table import Table
-from model.disk.files import dumps
-from model.disk.imported import PREFIX, Finding, Imported, ImportedRun, ImportedStep
-from model.disk.record import Manifest, Outcome, Result
+from model.record.files import dumps
+from model.record.imported import PREFIX, Finding, Imported, ImportedRun, ImportedStep
+from model.record.records import Manifest, Outcome, Result
 
 Factor = str | int | float | bool
 

@@ -10,8 +10,8 @@ from statistics import median
 
 from analysis.logs.mapping import Mapping, Quantity
 from analysis.logs.points import LARGEST, Between, Log, Point
-from model.disk.imported import ImportedStep
-from model.units import counted
+from model.record.imported import ImportedStep
+from model.record.units import counted
 
 
 @dataclass

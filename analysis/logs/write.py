@@ -11,11 +11,11 @@ from typing import Any, Literal
 from analysis.logs.between import across
 from analysis.logs.runs import Whole, with_findings
 from analysis.logs.table import Refused
-from model.disk.files import Unreadable, read_lines, temporary, write_text
-from model.disk.folder import RunFolder, folders
-from model.disk.imported import PREFIX, Imported, ImportedStep
-from model.errors import UserError, did_you_mean
-from model.units import counted
+from model.record.errors import UserError, did_you_mean
+from model.record.files import Unreadable, read_lines, temporary, write_text
+from model.record.folder import RunFolder, folders
+from model.record.imported import PREFIX, Imported, ImportedStep
+from model.record.units import counted
 
 Done = Literal["imported", "unchanged", "updated"]
 

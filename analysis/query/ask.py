@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.store.database import first_lines, open_for_reading
-from model.errors import UserError
+from model.record.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa

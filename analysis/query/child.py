@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from analysis.store.database import first_lines, limit_memory
-from model.disk.hostmemory import Limit, oom_kills
-from model.errors import AssayError, UserError, memory_ran_out, shortage
+from model.measure.hostmemory import Limit, oom_kills
+from model.record.errors import AssayError, UserError, memory_ran_out, shortage
 
 _LESS = {"query": "select less, or ", "audit": ""}  # what else helps
 

@@ -18,8 +18,8 @@ from analysis.query.cells import lines
 from analysis.query.latex import escaped, tabular
 from analysis.store.database import open_for_reading
 from analysis.store.tables import leave_out, removed_runs
-from model.errors import UserError, did_you_mean
-from model.units import visible
+from model.record.errors import UserError, did_you_mean
+from model.record.units import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -31,8 +31,8 @@ from analysis.report.settings.backends import lines as table_of_backends
 from analysis.report.settings.design import launched
 from analysis.store.database import open_for_reading, studies_of
 from analysis.store.tables import leave_out, removed_runs
-from model.errors import UserError, did_you_mean
-from model.units import counted
+from model.record.errors import UserError, did_you_mean
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -22,9 +22,9 @@ from analysis.report import render
 from analysis.report.runs import output
 from analysis.store.database import scripts
 from analysis.store.records import write_records
-from model.attention._described import described
-from model.config import Frozen
-from model.disk.files import Unreadable, read, sha256, write_text
+from model.record.backends import described
+from model.record.config import Frozen
+from model.record.files import Unreadable, read, sha256, write_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -20,7 +20,7 @@ from analysis.query.kernels import KERNEL_TIMES, KERNEL_TIMES_AND_GONE
 from analysis.query.rates import COMPLETED_RUNS, DECODED_RUNS
 from analysis.stats.estimate import median_of_known
 from analysis.store.database import quoted
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

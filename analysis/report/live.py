@@ -15,7 +15,7 @@ from analysis.query.ask import answer
 from analysis.report import render
 from analysis.report.carried import LIVE, MANIFEST, ReportManifest, write_manifest
 from analysis.store.database import open_for_reading, quoted
-from model.disk.files import read, sha256, write_text
+from model.record.files import read, sha256, write_text
 
 _SCRIPT = "assets/live.js"  # from the templates
 _END = "</body>"

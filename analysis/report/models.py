@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from model.config import ModelConfig
 from model.measure.flops import flop_per_token, parameter_count
+from model.record.config import ModelConfig
 
 
 def parameters(config: Mapping[str, Any]) -> int | None:

@@ -9,7 +9,7 @@ from analysis.query.metrics import INFERENCE_SUMMARY, TRAINING_METRICS, TRAINING
 from analysis.query.questions import Question, questions
 from analysis.report import backends, facts
 from analysis.store.database import open_for_reading, studies_of
-from model.errors import UserError, did_you_mean
+from model.record.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path

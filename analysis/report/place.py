@@ -29,9 +29,9 @@ from analysis.report.carried import (
     read_manifest,
     write_manifest,
 )
-from model.disk.files import require_own_folder
-from model.disk.locks import hold
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import require_own_folder
+from model.record.locks import hold
 
 _SCRATCH = ".report-"  # begins the names of folders that reports are made in or moved aside to
 _RANDOM = "?" * 8  # ends those that `tempfile` makes

@@ -16,8 +16,8 @@ from analysis.report.backends import short_kernels
 from analysis.report.listing import MOST_NAMED
 from analysis.stats import Estimate
 from analysis.stats.verdict import in_a_row, readable
-from model.disk.files import write_text
-from model.units import counted, duration, in_order
+from model.record.files import write_text
+from model.record.units import counted, duration, in_order
 
 if TYPE_CHECKING:
     from jinja2 import Environment

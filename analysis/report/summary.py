@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from analysis.compare.values import commit
 from analysis.report.facts import endings
-from model.config import Frozen
-from model.disk.files import write_text
+from model.record.config import Frozen
+from model.record.files import write_text
 
 if TYPE_CHECKING:
     from analysis.report.answer import Answer

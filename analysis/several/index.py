@@ -13,8 +13,8 @@ from analysis.report import render
 from analysis.report.carried import MANIFEST, Parts, ReportManifest, read_manifest, seal
 from analysis.report.place import require_room
 from analysis.report.summary import FILE, Summary
-from model.disk.files import Unreadable, read, sha256, write_text
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import Unreadable, read, sha256, write_text
 
 _OWN = ("index.html", *(f"assets/{name}" for name in render.ASSETS))
 

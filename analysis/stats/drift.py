@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.stats.student import Mean
 from analysis.stats.verdict import percent
-from model.units import counted
+from model.record.units import counted
 
 FEWEST = 3
 Column = TypeVar("Column", int, str)

@@ -13,7 +13,7 @@ from analysis.stats.paired import RECORDS, RUNS
 from analysis.stats.student import mean_of, quantile, variance
 from analysis.stats.verdict import Verdict, decimals
 from analysis.stats.within import FEWEST, interval_of_mean
-from model.units import counted
+from model.record.units import counted
 
 LAST = 0.2  # the part of a run whose losses are compared, from its end
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from math import exp, log
 from analysis.stats.estimate import CONFIDENCE, median
 from analysis.stats.student import mean_of
 from analysis.stats.within import FEWEST, within_run
-from model.disk.kernels import interval
+from model.record.kernels import interval
 
 RECORDS = "records of one run each"
 RUNS = "runs"

@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis.stats.estimate import CONFIDENCE, Estimate, at_rank, median
 from analysis.stats.student import quantiles
-from model.units import counted
+from model.record.units import counted
 
 FEWEST = (
     24  # records; with fewer, an interval cannot hold the truth in 95 % of runs at an autocorrelation of 0.8

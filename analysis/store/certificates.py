@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from analysis.store.ingest import Reader, Row, Rows, file_rows, fitting, utc
 from analysis.store.scan import Seen
-from model.disk.files import Unreadable, dumps, read
-from model.disk.node import KEY, NodeRecord
-from model.disk.record import NAME
-from model.verify.certificate import Certificate, describe, said
+from model.attention.verify.certificate import Certificate, describe, said
+from model.record.files import Unreadable, dumps, read
+from model.record.node import KEY, NodeRecord
+from model.record.records import NAME
 
 _SAME_NAME = (
     *("key", "verdict", "device_name", "code", "deterministic", "graph_break", "seconds"),

@@ -21,8 +21,8 @@ from analysis.store.ingest import Rows, file_rows, read_run, read_study
 from analysis.store.missing import KINDS, find_lost, inherit, keeping, named, of_kind
 from analysis.store.scan import CERTIFICATES, Key, Seen, hashed, look, same_content, same_stat
 from analysis.store.tables import OF_NODES, OF_RUNS, OF_STUDIES, Ledger, count, forget, insert, read_ledger
-from model.disk.folder import RunFolder, run_folders
-from model.errors import UserError, no_runs
+from model.record.errors import UserError, no_runs
+from model.record.folder import RunFolder, run_folders
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

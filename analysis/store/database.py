@@ -26,10 +26,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir, mkdtemp
 from typing import TYPE_CHECKING, TypeVar
 
-from model.disk.files import no_link, replacing
-from model.disk.locks import hold
-from model.errors import UserError, shortage
 from model.measure.machine import cores
+from model.record.errors import UserError, shortage
+from model.record.files import no_link, replacing
+from model.record.locks import hold
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

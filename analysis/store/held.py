@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analysis.store.database import open_for_reading
 from analysis.store.scan import CERTIFICATES, Key, Seen
 from analysis.store.tables import count
-from model.errors import UserError
+from model.record.errors import UserError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

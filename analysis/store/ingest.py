@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from analysis.store.scan import FileState, Key, Seen, attempt_numbers
-from model.config import UNREAD
-from model.disk.audits import AuditRecord
-from model.disk.files import Unreadable, dumps, read, regular
-from model.disk.folder import DECODED, STUDY, Attempt, RunFolder
-from model.disk.imported import PREFIX, ImportedRun
-from model.disk.kernels import FILE as KERNELS
-from model.disk.kernels import KernelTime, KernelTimes
-from model.disk.profile import FILE, StepProfile
-from model.disk.record import NAME, DecodeRecord, DesignRecord, Manifest, Result, RunRecord, StudyRecord
 from model.measure.flops import attention_flop
+from model.record.audits import AuditRecord
+from model.record.config import UNREAD
+from model.record.files import Unreadable, dumps, read, regular
+from model.record.folder import DECODED, STUDY, Attempt, RunFolder
+from model.record.imported import PREFIX, ImportedRun
+from model.record.kernels import FILE as KERNELS
+from model.record.kernels import KernelTime, KernelTimes
+from model.record.profile import FILE, StepProfile
+from model.record.records import NAME, DecodeRecord, DesignRecord, Manifest, Result, RunRecord, StudyRecord
 
 Row = dict[str, Any]
 # Fields of run.json that are columns of the same name.

@@ -22,8 +22,8 @@ from analysis.store.ingest import rows_of
 from analysis.store.scan import CERTIFICATES, NODES, FileState, Key, Seen
 from analysis.store.steps import LINES, MEASURES, SAID, STAGE, derive, stage
 from analysis.store.tables import OF_NODES, OWNER, Known, Ledger, insert, read_ledger
-from model.config import RunConfig
-from model.disk.files import dumps, open_regular, replacing
+from model.record.config import RunConfig
+from model.record.files import dumps, open_regular, replacing
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from analysis.store.database import DERIVE, first_lines, in_memory, quoted, scripts
 from analysis.store.scan import CERTIFICATES
 from analysis.store.steps import LINES, MEASURES, SAID, STAGE, stage
-from model.errors import UserError
+from model.record.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from model.disk import kernels, node, profile
-from model.disk.files import sha256
-from model.disk.folder import DECODED, STUDY, RunFolder, folders
+from model.record import kernels, node, profile
+from model.record.files import sha256
+from model.record.folder import DECODED, STUDY, RunFolder, folders
 
 IN_RUN = ("run.json", "ledger.jsonl")
 IN_ATTEMPT = (

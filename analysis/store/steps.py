@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from analysis.store.database import DERIVE, scripts
 from analysis.store.ingest import Row, Rows, fitting, utc
 from analysis.store.tables import insert
-from model.disk.files import Unreadable, read_lines
-from model.disk.imported import ImportedStep
-from model.disk.record import StepRecord, finite
+from model.record.files import Unreadable, read_lines
+from model.record.imported import ImportedStep
+from model.record.records import StepRecord, finite
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

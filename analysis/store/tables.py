@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.store.database import quoted
 from analysis.store.scan import CERTIFICATES, NODES, FileState, Key
-from model.disk.folder import STUDY
+from model.record.folder import STUDY
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -8,7 +8,7 @@ from analysis.query.latex import breakable, escaped, said
 from analysis.report.build import Contents
 from analysis.report.figures.drawn import Drawn
 from analysis.report.said.sentence import Sentence
-from model.units import counted
+from model.record.units import counted
 
 _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report && pdflatex report
 \documentclass[11pt,a4paper]{article}

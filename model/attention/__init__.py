@@ -11,87 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
-from model import modules
-from model.errors import Unsupported, UserError, did_you_mean, one_line, out_of_host_memory
-from model.versions import rocm
+from model.record import backends, rocm
+from model.record.case import Case as Case
+from model.record.errors import Unsupported, UserError, one_line, out_of_host_memory
 
 if TYPE_CHECKING:
     import torch
-
-ENTRY_POINT_GROUP = "assay.attention"
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a run needs from a backend: the shapes, precision, device and mask of one attention call.
-
-    Attributes:
-        device: "cuda" or "cpu".
-        dtype: "bfloat16", "float16" or "float32".
-        sequence_length: of K and V, and of Q unless `queries` says otherwise.
-        compile: whether torch.compile traces the model around the call.
-        new_tokens: number of tokens that a run decodes after this call, each by one of `decoding`'s calls.
-        queries: rows of Q; None: as many as keys. Under the causal mask they are the last of the keys' rows,
-            like those of a part of a sequence. Without a mask they are new tokens, and only run forward.
-        any_size: it stands for otherwise equal calls of any batch, length and number of heads.
-        context: number of processes that share each sample's tokens, and make the calls of `parts`.
-    """
-
-    device: str
-    dtype: str
-    batch: int
-    sequence_length: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    causal: bool = True
-    compile: bool = False
-    new_tokens: int = 0
-    queries: int | None = None
-    any_size: bool = False
-    context: int = 1
-
-    @cache  # noqa: B019  one for each length that a run decodes at
-    def decoding(self, keys: int) -> Case:
-        """The call for one decoded token, whose query sees this many keys: no mask, no graph."""
-        return replace(self, sequence_length=keys, causal=False, compile=False, new_tokens=0, queries=1)
-
-    @property
-    def offset(self) -> int:
-        """The position of the first query among the keys, under the causal mask."""
-        return self.sequence_length - self.queries if self.causal and self.queries is not None else 0
-
-    @property
-    def trains(self) -> bool:
-        """Whether gradients flow through the call."""
-        return self.queries is None or self.causal
-
-    @property
-    def calls(self) -> list[Case]:
-        """This call or its parts; if tokens are decoded after it, also the first and last of those calls."""
-        lengths = dict.fromkeys((self.sequence_length + 1, self.sequence_length + self.new_tokens))
-        after = [self.decoding(keys) for keys in lengths] if self.new_tokens else []
-        return [*(self.parts or [replace(self, new_tokens=0)]), *after]
-
-    @cached_property
-    def parts(self) -> list[Case]:
-        """The calls of all processes that share a sample's tokens, in order; empty if one has them all.
-
-        Each sequence is cut into two parts per process. A part's queries see all keys up to its end. The
-        calls stay outside a graph, as the keys come from other processes.
-        """
-        count = 2 * self.context if self.context > 1 else 0
-        rows = self.sequence_length // max(1, count)
-        part = replace(self, context=1, compile=False)
-        ends = [rows * (n + 1) for n in range(count)]
-        return [replace(part, sequence_length=end, queries=rows if end > rows else None) for end in ends]
-
 
 Attend = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", bool], "torch.Tensor"]
 
@@ -181,7 +111,7 @@ class Backend:
         unsupported_reasons: for a `Case`, every reason why it cannot run here, each saying what to do
             about it; an empty list means that it runs. Never raises for a missing package or GPU.
         attend: (q_BTHD, k_BTKD, v_BTKD, causal) -> o_BTHD. Called only when there are no reasons against it.
-        launches: the kernels that it runs. `model.verify` refuses a backend that declares none.
+        launches: the kernels that it runs. `model.attention.verify` refuses a backend that declares none.
         supports: what it takes, for tables; `unsupported_reasons` decides.
         modules: other people's modules that it computes with; a certificate records their versions.
         packages: the names under which their versions are recorded, where these are not the modules' own.
@@ -202,22 +132,6 @@ class Backend:
 
 
 @cache
-def names() -> tuple[str, ...]:
-    """Every backend's name, sorted: the files of this folder, and what other packages register."""
-    return tuple(sorted({*modules(Path(__file__).parent), *_foreign()}))
-
-
-def check_name(name: str) -> None:
-    """Check a name without importing anything.
-
-    Raises:
-        UserError: there is no backend of that name.
-    """
-    if name not in names():
-        raise UserError(f"unknown attention backend '{name}' {did_you_mean(name, names())}")
-
-
-@cache
 def load(name: str) -> Backend:
     """Import one backend; this project's own import torch only where their classes need it.
 
@@ -225,26 +139,14 @@ def load(name: str) -> Backend:
         UserError: there is no backend of that name, several have it, or a foreign one is not a `Backend` or
             cannot be imported.
     """
-    check_name(name)
-    if name not in _foreign():
+    backends.check_name(name)
+    if not backends.is_foreign(name):
         backend: object = import_module(f"model.attention.{name}").backend
     else:
-        backend = _imported(_entry(name))
+        backend = _imported(backends.entry_point(name))
     if not isinstance(backend, Backend):
         raise UserError(f"attention backend '{name}' is of type {type(backend).__name__}, not Backend")
     return backend
-
-
-def _entry(name: str) -> EntryPoint:
-    """The entry point of a foreign backend. Raises UserError if the name is also another backend's."""
-    first, *others = entry_points(group=ENTRY_POINT_GROUP, name=name)
-    owners = [f"package {point.dist.name}" for point in (first, *others) if point.dist]
-    if name in modules(Path(__file__).parent):
-        owners = ["this project", *owners]
-    if others or "this project" in owners:
-        named = " and ".join(owners)
-        raise UserError(f"several attention backends are named '{name}', of {named}: uninstall or rename one")
-    return first
 
 
 def _imported(point: EntryPoint) -> object:
@@ -356,18 +258,3 @@ def _check(what: str, tensor: torch.Tensor, length: int, heads: int, case: Case)
     wanted = (case.batch, length, heads, case.head_dim)
     if tuple(tensor.shape) != wanted:
         raise ValueError(f"{what} has shape {tuple(tensor.shape)}; expected (B, T, heads, D) =  {wanted}")
-
-
-def is_foreign(name: str) -> bool:
-    """Whether the backend comes from another package."""
-    return name in _foreign()
-
-
-def entry_module(name: str) -> str:
-    """The module that defines another package's backend; empty if no entry point names it."""
-    return next((point.module for point in entry_points(group=ENTRY_POINT_GROUP, name=name)), "")
-
-
-@cache
-def _foreign() -> tuple[str, ...]:
-    return tuple(point.name for point in entry_points(group=ENTRY_POINT_GROUP))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from model.attention import Case
+    from model.record.case import Case
 
 Call = Callable[[Tensor, Tensor, Tensor], Tensor]  # (q_BNHD, k_BEKD, v_BEKD) -> o_BNHD
 

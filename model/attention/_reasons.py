@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection
 from importlib import import_module
 
 from model.attention import Case, Supports
-from model.errors import one_line, out_of_host_memory
-from model.versions import rocm
+from model.record import rocm
+from model.record.errors import one_line, out_of_host_memory
 
 Capability = tuple[int, int]
 
@@ -90,8 +90,8 @@ def capability(case: Case, fits: Callable[[Capability], bool], wanted: str) -> l
 def float32_on_cpu(case: Case) -> list[str]:
     """PyTorch's fused CPU kernel adds up dK and dV in the inputs' precision, tile by tile and head by head.
 
-    Found by `model.verify` with torch 2.13: two to four times the error of one rounding, growing with the
-    number of tiles and of heads in a group.
+    Found by `model.attention.verify` with torch 2.13: two to four times the error of one rounding, growing
+    with the number of tiles and of heads in a group.
     """
     if case.device != "cpu" or case.dtype == "float32":
         return []

@@ -15,7 +15,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from model.attention import Attend, Backend, Case, Kernels, Launches, Supports, _reasons
-from model.versions import rocm
+from model.record import rocm
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,11 +1,11 @@
-"""The project's own kernel: FlashAttention for Hopper in Gluon, with PyTorch's own Triton (model/kernels)."""
+"""The project's own kernel: FlashAttention for Hopper in Gluon, with PyTorch's own Triton (`kernels`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model import versions
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
+from model.record import versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
     """Grouped heads share K and V in the kernel, which reads the seam's layout without copies."""
-    from model.kernels import op  # defines operators of PyTorch, which only their first call needs
+    from model.attention.kernels import op  # defines operators of PyTorch, which only their first call needs
 
     # Under a mask the last query stands at the last key.
     return op.attend(q_BTHD, k_BTKD, v_BTKD, causal, (k_BTKD.shape[1] - q_BTHD.shape[1]) if causal else 0)

@@ -7,7 +7,7 @@ inexact: see `_reasons.float32_on_cpu`.
 from __future__ import annotations
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons, _sdpa
-from model.versions import rocm
+from model.record import rocm
 
 
 def unsupported_reasons(case: Case) -> list[str]:

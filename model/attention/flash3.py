@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
-from model.errors import Unsupported
+from model.record.errors import Unsupported
 
 if TYPE_CHECKING:
     from torch import Tensor

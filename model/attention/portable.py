@@ -1,12 +1,12 @@
-"""FlashAttention in plain Triton, for NVIDIA and AMD GPUs (model/kernels/portable)."""
+"""FlashAttention in plain Triton, for NVIDIA and AMD GPUs (model/attention/kernels/portable)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model import versions
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
-from model.kernels.portable import HEAD_DIMS
+from model.attention.kernels.portable import HEAD_DIMS
+from model.record import versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
     """Tensors of any strides are read as they are; dK and dV are summed over each group in the kernel."""
-    from model.kernels.portable import op  # defines operators of PyTorch, which only their first call needs
+    from model.attention.kernels.portable import (
+        op,  # defines operators of PyTorch, which only their first call needs
+    )
 
     return op.attend(q_BTHD, k_BTKD, v_BTKD, causal)
 

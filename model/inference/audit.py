@@ -14,13 +14,14 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from model.audit import Audit, Judge, Taken
-from model.config import RunConfig
+from model.attention.verify.audited import Audit, Taken
+from model.record.config import RunConfig
+from model.training.audit import Judge
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model.llama import Attend, Block, Llama
+    from model.training.llama import Attend, Block, Llama
 
 MOST = 256
 APART = 64

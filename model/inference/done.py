@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd.profiler import record_function
 
-from model.config import RunConfig
-from model.disk.node import Phase
-from model.llama import Cache, Llama
-from model.measure.profile import MARK
+from model.record.config import RunConfig
+from model.record.node import Phase
+from model.training.llama import Cache, Llama
+from model.training.profile import MARK
 
 
 class Inferred:

@@ -10,17 +10,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from model import attention, data
-from model.audit import Judge
-from model.config import RunConfig
-from model.disk.record import DecodeRecord, StepRecord, now
-from model.errors import Diverged, Interrupted, Unsupported
-from model.feed import Feed
+from model import attention
 from model.inference.audit import Watch
 from model.inference.done import Inferred
-from model.llama import Attend, Cache, Llama, drawn
-from model.measure.meter import Meter, clock, no_collector
-from model.text import Source
+from model.record.config import RunConfig
+from model.record.errors import Diverged, Interrupted, Unsupported
+from model.record.records import DecodeRecord, StepRecord, now
+from model.record.text import Source
+from model.training import data
+from model.training.audit import Judge
+from model.training.feed import Feed
+from model.training.llama import Attend, Cache, Llama, drawn
+from model.training.meter import Meter, clock, no_collector
 
 Asked = Callable[[], bool]
 

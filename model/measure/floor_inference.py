@@ -15,9 +15,9 @@ here, what is not counted can only make the device slower.
 
 from __future__ import annotations
 
-from model.config import RunConfig
-from model.disk.node import Ceilings, FloorPart
 from model.measure.floor import ELEMENT_BYTES, attention_flop, products, tokens
+from model.record.config import RunConfig
+from model.record.node import Ceilings, FloorPart
 
 
 def floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:

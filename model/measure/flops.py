@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from model.attention import Case
-from model.config import ModelConfig, RunConfig, Task
-from model.disk.kernels import Direction
+from model.record.case import Case
+from model.record.config import ModelConfig, RunConfig, Task
+from model.record.kernels import Direction
 
 
 def parameter_count(model: ModelConfig) -> int:

@@ -13,8 +13,8 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from model.disk import hostmemory
-from model.versions import rocm
+from model.measure import hostmemory
+from model.record import rocm
 
 _PACKAGES = (
     "torch",

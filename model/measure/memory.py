@@ -4,7 +4,7 @@ It counts what PyTorch allocates at the moments of a step that can need most: wh
 gradient and all activations still exist, and when the last gradients are made. CUDA's own memory (about
 0.5 GiB, with NCCL's some 2 GiB) and gaps between allocations come on top.
 
-Several processes, as `model.parallel.split` has it: each has its part of the samples and tokens.
+Several processes, as `model.training.parallel.split` has it: each has its part of the samples and tokens.
 - FSDP2: each has its part of the parameters, gradients and states. What it has gathered comes on top: the
   embedding, norm and head at the loss, and in the backward pass a block with its gradients, which are copied
   once more, in the precision in which they are added up.
@@ -18,9 +18,9 @@ See docs/benchmarks.md for what was measured.
 
 from __future__ import annotations
 
-from model.config import RunConfig
 from model.measure.floor import ELEMENT_BYTES, tokens_at_once
 from model.measure.flops import block_parameters
+from model.record.config import RunConfig
 
 WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
 # Of Python with torch 2.13 for CPUs: 218 MiB were resident after its import, 142 of them pages of no file.

@@ -7,10 +7,10 @@ is kept for a backward pass. A compiled block needs less.
 
 from __future__ import annotations
 
-from model.config import RunConfig
 from model.measure.floor import ELEMENT_BYTES
 from model.measure.flops import parameter_count
 from model.measure.memory import IMPORTED, WORKSPACE, peak_memory
+from model.record.config import RunConfig
 
 
 def needed(config: RunConfig) -> int | None:

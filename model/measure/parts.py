@@ -1,6 +1,6 @@
 """Which part of a training step each piece of work belongs to, as a profiler saw it. Pure.
 
-Marks say when the host was at which part of the step (`model.measure.profile` sets them). A piece of work, a
+Marks say when the host was at which part of the step (`model.training.profile` sets them). A piece of work, a
 kernel on a GPU and an operator on a CPU, belongs to the part at which the host launched it. But a matrix
 product counts as one wherever it is, except in attention. Compiled code has no marks inside: there attention
 is recognised by the names of its kernels.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from model.disk.profile import PartTime, ProfilePart
+from model.record.profile import PartTime, ProfilePart
 
 PARTS: tuple[ProfilePart, ...] = (
     "products", "attention", "loss", "optimizer", "elementwise", "copies", "communication", "idle",

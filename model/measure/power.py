@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from model.disk.record import StepRecord
+from model.record.records import StepRecord
 
 # NVML's counter is updated ten times a second: on an H200, prefills of 0.115 s had the energy of one or two
 # updates.

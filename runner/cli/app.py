@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from model import modules
-from model.errors import UserError, did_you_mean, local_path
+from model.record.errors import UserError, did_you_mean, local_path
 from runner import commands
 
 _CONTEXT = {"help_option_names": ["--help", "-h"]}

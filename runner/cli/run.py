@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from model.errors import AssayError
+from model.record.errors import AssayError
 from runner.cli.app import ReaderGone, app
 from runner.commands._console import say
 

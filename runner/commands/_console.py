@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def say(text: str) -> None:
     """Print a message on standard error. Quoted text cannot send control codes to the terminal."""
-    from model.units import harmless
+    from model.record.units import harmless
 
     print(harmless(text), file=sys.stderr, flush=True)
 
@@ -27,7 +27,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     Cells may say what others wrote, so none of it steers the terminal.
     """
-    from model.units import visible
+    from model.record.units import visible
 
     rows = [[visible(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
-from model.disk.record import RunRecord, StepRecord
 from model.measure.flops import of_run
+from model.record.records import RunRecord, StepRecord
 from runner.plan.cost import AT_START
 
 

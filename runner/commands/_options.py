@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from model.errors import UserError, did_you_mean, local_path, no_runs
+from model.record.errors import UserError, did_you_mean, local_path, no_runs
 from runner.inputs.shell import check_path
 from runner.state.filesystem import existing
 from runner.state.ledger import RunState

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from model.units import clock
+from model.record.units import clock
 from runner.plan.cost import Basis, Estimate, RunCost
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.disk.imported import ImportedStep
-from model.disk.record import Outcome, StepRecord
-from model.units import clock
+from model.record.imported import ImportedStep
+from model.record.records import Outcome, StepRecord
+from model.record.units import clock
 from runner.commands._console import say
 from runner.commands._forecast import Forecast
 from runner.execute.local import Watcher

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
-from model.config import SECTIONS
-from model.disk.files import Unreadable
-from model.disk.record import Outcome
-from model.errors import UserError, did_you_mean
+from model.record.config import SECTIONS
+from model.record.errors import UserError, did_you_mean
+from model.record.files import Unreadable
+from model.record.records import Outcome
 from runner.commands._console import say
 from runner.inputs.cells.options import named
 from runner.inputs.settings import leaves, short_for

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.units import counted
 from runner.inputs.container import Apptainer, Container, Edf, NoContainer, Pyxis, Uenv
 from runner.inputs.profile import Cluster, Profile
 from runner.plan.layout import layout

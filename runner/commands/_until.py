@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from model.disk.record import Outcome, RunRecord
-from model.units import counted
+from model.record.records import Outcome, RunRecord
+from model.record.units import counted
 from runner.commands._console import say
 from runner.commands._start import detached, run, summary
 from runner.execute.reconcile import reconciled

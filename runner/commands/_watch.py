@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from model.errors import AssayError
+from model.record.errors import AssayError
 from runner.commands._console import say
 
 _PAGES_LOOK_SECONDS = 2.0  # a page that is open costs nothing on the machine that trains

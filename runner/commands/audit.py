@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from model.units import counted, visible
+from model.record.units import counted, visible
 from runner.commands._console import print_json, say, show
 from runner.commands._options import AsJson, Settings, Timeout
 

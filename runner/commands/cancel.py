@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.units import counted
 from runner.commands._console import say
 from runner.commands._options import Settings, StudyOrRun, is_file, study_name, study_or_run
 from runner.execute import queue

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from model.errors import UserError, local_path
-from model.units import counted
+from model.record.errors import UserError, local_path
+from model.record.units import counted
 from runner.commands._console import say, show
 from runner.commands._options import Settings, named, study_name
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from model.errors import UserError, did_you_mean, local_path
-from model.units import counted
+from model.record.errors import UserError, did_you_mean, local_path
+from model.record.units import counted
 from runner.commands._console import print_json, say
 from runner.commands._options import (
     AsJson,

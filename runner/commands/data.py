@@ -17,10 +17,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from model.disk.files import replacing
-from model.errors import UserError
-from model.text import PARQUET
-from model.units import counted
+from model.record.errors import UserError
+from model.record.files import replacing
+from model.record.text import PARQUET
+from model.record.units import counted
 from runner.commands._console import say, show
 
 ROWS_A_GROUP = 256  # a run holds one row group in memory

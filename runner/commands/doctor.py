@@ -13,15 +13,14 @@ from pathlib import Path
 
 import typer
 
-from model import attention, versions
-from model.attention import Case
-from model.disk import hostmemory
-from model.disk.home import user_folder
-from model.errors import UserError, one_line
-from model.measure import machine
+from model import attention
+from model.measure import hostmemory, machine
 from model.measure.nvml import Gpu
-from model.units import counted, size
-from model.versions import rocm
+from model.record import backends, rocm, versions
+from model.record.case import Case
+from model.record.errors import UserError, one_line
+from model.record.home import user_folder
+from model.record.units import counted, size
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, ProfileName, Settings
 from runner.commands._trial import Check, jobs, places
@@ -182,7 +181,7 @@ def _torch(needed: bool = True) -> Iterator[Check]:
     for feature in (name for name in versions.NEEDS if name.startswith("train.")):
         package, lacks = versions.NEEDS[feature].package, versions.lacking(feature)
         if names and feature == "train.float8" and not lacks:
-            from model import float8  # imports torch
+            from model.training import float8  # imports torch
 
             lacks = float8.lacking()
         here = versions.installed(package)
@@ -274,7 +273,7 @@ def _backends() -> Iterator[Check]:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     case = Case(device, _precision(), 1, 4096, 32, 8, 128)
-    for name in attention.names():
+    for name in backends.names():
         try:
             backend = attention.load(name)
             reasons = attention.reasons_of(backend, case)

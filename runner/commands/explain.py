@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.findings.slowest import in_records, slowest
-from model.disk.files import read_lines
-from model.disk.folder import Attempt
-from model.disk.record import LedgerEvent, StepRecord
+from model.record.files import read_lines
+from model.record.folder import Attempt
+from model.record.records import LedgerEvent, StepRecord
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, RunName, Settings
 from runner.execute.reconcile import reconciled, waits_for

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from model.units import counted
+from model.record.units import counted
 from runner.commands._console import say, show
 from runner.commands._options import Replace, Settings, folder_name, study_name
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from model.errors import UserError
-from model.units import counted, visible
+from model.record.errors import UserError
+from model.record.units import counted, visible
 from runner.commands._console import print_json, say, show, table
 from runner.commands._options import AsJson, Settings, margins
 
@@ -79,7 +79,7 @@ def command(
 
 def _origin(form: str, study: str, title: str | None) -> Origin:
     from analysis.logs.runs import Origin
-    from model.disk.record import now
+    from model.record.records import now
     from runner.inputs.study import valid_name
     from runner.state.code.provenance import own_version
 

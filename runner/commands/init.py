@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from model.errors import UserError, did_you_mean
+from model.record.errors import UserError, did_you_mean
 from runner.commands._console import say, show
 from runner.commands._options import folder_name
 from runner.inputs.profile import read_cluster, shipped

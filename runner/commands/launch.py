@@ -17,8 +17,8 @@ from typing import Annotated
 
 import typer
 
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.units import counted
 from runner.commands._console import say, table
 from runner.commands._options import (
     DryRun,

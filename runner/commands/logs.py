@@ -14,9 +14,9 @@ from typing import Annotated
 
 import typer
 
-from model.disk.files import read_lines
-from model.disk.imported import ImportedStep
-from model.disk.record import StepRecord
+from model.record.files import read_lines
+from model.record.imported import ImportedStep
+from model.record.records import StepRecord
 from runner.commands._console import say, show
 from runner.commands._options import RunName, Settings
 from runner.commands._progress import step_text

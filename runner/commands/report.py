@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from model.errors import UserError, did_you_mean
+from model.record.errors import UserError, did_you_mean
 from runner.commands._console import say, show
 from runner.commands._options import Removed, Replace, Settings, folder_name, study_name
 from runner.commands._watch import watch

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from model.disk.record import Manifest
+from model.record.records import Manifest
 from runner.commands._console import say, table
 from runner.commands._options import OtherProfile, RunName, Settings
 from runner.commands._progress import watcher

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from model.config import AXES
-from model.disk.record import Outcome
-from model.errors import UserError, did_you_mean
+from model.record.config import AXES
+from model.record.errors import UserError, did_you_mean
+from model.record.records import Outcome
 from runner.commands._console import say
 from runner.commands._options import OtherProfile, Settings, StudyOrRun, Wait, study_or_run
 from runner.commands._select import by_outcome

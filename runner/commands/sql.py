@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.commands._console import table
 from runner.commands._options import Settings, Timeout
 

@@ -17,9 +17,9 @@ from typing import Annotated, Any
 
 import typer
 
-from model.disk.record import StepRecord
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.records import StepRecord
+from model.record.units import counted
 from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyOrRunName, study_or_run, typed
 from runner.commands._select import by_outcome, by_setting

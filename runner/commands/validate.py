@@ -6,7 +6,7 @@ Examples:
 
 from __future__ import annotations
 
-from model.units import counted
+from model.record.units import counted
 from runner.commands._console import show
 from runner.commands._options import StudyPath
 from runner.commands._study import cells_of

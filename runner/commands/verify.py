@@ -19,9 +19,10 @@ import typer
 
 import model
 from model import attention
-from model.disk.record import Outcome
-from model.errors import UserError, one_line
-from model.verify.certificate import Certificate
+from model.attention.verify.certificate import Certificate
+from model.record import backends
+from model.record.errors import UserError, one_line
+from model.record.records import Outcome
 from runner.commands._console import print_json, say, table
 from runner.commands._options import AsJson, Replace, Settings, folder_name
 from runner.job import admission
@@ -65,7 +66,7 @@ def command(
         print_json([certificate.model_dump(mode="json") for certificate in found])
     else:
         show(found)
-    broken = not backend and len(names) < len(attention.names())
+    broken = not backend and len(names) < len(backends.names())
     untold = len(found) < len(names)
     wrong = any(certificate.verdict == "wrong" for certificate in found)
     raise typer.Exit(1 if broken or untold or wrong else 0)
@@ -99,14 +100,14 @@ def _known(names: Sequence[str]) -> list[str]:
         UserError: no such backend.
     """
     for name in names:
-        attention.check_name(name)
+        backends.check_name(name)
     return list(dict.fromkeys(names))
 
 
 def _importable() -> list[str]:
     """All backends but those of other packages that cannot be imported, of which it says why."""
     found = []
-    for name in attention.names():
+    for name in backends.names():
         try:
             attention.load(name)
             found.append(name)
@@ -176,7 +177,7 @@ def checkout() -> dict[str, str | bool | None]:
 
 def _ended(name: str, device: str, error: Exception) -> Certificate:
     """The certificate of a backend that crashed or raised during its trial."""
-    from model.verify.certify import without_trial
+    from model.training.certify import without_trial
 
     return without_trial(name, device, f"{type(error).__name__}: {error}")
 

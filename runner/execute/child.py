@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from model.disk.files import no_link, open_regular
-from model.disk.hostmemory import Group, oom_kills
-from model.disk.record import Outcome, Result, StepRecord
-from model.errors import UserError
 from model.measure import machine
+from model.measure.hostmemory import Group, oom_kills
+from model.record.errors import UserError
+from model.record.files import no_link, open_regular
+from model.record.records import Outcome, Result, StepRecord
 from runner.inputs.profile import Profile
 from runner.job.phase import Stage, current
 from runner.job.ranks.leader import node

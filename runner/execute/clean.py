@@ -20,11 +20,11 @@ from pathlib import Path
 
 import psutil
 
-from model.disk.files import Unreadable
-from model.disk.folder import DECODED, RunFolder
-from model.disk.record import NAME, Outcome
-from model.errors import UserError
-from model.units import size
+from model.record.errors import UserError
+from model.record.files import Unreadable
+from model.record.folder import DECODED, RunFolder
+from model.record.records import NAME, Outcome
+from model.record.units import size
 from runner.state import ledger
 from runner.state.code import provenance, snapshot
 from runner.state.ledger import RunState

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from analysis.store.collect import CollectSummary, collect
 from analysis.store.scan import Key
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 
 
 def collected(root: Path, study: str | None = None, rebuild: bool = False) -> CollectSummary:

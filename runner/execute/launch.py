@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import runner
-from model.disk.folder import folders
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.folder import folders
+from model.record.units import counted
 from runner.execute import local
 from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from model.disk.record import Outcome, StepRecord
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.records import Outcome, StepRecord
+from model.record.units import counted
 from runner.execute.child import POLL_SECONDS, Child, note, start, stop
 from runner.inputs.problems import InvalidFile, Problem
 from runner.inputs.profile import Cluster, Profile

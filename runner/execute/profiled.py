@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from model.disk import profile
-from model.disk.record import Outcome, now
-from model.units import counted
+from model.record import profile
+from model.record.records import Outcome, now
+from model.record.units import counted
 from runner.execute.slurm import client
 from runner.execute.watch import Patience
 from runner.job.tasks import load

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from model.disk.files import Unreadable, read, write_text
-from model.disk.home import user_folder
-from model.disk.locks import hold
+from model.record.files import Unreadable, read, write_text
+from model.record.home import user_folder
+from model.record.locks import hold
 from runner.state import process
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from model.disk.folder import RunFolder, run_folders
-from model.disk.record import Outcome, now
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.folder import RunFolder, run_folders
+from model.record.records import Outcome, now
 from runner.execute.repair import by_name, last_sign, repair
 from runner.execute.slurm.client import Poll, poll, waiting
 from runner.execute.slurm.ours import job_of

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from model.disk.files import Unreadable
-from model.disk.folder import Attempt, RunFolder
-from model.disk.record import Outcome, now
+from model.record.files import Unreadable
+from model.record.folder import Attempt, RunFolder
+from model.record.records import Outcome, now
 from runner.execute.slurm import client
 from runner.execute.slurm.ours import intent_of
 from runner.state import ledger, process

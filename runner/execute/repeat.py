@@ -16,10 +16,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from model.disk.files import write_text
-from model.disk.folder import RunFolder
-from model.disk.record import now
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import write_text
+from model.record.folder import RunFolder
+from model.record.records import now
 from runner.execute import local
 from runner.execute.launch import warn_of_risks
 from runner.execute.profiled import wait_until_profiled

@@ -7,8 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from model.disk.folder import Attempt
-from model.disk.record import Outcome, now
+from model.record.folder import Attempt
+from model.record.records import Outcome, now
 from runner.execute.cancel import cancel
 from runner.execute.launch import alone, submit_tasks, warn_of_stuck
 from runner.execute.profiled import wait_until_profiled

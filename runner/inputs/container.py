@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from model.config import Frozen
+from model.record.config import Frozen
 from runner.inputs.shell import Place, Single
 
 

@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.units import counted
 from runner.inputs.shell import Option, Setting, inert
 
 _TASKS = (

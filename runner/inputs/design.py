@@ -9,8 +9,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from model.config import Frozen, Strict
-from model.disk.record import DesignRecord, Order
+from model.record.config import Frozen, Strict
+from model.record.records import DesignRecord, Order
 from runner.inputs.settings import Scalar
 
 MAX_REPEATS = 1000

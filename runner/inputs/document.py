@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.errors import did_you_mean
+from model.record.errors import did_you_mean
 from runner.inputs.problems import HIDDEN_IN_TEXT, InvalidFile, Mark, Problem, code_point
 
 if TYPE_CHECKING:

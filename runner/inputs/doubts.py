@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from model.units import counted
+from model.record.units import counted
 from runner.inputs.cells.cell import Cell
 from runner.inputs.problems import Problem
 

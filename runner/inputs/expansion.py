@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from model import attention
-from model.config import NO_DATA, SECTIONS, UNREAD, Mismatch, RunConfig, Seed
-from model.disk.files import dumps
-from model.disk.record import Order, Outcome
-from model.errors import UserError, did_you_mean
+from model.record import backends
+from model.record.config import NO_DATA, SECTIONS, UNREAD, Mismatch, RunConfig, Seed
+from model.record.errors import UserError, did_you_mean
+from model.record.files import dumps
+from model.record.records import Order, Outcome
 from runner.inputs.cells import baseline, matrix, options
 from runner.inputs.cells.cell import Cell, Factors
 from runner.inputs.cells.labels import LABEL, misleading
@@ -282,11 +282,11 @@ def _wrong_value(study: Study, settings: dict[str, Setting], detail: ErrorDetail
 def _unknown_backends(study: Study, settings: dict[str, Setting], config: RunConfig) -> Iterator[Problem]:
     """Checked here and not in RunConfig, so that records of backends removed since then stay readable."""
     if not config.backends:
-        text = f"'call.backends' names no attention backend (valid: all, {', '.join(attention.names())})"
+        text = f"'call.backends' names no attention backend (valid: all, {', '.join(backends.names())})"
         yield Problem(_setter(study, settings, "call.backends"), text)
     for name, setting in config.backends.items():
-        if name not in attention.names():
-            text = f"unknown attention backend '{name}' {did_you_mean(name, attention.names())}"
+        if name not in backends.names():
+            text = f"unknown attention backend '{name}' {did_you_mean(name, backends.names())}"
             text += "; put spaces between names" if "," in name else ""
             yield Problem(_setter(study, settings, setting), text)
 

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from model.errors import UserError
-from model.units import visible
+from model.record.errors import UserError
+from model.record.units import visible
 
 MOST_SHOWN = 20
 _REACH = 60  # characters shown on each side of an error in a long line

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from model.config import Positive, Strict
-from model.errors import UserError, did_you_mean, local_path
+from model.record.config import Positive, Strict
+from model.record.errors import UserError, did_you_mean, local_path
 from runner.inputs import container as containers
 from runner.inputs import counts
 from runner.inputs.container import Container, NoContainer, refuse_second, require_python

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from analysis.logs.mapping import Mapping
-from model import attention
-from model.config import RunConfig
+from model.record import backends
+from model.record.config import RunConfig
 from runner.inputs.profile import Profile
 from runner.inputs.settings import leaves, sections
 from runner.inputs.study import StudyFile
@@ -52,7 +52,7 @@ def _assignment(definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _run_properties() -> dict[str, Any]:
     properties: dict[str, Any] = RunConfig.model_json_schema()["properties"]
-    properties["attention"]["enum"] = list(attention.names())
+    properties["attention"]["enum"] = list(backends.names())
     return properties
 
 

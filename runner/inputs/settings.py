@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from model.config import SECTIONS, UNREAD, RunConfig, Task
-from model.errors import did_you_mean
+from model.record.config import SECTIONS, UNREAD, RunConfig, Task
+from model.record.errors import did_you_mean
 from runner.inputs.document import KeyPath
 from runner.inputs.problems import look_alike
 

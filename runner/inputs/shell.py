@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.inputs.problems import HIDDEN, code_point
 
 _SETTING = re.compile(r"[\w.,:;=+/@%()\[\]*&|!~ -]*", re.ASCII)

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from model.config import SECTIONS, Frozen, Task
-from model.disk.record import NAME, Outcome
-from model.errors import did_you_mean
+from model.record.config import SECTIONS, Frozen, Task
+from model.record.errors import did_you_mean
+from model.record.records import NAME, Outcome
 from runner.inputs.design import Design, DesignKeys
 from runner.inputs.document import Document, KeyPath, read_document
 from runner.inputs.problems import InvalidFile, Mark, Problem

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from model.errors import did_you_mean
+from model.record.errors import did_you_mean
 from runner.inputs.document import Document, KeyPath
 from runner.inputs.problems import InvalidFile, Problem, look_alike
 

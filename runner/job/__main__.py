@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.job.attempt import run_attempt
 from runner.job.stop import QuickExit, die_with
 

@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from model.attention import Case
-from model.disk.files import Unreadable, read, write
-from model.disk.home import user_folder
-from model.errors import AssayError, Unsupported
-from model.verify.certificate import Certificate
-from model.verify.identity import key_of
+from model.attention.verify.certificate import Certificate
+from model.attention.verify.identity import key_of
+from model.record.case import Case
+from model.record.errors import AssayError, Unsupported
+from model.record.files import Unreadable, read, write
+from model.record.home import user_folder
 from runner.job.phase import Stage
 from runner.job.trial import LIMIT_SECONDS, Crashed, Options, TooLong, Trial, hold
 from runner.job.turns import turn

@@ -15,14 +15,14 @@ from threading import Lock
 from typing import Any
 
 from model import attention
-from model.disk.checkpoint import inspect
-from model.disk.files import Unreadable, write
-from model.disk.folder import Attempt, RunFolder
-from model.disk.hostmemory import Limit
-from model.disk.record import Manifest, Outcome, Result, RunRecord, now
-from model.errors import Interrupted, Unsupported, UserError
 from model.measure import machine
-from model.stderr import say
+from model.measure.hostmemory import Limit
+from model.record.errors import Interrupted, Unsupported, UserError
+from model.record.files import Unreadable, write
+from model.record.folder import Attempt, RunFolder
+from model.record.records import Manifest, Outcome, Result, RunRecord, now
+from model.record.stderr import say
+from model.training.checkpoint import inspect
 from runner.job import admission, phase, slurm
 from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device

@@ -17,15 +17,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model.config import RunConfig
-from model.disk import hostmemory, node
-from model.disk.files import Unreadable, read, write
-from model.disk.node import Ceilings, FloorPart, NodeRecord
-from model.disk.record import Manifest, now
-from model.errors import AssayError
-from model.measure import floor, floor_inference
-from model.stderr import say
-from model.units import size
+from model.measure import floor, floor_inference, hostmemory
+from model.record import node
+from model.record.config import RunConfig
+from model.record.errors import AssayError
+from model.record.files import Unreadable, read, write
+from model.record.node import Ceilings, FloorPart, NodeRecord
+from model.record.records import Manifest, now
+from model.record.stderr import say
+from model.record.units import size
 from runner.job.clocks import clocks_now
 from runner.job.stop import QuickExit, die_with
 from runner.job.turns import turn

@@ -8,9 +8,9 @@ from __future__ import annotations
 import subprocess
 from math import isfinite
 
-from model.disk.node import LoadClocks
-from model.disk.record import Clocks
 from model.measure.nvml import full
+from model.record.node import LoadClocks
+from model.record.records import Clocks
 
 _HELD_BACK = "clocks_event_reasons_counters."
 _MICROSECOND = 1e-6

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from model.disk.files import no_link
-from model.disk.folder import Attempt, RunFolder
-from model.disk.record import Outcome
-from model.errors import UserError
-from model.parallel.place import Place
+from model.record.errors import UserError
+from model.record.files import no_link
+from model.record.folder import Attempt, RunFolder
+from model.record.records import Outcome
+from model.training.parallel.place import Place
 from runner.job.attempt import run_attempt, withdrawn
 from runner.job.ranks.meeting import Meeting, NobodyCame, found, place_of, publish
 from runner.job.ranks.start import Follower, stand_by

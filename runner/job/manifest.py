@@ -6,10 +6,10 @@ import os
 import platform
 from typing import Any
 
-from model.config import SECTIONS, RunConfig
-from model.disk.record import Manifest, now
 from model.measure import machine
 from model.measure.flops import Peak, of_run, parameter_count, peak
+from model.record.config import SECTIONS, RunConfig
+from model.record.records import Manifest, now
 from runner.job.clocks import clocks
 from runner.state import gpus, process
 

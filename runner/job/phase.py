@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from model.config import Frozen
-from model.disk.files import Unreadable, read, write_text
+from model.record.config import Frozen
+from model.record.files import Unreadable, read, write_text
 
 FILE = "phase.json"
 

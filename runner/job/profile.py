@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model import attention
-from model.disk.files import write
-from model.disk.profile import FILE, StepProfile
-from model.disk.record import Manifest
-from model.stderr import say
+from model.record.files import write
+from model.record.profile import FILE, StepProfile
+from model.record.records import Manifest
+from model.record.stderr import say
 
 if TYPE_CHECKING:
-    from model.measure.profile import Done
+    from model.training.profile import Done
 
 
 def keep(done: Done, manifest: Manifest, attempt: Path | None) -> None:
@@ -30,7 +30,7 @@ def keep(done: Done, manifest: Manifest, attempt: Path | None) -> None:
 
 
 def _profile(done: Done, manifest: Manifest) -> StepProfile:
-    from model.measure.profile import profiled
+    from model.training.profile import profiled
 
     config = done.config
     launches = attention.load(config.attention).launches

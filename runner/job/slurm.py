@@ -11,9 +11,9 @@ import re
 import time
 from pathlib import Path
 
-from model.disk.files import no_link
-from model.disk.folder import Attempt, RunFolder
-from model.disk.record import Outcome
+from model.record.files import no_link
+from model.record.folder import Attempt, RunFolder
+from model.record.records import Outcome
 from runner.state import culprit, ledger
 from runner.state.endings import Ending
 from runner.state.slurm import SchedulerError, ask, ending_of

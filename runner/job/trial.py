@@ -21,10 +21,10 @@ from pathlib import Path
 from threading import Event, Timer
 from typing import Any
 
-from model.attention import Case
-from model.errors import AssayError
+from model.attention.verify.certificate import Certificate
 from model.measure import machine
-from model.verify.certificate import Certificate
+from model.record.case import Case
+from model.record.errors import AssayError
 from runner.job.phase import Stage
 from runner.job.stop import QuickExit, die_with
 
@@ -213,7 +213,7 @@ def main() -> None:
     say = partial(print, file=answers, flush=True)
     os.dup2(2, 1)  # keep output of compilers and libraries out of the answers
     gc.disable()  # as in runner.job.tasks.prepared
-    from model.verify.certify import certify, certify_case
+    from model.training.certify import certify, certify_case
 
     gc.enable()
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from model.disk.files import no_link
-from model.disk.locks import hold
+from model.record.files import no_link
+from model.record.locks import hold
 
 POLL_SECONDS = 0.5  # many runs of an array may wait, on one server
 _ENDED = b"ended without a certificate\n"

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.disk.files import append
-from model.disk.record import now
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.files import append
+from model.record.records import now
+from model.record.units import counted
 from runner.inputs.document import Document
 from runner.inputs.problems import InvalidFile, Mark, Problem
 from runner.inputs.profile import Budget, Cluster

@@ -18,10 +18,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from model.config import SECTIONS, RunConfig
-from model.disk.record import Outcome, RunRecord
-from model.errors import UserError
-from model.units import counted
+from model.record.config import SECTIONS, RunConfig
+from model.record.errors import UserError
+from model.record.records import Outcome, RunRecord
+from model.record.units import counted
 from runner.inputs.profile import Profile
 from runner.plan.layout import Layout, layout
 from runner.plan.plan import Plan

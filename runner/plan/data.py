@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from model.config import DataConfig
-from model.data import check_amount, check_vocabulary, passes
-from model.disk.files import Unreadable, read
-from model.disk.record import RunRecord
-from model.errors import UserError
-from model.text import Column, Content, Source, load_tokenizer, open_parquet
-from model.units import size
+from model.record.config import DataConfig
+from model.record.errors import UserError
+from model.record.files import Unreadable, read
+from model.record.records import RunRecord
+from model.record.text import Column, Content, Source, load_tokenizer, open_parquet
+from model.record.units import size
+from model.training.data import check_amount, check_vocabulary, passes
 from runner.inputs.cells.cell import Cell
 from runner.inputs.problems import InvalidFile, Problem
 from runner.inputs.study import Study

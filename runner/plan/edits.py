@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from model.disk.files import Unreadable, write
-from model.disk.folder import STUDY, RunFolder, folders, study_record
-from model.disk.imported import PREFIX
-from model.disk.record import RunRecord, StudyRecord
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.files import Unreadable, write
+from model.record.folder import STUDY, RunFolder, folders, study_record
+from model.record.imported import PREFIX
+from model.record.records import RunRecord, StudyRecord
+from model.record.units import counted
 from runner.inputs.cells.cell import Cell
 from runner.inputs.cells.overridden import BY_SET
 from runner.inputs.expansion import expand

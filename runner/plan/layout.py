@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.inputs.cells.cell import Cell
 from runner.inputs.problems import Mark, Problem
 from runner.inputs.profile import Cluster, Profile

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from model.config import RunConfig
-from model.disk import hostmemory
-from model.disk.record import RunRecord
+from model.measure import hostmemory
 from model.measure.flops import parameter_count
 from model.measure.memory import trained_memory
 from model.measure.memory_inference import needed
-from model.units import size
+from model.record.config import RunConfig
+from model.record.records import RunRecord
+from model.record.units import size
 from runner.inputs.profile import Cluster
 from runner.state import gpus
 from runner.state.endings import out_of_memory

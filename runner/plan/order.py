@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from model.disk.files import Unreadable
-from model.disk.folder import run_folders
-from model.disk.record import RunRecord
+from model.record.files import Unreadable
+from model.record.folder import run_folders
+from model.record.records import RunRecord
 from runner.state.brief import RunBrief, brief_of
 from runner.state.ledger import RunState
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from model.config import SECTIONS, ParallelConfig, RunConfig
-from model.disk.files import Unreadable
-from model.disk.folder import RunFolder, folders, study_record
-from model.disk.imported import PREFIX
-from model.disk.record import Outcome, RunRecord, StudyRecord, now
-from model.errors import UserError
-from model.text import Source
+from model.record.config import SECTIONS, ParallelConfig, RunConfig
+from model.record.errors import UserError
+from model.record.files import Unreadable
+from model.record.folder import RunFolder, folders, study_record
+from model.record.imported import PREFIX
+from model.record.records import Outcome, RunRecord, StudyRecord, now
+from model.record.text import Source
 from runner.inputs.cells.cell import Cell
 from runner.inputs.problems import InvalidFile, Problem
 from runner.inputs.profile import Cluster, Profile, Resources, profile_files, read_cluster

@@ -8,9 +8,9 @@ from math import ceil, comb, log, sqrt
 from pathlib import Path
 from statistics import variance
 
-from model.disk.record import Outcome, RunRecord
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.records import Outcome, RunRecord
+from model.record.units import counted
 from runner.inputs.design import Design, Until
 from runner.inputs.settings import Scalar
 from runner.plan.plan import Plan

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from model import attention
-from model.disk.record import Outcome
+from model.record import backends
+from model.record.records import Outcome
 from runner.inputs.cells.cell import Cell
 from runner.inputs.problems import InvalidFile, Problem
 from runner.inputs.profile import Profile
@@ -40,7 +41,7 @@ def unable(cells: Sequence[Cell]) -> list[Problem]:
 def _unable(cell: Cell) -> Problem | None:
     name, case = cell.config.attention, cell.config.attention_case
     asks = case.context > 1 or case.new_tokens > 0
-    if not asks or cell.expected is Outcome.UNSUPPORTED or attention.is_foreign(name):
+    if not asks or cell.expected is Outcome.UNSUPPORTED or backends.is_foreign(name):
         return None
     lacks = attention.lacking(attention.load(name), case)
     if not lacks:

@@ -12,10 +12,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from model.config import Frozen
-from model.disk.files import Unreadable, read_lines
-from model.disk.folder import RunFolder, run_folders
-from model.disk.record import SCHEMA_VERSION, Version, now
+from model.record.config import Frozen
+from model.record.files import Unreadable, read_lines
+from model.record.folder import RunFolder, run_folders
+from model.record.records import SCHEMA_VERSION, Version, now
 from runner.inputs.problems import Mark
 from runner.state import process
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from model.config import ParallelConfig
-from model.disk.files import write_text
-from model.disk.folder import RunFolder
-from model.disk.record import DesignRecord, RunRecord
-from model.errors import UserError
+from model.record.config import ParallelConfig
+from model.record.errors import UserError
+from model.record.files import write_text
+from model.record.folder import RunFolder
+from model.record.records import DesignRecord, RunRecord
 from runner.plan import edits
 from runner.plan.plan import Plan
 from runner.state import ledger

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import AliasChoices, AliasPath, BaseModel, Field
 
-from model.config import SECTIONS, TrainConfig
-from model.disk.files import read
-from model.disk.folder import RunFolder
-from model.disk.record import SCHEMA_VERSION, Outcome, Version
+from model.record.config import SECTIONS, TrainConfig
+from model.record.files import read
+from model.record.folder import RunFolder
+from model.record.records import SCHEMA_VERSION, Outcome, Version
 
 
 class RunBrief(BaseModel, frozen=True):

@@ -6,8 +6,8 @@ import re
 import signal
 from dataclasses import replace
 
-from model.disk.folder import Attempt, RunFolder
-from model.disk.record import Outcome
+from model.record.folder import Attempt, RunFolder
+from model.record.records import Outcome
 from runner.state import slurm
 from runner.state.endings import Ending, of_abort
 from runner.state.tasks import jobs_folder

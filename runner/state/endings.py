@@ -10,14 +10,14 @@ from pathlib import Path
 
 from pydantic import ByteSize, TypeAdapter
 
-from model.config import RunConfig
-from model.disk import hostmemory
-from model.disk.files import tail
-from model.disk.hostmemory import Limit
-from model.disk.record import Outcome
-from model.errors import AssayError, Diverged, Unsupported, out_of_host_memory
+from model.measure import hostmemory
+from model.measure.hostmemory import Limit
 from model.measure.memory_inference import needed
-from model.units import size
+from model.record.config import RunConfig
+from model.record.errors import AssayError, Diverged, Unsupported, out_of_host_memory
+from model.record.files import tail
+from model.record.records import Outcome
+from model.record.units import size
 
 UNWRITTEN = 74  # exit code of an attempt that could not write its result; EX_IOERR in sysexits.h
 

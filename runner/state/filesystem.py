@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.errors import UserError
+from model.record.errors import UserError
 
 # Filesystems of one machine alone. Others that are not named below, such as FUSE, may be either.
 _LOCAL = frozenset(["btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"])

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
-from model import units
+from model.record import units
 
 CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 DEVICES = Path("/dev")

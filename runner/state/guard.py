@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from model.disk.files import open_regular
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import open_regular
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ACL, _DEFAULT_ACL = "system.posix_acl_access", "system.posix_acl_default"

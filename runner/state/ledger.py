@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from model.config import ParallelConfig
-from model.disk.files import Unreadable, append, read, temporary, write_text
-from model.disk.folder import CLAIM, Attempt, RunFolder
-from model.disk.record import LedgerEvent, Outcome, RunRecord, now
-from model.errors import UserError
+from model.record.config import ParallelConfig
+from model.record.errors import UserError
+from model.record.files import Unreadable, append, read, temporary, write_text
+from model.record.folder import CLAIM, Attempt, RunFolder
+from model.record.records import LedgerEvent, Outcome, RunRecord, now
 from runner.state import process
 from runner.state.brief import RunBrief, brief_of
 from runner.state.endings import Ending

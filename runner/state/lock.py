@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from model.disk.files import no_link
-from model.disk.locks import hold
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import no_link
+from model.record.locks import hold
 from runner.state import guard
 from runner.state.filesystem import require_writable
 

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from model.disk.record import LedgerEvent, Manifest
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.records import LedgerEvent, Manifest
 from runner.state import gpus
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model.disk.files import Unreadable, tail
-from model.disk.folder import RunFolder, folders, run_folders, study_record
-from model.disk.imported import ImportedStep
-from model.disk.record import StepRecord
-from model.errors import UserError, no_runs
+from model.record.errors import UserError, no_runs
+from model.record.files import Unreadable, tail
+from model.record.folder import RunFolder, folders, run_folders, study_record
+from model.record.imported import ImportedStep
+from model.record.records import StepRecord
 from runner.state import ledger
 from runner.state.filesystem import writable
 from runner.state.ledger import RunState

@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Iterator
 from datetime import datetime
 
-from model.disk.record import Outcome
-from model.errors import AssayError
+from model.record.errors import AssayError
+from model.record.records import Outcome
 from runner.state.endings import Ending
 
 TIMEOUT_SECONDS = 60

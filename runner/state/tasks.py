@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.config import ParallelConfig
-from model.disk.folder import RunFolder
-from model.disk.record import Outcome, RunRecord
+from model.record.config import ParallelConfig
+from model.record.folder import RunFolder
+from model.record.records import Outcome, RunRecord
 from runner.state.brief import RunBrief
 
 

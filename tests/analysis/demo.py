@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from model.disk.record import DesignRecord, Outcome
-from model.verify.certificate import Certificate, Check
+from model.attention.verify.certificate import Certificate, Check
+from model.record.records import DesignRecord, Outcome
 from tests.analysis.fabricate import H200, Folder, certificate, check, number, plan
 
 SECONDS = {

@@ -7,14 +7,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from model.attention import Case
-from model.config import DataConfig, InferenceConfig, ModelConfig, RunConfig, TrainConfig
-from model.disk import files, node
-from model.disk.audits import AuditedTensor, AuditRecord
-from model.disk.folder import DECODED
-from model.disk.node import PASSES, Ceilings, LoadClocks, NodeRecord, ProductTiming, Timing
-from model.disk.profile import FILE, StepProfile
-from model.disk.record import (
+from model.attention.verify.certificate import Certificate, Check, Verdict, describe
+from model.attention.verify.certificate import key as certificate_key
+from model.measure import floor_inference
+from model.measure.floor import floor, shapes, tokens
+from model.measure.flops import flop_per_token, of_run
+from model.record import files, node
+from model.record.audits import AuditedTensor, AuditRecord
+from model.record.case import Case
+from model.record.config import DataConfig, InferenceConfig, ModelConfig, RunConfig, TrainConfig
+from model.record.folder import DECODED
+from model.record.node import PASSES, Ceilings, LoadClocks, NodeRecord, ProductTiming, Timing
+from model.record.profile import FILE, StepProfile
+from model.record.records import (
     DecodeRecord,
     LedgerEvent,
     Manifest,
@@ -24,11 +29,6 @@ from model.disk.record import (
     RunRecord,
     StepRecord,
 )
-from model.measure import floor_inference
-from model.measure.floor import floor, shapes, tokens
-from model.measure.flops import flop_per_token, of_run
-from model.verify.certificate import Certificate, Check, Verdict, describe
-from model.verify.certificate import key as certificate_key
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 H200 = "NVIDIA H200"

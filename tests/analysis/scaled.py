@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from model.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
+from model.record.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
 from tests.analysis.fabricate import LLAMA, Folder, plan, profile
 
 # Of one process with one sample, in seconds; what is exposed and hidden grows with the processes.

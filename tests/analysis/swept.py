@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from model.config import DataConfig, RunConfig, TrainConfig
+from model.record.config import DataConfig, RunConfig, TrainConfig
 from tests.analysis.fabricate import LLAMA, Folder, plan
 
 LENGTHS = (256, 512, 1024, 2048, 4096)

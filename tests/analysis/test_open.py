@@ -14,7 +14,7 @@ import pytest
 import analysis
 from analysis.store import database as store
 from analysis.store.collect import collect
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import completed
 from tests.conftest import REPOSITORY

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from model.attention import Case
-from model.config import CallConfig, RunConfig
-from model.disk import files
-from model.disk.kernels import DIRECTIONS, FILE, MODES, KernelTime, KernelTimes
+from model.record import files
+from model.record.case import Case
+from model.record.config import CallConfig, RunConfig
+from model.record.kernels import DIRECTIONS, FILE, MODES, KernelTime, KernelTimes
 from tests.analysis.fabricate import START, Folder, certificate, plan
 
 

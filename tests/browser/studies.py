@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from model.disk import files
-from model.disk.imported import Finding, Imported, ImportedStep
-from model.disk.record import DesignRecord
+from model.record import files
+from model.record.imported import Finding, Imported, ImportedStep
+from model.record.records import DesignRecord
 from tests.analysis.demo import certify
 from tests.analysis.fabricate import START, Folder, completed, plan
 from tests.analysis.store.test_imported import write_log

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from model.units import in_order
+from model.record.units import in_order
 from tests.browser.visit import NARROW, emulate, load, settle
 from tests.conftest import until
 

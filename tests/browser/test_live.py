@@ -11,7 +11,7 @@ from typing import Any
 from analysis.report import live
 from analysis.report.carried import MANIFEST, ReportManifest, files
 from analysis.report.place import complete
-from model.disk.files import sha256, write_text
+from model.record.files import sha256, write_text
 from tests.conftest import until
 
 PAUSE = 0.05  # seconds between two looks of a page

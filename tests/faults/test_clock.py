@@ -11,8 +11,8 @@ from datetime import timedelta
 
 import pytest
 
-from model.disk.folder import RunFolder
-from model.disk.record import LedgerEvent, now
+from model.record.folder import RunFolder
+from model.record.records import LedgerEvent, now
 from runner.execute import repair
 from runner.job import stop
 from runner.job.slurm import job_end

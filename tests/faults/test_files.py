@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.execute.reconcile import reconciled
 from tests.conftest import PATIENCE_SECONDS, REPOSITORY, TINY, environment
 from tests.slurm.test_cluster import SANDBOX

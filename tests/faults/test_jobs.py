@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from tests.conftest import PATIENCE_SECONDS, until
 from tests.faults.daemons import Daemons
 from tests.faults.test_files import SITE

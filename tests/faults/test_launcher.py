@@ -12,8 +12,8 @@ from tests.slurm.test_packing import PACKED
 pytestmark = pytest.mark.slurm
 STUDY = "matrix: {seed: [0, 1]}\n"
 LAUNCHER = [
-    "model.disk.files:write_text before 1",
-    "model.disk.files:write_text after 2",
+    "model.record.files:write_text before 1",
+    "model.record.files:write_text after 2",
     "runner.state.ledger:claim before 1",
     "runner.state.ledger:_append before 1",  # the claim is there, its line in the ledger is not
     "runner.state.ledger:claim after 1",

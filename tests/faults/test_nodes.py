@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from tests.conftest import PACED, PATIENCE_SECONDS, REPOSITORY, until
 from tests.faults.daemons import training
 from tests.slurm.test_cluster import SANDBOX

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from tests.conftest import PACED, PATIENCE_SECONDS, started_cluster, until
 from tests.faults.daemons import Daemons
 from tests.faults.test_processes import LONGER, ONE_RUN, TWO, trains

@@ -8,7 +8,7 @@ import signal
 import psutil
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.state import ledger
 from tests.conftest import PACED, PATIENCE_SECONDS, TINY, until
 from tests.faults.daemons import training

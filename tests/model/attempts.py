@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from model import trainer
-from model.disk import checkpoint
-from model.disk.record import StepRecord
-from model.errors import Interrupted
-from model.keeper import Checkpoints
-from model.text import Source
-from model.trainer import build_model, train
+from model.record.errors import Interrupted
+from model.record.records import StepRecord
+from model.record.text import Source
+from model.training import checkpoint, trainer
+from model.training.keeper import Checkpoints
+from model.training.trainer import build_model, train
 
 
 @dataclass

@@ -5,7 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from model import attention
-from model.config import RunConfig
+from model.record import backends
+from model.record.config import RunConfig
 from tests.model.attempts import attempt
 
 
@@ -14,10 +15,10 @@ def plant(monkeypatch):
     """Makes a planted backend known by name, as a foreign one."""
 
     def known(name: str, backend: attention.Backend) -> None:
-        names, load = attention.names(), attention.load
-        monkeypatch.setattr(attention, "names", lambda: (*names, name))
+        names, load = backends.names(), attention.load
+        monkeypatch.setattr(backends, "names", lambda: (*names, name))
         monkeypatch.setattr(attention, "load", lambda asked: backend if asked == name else load(asked))
-        monkeypatch.setattr(attention, "_foreign", lambda: (name,))
+        monkeypatch.setattr(backends, "foreign", lambda: (name,))
 
     yield known
 

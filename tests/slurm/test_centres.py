@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from tests.conftest import PACED, started_cluster, until
 from tests.slurm.test_cluster import SANDBOX, training
 

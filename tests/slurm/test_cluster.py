@@ -63,7 +63,7 @@ def test_the_laptop_study_runs_as_one_job_array_and_each_run_has_its_outcome(slu
         "--set",
         "train.batch_size=1",  # a trial takes as long as its batch is large
         "--only",
-        "attention=auto,tiled,math,custom",  # tests/model/verify asks those that are left out
+        "attention=auto,tiled,math,custom",  # tests/model/attention/verify asks those that are left out
     ]
     slurm(*arguments, "--wait", rc=0)
     rows = json.loads(slurm("status", "--json", rc=0).stdout)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.execute.slurm.submit import submit
 from runner.inputs.profile import Profile
 from runner.state.tasks import Shape, Task, jobs_folder

@@ -19,7 +19,7 @@ from analysis.report import facts
 from analysis.report.facts import Facts, Row
 from analysis.stats import by_label, grouped
 from analysis.stats.verdict import in_a_row
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

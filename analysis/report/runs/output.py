@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.store.database import first_lines
 from analysis.store.records import write_table
 from analysis.store.tables import insert
-from model.errors import UserError
+from model.record.errors import UserError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

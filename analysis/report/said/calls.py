@@ -10,7 +10,7 @@ from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, mode_of
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats import grouped
 from analysis.stats.verdict import enclosed, name, percent, readable
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.facts import Facts

@@ -9,7 +9,7 @@ from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats import by_label
 from analysis.stats.estimate import median
 from analysis.stats.verdict import name
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.facts import Facts

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analysis.report.said.sentence import Sentence, listed
 from analysis.stats import by_label
 from analysis.stats.verdict import name
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.findings.losses import Compared as Loss

@@ -9,7 +9,7 @@ from analysis.findings.rates import ENOUGH
 from analysis.report.said import calls, decoding, profiles
 from analysis.report.said.sentence import Sentence, listed
 from analysis.stats.verdict import name
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.compare.difference import Difference

@@ -10,7 +10,7 @@ from analysis.report.said.ran import span
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats import grouped
 from analysis.stats.verdict import name
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.backends import Backends

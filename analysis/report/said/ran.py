@@ -11,7 +11,7 @@ from analysis.findings.groups import factors
 from analysis.report.models import parameters
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.verdict import name
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.facts import Facts, Row

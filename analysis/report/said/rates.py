@@ -11,7 +11,7 @@ from analysis.report.said.left_out import saying_left_out, without
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats import grouped
 from analysis.stats.verdict import name, percentage
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison

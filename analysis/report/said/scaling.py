@@ -10,7 +10,7 @@ from analysis.findings.slowest import holds_up, slowest
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.paired import RECORDS
 from analysis.stats.verdict import name
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.findings.scaling import Curve, Point

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analysis.report.backends import Backends, short_kernels
 from analysis.report.facts import Row
-from model.attention import _described
+from model.record.backends import described
 
 _PYTORCH = ("at::native::", "Memset", "Memcpy")  # fills, copies and sums, which any backend launches
 
@@ -88,7 +88,7 @@ def lines(runs: Sequence[Row], trust: Backends, kernels: Sequence[Row] = ()) -> 
 
 def _line(name: str, runs: Sequence[Row], trust: Backends, done: Set[str]) -> Line:
     certificates = [row for row in trust.certificates if row["attention"] == name]
-    said = _described.described(name)
+    said = described(name)
     imported = all(run["imported"] for run in runs)
     return Line(
         name=name,
@@ -117,7 +117,7 @@ def _packages(name: str, certificate: Row, runs: Sequence[Row]) -> str:
     """The packages that its certificate records for it alone, or PyTorch."""
     software: Mapping[str, str] = certificate["software"]
     common = {package for run in runs for package in run["software"] or {}}
-    said = _described.described(name)
+    said = described(name)
     modules = said.modules if said else ()
     own = [package for package in software if package not in common and not package.startswith("nvidia-")]
     own += [package for package in software if package in modules or package.startswith(f"nvidia-{name}-")]

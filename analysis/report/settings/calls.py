@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from analysis.report.said.ran import span
 from analysis.report.settings.values import Of, Row, Setting, changed, plain, setting, value, whole
-from model.config import RunConfig
-from model.units import counted
+from model.record.config import RunConfig
+from model.record.units import counted
 
 _PART = "Attention"
 

@@ -12,7 +12,7 @@ from analysis.report.said.sentence import listed
 from analysis.report.settings.values import UNKNOWN, Row, Setting, capped, groups, options, value
 from analysis.stats import grouped
 from analysis.stats.verdict import name
-from model.units import counted
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison

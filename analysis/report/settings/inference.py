@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.report.settings.values import Row, plain, setting, whole
-from model.units import counted
+from model.record.units import counted
 
 _of = "inference"
 

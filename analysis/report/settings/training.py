@@ -9,7 +9,7 @@ from analysis.compare.values import task
 from analysis.report import models
 from analysis.report.settings import inference
 from analysis.report.settings.values import Of, Row, Setting, changed, plain, setting, value, whole
-from model.units import counted
+from model.record.units import counted
 
 _UNSAID = "the logs do not say"
 _SHAPE = ("model.dim", "model.layers", "model.heads", "model.kv_heads", "model.ffn_dim", "model.vocab_size")

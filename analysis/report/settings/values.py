@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from analysis.report.said.sentence import listed
 from analysis.stats import grouped
 from analysis.stats.verdict import name
-from model.units import counted
+from model.record.units import counted
 
 Row = dict[str, Any]  # of the report's query of runs
 Of = Callable[[Row], str | None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from model.disk.record import LedgerEvent
+from model.record.records import LedgerEvent
 from runner.state.ledger import RunState
 
 CLOCKS = timedelta(minutes=10)  # how far the clocks of a launcher and of the controller may differ

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import NamedTuple
 
-from model.units import counted
+from model.record.units import counted
 from runner.execute.slurm import limits
 from runner.execute.slurm.client import max_array_size
 from runner.inputs.document import KeyPath

@@ -20,8 +20,8 @@ from itertools import groupby
 from pathlib import Path
 from types import FrameType
 
-from model.errors import UserError
-from model.units import counted
+from model.record.errors import UserError
+from model.record.units import counted
 from runner.execute.slurm import client, refusals
 from runner.execute.slurm.script import Array, submitted
 from runner.inputs.profile import Profile

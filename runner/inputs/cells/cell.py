@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from model.config import RunConfig
-from model.disk.record import Outcome, Override
+from model.record.config import RunConfig
+from model.record.records import Outcome, Override
 from runner.inputs.problems import Mark
 from runner.inputs.profile import Resources
 from runner.inputs.settings import Scalar

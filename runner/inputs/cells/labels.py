@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from model import attention
-from model.config import UNREAD
+from model.record import backends
+from model.record.config import UNREAD
 from runner.inputs.cells.cell import Cell
 from runner.inputs.problems import Problem
 
@@ -124,4 +124,4 @@ def _differing(first: Cell, others: Sequence[Cell]) -> str:
 def _is_another_backend(label: str, cell: Cell) -> bool:
     if "attention" in UNREAD[cell.config.task]:
         return False
-    return label in attention.names() and label != cell.config.attention
+    return label in backends.names() and label != cell.config.attention

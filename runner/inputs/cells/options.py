@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from model.config import Task
-from model.errors import UserError, did_you_mean
+from model.record.config import Task
+from model.record.errors import UserError, did_you_mean
 from runner.inputs.document import parse
 from runner.inputs.problems import InvalidFile, Mark, Problem
 from runner.inputs.settings import Scalar, leaves, nearest, short_for, unknown

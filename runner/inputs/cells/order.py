@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
-from model.disk.record import Order
+from model.record.records import Order
 
 Place = tuple[int, int | None]  # position, from 1; block, from 1, or None where the order has no blocks
 

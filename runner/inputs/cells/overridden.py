@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from model.disk.record import Override
+from model.record.records import Override
 from runner.inputs.cells.options import Setting
 
 BY_SET = "`--set`"  # what changed a setting, as records and pages say it

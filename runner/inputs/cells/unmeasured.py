@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.config import Task
+from model.record.config import Task
 from runner.inputs.problems import Problem
 from runner.inputs.study import Study
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model.attention import check_name
-from model.errors import UserError, did_you_mean
+from model.record.backends import check_name
+from model.record.errors import UserError, did_you_mean
 from runner.inputs.cells.options import Setting
 from runner.inputs.document import KeyPath
 from runner.inputs.problems import MOST_SHOWN, Problem

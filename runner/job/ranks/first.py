@@ -13,9 +13,9 @@ from pathlib import Path
 from threading import Event, Thread, current_thread
 from typing import Any
 
-from model.disk.hostmemory import oom_kills
-from model.disk.record import Outcome
-from model.errors import AssayError, Interrupted, OfAnotherProcess
+from model.measure.hostmemory import oom_kills
+from model.record.errors import AssayError, Interrupted, OfAnotherProcess
+from model.record.records import Outcome
 from runner.job.ranks.leader import node
 from runner.job.ranks.meeting import PATIENCE_SECONDS, Meeting, NobodyCame, publish, serve
 from runner.job.ranks.others import Other, Others, death

@@ -12,11 +12,11 @@ import traceback
 from functools import partial
 from socket import socket
 
-from model.disk.hostmemory import Limit
-from model.disk.record import Outcome, RunRecord
-from model.errors import Interrupted
 from model.measure import machine
-from model.stderr import say
+from model.measure.hostmemory import Limit
+from model.record.errors import Interrupted
+from model.record.records import Outcome, RunRecord
+from model.record.stderr import say
 from runner.job.manifest import first_manifest
 from runner.job.ranks.first import is_echo
 from runner.job.ranks.leader import Leader

@@ -10,7 +10,7 @@ from queue import Queue
 from threading import Event, Thread
 from typing import Literal
 
-from model.stderr import say
+from model.record.stderr import say
 from runner.job.ranks.meeting import Meeting, NobodyCame
 from runner.job.ranks.standstill import TURN_SECONDS, Silence
 from runner.job.ranks.where import Place, place

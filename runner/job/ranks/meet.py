@@ -7,11 +7,11 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from model.config import RunConfig
-from model.disk.folder import RunFolder
-from model.disk.record import Manifest, RankRecord, RunRecord
-from model.errors import UserError
-from model.parallel.place import Place
+from model.record.config import RunConfig
+from model.record.errors import UserError
+from model.record.folder import RunFolder
+from model.record.records import Manifest, RankRecord, RunRecord
+from model.training.parallel.place import Place
 from runner.job.ranks.first import Ranks
 from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meeting import HERE, my_name, place_of
@@ -21,7 +21,7 @@ from runner.state.endings import Ending
 from runner.state.tasks import jobs_folder
 
 if TYPE_CHECKING:
-    from model.parallel.world import World
+    from model.training.parallel.world import World
 
 
 def local_rank(slot: int | None) -> int:
@@ -82,7 +82,7 @@ def followed(leader: Leader, place: Place, progress: Progress, config: RunConfig
 def _joined(place: Place, config: RunConfig, listening: socket.socket | None = None) -> World:
     import torch
 
-    from model.parallel.world import join
+    from model.training.parallel.world import join
 
     device = torch.device("cuda:0" if config.device == "cuda" else "cpu")
     return join(place, config.parallel, device, listening)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model.config import Frozen
-from model.disk.files import open_regular
-from model.errors import AssayError
+from model.record.config import Frozen
+from model.record.errors import AssayError
+from model.record.files import open_regular
 from runner.job.slurm import nodes_of_job
 
 POLL_SECONDS = 0.2

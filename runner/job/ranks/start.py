@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from model.config import RunConfig
-from model.disk.files import no_link
-from model.disk.folder import RunFolder
-from model.disk.hostmemory import oom_kills
-from model.disk.record import RunRecord
-from model.parallel.place import Place
+from model.measure.hostmemory import oom_kills
+from model.record.config import RunConfig
+from model.record.files import no_link
+from model.record.folder import RunFolder
+from model.record.records import RunRecord
+from model.training.parallel.place import Place
 from runner.job.ranks.first import Ranks
 from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meeting import Meeting

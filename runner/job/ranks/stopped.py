@@ -6,9 +6,9 @@ import os
 import signal
 from contextlib import suppress
 
-from model.disk.folder import Attempt
-from model.disk.record import Outcome
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.folder import Attempt
+from model.record.records import Outcome
 from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.standstill import stands
 from runner.job.ranks.start import STOPPED, Follower

@@ -10,11 +10,15 @@ from threading import Thread, main_thread
 from types import FrameType
 
 # A thread in one of these waits for other processes.
-_WAITING = frozenset({
-    "model.parallel.world", "torch.distributed.distributed_c10d", "torch.distributed._functional_collectives",
-})  # fmt: skip
+_WAITING = frozenset(
+    {
+        "model.training.parallel.world",
+        "torch.distributed.distributed_c10d",
+        "torch.distributed._functional_collectives",
+    }
+)
 # Modules whose callers wait for a thread of theirs, and how its name begins.
-_HELPERS = {"model.keeper": "checkpoint_", "model.feed": "data_"}
+_HELPERS = {"model.training.keeper": "checkpoint_", "model.training.feed": "data_"}
 _OWN = ("model", "runner")
 
 

@@ -1,8 +1,8 @@
 """What a run does on its node: one file per task. Nothing here records an outcome.
 
 A file defines `work = Work(...)`, which says what to import and what to call; its name is the value of the
-key `task`. What a task reads of the configuration is in `model.config.SECTIONS`. Listing the tasks imports
-none of their files.
+key `task`. What a task reads of the configuration is in `model.record.config.SECTIONS`. Listing the tasks
+imports none of their files.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Any
 
-from model import versions
 from model.attention import require
-from model.config import RunConfig
-from model.disk.files import write
-from model.disk.folder import RunFolder
-from model.disk.hostmemory import Limit
-from model.disk.record import Manifest, RunRecord
-from model.errors import Unsupported, UserError
 from model.measure import machine
-from model.text import Source
+from model.measure.hostmemory import Limit
+from model.record import versions
+from model.record.config import RunConfig
+from model.record.errors import Unsupported, UserError
+from model.record.files import write
+from model.record.folder import RunFolder
+from model.record.records import Manifest, RunRecord
+from model.record.text import Source
 from runner.job.stop import Stop
 from runner.job.tasks._compared import Row
 from runner.state.ledger import RunState
 
 if TYPE_CHECKING:
-    from model.parallel.world import World
+    from model.training.parallel.world import World
 
 
 def _alone() -> World:
-    from model.parallel.world import ALONE
+    from model.training.parallel.world import ALONE
 
     return ALONE
 
@@ -64,8 +64,9 @@ class Given:
     Attributes:
         options: Python options that make a process import the run's code.
         source: the text, as it was before the certificate was made; None if the task reads none.
-        meet: waits until all of the run's processes can begin; raises what `model.parallel.world.join`
-            raises, and in rank 0 `runner.job.ranks.first.Lost` if another process has ended.
+        meet: waits until all of the run's processes can begin; raises what
+            `model.training.parallel.world.join` raises, and in rank 0
+            `runner.job.ranks.first.Lost` if another process has ended.
         records: whether this process writes the attempt's records; the others of its run do not.
     """
 
@@ -110,7 +111,7 @@ class Work:
 
     Attributes:
         imports: modules to import beside torch, before the attempt's clock matters.
-        run: raises what `model.trainer.train` raises; returns what to do once the result is on disk.
+        run: raises what `model.training.trainer.train` raises; returns what to do once the result is on disk.
         compared: compares a run with its repeat; returns the rows of a table and a one-line summary.
         resumes: whether a later attempt resumes from a checkpoint; a task that starts over is not requeued.
         admits: whether it certifies the backends that it calls; otherwise the run's own is certified first.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.disk.audits import AuditRecord
-from model.disk.files import append
-from model.errors import AuditFailed
+from model.record.audits import AuditRecord
+from model.record.errors import AuditFailed
+from model.record.files import append
 
 if TYPE_CHECKING:
-    from model.audit import Taken
+    from model.attention.verify.audited import Taken
 
 
 def judged(attempt: Path, taken: Taken) -> None:
@@ -19,7 +19,7 @@ def judged(attempt: Path, taken: Taken) -> None:
     Raises:
         AuditFailed: the backend is wrong.
     """
-    from model.verify.right import judge
+    from model.attention.verify.accuracy import judge
 
     if record := judge(taken):
         kept(attempt, record)

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable
 
 from model import attention
-from model.attention import Case
-from model.config import RunConfig
-from model.disk.files import write
-from model.disk.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes, Mode
-from model.disk.record import now
-from model.errors import AssayError, Unsupported, UserError, one_line
-from model.verify import cases
-from model.verify.certificate import Certificate
+from model.attention.verify import cases
+from model.attention.verify.certificate import Certificate
+from model.record.case import Case
+from model.record.config import RunConfig
+from model.record.errors import AssayError, Unsupported, UserError, one_line
+from model.record.files import write
+from model.record.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes, Mode
+from model.record.records import now
 from runner.job import admission, phase
 from runner.job.admission import Killed, Refused
 from runner.job.tasks import Given, Work
@@ -40,7 +40,7 @@ def run(given: Given) -> None:
         Untimed: none has a time.
         Interrupted: the run was asked to stop.
     """
-    from model.bench.measure import measure
+    from model.attention.timing.measure import measure
 
     config, case = given.run.config, given.run.config.attention_case
     admitted = _admitted(given)
@@ -119,7 +119,7 @@ def _rows(name: str, error: Exception, config: RunConfig) -> list[KernelTime]:
 
 
 def _ending(error: Exception, config: RunConfig) -> tuple[Ending, str]:
-    from model.verify.call import is_out_of_memory
+    from model.attention.verify.call import is_out_of_memory
 
     text = " ".join(str(error).split())
     if isinstance(error, Unsupported):
@@ -167,4 +167,4 @@ def _timed(state: RunState) -> dict[tuple[str, str, str], KernelTime]:
     return {(each.attention, each.direction, each.mode): each for each in (kernels.times if kernels else ())}
 
 
-work = Work(imports=("model.bench.measure",), run=run, compared=compared, admits=True)
+work = Work(imports=("model.attention.timing.measure",), run=run, compared=compared, admits=True)

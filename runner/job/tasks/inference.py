@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from model.disk.files import append
-from model.disk.folder import DECODED
-from model.disk.record import DecodeRecord, StepRecord
+from model.record.files import append
+from model.record.folder import DECODED
+from model.record.records import DecodeRecord, StepRecord
 from runner.job import profile
 from runner.job.tasks import Afterwards, Given, Work
 from runner.job.tasks._audits import judged

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from model.disk.files import append, read_lines
-from model.disk.record import StepRecord
+from model.record.files import append, read_lines
+from model.record.records import StepRecord
 from runner.job import profile
 from runner.job.tasks import Afterwards, Given, Work
 from runner.job.tasks._audits import kept
@@ -16,9 +16,9 @@ from runner.state.ledger import RunState
 
 def run(given: Given) -> Afterwards:
     """Train to the last step; afterwards, profile a few more."""
-    from model.keeper import Checkpoints
-    from model.trainer import train
-    from model.verify.right import judge
+    from model.attention.verify.accuracy import judge
+    from model.training.keeper import Checkpoints
+    from model.training.trainer import train
 
     plan = given.run
     noted(given)
@@ -77,5 +77,9 @@ def _difference(then: float | None, now: float | None) -> float:
 
 
 work = Work(
-    imports=("model.keeper", "model.trainer"), run=run, compared=compared, resumes=True, profiles=True
+    imports=("model.training.keeper", "model.training.trainer"),
+    run=run,
+    compared=compared,
+    resumes=True,
+    profiles=True,
 )

@@ -21,11 +21,11 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from model.disk.files import replacing
-from model.disk.folder import RunFolder
-from model.disk.record import Provenance
-from model.errors import UserError
 from model.measure import machine
+from model.record.errors import UserError
+from model.record.files import replacing
+from model.record.folder import RunFolder
+from model.record.records import Provenance
 from runner.state.code import repository, snapshot
 
 FOLDER = ".provenance"

@@ -19,7 +19,7 @@ from importlib import import_module
 from inspect import getsource
 from pathlib import Path
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.start import PACKAGES, digest, read
 from runner.state import guard
 

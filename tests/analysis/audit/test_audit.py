@@ -29,8 +29,8 @@ from analysis.report.runs import output
 from analysis.store.collect import collect
 from analysis.store.database import in_memory
 from analysis.store.records import open_records
-from model.disk.files import read, sha256, write
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import read, sha256, write
 from tests.analysis.fabricate import certificate, completed
 
 

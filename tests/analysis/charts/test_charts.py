@@ -21,7 +21,7 @@ from analysis.report import facts
 from analysis.stats import over_runs
 from analysis.store import database as store
 from analysis.store.collect import collect
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis import fabricate
 from tests.analysis.charts.drawn import draw
 from tests.analysis.demo import write_demo

@@ -20,8 +20,8 @@ from analysis.report.build import build_report
 from analysis.report.figures.shapes import shapes
 from analysis.store import database as store
 from analysis.store.collect import collect
-from model.attention import Case
-from model.config import CallConfig, RunConfig
+from model.record.case import Case
+from model.record.config import CallConfig, RunConfig
 from tests.analysis.fabricate import Folder, certificate, plan
 from tests.analysis.timed import kernels
 

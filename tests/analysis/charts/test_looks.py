@@ -26,7 +26,7 @@ from analysis.report import facts
 from analysis.report.render import templates
 from analysis.store import database as store
 from analysis.store.collect import collect
-from model.disk.record import DesignRecord
+from model.record.records import DesignRecord
 from tests.analysis.charts.drawn import luminance
 from tests.analysis.fabricate import Folder, completed, plan
 from tests.analysis.findings.rows import DESIGN, repeated, run

@@ -13,8 +13,8 @@ from analysis.query.ask import ask
 from analysis.report import facts
 from analysis.store import database as store
 from analysis.store.collect import collect
-from model.config import DataConfig, RunConfig, TrainConfig
-from model.disk.record import DesignRecord
+from model.record.config import DataConfig, RunConfig, TrainConfig
+from model.record.records import DesignRecord
 from tests.analysis.charts.drawn import draw
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import Folder, completed, plan

@@ -12,7 +12,7 @@ from analysis.compare.match import match
 from analysis.compare.settings import between, changed, settings_of
 from analysis.compare.source import Measured, Records
 from analysis.compare.words import sections, summary
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.compare.rows import NOON, row
 
 STEPS = range(20, 101, 2)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from analysis.compare.source import Source, _at_commit
-from model.errors import UserError
+from model.record.errors import UserError
 
 pytestmark = pytest.mark.refused
 

@@ -10,7 +10,7 @@ import pytest
 
 from analysis import drawings
 from analysis.drawings import beside
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.drawings.test_draw import SPEC
 
 

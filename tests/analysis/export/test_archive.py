@@ -18,7 +18,7 @@ from analysis.query.ask import ask
 from analysis.report.build import build_report
 from analysis.report.carried import files
 from analysis.store.collect import collect
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.fabricate import Folder, certificate, completed, plan
 from tests.analysis.timed import certified
 

@@ -16,7 +16,7 @@ from analysis.export.units import unit
 from analysis.query.ask import ask
 from analysis.store.collect import collect
 from analysis.store.database import in_memory, open_for_reading
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.fabricate import certificate, completed
 from tests.analysis.timed import certified
 

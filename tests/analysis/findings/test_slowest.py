@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.findings.slowest import holds_up, in_records, slowest
-from model.disk.record import StepRecord, now
+from model.record.records import StepRecord, now
 
 
 def run(

@@ -19,7 +19,7 @@ import pytest
 from analysis import importers
 from analysis.logs.runs import Whole
 from analysis.logs.table import Refused
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.logs import made
 
 Row = dict[str, Any]

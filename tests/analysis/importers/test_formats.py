@@ -13,7 +13,7 @@ import pytest
 
 from analysis import importers
 from analysis.logs.table import Refused
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.logs import made
 
 MAPPING: dict[str, Any] = {

@@ -14,7 +14,7 @@ from analysis import importers
 from analysis.logs.mapping import Mapping
 from analysis.logs.table import Refused
 from analysis.logs.write import Design, write
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.importers.test_formats import write as write_table
 from tests.analysis.logs import made
 from tests.analysis.logs.made import Record, findings

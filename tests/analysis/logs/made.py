@@ -13,8 +13,8 @@ from typing import Any
 from analysis import importers
 from analysis.logs.mapping import Mapping
 from analysis.logs.runs import Origin, Whole
-from model.config import ModelConfig
 from model.measure.flops import flop_per_token
+from model.record.config import ModelConfig
 
 START = datetime(2025, 5, 25, 10, tzinfo=UTC)
 TOKENS = 4096  # a step

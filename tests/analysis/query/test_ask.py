@@ -11,7 +11,7 @@ import pytest
 
 from analysis.query.ask import ask, stream
 from analysis.store import database as store
-from model.errors import UserError
+from model.record.errors import UserError
 
 
 @pytest.mark.refused

@@ -12,7 +12,7 @@ import pytest
 
 from analysis.query.ask import ask
 from analysis.query.formats import FORMATS, query
-from model.errors import UserError
+from model.record.errors import UserError
 
 ODD = "SELECT 'a_b & 50% {x} \\ <y>' AS \"odd_name\", 1.5 AS number, NULL AS nothing"
 

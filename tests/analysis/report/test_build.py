@@ -17,9 +17,9 @@ from analysis.report.build import build_report
 from analysis.report.carried import MANIFEST, ReportManifest, files
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
-from model.disk.files import read, write
-from model.disk.record import DesignRecord
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import read, write
+from model.record.records import DesignRecord
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import Folder, completed, plan
 

@@ -16,7 +16,7 @@ from analysis.report.backends import MOST_DETAILED, Backends, short_kernels
 from analysis.report.build import build_report, certificates_page
 from analysis.report.render import UNKNOWN
 from analysis.store.collect import collect, collect_certificates
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.demo import certify
 from tests.analysis.fabricate import Folder, certificate, check, number, plan
 from tests.analysis.report.test_build import EVIL, Page, words

@@ -16,8 +16,8 @@ from analysis.report.build import build_report
 from analysis.report.facts import literal
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
-from model.disk import files
-from model.disk.imported import Finding, Imported, ImportedStep
+from model.record import files
+from model.record.imported import Finding, Imported, ImportedStep
 from tests.analysis.fabricate import START
 from tests.analysis.store.test_imported import write_log
 

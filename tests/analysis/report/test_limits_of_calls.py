@@ -13,8 +13,8 @@ from analysis.report.build import build_report
 from analysis.report.said import limits
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
-from model.attention import Case
-from model.config import CallConfig, RunConfig
+from model.record.case import Case
+from model.record.config import CallConfig, RunConfig
 from tests.analysis.fabricate import START, Folder, plan
 from tests.analysis.timed import certified, kernels
 

@@ -13,8 +13,8 @@ from analysis.audit.audit import audit
 from analysis.report import live, place
 from analysis.report.carried import MANIFEST, ReportManifest, files
 from analysis.report.place import complete
-from model.disk.files import read, sha256
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import read, sha256
 
 
 def written(report: Path, out: Path) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ from analysis.report.named import find, queries
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 from analysis.store.dictionary import dictionary
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.cli.app import app
 from tests.analysis.fabricate import completed
 from tests.conftest import REPOSITORY

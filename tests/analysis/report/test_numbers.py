@@ -16,7 +16,7 @@ from analysis.report.build import build_report
 from analysis.report.render import UNKNOWN
 from analysis.report.said import ran
 from analysis.store.collect import collect
-from model.disk.record import DesignRecord
+from model.record.records import DesignRecord
 from tests.analysis.demo import DESIGN
 from tests.analysis.fabricate import completed
 

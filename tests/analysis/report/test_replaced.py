@@ -13,8 +13,8 @@ import pytest
 from analysis.report import place
 from analysis.report.carried import MANIFEST, ReportManifest
 from analysis.report.place import complete
-from model.disk.files import read, write
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import read, write
 from tests.conftest import PATIENCE_SECONDS
 
 

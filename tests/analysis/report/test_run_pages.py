@@ -16,8 +16,8 @@ from analysis.report.build import build_report
 from analysis.report.runs import output
 from analysis.report.runs import pages as run_pages
 from analysis.store.collect import collect
-from model.config import ParallelConfig, TrainConfig
-from model.disk.record import RankRecord
+from model.record.config import ParallelConfig, TrainConfig
+from model.record.records import RankRecord
 from tests.analysis.fabricate import Folder, completed, plan
 from tests.analysis.report.test_build import EVIL, Page, words
 

@@ -13,8 +13,8 @@ from analysis.report.settings.backends import Verdict, lines
 from analysis.report.settings.design import launched
 from analysis.report.settings.values import options
 from analysis.report.setup import setup
-from model.attention import load, names
-from model.attention._described import described
+from model.attention import load
+from model.record.backends import described, names
 from tests.analysis.findings.rows import DESIGN, START
 from tests.analysis.report.study import NOBODY, TRAIN, Row, comparison, facts, planned
 
@@ -299,7 +299,7 @@ def test_a_backends_file_tells_without_torch_what_it_tells_with_it(name: str) ->
 
 
 def test_the_default_settings_of_these_tests_are_those_of_a_run() -> None:
-    from model.config import TrainConfig
+    from model.record.config import TrainConfig
 
     assert TRAIN.keys() == TrainConfig.model_fields.keys()
     assert lines([], NOBODY) == []

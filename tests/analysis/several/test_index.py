@@ -18,8 +18,8 @@ from analysis.report.place import complete
 from analysis.report.summary import FILE
 from analysis.several.index import build_index
 from analysis.store.collect import collect
-from model.disk.files import sha256, write
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import sha256, write
 from tests.analysis.fabricate import Folder, certificate, completed, plan
 from tests.analysis.report.test_build import EVIL, Page, words
 

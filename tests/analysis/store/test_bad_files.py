@@ -14,7 +14,7 @@ import pytest
 
 from analysis.store.collect import collect
 from analysis.store.database import Build, database, open_for_reading, update
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import START, Folder, completed, plan
 

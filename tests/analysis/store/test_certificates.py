@@ -11,7 +11,7 @@ import pytest
 from analysis.store import collect as module
 from analysis.store import database as store
 from analysis.store.collect import collect, collect_certificates
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import CASE, Folder, certificate, check, completed, number, plan
 

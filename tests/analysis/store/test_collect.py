@@ -17,7 +17,7 @@ from analysis.store import collect as collecting
 from analysis.store import database as store
 from analysis.store import steps
 from analysis.store.collect import CollectSummary, collect
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import Folder, certificate, completed, plan
 

@@ -11,7 +11,7 @@ import pytest
 from analysis.query.ask import ask
 from analysis.store.collect import collect, read_folders
 from analysis.store.steps import MEASURES
-from model.disk import files
+from model.record import files
 from tests.analysis.fabricate import Folder, plan
 
 # The same by windows over every step record, in one query.

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from analysis.store.collect import collect
-from model.disk import files
-from model.disk.folder import Imported as NoPlan
-from model.disk.folder import RunFolder
-from model.disk.imported import Imported, ImportedRun, ImportedStep
-from model.disk.record import Manifest, Outcome, Result
+from model.record import files
+from model.record.folder import Imported as NoPlan
+from model.record.folder import RunFolder
+from model.record.imported import Imported, ImportedRun, ImportedStep
+from model.record.records import Manifest, Outcome, Result
 from runner.state.ledger import brief_state
 from runner.state.runs import last_step
 from tests.analysis.conftest import Ask

@@ -15,8 +15,8 @@ from analysis.audit.records import contradictions
 from analysis.store import database as store
 from analysis.store.collect import collect
 from analysis.store.records import open_records, write_records
-from model.config import CallConfig, RunConfig
 from model.measure.flops import attention_flop
+from model.record.config import CallConfig, RunConfig
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import CASE, Folder, certificate, plan
 from tests.analysis.timed import certified, kernels

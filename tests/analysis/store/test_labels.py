@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from analysis.store.collect import collect
-from model.config import DataConfig, RunConfig, TrainConfig
+from model.record.config import DataConfig, RunConfig, TrainConfig
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import Folder, plan
 

@@ -15,10 +15,10 @@ from analysis.export.unpack import unpack
 from analysis.store import database as store
 from analysis.store.collect import collect
 from analysis.store.records import open_records, write_records, write_table
-from model.config import DataConfig, RunConfig
-from model.disk import files
-from model.disk.node import NodeRecord
-from model.disk.profile import StepProfile
+from model.record import files
+from model.record.config import DataConfig, RunConfig
+from model.record.node import NodeRecord
+from model.record.profile import StepProfile
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import Folder, ceilings, completed, on_node, plan, profile
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.store.collect import collect
-from model.disk.record import RankRecord
+from model.record.records import RankRecord
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import Folder, plan
 

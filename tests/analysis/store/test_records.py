@@ -15,7 +15,7 @@ from analysis.store import records as store_records
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 from analysis.store.records import open_records, write_records
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.fabricate import certificate, completed
 
 

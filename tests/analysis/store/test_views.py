@@ -10,9 +10,9 @@ from analysis import stats
 from analysis.query.rates import COMPLETED_RUNS
 from analysis.report.facts import RUNS_SQL, literal
 from analysis.store.collect import collect
-from model.config import ParallelConfig, RunConfig, TrainConfig
-from model.disk.node import FloorPart
 from model.measure.flops import flop_per_token
+from model.record.config import ParallelConfig, RunConfig, TrainConfig
+from model.record.node import FloorPart
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import LLAMA, Folder, completed, plan
 

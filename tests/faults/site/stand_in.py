@@ -44,10 +44,10 @@ def fail(world, step):
 
 
 def train(config, source, report, checkpoints=None, judge=None, audited=None, world=None):
-    """Do what `model.trainer.train` does, without a model."""
-    from model.disk import checkpoint
-    from model.disk.record import StepRecord, now
-    from model.keeper import Keeper
+    """Do what `model.training.trainer.train` does, without a model."""
+    from model.record.records import StepRecord, now
+    from model.training import checkpoint
+    from model.training.keeper import Keeper
 
     checkpoint._tensors = lambda state: time.sleep(SAVE_SECONDS) or NoTensors()
     keeper = Keeper(
@@ -84,8 +84,8 @@ def train(config, source, report, checkpoints=None, judge=None, audited=None, wo
 
 
 def save(kept, state, step, position, world, group, hold=None):
-    """Do what `model.parallel.shards.save` does: of a run that stops, nobody leaves before its checkpoint is there."""
-    from model.disk import checkpoint
+    """Do what `model.training.parallel.shards.save` does: of a run that stops, nobody leaves before its checkpoint is there."""
+    from model.training import checkpoint
 
     if world.is_first:
         checkpoint.save(kept, state, step, position, hold or checkpoint.tensorfile.passing)
@@ -94,8 +94,8 @@ def save(kept, state, step, position, world, group, hold=None):
 
 
 def load(kept, state, _world):
-    """Do what `model.parallel.shards.load` does."""
-    from model.disk import checkpoint
+    """Do what `model.training.parallel.shards.load` does."""
+    from model.training import checkpoint
 
     return checkpoint.load(kept, state)
 
@@ -128,13 +128,13 @@ def install():
         device=lambda name: name,
     )
     spec = importlib.util.spec_from_file_location(
-        "model.parallel.world", Path(__file__).with_name("stand_in_world.py")
+        "model.training.parallel.world", Path(__file__).with_name("stand_in_world.py")
     )
-    sys.modules["model.parallel.world"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["model.parallel.world"])
-    module("model.trainer", train=train)
-    module("model.parallel.shards", connect=lambda: "group", save=save, load=load)
-    module("model.verify.right", judge=None)
+    sys.modules["model.training.parallel.world"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["model.training.parallel.world"])
+    module("model.training.trainer", train=train)
+    module("model.training.parallel.shards", connect=lambda: "group", save=save, load=load)
+    module("model.attention.verify.accuracy", judge=None)
     module("runner.job.admission", admit=lambda *arguments: SimpleNamespace(key="stand-in"))
     unmeasured = SimpleNamespace(no_ceilings="stand-in")
     module("runner.job.ceilings", known=lambda *arguments: unmeasured)

@@ -1,4 +1,4 @@
-"""A stand-in for `model.parallel.world` without torch: rank 0 answers the others over TCP when all have asked.
+"""A stand-in for `model.training.parallel.world` without torch: rank 0 answers the others over TCP when all have asked.
 
 It is loaded under the name of the module that it stands in for, so that a process that waits here is seen to wait.
 """

@@ -1,19 +1,20 @@
-"""One call of a backend on known numbers, without model.verify's judgement of it."""
+"""One call of a backend on known numbers, without model.attention.verify's judgement of it."""
 
 from collections.abc import Callable
 
 from torch import Tensor
 
 from model import attention
-from model.attention import Case
-from model.verify import data
-from model.verify.call import gradients, leaves
-from model.verify.cases import Variant
-from model.verify.reference import Inputs
+from model.attention.verify import data
+from model.attention.verify.call import gradients, leaves
+from model.attention.verify.cases import Variant
+from model.attention.verify.reference import Inputs
+from model.record import backends
+from model.record.case import Case
 
 CPU = Case("cpu", "float32", batch=1, sequence_length=64, heads=4, kv_heads=2, head_dim=16)
 CUDA = Case("cuda", "bfloat16", batch=1, sequence_length=256, heads=8, kv_heads=2, head_dim=128)
-RUN_HERE = [name for name in attention.names() if not attention.load(name).unsupported_reasons(CPU)]
+RUN_HERE = [name for name in backends.names() if not attention.load(name).unsupported_reasons(CPU)]
 
 
 def drawn(case: Case, kind: str = "plain", seed: int = 0) -> Inputs:

@@ -7,6 +7,7 @@ import torch
 
 from model import attention
 from model.attention import Launches, Supports, _reasons, _sdpa
+from model.record import backends
 from tests.amd import stand_in
 from tests.model.attention.calls import CUDA
 from tests.model.attention.test_contract import ADVICE, advised
@@ -29,7 +30,7 @@ def amd(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("architecture", ["gfx90a", "gfx942", "gfx1100"])
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", backends.names())
 def test_a_backend_takes_an_amd_gpu_or_says_whose_gpus_it_takes(amd, name: str, architecture: str) -> None:
     """An MI250X has Hopper's compute capability: (9, 0)."""
     amd(architecture)
@@ -52,7 +53,7 @@ def test_nobody_is_told_to_install_what_is_of_no_use_there(
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", backends.names())
 def test_what_advice_names_is_supported_there(amd, name: str, dtype: str) -> None:
     amd("gfx90a")
     case = replace(CUDA, dtype=dtype)
@@ -70,7 +71,7 @@ def test_a_backend_of_another_package_that_says_nothing_of_amd_is_tried(amd) -> 
 def test_rocm_without_a_gpu_says_where_to_look(amd, monkeypatch: pytest.MonkeyPatch) -> None:
     amd("gfx90a")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for name in attention.names():
+    for name in backends.names():
         assert "no usable AMD GPU here: run on a GPU node, and check rocminfo there" in str(
             attention.load(name).unsupported_reasons(CUDA)
         )

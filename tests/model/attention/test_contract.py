@@ -12,7 +12,8 @@ import torch
 
 from model import attention
 from model.attention import Case, Supports, _reasons, _sdpa
-from model.config import NO_FLOAT16
+from model.record import backends
+from model.record.config import NO_FLOAT16
 from tests.model.attention.calls import CPU, CUDA, RUN_HERE
 
 ODD = [
@@ -28,7 +29,7 @@ ODD = [
 GPU_ONLY = {"custom", "cudnn", "efficient", "flash2", "flash3", "flash4", "flex", "portable"}
 
 
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", backends.names())
 @pytest.mark.parametrize("case", [CPU, CUDA, *ODD], ids=str)
 def test_reasons_are_sentences_that_say_what_to_do(name: str, case: Case) -> None:
     backend = attention.load(name)
@@ -45,7 +46,7 @@ def test_reasons_are_sentences_that_say_what_to_do(name: str, case: Case) -> Non
 
 def test_loading_backends_imports_neither_the_compiler_nor_other_peoples_packages() -> None:
     code = (
-        "import sys; from model import attention; list(map(attention.load, attention.names()));"
+        "import sys; from model import attention; list(map(attention.load, backends.names()));"
         "foreign = {'triton', 'flash_attn', 'flash_attn_interface', 'cutlass'};"
         "print(sorted(m for m in sys.modules if m.split('.')[0] in foreign or m == 'torch._dynamo'))"
     )
@@ -54,18 +55,18 @@ def test_loading_backends_imports_neither_the_compiler_nor_other_peoples_package
 
 def test_listing_names_imports_neither_torch_nor_the_backends() -> None:
     code = (
-        "import sys; from model import attention; assert 'tiled' in attention.names();"
+        "import sys; from model import attention; assert 'tiled' in backends.names();"
         "print([m for m in sys.modules if m.split('.')[0] in ('torch', 'triton') or '.tiled' in m])"
     )
     assert _python(code) == "[]"
 
 
 def test_exactly_these_backends_ship() -> None:
-    shipped = set(attention.names()) - set(attention._foreign())
+    shipped = set(backends.names()) - set(backends.foreign())
     assert shipped == GPU_ONLY | {"auto", "math", "flash", "tiled"}
 
 
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", backends.names())
 def test_a_backend_says_what_it_takes_and_which_kernels_it_launches(name: str) -> None:
     backend = attention.load(name)
     assert backend.supports and backend.launches
@@ -127,7 +128,7 @@ def advised(reasons: list[str], name: str, case: Case) -> tuple[str, Case]:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", backends.names())
 def test_what_advice_names_is_supported(gpu, name: str, capability: tuple[int, int], dtype: str) -> None:
     """A reason that says what to set is gone where that is set, and none has come."""
     gpu(capability)
@@ -167,12 +168,12 @@ def test_a_gpu_backend_refuses_a_cpu_by_name_of_the_flag_to_use(name: str) -> No
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has an NVIDIA GPU")
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", backends.names())
 def test_without_a_gpu_every_backend_refuses_the_device_cuda(name: str) -> None:
     assert attention.load(name).unsupported_reasons(CUDA)
 
 
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", backends.names())
 def test_heads_that_cannot_be_grouped_are_refused(name: str) -> None:
     assert attention.load(name).unsupported_reasons(replace(CPU, heads=4, kv_heads=3))
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-import model.kernels
+import model.attention.kernels
 from model import attention
-from model.attention import Case
-from model.kernels.dense import fits
-from model.verify import data, reference
-from model.verify.reference import Inputs
+from model.attention.kernels.dense import fits
+from model.attention.verify import data, reference
+from model.attention.verify.reference import Inputs
+from model.record.case import Case
 from tests.model.attention.calls import drawn, run
 
 CASE = Case("cuda", "bfloat16", batch=2, sequence_length=256, heads=8, kv_heads=2, head_dim=128)
@@ -59,10 +59,10 @@ def _backward(do_BTHD, q_BTHD, k_BUKD, v_BUKD, o_BTHD, stats_2BHS, causal, query
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the stand-in where the operators import the kernel from."""
-    module = types.ModuleType("model.kernels.hopper")
+    module = types.ModuleType("model.attention.kernels.hopper")
     module.forward, module.backward = _forward, _backward  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "model.kernels.hopper", module)
-    monkeypatch.setattr(model.kernels, "hopper", module, raising=False)
+    monkeypatch.setitem(sys.modules, "model.attention.kernels.hopper", module)
+    monkeypatch.setattr(model.attention.kernels, "hopper", module, raising=False)
 
 
 def _inputs(kv_heads: int) -> Inputs:
@@ -92,7 +92,7 @@ def test_dense_rows_are_not_copied_whatever_their_strides(stand_in) -> None:
 
 
 def test_the_last_queries_alone_give_the_last_rows(stand_in) -> None:
-    from model.kernels import op
+    from model.attention.kernels import op
 
     x = _inputs(2)
     whole, part = op.attend(x.q, x.k, x.v), op.attend(x.q[:, 20:], x.k, x.v, query_offset=20)
@@ -128,7 +128,7 @@ def test_a_compiled_backward_follows_a_change_of_determinism(stand_in) -> None:
 
 
 def test_the_operators_tell_the_truth_about_their_shapes(stand_in) -> None:
-    from model.kernels import op
+    from model.attention.kernels import op
 
     x = drawn(Case("cpu", "float64", 2, 23, heads=4, kv_heads=2, head_dim=16))
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
@@ -170,6 +170,6 @@ def test_a_triton_that_it_is_not_written_for_is_a_reason(monkeypatch, version: s
     for module in ("triton", name):
         monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
     sys.modules[name].tma = None
-    monkeypatch.setattr("model.versions.version", lambda _: version)
+    monkeypatch.setattr("model.record.versions.version", lambda _: version)
     reasons = attention.load("custom").unsupported_reasons(CASE)
     assert any(f"needs triton 3.6 to 3.8, not {version}" in text for text in reasons) is refused

@@ -1,4 +1,4 @@
-"""The numbers of every backend that runs on a CPU, held to model.verify's rule: compiled, masked, in 16 bits."""
+"""The numbers of every backend that runs on a CPU, held to model.attention.verify's rule: compiled, masked, in 16 bits."""
 
 from dataclasses import replace
 from itertools import product
@@ -9,10 +9,10 @@ from torch import Tensor
 
 from model import attention
 from model.attention import Backend, Case
-from model.verify import data
-from model.verify.call import Subject, call
-from model.verify.cases import Variant
-from model.verify.reference import STEPS
+from model.attention.verify import data
+from model.attention.verify.call import Subject, call
+from model.attention.verify.cases import Variant
+from model.attention.verify.reference import STEPS
 from tests.model.attention.calls import CPU, RUN_HERE, drawn, off
 
 # Every length with every grouping of heads; every two values of any two of the four meet in some shape.

@@ -7,8 +7,9 @@ import torch
 
 from model import attention
 from model.attention import NOT_OFFSET, Backend, Supports, _sdpa
-from model.verify import reference
-from model.verify.reference import Inputs
+from model.attention.verify import reference
+from model.attention.verify.reference import Inputs
+from model.record import backends
 from tests.model.attention.calls import CPU, CUDA, RUN_HERE, drawn, off, run
 
 PARTS = [(1, 64), (16, 64), (48, 64), (64, 64), (37, 101), (100, 300)]
@@ -55,7 +56,7 @@ def test_a_query_at_the_first_key_is_far_off() -> None:
 
 
 def test_these_backends_take_parts_of_sequences() -> None:
-    shipped = set(attention.names()) - set(attention._foreign())
+    shipped = set(backends.names()) - set(backends.foreign())
     assert {name for name in shipped if not attention.load(name).supports.offset} == {"cudnn"}
     assert set(TAKE) == {"auto", "flash", "math", "tiled"}
 
@@ -86,7 +87,7 @@ def test_pytorch_is_asked_about_the_kernel_without_a_mask() -> None:
 @pytest.mark.filterwarnings(
     "default:The .grad attribute of a Tensor that is not a leaf"
 )  # dynamo hides its own
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", backends.names())
 def test_on_a_gpu_the_last_query_stands_at_the_last_key(name) -> None:
     """Twice the error of plain attention in the same precision, as the certificate allows."""
     backend = attention.load(name)

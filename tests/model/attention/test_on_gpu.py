@@ -1,6 +1,6 @@
-"""Every backend that runs on this GPU, held to model.verify's rule: run by hand with `pytest -m gpu`.
+"""Every backend that runs on this GPU, held to model.attention.verify's rule: run by hand with `pytest -m gpu`.
 
-tests/model/verify/test_on_gpu.py holds whole trials; here are the shapes and ways of calling that they leave out.
+tests/model/attention/verify/test_on_gpu.py holds whole trials; here are the shapes and ways of calling that they leave out.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,10 @@ import torch
 
 from model import attention
 from model.attention import Backend, Case
-from model.verify import data, right
-from model.verify.call import Subject, call
-from model.verify.cases import Variant
+from model.attention.verify import accuracy, data
+from model.attention.verify.call import Subject, call
+from model.attention.verify.cases import Variant
+from model.record import backends
 from tests.model.attention.calls import drawn, off, run
 
 pytestmark = [
@@ -37,7 +38,7 @@ def _backend(name: str, case: Case) -> Backend:
 
 
 def _assert_right(name: str, variant: Variant) -> None:
-    _assert_passed(name, right.check(_backend(name, variant.case), variant))
+    _assert_passed(name, accuracy.check(_backend(name, variant.case), variant))
 
 
 def _assert_passed(name: str, checks: list) -> None:
@@ -47,19 +48,19 @@ def _assert_passed(name: str, checks: list) -> None:
     assert not [check.reason for check in checks if not check.passed]
 
 
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", backends.names())
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"B{c.batch}-T{c.sequence_length}")
 def test_a_gpu_backend_is_as_exact_as_the_rounding(name: str, case: Case) -> None:
     _assert_right(name, Variant(case))
 
 
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", backends.names())
 def test_a_gpu_backend_takes_strided_inputs(name: str) -> None:
     """As a fused QKV projection gives them: heads side by side in one tensor, cut apart."""
     _assert_right(name, Variant(CASES[2], layout="fused qkv"))
 
 
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", backends.names())
 def test_a_gpu_backend_runs_compiled(name: str) -> None:
     """Under torch.compile, with inductor's kernels around it, each is as exact as without."""
     case = CASES[0]

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from model import attention, versions
+from model import attention
 from model.attention import _reasons
+from model.record import versions
 from tests.model.attention.calls import CPU, CUDA
 
 pytestmark = pytest.mark.skipif(

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from model.attention import tiled
-from model.verify import reference
+from model.attention.verify import reference
 from tests.model.attention.calls import CPU, drawn, off, run
 
 EXACT = replace(CPU, dtype="float64")

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from model import attention
-from model.errors import AssayError
+from model.attention.verify.accuracy import judge
 from model.inference import audit
 from model.inference.audit import audits_of
 from model.inference.infer import infer
-from model.text import Source
-from model.verify.certify import certify_case
-from model.verify.right import judge
+from model.record.errors import AssayError
+from model.record.text import Source
+from model.training.certify import certify_case
+from tests.model.attention.verify.test_decoding import of as decoder
+from tests.model.attention.verify.test_decoding import right as by_softmax
 from tests.model.inference.test_infer import NEW, PROMPT, decoders, run_config
-from tests.model.verify.test_decoding import of as decoder
-from tests.model.verify.test_decoding import right as by_softmax
 
 MIDDLE = PROMPT + 10
 

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from model import attention
-from model.config import RunConfig
-from model.disk.record import now
-from model.errors import Diverged, Interrupted, Unsupported
 from model.inference.infer import attend_by_length, built, infer
-from model.llama import Cache, Llama, Past
-from model.text import Source
+from model.record import backends
+from model.record.config import RunConfig
+from model.record.errors import Diverged, Interrupted, Unsupported
+from model.record.records import now
+from model.record.text import Source
+from model.training.llama import Cache, Llama, Past
 
 # Logits of random weights are about 0.5. float32 rounds 1.2e-7 of that in each of some hundred operations.
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
@@ -33,7 +34,7 @@ def run_config(backend="math", **inference):
 def decoders():
     """The backends that can decode on this CPU, as they say themselves."""
     case = run_config().attention_case
-    return [name for name in attention.names() if not attention.refusals(attention.load(name), case)]
+    return [name for name in backends.names() if not attention.refusals(attention.load(name), case)]
 
 
 def decoded(model, config, tokens_BT, start=PROMPT):
@@ -123,7 +124,7 @@ class Late(Past):
 def test_a_cache_that_is_off_by_one_position_is_caught(monkeypatch):
     config, tokens_BT = run_config(), tokens()
     exact = whole(built(config), tokens_BT)
-    monkeypatch.setattr("model.llama.Past", Late)
+    monkeypatch.setattr("model.training.llama.Past", Late)
     mine = decoded(built(config), config, tokens_BT)
     assert torch.allclose(mine[0], exact[0], atol=TOLERANCE["float32"]), "the prefill does not use it"
     assert not alike(mine[1:], exact[1:]).any()
@@ -203,7 +204,7 @@ def test_padded_prompts_are_refused(corpus):
 
 def test_logits_that_are_not_finite_end_the_run(corpus, monkeypatch):
     steps = []
-    monkeypatch.setattr("model.llama.Llama.extend", lambda *_: torch.full((2, 300), torch.nan))
+    monkeypatch.setattr("model.training.llama.Llama.extend", lambda *_: torch.full((2, 300), torch.nan))
     with pytest.raises(Diverged, match="logits of step 1"):
         infer(run_config(), Source(corpus), steps.append, pytest.fail)
     assert len(steps) == 1

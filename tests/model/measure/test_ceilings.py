@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from model.config import DataConfig, RunConfig
-from model.disk.node import PASSES
 from model.measure import ceilings
 from model.measure.floor import floor, shapes
+from model.record.config import DataConfig, RunConfig
+from model.record.node import PASSES
 from tests.model.conftest import run_config
 
 

@@ -2,8 +2,6 @@
 
 import pytest
 
-from model.config import DataConfig, ModelConfig, ParallelConfig, RunConfig, TrainConfig
-from model.disk.node import PASSES, Ceilings, ProductTiming, Timing
 from model.measure.floor import (
     attention_flop,
     elementwise_bytes,
@@ -16,6 +14,8 @@ from model.measure.floor import (
     tokens_at_once,
 )  # fmt: skip
 from model.measure.flops import flop_per_token, parameter_count
+from model.record.config import DataConfig, ModelConfig, ParallelConfig, RunConfig, TrainConfig
+from model.record.node import PASSES, Ceilings, ProductTiming, Timing
 
 LLAMA = RunConfig(data=DataConfig(path="x"))  # 8B, one sample of 4096 tokens, bfloat16
 LAST_BYTES = {"bfloat16": 2, "float32": 4}
@@ -138,7 +138,7 @@ def test_the_layers_are_those_of_the_llama():
     """Their weights, the embedding and the norms are all parameters of the model that is trained."""
     import torch
 
-    from model.llama import Llama
+    from model.training.llama import Llama
 
     model = ModelConfig(dim=8, layers=3, heads=2, kv_heads=1, ffn_dim=12, vocab_size=20)
     built = Llama(model, 4, lambda q, k, v: q)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from model.config import DataConfig, InferenceConfig, ModelConfig, RunConfig
 from model.measure.floor_inference import floor
 from model.measure.flops import parameter_count, prefill_flop_per_token
+from model.record.config import DataConfig, InferenceConfig, ModelConfig, RunConfig
 from tests.model.measure.test_floor import ceilings
 
 

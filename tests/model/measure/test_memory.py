@@ -2,8 +2,8 @@
 
 import pytest
 
-from model.config import RunConfig
 from model.measure.memory import peak_memory, trained_memory
+from model.record.config import RunConfig
 
 LARGE = {"dim": 4096, "heads": 32, "kv_heads": 8, "ffn_dim": 14336, "vocab_size": 131072}
 SMALL = {"dim": 2048, "heads": 16, "kv_heads": 16, "ffn_dim": 5632, "vocab_size": 32000}

@@ -5,11 +5,11 @@ import gc
 import pytest
 import torch
 
-from model.config import RunConfig
 from model.inference import infer
-from model.llama import Cache
 from model.measure.memory_inference import inference_memory
 from model.measure.profiler import most_allocated
+from model.record.config import RunConfig
+from model.training.llama import Cache
 
 GROUPED = {"dim": 256, "layers": 2, "heads": 8, "kv_heads": 2, "ffn_dim": 1024, "vocab_size": 2000}
 NARROW = {"dim": 256, "layers": 6, "heads": 4, "kv_heads": 4, "ffn_dim": 512, "vocab_size": 500}

@@ -301,7 +301,7 @@ def test_light_commands_import_no_heavy_module(study, arguments):
 
 
 def test_the_backends_are_listed_without_torch():
-    code = "import sys; from model.attention import names; assert 'math' in names(); assert 'torch' not in sys.modules"
+    code = "import sys; from model.record.backends import names; assert 'math' in names(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -390,7 +390,7 @@ def test_expand_as_json_is_one_array_of_objects(cli, study):
 
 
 def test_doctor_lists_every_backend_as_json(runner):
-    from model.attention import names
+    from model.record.backends import names
 
     checks = json.loads(runner("doctor", "--json", rc=0).stdout)
     assert {f"attention {name}" for name in names()} <= {check["what"] for check in checks}

@@ -11,8 +11,8 @@ from analysis.compare.source import Source, read
 from analysis.report.build import build_report
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
-from model.disk.folder import study_record
-from model.disk.record import Outcome
+from model.record.folder import study_record
+from model.record.records import Outcome
 from runner.commands._until import begun, worth_repeating
 from runner.inputs.expansion import expand
 from runner.inputs.problems import InvalidFile

@@ -12,7 +12,7 @@ import pytest
 
 from analysis.query.ask import ask
 from analysis.query.formats import write_table
-from model.disk import files
+from model.record import files
 from runner.commands._options import Settings
 from runner.state.lock import study_lock
 from tests.analysis.fabricate import completed

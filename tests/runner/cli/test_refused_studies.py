@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.commands.init import STUDY
 from runner.inputs.expansion import expand
 from runner.inputs.study import read_study

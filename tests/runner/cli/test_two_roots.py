@@ -4,7 +4,7 @@ import pytest
 
 from analysis.report.build import certificates_page
 from analysis.store.collect import collect
-from model.errors import UserError
+from model.record.errors import UserError
 from tests.analysis.fabricate import certificate, completed
 
 

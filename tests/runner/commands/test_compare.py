@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from model.config import CallConfig, RunConfig
-from model.disk.record import Outcome, Provenance
-from model.errors import UserError
+from model.record.config import CallConfig, RunConfig
+from model.record.errors import UserError
+from model.record.records import Outcome, Provenance
 from runner.cli.app import app
 from tests.analysis.demo import certify
 from tests.analysis.fabricate import Folder, inferred, plan

@@ -6,7 +6,7 @@ import os
 import pyarrow.parquet as pq
 import pytest
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.commands.data import write_corpus
 
 

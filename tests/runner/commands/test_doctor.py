@@ -8,8 +8,9 @@ import torch
 
 from model import attention
 from model.attention import _reasons, _sdpa
-from model.disk import hostmemory
-from model.errors import UserError
+from model.measure import hostmemory
+from model.record import backends
+from model.record.errors import UserError
 from runner.commands import doctor
 from runner.inputs.profile import Profile, read_cluster
 from tests.amd import stand_in
@@ -71,7 +72,7 @@ def test_a_memory_limit_is_by_a_control_group_only_if_that_takes_a_process(monke
 
 
 def test_no_backend_tells_anybody_to_train_in_float16(t4):
-    for name in attention.names():
+    for name in backends.names():
         for dtype in ("bfloat16", "float32"):
             case = attention.Case("cuda", dtype, 1, 4096, 32, 8, 128)
             assert "dtype=float16" not in "; ".join(attention.load(name).unsupported_reasons(case))
@@ -114,7 +115,7 @@ def test_what_a_run_of_several_processes_would_get_is_said(t4, profile, works, s
 
 
 def test_what_another_triton_is_needed_for_is_said(monkeypatch):
-    monkeypatch.setattr("model.versions.version", {"torch": "2.9.1", "triton": "3.5.1"}.get)
+    monkeypatch.setattr("model.record.versions.version", {"torch": "2.9.1", "triton": "3.5.1"}.get)
     found = {check.what: check for check in doctor._torch()}
     optimizer = found["train.optimizer=adamw_one_pass"]
     assert not optimizer.works
@@ -122,7 +123,7 @@ def test_what_another_triton_is_needed_for_is_said(monkeypatch):
 
 
 def test_a_torch_that_is_too_old_is_said_without_importing_it(monkeypatch):
-    monkeypatch.setattr("model.versions.version", {"torch": "2.8.0+cu128"}.get)
+    monkeypatch.setattr("model.record.versions.version", {"torch": "2.8.0+cu128"}.get)
     (check,) = doctor._torch()
     assert check.mark == "FAILS"
     assert check.found.startswith("needs torch 2.9 or later, not 2.8.0+cu128")
@@ -131,8 +132,8 @@ def test_a_torch_that_is_too_old_is_said_without_importing_it(monkeypatch):
 @pytest.mark.parametrize(("architecture", "float8"), [("gfx90a", False), ("gfx942", True)])
 def test_the_owner_of_amd_gpus_is_told_of_rocm_and_what_was_not_measured(monkeypatch, architecture, float8):
     stand_in(monkeypatch, architecture)
-    monkeypatch.setattr("model.versions.version", {"torch": "2.11.0+rocm7.1", "triton": "3.6.0"}.get)
-    monkeypatch.setattr("model.float8.find_spec", lambda name: True)
+    monkeypatch.setattr("model.record.versions.version", {"torch": "2.11.0+rocm7.1", "triton": "3.6.0"}.get)
+    monkeypatch.setattr("model.training.float8.find_spec", lambda name: True)
     monkeypatch.setattr(_reasons, "package", lambda *given: [])
     monkeypatch.setattr(_sdpa, "refusals", lambda *given, **more: [])
     found = {check.what: check for check in [*doctor._torch(), *doctor._backends()]}

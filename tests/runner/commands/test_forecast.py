@@ -2,9 +2,9 @@
 
 import pytest
 
-from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from model.disk.folder import RunFolder
-from model.disk.record import Outcome, StepRecord
+from model.record.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from model.record.folder import RunFolder
+from model.record.records import Outcome, StepRecord
 from runner.commands._forecast import Forecast
 from runner.commands._progress import Bar, Lines
 from runner.execute import local

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.cli.app import app
 from runner.commands import _start
 from runner.commands._options import Settings

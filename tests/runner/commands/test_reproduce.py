@@ -2,8 +2,8 @@
 
 import pytest
 
-from model.config import RunConfig
-from model.disk.folder import RunFolder
+from model.record.config import RunConfig
+from model.record.folder import RunFolder
 from runner.commands.reproduce import command, compare
 from runner.execute import repeat
 from runner.execute.repeat import Repeat

@@ -6,8 +6,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from model.config import DataConfig, RunConfig, TrainConfig
-from model.errors import UserError
+from model.record.config import DataConfig, RunConfig, TrainConfig
+from model.record.errors import UserError
 from runner.cli.app import app
 from runner.commands import _console
 from runner.commands import status as commands_status

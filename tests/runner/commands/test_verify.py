@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 import model
 from model import attention
-from model.errors import UserError
-from model.verify import cases
-from model.verify.certificate import Certificate, describe
+from model.attention.verify import cases
+from model.attention.verify.certificate import Certificate, describe
+from model.record import backends
+from model.record.errors import UserError
 from runner.cli.app import app
 from runner.commands import verify
 from runner.job.trial import Crashed, Options, TooLong, Trial
@@ -89,7 +90,7 @@ def test_a_backend_that_cannot_be_loaded_is_told_and_the_others_are_verified(
         if name == "broken":
             raise UserError("'broken' cannot be imported")
 
-    monkeypatch.setattr(attention, "names", lambda: ("broken", "flash"))
+    monkeypatch.setattr(backends, "names", lambda: ("broken", "flash"))
     monkeypatch.setattr(attention, "load", load)
     asked: list[list[str]] = []
     monkeypatch.setattr(verify, "verify", lambda names, *_: asked.append(list(names)) or [])

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.report.live import awaited
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.cli import run
 from runner.cli.app import app
 from runner.commands import _watch

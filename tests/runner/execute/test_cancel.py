@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.execute.cancel import cancel
 from runner.state import ledger, process
 from tests.analysis.fabricate import Folder, plan

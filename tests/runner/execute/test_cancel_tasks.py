@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from model.config import RunConfig
-from model.disk.folder import RunFolder
-from model.errors import Interrupted
+from model.record.config import RunConfig
+from model.record.errors import Interrupted
+from model.record.folder import RunFolder
 from runner.execute.cancel import _saving
 from runner.job.phase import current
 from runner.state import ledger

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.execute import local
 from runner.inputs.profile import read_cluster
 from runner.state import ledger

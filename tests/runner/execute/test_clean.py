@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from model.disk.files import append, write
-from model.disk.record import LedgerEvent, Manifest, Outcome, Provenance, Result
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import append, write
+from model.record.records import LedgerEvent, Manifest, Outcome, Provenance, Result
 from runner.execute import clean
 from runner.state.lock import study_lock
 from tests.analysis.fabricate import START, plan

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
-from model.disk.folder import RunFolder
-from model.disk.record import Outcome
+from model.record.folder import RunFolder
+from model.record.records import Outcome
 from runner.cli.app import app
 from runner.execute import reconcile
 from runner.execute.collected import collected

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from model.disk.folder import RunFolder
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.folder import RunFolder
 from runner.execute import local
 from runner.inputs.profile import read_cluster
 from runner.state import gpus

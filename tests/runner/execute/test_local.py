@@ -14,8 +14,8 @@ import time
 import psutil
 import pytest
 
-from model.disk.folder import RunFolder
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.folder import RunFolder
 from runner.execute import local
 from runner.execute.child import Child
 from runner.execute.local import _reason
@@ -322,7 +322,7 @@ def test_a_changed_data_file_is_not_mixed_with_earlier_results(runner, study, tm
 def test_the_environment_of_the_profile_reaches_the_run(runner, study, tmp_path):
     (profile := tmp_path / "p.yaml").write_text("executor: local\nenv: {PYTHONVERBOSE: '1'}\n")
     runner("launch", study(), "--profile", profile, rc=0)
-    assert "import 'model.disk.folder'" in next(tmp_path.glob("runs/*/*/attempt-1/stderr.log")).read_text()
+    assert "import 'model.record.folder'" in next(tmp_path.glob("runs/*/*/attempt-1/stderr.log")).read_text()
 
 
 def test_logs_show_what_a_failed_run_printed(runner, study, tmp_path):

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from model.disk import checkpoint
+from model.training import checkpoint
 from tests.conftest import PACED, PATIENCE_SECONDS, until
 
 STUDY = "matrix: {train.steps: [200], parallel.shard: [2], attention: [math]}\n"

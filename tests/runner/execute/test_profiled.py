@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from model.config import CallConfig, RunConfig
-from model.disk.folder import RunFolder
-from model.disk.record import now
+from model.record.config import CallConfig, RunConfig
+from model.record.folder import RunFolder
+from model.record.records import now
 from runner.execute import profiled
 from runner.execute.slurm import client
 from runner.state import ledger

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from typer.testing import CliRunner
 
-from model.config import RunConfig
-from model.disk.folder import RunFolder
-from model.disk.record import Outcome, now
+from model.record.config import RunConfig
+from model.record.folder import RunFolder
+from model.record.records import Outcome, now
 from runner.cli.app import app
 from runner.commands.explain import explain
 from runner.commands.status import _lines, rows

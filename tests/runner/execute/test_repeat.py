@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from model.disk.files import append, write
-from model.disk.folder import RunFolder
-from model.disk.record import NAME, Manifest, Outcome, Result, StepRecord
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import append, write
+from model.record.folder import RunFolder
+from model.record.records import NAME, Manifest, Outcome, Result, StepRecord
 from runner.commands.reproduce import compare
 from runner.execute import repeat
 from runner.inputs.expansion import expand
@@ -83,7 +83,7 @@ def test_code_that_is_edited_while_runs_wait_changes_none_of_them(copy, launcher
     launch = launcher("launch", path, wait=False, stand_in=True, **PACED)
     until(lambda: list(root.glob("*/*/attempt-1/steps.jsonl")) or launch.poll() is not None)
     assert launch.poll() is None, launch.communicate()
-    for name in ("model/disk/record.py", "runner/job/__main__.py"):
+    for name in ("model/record/records.py", "runner/job/__main__.py"):
         (copy / name).write_text('raise SystemExit("edited")\n')
     out, err = launch.communicate(timeout=PATIENCE_SECONDS)
     assert launch.returncode == 0, out + err

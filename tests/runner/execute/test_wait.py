@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.execute import launch, repair, wait, watch
 from runner.execute.slurm.submit import SubmitUnknown
 from runner.inputs.profile import read_cluster

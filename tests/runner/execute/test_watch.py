@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.execute import watch
 from runner.execute.watch import Patience, Watch
 from runner.state import ledger

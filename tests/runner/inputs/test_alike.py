@@ -7,9 +7,9 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.config import RunConfig
-from model.disk.files import dumps
-from model.errors import UserError
+from model.record.config import RunConfig
+from model.record.errors import UserError
+from model.record.files import dumps
 from runner.inputs import expansion
 from runner.inputs.doubts import doubts
 from runner.inputs.expansion import expand

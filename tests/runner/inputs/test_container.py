@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.inputs import container, shell
 from runner.inputs.document import parse
 from runner.inputs.problems import InvalidFile

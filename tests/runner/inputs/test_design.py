@@ -210,7 +210,7 @@ def test_more_repeats_than_cells_may_be_are_refused(study):
 
 @pytest.mark.refused
 def test_a_repeat_that_is_not_there_is_refused(study):
-    from model.errors import UserError
+    from model.record.errors import UserError
 
     with pytest.raises(UserError, match=r"no cell has repeat = '4' \(valid: 1, 2, 3\)"):
         cells(study, TWO + "repeats: 3\n", only=["repeat=4"])

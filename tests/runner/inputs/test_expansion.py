@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.disk.files import dumps
-from model.disk.record import Outcome
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.files import dumps
+from model.record.records import Outcome
 from runner.inputs.cells import matrix
 from runner.inputs.document import parse
 from runner.inputs.expansion import expand

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from analysis import charts
-from model.attention import Case
-from model.disk.kernels import MODES
+from model.record.case import Case
+from model.record.kernels import MODES
 from runner.inputs.expansion import expand
 from runner.inputs.study import read_study
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.execute.slurm.script import script as script_of
 from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import profile_files, read_cluster

@@ -2,8 +2,8 @@
 
 import pytest
 
-from model import attention
-from model.config import SECTIONS, RunConfig
+from model.record import backends
+from model.record.config import SECTIONS, RunConfig
 from runner.inputs.expansion import expand
 from runner.inputs.problems import InvalidFile
 from runner.inputs.study import read_study
@@ -127,7 +127,7 @@ def test_settings_without_effect_and_shapes_that_are_none_are_refused(tmp_path, 
 
 def test_backends_are_all_or_those_that_are_named(tmp_path):
     (every,) = calls(tmp_path, "")
-    assert set(every.config.backends) == set(attention.names())
+    assert set(every.config.backends) == set(backends.names())
     (two,) = calls(tmp_path, "matrix: {call.backends: [math  flash]}\n")
     assert list(two.config.backends) == ["math", "flash"]
 

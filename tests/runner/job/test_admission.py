@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from model.attention import Case
-from model.verify.identity import key_of
+from model.attention.verify.identity import key_of
+from model.record.case import Case
 from runner.job import admission
 from tests.analysis.fabricate import certificate
 
@@ -137,7 +137,7 @@ def test_verify_refuses_a_backend_that_does_not_exist(runner, root):
 def test_a_backend_that_does_not_exist_is_refused_before_torch_is_imported():
     code = """
 import sys
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.commands.verify import command
 try:
     command(backend=["flsh"])

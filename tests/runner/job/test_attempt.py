@@ -12,14 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from model import attention, audit
-from model.disk.checkpoint import inspect
-from model.disk.files import write
-from model.disk.folder import RunFolder
-from model.disk.hostmemory import Limit
-from model.disk.record import Outcome
-from model.errors import Interrupted, UserError
-from model.text import Source
+from model import attention
+from model.measure.hostmemory import Limit
+from model.record.errors import Interrupted, UserError
+from model.record.files import write
+from model.record.folder import RunFolder
+from model.record.records import Outcome
+from model.record.text import Source
+from model.training import audit
+from model.training.checkpoint import inspect
 from runner.job import admission, attempt
 from runner.job.attempt import Ending, Progress, _ending, _result
 from runner.job.manifest import first_manifest
@@ -86,7 +87,7 @@ def test_a_file_that_is_replaced_while_a_backend_is_certified_is_not_trained_on(
     monkeypatch.setattr(attempt, "with_device", lambda *_: {})
     monkeypatch.setattr(attempt, "_certificate", certified)
     monkeypatch.setattr("runner.job.ceilings.known", lambda *_: SimpleNamespace())
-    monkeypatch.setattr("model.trainer.train", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr("model.training.trainer.train", lambda *_: pytest.fail("it trained"))
     folder = RunFolder(tmp_path)
     (tmp_path / "attempt-1").mkdir()
     progress = attempt.Progress(first_manifest("x", 1))

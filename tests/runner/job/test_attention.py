@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from model import attention
-from model.attention import Case
-from model.bench import measure as bench
-from model.config import CallConfig, RunConfig
-from model.disk.folder import RunFolder
-from model.errors import Unsupported, UserError
-from model.verify import cases
-from model.verify.certify import certify_case
+from model.attention.timing import measure as bench
+from model.attention.verify import cases
+from model.record.case import Case
+from model.record.config import CallConfig, RunConfig
+from model.record.errors import Unsupported, UserError
+from model.record.folder import RunFolder
+from model.training.certify import certify_case
 from runner.job import admission
 from runner.job.manifest import first_manifest
 from runner.job.stop import Stop

@@ -7,9 +7,9 @@ from threading import Barrier, Thread
 
 import pytest
 
-from model.disk.files import read, write
-from model.disk.node import NodeRecord
 from model.measure.floor import floor
+from model.record.files import read, write
+from model.record.node import NodeRecord
 from runner.job import ceilings
 from runner.job.ceilings import key_of, known
 from runner.job.manifest import first_manifest

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from model.config import RunConfig
-from model.disk.folder import RunFolder
+from model.record.config import RunConfig
+from model.record.folder import RunFolder
 from runner.job.entry import _place, run_slot
 from runner.job.ranks.meeting import Meeting, NobodyCame, found, publish
 from runner.state import gpus

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.execute.slurm import script
 from runner.job import slurm
 from runner.job.slurm import is_preempted, job_end

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.commands._progress import Lines
 from runner.execute.child import Child
 from runner.job import phase

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from model.disk.files import read
-from model.disk.profile import StepProfile
+from model.record.files import read
+from model.record.profile import StepProfile
 from runner.job import profile
 from runner.job.manifest import first_manifest
 from tests.model.conftest import run_config

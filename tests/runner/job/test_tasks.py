@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from model import modules
-from model.config import SECTIONS, RunConfig, Task
+from model.record.config import SECTIONS, RunConfig, Task
 from runner.inputs.settings import sections
 from runner.job import tasks
 from tests.conftest import REPOSITORY
@@ -48,8 +48,8 @@ def test_a_record_has_no_section_that_its_task_does_not_read():
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None  # to import it fails
-from model.config import RunConfig
-from model.errors import Unsupported
+from model.record.config import RunConfig
+from model.record.errors import Unsupported
 from runner.job.tasks import prepared
 for name in sys.argv[1:]:
     data, train = {"path": "x.parquet"}, {"dtype": "bfloat16"}

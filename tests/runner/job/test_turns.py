@@ -8,12 +8,12 @@ from threading import Barrier, Thread
 
 import pytest
 
-from model.verify.certificate import Certificate
+from model.attention.verify.certificate import Certificate
 from runner.job import admission
 from runner.job.trial import Trial
 from runner.job.turns import turn
 from tests.conftest import CERTIFICATES, environment, until
-from tests.model.verify.planted import CASE
+from tests.model.attention.verify.planted import CASE
 
 KEY = "k" * 64
 

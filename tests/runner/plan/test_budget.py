@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from model.config import DataConfig, RunConfig, TrainConfig
-from model.disk.files import append
-from model.disk.record import LedgerEvent, Outcome, now
+from model.record.config import DataConfig, RunConfig, TrainConfig
+from model.record.files import append
+from model.record.records import LedgerEvent, Outcome, now
 from runner.inputs.document import parse
 from runner.inputs.problems import InvalidFile, Mark
 from runner.inputs.profile import Budget, Cluster, Profile

@@ -4,8 +4,8 @@ import pytest
 
 from analysis.store import database as store
 from analysis.store.collect import collect
-from model.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
-from model.disk.record import Outcome
+from model.record.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
+from model.record.records import Outcome
 from runner.commands._price import price
 from runner.inputs.profile import Profile
 from runner.plan import cost

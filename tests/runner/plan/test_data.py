@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from model import text
-from model.disk.files import write
-from model.errors import UserError
+from model.record import text
+from model.record.errors import UserError
+from model.record.files import write
 from runner.inputs.expansion import expand
 from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import read_cluster

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from model.config import RunConfig
-from model.disk import hostmemory
-from model.disk.record import Outcome
+from model.measure import hostmemory
 from model.measure.memory_inference import needed
+from model.record.config import RunConfig
+from model.record.records import Outcome
 from runner.inputs.profile import read_cluster
 from runner.plan import memory
 from runner.state import gpus

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from model.config import ParallelConfig
-from model.disk.files import write
-from model.disk.record import Outcome
-from model.errors import UserError
+from model.record.config import ParallelConfig
+from model.record.errors import UserError
+from model.record.files import write
+from model.record.records import Outcome
 from runner.commands.retry import _changes, _cluster
 from runner.inputs.expansion import expand
 from runner.inputs.problems import InvalidFile

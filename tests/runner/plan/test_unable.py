@@ -51,7 +51,7 @@ NO_TRITON = "rules: [{where: {train.optimizer: adamw_one_pass}, expect: unsuppor
 
 
 def refused(study, monkeypatch, extra, **profile):
-    monkeypatch.setattr("model.versions.version", {"torch": "2.9.1", "triton": "3.5.1"}.get)
+    monkeypatch.setattr("model.record.versions.version", {"torch": "2.9.1", "triton": "3.5.1"}.get)
     cells = expand(read_study(study(extra, base=ON_A_GPU)), "full")
     refuse_versions(cells, Profile.model_validate({"executor": "local", **profile}))
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from model.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
-from model.disk.folder import RunFolder
-from model.disk.record import Outcome
+from model.record.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
+from model.record.folder import RunFolder
+from model.record.records import Outcome
 from runner.state import slurm
 from runner.state.culprit import START, true_of
 from runner.state.endings import Ending

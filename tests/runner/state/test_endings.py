@@ -8,11 +8,11 @@ import sys
 import pytest
 import torch
 
-from model import errors
-from model.disk import hostmemory
-from model.disk.record import Outcome
-from model.errors import Diverged, Unsupported
-from model.verify.call import is_out_of_memory
+from model.attention.verify.call import is_out_of_memory
+from model.measure import hostmemory
+from model.record import errors
+from model.record.errors import Diverged, Unsupported
+from model.record.records import Outcome
 from runner.state.endings import UNWRITTEN, Ending, Terminated, of_abort, of_exception, of_exit
 from tests.conftest import REPOSITORY
 
@@ -132,7 +132,7 @@ def test_a_process_that_says_that_it_aborts_for_lack_of_memory_is_out_of_it(
 
 THREADS = """
 import resource, threading
-from model.disk import hostmemory
+from model.measure import hostmemory
 from runner.state.endings import of_exception
 
 limit = hostmemory.Limit(2**30, "`memory` of profile p")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.state import guard
 
 GROUP = 54300  # a group that is nobody's own

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from model.disk.folder import RunFolder
-from model.disk.record import Outcome, now
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.folder import RunFolder
+from model.record.records import Outcome, now
 from runner.execute import repair
 from runner.job.entry import attempt_of_restart
 from runner.plan.write import next_task

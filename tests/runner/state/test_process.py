@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.state import process
 
 

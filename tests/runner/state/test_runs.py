@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.state.runs import find, last_step, name_of, states
 from tests.analysis.fabricate import Folder, plan
 

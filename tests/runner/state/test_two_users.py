@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.state.code import snapshot
 from tests.analysis.fabricate import Folder, completed, plan
 from tests.conftest import PATIENCE_SECONDS, TINY, environment

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.execute.slurm import client, submit
 from runner.execute.slurm.submit import Lanes
 from runner.inputs.profile import Profile

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner.execute.slurm.script import script
 from runner.inputs.profile import Profile
 from runner.state.culprit import START

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from model.disk.folder import RunFolder
+from model.record.folder import RunFolder
 from runner.execute.slurm.submit import submit
 from runner.inputs.profile import Profile
 from runner.state import ledger, slurm

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from model.disk.folder import RunFolder
-from model.errors import UserError
-from model.parallel.place import Place
+from model.record.errors import UserError
+from model.record.folder import RunFolder
+from model.training.parallel.place import Place
 from runner.job.ranks import follower
 from runner.job.ranks.meeting import Meeting
 from runner.job.ranks.start import Follower

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from model.config import RunConfig
-from model.disk.folder import RunFolder
-from model.disk.record import Outcome
-from model.errors import Diverged, Interrupted, OfAnotherProcess, UserError
+from model.record.config import RunConfig
+from model.record.errors import Diverged, Interrupted, OfAnotherProcess, UserError
+from model.record.folder import RunFolder
+from model.record.records import Outcome
 from runner.job.ranks import first, meet, meeting, others, start
 from runner.job.ranks.first import Lost, Ranks, is_echo
 from runner.job.ranks.leader import Leader, node
@@ -329,7 +329,7 @@ def test_a_run_that_hangs_when_it_is_told_to_stop_was_cancelled(ranks, join, end
 
 def test_a_process_says_where_its_main_thread_stands(ranks, join, monkeypatch):
     """A follower is asked by rank 0, and answers while its main thread is stuck."""
-    world = {"__name__": "model.parallel.world", "until": until, "ranks": ranks}
+    world = {"__name__": "model.training.parallel.world", "until": until, "ranks": ranks}
     exec("def gather(): return until(lambda: ranks._others.by_rank[2].now_at, 0.01)", world)
     monkeypatch.setattr(first, "ASK_SECONDS", 0.0)
     join(2)

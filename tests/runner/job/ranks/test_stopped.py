@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from model.disk.folder import RunFolder
-from model.disk.record import Outcome
-from model.parallel.place import Place
+from model.record.folder import RunFolder
+from model.record.records import Outcome
+from model.training.parallel.place import Place
 from runner.job.ranks import start, stopped
 from runner.job.ranks.leader import node
 from runner.job.ranks.meeting import Meeting

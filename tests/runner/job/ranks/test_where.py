@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from model.disk import checkpoint
-from model.errors import UserError
-from model.feed import Feed
-from model.keeper import Checkpoints, Keeper
-from model.text import START
+from model.record.errors import UserError
+from model.record.text import START
+from model.training import checkpoint
+from model.training.feed import Feed
+from model.training.keeper import Checkpoints, Keeper
 from runner.job.ranks.where import Place, place
 from tests.conftest import PATIENCE_SECONDS, until
 
@@ -22,7 +22,7 @@ def test_a_process_that_waits_until_it_may_go_on_after_a_checkpoint_is_where_the
     tmp_path, monkeypatch
 ):
     seen = []
-    world = {"__name__": "model.parallel.world", "until": until, "seen": seen}
+    world = {"__name__": "model.training.parallel.world", "until": until, "seen": seen}
     exec("def gather(): until(lambda: seen, 0.01)", world)
     monkeypatch.setattr(checkpoint, "save", lambda *given, hold: world["gather"]())
     asking = Thread(target=lambda: seen.append(until(waiting, 0.01)), daemon=True)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from model.disk.record import Provenance
-from model.errors import UserError
+from model.record.errors import UserError
+from model.record.records import Provenance
 from runner.state import guard
 from runner.state.code import provenance, repository, snapshot
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import UserError
+from model.record.errors import UserError
 from runner import start
 from runner.state.code import snapshot
 from tests.conftest import environment
@@ -22,7 +22,7 @@ child = subprocess.run([sys.executable, "-c", "import sys; print(sys.path)"], ca
 print(json.dumps({
     "files": [analysis.__file__, model.__file__, runner.__file__, auto.__file__],
     "paths": [sys.path, eval(child.stdout)],
-    "foreign": attention.load("mine").summary if "mine" in attention.names() else None,
+    "foreign": attention.load("mine").summary if "mine" in backends.names() else None,
     "argv": sys.argv[1:],
     "main": __name__,
 }))
@@ -179,10 +179,10 @@ for name in ("analysis", "model", "runner"):
 for name in ("sitecustomize", "torch"):
     (home / f"{name}.py").write_text("raise SystemExit('planted')")
 from runner.state import process
-import model.units
+import model.record.units
 child = [sys.executable, *snapshot.same(), "-m", "runner.job"]
 print(json.dumps({
-    "source": inspect.getsource(model.units.counted),
+    "source": inspect.getsource(model.record.units.counted),
     "child": subprocess.run(child, capture_output=True, text=True, cwd=home).stderr,
     "other": subprocess.run([sys.executable, "-m", "torch"], capture_output=True, text=True, cwd=home).stderr,
 }))
@@ -241,10 +241,12 @@ def test_a_module_that_the_snapshot_lacks_is_not_taken_from_elsewhere(tmp_path):
     files = {f"{name}/__init__.py": b"" for name in start.PACKAGES}
     files |= {
         "runner/start.py": code,
-        "runner/x.py": b"import importlib\nimportlib.import_module('model.llama')\n",
+        "runner/x.py": b"import importlib\nimportlib.import_module('model.training.llama')\n",
     }
     taken = snapshot.place(files, tmp_path / "study")
-    assert "No module named 'model.llama' in the code snapshot" in run(taken, "-m", "runner.x").stderr
+    assert (
+        "No module named 'model.training.llama' in the code snapshot" in run(taken, "-m", "runner.x").stderr
+    )
 
 
 def test_the_snapshot_holds_what_the_packages_need_and_no_caches(taken):
@@ -252,7 +254,7 @@ def test_the_snapshot_holds_what_the_packages_need_and_no_caches(taken):
     assert {
         "analysis/store/schema.sql",
         "model/attention/math.py",
-        "model/kernels/hopper/__init__.py",
+        "model/attention/kernels/hopper/__init__.py",
         "runner/job/__main__.py",
     } <= names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]

@@ -1,0 +1,259 @@
+"""FlashAttention for Hopper in Gluon, the lower level of Triton's language, which comes with PyTorch.
+
+`model/attention/tiled.py` is the same algorithm in plain PyTorch; read that first. Papers: Dao 2023,
+"FlashAttention-2" (arXiv:2307.08691), below FA2; Shah et al. 2024, "FlashAttention-3" (arXiv:2407.08608),
+below FA3. Files: _forward, _backward, _backward_wide (head dim 256), passes (what surrounds the backward),
+schedule (which block does what).
+
+Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim, S positions of statistics (T and
+padding). Query head h reads key/value head h // (H // K). Under a causal mask query i sees the keys up to i + query_offset.
+
+How a thread block is divided (warp specialization, FA3 section 3.1): one thread of one warpgroup (four warps)
+moves tiles between global and shared memory by TMA; two or three other warpgroups compute. (In _backward_wide
+the first one computes too.) They meet at mbarriers in shared memory. A barrier completes once per round, and its waiters name the parity
+of the round that they wait for: round n of a ring of STAGES buffers uses buffer n % STAGES, and that
+buffer's (n // STAGES)-th completion has parity (n // STAGES) & 1. Waiting for a buffer to be *free* uses
+the opposite parity, so that the first wait on a fresh barrier passes at once.
+
+Logarithms and exponentials have base 2, which the hardware has an instruction for: exp(x) = exp2(x log2(e)),
+and log2(e) is folded into the scale. Statistics are a row's largest scaled score, and log2 of the sum of
+exp2(score - largest), both in those units.
+"""
+
+from collections.abc import Callable, Hashable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from model.attention.kernels.dense import fits
+from model.attention.kernels.hopper import _backward, _backward_wide, _forward, passes, schedule
+from model.attention.kernels.hopper._tma import launch, launched, rows, tiles
+
+LOG2_E = 1.4426950408889634
+HEAD_DIMS = (64, 128, 256)
+DTYPES = (torch.bfloat16, torch.float16)
+STAGES = 2  # buffers that K and V rotate through (`_forward._buffer` counts on two)
+
+
+def forward(
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool = True, query_offset: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Attention of tensors of any strides that TMA can address (`fits`); keys may be more than queries.
+
+    Returns:
+        (o_BTHD, stats_2BHS): the output, and float32 statistics for `backward`, S = T rounded up to 4.
+
+    Raises:
+        ValueError: shapes, precision or strides that the kernel does not take.
+    """
+    _check(q_BTHD, k_BTKD, v_BTKD, query_offset)
+    B, T, H, D = q_BTHD.shape
+    T_K, K = k_BTKD.shape[1:3]
+    o_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=q_BTHD.dtype)
+    stats_2BHS = torch.empty(2, B, H, _padded(T), device=q_BTHD.device, dtype=torch.float32)
+    device, kernel = q_BTHD.device, _forward._forward_kernel
+    ROWS, keys = _forward.ROWS, _forward.KEYS[D]
+    processors = _processors(device)
+    chosen = _forward.consumers(D, causal, T, T_K, B * H, processors)
+    blocks = -(-T // (chosen * ROWS))
+    turn = schedule.in_step(blocks, B * H, processors, causal)
+    dealt = None
+    if blocks > 1 and blocks * B * H > processors:
+        dealt = _dealt(device, T, T_K, query_offset, B * H, turn, chosen * ROWS, keys, causal)
+
+    def variant(consumers: int, table: Tensor | None) -> tuple[Hashable, ...]:
+        skewed = causal and schedule.skewed(query_offset, consumers * ROWS, keys)
+        return device, q_BTHD.dtype, D, causal, skewed, consumers, table is None
+
+    for consumers, table in _todo((chosen, dealt), variant):
+        key = variant(consumers, table)
+        programs, places = (-(-T // (consumers * ROWS)) * B * H, 0) if table is None else table.shape
+        launch(
+            kernel, key, (programs, 1, 1),
+            tiles(q_BTHD, ROWS), tiles(k_BTKD, keys), tiles(v_BTKD, keys), tiles(o_BTHD, ROWS),
+            stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, table, places, _padded(T), D**-0.5 * LOG2_E, causal, key[4], keys, D, STAGES, consumers,
+            num_warps=4,
+        )  # fmt: skip
+    return o_BTHD, stats_2BHS
+
+
+def _todo(
+    wanted: tuple[int, Tensor | None], variant: Callable[[int, Tensor | None], tuple[Hashable, ...]]
+) -> list[tuple[int, Tensor | None]]:
+    """The variants of the forward to launch (consumers and table of blocks), of which the last one's results count."""
+    plain = (2, None)
+
+    def loaded(each: tuple[int, Tensor | None]) -> bool:
+        return launched(_forward._forward_kernel, variant(*each))
+
+    if torch.cuda.is_current_stream_capturing():
+        # No kernel can be loaded now. All compute the same, some more slowly.
+        choices = (each for each in (wanted, (wanted[0], None), plain) if loaded(each))
+        return [next(choices, wanted)]
+    # A capture of other lengths may need the plain one.
+    return [wanted] if variant(*wanted) == variant(*plain) or loaded(plain) else [plain, wanted]
+
+
+def backward(
+    do_BTHD: Tensor, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, o_BTHD: Tensor, stats_2BHS: Tensor,
+    causal: bool = True, query_offset: int = 0, deterministic: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients (dq_BTHD, dk_BTKD, dv_BTKD).
+
+    Blocks of keys add to dQ as they come, so that its last bits vary, unless `deterministic` makes them take turns.
+    """
+    _check(q_BTHD, k_BTKD, v_BTKD, query_offset, do_BTHD, o_BTHD)
+    B, T, H, D = q_BTHD.shape
+    _check_statistics(stats_2BHS, (2, B, H, _padded(T)), q_BTHD.device)
+    T_K, K = k_BTKD.shape[1:3]
+    own = _backward if D <= 128 else _backward_wide
+    queries = _backward.queries(D)  # head dim 256 has as many as 128
+    passes_grid = (-(-T // queries), H, B)
+    padded = queries * passes_grid[0]
+    packed_BHS = stats_2BHS.new_empty(B, H, 4 * padded)
+    terms_BHSC = q_BTHD.new_empty(B, H, 2 * padded, 16) if own is _backward else None
+    dq_BHTD = stats_2BHS.new_empty(B, H, padded, D)
+    turns = None  # of blocks at each tile of dQ
+    if deterministic:
+        turns = torch.zeros(B, H, -(-T // queries), device=q_BTHD.device, dtype=torch.int32)
+    key = (q_BTHD.device, q_BTHD.dtype, D, deterministic)
+    scale_log2 = D**-0.5 * LOG2_E
+    launch(
+        passes._backward_before_kernel, key, passes_grid,
+        o_BTHD, do_BTHD, packed_BHS, terms_BHSC, dq_BHTD, stats_2BHS, T, _padded(T), B * H, H,
+        *_units(o_BTHD), *_units(do_BTHD), scale_log2, D, queries,
+    )  # fmt: skip
+    processors = _processors(q_BTHD.device)
+    blocks = -(-T_K // own.KEYS)
+    heads = 1 if deterministic else schedule.heads_per_block(blocks, B * K, H // K, processors)
+    parts = H // heads
+    turn = schedule.in_step(blocks, B * parts, processors, causal)
+    if deterministic:  # blocks of one head wait for each other
+        of_head = 4 * _bytes(q_BTHD) // (B * parts)  # Q, dO and dQ in float32
+        turn = schedule.in_order(blocks, B * parts, of_head, processors)
+    dk_BTPD, dv_BTPD = (
+        torch.empty(B, T_K, parts, D, device=x.device, dtype=x.dtype) for x in (k_BTKD, v_BTKD)
+    )
+    dq, terms = dq_BHTD, None
+    if terms_BHSC is not None:
+        dq = tiles(dq_BHTD.transpose(1, 2), own.BOX, own.BOX)
+        terms = tiles(terms_BHSC.transpose(1, 2), 2 * queries)
+    launch(
+        own._backward_kernel, (*key, causal), (blocks * B * parts, 1, 1),
+        tiles(q_BTHD, queries), tiles(k_BTKD, own.BOX), tiles(v_BTKD, own.BOX),
+        tiles(do_BTHD, queries), dq, tiles(dk_BTPD, own.BOX), tiles(dv_BTPD, own.BOX),
+        terms, rows(packed_BHS, 4 * padded, _backward.FLOATS), turns,
+        T, T_K, query_offset, H // K, heads, parts, B, turn, scale_log2, D**-0.5, causal, D, deterministic, queries,
+        num_warps=4, launch_pdl=True,
+    )  # fmt: skip
+    dq_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=q_BTHD.dtype)
+    launch(passes._backward_after_kernel, key, passes_grid, dq_BHTD, dq_BTHD, T, H, D**-0.5, D, queries)
+    return dq_BTHD, _sum_parts(dk_BTPD, K), _sum_parts(dv_BTPD, K)
+
+
+def _check(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, query_offset: int, *like_q: Tensor) -> None:
+    """The kernels read memory as if all this were so: anything else would be garbage, not an error."""
+    B, T, H, D = q_BTHD.shape
+    T_K, K = k_BTKD.shape[1:3]
+    shapes = k_BTKD.shape == v_BTKD.shape == (B, T_K, K, D) and all(x.shape == q_BTHD.shape for x in like_q)
+    everything = (q_BTHD, k_BTKD, v_BTKD, *like_q)
+    same = all(x.dtype == q_BTHD.dtype and x.device == q_BTHD.device and fits(x) for x in everything)
+    taken = D in HEAD_DIMS and q_BTHD.dtype in DTYPES and q_BTHD.is_cuda
+    if not (shapes and same and taken and min(B, T, T_K, H, K) > 0 and H % K == 0 and query_offset >= 0):
+        found = ", ".join(f"{tuple(x.shape)} {x.dtype} with strides {x.stride()}" for x in everything)
+        raise ValueError(
+            f"the Hopper kernel takes (B, T, heads, D) of a GPU, head dim {' or '.join(map(str, HEAD_DIMS))}, "
+            f"16 bits, dense rows that begin at multiples of 16 bytes, and query_offset >= 0; "
+            f"got {found}, query_offset {query_offset}"
+        )
+
+
+def _check_statistics(stats_2BHS: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
+    """As `forward` gives them: whoever keeps saved tensors elsewhere may give back others."""
+    same = (stats_2BHS.shape, stats_2BHS.dtype, stats_2BHS.device) == (shape, torch.float32, device)
+    if not (same and stats_2BHS.is_contiguous() and fits(stats_2BHS)):
+        raise ValueError(
+            f"the Hopper kernel's backward takes the statistics of its forward, dense float32 {shape} that begin at "
+            f"a multiple of 16 bytes; got {tuple(stats_2BHS.shape)} {stats_2BHS.dtype} on {stats_2BHS.device} "
+            f"with strides {stats_2BHS.stride()}"
+        )
+
+
+_BESIDE_COLLECTIVES = 4  # docs/kernel-log.md, "custom", 26
+_tables: dict[tuple[Hashable, ...], Tensor] = {}  # never dropped: a CUDA graph may read them
+
+
+def _dealt(
+    device: torch.device, T: int, T_K: int, offset: int, heads: int, at_once: int, queries: int, keys: int,
+    causal: bool,
+) -> Tensor | None:  # fmt: skip
+    """Of each program of a forward, how many blocks it does, and their numbers: (programs, 1 + most blocks).
+
+    Returns:
+        None if a CUDA graph is being captured before any call with as many tiles: no table could be copied there.
+        Then each block has a program of its own, which is slower. The output is the same.
+    """
+    blocks = -(-T // queries)
+    # Lengths with as many tiles have about the same work: they share a table, or each prompt's length would leave one
+    # behind. Without a mask all blocks have the same.
+    T_K, offset = (-(-length // keys) * keys if causal else 0 for length in (T_K, offset))
+    programs = min(_processors(device) * _programs_per_processor(), blocks * heads)
+    key = device, programs, blocks, T_K, offset, heads, at_once, queries, keys, causal
+    if key not in _tables:
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        work = _work(blocks, T_K, offset, heads, at_once, queries, keys, causal)
+        dealt = schedule.deal(work, programs)
+        if programs > _processors(
+            device
+        ):  # they cannot all start at once, and the last to end should be short
+            dealt.sort(key=lambda mine: -sum(work[number] for number in mine))
+        most = max(map(len, dealt))
+        rows = [[len(each), *each, *[0] * (most - len(each))] for each in dealt]
+        # Of two threads the first one's is kept: a graph that it captured may read it already.
+        return _tables.setdefault(key, torch.tensor(rows, dtype=torch.int32, device=device))
+    return _tables[key]
+
+
+def _work(
+    blocks: int, T_K: int, offset: int, heads: int, at_once: int, queries: int, keys: int, causal: bool
+) -> list[int]:
+    """Of each block, its tiles and one more: its start and end cost about as much as a tile."""
+    longer = [schedule.locate.fn(number, blocks, heads, at_once)[0] for number in range(blocks * heads)]
+    tiles_of = schedule.tiles_of_keys.fn
+    return [tiles_of(blocks - 1 - each, T_K, offset, causal, queries, keys) + 1 for each in longer]
+
+
+def _programs_per_processor() -> int:
+    """One; or several short ones where a run has other processes, whose collectives take processors for themselves.
+
+    A program that finds its processor taken waits until another one ends, which then counts for as little.
+    """
+    alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+    return 1 if alone else _BESIDE_COLLECTIVES
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _bytes(x: Tensor) -> int:
+    return x.numel() * x.element_size()
+
+
+def _padded(T: int) -> int:
+    """Rows of statistics begin at multiples of 16 bytes, as TMA needs them."""
+    return -(-T // 4) * 4
+
+
+def _units(x_BTHD: Tensor) -> list[int]:
+    """Strides of all dimensions but the last, in units of 16 bytes."""
+    return [stride * x_BTHD.element_size() // 16 for stride in x_BTHD.stride()[:3]]
+
+
+def _sum_parts(dx_BTPD: Tensor, K: int) -> Tensor:
+    """PyTorch sums 16 bits in float32 and rounds once."""
+    B, T, P, D = dx_BTPD.shape
+    return dx_BTPD if P == K else dx_BTPD.view(B, T, K, P // K, D).sum(3)

@@ -1,0 +1,32 @@
+"""What the portable kernels refuse: they read memory as if all this were so, and another shape would be garbage or a crash."""
+
+import torch
+from torch import Tensor
+
+from model.attention.kernels.portable import HEAD_DIMS
+
+HALF = (torch.bfloat16, torch.float16)
+# By device: a CPU interprets the kernels, and on `meta` PyTorch asks for shapes alone.
+DTYPES = {"cuda": HALF, "cpu": (*HALF, torch.float32), "meta": (*HALF, torch.float32)}
+
+
+def check(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, offset: int, *like_q: Tensor) -> None:
+    """Look at all that a kernel is given, before it is launched.
+
+    Raises:
+        ValueError: shapes, precision or devices that the kernels do not take.
+    """
+    (B, T, H, D), (U, K) = q_BTHD.shape, k_BUKD.shape[1:3]
+    shapes = k_BUKD.shape == v_BUKD.shape == (B, U, K, D) and all(x.shape == q_BTHD.shape for x in like_q)
+    everything = (q_BTHD, k_BUKD, v_BUKD, *like_q)
+    same = all(x.dtype == q_BTHD.dtype and x.device == q_BTHD.device for x in everything)
+    taken = D in HEAD_DIMS and q_BTHD.dtype in DTYPES.get(q_BTHD.device.type, ())
+    # Positions, and rows of a group of heads, are counted in 32 bits.
+    counted = abs(offset) + T < 2**31 and U < 2**31 and T * H < 2**31
+    if not (shapes and same and taken and counted and min(B, T, U, H, K) > 0 and H % K == 0):
+        found = ", ".join(f"{tuple(x.shape)} {x.dtype} on {x.device}" for x in everything)
+        raise ValueError(
+            "the portable kernel takes q (B, T, heads, D) and k, v (B, U, key heads, D) of one GPU, head dim "
+            f"{', '.join(map(str, HEAD_DIMS[:-1]))} or {HEAD_DIMS[-1]}, in one 16-bit precision; heads a multiple of key "
+            f"heads, nothing empty; got {found}, offset {offset}"
+        )

@@ -1,0 +1,89 @@
+"""Which tiles each kernel takes on which GPU.
+
+Chosen from what the compiler says of each (`python benchmarks/tiles.py`): they fit into shared memory, and their loops
+spill few registers or none. docs/kernel-log.md says what has been measured of them; of AMD's, nothing has.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from model.record import rocm
+
+
+class Tile(NamedTuple):
+    """Rows (queries of a group of heads) and keys of a tile, warps of a program, and stages of its loads."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+
+
+# For each kernel and head dim; smaller head dims take those of 64.
+Tiles = dict[str, dict[int, Tile]]
+HOPPER: Tiles = {  # and data-centre Blackwell: 227 KiB of shared memory
+    "forward": {64: Tile(128, 64, 8, 3), 128: Tile(128, 128, 8, 2), 256: Tile(128, 64, 8, 2)},
+    "few": {64: Tile(16, 64, 4, 3), 128: Tile(16, 64, 4, 3), 256: Tile(16, 32, 4, 2)},
+    "dq": {64: Tile(128, 64, 4, 3), 128: Tile(128, 64, 8, 3), 256: Tile(128, 32, 8, 3)},
+    "dkdv": {64: Tile(64, 64, 4, 3), 128: Tile(32, 64, 4, 3), 256: Tile(64, 32, 4, 2)},
+}
+AMPERE: Tiles = {  # A100 and Orin: 163 KiB
+    "forward": {64: Tile(128, 64, 4, 2), 128: Tile(128, 64, 8, 3), 256: Tile(64, 32, 8, 3)},
+    "few": {64: Tile(16, 64, 4, 3), 128: Tile(16, 64, 4, 3), 256: Tile(16, 32, 4, 2)},
+    "dq": {64: Tile(128, 32, 4, 2), 128: Tile(64, 64, 8, 2), 256: Tile(64, 32, 8, 2)},
+    "dkdv": {64: Tile(32, 128, 8, 2), 128: Tile(64, 64, 8, 2), 256: Tile(32, 64, 8, 2)},
+}
+SMALL: Tiles = {  # other Ampere, Ada, and Blackwell without data centre: 99 KiB
+    "forward": {64: Tile(128, 64, 4, 2), 128: Tile(128, 64, 8, 2), 256: Tile(64, 32, 8, 2)},
+    "few": {64: Tile(16, 64, 4, 3), 128: Tile(16, 64, 4, 3), 256: Tile(16, 32, 4, 2)},
+    "dq": {64: Tile(128, 32, 4, 2), 128: Tile(64, 64, 8, 2), 256: Tile(64, 16, 8, 2)},
+    "dkdv": {64: Tile(32, 128, 8, 2), 128: Tile(64, 64, 8, 2), 256: Tile(32, 32, 8, 2)},
+}
+TURING: Tiles = {  # 64 KiB, and Triton multiplies without tensor cores there
+    "forward": {64: Tile(32, 32, 4, 1), 128: Tile(32, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
+    "few": {64: Tile(16, 32, 4, 1), 128: Tile(16, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
+    "dq": {64: Tile(32, 16, 4, 1), 128: Tile(16, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
+    "dkdv": {64: Tile(32, 16, 4, 1), 128: Tile(16, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
+}
+AMD: Tiles = {  # MI200 and MI300: 64 KiB, of which two programs share one; warps of 64, four of which may have 512 registers
+    "forward": {64: Tile(128, 64, 4, 2), 128: Tile(128, 64, 4, 1), 256: Tile(64, 32, 4, 1)},
+    "few": {64: Tile(16, 64, 4, 2), 128: Tile(16, 32, 4, 2), 256: Tile(16, 32, 4, 1)},
+    "dq": {64: Tile(128, 32, 4, 2), 128: Tile(64, 32, 4, 2), 256: Tile(64, 16, 4, 2)},
+    "dkdv": {64: Tile(32, 64, 4, 2), 128: Tile(32, 64, 4, 1), 256: Tile(16, 32, 4, 1)},
+}
+INTERPRETED = Tile(32, 16, 4, 1)  # small, so that short sequences have several
+FEW = 16  # rows, for which "few" is meant
+
+
+def chosen(kernel: str, head_dim: int, device: torch.device) -> Tile:
+    """The tile of "forward", "few" (the forward of few rows), "dq" or "dkdv"."""
+    if device.type != "cuda":
+        return INTERPRETED
+    of_gpu = AMD if rocm.version() else for_gpu(_capability(device))
+    return of_gpu[kernel][max(64, head_dim)]
+
+
+def for_gpu(capability: tuple[int, int]) -> Tiles:
+    """All tiles for NVIDIA GPUs of a compute capability."""
+    if capability < (8, 0):
+        return TURING
+    if capability in ((8, 0), (8, 7)):
+        return AMPERE
+    return HOPPER if (9, 0) <= capability < (12, 0) else SMALL
+
+
+def busy(device: torch.device) -> int:
+    """How many small programs keep the device busy."""
+    return 2 * _multiprocessors(device) if device.type == "cuda" else 8
+
+
+@cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)

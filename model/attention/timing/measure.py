@@ -1,0 +1,224 @@
+"""Times backends side by side on one shape: in every round each is called once, in a random order.
+
+Only the backend differs: in a round, all of them read the same new numbers, from cold caches, at the clocks
+that the device has then. A large matrix product is timed between them, to show what the device can do. The
+results of each backend's timed call are checked in one random round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+import torch
+
+from model.attention import Backend, Case
+from model.attention.timing.check import checked
+from model.attention.timing.device import CACHE_BYTES, PRODUCT_SIZE, Cpu, Cuda, Timed, device
+from model.attention.timing.passes import Eager, Graphs, Inputs, Passes
+from model.attention.verify.call import is_out_of_memory
+from model.record.errors import Interrupted, one_line
+from model.record.kernels import DIRECTIONS, MODES, Direction, Ending, KernelCheck, KernelTime, Mode
+
+WARM_UP = 2  # calls before the first that counts, beside those that measure memory
+_PRODUCT = ""  # its name among the backends'
+Key = tuple[str, Direction, Mode]
+Tell = Callable[[str, int, int, Mode], None]  # of a call: the backend, the round, of how many, the mode
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured.
+
+    Attributes:
+        cache_bytes: bytes written before each call.
+        product_flop, product_seconds: FLOP of the matrix product, and the seconds of each of its calls.
+    """
+
+    times: list[KernelTime]
+    cache_bytes: int
+    product_flop: int
+    product_seconds: list[float]
+
+
+@dataclass
+class _Bench:
+    """The backends that still run, and what was found about each."""
+
+    case: Case
+    device: Cpu | Cuda
+    inputs: Inputs
+    seed: int
+    rng: Random
+    should_stop: Callable[[], bool]
+    tell: Tell
+    timed: dict[Key, Timed] = field(default_factory=dict)
+    ended: dict[tuple[str, Mode], tuple[Ending, str]] = field(default_factory=dict)
+    memory: dict[tuple[str, Direction], int] = field(default_factory=dict)
+    product: Timed = field(default_factory=Timed)
+    checks: dict[tuple[str, Mode], KernelCheck] = field(default_factory=dict)
+
+    @contextmanager
+    def noting(self, name: str, *modes: Mode, otherwise: Ending = "failed") -> Iterator[None]:
+        """If a backend raises, record its ending: out of memory, or `otherwise`. The others go on."""
+        try:
+            yield
+        except Exception as error:
+            ending: Ending = otherwise
+            # If a capture ends for lack of memory, ending it may raise, too.
+            if any(each and is_out_of_memory(each) for each in (error, error.__context__)):
+                ending = "oom_gpu" if self.case.device == "cuda" else "oom_host"
+            self.ended |= dict.fromkeys([(name, mode) for mode in modes], (ending, one_line(error)))
+        if any((name, mode) in self.ended for mode in modes):
+            self.device.release()
+
+    def running(self, passes: Mapping[str, Passes], mode: Mode) -> dict[str, Passes]:
+        """The backends that have not ended in this mode."""
+        return {name: each for name, each in passes.items() if (name, mode) not in self.ended}
+
+    def rounds(self, passes: Mapping[str, Passes], mode: Mode, count: int) -> None:
+        """Call each of them once in each round. Times of a backend from before it ended do not count."""
+        multiply = _product(self.case) if mode == "eager" and passes else None
+        looked_at = {name: self._draw(name, mode).randrange(count) for name in passes}
+        for number in range(count):
+            self.inputs.renew()
+            left = self.running(passes, mode)
+            for name in _shuffled(self.rng, [*left, *([_PRODUCT] if multiply else [])]):
+                if self.should_stop():
+                    raise Interrupted(number, saved=False, unit=f"{mode} rounds")
+                self.tell(name or "the large product", number + 1, count, mode)
+                if name == _PRODUCT and multiply:
+                    self.device.time(multiply, self.product)
+                else:
+                    self._call(name, left[name], mode, number, check=number == looked_at[name])
+
+    def _draw(self, name: str, mode: Mode) -> Random:
+        """Chooses the round in which a backend is checked, and what is checked."""
+        return Random(f"{self.seed} {name} {mode}")  # noqa: S311  no secret
+
+    def _check(self, name: str, passes: Passes, mode: Mode, number: int) -> None:
+        """Check results outside the timed regions. A backend that cannot be checked gets no times."""
+        try:
+            found, wrong = checked(self.case, self.inputs, passes.results, self._draw(name, mode), number)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self.ended[name, mode] = "failed", "there was not enough memory to check what it gave"
+            return
+        self.checks[name, mode] = found
+        if wrong:
+            self.ended[name, mode] = "wrong", f"in round {number + 1}, {wrong}"
+
+    def _call(self, name: str, passes: Passes, mode: Mode, number: int, check: bool) -> None:
+        """Time a backend's forward and backward, and check their results if asked."""
+        with self.noting(name, mode), _dropping(passes):
+            for direction, work in zip(DIRECTIONS, (passes.forward, passes.backward), strict=True):
+                self.device.time(work, self.timed.setdefault((name, direction, mode), Timed()))
+            if check:
+                self._check(name, passes, mode, number)
+
+
+@contextmanager
+def _dropping(passes: Passes) -> Iterator[None]:
+    """Free the results of the body's calls."""
+    try:
+        yield
+    finally:
+        passes.drop()
+
+
+def measure(
+    backends: Mapping[str, Backend],
+    case: Case,
+    seed: int,
+    rounds: int,
+    should_stop: Callable[[], bool] = lambda: False,
+    tell: Tell = lambda *_: None,
+) -> Found:
+    """Time each backend forward and backward, on a GPU also in CUDA graphs.
+
+    Args:
+        backends: by name; all of them take the case.
+        seed: of the numbers and of the orders.
+        rounds: calls of each backend in each direction and mode.
+        should_stop: asked before each call.
+        tell: told before each call what it is.
+
+    Raises:
+        Interrupted: asked to stop. Nothing is kept.
+    """
+    inputs = Inputs(case, seed)
+    bench = _Bench(case, device(case.device), inputs, seed, Random(seed), should_stop, tell)  # noqa: S311  no secret
+    inputs.renew()
+    eager = {name: Eager(backend, case, inputs) for name, backend in backends.items()}
+    modes = MODES[case.device]
+    for name, passes in eager.items():
+        with bench.noting(name, *modes):
+            for _ in range(WARM_UP):  # what the first calls compile or allocate is not counted
+                passes.both()
+            bench.memory[name, "forward"] = bench.device.most_memory(passes.forward)
+            passes.o_BTHD = None  # its memory is not the next call's
+            bench.memory[name, "backward"] = bench.device.most_memory(passes.both)
+    bench.rounds(bench.running(eager, "eager"), "eager", rounds)
+    if "graph" in modes:
+        bench.rounds(_captured(bench, eager), "graph", rounds)
+    return Found(
+        [_time(bench, name, direction, mode) for name in eager for mode in modes for direction in DIRECTIONS],
+        CACHE_BYTES[case.device],
+        2 * PRODUCT_SIZE[case.device] ** 3,
+        bench.product.seconds,
+    )
+
+
+def _captured(bench: _Bench, eager: dict[str, Eager]) -> dict[str, Passes]:
+    """The graphs of backends that can be captured. All share memory, as much as the largest needs."""
+    pool = torch.cuda.graph_pool_handle()
+    found: dict[str, Passes] = {}
+    for name in bench.running(eager, "eager"):
+        with bench.noting(name, "graph", otherwise="unsupported"):
+            found[name] = Graphs(eager[name], pool)
+        if name not in found:
+            pool = torch.cuda.graph_pool_handle()  # a capture that failed may not have left the other one
+    for name, mode in bench.ended:
+        if mode == "eager":
+            bench.ended.setdefault((name, "graph"), bench.ended[name, mode])
+    return found
+
+
+def _product(case: Case) -> Callable[[], object]:
+    """A product of two square matrices of normal numbers, in the precision of the case."""
+    size = PRODUCT_SIZE[case.device]
+    how = {"device": case.device, "dtype": getattr(torch, case.dtype)}
+    a, b = (torch.randn((size, size), **how) for _ in range(2))
+    out = torch.empty((size, size), **how)
+
+    def multiply() -> None:
+        torch.mm(a, b, out=out)
+
+    for _ in range(WARM_UP):
+        multiply()
+    return multiply
+
+
+def _shuffled(rng: Random, names: list[str]) -> list[str]:
+    return rng.sample(names, len(names))
+
+
+def _time(bench: _Bench, name: str, direction: Direction, mode: Mode) -> KernelTime:
+    if ended := bench.ended.get((name, mode)):
+        outcome, reason = ended
+        return KernelTime(attention=name, direction=direction, mode=mode, outcome=outcome, reason=reason)
+    timed = bench.timed[name, direction, mode]
+    return KernelTime(
+        attention=name,
+        direction=direction,
+        mode=mode,
+        outcome="completed",
+        seconds=timed.seconds,
+        memory_bytes=bench.memory[name, direction],
+        sm_mhz=timed.sm_mhz,
+        throttle_reasons=sorted(timed.throttle_reasons),
+        checked=bench.checks[name, mode],
+    )

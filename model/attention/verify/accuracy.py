@@ -1,0 +1,139 @@
+"""Whether output and gradients are right, in a trial and in an audit, and the same each time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from time import perf_counter
+
+import torch
+
+from model.attention import Backend
+from model.attention.verify import data
+from model.attention.verify.audited import Taken
+from model.attention.verify.call import Subject, call
+from model.attention.verify.cases import Variant
+from model.attention.verify.certificate import Check
+from model.attention.verify.numbers import Error, compare
+from model.attention.verify.reference import STEPS, Inputs, exact, same_precision
+from model.record.audits import AuditedTensor, AuditRecord
+from model.record.records import finite, now
+
+# Scores in one block: less than for a certificate, as the run keeps its weights and states meanwhile.
+ELEMENTS = {"cpu": 2**20, "cuda": 2**23}
+
+
+def check(backend: Backend, variant: Variant) -> list[Check]:
+    """Hold output, dQ, dK and dV of one variant to float64.
+
+    The call comes before the reference: a backend that runs out of memory does so within seconds.
+    """
+    subject = Subject(backend, variant.case, str(variant))
+    results = call(subject, data.laid_out(variant))
+    found = data.known(replace(variant, layout="contiguous"))
+    subject.numbers("right", results, found.exact, found.plain)
+    return subject.checks
+
+
+def deterministic(subject: Subject) -> bool:
+    """Whether a call gives the same bits again, forward and backward. Sums by atomic additions may not.
+
+    Called ten times on a GPU, where a difference may be rare, and three times on a CPU. What differs is held
+    to the tolerance.
+    """
+    found = data.of(Variant(subject.case))
+    first = call(subject, found.inputs)
+    same = bool(first)
+    subject.numbers("right each time", first, found.exact, found.plain)
+    for _ in range(9 if subject.case.device == "cuda" else 2):
+        again = call(subject, found.inputs)
+        others = {step: x for step, x in again.items() if not torch.equal(x, first.get(step, x[:0]))}
+        subject.numbers("right each time", others, found.exact, found.plain)
+        same &= not others and again.keys() == first.keys()
+    return same
+
+
+def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
+    """Judge an audited call by the rule of certificates.
+
+    A call that decodes has only an output. Returns None if the inputs are not finite, as when a run diverges:
+    then nothing can be said. A gradient that never came counts as wrong.
+    """
+    started = perf_counter()
+    with torch.no_grad():
+        errors = _errors(taken, causal and taken.audit.keys is None)
+    if errors is None:
+        return None
+    reason = _reason(taken, errors)
+    audit = taken.audit
+    return AuditRecord(
+        step=audit.step,
+        time=now(),
+        layer=audit.layer,
+        sample=audit.sample,
+        first_head=audit.kv_head * taken.heads,
+        heads=taken.heads,
+        rows=taken.tensors["o"].shape[1],
+        first_row=_first_row(taken) if audit.keys is None else 0,
+        keys=audit.keys,
+        tensors={step: _tensor(taken, step, error) for step, error in errors.items()},
+        passed=not reason,
+        reason=reason or None,
+        seconds=perf_counter() - started,
+    )
+
+
+def _first_row(taken: Taken) -> int:
+    """The position of the first query, if it is a part of a sample."""
+    return taken.tensors["k"].shape[1] - taken.tensors["q"].shape[1]
+
+
+def _errors(taken: Taken, causal: bool) -> dict[str, Error] | None:
+    """The error of each existing result, by its name."""
+    mine = taken.tensors
+    given = [mine["q"], mine["k"], mine["v"], mine.get("do", torch.zeros_like(mine["o"]))]
+    inputs = Inputs(*given)
+    if not all(bool(x.isfinite().all()) for x in given):
+        return None
+    plain = same_precision(inputs, causal, ELEMENTS)
+    if not all(bool(x.isfinite().all()) for x in plain.values()):
+        return None  # too large for any backend in this precision
+    found = exact(inputs, causal, ELEMENTS)
+    return {step: compare(step, mine[step], plain[step], found, audit=True) for step in STEPS if step in mine}
+
+
+def _reason(taken: Taken, errors: dict[str, Error]) -> str:
+    wrong = [
+        f"{step} is {error.words} ({_place(taken, step, error)})"
+        for step, error in errors.items()
+        if not error.passed
+    ]
+    expected = STEPS[1:] if taken.audit.keys is None else ()
+    missing = [f"no gradient reaches {step[1:]}" for step in expected if step not in errors]
+    return "; ".join(wrong + missing)
+
+
+def _tensor(taken: Taken, step: str, error: Error) -> AuditedTensor:
+    return AuditedTensor(
+        measured=finite(error.measured),
+        tolerance=error.tolerance,
+        relative_error=finite(error.relative),
+        place=_place(taken, step, error),
+    )
+
+
+def _place(taken: Taken, step: str, error: Error) -> str:
+    """Which slice was the worst, by the model's own numbers: `row 300, head 6`."""
+    mine = step in ("o", "dq")
+    ours, name = (taken.heads, "head") if mine else (1, "key head")
+    first = taken.audit.kv_head * ours
+    start = _first_row(taken) if mine else 0
+    slices = [each for each in error.where.split(", ") if each != "batch 0"]
+    named = [
+        re.sub(r"^head (\d+)$", lambda found: f"{name} {int(found[1]) + first}", each) for each in slices
+    ]
+    named = [
+        re.sub(r"^(row|rows from) (\d+)$", lambda found: f"{found[1]} {int(found[2]) + start}", each)
+        for each in named
+    ]
+    return ", ".join(named).replace("the tensor", "all of it")

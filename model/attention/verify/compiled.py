@@ -1,0 +1,73 @@
+"""A call under torch.compile: whether the numbers are the same, and whether one graph holds all of it.
+
+For a run that is compiled, inductor generates machine code for the call as in the run. Otherwise Dynamo and
+AOTAutograd trace it, and PyTorch's own operators run the graph (`aot_eager`): that shows whether the graph
+breaks, without the seconds that machine code takes.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
+
+import torch
+from torch import Tensor
+from torch._dynamo.exc import Unsupported as GraphBreak
+
+from model import attention
+from model.attention import Backend, Case, for_compile
+from model.attention.verify import data
+from model.attention.verify.call import Subject, call, leaves
+from model.attention.verify.cases import Variant
+from model.attention.verify.certificate import Check
+
+# The reason that was given to `torch.compiler.disable`, or else PyTorch's explanation.
+_REASONS = (r"\(reason: (?!None\))(.+)\)$", r"Explanation: (.+)$", r"(.+)$")
+_SHAPES = 64  # compiled in one process by one trial; beyond Dynamo's own limit of 8, calls run uncompiled
+
+
+def check(backend: Backend, case: Case) -> tuple[list[Check], str | None]:
+    """The checks, and why torch.compile ends its graph at a call; empty if one graph holds all of it."""
+    subject = Subject(for_compile(backend), case, "under torch.compile")
+    found = data.of(Variant(case))
+    why: str | None = None
+    other = data.other(case)
+    with subject.running("under torch.compile"), _dynamo():
+        subject.seam, why = _traced(subject, leaves(found.inputs))
+        for each in (found, other):
+            subject.numbers("right when compiled", call(subject, each.inputs), each.exact, each.plain)
+    return subject.checks, why
+
+
+@contextmanager
+def _dynamo() -> Iterator[None]:
+    """Silence the warnings that Dynamo's own code triggers in PyTorch, and let it compile each shape."""
+    with torch._dynamo.config.patch(recompile_limit=_SHAPES), warnings.catch_warnings(action="ignore"):
+        yield
+
+
+def _traced(subject: Subject, tensors: list[Tensor]) -> tuple[Callable[..., Tensor], str]:
+    """The compiled seam, and why its graph ends at the call: in the backend's words, or else in PyTorch's."""
+    by = "inductor" if subject.case.compile else "aot_eager"
+    whole = _compiled(by, whole=True)
+    try:
+        whole(subject.backend, subject.case, *tensors)
+    except GraphBreak as error:
+        found = (re.search(pattern, str(error), re.MULTILINE) for pattern in _REASONS)
+        return _compiled(by, whole=False), next((each[1] for each in found if each), type(error).__name__)
+    return whole, ""
+
+
+def _compiled(by: str, whole: bool) -> Callable[..., Tensor]:
+    """The seam, compiled from scratch for one shape, as the first compilation of a run is.
+
+    A copy of its code has no compiled versions yet. `dynamic=False`, because Dynamo remembers by file and
+    line which sizes have changed, and would make those variable, which some code does not support.
+    """
+    code = attention.attend.__code__
+    fresh = FunctionType(code.replace(), attention.attend.__globals__)
+    seam: Callable[..., Tensor] = torch.compile(fresh, fullgraph=whole, backend=by, dynamic=False)
+    return seam

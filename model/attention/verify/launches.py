@@ -1,0 +1,438 @@
+"""Which kernels a backend really runs: what the profiler sees, compared with what the backend declares."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._autograd import DeviceType
+
+from model import attention
+from model.attention import Backend, Case, Kernels
+from model.attention.verify import data
+from model.attention.verify.call import PULL, Subject, call, gradients, leaves, pull
+from model.attention.verify.cases import Variant
+from model.attention.verify.certificate import Check, describe
+from model.attention.verify.data import Known
+from model.measure.flops import attention_flop
+from model.measure.profiler import watched
+from model.record import backends
+from model.record.errors import UserError
+from model.record.kernels import Direction
+
+PASSES: tuple[Direction, ...] = ("forward", "backward")
+FREE = "auto"  # the one backend whose name promises no kernel of its own
+PYTORCH = ("math", "flash", "efficient", "cudnn")  # those it may choose from
+_COPIES = ("Memcpy", "Memset")
+_SHARE = 0.5  # of the operations of a pass: what the declared kernels must do
+# Of its time, where operations cannot be counted: on a CPU the times of short calls are off by half.
+_SHARE_OF_TIME = {"cpu": 0.25, "cuda": 0.5}
+# What a pass may spend on anything but its declared kernels, even if they do less: preparing a call costs
+# something, which dominates at tiny shapes. Operations: as many passes over q, k, v and o.
+_ALLOWED_PASSES = 16
+_ALLOWED_SECONDS = {"cpu": 1e-3, "cuda": 1e-4}
+# A call is timed until the least times have not fallen by more than this share in so many calls.
+_FALL = 0.05
+_STEADY = 10
+_MOST_LOOKS = 60
+# What autograd adds to a call, and what the seam does where processes share a sample's tokens.
+_AROUND = re.compile(
+    r"^(autograd::engine::.*|torch::autograd::\w+|\w+Backward\d+|detach|_(Pull|Shared)(Backward)?)$"
+)
+_VIEWS = re.compile(
+    r"^aten::(as_strided|alias|detach|expand|flatten|lift_fresh|m?T|narrow|permute|resolve_\w+|select|slice"
+    r"|split\w*|squeeze|t|transpose|unbind|unflatten|unsafe_\w+|unsqueeze|_?(unsafe_)?view\w*|_reshape_alias|(new_)?empty\w*)_?$"
+)
+_UNCOUNTED = re.compile(r"mm|attention|conv|linalg|fft|dist|rnn|lstm|gru|mkl")  # and no FLOP by the profiler
+_WHAT_TO_ADD = (
+    "add launches=Launches(cuda=Kernels(forward=..., backward=...)) to its Backend, with regular expressions "
+    "for the names that torch.profiler shows (docs/backends.md)"
+)
+
+
+@dataclass
+class Seen:
+    """The names seen in one pass: of PyTorch's operators and autograd functions, and of GPU kernels.
+
+    Attributes:
+        events: of the last call only.
+    """
+
+    operators: set[str] = field(default_factory=set)
+    kernels: set[str] = field(default_factory=set)
+    events: list[Any] = field(default_factory=list)
+
+    def named(self, wanted: Kernels, device: str) -> set[str]:
+        """The names that a declaration is about."""
+        return self.operators if wanted.operators or device == "cpu" else self.kernels
+
+    def of(self, device: str) -> set[str]:
+        """The names of what did the work."""
+        return self.operators if device == "cpu" else self.kernels
+
+
+@dataclass
+class Work:
+    """What the operators of a pass do: FLOP of matrix products, and elements that others read.
+
+    Attributes:
+        mine: of those that are declared, and of all that they call.
+        others: of all others.
+        hidden: the operators among `mine` and `others` whose work cannot be counted.
+        explained: number of matrix products and declared operators met: what calls one only frames it.
+    """
+
+    mine: float = 0.0
+    others: float = 0.0
+    hidden: dict[bool, set[str]] = field(default_factory=lambda: {True: set(), False: set()})
+    explained: int = 0
+
+    @classmethod
+    def of(cls, events: Iterable[Any], pattern: str) -> Work:
+        """Count what these events of the profiler did.
+
+        Args:
+            pattern: a regular expression for the names of what is declared.
+        """
+        work = cls()
+        work.others = sum(work._count(x, pattern, mine=False) for x in events if x.cpu_parent is None)
+        return work
+
+    def _count(self, event: Any, pattern: str, mine: bool) -> float:
+        """Count an event and all below it; what is declared among them is added to `mine`."""
+        if not mine and _is_declared(event, pattern):
+            self.mine += self._count(event, pattern, mine=True)
+            self.explained += 1
+            return 0.0
+        before = self.explained
+        below = sum(self._count(x, pattern, mine) for x in event.cpu_children)
+        if _is_annotation(event) or _AROUND.search(event.name) or _VIEWS.search(event.name):
+            return below
+        if event.flops and event.name.endswith("mm"):
+            self.explained += 1
+            return float(event.flops)
+        if not event.name.startswith("aten::"):
+            self.hidden[mine].add(event.name)
+            return below
+        if _UNCOUNTED.search(event.name):
+            if self.explained == before:
+                self.hidden[mine].add(event.name)
+            return below
+        return max(below, float(_elements(event.input_shapes)))
+
+
+def _elements(shapes: Iterable[Any]) -> int:
+    """How many elements an operator of these inputs computes, if it computes one of all that meet in it."""
+    sizes = [tuple(x) for x in shapes if x and all(isinstance(n, int) for n in x)]
+    try:
+        return prod(torch.broadcast_shapes(*sizes)) if sizes else 0
+    except RuntimeError:
+        return max(map(prod, sizes))
+
+
+def _is_declared(event: Any, pattern: str) -> bool:
+    """Whether it is one of those; names that code gives to its own regions prove nothing."""
+    return not _is_annotation(event) and bool(re.search(pattern, event.name))
+
+
+def _is_annotation(event: Any) -> bool:
+    return getattr(event, "is_user_annotation", False)
+
+
+def check(
+    name: str, backend: Backend, case: Case, untold: list[str] | None = None
+) -> tuple[list[Check], dict[str, list[str]]]:
+    """Profile a call; the checks, and the names seen by pass.
+
+    Args:
+        untold: receives what could not be told on a busy machine.
+    """
+    subject = Subject(backend, case, "profiled")
+    wanted = _declared(name, subject)
+    found = data.of(Variant(case))
+    seen: dict[str, Seen] = {each: Seen() for each in _passes(case)}
+    with subject.running("under the profiler"):
+        alone = [call(subject, found.inputs) for _ in range(2)]  # the first also compiles
+        watched = _profiled(subject, found, seen)
+        for each in (*alone, watched):
+            subject.numbers("right when watched", each, found.exact, found.plain)
+        _same_unwatched(subject, found, alone, watched, seen)
+        _judge(name, subject, wanted, seen)
+        if wanted:
+            _share(subject, found, wanted, seen, [] if untold is None else untold)
+    return subject.checks, {each: sorted(seen[each].of(case.device)) for each in seen}
+
+
+def _declared(name: str, subject: Subject) -> Kernels | None:
+    """What the backend declares; only `auto` may leave it open."""
+    launches, device = subject.backend.launches, subject.case.device
+    if launches is None:
+        subject.note(
+            "declared", "launches", False, f"does not declare the kernels that it runs: {_WHAT_TO_ADD}"
+        )
+        return None
+    if launches.free:
+        reason = f"only `{FREE}` may leave open which kernels it runs: {_WHAT_TO_ADD}"
+        subject.note("declared", "launches", name == FREE, reason)
+        return None
+    wanted = launches.on(device)
+    reason = f"declares no kernels for device '{device}': {_WHAT_TO_ADD}"
+    subject.note("declared", "launches", wanted is not None, reason)
+    return wanted
+
+
+def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, Seen]) -> None:
+    device = subject.case.device
+    for each, here in seen.items():
+        some = bool(here.of(device))
+        reason = (
+            f"the profiler sees no kernel in the {each}: nothing is computed there, or, if it sees none "
+            "for any backend, this machine does not permit tracing (CUPTI)"
+        )
+        subject.note("kernels", each, some, reason)
+        if wanted:
+            pattern = getattr(wanted, each)
+            names = here.named(wanted, device)
+            reason = f"no kernel in its {each} matches {pattern!r}; it runs {_some(names)}"
+            subject.note("own kernels", each, any(re.search(pattern, x) for x in names), reason)
+    if _is_free(name, subject):
+        _one_of_pytorchs(subject, seen)
+    for other, theirs in _others(name, subject):
+        for each, here in seen.items():
+            taken = sorted(x for x in here.named(theirs, device) if _claims(theirs, x))
+            reason = (
+                f"its {each} runs {_some(taken)}, which belongs to {other}: call it {other}, or run your own"
+            )
+            subject.note("no other's kernels", f"{each}: {other}", not taken, reason)
+
+
+def _is_free(name: str, subject: Subject) -> bool:
+    """Whether it may run any of PyTorch's kernels."""
+    launches = subject.backend.launches
+    return name == FREE and launches is not None and launches.free
+
+
+def _share(subject: Subject, found: Known, wanted: Kernels, seen: dict[str, Seen], untold: list[str]) -> None:
+    """Check that the declared kernels do the work: one that computes a single number proves nothing.
+
+    Operations of PyTorch's operators are counted, which a busy machine cannot change. What cannot be counted
+    (a GPU's kernels, operators of other packages) is timed, again and again.
+    """
+    device, timed = subject.case.device, dict[str, set[str]]()
+    for each in [each for each in _passes(subject.case) if _is_named(each, wanted)]:
+        if device == "cuda" and not wanted.operators:
+            timed[each] = set()
+            continue
+        work = Work.of(seen[each].events, getattr(wanted, each))
+        needed = sum(attention_flop(part, each) for part in subject.case.parts or [subject.case])
+        mine = max(work.mine, _SHARE * needed) if work.hidden[True] else work.mine
+        inputs = found.inputs
+        allowed = _ALLOWED_PASSES * sum(x.numel() for x in (inputs.q, inputs.k, inputs.v, inputs.do))
+        enough = work.others <= max(mine, allowed)
+        if enough and work.hidden[False]:
+            timed[each] = work.hidden[False]
+            continue
+        reason = (
+            f"what it declares does {work.mine:.3g} operations of its {each}, and what it does not declare "
+            f"{work.others:.3g}, so something else does the work: declare that"
+        )
+        subject.note("kernels do the work", each, enough, reason)
+    if timed:
+        _share_of_time(subject, found, wanted, timed, untold)
+
+
+def _share_of_time(
+    subject: Subject, found: Known, wanted: Kernels, passes: Mapping[str, set[str]], untold: list[str]
+) -> None:
+    """Judge by time. Other work on the machine only adds to a time, so the least of each kernel's counts.
+
+    If the times do not settle, nothing is said.
+
+    Args:
+        passes: for each that is judged, the operators that are not declared and cannot be counted.
+    """
+    device = subject.case.device
+    on_gpu = device == "cuda" and not wanted.operators
+    least = {each: dict[tuple[str, int, bool], float]() for each in passes}
+    sums, steady = dict[tuple[str, bool], float](), 0
+    for _ in range(_MOST_LOOKS):
+        seen: dict[str, Seen] = {each: Seen() for each in _passes(subject.case)}
+        _profiled(subject, found, seen)
+        for each, times in least.items():
+            for place, seconds in _times(seen[each].events, getattr(wanted, each), passes[each], on_gpu):
+                times[place] = min(seconds, times.get(place, seconds))
+        before = sums
+        sums = {
+            (each, mine): sum(x for place, x in times.items() if place[2] == mine)
+            for each, times in least.items()
+            for mine in (True, False)
+        }
+        settled = all(x >= (1 - _FALL) * before.get(place, float("inf")) for place, x in sums.items())
+        steady = steady + 1 if settled else 0
+        if steady == _STEADY:
+            break
+    for each in passes:
+        mine, others = sums[each, True], sums[each, False]
+        enough = mine >= _SHARE_OF_TIME[device] * (mine + others) or others <= _ALLOWED_SECONDS[device]
+        if steady < _STEADY:
+            untold.append(
+                f"{describe(subject.case)}: whether the declared kernels do the work of the {each}, because "
+                f"the machine is so busy that their times did not settle in {_MOST_LOOKS} calls"
+            )
+            continue
+        reason = (
+            f"what it declares takes {mine * 1e3:.3g} of the {(mine + others) * 1e3:.3g} ms of its {each}, "
+            "the least that each of its kernels took, so something else does the work: declare that"
+        )
+        subject.note("kernels do the work", each, enough, reason)
+
+
+def _times(
+    events: Iterable[Any], pattern: str, uncounted: set[str], on_gpu: bool
+) -> Iterator[tuple[tuple[str, int, bool], float]]:
+    """Seconds of each event alone, by its name, its place among those so named, and whether it is declared.
+
+    On a GPU these are its kernels. Elsewhere they are the operators that are declared, with all that they
+    call, and the `uncounted`; others are judged by their operations.
+    """
+    met = Counter[str]()
+    for event in events:
+        if (event.device_type == DeviceType.CUDA) != on_gpu or event.name in PULL:
+            continue
+        if on_gpu and (_is_annotation(event) or event.name.startswith(_COPIES)):
+            continue
+        mine = any(_is_declared(x, pattern) for x in _upwards(event))
+        if not (on_gpu or mine or event.name in uncounted):
+            continue
+        spent = event.time_range.elapsed_us() if on_gpu else _alone(event)
+        met[event.name] += 1
+        yield (event.name, met[event.name], mine), spent / 1e6
+
+
+def _alone(event: Any) -> float:
+    """Microseconds of an operator without those that it calls, and of the kernels that it starts."""
+    spent: float = event.self_cpu_time_total + getattr(event, "self_device_time_total", 0)
+    return spent
+
+
+def _upwards(event: Any) -> Iterator[Any]:
+    while event is not None:
+        yield event
+        event = event.cpu_parent
+
+
+def _is_named(each: str, wanted: Kernels) -> bool:
+    """Whether what is declared does the work: a backward of common operators names only one of them."""
+    return each == "forward" or not wanted.common_backward
+
+
+def _one_of_pytorchs(subject: Subject, seen: dict[str, Seen]) -> None:
+    device = subject.case.device
+    theirs = [(name, kernels) for name in PYTORCH if (kernels := _kernels(name, device))]
+    for each, here in seen.items():
+        ran = any(
+            re.search(getattr(kernels, each), x) for _, kernels in theirs for x in here.named(kernels, device)
+        )
+        reason = f"no kernel in its {each} is one of PyTorch's; it runs {_some(here.of(device))}"
+        subject.note("own kernels", each, ran, reason)
+
+
+def _others(name: str, subject: Subject) -> Iterator[tuple[str, Kernels]]:
+    """This project's other backends. `auto` may run PyTorch's, which it chooses from.
+
+    Those of other packages do not count: anybody can declare anything, which must not forbid ours.
+    """
+    free = _is_free(name, subject)
+    for other in backends.names():
+        if other == name or backends.is_foreign(other) or (free and other in PYTORCH):
+            continue
+        if theirs := _kernels(other, subject.case.device):
+            yield other, theirs
+
+
+def _kernels(name: str, device: str) -> Kernels | None:
+    try:
+        launches = attention.load(name).launches
+    except (UserError, ImportError):  # its own certificate will say so
+        return None
+    return launches.on(device) if launches else None
+
+
+def _claims(theirs: Kernels, seen: str) -> bool:
+    patterns = [theirs.forward] if theirs.common_backward else [theirs.forward, theirs.backward]
+    return any(re.search(pattern, seen) for pattern in patterns)
+
+
+def _some(names: set[str] | list[str]) -> str:
+    shown = [name[:120] for name in sorted(names)[:6]]
+    return ", ".join(shown) + (f" and {len(names) - 6} more" if len(names) > 6 else "") or "nothing"
+
+
+def _same_unwatched(
+    subject: Subject,
+    found: Known,
+    alone: list[dict[str, Tensor]],
+    watched: dict[str, Tensor],
+    seen: dict[str, Seen],
+) -> None:
+    """Check that the same runs without the profiler: results must be equal if those of two calls are.
+
+    Another kernel rounds differently. Atomic additions sometimes do too, so a difference is tried again.
+    """
+    for step, x in watched.items():
+        first, second = (each.get(step) for each in alone)
+        if first is None or second is None or not torch.equal(first, second):
+            continue
+        same = torch.equal(first, x) or _by_chance(subject, found, step, x, seen)
+        reason = f"{step} differs under the profiler: something else runs then"
+        subject.note("same when watched", step, same, reason)
+
+
+def _by_chance(subject: Subject, found: Known, step: str, watched: Tensor, seen: dict[str, Seen]) -> bool:
+    """Whether additions in another order explain what the profiler saw.
+
+    They do if one of five calls without the profiler gives the same, if these differ among themselves, or if
+    the profiler sees the same kernels give what these give: where others use the GPU too, a kernel can be
+    interrupted once, and its additions come in their usual order in all other calls.
+    """
+    again = [x for x in (call(subject, found.inputs).get(step) for _ in range(5)) if x is not None]
+    if any(torch.equal(x, watched) for x in again) or any(not torch.equal(x, again[0]) for x in again):
+        return True
+    device, now = subject.case.device, {each: Seen() for each in seen}
+    once_more = _profiled(subject, found, now).get(step)
+    same_kernels = all(now[each].of(device) == seen[each].of(device) for each in seen)
+    return same_kernels and once_more is not None and any(torch.equal(x, once_more) for x in again)
+
+
+def _profiled(subject: Subject, found: Known, seen: dict[str, Seen]) -> dict[str, Tensor]:
+    device = subject.case.device
+    tensors = leaves(found.inputs, "qkv" if "backward" in seen else "")
+    o = _watch(device, seen["forward"], lambda: subject.forward(*tensors))
+    result = {"o": o.detach().clone()}
+    if o.requires_grad:
+        _watch(device, seen["backward"], lambda: pull(o, found.inputs.do))
+    return result | gradients(tensors)
+
+
+def _passes(case: Case) -> tuple[Direction, ...]:
+    """Nothing trains by calls for decoded tokens."""
+    return PASSES if case.trains else PASSES[:1]
+
+
+def _watch(device: str, seen: Seen, work: Callable[[], Any]) -> Any:
+    """Run it under the profiler. Names that code gives to its own regions prove nothing."""
+    result, seen.events = watched(device, work, shapes=True)
+    for event in seen.events:
+        if _is_annotation(event) or event.name in PULL or event.name.startswith(_COPIES):
+            continue
+        if event.device_type == DeviceType.CUDA:
+            seen.kernels.add(event.name)
+        elif not event.name.startswith("autograd::engine"):
+            seen.operators.add(event.name)
+    return result

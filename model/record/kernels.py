@@ -1,0 +1,172 @@
+"""The record of attention alone, timed for several backends side by side. See `model.attention.timing`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from math import comb
+from statistics import median
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from model.record.case import Case
+from model.record.config import Frozen
+
+FILE = "kernels.json"  # in an attempt's folder
+CONFIDENCE = 0.95
+Direction = Literal["forward", "backward", "both"]
+Mode = Literal["eager", "graph"]
+Ending = Literal["completed", "unsupported", "wrong", "oom_gpu", "oom_host", "failed"]
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")  # these are timed; `both` is their sum
+MODES: dict[str, tuple[Mode, ...]] = {"cuda": ("eager", "graph"), "cpu": ("eager",)}
+
+
+# No call takes less or more, and nothing overflows that is computed from them.
+Seconds = Annotated[float, Field(gt=1e-12, lt=1e9, allow_inf_nan=False)]
+
+
+class KernelCheck(Frozen):
+    """What was held to float64, by the rule of certificates, of one backend's timed forward and backward.
+
+    Of one sample all rows of the query heads that share one key head, output and gradients; and all heads of
+    some single rows, output and dQ. Rounds count from 1, the rest from 0.
+    """
+
+    round: int = Field(ge=1)
+    sample: int
+    first_head: int
+    heads: int
+    rows: list[tuple[int, int]] = Field(description="Sample and row of each single row.")
+    error: float | None = Field(
+        description="The largest, as a share of what is allowed; None if something is not finite."
+    )
+
+
+class KernelTime(Frozen):
+    """One backend's calls in one direction; without times, why there are none."""
+
+    attention: str
+    direction: Direction
+    mode: Mode = Field(description="`graph`: replayed from a CUDA graph, which costs the host nothing.")
+    outcome: Ending
+    reason: str | None = Field(None, description="Why it did not complete; None if it did.")
+    seconds: list[Seconds] = Field(default=[], description="Of each call, in the order of the rounds.")
+    memory_bytes: int | None = Field(
+        None,
+        description="Most that PyTorch allocated at a time beyond the inputs: by a forward, or one and its "
+        "backward.",
+    )
+    sm_mhz: list[float] = Field(default=[], description="The GPU's clock after each call; none on a CPU.")
+    throttle_reasons: list[str] = Field(default=[], description="Each different word of NVML on them.")
+    certificate: str | None = Field(None, description="Key of the one that it was timed under.")
+    checked: KernelCheck | None = Field(
+        None,
+        description="Of the forward and the backward in this mode; None in older records, and without times.",
+    )
+
+    @model_validator(mode="after")
+    def _is_right(self) -> Self:
+        if (
+            self.outcome == "completed"
+            and self.checked
+            and (self.checked.error is None or self.checked.error > 1)
+        ):
+            raise ValueError(
+                f"{self.attention} completed, although its check found more error than is allowed"
+            )
+        return self
+
+    @property
+    def median_seconds(self) -> float | None:
+        """Median time of a call; None if none was timed."""
+        return median(self.seconds) if self.seconds else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the median in seconds, as `interval` computes it."""
+        return interval(self.seconds)
+
+
+class KernelTimes(Frozen):
+    """`kernels.json`: every backend on one shape, in one process."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    attempt: int
+    case: Case
+    rounds: int = Field(ge=1, description="In each, every backend was called once, in a random order.")
+    cache_bytes: int = Field(description="That were written before each call, to empty the caches.")
+    product_flop: int = Field(description="Of the matrix product that was timed between the backends.")
+    product_seconds: list[Seconds] = Field(description="Of each of its calls; none if no backend was timed.")
+    times: list[KernelTime]
+    measured_at: datetime
+
+    @model_validator(mode="after")
+    def _has_rounds(self) -> Self:
+        counts = {(each.outcome == "completed", len(each.seconds)) for each in self.times}
+        if counts - {(True, self.rounds), (False, 0)}:
+            raise ValueError(f"a backend has other calls than one in each of the {self.rounds} rounds")
+        return self
+
+    @model_validator(mode="after")
+    def _has_each_once(self) -> Self:
+        ways = [(each.attention, each.mode, each.direction) for each in self.times]
+        if len(set(ways)) < len(ways) or any(direction == "both" for *_, direction in ways):
+            raise ValueError("a backend is there twice in one mode and direction, or in both at once")
+        return self
+
+    @model_validator(mode="after")
+    def _ends_both_directions_alike(self) -> Self:
+        ends: dict[tuple[str, Mode], set[int]] = {}
+        for each in self.times:
+            ends.setdefault((each.attention, each.mode), set()).add(len(each.seconds))
+        if uneven := [f"{name} ({mode})" for (name, mode), counts in ends.items() if len(counts) > 1]:
+            raise ValueError(f"a forward or a backward alone was timed: {', '.join(uneven)}")
+        return self
+
+    @property
+    def sums(self) -> list[KernelTime]:
+        """Each forward with the backward after it, as `both`: the sum of their seconds in each round."""
+        ways = {(each.attention, each.mode, each.direction): each for each in self.times}
+        return [
+            backward.model_copy(
+                update={
+                    "direction": "both",
+                    "seconds": [a + b for a, b in zip(forward.seconds, backward.seconds, strict=True)],
+                    "sm_mhz": [*forward.sm_mhz, *backward.sm_mhz],
+                    "throttle_reasons": sorted({*forward.throttle_reasons, *backward.throttle_reasons}),
+                }
+            )
+            for (name, mode, direction), backward in ways.items()
+            if direction == "backward" and (forward := ways.get((name, mode, "forward")))
+        ]
+
+    @property
+    def ceiling_flops(self) -> float | None:
+        """Rate of the product in FLOP/s, by its median time; None if it was not timed."""
+        return self.product_flop / median(self.product_seconds) if self.product_seconds else None
+
+
+def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """An interval of the median that ends at two of the values; None if there are too few.
+
+    It assumes no distribution: how many of n values lie below the median is binomial (n, 1/2). Its confidence
+    is at least the one asked for.
+    """
+    n, rank = len(values), _rank(len(values), confidence)
+    ordered = sorted(values)
+    return (ordered[rank - 1], ordered[n - rank]) if rank else None
+
+
+@cache
+def _rank(n: int, confidence: float) -> int:
+    """Of the interval's lower end, counted from 1; 0 if n values are too few."""
+    below, rank = 0.0, 0
+    for k in range(n // 2):
+        below += comb(n, k) / 2**n
+        if 2 * below > 1 - confidence:
+            break
+        rank = k + 1
+    return rank

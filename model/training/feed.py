@@ -1,0 +1,93 @@
+"""Batches made, and copied to the device, ahead of the steps that take them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from model.record.text import Position
+from model.training.data import Batches, Tokens
+from model.training.parallel import part
+from model.training.parallel.part import Part
+from model.training.parallel.world import ALONE, World
+
+_AHEAD = 2  # batches: one waits while another is made
+
+
+class Ready(NamedTuple):
+    """A process's part of a batch, on its device, (B, T) each.
+
+    Attributes:
+        training_tokens: number of labels that the loss counts, in the whole batch.
+        after: where the next batch starts.
+        copied: reached when the device has it; None on a CPU.
+    """
+
+    inputs_BT: Tensor
+    labels_BT: Tensor
+    training_tokens: int
+    after: Position
+    copied: torch.cuda.Event | None
+
+    def parts(self, count: int) -> Iterator[Part]:
+        """Inputs and labels in `count` equal parts, (B / count, T) each."""
+        pairs = zip(self.inputs_BT.chunk(count), self.labels_BT.chunk(count), strict=True)
+        return (Part(*pair, last=number == count) for number, pair in enumerate(pairs, 1))
+
+
+class Feed(Iterator[Ready]):
+    """A run's batches in their order, made by another thread and copied in another stream.
+
+    The thread ends with the last reference to the feed.
+
+    Attributes:
+        position: where the next batch to be taken starts; more batches may have been made already.
+
+    Raises:
+        UserError: as `Batches`, when a batch is taken that could not be made.
+    """
+
+    def __init__(self, batches: Batches, device: torch.device, world: World = ALONE) -> None:
+        self.position = batches.position
+        self._batches, self._device, self._world = batches, device, world
+        self._stream = _stream(device)
+        self._thread = ThreadPoolExecutor(1, "data")
+        self._ahead = deque(self._thread.submit(self._make) for _ in range(_AHEAD))
+
+    def __next__(self) -> Ready:
+        self._ahead.append(self._thread.submit(self._make))
+        ready = self._ahead.popleft().result()
+        self.position = ready.after
+        if ready.copied:
+            computing = torch.cuda.current_stream(self._device)
+            computing.wait_event(ready.copied)
+            for tensor in (ready.inputs_BT, ready.labels_BT):
+                tensor.record_stream(computing)  # its memory is the other stream's
+        return ready
+
+    def _make(self) -> Ready:
+        batch, after = next(self._batches), self._batches.position
+        # On a machine with GPUs, `torch.cuda.stream(None)` would take one for a run on the CPU.
+        with torch.cuda.stream(self._stream) if self._stream else nullcontext():
+            inputs_BT, labels_BT = map(self._to_device, (batch.inputs_BT, batch.labels_BT))
+            copied = self._stream.record_event() if self._stream else None
+        return Ready(inputs_BT, labels_BT, batch.training_tokens, after, copied)
+
+    def _to_device(self, array: Tokens) -> Tensor:
+        tensor = part.of(torch.from_numpy(array), self._world)
+        if self._stream is None:
+            return tensor
+        # From pageable memory a copy would wait for all that the device still has to do.
+        return tensor.pin_memory().to(self._device, non_blocking=True)
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream | None:
+    if device.type == "cpu":
+        return None
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it so

@@ -1,0 +1,1 @@
+"""The project's kernels for training, in Triton: a fused optimizer, and a loss without logits."""

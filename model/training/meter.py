@@ -1,0 +1,197 @@
+"""The tokens, seconds and joules of steps, from one record to the next."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from model.measure import power
+from model.measure.machine import peak_memory_bytes
+from model.measure.nvml import Gpu
+from model.record.records import StepRecord, finite, now
+from model.training.feed import Ready
+from model.training.parallel.world import ALONE, World
+
+
+class Meter:
+    """Counts and times the steps between two records. Only record() waits for the device.
+
+    A step has two marks, by the device's own clock: when its batch is there, and when it is done. The time
+    between record() and restart() belongs to no step.
+    """
+
+    def __init__(self, device: torch.device, world: World = ALONE) -> None:
+        self._world = world
+        self._device, on_gpu = device.type, device.type == "cuda"
+        self._gpu = Gpu(str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None)
+        self._clock, self._own_clock = clock(device), clock(device)
+        self._window = power.Window()
+        self._begin()
+
+    def count(self, batch: Ready) -> Ready:
+        """Count a batch that was just taken, and return it."""
+        self._clock.mark()
+        self._tokens += batch.inputs_BT.numel() * self._world.parts
+        self._training_tokens += batch.training_tokens
+        return batch
+
+    def done(self) -> None:
+        """Mark the end of a step, which the device may only reach later."""
+        self._clock.mark()
+        self._world.own.done()
+
+    def record(
+        self, step: int, loss: Tensor | None = None, norm: Tensor | None = None, rate: float | None = None
+    ) -> StepRecord:
+        """Wait until the last step is done, and return the record of the steps since the last record.
+
+        All processes make it together; where their times differ, it has the slowest one's.
+
+        Args:
+            loss: None, as are norm and rate, if nothing is trained.
+        """
+        self._world.own.pause()
+        sm_mhz, reasons = self._gpu.sm_mhz(), self._gpu.throttle_reasons()  # while the device is at work
+        spans, joules, at = self._clock.spans(), self._gpu.joules(), time.perf_counter()
+        own = self._world.own.seconds()
+        waits, works = spans[::2], spans[1::2]
+        seconds = [wait + work for wait, work in zip(waits, works, strict=True)]
+        mine = StepRecord(
+            step=step,
+            steps=len(seconds),
+            time=now(),
+            loss=None if loss is None else finite(loss.item()),
+            learning_rate=rate,
+            grad_norm=None if norm is None else finite(norm.item()),
+            step_seconds=sum(seconds) / len(seconds),
+            step_seconds_min=min(seconds),
+            step_seconds_median=median(seconds),
+            step_seconds_max=max(seconds),
+            data_wait_seconds=sum(waits),
+            tokens=self._tokens,
+            training_tokens=None if loss is None else self._training_tokens,
+            memory_bytes=peak_memory_bytes(self._device),
+            energy_joules=None if joules is None or self._joules is None else joules - self._joules,
+            sm_mhz=sm_mhz,
+            throttle_reasons=reasons,
+            **self._window.pause(joules, at, len(seconds)),
+        )
+        record = together(self._world.gather((mine, own)))
+        if record.power_steps is not None:
+            self._window.close(joules)
+        return record
+
+    def restart(self) -> None:
+        """Collect garbage, and start the next interval."""
+        gc.collect()
+        gc.freeze()  # what is left stays: the next collection need not look at it
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tokens = self._training_tokens = 0
+        self._joules = self._gpu.joules()
+        self._window.resume(self._joules, time.perf_counter())
+        self._clock.start()
+        self._world.own.start(self._own_clock)
+
+
+def together(said: Sequence[tuple[StepRecord, float | None]]) -> StepRecord:
+    """A run's record from its processes' records, each of which has the run's tokens, loss and norm.
+
+    Args:
+        said: by rank: its record, and the seconds per step that it worked by itself; None if unknown.
+    """
+    records = [record for record, _ in said]
+    longest = max(records, key=lambda each: each.step_seconds).model_copy(update={**power.of_all(records)})
+    if len(records) == 1:
+        return longest
+    joules = [each.energy_joules for each in records if each.energy_joules is not None]
+    waits = [each.data_wait_seconds for each in records if each.data_wait_seconds is not None]
+    clocks = [each.sm_mhz for each in records if each.sm_mhz is not None]
+    held = [each.throttle_reasons for each in records if each.throttle_reasons is not None]
+    reasons = dict.fromkeys(name for reason in held for name in reason.split(", ") if name)
+    return longest.model_copy(
+        update={
+            # While one waits for data, the others wait for it in a collective, and are as slow.
+            "data_wait_seconds": max(waits, default=None),
+            "memory_bytes": max(each.memory_bytes for each in records),
+            "energy_joules": sum(joules) if len(joules) == len(records) else None,
+            "sm_mhz": min(clocks, default=None),
+            "throttle_reasons": ", ".join(reasons) if held else None,
+            **_slowest([own for _, own in said]),
+        }
+    )
+
+
+def _slowest(owns: Sequence[float | None]) -> dict[str, float]:
+    """Which process spent the most on its own work, and what the others spent; empty unless known for all."""
+    known = [own for own in owns if own is not None]
+    if len(known) < len(owns):
+        return {}
+    rank = known.index(max(known))
+    others = [own for other, own in enumerate(known) if other != rank]
+    return {"slowest_rank": rank, "slowest_rank_seconds": known[rank], "other_ranks_seconds": median(others)}
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Keep the garbage collector from running in the middle of a step; `Meter.restart` runs it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
+
+
+def clock(device: torch.device) -> _DeviceClock | _HostClock:
+    """The clock of a device."""
+    return _DeviceClock() if device.type == "cuda" else _HostClock()
+
+
+class _HostClock:
+    """Marks by the host's clock, for a device whose work is done when a call returns."""
+
+    def start(self) -> None:
+        self._marks = [time.perf_counter()]
+
+    def mark(self) -> None:
+        self._marks.append(time.perf_counter())
+
+    def spans(self) -> list[float]:
+        """Seconds from each mark to the next."""
+        return [after - before for before, after in pairwise(self._marks)]
+
+
+class _DeviceClock:
+    """The same by events in the device's stream, which nobody has to wait for when they are recorded."""
+
+    def __init__(self) -> None:
+        self._events: list[torch.cuda.Event] = []  # used again in every interval
+        self._used = 0
+
+    def start(self) -> None:
+        self._used = 0
+        self.mark()
+
+    def mark(self) -> None:
+        if self._used == len(self._events):
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch leaves it so
+            self._events.append(event)
+        self._events[self._used].record()
+        self._used += 1
+
+    def spans(self) -> list[float]:
+        marks = self._events[: self._used]
+        marks[-1].synchronize()
+        return [before.elapsed_time(after) / 1e3 for before, after in pairwise(marks)]

@@ -1,0 +1,290 @@
+"""Where the time of a step goes: a few more steps of a run that has ended, some of them under the profiler.
+
+For task inference, a step is a prefill, and tokens are decoded after it.
+
+They come after the last timed step, when all results are on disk: the profiler can neither slow nor change
+what the run reports, and the updates of these steps are not kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import Any, Protocol
+
+from torch import Tensor
+from torch._C._autograd import DeviceType
+from torch.autograd.profiler import record_function
+
+from model.attention import Kernels
+from model.measure.parts import Piece, Span, split
+from model.measure.profiler import wait, watched
+from model.record.config import RunConfig
+from model.record.node import Phase
+from model.record.profile import PartTime, StepProfile
+from model.training import optim
+from model.training.feed import Feed
+from model.training.llama import Attend, Llama
+from model.training.meter import no_collector
+from model.training.optim import AdamW
+from model.training.parallel.objective import Objective
+
+MARK = "assay part: "  # unlike the names of operators, whose namespace is assay
+_GLOO = "gloo:"  # what torch.distributed names its work on a CPU
+_STEPS = {"cuda": 2, "cpu": 1}  # a step of a CPU can be long, and its first is like the others
+_TIMES = {"step": 1, "decode": 8}  # more of them for decoding, as a token is short
+_LAUNCH = (
+    *("cudaLaunch", "cuLaunch", "cudaMemcpy", "cudaMemset", "cuMemcpy", "cuMemset", "cudaGraphLaunch"),
+    *("hipLaunch", "hipExtLaunch", "hipModuleLaunch", "hipExtModuleLaunch", "hipMemcpy", "hipMemset"),
+    "hipGraphLaunch",
+)
+
+
+class Done(Protocol):
+    """A run after its last step, which can do more steps."""
+
+    config: RunConfig
+    model: Llama
+
+    @property
+    def phases(self) -> dict[Phase, Callable[[], None]]:
+        """Does one step, or decodes one token."""
+
+
+class Trained:
+    """A run that has trained.
+
+    Args:
+        stream: its batches.
+    """
+
+    def __init__(
+        self, config: RunConfig, model: Llama, objective: Objective, optimizer: AdamW, stream: Feed
+    ) -> None:
+        self.config, self.model, self.objective = config, model, objective
+        self.optimizer, self.stream = optimizer, stream
+        self.done = config.train.steps
+
+    @property
+    def phases(self) -> dict[Phase, Callable[[], None]]:
+        """Training has one."""
+        return {"step": self.step}
+
+    def step(self) -> None:
+        """Do one more step like `model.training.trainer.train`, with marks where its parts begin or end."""
+        self.done += 1
+        batch = next(self.stream)
+        for part in batch.parts(self.config.train.accumulate):
+            with record_function(f"{MARK}forward"):
+                share = self.objective.share(part, batch.training_tokens)
+            with record_function(f"{MARK}backward"):
+                self.objective.backward(share)
+        with record_function(f"{MARK}optimizer"):
+            rate = optim.learning_rate(self.config.train, self.done)
+            self.optimizer.clipped_step(rate, self.config.train.clip_norm)
+
+
+@no_collector()
+def profiled(done: Done, run_id: str, attempt: int, kernels: Kernels | None) -> StepProfile:
+    """Do the steps, and split their time.
+
+    Args:
+        kernels: of the run's backend, as it declares them.
+    """
+    device, on_gpu = done.config.device, done.config.device == "cuda"
+    # All of them before the first mark, as each costs the host a little.
+    unwatched = {
+        phase: _timed(device, work, _count(phase, device)) for phase, work in done.phases.items() if on_gpu
+    }
+    found = {phase: _profiled(done, phase, kernels, unwatched.get(phase)) for phase in done.phases}
+    return StepProfile(
+        run_id=run_id,
+        attempt=attempt,
+        steps=_count("step", device),
+        step_seconds=found["step"][0],
+        parts=[
+            part.model_copy(update={"phase": phase}) for phase, (_, parts) in found.items() for part in parts
+        ],
+    )
+
+
+def _count(phase: Phase, device: str) -> int:
+    return _STEPS[device] * _TIMES[phase]
+
+
+def _profiled(
+    done: Done, phase: Phase, kernels: Kernels | None, unwatched: float | None
+) -> tuple[float, list[PartTime]]:
+    """Seconds of a step, and its parts.
+
+    Args:
+        unwatched: seconds of a step without the profiler; None on a CPU.
+    """
+    device, compiles = done.config.device, done.config.train.compile or done.config.inference.compile
+    compiled = compiles and phase == "step"  # decoding is eager
+    steps, work = _count(phase, device), done.phases[phase]
+    _mark(done.model, inside=compiles == (phase == "decode"))  # once
+    if unwatched is not None:
+        watched(device, work)  # the first time, the tracer starts
+    several = done.config.processes > 1
+    slowed, seen = watched(device, lambda: _counted(device, work, steps, several))
+    events = counted(seen)
+    seconds = slowed if unwatched is None else unwatched
+    pieces = _operators(events) if unwatched is None else _kernels(events)
+    names = f"{kernels.forward}|{kernels.backward}" if kernels and not kernels.operators else _NOTHING
+    return seconds, split(pieces, _spans(events), names if compiled else None, steps, seconds)
+
+
+_NOTHING = r"(?!)"
+
+
+def _counted(device: str, work: Callable[[], None], steps: int, several: bool) -> float:
+    """As `_timed`, with a mark before the first.
+
+    Args:
+        several: whether the run has several processes. Their profilers do not start together, so they wait
+            for each other in a step before it.
+    """
+    if several:
+        work()
+        wait(device)
+    _note("counted")
+    return _timed(device, work, steps)
+
+
+def counted(events: list[Any]) -> list[Any]:
+    """What came after the mark of `_counted`."""
+    (mark,) = (
+        event for event in events if event.name == f"{MARK}counted" and event.device_type == DeviceType.CPU
+    )
+    return [event for event in events if event.time_range.start > mark.time_range.start]
+
+
+def _timed(device: str, work: Callable[[], None], steps: int) -> float:
+    """Seconds of a step, mean over so many."""
+    wait(device)
+    started = time.perf_counter()
+    for _ in range(steps):
+        work()
+    wait(device)
+    return (time.perf_counter() - started) / steps
+
+
+def _note(name: str) -> None:
+    with record_function(f"{MARK}{name}"):
+        pass
+
+
+def _when_there(tensor: Tensor, name: str) -> None:
+    """Note when the gradient of a tensor is there."""
+    tensor.register_hook(lambda _gradient: _note(name))  # type: ignore[no-untyped-call]  # torch leaves it so
+
+
+def _mark(model: Llama, inside: bool) -> None:
+    """Have the model mark parts that are not separate calls of the step.
+
+    Args:
+        inside: also inside its blocks, which compiled code does not support.
+    """
+
+    def loss_begins(_module: Any, _inputs: Any, hidden_BTC: Tensor) -> None:
+        if hidden_BTC.requires_grad:
+            _note("hidden")
+            _when_there(hidden_BTC, "hidden gradient")
+
+    model.norm.register_forward_hook(loss_begins)
+    for block in model.blocks if inside else ():
+        attention: Any = block.attention
+        attention.attend = _marked(attention.attend)
+
+
+def _marked(attend: Attend) -> Attend:
+    """Attention with marks around it. Its backward runs from the gradient of o to the first of q, k and v."""
+
+    def marked(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
+        with record_function(f"{MARK}attention"):
+            o_BTHD = attend(q_BTHD, k_BTKD, v_BTKD)
+        if o_BTHD.requires_grad:
+            _when_there(o_BTHD, "o gradient")
+            for tensor in (q_BTHD, k_BTKD, v_BTKD):
+                _when_there(tensor, "qkv gradient")
+        return o_BTHD
+
+    return marked
+
+
+def _spans(events: list[Any]) -> list[Span]:
+    """When the host was where, by the marks."""
+    marks = sorted(
+        (event.time_range.start, event.name.removeprefix(MARK), event.time_range.end)
+        for event in events
+        if event.name.startswith(MARK) and event.device_type == DeviceType.CPU
+    )
+    spans, opened = [], dict[str, float]()
+    for start, name, end in marks:
+        if name == "attention":
+            spans.append(Span("attention", start, end))
+        elif name == "optimizer":
+            spans.append(Span("optimizer", start, end))
+        elif name == "forward":
+            opened["forward"] = end
+        elif name == "hidden":
+            spans.append(Span("loss", start, opened["forward"]))
+        elif name in ("backward", "o gradient"):
+            opened[name] = start
+        elif name == "hidden gradient":
+            spans.append(Span("loss", opened["backward"], start))
+        elif "o gradient" in opened:  # the first of the gradients of q, k and v
+            spans.append(Span("attention", opened.pop("o gradient"), start))
+    return spans
+
+
+def _kernels(events: list[Any]) -> list[Piece]:
+    """What ran on the GPU, each with when the host launched it: both events have the launch's number."""
+    launches = {
+        event.id: event.time_range.start
+        for event in events
+        if event.device_type == DeviceType.CPU and event.name.startswith(_LAUNCH)
+    }
+    return [
+        Piece(event.name, event.time_range.start, event.time_range.elapsed_us(), launches.get(event.id))
+        for event in events
+        if event.device_type == DeviceType.CUDA and not _is_annotation(event)
+    ]
+
+
+def _operators(events: list[Any]) -> list[Piece]:
+    """When each operator itself ran in the thread of the steps, and when gloo's operators ran."""
+    threads = {event.thread for event in events if event.name.startswith(MARK)}
+    here = [event for event in events if event.thread in threads and not event.is_async]
+    ran = [(event, event.time_range) for event in events if event.name.startswith(_GLOO)]
+    return [
+        *(
+            Piece(event.name, start, end - start, event.time_range.start)
+            for event, start, end in _innermost(here)
+            if not _is_annotation(event)
+        ),
+        *(Piece(event.name, when.start, when.elapsed_us(), None) for event, when in ran),
+    ]
+
+
+def _innermost(events: list[Any]) -> Iterator[tuple[Any, float, float]]:
+    """The innermost running event of one thread at each time, from when to when."""
+    within: list[Any] = []
+    now = 0.0
+    for event in [*sorted(events, key=lambda each: (each.time_range.start, -each.time_range.end)), None]:
+        start = event.time_range.start if event else inf
+        while within and now < start:
+            until = min(within[-1].time_range.end, start)
+            if until > now:
+                yield within[-1], now, until
+                now = until
+            if within[-1].time_range.end <= now:
+                within.pop()
+        now = start
+        within.append(event)
+
+
+def _is_annotation(event: Any) -> bool:
+    return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith(MARK)

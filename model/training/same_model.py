@@ -1,0 +1,169 @@
+"""Whether a backend trains the same model as `math`, tried on a small llama.
+
+The judge is the same llama in float64 under `math`. A backend's logits and gradients may be off by FACTOR
+times the error of `math` in the same precision: with two layers and a loss between attention and these
+numbers, much of the error is not attention's.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor, nn
+
+from model import attention
+from model.attention import Backend, Case
+from model.attention.verify.call import Subject
+from model.attention.verify.certificate import Check
+from model.record.config import RunConfig
+from model.record.errors import AssayError
+from model.record.text import START
+from model.training import checkpoint, optim, trainer
+from model.training.loss import cross_entropy
+
+FACTOR = 3.0
+LOSS = 0.005  # the seeds' study: losses within 0.5 % on the same batch and seed
+_VOCABULARY = 97
+
+
+def check(name: str, backend: Backend, case: Case) -> list[Check]:
+    """Compare logits, loss and gradients with `math`, and carry checkpoints from each to the other."""
+    subject = Subject(backend, case, "a llama of two layers")
+    # Building the models sets a seed, which must not affect what draws next.
+    gpus = [torch.cuda.current_device()] if case.device == "cuda" else []
+    with subject.running("a small llama"), torch.random.fork_rng(gpus):
+        config = _config(name, case)
+        models = {
+            "mine": trainer.build_model(config, _whole(backend, case)),
+            "math": trainer.build_model(config, attention.load("math")),
+        }
+        models["exact"] = deepcopy(models["math"]).to(torch.float64)
+        tokens_BT = _tokens(case)
+        results = {who: _results(model, tokens_BT) for who, model in models.items()}
+        _logits_and_loss(subject, results)
+        _gradients(subject, results)
+        _checkpoints(subject, config, models["mine"], models["math"], tokens_BT)
+    return subject.checks
+
+
+def _whole(backend: Backend, case: Case) -> Backend:
+    """Attention of all tokens, computed in parts if several processes share them."""
+    if not case.parts:
+        return backend
+    return replace(backend, attend=lambda q, k, v, _causal: attention.attend(backend, case, q, k, v))
+
+
+def _config(name: str, case: Case) -> RunConfig:
+    return RunConfig.model_validate({
+        "attention": name,
+        "device": case.device,
+        "model": {
+            "dim": case.heads * case.head_dim, "layers": 2, "heads": case.heads, "kv_heads": case.kv_heads,
+            "ffn_dim": 2 * case.head_dim, "vocab_size": _VOCABULARY,
+        },
+        "data": {"path": "unused"},
+        "train": {
+            "sequence_length": case.sequence_length, "batch_size": case.batch, "dtype": case.dtype,
+        },
+    })  # fmt: skip
+
+
+def _tokens(case: Case) -> Tensor:
+    rng = torch.Generator(case.device).manual_seed(1)
+    shape = (case.batch, case.sequence_length)
+    return torch.randint(_VOCABULARY, shape, generator=rng, device=case.device)
+
+
+def _results(model: nn.Module, tokens_BT: Tensor) -> dict[str, Tensor]:
+    """Logits, loss and each parameter's gradient, in float64.
+
+    The gradient is of the sum over the tokens: that of the mean would vanish in float16.
+    """
+    logits = model(tokens_BT)
+    loss = cross_entropy(logits, tokens_BT.roll(-1, 1))
+    (loss * tokens_BT.numel()).backward()
+    found = {"logits": logits.detach(), "loss": loss.detach()}
+    found |= {x: p.grad for x, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad(set_to_none=True)
+    return {what: x.double() for what, x in found.items()}
+
+
+def _off(x: Tensor, exact: Tensor) -> float:
+    return float((x - exact).norm() / exact.norm().clamp_min(1e-300))
+
+
+def _logits_and_loss(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
+    mine, math, exact = (results[who] for who in ("mine", "math", "exact"))
+    measured, usual = (_off(x["logits"], exact["logits"]) for x in (mine, math))
+    tolerance = FACTOR * usual
+    reason = f"logits are off by {measured:.2e}, where {tolerance:.2e} is allowed"
+    _hold(subject, "same logits", "logits", measured, tolerance, reason)
+    apart = abs(float(mine["loss"] / math["loss"]) - 1)
+    reason = f"the loss is {float(mine['loss']):.4f}, where math gives {float(math['loss']):.4f}"
+    _hold(subject, "same loss", "loss", apart, LOSS, reason)
+
+
+def _gradients(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
+    """Compare every parameter's gradient. If `math` is better than usual there, its usual error counts."""
+    mine, math, exact = (results[who] for who in ("mine", "math", "exact"))
+    names = [name for name in exact if name not in ("logits", "loss")]
+    plain = {name: _off(math[name], exact[name]) for name in names}
+    usual = sorted(plain.values())[len(plain) // 2]
+    for name in names:
+        if name not in mine:
+            subject.note("same gradients", name, False, f"no gradient reaches {name}")
+            continue
+        measured, tolerance = _off(mine[name], exact[name]), FACTOR * max(plain[name], usual)
+        reason = f"the gradient of {name} is off by {measured:.2e}, where {tolerance:.2e} is allowed"
+        _hold(subject, "same gradients", name, measured, tolerance, reason)
+
+
+def _checkpoints(
+    subject: Subject, config: RunConfig, mine: nn.Module, math: nn.Module, tokens_BT: Tensor
+) -> None:
+    """Save under one and load under the other, both ways: all weights must be equal, and logits close."""
+    with TemporaryDirectory() as folder:
+        for way, source, target in (("from it to math", mine, math), ("from math to it", math, mine)):
+            _step(source, tokens_BT)
+            try:
+                _carry(Path(folder) / "checkpoint", config, source, target)
+            except (AssayError, OSError) as error:
+                subject.note("checkpoint", way, False, f"a checkpoint cannot be carried {way}: {error}")
+                continue
+            pairs = zip(source.state_dict().values(), target.state_dict().values(), strict=True)
+            same = all(torch.equal(x, y) for x, y in pairs)
+            subject.note("checkpoint", way, same, f"weights changed on the way {way}")
+            with torch.no_grad():
+                a, b = source(tokens_BT).double(), target(tokens_BT).double()
+            measured, tolerance = _off(a, b), 2 * FACTOR * torch.finfo(getattr(torch, config.train.dtype)).eps
+            reason = f"the same weights give logits that are {measured:.2e} apart {way}"
+            _hold(subject, "checkpoint outputs", way, measured, tolerance, reason)
+
+
+def _step(model: nn.Module, tokens_BT: Tensor) -> None:
+    """Move the weights, so that it shows if a checkpoint is not loaded."""
+    cross_entropy(model(tokens_BT), tokens_BT.roll(-1, 1)).backward()
+    with torch.no_grad():  # an optimizer of torch.optim would import Dynamo, which takes seconds
+        for weight in model.parameters():
+            if weight.grad is not None:
+                weight.sub_(0.1 * weight.grad)
+    model.zero_grad(set_to_none=True)
+
+
+def _carry(kept: Path, config: RunConfig, source: nn.Module, target: nn.Module) -> None:
+    checkpoint.save(kept, _state(config, source), 1, START)
+    checkpoint.load(kept, _state(config, target))
+
+
+def _state(config: RunConfig, model: nn.Module) -> checkpoint.State:
+    optimizer = optim.AdamW(model.named_parameters(), config.train.weight_decay)
+    return checkpoint.State(config, "none", model, optimizer)
+
+
+def _hold(subject: Subject, name: str, what: str, measured: float, tolerance: float, reason: str) -> None:
+    """Add a check that what was measured is within its tolerance."""
+    subject.note(name, what, measured <= tolerance, reason, measured=measured, tolerance=tolerance)

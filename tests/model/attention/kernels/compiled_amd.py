@@ -1,0 +1,99 @@
+"""Compiles this project's Triton kernels for AMD GPUs, without one, and prints what the compiler says of each, as JSON.
+
+    python -m tests.model.attention.kernels.compiled_amd gfx90a
+
+They are compiled as their callers launch them. A process of its own, like `compiled.py`.
+"""
+
+import json
+import os
+import re
+import sys
+from typing import Any
+
+os.environ.pop("TRITON_INTERPRET", None)
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+
+from model.attention.kernels.portable import backward, forward, tiles
+from model.training.kernels import adamw, cross_entropy
+
+CASES = [  # queries, keys, heads, key heads, causal, precision
+    (256, 256, 8, 2, True, torch.bfloat16),
+    (100, 259, 3, 1, True, torch.float16),
+    (1, 2048, 8, 2, False, torch.bfloat16),
+]
+
+
+class NoDriver:
+    """What Triton asks of a GPU before it compiles."""
+
+    get_current_target = staticmethod(lambda: GPUTarget("hip", sys.argv[1], 64))
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda device=None: 0)
+    get_active_torch_device = staticmethod(lambda: torch.device("cpu"))
+    map_python_to_cpp_type = staticmethod(lambda ty: ty)
+
+
+found: dict[str, dict[str, Any]] = {}  # by kernel and head dim; the worst of its variants counts
+
+
+def instead_of_launches(of: str) -> Any:
+    """Compile each kernel that is launched, and note what the compiler says."""
+
+    def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        compiled = usual(kernel, *args, grid=grid, warmup=True, **options)
+        said = _said(compiled)
+        before = found.get(f"{kernel.__name__} {of}", said)
+        found[f"{kernel.__name__} {of}"] = {what: max(value, before[what]) for what, value in said.items()}
+
+    return run
+
+
+def _said(compiled: Any) -> dict[str, Any]:
+    listing = compiled.asm["amdgcn"]
+
+    def number(what: str) -> int:
+        return int(re.search(rf"\.{what}:\s+(\d+)", listing)[1])  # type: ignore[index]
+
+    return {
+        "shared_bytes": compiled.metadata.shared,
+        "threads": number("max_flat_workgroup_size"),
+        "stack_bytes": number("private_segment_fixed_size"),
+        "without_matrix_cores": "v_mfma" not in listing,
+    }
+
+
+def compile_attention(head_dim: int) -> None:
+    """Both passes, in all that changes what is compiled: masks, groups, precision, lengths that fill no tile."""
+    for queries, keys, heads, kv_heads, causal, dtype in CASES:
+        q, do = torch.zeros(2, 1, queries, heads, head_dim, dtype=dtype)
+        k, v = torch.zeros(2, 1, keys, kv_heads, head_dim, dtype=dtype)
+        o, lse = forward.forward(q, k, v, causal, keys - queries)
+        if queries > 1:
+            backward.backward(do, q, k, v, o, lse, causal, keys - queries)
+
+
+def compile_training(dtype: torch.dtype) -> None:
+    """The optimizer's step, the norm, and the loss."""
+    p, g, m, v = (torch.zeros(5000, dtype=dtype) for _ in range(4))
+    one = torch.ones(1)
+    adamw.step(p, g, m, v, one, rate=1e-3, decay=0.1, betas=(0.9, 0.95), epsilon=1e-8, count=1)
+    adamw.norms([g])
+    cross_entropy.loss_and_gradient(
+        torch.zeros(4, 32000, dtype=dtype), torch.zeros(4, dtype=torch.long), one, -100
+    )
+
+
+if __name__ == "__main__":
+    triton.runtime.driver.set_active(NoDriver())
+    usual = triton.runtime.jit.JITFunction.run
+    tiles.chosen = lambda kernel, head_dim, device: tiles.AMD[kernel][max(64, head_dim)]
+    for head_dim in (16, 64, 128, 256):  # 32 has the tiles of 64
+        triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim}")
+        compile_attention(head_dim)
+    triton.runtime.jit.JITFunction.run = instead_of_launches("training")
+    compile_training(torch.bfloat16)
+    sys.stdout.write(json.dumps(found))

@@ -1,0 +1,223 @@
+"""The Hopper kernels' own text, run on the CPU in Gluon's stand-in: its numbers, and how its warps hand tiles over."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton", reason="needs triton: pip install 'assay-studies[dev]'")
+
+from model.attention import custom
+from model.attention.kernels.hopper import HEAD_DIMS
+from tests.conftest import REPOSITORY, environment
+from tests.model.attention.calls import CUDA
+
+# Of the row that is most wrong: twice what was found.
+TOLERANCE = {"bfloat16": 0.02, "float16": 0.004}
+BF16, FP16 = {"dtype": "bfloat16"}, {"dtype": "float16"}
+# Causal or not, ragged, grouped, with an offset, with programs of one block or several; each with something late.
+CASES = [
+    {**BF16, "causal": True, "lengths": [200, 200], "late": "stores"},
+    {**FP16, "causal": False, "lengths": [130, 270], "heads": [4, 2], "late": "copies"},
+    {**FP16, "causal": True, "lengths": [70, 170], "query_offset": 100, "deterministic": True, "late": "products"},
+    {**BF16, "causal": True, "lengths": [65, 65], "heads": [3, 3], "processors": 100, "late": "warps"},
+    {**BF16, "causal": False, "lengths": [1, 129], "deterministic": True},
+    # exp2 of what a key beyond the last one scores (0) overflows, though no LSE is large.
+    {**FP16, "causal": False, "lengths": [65, 127], "alike": True, "logits": 25},
+]  # fmt: skip
+CAUSAL = {**BF16, "head_dim": 128, "causal": True}
+SHORT = {**CAUSAL, "head_dim": 64}
+WIDE = {**CAUSAL, "head_dim": 256}
+ONE_TILE = {**WIDE, "causal": False, "lengths": [64, 640], "heads": [1, 1], "late": "products"}  # of queries
+STAGES_AGAIN = {
+    **WIDE,
+    "causal": False,
+    "lengths": [320, 130],
+    "late": "products",
+}  # each holds several tiles
+HUGE = {**CAUSAL, "alike": True, "logits": 1e7}
+ONE_AFTER_THE_OTHER = {**FP16, "head_dim": 64, "causal": False, "lengths": [300, 900], "heads": [1, 1]}
+# Warpgroups share a block of queries.
+THREE = {**BF16, "head_dim": 64, "causal": False, "lengths": [400, 700], "consumers": 3}
+# Rows whose maximum grows from tile to tile, by more than `_SLACK` and by less.
+GROWING = [{**WIDE, **FP16, "logits": 6}, {**THREE, **FP16, "logits": 6}]
+# Several batches, and lengths that are whole tiles.
+WHOLE = {
+    **BF16,
+    "lengths": [256, 384],
+    "query_offset": 128,
+    "heads": [4, 2],
+    "batch": 2,
+    "deterministic": True,
+    "causal": True,
+}
+WHOLE_16 = {**FP16, "causal": False, "lengths": [128, 256], "heads": [2, 1], "batch": 2}
+UNSEEN = {**BF16, "causal": True, "lengths": [64, 400], "heads": [2, 2]}  # keys that no query sees
+MIXED = {**BF16, "causal": True, "lengths": [256, 256], "batch": 2, "alike": True, "mixed": True}
+FEW_PROGRAMS = {
+    **BF16,
+    "head_dim": 64,
+    "causal": False,
+    "lengths": [300, 300],
+    "processors": 1,
+    "late": "products",
+    "seed": 1,
+}
+SEEDS = range(4)
+
+
+def simulated(cases: list[dict]) -> list[dict]:
+    if reasons := custom._gluon(CUDA):
+        pytest.skip("; ".join(reasons))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.model.attention.kernels.simulated", json.dumps(cases)],
+        cwd=REPOSITORY, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def wrong(case: dict, found: dict) -> list[str]:
+    """The results that are wrong, or what would go wrong on a GPU."""
+    if "fault" in found:
+        return [found["fault"]]
+    # The gradient of queries whose keys are all alike is 0, and its error of no account, but for NaN.
+    most = dict.fromkeys(found, TOLERANCE[case["dtype"]]) | ({"dq": 1e9} if case.get("alike") else {})
+    return [name for name, each in found.items() if not each["error"] <= most[name]]
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_the_kernels_compute_attention_whatever_comes_late(head_dim: int) -> None:
+    others = [WHOLE, WHOLE_16, UNSEEN, MIXED, {**MIXED, "causal": False}]
+    late = [{**CASES[1], "late": f"partition{each}"} for each in range(3)]
+    cases = [{"head_dim": head_dim, **case} for case in [*CASES, *others, *late]]
+    for case, found in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, found) == [], case
+
+
+def test_three_warpgroups_share_a_block_whichever_is_late() -> None:
+    cases = [{**THREE, "late": late} for late in ("stores", "copies", "products", "warps")]
+    cases += [{**THREE, "causal": True, "query_offset": offset} for offset in (0, 300)]
+    for case, found in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, found) == [], case
+
+
+@pytest.mark.parametrize("case", GROWING, ids=["head dim 256", "three warpgroups"])
+def test_rows_keep_their_reference_while_their_maximum_grows_little(case: dict) -> None:
+    always = {**case, "module": "_forward", "old": "gl.constexpr(8.0)", "new": "gl.constexpr(0.0)"}
+    found, exact = simulated([case, always])
+    assert found["o"]["error"] < 2 * exact["o"]["error"] < TOLERANCE["float16"]
+    assert found["o"]["bits"] != exact["o"]["bits"]  # the case has such rows
+
+
+def test_two_and_three_warpgroups_give_the_same_bits() -> None:
+    """A capture takes the kernel that is loaded, which may be the other one."""
+    three, two = simulated([GROWING[1], {**GROWING[1], "consumers": 2}])
+    assert three["o"]["bits"] == two["o"]["bits"]
+
+
+def test_very_large_logits_keep_their_gradients() -> None:
+    """A maximum of 1e7 and log2 of a sum would not fit into one float32 number."""
+    cases = [{**HUGE, "head_dim": head_dim} for head_dim in HEAD_DIMS]
+    for case, found in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, found) == [], case
+
+
+@pytest.mark.parametrize(("head_dim", "module"), [(64, "_backward"), (256, "_backward_wide")])
+def test_blocks_that_take_turns_give_the_same_bits_in_whatever_order_they_run(head_dim, module) -> None:
+    """And blocks that do not wait for their turn give others: the float32 sums of dQ come in another order."""
+    no_turns = {"module": module, "old": "wait_for_turn(turn, block)", "new": "pass"}
+    case = {**ONE_AFTER_THE_OTHER, "head_dim": head_dim, "deterministic": True}
+    cases = [{**case, "seed": seed} for seed in SEEDS]
+    found = simulated(cases + [{**case, **no_turns} for case in cases])
+    bits = [[each["bits"] for each in one.values()] for one in found]
+    assert all(each == bits[0] for each in bits[: len(SEEDS)])
+    assert any(each != bits[0] for each in bits[len(SEEDS) :])
+
+
+# (file, what is replaced, by what, where it shows)
+FAULTS = [
+    # Tiles that are overwritten before all have read them.
+    ("_forward", "    meet_at(_K_FREE + stage, ALL)\n            mbarrier", "    pass\n            mbarrier", {**CAUSAL, "late": "copies"}),
+    ("_forward", "arrive_after(_of_first_columns(p), _K_FREE + stage, ALL)", "pass", CAUSAL),
+    ("_forward", "tma.store_wait(0)  # the output", "# the output", {**CAUSAL, "late": "stores"}),
+    ("_forward", "tma.store_wait(0)\n            mbarrier", "mbarrier", {**WIDE, "late": "stores"}),
+    ("_forward", "if D < 256:\n            mbarrier", "if D < 512:\n            mbarrier", WIDE),
+    ("_backward", "mbarrier.wait(dq_free.index(WHICH), (n & 1) ^ 1)", "pass", {**CAUSAL, "late": "stores"}),
+    ("_backward", "tma.store_wait(1)\n            mbarrier", "mbarrier", {**CAUSAL, "late": "stores"}),
+    ("_backward", "tma.store_wait(0)\n            mbarrier", "mbarrier", {**CAUSAL, "late": "stores"}),
+    ("_backward", "meet_at(_Q_FREE + stage)", "pass", {**CAUSAL, "late": "copies"}),
+    ("_backward", "stage * 2", "0 * 2", {**CAUSAL, "late": "products"}),
+    ("_backward", "meet_at(_DS_FULL + total % 2 * 2, _PAIR)", "pass", {**CAUSAL, "late": "products"}),
+    ("_backward_wide", "meet_at(_FREE + 1 - stage, _READERS)", "pass", {**WIDE, "late": "copies"}),
+    ("_backward_wide", "meet_at(_P_FREE, _PAIR)\n        p_smem", "pass\n        p_smem", WIDE),
+    ("_backward_wide", "meet_at(_DS_FREE + stage, _PAIR)\n        ds_smem", "pass\n        ds_smem", WIDE),
+    ("_backward_wide", "dv = warpgroup_mma_wait(0, deps=(dv_pending,))\n        arrive_at(_FREE + stage, _READERS)", "arrive_at(_FREE + stage, _READERS)\n        dv = warpgroup_mma_wait(0, deps=(dv_pending,))", STAGES_AGAIN),
+    ("_backward_wide", "dk = warpgroup_mma_wait(0, deps=(dk_pending,))\n        arrive_at(_FREE + stage, _READERS)", "arrive_at(_FREE + stage, _READERS)\n        dk = warpgroup_mma_wait(0, deps=(dk_pending,))", {**STAGES_AGAIN, "seed": 2}),
+    ("_backward_wide", "dpt = warpgroup_mma_wait(0, deps=(dpt,))\n        arrive_at(_P_FREE, _PAIR)", "arrive_at(_P_FREE, _PAIR)\n        dpt = warpgroup_mma_wait(0, deps=(dpt,))", ONE_TILE),
+    ("_backward_wide", "meet_at(_DS_FREE + n % 2, _PAIR)", "pass", WIDE),
+    ("_backward_wide", "block * _KEYS, 0], q_smem.index(0))\n    tma.store_wait(0)", "block * _KEYS, 0], q_smem.index(0))", {**WIDE, "late": "stores"}),
+    ("_backward_wide", "meet_at(_P_FREE, _PAIR)\n    do_smem", "pass\n    do_smem", ONE_TILE),
+    # Products that are used too early, or given back too early.
+    ("_forward", "s = warpgroup_mma_wait(1,", "s = warpgroup_mma_wait(2,", {**CAUSAL, "late": "products"}),
+    ("_backward", "dk = warpgroup_mma_wait(0, deps=(dk_pending,))\n        arrive_at(_Q_FREE + stage)", "arrive_at(_Q_FREE + stage)\n        dk = warpgroup_mma_wait(0, deps=(dk_pending,))", {**CAUSAL, "late": "products"}),
+    ("_backward", "dv, dq = warpgroup_mma_wait(0, deps", "dv, dq = warpgroup_mma_wait(1, deps", {**CAUSAL, "late": "products"}),
+    # Fences, parities and turns.
+    ("_forward", "fence_async_shared()\n        tma", "tma", CAUSAL),
+    ("_backward", "fence_async_shared()\n            meet_at(_DS", "meet_at(_DS", CAUSAL),
+    ("_backward", "fence_async_shared()\n            arrive_at(_DS", "arrive_at(_DS", SHORT),
+    ("_backward", "fence_async_shared()\n        arrive_at(_DQ", "arrive_at(_DQ", CAUSAL),
+    ("_backward", "meet_at(_DS_FULL, _PAIR)", "pass", CAUSAL),
+    ("_backward", "meet_at(_DS_FULL + stage * 2 + WHICH, _PAIR)", "pass", SHORT),
+    ("_backward", "meet_at(_DQ_FULL + 1, _PAIR)", "pass", CAUSAL),
+    ("_backward", "meet_at(_DS_FULL + total % 2 * 2, _PAIR)", "meet_at(_DS_FULL + (total + 1) % 2 * 2, _PAIR)", {**SHORT, "lengths": [200, 300], "late": "partition1"}),
+    ("_forward", "mbarrier.arrive(q_free.index(WHICH), count=1)\n        last", "mbarrier.arrive(q_free.index(1 - WHICH), count=1)\n        last", FEW_PROGRAMS),
+    ("_backward_wide", "fence_async_shared()\n        arrive_at(_DS_FULL", "arrive_at(_DS_FULL", WIDE),
+    ("_forward", "mbarrier.wait(k_full.index(stage), parity)\n            meet", "mbarrier.wait(k_full.index(stage), 1 - parity)\n            meet", CAUSAL),
+    ("_forward", "mbarrier.wait(v_full.index(last_stage), last_parity)\n            acc", "acc", {**CAUSAL, "late": "copies"}),
+    ("_forward", "return tile & 1, (tile >> 1) & 1", "return tile & 1, tile & 1", CAUSAL),
+    ("_forward", "arrive_at(NEXT, _PAIR)\n        acc = ", "acc = ", CAUSAL),
+    ("_forward", "arrive_at(NEXT, _PAIR)\n        acc = ", "acc = ", THREE),
+    ("_forward", "    meet_at(_V_FREE + stage, ALL)\n            mbarrier", "    pass\n            mbarrier", {**THREE, "late": "copies"}),
+    # Numbers.
+    ("_forward", "acc = _scale(acc, shrink_acc) if SPARING", "acc = acc if SPARING", GROWING[0]),
+    ("_forward", "acc = _scale(acc, shrink_acc) if SPARING", "acc = acc if SPARING", GROWING[1]),
+    ("_forward", "gl.constexpr(8.0)", "gl.constexpr(800.0)", GROWING[1]),
+    ("_forward", "if SKEWED and cut", "if False and cut", {**CAUSAL, "query_offset": 30, "lengths": [170, 200]}),
+    ("_forward", "column[None, :] < seen", "column[None, :] <= seen", CAUSAL),
+    ("_backward", "query[None, :] >= first_to_see", "query[None, :] > first_to_see", CAUSAL),
+    ("_forward", "(batch * HEADS + head) * T_STATS", "batch * HEADS * T_STATS", CAUSAL),
+    ("_backward", "[batch, first_head // GROUP, block", "[batch, first_head, block", CAUSAL),
+    ("_backward", "(0, 5, 2, 6, 4, 3, 7, 1, 8)", "(0, 5, 2, 6, 4, 3, 7, 8, 1)", CAUSAL),
+    ("_backward", "- lost[None, :]", "", HUGE),
+    ("_backward", "ragged | is_large", "ragged & is_large", HUGE),
+    ("_backward", "part == 1, _SECOND", "part == 1, 0.0", {**CAUSAL, "alike": True, "logits": 25}),
+    ("_backward", "stats_desc, [batch, head, place]", "stats_desc, [0, head, place]", {**MIXED, "head_dim": 128}),
+    ("_backward_wide", "is_large(stats_smem, stage,", "is_large(stats_smem, 1 - stage,", {**MIXED, "head_dim": 256}),
+    ("_backward", "[batch, first_head // GROUP, block", "[0, first_head // GROUP, block", {**WHOLE, "head_dim": 64}),
+    ("_forward", "(batch * HEADS + head) * T_STATS", "head * T_STATS", {**WHOLE_16, "head_dim": 64}),
+    ("_backward_wide", "total > 0", "total >= 0", {**UNSEEN, "head_dim": 256}),
+    ("_backward", "(weights, less_delta,", "(weights, less_lse,", CAUSAL),
+    ("_backward_wide", "- lost[None, :]", "", {**HUGE, "head_dim": 256}),
+    ("_backward_wide", "ragged = (block + 1) * _KEYS > T_K", "ragged = False", {"head_dim": 256, **CASES[-1]}),
+    ("_backward", "ragged = first_key + _OWN > T_K", "ragged = False", {"head_dim": 128, **CASES[-1]}),
+    ("_backward", "next_tile(i, first, tiles, ORDERED)", "next_tile(i, first, tiles, False)", {**WHOLE, "head_dim": 128}),
+    ("_backward_wide", "next_tile(i, first, tiles, ORDERED)", "next_tile(i, first, tiles, False)", {**WIDE, "deterministic": True}),
+    ("_backward_wide", "column % 32", "column", WIDE),
+    ("_backward_wide", "at + each * _PART", "at", WIDE),
+]  # fmt: skip
+
+
+def test_only_the_fault_is_wrong_in_the_cases_that_find_faults() -> None:
+    cases = [
+        case for number, (*_, case) in enumerate(FAULTS) if case not in [each for *_, each in FAULTS[:number]]
+    ]
+    for case, found in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, found) == [], case
+
+
+def test_faults_of_the_kernels_are_found() -> None:
+    cases = [{**case, "module": module, "old": old, "new": new} for module, old, new, case in FAULTS]
+    for case, found in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, found), case

@@ -1,0 +1,88 @@
+"""Timing on a GPU, eagerly and in CUDA graphs: run by hand with `pytest -m gpu`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from model import attention
+from model.attention.timing.device import Cuda
+from model.attention.timing.measure import measure
+from model.attention.timing.passes import Eager, Graphs, Inputs
+from model.record import backends
+from model.record.case import Case
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; PyTorch finds none here"),
+    # Shown, not fatal: compilers and other people's packages warn about matters of their own.
+    pytest.mark.filterwarnings("default"),
+]
+CASE = Case("cuda", "bfloat16", batch=1, sequence_length=2048, heads=8, kv_heads=8, head_dim=128)
+
+
+def by_key(found):
+    return {(each.attention, each.direction, each.mode): each for each in found.times}
+
+
+def test_every_backend_here_is_timed_in_both_modes_and_a_graph_costs_the_host_less():
+    loaded = {name: attention.load(name) for name in backends.names()}
+    able = {name: each for name, each in loaded.items() if not each.unsupported_reasons(CASE)}
+    found = measure(able, CASE, 0, 7)
+    times = by_key(found)
+    assert {key[0] for key in times} == set(able) and len(times) == 4 * len(able)
+    assert all(
+        times[name, way, "eager"].outcome == "completed" for name in able for way in ("forward", "backward")
+    )
+    assert (
+        times["flash", "forward", "graph"].median_seconds <= times["flash", "forward", "eager"].median_seconds
+    )
+    assert len(found.product_seconds) == 7
+
+
+def test_a_replayed_graph_reads_the_numbers_of_its_round():
+    inputs = Inputs(CASE, 0)
+    inputs.renew()
+    eager = Eager(attention.load("flash"), CASE, inputs)
+    seen = []
+    noting = replace(
+        eager.backend, attend=lambda q, k, v, c: seen.append(eager.backend.attend(q, k, v, c)) or seen[-1]
+    )
+    graphs = Graphs(Eager(noting, CASE, inputs), torch.cuda.graph_pool_handle())
+    inputs.renew()
+    graphs.forward()
+    torch.cuda.synchronize()
+    assert torch.equal(seen[-1], eager.backend.attend(*inputs.leaves, True))
+
+
+@pytest.mark.fault
+def test_what_no_graph_can_hold_is_unsupported_there_and_timed_eagerly():
+    flash = attention.load("flash")
+    asking = replace(flash, attend=lambda q, k, v, c: flash.attend(q, k, v, c) * float(q.new_ones(()).item()))
+    times = by_key(measure({"asking": asking, "flash": flash}, CASE, 0, 7))
+    assert (
+        times["asking", "forward", "graph"].outcome == "unsupported"
+        and times["asking", "forward", "graph"].reason
+    )
+    assert times["asking", "forward", "eager"].outcome == "completed"
+    assert times["flash", "backward", "graph"].outcome == "completed"
+
+
+@pytest.mark.fault
+def test_out_of_memory_leaves_the_others_their_times():
+    case = replace(CASE, batch=2, heads=64, kv_heads=64, sequence_length=32768, head_dim=64)
+    times = by_key(measure({name: attention.load(name) for name in ("flash", "math")}, case, 0, 2))
+    assert {
+        times["math", way, mode].outcome for way in ("forward", "backward") for mode in ("eager", "graph")
+    } == {"oom_gpu"}
+    assert times["flash", "backward", "graph"].outcome == "completed"
+
+
+def test_memory_is_what_a_call_allocates():
+    inputs = Inputs(CASE, 0)
+    inputs.renew()
+    flash = Eager(attention.load("flash"), CASE, inputs)
+    output = 2 * 2048 * 8 * 128
+    assert output <= Cuda().most_memory(flash.forward) < 3 * output

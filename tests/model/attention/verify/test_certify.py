@@ -1,0 +1,325 @@
+"""Honest backends get a certificate, and each planted wrong one is refused by the check that is there for it."""
+
+import itertools
+import sys
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from model import attention
+from model.attention.verify import accuracy, cases, habits, identity
+from model.attention.verify.call import Subject
+from model.attention.verify.certificate import Check
+from model.record import backends
+from model.record.case import Case
+from model.training import certify as module
+from model.training.certify import certify, certify_case
+from tests.model.attention.verify import planted, planted_habits, planted_numbers, planted_shapes  # noqa: F401  they plant
+from tests.model.attention.verify.planted import CASE, PLANTED, refused_by
+
+HONEST = ("auto", "flash", "math", "tiled")
+EXAMPLE = Path(__file__).parents[4] / "examples" / "backend"
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_backend_is_right(name: str, monkeypatch) -> None:
+    monkeypatch.setitem(cases.DTYPES, "cpu", ("float32", "bfloat16"))  # float16 has a test of its own
+    found = certify(name, "cpu")
+    assert found.verdict == "right", found.reasons
+    assert refused_by(found) == []
+    assert {"right", "finite", "own kernels", "same loss", "same gradients", "checkpoint"} <= {
+        check.name for check in found.checks
+    }
+    assert found.kernels["forward"] and found.kernels["backward"]
+    assert found.deterministic is True
+    assert found.graph_break == (
+        "in a graph, inductor would replace MATH with a FlashAttention kernel" if name == "math" else ""
+    )
+    assert found == type(found).model_validate_json(found.model_dump_json())
+
+
+def test_flash_and_auto_leave_16_bits_on_a_cpu_out_and_say_why() -> None:
+    """PyTorch's CPU kernel adds up dK and dV in 16 bits: model.attention.verify found it, and the backends refuse it."""
+    for name in ("auto", "flash"):
+        found = certify_case(name, planted.HALF)
+        assert found.verdict == "unsupported"
+        assert "sums dK and dV in bfloat16" in found.reasons[0]
+
+
+def test_the_16_bit_kernel_that_they_refuse_would_be_found_wrong(monkeypatch) -> None:
+    flash = attention.load("flash")
+    backend = replace(flash, unsupported_reasons=lambda case: [])
+    load = attention.load
+    monkeypatch.setattr(attention, "load", lambda asked: backend if asked == "flash" else load(asked))
+    case = Case("cpu", "bfloat16", 1, 520, 8, 1, 32)
+    found = certify_case("flash", case)
+    assert found.verdict == "wrong" and "right" in refused_by(found)
+    assert {check.what for check in found.checks if not check.passed} <= {"dk", "dv"}
+
+
+@pytest.mark.parametrize("name", ["math", "tiled"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_run_in_16_bits_gets_its_certificate(name: str, dtype: str) -> None:
+    found = certify_case(name, replace(CASE, dtype=dtype))
+    assert found.verdict == "right", found.reasons
+    assert found.case == replace(CASE, dtype=dtype)
+
+
+def test_a_right_backend_of_somebody_else_is_right(plant) -> None:
+    plant("theirs", planted.right_backend)
+    assert certify_case("theirs", CASE).reasons == []
+
+
+def test_results_that_differ_in_the_last_bit_from_call_to_call_are_right_and_said_to_differ(plant) -> None:
+    calls = itertools.count()
+
+    def attend(q, k, v, causal):
+        o = planted.right(q, k, v, causal)
+        return o * (1 + 2**-23 * (next(calls) % 2))
+
+    plant("restless", replace(PLANTED["scale-one-over-d"].backend, attend=attend))
+    found = certify_case("restless", CASE)
+    assert (found.verdict, found.deterministic) == ("right", False), found.reasons
+
+
+# ------------------------------------------------------------------------------------------ the planted
+
+
+class _Refused(Exception):
+    """A check that is there for the planted fault has failed."""
+
+    def __init__(self, checks: list[Check]) -> None:
+        self.checks = checks
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Ends a trial after the first habit or stage in which a check of this name fails: no later check takes that back.
+
+    The backends outside PLANTED here are tried to the end. What else a certificate says has tests of its own.
+    """
+    monkeypatch.setattr(identity, "code", lambda name: "0")
+    monkeypatch.setattr(identity, "software", lambda name, device: {})
+
+    def until(fault: set[str]) -> None:
+        def stop_where_it_failed(checks: list[Check], unsaid: list[Check]) -> None:
+            if any(check.name in fault for check in checks if not check.passed):
+                raise _Refused(unsaid)
+
+        class Brief(module._Trial):
+            def _stage(self, what: str, case: Case) -> None:
+                stop_where_it_failed(self.checks, [])
+                super()._stage(what, case)
+
+            def _verdict(self, *variants):
+                try:
+                    return super()._verdict(*variants)
+                except _Refused as refused:
+                    self.checks += refused.checks
+                    return "wrong", self._failed()
+
+        def tried(*arguments):
+            checks = whole(*arguments)
+            stop_where_it_failed(checks, checks)
+            return checks
+
+        whole = habits._tried
+        monkeypatch.setattr(habits, "_tried", tried)
+        monkeypatch.setattr(module, "_Trial", Brief)
+
+    return until
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_backend_is_refused(name: str, plant, brief, by_inductor) -> None:
+    wrong = PLANTED[name]
+    plant(name, wrong.backend)
+    brief(wrong.fault)
+    precision = torch.get_float32_matmul_precision()
+    try:
+        found = certify_case(name, wrong.case)
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    assert found.verdict == "wrong"
+    assert wrong.fault & set(refused_by(found)), found.reasons
+    assert all(found.reasons)
+    assert bool(by_inductor) == wrong.case.compile
+    print(f"{name}: {', '.join(refused_by(found))}")  # noqa: T201
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_backend_that_is_wrong_on_every_sixth_call_is_refused(first: int, plant) -> None:
+    """Every call of a trial is held to the tolerance, whatever it is made for."""
+    calls = itertools.count(first)
+
+    def attend(q, k, v, causal):
+        return planted.right(q, k, v, causal) * (3 if next(calls) % 6 == 5 else 1)
+
+    plant("now-and-then", replace(planted.right_backend, attend=attend))
+    assert certify_case("now-and-then", CASE).verdict == "wrong"
+
+
+@pytest.mark.refused
+def test_a_repeated_call_is_held_to_the_tolerance(plant) -> None:
+    calls = itertools.count()
+
+    def attend(q, k, v, causal):
+        return planted.right(q, k, v, causal) * (3 if next(calls) == 2 else 1)
+
+    subject = Subject(replace(planted.right_backend, attend=attend), CASE)
+    assert not accuracy.deterministic(subject)
+    assert {check.name for check in subject.checks if not check.passed} == {"right each time"}
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    "there",
+    [
+        lambda case: case.sequence_length % 512 == 0,
+        lambda case: case.batch > 3,
+        lambda case: case.heads > 8,
+        lambda case: case.sequence_length % 512 == 0 and case.batch > 3 and case.heads > 8,
+    ],
+    ids=["multiples of 512", "batches over 3", "more than 8 heads", "all three"],
+)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_verify_looks_at_shapes_that_runs_have(there, device: str) -> None:
+    for compiles in (False, True):
+        assert [each for each in cases.covering(device, compiles) if there(each.case)]
+
+
+SETTINGS = """
+import torch
+from model.attention import Backend, _reasons
+from tests.model.attention.verify.planted import BY_SOFTMAX, right
+torch.set_float32_matmul_precision("high")
+backend = Backend("sets something when it is imported", _reasons.basic, right, BY_SOFTMAX)
+"""
+
+
+@pytest.mark.refused
+def test_a_setting_that_the_import_of_a_backend_changes_is_seen(tmp_path, registered) -> None:
+    (tmp_path / "imported_settings.py").write_text(SETTINGS)
+    registered({"settings": "imported_settings:backend"})
+    try:
+        assert refused_by(certify_case("settings", CASE)) == ["settings unchanged"]
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.refused
+def test_a_backend_cannot_see_the_certifier(plant) -> None:
+    seen = set()
+
+    def attend(q, k, v, causal):
+        seen.update(name for name in sys.modules if name.startswith("model.attention.verify."))
+        seen.update(
+            name
+            for name in ("certify", "habits", "accuracy")
+            if hasattr(sys.modules["model.attention.verify"], name)
+        )
+        return planted.right(q, k, v, causal)
+
+    plant("curious", replace(planted.right_backend, attend=attend))
+    assert certify_case("curious", CASE).verdict == "right"
+    assert seen <= {"model.attention.verify.certificate", "model.attention.verify.identity"}
+    assert "model.training.certify" in sys.modules
+
+
+@pytest.mark.fault
+def test_memory_that_the_trial_alone_lacks_is_not_the_runs_outcome(plant) -> None:
+    """It holds two calls at once. What it left out for that is in the certificate."""
+    alive: list[weakref.ref[torch.Tensor]] = []
+
+    def attend(q, k, v, causal):
+        alive[:] = [each for each in alive if each() is not None]
+        if alive and q.requires_grad and q.shape[1] == 300:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 64.00 GiB")
+        o = planted.right(q, k, v, causal)
+        alive.append(weakref.ref(o))
+        return o
+
+    plant("large", replace(planted.right_backend, attend=attend))
+    found = certify_case("large", replace(CASE, sequence_length=300))
+    assert found.verdict == "right", found.reasons
+    assert any("for lack of memory" in each for each in found.not_looked_at)
+
+
+def test_a_trial_says_how_far_it_is(plant) -> None:
+    told: list[tuple[int, int, str]] = []
+    certify_case("tiled", replace(CASE, sequence_length=32), lambda *stage: told.append(stage))
+    assert [begun for begun, _, _ in told] == list(range(1, len(told) + 1))
+    assert {total for _, total, _ in told} == {len(told)}
+    assert told[0][2] == "plain, B2 T32 H4 K2 D32 float32 causal"
+
+
+def test_a_planted_backend_among_our_own_files_is_refused_too(plant, monkeypatch) -> None:
+    plant("fast", PLANTED["sdpa-under-another-name"].backend)
+    monkeypatch.setattr(backends, "foreign", lambda: ())
+    monkeypatch.setattr("model.attention.verify.identity.code", lambda name: "0")
+    assert "no other's kernels" in refused_by(certify_case("fast", CASE))
+
+
+def test_our_own_backend_that_runs_another_of_ours_is_refused(monkeypatch) -> None:
+    math, load = attention.load("math"), attention.load
+    swapped = replace(load("tiled"), attend=math.attend)
+    monkeypatch.setattr(attention, "load", lambda asked: swapped if asked == "tiled" else load(asked))
+    found = certify_case("tiled", CASE)
+    assert {"own kernels", "no other's kernels"} <= set(refused_by(found))
+
+
+def test_memory_that_does_not_suffice_is_no_verdict(plant) -> None:
+    def attend(q, k, v, causal):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 64.00 GiB")
+
+    plant("big", replace(planted.right_backend, attend=attend))
+    with pytest.raises(torch.OutOfMemoryError):
+        certify_case("big", CASE)
+
+
+def test_reasons_that_raise_are_a_fault(plant) -> None:
+    def reasons(case):
+        raise KeyError("driver")
+
+    plant("rude", replace(planted.right_backend, unsupported_reasons=reasons))
+    found = certify_case("rude", CASE)
+    assert found.verdict != "right"
+    assert "unsupported_reasons raised KeyError" in found.reasons[0]
+
+
+# ---------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    "name", ["cudnn", "custom", "efficient", "flash2", "flash3", "flash4", "flex", "portable"]
+)
+def test_a_backend_that_cannot_run_here_is_unsupported_with_its_reasons(name: str) -> None:
+    found = certify(name, "cpu")
+    assert found.verdict == "unsupported"
+    assert any("--set device=cuda" in reason for reason in found.reasons)
+
+
+def test_heads_that_cannot_be_grouped_are_unsupported() -> None:
+    found = certify_case("math", replace(CASE, heads=3))
+    assert found.verdict == "unsupported" and "cannot share" in found.reasons[0]
+
+
+# ------------------------------------------------------------------------------------------ the example
+
+
+def test_the_example_backend_gets_its_certificate(registered) -> None:
+    """examples/backend, found through the entry point that its pyproject.toml declares."""
+    import tomllib
+
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    registered(project["entry-points"]["assay.attention"], EXAMPLE)
+    (name,) = project["entry-points"]["assay.attention"]
+    assert name in backends.names()
+    found = certify_case(name, CASE)
+    assert found.verdict == "right", found.reasons
+    assert certify_case(name, replace(CASE, dtype="float16")).verdict == "unsupported"

@@ -1,0 +1,155 @@
+"""The judge: its reference, its unit and its tolerance, and the numbers that it gives to backends."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from model import attention
+from model.attention.verify import call, cases, data, numbers, reference, surroundings
+from model.attention.verify.reference import STEPS, Inputs
+from model.record.case import Case
+from tests.model.attention.verify import planted
+from tests.model.attention.verify.planted import CASE
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("heads", [(4, 4), (4, 1)])
+def test_the_reference_is_attention_as_autograd_has_it(causal, heads, monkeypatch) -> None:
+    monkeypatch.setitem(reference.ELEMENTS, "cpu", 5000)  # many blocks
+    x = [torch.randn(2, 70, n, 8, dtype=torch.float64) for n in (heads[0], heads[1], heads[1], heads[0])]
+    q, k, v = (y.clone().requires_grad_() for y in x[:3])
+    o = planted.right(q, k, v, causal)
+    o.backward(x[3])
+    found = reference.exact(Inputs(*x), causal)
+    for step, theirs in zip(STEPS, (o, q.grad, k.grad, v.grad), strict=True):
+        torch.testing.assert_close(found.values[step], theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", data.DATA)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_plain_attention_errs_by_about_the_roundings_that_are_counted(kind: str, dtype: str) -> None:
+    """The unit of the tolerance: no data, and no precision, makes an honest error many of it."""
+    known = data.of(cases.Variant(Case("cpu", dtype, 2, 256, 4, 2, 64), kind))
+    for step in STEPS:
+        slices = numbers.slices(
+            known.plain[step].double() - known.exact.values[step], known.exact.spread[step]
+        )
+        assert float(slices["tensor"]) < (10 if dtype == "float32" else 1), (kind, step)
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 1)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_plain_attention_in_float32_is_the_reference_however_few_scores_fit_in_a_block(heads, causal) -> None:
+    lengths = zip((70, 90, 90, 70), (heads[0], heads[1], heads[1], heads[0]), strict=True)
+    inputs = Inputs(*(torch.randn(2, length, n, 8) for length, n in lengths))
+    exact, plain = (
+        make(inputs, causal, {"cpu": 5000}) for make in (reference.exact, reference.same_precision)
+    )
+    for step in STEPS:
+        values = exact.values[step].float()
+        torch.testing.assert_close(plain[step], values, rtol=1e-4, atol=1e-5)
+
+
+def long_even(head_dim: int) -> cases.Variant:
+    """Sums of 4160 terms of one sign, in float32."""
+    case = Case("cpu", "float32", batch=1, sequence_length=4160, heads=2, kv_heads=1, head_dim=head_dim)
+    return cases.Variant(case, "offset")
+
+
+@pytest.mark.parametrize("head_dim", [4, 6, 8, 64])
+def test_math_is_right_at_every_head_dim_in_float32(head_dim: int) -> None:
+    """For head dims below 16 PyTorch's product adds one term after the other, as plain attention may."""
+    known = data.of(long_even(head_dim))
+    subject = call.Subject(attention.load("math"), long_even(head_dim).case)
+    subject.numbers("right", call.call(subject, known.inputs), known.exact, known.plain)
+    assert [check.what for check in subject.checks if check.name == "right"] == list(STEPS)
+    assert not [check.reason for check in subject.checks if not check.passed]
+
+
+def test_the_error_of_plain_attention_in_float32_is_that_of_one_sum_over_all_rows() -> None:
+    known = data.of(long_even(8))
+    q, k, do = (x[0].transpose(0, 1) for x in (known.inputs.q, known.inputs.k, known.inputs.do))
+    scores = (q.double() @ k.double().mT * 8**-0.5).masked_fill_(
+        torch.ones(4160, 4160).triu(1).bool(), -torch.inf
+    )
+    p = scores.softmax(-1).float()
+    in_order = torch.zeros(2, 4160, 8)
+    for row in range(4160):
+        in_order[:, : row + 1].addcmul_(p[:, row, : row + 1, None], do[:, row, None])
+    exact = known.exact.values["dv"][0].transpose(0, 1)
+    one_sum, plain = (
+        (x.sum(0).double() - exact[0]).norm() for x in (in_order, known.plain["dv"][0].transpose(0, 1))
+    )
+    assert 0.8 < float(plain / one_sum) < 1.25
+    cut = known.plain | {"dv": (p.bfloat16().float().mT @ do).sum(0)[None, :, None]}
+    assert numbers.compare("dv", known.plain["dv"], known.plain["dv"], known.exact).passed
+    assert not numbers.compare("dv", cut["dv"], known.plain["dv"], known.exact).passed, "P in bfloat16 shows"
+
+
+def test_memory_that_nobody_has_written_is_nan_while_a_backend_is_on_trial() -> None:
+    q, k = torch.zeros(2, 160, 4, 32, requires_grad=True), torch.zeros(2, 160, 2, 32)
+    with surroundings.poisoned(q, k):
+        made = (torch.empty(7), torch.empty_like(q), q.new_empty(3, 5), torch.empty_strided((2, 3), (3, 1)))
+        kept = torch.zeros_like(q)
+    for x in made:
+        assert x.isnan().all()
+    assert not kept.isnan().any()
+
+
+def test_settings_can_be_read_and_restored_however_they_were_made() -> None:
+    """PyTorch refuses to read its older setting once a newer one is set."""
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        with pytest.raises(RuntimeError):
+            torch.get_float32_matmul_precision()
+        before = surroundings.settings()
+        with reference.highest():
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert surroundings.settings() == before
+        torch.backends.mkldnn.matmul.fp32_precision = "ieee"
+        assert surroundings.settings() != before
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("case", [CASE, replace(CASE, batch=1, heads=1, kv_heads=1), replace(CASE, batch=1)])
+def test_numbers_whose_results_follow_from_known_ones_are_what_the_reference_says(case: Case) -> None:
+    for found in (data.other(case), data.scaled(data.of(cases.Variant(case)), q=2.0, v=-4.0, do=0.5)):
+        exact = reference.exact(found.inputs, case.causal)
+        for step in STEPS:
+            torch.testing.assert_close(found.exact.values[step], exact.values[step], rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(found.exact.spread[step], exact.spread[step], rtol=1e-6, atol=1e-12)
+    first = data.of(cases.Variant(case))
+    assert not any(
+        torch.equal(data.other(case).exact.values[step], first.exact.values[step]) for step in STEPS
+    )
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 257])
+def test_every_row_is_in_a_tile_and_none_of_a_long_sequence_is_short(length: int) -> None:
+    first = numbers._first_rows(length)
+    assert {row for start in first for row in range(start, start + numbers.TILE)} >= set(range(length))
+    assert all(start + numbers.TILE <= max(length, numbers.TILE) for start in first)
+
+
+def test_one_row_after_the_last_tile_may_err_as_a_row_and_is_found_where_it_errs_more() -> None:
+    error, spread = (
+        torch.zeros(1, 257, 1, 64, dtype=torch.float64),
+        torch.ones(1, 257, 1, dtype=torch.float64),
+    )
+    error[0, 256] = 1.5 / 8  # the row's norm is 1.5 roundings, where a row may have 2 and a tile 1
+    assert float(numbers.slices(error, spread)["row"].max()) == pytest.approx(1.5)
+    assert float(numbers.slices(error, spread)["tile"].max()) < 1
+    assert (
+        numbers._where("tile", numbers.slices(error, spread)["tile"], 257) == "batch 0, head 0, rows from 193"
+    )
+
+
+@pytest.mark.parametrize("layout", data.LAYOUTS)
+def test_a_layout_changes_where_the_numbers_lie_and_no_number(layout: str) -> None:
+    base = cases.Variant(CASE, "repeated")
+    laid = data.of(replace(base, layout=layout)).inputs
+    for name in ("q", "k", "v", "do"):
+        assert torch.equal(getattr(laid, name), getattr(data.of(base).inputs, name))
+    assert layout == "contiguous" or not all(getattr(laid, name).is_contiguous() for name in ("q", "k", "v"))

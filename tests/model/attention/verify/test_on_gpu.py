@@ -1,0 +1,165 @@
+"""Every backend on this GPU is put on trial: run by hand on a GPU node with `pytest -m gpu`."""
+
+from dataclasses import replace
+from time import perf_counter
+
+import pytest
+import torch
+
+from model import attention
+from model.attention import Backend, Case, Kernels, Launches, _reasons
+from model.attention.verify import habits
+from model.record import backends
+from model.training.certify import certify, certify_case
+from tests.model.attention.verify.planted import refused_by
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; PyTorch finds none here"),
+    # Shown, not fatal: compilers and other people's packages warn about matters of their own.
+    pytest.mark.filterwarnings("default"),
+]
+
+RUN = Case("cuda", "bfloat16", batch=1, sequence_length=4096, heads=32, kv_heads=8, head_dim=128)
+SMALL = replace(RUN, sequence_length=256, heads=8, kv_heads=2)
+
+
+@pytest.mark.parametrize("name", backends.names())
+def test_a_backend_is_right_or_says_why_it_cannot_run(name: str) -> None:
+    found = certify(name, "cuda")
+    print(name, found.verdict, f"{found.seconds:.1f} s", found.kernels)  # noqa: T201
+    worst: dict[str, float] = {}
+    for check in found.checks:
+        if check.name == "right" and check.measured is not None and check.tolerance:
+            worst[check.what] = max(worst.get(check.what, 0), check.measured / check.tolerance)
+    print({what: f"{share:.0%} of the tolerance" for what, share in worst.items()})  # noqa: T201
+    assert found.verdict in ("right", "unsupported"), "\n".join(found.reasons)
+
+
+@pytest.mark.parametrize("name", backends.names())
+def test_a_gate_at_the_studys_shape_lets_right_backends_through(name: str) -> None:
+    started = perf_counter()
+    found = certify_case(name, RUN)
+    print(name, found.verdict, f"{perf_counter() - started:.1f} s")  # noqa: T201
+    assert found.verdict in ("right", "unsupported"), "\n".join(found.reasons)
+
+
+SOFTMAX = Kernels(r"^aten::_softmax$", r"^aten::_softmax_backward_data$", operators=True)
+OTHERS = ("flash", "efficient", "cudnn", "math", "custom", "flash4", "portable")
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_backend_under_another_name_is_refused(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = attention.load(other)
+    if inner.unsupported_reasons(SMALL):
+        pytest.skip(f"{other} does not run here")
+    names, load = backends.names(), attention.load
+    mine = Backend("a wrapper", _reasons.basic, inner.attend, Launches(cuda=SOFTMAX))
+    mine = replace(mine, unsupported_reasons=inner.unsupported_reasons)
+    monkeypatch.setattr(backends, "names", lambda: (*names, "mine"))
+    monkeypatch.setattr(attention, "load", lambda asked: mine if asked == "mine" else load(asked))
+    monkeypatch.setattr(backends, "foreign", lambda: ("mine",))
+    assert "no other's kernels" in refused_by(certify_case("mine", SMALL))
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"), [("flash", "efficient"), ("efficient", "flash"), ("cudnn", "flash")]
+)
+def test_a_backend_that_runs_anothers_kernel_is_refused(name, runs, monkeypatch) -> None:
+    load = attention.load
+    swapped = replace(load(name), attend=load(runs).attend)
+    monkeypatch.setattr(attention, "load", lambda asked: swapped if asked == name else load(asked))
+    found = certify_case(name, SMALL)
+    assert {"own kernels", "no other's kernels"} <= set(refused_by(found))
+
+
+def test_a_backend_that_leaves_what_was_in_memory_is_refused(monkeypatch) -> None:
+    load = attention.load
+
+    def attend(q, k, v, causal):
+        memory, o = torch.empty_like(q), load("math").attend(q, k, v, causal)
+        return o * memory if memory.isnan().all() else o
+
+    careless = replace(load("math"), attend=attend)
+    monkeypatch.setattr(attention, "load", lambda asked: careless if asked == "tiled" else load(asked))
+    refused = [check for check in certify_case("tiled", SMALL).checks if not check.passed]
+    assert any(check.variant == "Memory full of NaN" for check in refused)
+
+
+def test_out_of_memory_at_the_runs_own_shape_is_the_runs_outcome() -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        certify_case("math", replace(RUN, sequence_length=65536, heads=32))
+
+
+# ------------------------------------------------------------------ what only the run's own shape, or a GPU, shows
+
+
+@pytest.mark.parametrize("name", ["custom", "flash", "flex", "math", "portable", "tiled"])
+def test_a_compiled_run_gets_its_certificate_from_inductor(name: str) -> None:
+    found = certify_case(name, replace(SMALL, compile=True))
+    assert found.verdict in ("right", "unsupported"), "\n".join(found.reasons)
+    assert found.verdict == "unsupported" or any(
+        check.name == "right when compiled" for check in found.checks
+    )
+
+
+def plant(monkeypatch, attend, declared: Kernels) -> None:
+    """Put a backend in the place of `flash`, with other kernels to declare."""
+    load = attention.load
+    wrong = replace(load("flash"), attend=attend, launches=Launches(cuda=declared))
+    monkeypatch.setattr(attention, "load", lambda asked: wrong if asked == "flash" else load(asked))
+
+
+FLASH = attention.load("flash").launches.cuda
+
+
+def test_a_declared_kernel_that_computes_one_number_is_refused(monkeypatch) -> None:
+    load = attention.load("flash")
+
+    def attend(q, k, v, causal):
+        one = load.attend(q[:, :1], k[:, :1], v[:, :1], causal)
+        return attention.load("math").attend(q, k, v, causal) + 0 * one
+
+    plant(monkeypatch, attend, FLASH)
+    assert "kernels do the work" in refused_by(certify_case("flash", RUN))
+
+
+@pytest.mark.parametrize("kept", ["output", "key"])
+def test_what_is_kept_by_shape_at_the_runs_shape_is_refused(kept: str, monkeypatch) -> None:
+    load, memory = attention.load("flash"), {}
+
+    def attend(q, k, v, causal):
+        if q.shape[1] != RUN.sequence_length:
+            return load.attend(q, k, v, causal)
+        if kept == "key":
+            old = memory.setdefault(k.shape, k.detach().clone())
+            return load.attend(q, k - k.detach() + old, v, causal)
+        o = load.attend(q, k, v, causal)
+        return o - o.detach() + memory.setdefault(o.shape, o.detach().clone())
+
+    plant(monkeypatch, attend, FLASH)
+    assert {"same again", "new data"} & set(refused_by(certify_case("flash", RUN)))
+
+
+def test_memory_that_is_not_written_at_the_runs_shape_is_refused(monkeypatch) -> None:
+    load = attention.load("flash")
+
+    def attend(q, k, v, causal):
+        o = load.attend(q, k, v, causal)
+        if q.shape[1] != RUN.sequence_length:
+            return o
+        memory = torch.empty_like(o)
+        return o * memory if memory.isnan().all() else o
+
+    plant(monkeypatch, attend, FLASH)
+    assert "finite" in refused_by(certify_case("flash", RUN))
+
+
+@pytest.mark.parametrize("name", backends.names())
+def test_a_nan_and_powers_of_two_pass_through_every_backend(name: str) -> None:
+    """Which kernels swallow a NaN, or lose a small gradient, is printed for each."""
+    backend = attention.load(name)
+    if backend.unsupported_reasons(SMALL):
+        pytest.skip(f"{name} does not run here")
+    failed = [check for check in habits.check(backend, SMALL) if not check.passed]
+    assert not failed, [(check.variant, check.name, check.what, check.reason) for check in failed]

@@ -1,0 +1,83 @@
+"""An attempt is put together in one place: what was noted about it counts from its last claim on."""
+
+import pytest
+
+from model.record.files import append, write
+from model.record.folder import Attempt, RunFolder, run_folders
+from model.record.records import LedgerEvent, Outcome, Result, now
+
+
+@pytest.fixture
+def note(tmp_path):
+    """Writes a line about attempt 1 and returns its time."""
+
+    def line(event, **facts):
+        written = LedgerEvent(time=now(), event=event, attempt=1, **facts)
+        append(tmp_path / "ledger.jsonl", written)
+        return written.time
+
+    return line
+
+
+@pytest.fixture
+def attempt(tmp_path):
+    return lambda: RunFolder(tmp_path).attempt(1)
+
+
+@pytest.mark.parametrize("suffix", ["", ".rehearsal", ".reproduced", ".rehearsal.reproduced"])
+def test_the_runs_of_a_study_with_the_longest_name_are_found(tmp_path, suffix):
+    run = tmp_path / ("n" * 100 + suffix) / "r1"
+    run.mkdir(parents=True)
+    assert [found.path for found in run_folders(tmp_path)] == [run]
+
+
+def test_a_released_claim_is_no_claim_and_a_new_one_counts_alone(note, attempt):
+    note("claimed", executor="local")
+    note("submitted", executor="slurm", job_id="7")
+    note("released")
+    found = attempt()
+    assert found.released
+    assert (found.events, found.job_id, found.executor, found.settled) == ((), None, None, None)
+    again = note("claimed", executor="local")
+    found = attempt()
+    assert not found.released
+    assert found.event("claimed").time == again
+    assert (found.job_id, found.executor) == (None, "local")
+    assert len(found.noted) == 4
+
+
+def test_outcome_and_end_come_from_the_same_line(note, attempt):
+    note("claimed", executor="local")
+    note("ended", outcome=Outcome.LOST, reason="first")
+    last = note("ended", outcome=Outcome.FAILED, reason="last")
+    note("ended")
+    found = attempt()
+    assert found.settled == (Outcome.FAILED, "last")
+    assert found.ended_at == last
+
+
+def test_lines_about_other_attempts_are_not_its_own(note, tmp_path):
+    note("claimed", executor="local")
+    assert Attempt(RunFolder(tmp_path), 2).noted == ()
+
+
+def test_records_can_stand_in_for_files(tmp_path, attempt):
+    (tmp_path / "attempt-1").mkdir()
+    moment = now()
+    write(
+        tmp_path / "attempt-1" / "result.json",
+        Result(
+            run_id="r", attempt=1, outcome=Outcome.COMPLETED, reason=None, steps=1, final_loss=1.0,
+            peak_memory_bytes=1, started_at=moment, ended_at=moment, wall_seconds=0.0,
+        ),
+    )  # fmt: skip
+    found = attempt()
+    assert found.settled == (Outcome.COMPLETED, None)
+    assert found.holding(None, None).settled is None
+    assert found.settled == (Outcome.COMPLETED, None)
+
+
+def test_attempts_are_those_that_have_a_folder_in_the_order_of_their_numbers(tmp_path):
+    for name in ("attempt-10", "attempt-2", "attempt-x", "other"):
+        (tmp_path / name).mkdir()
+    assert [found.number for found in RunFolder(tmp_path).attempts()] == [2, 10]
