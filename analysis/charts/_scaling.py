@@ -12,8 +12,8 @@ from analysis.charts import Figure, Row, Styles, Table
 from analysis.charts._labels import names, places
 from analysis.charts._style import INK, chart, colours, dashes, drawn, shapes, styles
 from analysis.charts._values import UNKNOWN, interval
-from analysis.findings.scaling import HELD_UP, Curve, Kind, Point, curves
 from analysis.stats import grouped
+from analysis.verdicts.scaling import HELD_UP, Curve, Kind, Point, curves
 
 if TYPE_CHECKING:
     import altair as alt

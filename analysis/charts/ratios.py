@@ -11,10 +11,10 @@ from analysis.charts._rows import TOP, column, height, y_of
 from analysis.charts._style import INK, colours, drawn
 from analysis.charts._style import chart as chart_of
 from analysis.charts._values import groups, interval
-from analysis.findings.groups import stated
-from analysis.findings.rates import Compared, rates
 from analysis.query.findings import MEASURED_RUNS
 from analysis.stats.paired import RECORDS
+from analysis.verdicts.groups import stated
+from analysis.verdicts.rates import Compared, rates
 
 if TYPE_CHECKING:
     import altair as alt

@@ -11,7 +11,7 @@ from analysis.charts._scaling import noun
 from analysis.charts._sweep import Axis, Cell, Sweep, completed, ended
 from analysis.charts._sweep_lines import over
 from analysis.charts._values import names
-from analysis.findings.scaling import longer, processes
+from analysis.verdicts.scaling import longer, processes
 
 _SQL = """\
 WITH mine AS (

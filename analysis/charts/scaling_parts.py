@@ -10,10 +10,10 @@ from analysis.charts._parts import NAMES, columns, seen, whole
 from analysis.charts._scaling import noun
 from analysis.charts._stack import pieces, plot
 from analysis.charts._values import UNKNOWN, number
-from analysis.findings.profiles import UNLIKE, unlike
-from analysis.findings.scaling import Curve, curves, once, parallel, processes
 from analysis.query.findings import MEASURED_RUNS
 from analysis.stats import by_label, middle
+from analysis.verdicts.profiles import UNLIKE, unlike
+from analysis.verdicts.scaling import Curve, curves, once, parallel, processes
 from model.record.units import counted
 
 _PARTS = ", ".join(f"p.{part} AS {part}_part" for part in (*NAMES, "hidden"))  # `attention` is a backend, too

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._scaling import figure, of_kind
-from analysis.findings.scaling import Point
 from analysis.query.findings import MEASURED_RUNS
+from analysis.verdicts.scaling import Point
 
 
 def _speedup(point: Point, ratio: float) -> float:

@@ -9,8 +9,8 @@ from analysis.charts._curves import limit, points
 from analysis.charts._lines import Lines, plot, table
 from analysis.charts._values import groups as named
 from analysis.charts._values import names
-from analysis.findings.groups import compared, declared, groups_of
 from analysis.stats import by_label, grouped
+from analysis.verdicts.groups import compared, declared, groups_of
 
 # What all points of a group share comes with its first: the runs, the factors and the design.
 _SQL = f"""\

@@ -1,4 +1,4 @@
-"""SQL whose rows `analysis.findings` turns into verdicts."""
+"""SQL whose rows `analysis.verdicts` turns into verdicts."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SELECT label AS "Model",
   round({_TFLOPS}, 2) AS "TFLOP/s"
 FROM runs
 {_DONE}"""
-# The loss is the median over seeds; repeats of a seed count once, as their mean: analysis.findings.losses.
+# The loss is the median over seeds; repeats of a seed count once, as their mean: analysis.verdicts.losses.
 TRAINING_SUMMARY = f"""\
 WITH seeds AS (
   SELECT label, seed, favg(final_loss) AS loss FROM runs

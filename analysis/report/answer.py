@@ -14,10 +14,10 @@ from analysis.report.said import calls, decoding, limits, losses, outcomes, ran,
 from analysis.report.said.sentence import Number, Sentence
 
 if TYPE_CHECKING:
-    from analysis.compare.difference import Difference
     from analysis.report.backends import Backends
     from analysis.report.comparison import Comparison
     from analysis.report.facts import Facts
+    from analysis.verdicts.difference import Difference
 
 __all__ = ["Answer", "Number", "Sentence", "answer"]
 

@@ -11,9 +11,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from analysis.charts.certificates import OF_STUDY, RUNS, TENSORS
-from analysis.compare.values import commit
 from analysis.report.facts import Row, literal, rows
 from analysis.stats import grouped
+from analysis.verdicts.values import commit
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import charts, drawings
-from analysis.compare import guard
-from analysis.compare.difference import Difference
 from analysis.drawings import Format
 from analysis.query import metrics
 from analysis.query.ask import Answer, answer, recording
@@ -31,6 +29,8 @@ from analysis.report.settings.backends import lines as table_of_backends
 from analysis.report.settings.design import launched
 from analysis.store.database import open_for_reading, studies_of
 from analysis.store.tables import leave_out, removed_runs
+from analysis.verdicts import guard
+from analysis.verdicts.difference import Difference
 from model.record.errors import UserError, did_you_mean
 from model.record.units import counted
 

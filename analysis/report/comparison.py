@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.findings import conditions, losses
-from analysis.findings.gpus import Gpus, gpus_of
-from analysis.findings.groups import absent, alone, declared, groups_of
-from analysis.findings.losses import FEWEST_SEEDS
-from analysis.findings.rates import ENOUGH, MOST_RANKED, Rates, rates
-from analysis.findings.scaling import Curve, curves
 from analysis.query.cells import lines
 from analysis.query.findings import FINAL_LOSSES, LOADS, MEASURED_RUNS
 from analysis.report.facts import Row, literal, rows
 from analysis.stats.drift import Drift
 from analysis.stats.within import FEWEST
+from analysis.verdicts import conditions, losses
+from analysis.verdicts.gpus import Gpus, gpus_of
+from analysis.verdicts.groups import absent, alone, declared, groups_of
+from analysis.verdicts.losses import FEWEST_SEEDS
+from analysis.verdicts.rates import ENOUGH, MOST_RANKED, Rates, rates
+from analysis.verdicts.scaling import Curve, curves
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from analysis.compare.values import commit
 from analysis.report.facts import endings
+from analysis.verdicts.values import commit
 from model.record.config import Frozen
 from model.record.files import write_text
 

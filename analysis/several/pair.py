@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.compare.comparison import Comparison, Options, compare
-from analysis.compare.source import Measured, Source, read_open
-from analysis.compare.words import sections, summary, wrong
 from analysis.query.ask import recording
 from analysis.query.cells import lines
 from analysis.report import facts, render
@@ -26,6 +23,9 @@ from analysis.report.carried import (
 from analysis.report.place import complete
 from analysis.report.summary import Summary
 from analysis.store.records import write_records
+from analysis.verdicts.comparison import Comparison, Options, compare
+from analysis.verdicts.source import Measured, Source, read_open
+from analysis.verdicts.words import sections, summary, wrong
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

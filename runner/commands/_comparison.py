@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from analysis.compare.comparison import Comparison, Result
-from analysis.compare.match import Group
-from analysis.compare.words import sections, wrong
+from analysis.verdicts.comparison import Comparison, Result
+from analysis.verdicts.match import Group
+from analysis.verdicts.words import sections, wrong
 from runner.commands._console import show as show_line
 from runner.commands._console import table
 

@@ -37,7 +37,7 @@ from runner.commands._options import (
 from runner.inputs.settings import leaves
 
 if TYPE_CHECKING:
-    from analysis.compare.source import Source
+    from analysis.verdicts.source import Source
 
 Names = Annotated[
     list[str] | None,
@@ -97,10 +97,10 @@ def command(
     replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
-    from analysis.compare.comparison import Options, compare
-    from analysis.compare.source import read
-    from analysis.compare.words import summary
     from analysis.several.pair import build_pair
+    from analysis.verdicts.comparison import Options, compare
+    from analysis.verdicts.source import read
+    from analysis.verdicts.words import summary
     from runner.commands._comparison import document, show
     from runner.execute.collected import collected
 
@@ -131,8 +131,8 @@ def _source(text: str) -> Source:
     Raises:
         UserError: there is no such study.
     """
-    from analysis.compare.source import Source
     from analysis.store.database import studies
+    from analysis.verdicts.source import Source
 
     where, at, commit = text.rpartition("@")
     if not at or "/" in commit:
@@ -166,8 +166,8 @@ def _studies(root: Path) -> list[str]:
 
 def _topics(names: Sequence[str]) -> Sequence[str]:
     """The topics of --across. Raises UserError."""
-    from analysis.compare.comparison import EVERYTHING
-    from analysis.compare.difference import TOPICS
+    from analysis.verdicts.comparison import EVERYTHING
+    from analysis.verdicts.difference import TOPICS
 
     valid = [*TOPICS, EVERYTHING, *leaves()]
     for name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis.findings.slowest import in_records, slowest
+from analysis.verdicts.slowest import in_records, slowest
 from model.record.files import read_lines
 from model.record.folder import Attempt
 from model.record.records import LedgerEvent, StepRecord

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from analysis import charts
-from analysis.compare.comparison import Options
-from analysis.compare.source import Source
 from analysis.report.build import build_report, certificates_page
 from analysis.several.index import build_index
 from analysis.several.pair import build_pair
 from analysis.store.collect import collect
+from analysis.verdicts.comparison import Options
+from analysis.verdicts.source import Source
 from tests.browser.chromium import BROWSER, DRIVER, chromium
 from tests.browser.studies import AFTER, STUDY, SWEEP, write_after, write_extremes, write_hostile, write_swept
 from tests.browser.visit import Visit, walk

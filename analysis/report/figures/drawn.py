@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from analysis import charts, drawings
 from analysis.charts import Chart, Figure
-from analysis.compare.guard import in_logs
 from analysis.drawings import Drawer, Format
 from analysis.query.ask import Answer, answer
 from analysis.query.formats import write_csv
@@ -19,6 +18,7 @@ from analysis.report import facts
 from analysis.report.facts import Facts, Row
 from analysis.stats import by_label, grouped
 from analysis.stats.verdict import in_a_row
+from analysis.verdicts.guard import in_logs
 from model.record.units import counted
 
 if TYPE_CHECKING:

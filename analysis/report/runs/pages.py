@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from analysis.compare.settings import Settings, settings_of
-from analysis.findings.slowest import slowest
 from analysis.report.facts import Row, literal, rows
 from analysis.report.runs import output
 from analysis.stats import grouped
 from analysis.store.database import quoted
+from analysis.verdicts.settings import Settings, settings_of
+from analysis.verdicts.slowest import slowest
 
 if TYPE_CHECKING:
     from pathlib import Path

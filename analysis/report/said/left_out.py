@@ -13,9 +13,9 @@ from analysis.stats.verdict import name
 from model.record.units import counted
 
 if TYPE_CHECKING:
-    from analysis.findings.losses import Compared as Loss
-    from analysis.findings.rates import Compared as Rate
     from analysis.report.facts import Facts, Row
+    from analysis.verdicts.losses import Compared as Loss
+    from analysis.verdicts.rates import Compared as Rate
 
 
 def without(sentence: Sentence, facts: Facts, items: Sequence[Rate | Loss]) -> Sentence:

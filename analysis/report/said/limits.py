@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.findings.rates import ENOUGH
 from analysis.report.said import calls, decoding, profiles
 from analysis.report.said.sentence import Sentence, listed
 from analysis.stats.verdict import name
+from analysis.verdicts.rates import ENOUGH
 from model.record.units import counted
 
 if TYPE_CHECKING:
-    from analysis.compare.difference import Difference
     from analysis.report.comparison import Comparison
     from analysis.report.facts import Facts, Row
+    from analysis.verdicts.difference import Difference
 
 FEW = 4  # groups that a sentence names, where it holds of all
 

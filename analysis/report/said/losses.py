@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analysis.findings.losses import Compared
 from analysis.report.said.left_out import without
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats import grouped
 from analysis.stats.paired import RECORDS
 from analysis.stats.verdict import decimals, name
+from analysis.verdicts.losses import Compared
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison

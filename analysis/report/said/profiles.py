@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from analysis.findings.profiles import UNLIKE, impossible, unlike
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.verdict import name
+from analysis.verdicts.profiles import UNLIKE, impossible, unlike
 
 if TYPE_CHECKING:
     from analysis.report.facts import Facts

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.compare.values import device
-from analysis.findings.groups import factors
 from analysis.report.models import parameters
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.verdict import name
+from analysis.verdicts.groups import factors
+from analysis.verdicts.values import device
 from model.record.units import counted
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.findings.groups import stated
-from analysis.findings.rates import Compared
 from analysis.report.said.left_out import saying_left_out, without
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats import grouped
 from analysis.stats.verdict import name, percentage
+from analysis.verdicts.groups import stated
+from analysis.verdicts.rates import Compared
 from model.record.units import counted
 
 if TYPE_CHECKING:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.findings.scaling import HELD_UP
-from analysis.findings.slowest import holds_up, slowest
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.paired import RECORDS
 from analysis.stats.verdict import name
+from analysis.verdicts.scaling import HELD_UP
+from analysis.verdicts.slowest import holds_up, slowest
 from model.record.units import counted
 
 if TYPE_CHECKING:
-    from analysis.findings.scaling import Curve, Point
     from analysis.report.comparison import Comparison
     from analysis.report.facts import Facts, Row
+    from analysis.verdicts.scaling import Curve, Point
 
 
 def sentences(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:

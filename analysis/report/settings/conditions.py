@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from analysis.compare import values as of
 from analysis.report.settings.values import UNKNOWN, Of, Row, Setting, value
+from analysis.verdicts import values as of
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.findings.groups import declared, factors, looks
 from analysis.report.said.ran import varying
 from analysis.report.said.sentence import listed
 from analysis.report.settings.values import UNKNOWN, Row, Setting, capped, groups, options, value
 from analysis.stats import grouped
 from analysis.stats.verdict import name
+from analysis.verdicts.groups import declared, factors, looks
 from model.record.units import counted
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from analysis.compare.values import task
 from analysis.report import models
 from analysis.report.settings import inference
 from analysis.report.settings.values import Of, Row, Setting, changed, plain, setting, value, whole
+from analysis.verdicts.values import task
 from model.record.units import counted
 
 _UNSAID = "the logs do not say"

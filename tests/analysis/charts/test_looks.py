@@ -29,7 +29,7 @@ from analysis.store.collect import collect
 from model.record.records import DesignRecord
 from tests.analysis.charts.drawn import luminance
 from tests.analysis.fabricate import Folder, completed, plan
-from tests.analysis.findings.rows import DESIGN, repeated, run
+from tests.analysis.verdicts.rows import DESIGN, repeated, run
 
 BASELINE = DesignRecord(order="as written", baseline={"attention": "auto"}, margins={"loss": 0.01})
 

@@ -8,11 +8,11 @@ import pytest
 
 from analysis import charts
 from analysis.charts._curves import mean
-from analysis.compare import guard
 from analysis.query.ask import ask
 from analysis.report import facts
 from analysis.store import database as store
 from analysis.store.collect import collect
+from analysis.verdicts import guard
 from model.record.config import DataConfig, RunConfig, TrainConfig
 from model.record.records import DesignRecord
 from tests.analysis.charts.drawn import draw

@@ -10,16 +10,16 @@ from analysis import charts
 from analysis.charts import Figure, _scaling
 from analysis.charts._parts import NAMES as PARTS
 from analysis.charts._values import UNKNOWN
-from analysis.findings.scaling import curves
 from analysis.query.findings import MEASURED_RUNS
 from analysis.report import facts
 from analysis.report.build import build_report
 from analysis.store import database as store
 from analysis.store.collect import collect
+from analysis.verdicts.scaling import curves
 from tests.analysis.charts.test_charts import draw
 from tests.analysis.fabricate import completed
-from tests.analysis.findings.test_scaling import trained
 from tests.analysis.scaled import write_scaling
+from tests.analysis.verdicts.test_scaling import trained
 
 WAY = "sharded (FSDP2) x context parallel"
 NAMES = [name for name in charts.names() if name.startswith("scaling_")]

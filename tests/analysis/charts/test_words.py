@@ -18,8 +18,8 @@ from analysis.charts._values import groups, shares_of
 from analysis.stats import Estimate
 from tests.analysis.charts.test_kernel_points import LENGTHS, called
 from tests.analysis.charts.test_sweeps import BATCH, LENGTH, grid
-from tests.analysis.findings.rows import DESIGN, repeated
-from tests.analysis.findings.test_scaling import trained
+from tests.analysis.verdicts.rows import DESIGN, repeated
+from tests.analysis.verdicts.test_scaling import trained
 
 LONG = ["compile=true", "compile=true, loss=linear_cross_entropy", "optimizer=adamw_one_pass"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.findings import conditions
-from analysis.findings.gpus import gpus_of
-from analysis.findings.groups import absent, alone, declared, groups_of
-from analysis.findings.losses import loss_verdicts
-from analysis.findings.rates import rates
-from analysis.findings.scaling import curves
 from analysis.report.backends import Backends
 from analysis.report.comparison import Comparison
 from analysis.report.facts import Facts, Group
 from analysis.stats import by_label
-from tests.analysis.findings.rows import run
+from analysis.verdicts import conditions
+from analysis.verdicts.gpus import gpus_of
+from analysis.verdicts.groups import absent, alone, declared, groups_of
+from analysis.verdicts.losses import loss_verdicts
+from analysis.verdicts.rates import rates
+from analysis.verdicts.scaling import curves
+from tests.analysis.verdicts.rows import run
 
 Row = dict[str, Any]
 MODEL = {

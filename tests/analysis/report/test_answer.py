@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.compare.difference import Difference
 from analysis.report.answer import Answer, answer
 from analysis.report.backends import Backends
 from analysis.report.said import ran
 from analysis.report.said.profiles import sentences as of_profiles
-from tests.analysis.findings.rows import DESIGN
+from analysis.verdicts.difference import Difference
 from tests.analysis.report.study import NOBODY, Row, comparison, facts, planned
+from tests.analysis.verdicts.rows import DESIGN
 
 MARGIN = {"design": DESIGN | {"margins": {"tokens_per_second": 0.01, "loss": 0.005}}}
 NOISE = (1.0, 1.002, 0.999)

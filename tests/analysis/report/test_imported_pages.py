@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from analysis import charts
-from analysis.compare.source import Source, read
 from analysis.query.ask import answer
 from analysis.report.build import build_report
 from analysis.report.facts import literal
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
+from analysis.verdicts.source import Source, read
 from model.record import files
 from model.record.imported import Finding, Imported, ImportedStep
 from tests.analysis.fabricate import START

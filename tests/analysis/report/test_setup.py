@@ -15,8 +15,8 @@ from analysis.report.settings.values import options
 from analysis.report.setup import setup
 from model.attention import load
 from model.record.backends import described, names
-from tests.analysis.findings.rows import DESIGN, START
 from tests.analysis.report.study import NOBODY, TRAIN, Row, comparison, facts, planned
+from tests.analysis.verdicts.rows import DESIGN, START
 
 
 def table(runs: list[Row]) -> dict[str, str]:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from analysis.audit.audit import audit
-from analysis.findings.memory import peak_memory_gib
 from analysis.query.latex import breakable, escaped, said, tabular
 from analysis.report.build import build_report
 from analysis.report.facts import Group
@@ -18,6 +17,7 @@ from analysis.report.said.sentence import Number
 from analysis.stats import Estimate
 from analysis.stats.verdict import readable
 from analysis.store.collect import collect
+from analysis.verdicts.memory import peak_memory_gib
 from analysis.writeup import methods, numbers, references
 from analysis.writeup.tables import table
 from analysis.writeup.write import write

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from analysis.audit.audit import audit
-from analysis.compare.source import Source, read
 from analysis.report.build import build_report
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
+from analysis.verdicts.source import Source, read
 from model.record.folder import study_record
 from model.record.records import Outcome
 from runner.commands._until import begun, worth_repeating

@@ -1,0 +1,249 @@
+"""Two sources compared: settings, comparability and results of each group, and what became worse. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from analysis.stats.estimate import median_of_known
+from analysis.stats.verdict import Verdict
+from analysis.verdicts.difference import SPEED_AND_LOSS, Difference, Row, Side, withheld
+from analysis.verdicts.guard import differences
+from analysis.verdicts.loss import loss
+from analysis.verdicts.match import Group, Matches, Pair, match
+from analysis.verdicts.outcomes import Outcomes, outcomes
+from analysis.verdicts.settings import Changed, between
+from analysis.verdicts.source import Measured
+from analysis.verdicts.speed import speed
+from model.record.errors import UserError
+from model.record.units import counted
+
+# What two studies are compared for, so that it withholds nothing: other code, later, or somebody else's logs.
+MEANT = frozenset({"commit", "diff", "order", "imported"})
+EVERYTHING = "all"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compare.
+
+    Attributes:
+        names: `LABEL_A=LABEL_B` for groups that mean the same.
+        margins: by quantity: loss in nats, tokens_per_second as a fraction; the studies' own where missing.
+        across: topics and settings that are meant to differ, besides MEANT.
+        single_runs: test the speed of single runs, too.
+    """
+
+    names: Sequence[str] = ()
+    margins: Mapping[str, float] = field(default_factory=dict)
+    across: Collection[str] = ()
+    single_runs: bool = False
+
+    def meant(self, difference: Difference) -> bool:
+        """Whether a difference is what the comparison is about, so that it breaks nothing."""
+        return EVERYTHING in self.across or difference.topic in (*MEANT, *self.across)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One group on both sides.
+
+    Attributes:
+        settings: those that changed.
+        guard: what else differs between its completed runs, and settings that break a comparison.
+        speed, loss: None if a side has no completed run that was measured.
+        step_seconds, peak_memory_bytes: medians over the completed runs of A and of B.
+    """
+
+    pair: Pair
+    settings: list[Changed]
+    guard: list[Difference]
+    speed: Verdict | None
+    loss: Verdict | None
+    outcomes: Outcomes
+    step_seconds: tuple[float | None, float | None]
+    peak_memory_bytes: tuple[float | None, float | None]
+
+    @property
+    def regressions(self) -> list[str]:
+        """What became worse, as far as that is established."""
+        found = [f"outcome: {worse}, which no run had before" for worse in self.outcomes.worse]
+        if self.speed and self.speed.kind == "different" and (self.speed.difference or 0) < 0:
+            found.append(f"speed: {self.speed.sentence}")
+        if self.loss and self.loss.kind == "different":
+            found.append(f"loss: {self.loss.sentence}")
+        return found
+
+    @property
+    def unsettled(self) -> list[str]:
+        """What nothing is established about; groups with no completed run on either side are not listed."""
+        if not ("completed" in self.outcomes.a or "completed" in self.outcomes.b):
+            return []
+        verdicts = {"speed": self.speed, "loss": self.loss}
+        if _task(self.pair.a.runs[0]) == "inference":  # inference has no loss that could be missing
+            del verdicts["loss"]
+        return [
+            f"{what}: {found.sentence if found else 'not measured on both sides'}"
+            for what, found in verdicts.items()
+            if found is None or found.kind not in ("equivalent", "different")
+        ]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sources compared.
+
+    Attributes:
+        names: of A and B.
+        options: with the margins that were used; a quantity without one is not tested.
+        a_alone, b_alone: groups that have no partner.
+    """
+
+    names: tuple[str, str]
+    options: Options
+    results: list[Result]
+    a_alone: list[Group]
+    b_alone: list[Group]
+
+    @property
+    def regressions(self) -> list[str]:
+        """What became worse, by group."""
+        return [f"{one.pair.label}: {what}" for one in self.results for what in one.regressions]
+
+    @property
+    def unsettled(self) -> list[str]:
+        """What was compared, or was to be, without anything being established, by group."""
+        found = [f"{one.pair.label}: {what}" for one in self.results for what in one.unsettled]
+        return [*found, *(f"{group.label}: {self.names[1]} has no such group" for group in self.a_alone)]
+
+    @property
+    def said(self) -> list[tuple[Difference, list[str]]]:
+        """What the guard found, each once, with the labels of its groups."""
+        return _with_labels(self.results, lambda one: one.guard)
+
+    @property
+    def settings(self) -> list[tuple[Changed, list[str]]]:
+        """The settings that changed, each once, with the labels of its groups."""
+        return _with_labels(self.results, lambda one: one.settings)
+
+
+def _with_labels(results: Iterable[Result], of: Callable[[Result], Iterable[T]]) -> list[tuple[T, list[str]]]:
+    """What the results name, each once, with the labels of the groups that name it."""
+    found: dict[T, list[str]] = {}
+    for one in results:
+        for each in of(one):
+            found.setdefault(each, []).append(one.pair.label)
+    return list(found.items())
+
+
+def compare(a: Measured, b: Measured, options: Options) -> Comparison:
+    """Compare two sources, group by group.
+
+    Raises:
+        UserError: an option names a group that does not exist, no group of A is one of B, or their runs do
+            different work, or work whose rates are in another table.
+    """
+    _refuse_other_work(a, b)
+    matches = match(a.runs, b.runs, options.names)
+    if not matches.pairs:
+        raise UserError(_nothing_matches(a.name, b.name, matches))
+    margins = {**stated_margins(b.runs), **stated_margins(a.runs), **options.margins}
+    options = replace(options, margins=margins)
+    sides = [(a.completed(pair.a.runs), b.completed(pair.b.runs)) for pair in matches.pairs]
+    same = sum(len(_shared(*both)) for both in sides)
+    if same and same == sum(len(after.runs) for _, after in sides):
+        raise UserError(
+            f"{a.name} and {b.name} hold the same runs, attempt by attempt, as a copy does: they are one "
+            "sample. Repeat the runs after the change, in another root"
+        )
+    pairs = zip(matches.pairs, sides, strict=True)
+    results = [_result(pair, *both, options) for pair, both in pairs]
+    return Comparison((a.name, b.name), options, results, matches.a_alone, matches.b_alone)
+
+
+def _shared(a: Measured, b: Measured) -> set[tuple[Any, ...]]:
+    """The runs that both sides have, with the same attempts."""
+    same = ("run_id", "attempts", "started_at", "ended_at", "wall_seconds", "step_seconds", "final_loss")
+    one, other = ({tuple(run.get(column) for column in same) for run in side.runs} for side in (a, b))
+    return one & other
+
+
+def _one_sample(a: Measured, b: Measured) -> Iterator[Difference]:
+    """What forbids a verdict whatever the comparison is meant to be about."""
+    if shared := len(_shared(a, b)):
+        runs = f"{shared} of the {counted(len(b.runs), 'run')} of {b.name}"
+        also = f"{'is' if shared == 1 else 'are'} also in {a.name}, attempt by attempt"
+        said = f"{runs} {also}: they are one sample."
+        yield Difference("sample", said, SPEED_AND_LOSS)
+
+
+def _refuse_other_work(a: Measured, b: Measured) -> None:
+    """Training tokens and prompt tokens are not units of the same rate."""
+    tasks = {_task(run): side.name for side in (b, a) for run in side.runs}
+    if len(tasks) > 1:
+        apart = ", ".join(f"{name} has runs of task {task}" for task, name in sorted(tasks.items()))
+        raise UserError(f"only runs of one task can be compared: {apart}")
+    if "attention" in tasks:
+        raise UserError(
+            f"{a.name} and {b.name} time attention alone, and such runs have no rate: compare the rows of "
+            "table `kernels`, with `runner sql`"
+        )
+
+
+def _task(run: Row) -> str:
+    found: str = run.get("task") or "training"
+    return found
+
+
+def _result(pair: Pair, a: Measured, b: Measured, options: Options) -> Result:
+    settings = between(pair.a.runs[0], pair.b.runs[0])
+    if pair.named:  # by a person, who knows that the backends may have other names
+        settings = [each for each in settings if each.name != "attention"]
+    guard = differences(Side(a.name, a.runs), Side(b.name, b.runs))
+    guard += [each.difference() for each in settings if each.breaks]
+    same = [*_one_sample(a, b)]
+    counts = [*same, *(each for each in guard if not options.meant(each))]
+    guard = [*same, *guard]
+    fast = speed(a, b, options.margins.get("tokens_per_second"), options.single_runs)
+    trained = loss(a, b, options.margins.get("loss"))
+    return Result(
+        pair=pair,
+        settings=settings,
+        guard=guard,
+        speed=fast and withheld(fast, counts, "speed"),
+        loss=trained and withheld(trained, counts, "loss"),
+        outcomes=outcomes(pair.a.runs, pair.b.runs),
+        step_seconds=_medians(a, b, "step_seconds"),
+        peak_memory_bytes=_medians(a, b, "peak_memory_bytes"),
+    )
+
+
+def _medians(a: Measured, b: Measured, column: str) -> tuple[float | None, float | None]:
+    before, after = (median_of_known(run[column] for run in side.runs) for side in (a, b))
+    return before, after
+
+
+def stated_margins(rows: Iterable[Row]) -> Mapping[str, float]:
+    """The smallest margin that any plan states: one that was widened later does not reach earlier runs."""
+    found: dict[str, float] = {}
+    for row in rows:
+        for name, margin in ((row["design"] or {}).get("margins") or {}).items():
+            found[name] = min(margin, found.get(name, margin))
+    return found
+
+
+def _nothing_matches(a: str, b: str, matches: Matches) -> str:
+    """What differs between the sources' groups, and how to match them."""
+    mine, theirs = matches.a_alone[0], matches.b_alone[0]
+    one, other = mine.runs[0], theirs.runs[0]
+    backends = ["attention"] if one["attention"] != other["attention"] else []
+    found = dict.fromkeys([*backends, *(each.name for each in between(one, other))])
+    apart = ", ".join(found) or "their factors"
+    labels = [", ".join(group.label for group in side) for side in (matches.a_alone, matches.b_alone)]
+    return (
+        f"no group of {a} ({labels[0]}) has the configuration or the factors of one of {b} ({labels[1]}); "
+        f"{mine.label} and {theirs.label} differ in {apart}. "
+        f"Say which groups mean the same, such as --match '{mine.label}={theirs.label}'"
+    )

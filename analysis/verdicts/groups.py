@@ -1,0 +1,126 @@
+"""The groups of a study, what its design declares, and which group each is compared with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.stats import by_label
+from analysis.stats.rows import paired_by
+from analysis.verdicts import guard
+from analysis.verdicts.difference import Difference, Side
+
+Row = dict[str, Any]  # a row of the view `runs`, with its JSON columns parsed
+
+
+@dataclass(frozen=True)
+class Group:
+    """The completed runs that differ by seed and repeat alone."""
+
+    label: str
+    runs: Sequence[Row]
+
+    @property
+    def factors(self) -> dict[str, Any]:
+        """What sets it apart: its factors and scale, without the seed."""
+        mine = factors(self.runs[0])
+        return {name: value for name, value in mine.items() if name not in ("seed", "repeat")}
+
+    @property
+    def pairs(self) -> dict[Hashable, Row]:
+        """The runs by what they are paired by."""
+        return paired_by(self.runs)
+
+    @property
+    def seconds(self) -> dict[Hashable, float]:
+        """Median seconds per token of each run, by what it is paired by."""
+        return {key: run["step_seconds"] / run["tokens_per_step"] for key, run in self.pairs.items()}
+
+
+def groups_of(rows: Sequence[Row]) -> dict[str, Group]:
+    """The groups by label, in the order of the rows."""
+    return {label: Group(label, runs) for label, runs in by_label(rows).items()}
+
+
+def declared(rows: Sequence[Row]) -> dict[str, Any] | None:
+    """The baseline's factors, as the run that was planned last states them; None without a baseline."""
+    newest = max(rows, key=lambda row: row["created_at"], default=None)
+    return ((newest and newest["design"]) or {}).get("baseline") or None
+
+
+def stated(rows: Sequence[Row], part: str, name: str) -> float | None:
+    """A number of the design, such as the margin of the loss; None if these runs do not all state the same.
+
+    A margin counts only if it was stated in advance: before any of the runs that it is applied to.
+    """
+    found = {json.dumps(((row["design"] or {}).get(part) or {}).get(name)) for row in rows}
+    value: float | None = json.loads(found.pop()) if len(found) == 1 else None
+    return value
+
+
+def looks(rows: Sequence[Row]) -> tuple[float, int] | None:
+    """Target and largest number of repeats of `until`, as the run with most repeats has it; None without it.
+
+    One run that states it is enough: somebody looked at the repeats so far, whatever other runs state.
+    """
+    found = [(row["design"] or {}).get("until") for row in rows]
+    known = [(until["tokens_per_second"], int(until["at_most"])) for until in found if until]
+    return max(known, key=lambda until: until[1], default=None)
+
+
+def counterpart(group: Group, groups: dict[str, Group], baseline: dict[str, Any]) -> Group | None:
+    """The one group that differs from this one by the baseline's factors alone; None for a baseline."""
+    wanted = group.factors | baseline
+    if wanted == group.factors:
+        return None
+    found = [each for each in groups.values() if each.factors == wanted]
+    return found[0] if len(found) == 1 else None
+
+
+def compared(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[tuple[Group, Group]]:
+    """Each group with the baseline that it is compared with, in the study's order."""
+    if not baseline:
+        return []
+    pairs = [(group, counterpart(group, groups, baseline)) for group in groups.values()]
+    return [(group, other) for group, other in pairs if other]
+
+
+def differing(a: Group, b: Group) -> list[Difference]:
+    """What the guard finds between two groups."""
+    return guard.differences(Side(a.label, a.runs), Side(b.label, b.runs))
+
+
+def alone(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[str]:
+    """Labels of the groups that are no baseline and lack one to be compared with; none without baselines."""
+    if not baseline:
+        return []
+    others = [group for group in groups.values() if group.factors | baseline != group.factors]
+    return [group.label for group in others if counterpart(group, groups, baseline) is None]
+
+
+def absent(runs: Sequence[Row], baseline: dict[str, Any] | None) -> str | None:
+    """Why no group has a baseline: ``the baseline, `attention: cudnn`, has no run in this study``.
+
+    None where the study declares no baseline, and where a run of it completed.
+
+    Args:
+        runs: all of the study.
+    """
+    mine = [run for run in runs if baseline and _is_of(run, baseline)]
+    if not baseline or any(run["outcome"] == "completed" for run in mine):
+        return None
+    values = {name: it if isinstance(it, str) else json.dumps(it) for name, it in baseline.items()}
+    named = ", ".join(f"{name}: {value}" for name, value in values.items())
+    return f"the baseline, `{named}`, has no {'completed run' if mine else 'run'} in this study"
+
+
+def _is_of(run: Row, baseline: dict[str, Any]) -> bool:
+    mine = factors(run)
+    return mine | baseline == mine
+
+
+def factors(run: Row) -> dict[str, Any]:
+    """The factors of a run, and its scale."""
+    return {**run["factors"], "scale": run["scale"]}

@@ -1,0 +1,97 @@
+"""Losses: each group's at the end of training against the declared baseline's, within the stated margin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import nan
+from statistics import fmean
+
+from analysis.stats import Estimate, over_runs
+from analysis.stats.equivalence import by_sample, losses, means, noise_floor
+from analysis.stats.verdict import Verdict
+from analysis.verdicts.difference import Difference, withheld
+from analysis.verdicts.groups import Group, Row, compared, declared, differing, groups_of, stated
+
+# How a margin is stated of runs that this program planned, and of imported ones.
+_HINT = (
+    "Declare `margins: {loss: NATS}` in the study before it runs.", "Import again with `--margin loss=NATS`."
+)  # fmt: skip
+
+FEWEST_SEEDS = 3  # Student's interval of two is 13 times as wide as the gap between them
+Losses = Mapping[int, float]  # step -> nats per token; NaN where it was not finite
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A group's losses minus its baseline's.
+
+    Attributes:
+        margin: in nats; None if the runs state none, or not the same.
+        differences: what the guard found between the two.
+    """
+
+    label: str
+    baseline: str
+    margin: float | None
+    verdict: Verdict
+    differences: tuple[Difference, ...]
+    runs: frozenset[str]
+
+
+def loss_verdicts(runs: Sequence[Row], logged: Sequence[Row]) -> list[Compared]:
+    """Compare the losses of one study's runs that completed or diverged, in the study's order.
+
+    Args:
+        runs: as the view `runs` has them.
+        logged: the answer to FINAL_LOSSES, of those that completed.
+    """
+    by_run = {row["run_id"]: _losses(row) for row in logged}
+    by_run |= {run["run_id"]: {run["steps"] or 1: nan} for run in runs if run["outcome"] == "diverged"}
+    known = [run for run in runs if run["run_id"] in by_run]
+    return [_compare(a, b, by_run) for a, b in compared(groups_of(known), declared(known))]
+
+
+def final_loss(runs: Sequence[Row]) -> Estimate | None:
+    """The median over seeds of the last step's loss; repeats of a seed count once, as their mean.
+
+    Fewer than three seeds have no interval.
+    """
+    seeds: dict[int | None, list[float]] = {}
+    for run in runs:
+        if run["final_loss"] is not None:
+            seeds.setdefault(run["seed"], []).append(run["final_loss"])
+    means = [fmean(values) for values in seeds.values()]
+    if not means:
+        return None
+    found = over_runs(means, ratios=False, each="seed")
+    if 1 < found.n < FEWEST_SEEDS:
+        return replace(found, low=None, high=None, method=f"no interval: {found.n} seeds")
+    return found
+
+
+def _losses(row: Row) -> dict[int, float]:
+    pairs = zip(row["steps"], row["losses"], strict=True)
+    return {step: nan if loss is None else loss for step, loss in pairs}
+
+
+def _compare(a: Group, b: Group, by_run: Mapping[str, Losses]) -> Compared:
+    mine, theirs = (
+        by_sample((_sample(run), by_run[run["run_id"]]) for run in group.runs) for group in (a, b)
+    )
+    margin = stated([*a.runs, *b.runs], "margins", "loss")
+    floor = noise_floor([*mine.values(), *theirs.values()])
+    verdict, found = losses(means(mine), means(theirs), margin, floor), differing(a, b)
+    if any(run.get("imported") for run in (*a.runs, *b.runs)):
+        verdict = replace(verdict, sentence=verdict.sentence.replace(*_HINT))
+    verdict = withheld(verdict, found, "loss")
+    runs = frozenset(run["run_id"] for group in (a, b) for run in group.runs)
+    return Compared(a.label, b.label, margin, verdict, tuple(found), runs)
+
+
+def _sample(run: Row) -> str:
+    """What decides which tokens a step trains on; the file's path does not."""
+    data = {name: value for name, value in run["config"].get("data", {}).items() if name != "path"}
+    what = [run["seed"], run["data_fingerprint"], data, run["sequence_length"], run["batch_size"]]
+    return json.dumps(what, sort_keys=True)

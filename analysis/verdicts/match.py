@@ -1,0 +1,130 @@
+"""Which group of one set of runs corresponds to which group of another. Pure.
+
+Groups are matched by the names that the user gives, else by equal configurations, else by the factors that
+both studies vary: then their configurations differ in other settings, which are shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from analysis.verdicts.difference import Row
+from analysis.verdicts.settings import settings_of
+from model.record.errors import UserError, did_you_mean
+
+_NOT_A_GROUP = frozenset({"seed", "repeat"})  # factors that vary within a group
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs with one configuration, but for the seed."""
+
+    label: str
+    runs: list[Row]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A group of each side that mean the same.
+
+    Attributes:
+        named: whether the user said so; then their backends may differ.
+    """
+
+    a: Group
+    b: Group
+    named: bool = False
+
+    @property
+    def label(self) -> str:
+        """One label, or both where they differ."""
+        return self.a.label if self.a.label == self.b.label else f"{self.a.label} = {self.b.label}"
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Pairs of groups, and the groups that only one side has."""
+
+    pairs: list[Pair]
+    a_alone: list[Group]
+    b_alone: list[Group]
+
+
+def groups(rows: Sequence[Row]) -> list[Group]:
+    """The groups of one side, in the order of their first runs."""
+    found: dict[Hashable, Group] = {}
+    for row in rows:
+        found.setdefault((row["label"], _configuration(row)), Group(row["label"], [])).runs.append(row)
+    return list(found.values())
+
+
+def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matches:
+    """Match the groups of two sides.
+
+    Args:
+        names: `LABEL_A=LABEL_B` for groups that mean the same.
+
+    Raises:
+        UserError: such a name fits no group.
+    """
+    left, right = groups(a), groups(b)
+    pairs = [_named(text, left, right) for text in names]
+    shared = _axes(a) & _axes(b)
+    for key in (lambda group: _configuration(group.runs[0]), lambda group: _factors(group.runs[0], shared)):
+        done = {id(group) for pair in pairs for group in (pair.a, pair.b)}
+        rest = [[group for group in side if id(group) not in done] for side in (left, right)]
+        pairs += _by(key, *rest)
+    done = {id(group) for pair in pairs for group in (pair.a, pair.b)}
+    order = {id(group): place for place, group in enumerate(left)}
+    return Matches(
+        sorted(pairs, key=lambda pair: order[id(pair.a)]),
+        [group for group in left if id(group) not in done],
+        [group for group in right if id(group) not in done],
+    )
+
+
+def _by(key: Callable[[Group], Hashable], a: list[Group], b: list[Group]) -> list[Pair]:
+    """Pairs of groups whose key no other group of their side has."""
+    left, right = _unique(key, a), _unique(key, b)
+    return [Pair(group, right[name]) for name, group in left.items() if name in right]
+
+
+def _unique(key: Callable[[Group], Hashable], some: list[Group]) -> dict[Hashable, Group]:
+    keys = [key(group) for group in some]
+    return {name: group for name, group in zip(keys, some, strict=True) if keys.count(name) == 1}
+
+
+def _named(text: str, a: list[Group], b: list[Group]) -> Pair:
+    """The pair that `LABEL_A=LABEL_B` names; labels may hold `=` themselves."""
+    places = [place for place, letter in enumerate(text) if letter == "="]
+    if not places:
+        raise UserError(f"--match {text}: expected LABEL=LABEL, such as flash3=fa3")
+    for place in places:
+        left, right = _labelled(a, text[:place]), _labelled(b, text[place + 1 :])
+        if left and right:
+            return Pair(left, right, named=True)
+    first, _, second = text.partition("=")
+    word, side = (second, b) if _labelled(a, first) else (first, a)
+    valid = did_you_mean(word, [group.label for group in side])
+    raise UserError(f"--match {text}: no group '{word}' {valid}")
+
+
+def _labelled(some: list[Group], label: str) -> Group | None:
+    return next((group for group in some if group.label == label), None)
+
+
+def _configuration(row: Row) -> str:
+    """All settings; of an imported run, many of which are unknown, also what its log is called."""
+    return json.dumps([row["imported"] and row["label"], settings_of(row)], sort_keys=True)
+
+
+def _axes(rows: Sequence[Row]) -> set[str]:
+    """The factors that every run has."""
+    return set.intersection(*(set(row["factors"] or {}) for row in rows)) - _NOT_A_GROUP
+
+
+def _factors(row: Row, axes: set[str]) -> Hashable:
+    factors = {axis: row["factors"][axis] for axis in axes if axis != "attention"}
+    return row["attention"], json.dumps(factors, sort_keys=True)

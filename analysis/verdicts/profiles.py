@@ -1,0 +1,66 @@
+"""Whether the steps that were profiled, after the last one of a run, are like those that were timed.
+
+And whether their parts are possible: early profiles counted part of the attention of `custom` as
+other work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import itemgetter
+
+from analysis.stats import by_label, middle
+from analysis.verdicts.groups import Row
+
+UNLIKE = 10.0  # percent more or less than the timed step, from which a profile says nothing of that
+_OFF = 0.9  # of its least possible time, which is only as exact as the measured ceilings: less cannot be
+
+# A row for each completed run and phase that was profiled.
+PROFILED = """\
+SELECT r.label, r.run_id, p.phase, sum(p.seconds) AS seconds,
+  any_value(if(p.phase = 'decode', r.decode_seconds, r.step_seconds)) AS timed_seconds,
+  sum(p.seconds) FILTER (p.part = 'attention') AS attention,
+  sum(f.seconds) FILTER (p.part = 'attention') AS least_attention
+FROM runs r
+JOIN step_profile p ON p.study = r.study AND p.run_id = r.run_id AND p.attempt = r.measured_attempt
+LEFT JOIN step_floor f ON f.study = p.study AND f.run_id = p.run_id AND f.attempt = p.attempt
+  AND f.phase = p.phase AND f.part = p.part
+WHERE r.study = $study AND r.outcome = 'completed'
+GROUP BY r.label, r.run_id, r.place, p.phase
+ORDER BY r.place, r.run_id, p.phase"""
+
+
+def unlike(rows: Iterable[Row]) -> dict[str, float]:
+    """By label, how much longer the group's median profiled step took than its run's timed ones, in percent.
+
+    Below zero where it was shorter.
+
+    Args:
+        rows: of one phase, as PROFILED gives them. The median run is the one that the figure shows.
+
+    Returns:
+        Of groups beyond UNLIKE alone.
+    """
+    found = {}
+    for label, mine in by_label(rows).items():
+        row = middle(mine, itemgetter("seconds"))
+        more = 100 * (row["seconds"] / row["timed_seconds"] - 1) if row["timed_seconds"] else 0.0
+        if abs(more) > UNLIKE:
+            found[label] = more
+    return found
+
+
+def impossible(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:
+    """By label, the attention of its median profiled step and the least that it could take, in seconds.
+
+    Kernels of attention must then have been counted as other parts. For steps and prefills, whose attention
+    computes; the cache that a decoded token reads may be faster than memory.
+
+    Returns:
+        Of groups alone whose attention took less than it can.
+    """
+    middles = {label: middle(mine, itemgetter("seconds")) for label, mine in by_label(rows).items()}
+    times = {
+        label: (row["attention"] or 0.0, row["least_attention"] or 0.0) for label, row in middles.items()
+    }
+    return {label: (took, least) for label, (took, least) in times.items() if took < _OFF * least}

@@ -1,0 +1,284 @@
+"""Scaling: how the rate grows with the processes of a run, at a constant batch or a constant batch a process.
+
+Strong and weak scaling are told apart by configuration alone. A curve has the groups that differ in nothing
+but the number of processes (and how each of them splits its part of a batch), and, where it is weak, in a
+batch that grows in proportion. Its first group has the fewest processes; the rate of every other one is
+divided by that group's. Where groups of equally many processes differ in how these split their part of a
+batch, there is a curve for each way to split it, so that each has one first group.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from analysis.stats import grouped
+from analysis.stats.estimate import median
+from analysis.stats.paired import Ratio
+from analysis.verdicts.difference import why_withheld
+from analysis.verdicts.groups import Group, Row, differing, groups_of
+from analysis.verdicts.rates import observed_in, ratio_of
+from model.record.units import counted
+
+AXES = ("replicate", "shard", "context", "tensor")  # of model.record.config.ParallelConfig
+Kind = Literal["strong", "weak"]
+_NOT_COMPARED = ("processes",)  # what the guard says of the very thing that a curve is about
+_WAYS = {
+    "replicate": "replicated (DDP)",
+    "shard": "sharded (FSDP2)",
+    "context": "context parallel",
+    "tensor": "tensor parallel",
+}
+_BEYOND = 1.1  # efficiency
+HELD_UP = (
+    "More than ideal usually means that the runs on the fewest processes were held up, for example by other "
+    "work on the machine"
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A group of a curve.
+
+    Attributes:
+        scale: its processes over those of the curve's first group: the ideal ratio.
+        ratio: its tokens per second over those of the first group.
+        observed: how many runs it is of where a single run is involved; empty for a finding over runs.
+        why_withheld: why the two cannot be compared, as a sentence; None if they can.
+        besides: what else differs between the two and withholds nothing, as sentences.
+    """
+
+    label: str
+    processes: int
+    scale: Fraction
+    tokens_per_second: float
+    ratio: Ratio
+    observed: str
+    why_withheld: str | None
+    runs: frozenset[str]
+    besides: tuple[str, ...] = ()
+
+    @property
+    def efficiency(self) -> tuple[float, float | None, float | None]:
+        """The ratio over the ideal one, as a fraction of 1, with the ends of its 95 % interval."""
+        ends = (self.ratio.ratio, self.ratio.low, self.ratio.high)
+        value, low, high = (end and end / float(self.scale) for end in ends)
+        return value or 0.0, low, high
+
+    @property
+    def beyond_ideal(self) -> bool:
+        """Whether it is faster than ideal by more than chance and a tenth."""
+        value, low, _ = self.efficiency
+        return not self.why_withheld and value > _BEYOND and (low is None or low > 1)
+
+    @property
+    def cost(self) -> float:
+        """What a token costs over what it costs in the first group: the inverse of efficiency.
+
+        Cost is the time of all processes together (Grama, Gupta and Kumar: Isoefficiency, IEEE Parallel and
+        Distributed Technology 1, 1993).
+        """
+        return 1 / self.efficiency[0]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Groups over their number of processes.
+
+    Attributes:
+        way: the axes of `parallel` that grow, in words.
+        constant: what all groups have, in words.
+        base: label of the first group.
+        points: the first group's own apart, by their processes.
+    """
+
+    kind: Kind
+    way: str
+    constant: str
+    base: str
+    base_processes: int
+    base_tokens_per_second: float
+    points: tuple[Point, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Its groups, by their processes."""
+        return (self.base, *(point.label for point in self.points))
+
+
+@dataclass(frozen=True)
+class Family:
+    """The groups of a curve, before their rates are known.
+
+    Attributes:
+        groups: by their processes; at least two, of different numbers.
+    """
+
+    kind: Kind
+    way: str
+    constant: str
+    groups: tuple[Group, ...]
+
+
+def curves(rows: Sequence[Row]) -> tuple[Curve, ...]:
+    """The scaling of one study's completed runs.
+
+    Args:
+        rows: the answer to MEASURED_RUNS.
+    """
+    return tuple(_curve(family) for family in families(rows))
+
+
+def families(rows: Sequence[Row]) -> tuple[Family, ...]:
+    """The groups that make a curve, strong ones first; empty in a study without runs of several processes.
+
+    Args:
+        rows: of the view `runs`, with JSON columns parsed.
+    """
+    if not any(row["config"].get("parallel") for row in rows):
+        return ()
+    alike = grouped(groups_of(rows).values(), lambda group: _settings(group.runs[0]))
+    kinds: tuple[Kind, ...] = ("strong", "weak")
+    return tuple(family for kind in kinds for groups in alike.values() for family in _families(kind, groups))
+
+
+def longer(rows: Sequence[Row]) -> list[Row]:
+    """The runs, completed or not, of a study of sequence length over processes that share a sample's tokens.
+
+    They are alike but for the length and the processes along `context`. Empty where only one of the two
+    varies, or fewer than two lengths have such processes.
+    """
+    mine = [row for row in rows if set(parallel(row)) <= {"context"}]
+    alike = grouped(mine, lambda row: _settings(row, ("accumulate", "sequence_length")))
+    return [
+        row
+        for runs in alike.values()
+        if len({run["sequence_length"] for run in runs if parallel(run)}) > 1
+        and len({processes(run) for run in runs}) > 1
+        for row in runs
+    ]
+
+
+def parallel(run: Row) -> dict[str, int]:
+    """Processes along each axis along which there are several."""
+    given = run["config"].get("parallel") or {}
+    return {axis: given[axis] for axis in AXES if given.get(axis, 1) > 1}
+
+
+def processes(run: Row) -> int:
+    """All of a run's, which `runs.processes` is."""
+    return int(run["processes"] or 1)
+
+
+def _way(run: Row) -> str:
+    """How its processes share the work, in words; empty for a process that is alone."""
+    return " x ".join(_WAYS[axis] for axis in parallel(run)) + once(run)
+
+
+def once(run: Row) -> str:
+    """What is said about parameters that are gathered once a step; empty where they are gathered again."""
+    return "" if (run["config"].get("parallel") or {}).get("reshard", True) else ", gathered once"
+
+
+def _settings(run: Row, left_out: Collection[str] = ("batch_size", "accumulate")) -> str:
+    """All that groups have in common, apart from these settings of their training."""
+    config = {name: value for name, value in run["config"].items() if name not in ("parallel", "seed")}
+    train = {name: value for name, value in config.get("train", {}).items() if name not in left_out}
+    return json.dumps([config | {"train": train}, run["scale"]], sort_keys=True)
+
+
+def _families(kind: Kind, groups: Sequence[Group]) -> Iterable[Family]:
+    ways = dict.fromkeys(way for group in groups if (way := _way(group.runs[0])))
+    for way in ways:
+        mine = [group for group in groups if _way(group.runs[0]) in (way, "")]
+        for constant, found in grouped(mine, lambda group: _constant(kind, group.runs[0])).items():
+            for split, line in _lines(found):
+                ordered = sorted(line, key=lambda group: processes(group.runs[0]))
+                said = _said(kind, constant) + split
+                yield Family(kind, way, said, tuple(ordered))
+
+
+def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
+    """The groups by how a process splits its part of a batch, where that varies at one number of processes.
+
+    By the number of parts or by the samples of each, whichever leaves more groups on a line; with how they
+    are split, in words. A line has several numbers of processes.
+    """
+    kinds = {(processes(group.runs[0]), _accumulate(group.runs[0])) for group in groups}
+    if len(kinds) == len({many for many, _ in kinds}):
+        found = [{"": [*groups]}]
+    else:
+        found = [
+            grouped(groups, lambda it: f", in {counted(_accumulate(it.runs[0]), 'part')} a process"),
+            grouped(groups, lambda it: f", {float(_at_once(it.runs[0])):.4g} at once"),
+        ]
+    lines = [[(said, line) for said, line in each.items() if _grows(line)] for each in found]
+    return max(lines, key=lambda each: sum(len(line) for _, line in each))
+
+
+def _grows(groups: Sequence[Group]) -> bool:
+    return len({processes(group.runs[0]) for group in groups}) > 1
+
+
+def _accumulate(run: Row) -> int:
+    """Parts in which each process takes its samples of a batch."""
+    return int(run["config"].get("train", {}).get("accumulate", 1))
+
+
+def _at_once(run: Row) -> Fraction:
+    """Samples of such a part."""
+    split = parallel(run)
+    return Fraction(run["batch_size"], split.get("replicate", 1) * split.get("shard", 1) * _accumulate(run))
+
+
+def _constant(kind: Kind, run: Row) -> Fraction:
+    """Samples of a step, of all processes or of each."""
+    return Fraction(run["batch_size"], processes(run) if kind == "weak" else 1)
+
+
+def _said(kind: Kind, samples: Fraction) -> str:
+    number = f"{float(samples):.4g} sample{'' if samples == 1 else 's'} a step"
+    return f"{number} and process" if kind == "weak" else number
+
+
+def _curve(family: Family) -> Curve:
+    base, *others = family.groups
+    few = processes(base.runs[0])
+    points = tuple(_point(group, base, few) for group in others)
+    return Curve(family.kind, family.way, family.constant, base.label, few, rate(base), points)
+
+
+def _point(group: Group, base: Group, few: int) -> Point:
+    ratio = ratio_of(group, base)
+    apart = differing(_whatever_threads(group), _whatever_threads(base))
+    found = [each for each in apart if each.topic not in _NOT_COMPARED]
+    many = processes(group.runs[0])
+    return Point(
+        label=group.label,
+        processes=many,
+        scale=Fraction(many, few),
+        tokens_per_second=rate(group),
+        ratio=ratio,
+        observed=observed_in(group, base, ratio),
+        why_withheld=why_withheld(found, "speed"),
+        runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
+        besides=tuple(each.sentence for each in found if "speed" not in each.breaks),
+    )
+
+
+def _whatever_threads(group: Group) -> Group:
+    """The group with device names that do not count threads: on a CPU, processes share the machine's."""
+    runs = [run | {"device": run["device"] and _THREADS.sub("", run["device"])} for run in group.runs]
+    return Group(group.label, runs)
+
+
+_THREADS = re.compile(r", \d+ threads$")  # the end of a CPU's name in model.measure.machine
+
+
+def rate(group: Group) -> float:
+    """Tokens per second of a group, all processes together: of the median run."""
+    return 1 / median(list(group.seconds.values()))

@@ -1,0 +1,160 @@
+"""The values of each thing that should be the same before runs are compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from analysis.verdicts.difference import Row
+
+STARVED = 0.05  # of the time: a device that waits longer for data is as fast as these in part
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Something that a run has one value of.
+
+    Attributes:
+        verb, noun: `Completed runs VERB different NOUNs: X, Y.`
+        of: its value as text; None if it was not recorded.
+    """
+
+    name: str
+    verb: str
+    noun: str
+    of: Callable[[Row], str | None]
+
+    def asked(self, runs: Iterable[Row]) -> bool:
+        """Whether to mention that it was not recorded."""
+        return self.name == "device" or (
+            self.name == "clocks" and any(run["gpus"] and not run["imported"] for run in runs)
+        )
+
+
+def device(run: Row) -> str | None:
+    """`2 x NVIDIA H200 on 2 nodes`, `2 processes on a CPU`; None if unknown."""
+    if not run["device"]:
+        return None
+    several = "{} x " if run["gpus"] else "{} processes on "
+    count = several.format(run["processes"]) if (run["processes"] or 1) > 1 else ""
+    nodes = f" on {run['nodes']} nodes" if (run["nodes"] or 1) > 1 else ""
+    return f"{count}{run['device']}{nodes}"
+
+
+def processes(run: Row) -> str | None:
+    """`8 processes on 2 nodes`; None if unknown."""
+    if run["processes"] is None:
+        return None
+    nodes = f" on {run['nodes']} nodes" if (run["nodes"] or 1) > 1 else ""
+    return f"{run['processes']} process{'' if run['processes'] == 1 else 'es'}{nodes}"
+
+
+def task(run: Row) -> str:
+    """What the run did; all runs once trained, and records of that time do not say it."""
+    return str(run["config"].get("task", "training"))
+
+
+def commit(run: Row) -> str:
+    """The commit in short, with a word on uncommitted changes."""
+    if not run["git_sha"]:
+        return "outside a repository"
+    return f"{run['git_sha'][:10]}{' with uncommitted changes' if run['git_dirty'] else ''}"
+
+
+def peak(run: Row) -> str | None:
+    """The peak rate that MFU is relative to; None if unknown."""
+    return f"{run['peak_flops'] / 1e12:,.4g} TFLOP/s" if run["peak_flops"] else None
+
+
+def in_warm_up(run: Row) -> bool:
+    """Whether all its steps lie in the warm-up of the learning rate."""
+    warm_up = run["config"].get("train", {}).get("warmup_steps")
+    return warm_up is not None and run["steps"] is not None and run["steps"] <= warm_up
+
+
+def clocks(run: Row) -> str | None:
+    """Power limit and clocks of the GPU; None if they are unknown."""
+    names = {"power_limit_watts": "W", "sm_mhz": "MHz", "memory_mhz": "MHz memory"}
+    known = [f"{run[name]:.0f} {unit}" for name, unit in names.items() if run[name] is not None]
+    return " and ".join(known) or None
+
+
+def held_back(runs: Sequence[Row], column: str) -> float | None:
+    """The largest share of a run's wall time for which the clocks were held back; None if it is unknown."""
+    known = [
+        run[column] / run["wall_seconds"] for run in runs if run["wall_seconds"] and run[column] is not None
+    ]
+    return max(known, default=None)
+
+
+def regimes(runs: Sequence[Row]) -> str | None:
+    """Clocks and what held them back, of the runs in which these changed; None if they did in none."""
+    mixed = [run for run in runs if run["clocks_changed"]]
+    if not mixed:
+        return None
+    low = [run["sm_mhz_low"] for run in mixed if run["sm_mhz_low"] is not None]
+    high = [run["sm_mhz_high"] for run in mixed if run["sm_mhz_high"] is not None]
+    held = {each for run in mixed for each in (run["throttle_reasons"] or "").split("; ") if each}
+    by = [*sorted(held - {"none"}), *(["nothing"] if "none" in held else [])]
+    known = [f"{min(low):,.0f} to {max(high):,.0f} MHz"] if low and high else []
+    return "; ".join([*known, *([f"throttled by {' or '.join(by)}"] if by else [])])
+
+
+def starved(runs: Sequence[Row]) -> float | None:
+    """The largest share of a run's time that its device waited for data, of the starved; None if none is."""
+    shares = [run["data_wait_percentage"] / 100 for run in runs if run["data_wait_percentage"] is not None]
+    return max((share for share in shares if share > STARVED), default=None)
+
+
+COMMIT = Topic("commit", "ran at", "commit", commit)
+DEVICE = Topic("device", "ran on", "device", lambda run: run["device"] or None)
+HOST = Topic("host", "ran on", "host", lambda run: run["node"])
+DRIVER = Topic("driver", "ran with", "driver", lambda run: (run["software"] or {}).get("driver"))
+CLOCKS = Topic("clocks", "ran at", "clock and power limit", clocks)
+PEAK = Topic("peak", "computes MFU from", "peak rate", peak)
+
+
+def values(runs: Iterable[Row], of: Callable[[Row], str | None]) -> set[str]:
+    """The recorded values."""
+    return {value for run in runs if (value := of(run)) is not None}
+
+
+def software(runs: Sequence[Row]) -> dict[str, list[str]]:
+    """Versions of each recorded package and of the driver, in the order in which runs have them.
+
+    Of completed runs: another attempt gave no number. Of all of them where none completed.
+    """
+    done = [run for run in runs if run["outcome"] == "completed"] or runs
+    found = [run["software"] or {} for run in done]
+    names = dict.fromkeys(name for versions in found for name in versions)
+    return {name: sorted({each[name] for each in found if name in each}) for name in names}
+
+
+def packages(runs: Sequence[Row]) -> dict[str, list[str]]:
+    """The same without the driver."""
+    return {name: versions for name, versions in software(runs).items() if name != "driver"}
+
+
+def flop_by_model(runs: Sequence[Row]) -> dict[str, set[int]]:
+    """FLOP per token by configuration of the model and length of its samples."""
+    found: dict[str, set[int]] = {}
+    for run in runs:
+        if run["flop_per_token"]:
+            key = json.dumps([run["config"].get("model"), run["sequence_length"]], sort_keys=True)
+            found.setdefault(key, set()).add(run["flop_per_token"])
+    return found
+
+
+def shares(runs: Sequence[Row]) -> dict[tuple[int, str, int], float]:
+    """Percentage of training tokens by seed, text and number of steps."""
+    return {
+        (run["seed"], run["data_fingerprint"], run["steps"]): run["training_tokens_percentage"]
+        for run in runs
+        if run["training_tokens_percentage"] is not None and run["data_fingerprint"]
+    }
+
+
+def listed(found: Iterable[str]) -> str:
+    """Sorted, with commas."""
+    return ", ".join(sorted(found))

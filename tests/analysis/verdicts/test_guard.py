@@ -1,0 +1,180 @@
+"""The guard names each thing that differs between runs, and what it breaks."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from analysis.stats.verdict import Verdict
+from analysis.verdicts.difference import TOPICS, Difference, Side, withheld
+from analysis.verdicts.guard import among, differences
+from tests.analysis.verdicts.compared_rows import NOON, row, runs
+from tests.conftest import REPOSITORY
+
+LATER = NOON + timedelta(hours=2)
+BOTH = {"speed", "loss"}
+UNKNOWN = {"power_limit_watts": None, "sm_mhz": None, "memory_mhz": None}
+
+CHANGED = {
+    "clocks_changed": True,
+    "sm_mhz_low": 1650.0,
+    "sm_mhz_high": 1980.0,
+    "throttle_reasons": "none; sw_power_cap",
+}
+
+
+def found(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[Difference]:
+    return differences(Side("A", a), Side("B", b))
+
+
+def test_runs_of_the_same_code_machine_and_text_can_be_compared() -> None:
+    assert found(runs(), runs()) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "changes", "breaks", "words"),
+    [
+        ("commit", {"git_sha": "b" * 40, "code": "d" * 64}, BOTH, "A ran at commit aaaaaaaaaa, B at commit bbbbbbbbbb."),
+        ("commit", {"git_sha": "b" * 40}, set(), "the code that their jobs ran is the same"),
+        ("commit", {"git_sha": None, "code": None}, BOTH, "B outside a repository"),
+        ("diff", {"git_dirty": True, "code": "d" * 64}, BOTH, "B ran with uncommitted changes."),
+        ("diff", {"git_dirty": True}, set(), "the same"),
+        ("device", {"device": "NVIDIA H100"}, {"speed"}, "A ran on NVIDIA H200, B ran on NVIDIA H100."),
+        ("processes", {"processes": 4}, {"speed"}, "A trained with 1 process, B with 4 processes: their rates"),
+        ("processes", {"nodes": 2}, {"speed"}, "B with 1 process on 2 nodes"),
+        ("device", {"device": None}, {"speed"}, "The device of B was not recorded."),
+        ("host", {"node": "nid002"}, {"speed"}, "A ran on nid001, B on nid002"),
+        ("clocks", {"power_limit_watts": 500.0}, {"speed"}, "A ran at 700 W and 1980 MHz and 3201 MHz memory, B ran at 500 W"),
+        ("clocks", UNKNOWN, set(), "The clock and power limit of B were not recorded."),
+        ("throttling", {"slowed_seconds": 360.0}, {"speed"}, "Heat or the power supply throttled the clocks for 0 % of the wall time of A and 10 %"),
+        ("throttling", {"power_capped_seconds": 0.0}, set(), "The power limit throttled the clocks for 50 %"),
+        ("regime", CHANGED, set(), "changed while steps of B were counted (1,650 to 1,980 MHz; throttled by sw_power_cap or nothing)."),
+        ("regime", CHANGED | {"throttle_reasons": None}, set(), "counted (1,650 to 1,980 MHz)."),
+        ("regime", CHANGED | {"sm_mhz_low": None, "sm_mhz_high": None}, set(), "counted (throttled by sw_power_cap or nothing)."),
+        ("starved", {"data_wait_percentage": 23.0}, {"speed"}, "The device of B waited for data for up to 23 % of the time"),
+        ("users", {"device_users": 1}, {"speed"}, "Other processes used the GPU when runs of B started."),
+        ("driver", {"software": {"torch": "2.13.0", "driver": "580.1"}}, {"speed"}, "B ran with 580.1"),
+        ("software", {"software": {"torch": "2.12.0", "driver": "570.86"}}, {"speed"}, "torch 2.13.0 and 2.12.0"),
+        ("software", {"software": {"python": "3.12.1", "torch": "2.13.0", "driver": "570.86"}}, set(), "python"),
+        ("software", {"software": {"torch": "2.13.0", "driver": "570.86"}}, set(), "python only in A"),
+        ("software", {"software": None}, set(), "The software of B was not recorded."),
+        ("data", {"data_fingerprint": "e" * 32}, {"loss"}, "different texts"),
+        ("data", {"data_fingerprint": None}, {"loss"}, "Which text B read was not recorded."),
+        ("flop", {"flop_per_token": 54_760_000_000}, {"mfu"}, "A counts 51.54 GFLOP per token, B 54.76"),
+        ("peak", {"peak_flops": 756e12}, {"mfu"}, "989.4 TFLOP/s"),
+        ("padding", {"training_tokens_percentage": 20.0}, {"loss"}, "100.0 % of A's tokens"),
+        ("steps", {"steps": 60}, set(), "A did 100 steps, B 60 of 100."),
+        ("warmup", {"config": {"train": {"warmup_steps": 100}}}, set(), "All steps of B lie in the learning-rate warm-up"),
+        ("order", {"started_at": LATER, "ended_at": LATER}, {"speed"}, "All runs of A ended before the first of B"),
+        ("imported", {"imported": {"format": "lsai"}}, BOTH, "B was imported: measured by other code"),
+        ("certificate", {"verdict": "wrong"}, {"speed"}, "Certificates say that auto computes something else."),
+        ("certificate", {"verdict": None}, set(), "Runs of auto have no valid certificate."),
+    ],
+)  # fmt: skip
+def test_a_difference_is_named_and_breaks_what_it_makes_incomparable(topic, changes, breaks, words) -> None:
+    named = [each for each in found(runs(), runs(**changes)) if each.topic == topic]
+    assert len(named) == 1
+    assert words in named[0].sentence
+    assert named[0].breaks == breaks
+
+
+def test_no_difference_depends_on_which_side_comes_first() -> None:
+    other = runs(git_sha="b" * 40, code=None, device="X", started_at=LATER, ended_at=LATER, verdict="wrong")
+    forth, back = found(runs(), other), found(other, runs())
+    assert [(each.topic, each.breaks) for each in forth] == [(each.topic, each.breaks) for each in back]
+
+
+def test_hosts_break_no_comparison_if_both_sides_spread_over_several() -> None:
+    a, b = ([row(node=f"nid{side}{n}", seed=n) for n in range(3)] for side in (1, 2))
+    assert [(each.topic, each.breaks) for each in found(a, b)] == [("host", frozenset())]
+
+
+def test_devices_mixed_alike_on_both_sides_are_only_said() -> None:
+    mixed = [row(), row(device="NVIDIA H100", seed=1)]
+    (said,) = found(mixed, mixed)
+    assert said.breaks == frozenset()
+    assert "each ran on different devices: NVIDIA H100, NVIDIA H200." in said.sentence
+
+
+def test_that_clocks_were_not_recorded_is_said_once_and_of_gpus_only() -> None:
+    (said,) = found(runs(**UNKNOWN), runs(**UNKNOWN))
+    assert said.sentence == "The clock and power limits of A and B were not recorded."
+    assert found(runs(**UNKNOWN, gpus=0), runs(**UNKNOWN, gpus=0)) == []
+
+
+def test_devices_that_both_waited_for_data_are_said_and_those_that_hardly_did_are_not() -> None:
+    both = found(runs(data_wait_percentage=7.0), runs(data_wait_percentage=30.0))
+    assert [(each.topic, each.breaks) for each in both] == [("starved", frozenset())] * 2
+    assert found(runs(data_wait_percentage=0.0), runs(data_wait_percentage=4.9)) == []
+
+
+def test_a_clock_that_did_not_change_is_not_worth_a_word() -> None:
+    steady = CHANGED | {"clocks_changed": False}
+    assert found(runs(**steady), runs()) == []
+
+
+def test_the_overview_says_of_how_many_runs_the_times_are_worth_less() -> None:
+    mixed = [
+        row(),
+        row(**CHANGED),
+        row(data_wait_percentage=23.4, label="flash"),
+        row(outcome="failed", **CHANGED),
+    ]
+    assert [each.sentence for each in among(mixed)] == [
+        "The GPU's clock, or what throttled it, changed while steps of 1 of 3 completed runs were counted "
+        "(1,650 to 1,980 MHz; throttled by sw_power_cap or nothing).",
+        "The device waited for data for up to 23 % of the time in 1 of 3 completed runs (flash): their speed is "
+        "partly that of the data.",
+    ]
+
+
+def test_padding_is_compared_for_equal_seeds_only() -> None:
+    assert found(runs(1), [row(seed=7, training_tokens_percentage=20.0)]) == []
+
+
+def test_flop_per_token_is_compared_for_equal_models_only() -> None:
+    other = row()["config"] | {"model": {"dim": 2048}}
+    assert found(runs(), runs(config=other, flop_per_token=10)) == []
+
+
+def test_interleaved_runs_and_single_runs_have_no_order_that_breaks_anything() -> None:
+    hour = timedelta(hours=1)
+    a = [row(started_at=NOON + 2 * n * hour, ended_at=NOON + (2 * n + 1) * hour) for n in range(3)]
+    b = [row(started_at=NOON + (2 * n + 1) * hour, ended_at=NOON + (2 * n + 2) * hour) for n in range(3)]
+    assert found(a, b) == []
+    assert found(a[:1], b[-1:]) == []
+
+
+def test_a_verdict_is_withheld_with_its_numbers_and_the_reason() -> None:
+    verdict = Verdict("different", "slower", -0.1, -0.11, -0.09, 3, "runs", "t")
+    all_found = found(runs(), runs(device="NVIDIA H100"))
+    assert withheld(verdict, all_found, "loss") is verdict
+    kept = withheld(verdict, all_found, "speed")
+    assert (kept.kind, kept.difference, kept.low) == ("withheld", -0.1, None)
+    assert "A ran on NVIDIA H200, B ran on NVIDIA H100." in kept.sentence
+
+
+def test_the_documentation_lists_every_topic_with_what_it_breaks() -> None:
+    page = (REPOSITORY / "docs" / "comparing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| .+ \| (.+) \|$", page, re.MULTILINE)
+    listed = {topic: what for topics, what in rows for topic in re.findall(r"`(\w+)`", topics)}
+    assert set(TOPICS) <= set(listed)
+    breaking_loss = {topic for topic in TOPICS if "loss" in listed[topic]}
+    assert breaking_loss == {"commit", "diff", "data", "padding", "imported"}
+
+
+def test_the_overview_of_a_study_says_what_differs_among_its_completed_runs() -> None:
+    mixed = [
+        row(),
+        row(device="NVIDIA H100", verdict=None, data_fingerprint="e" * 32),
+        row(outcome="timeout", device="NVIDIA A100"),
+    ]
+    assert [each.sentence for each in among(mixed)] == [
+        "Completed runs ran on different devices: NVIDIA H100, NVIDIA H200.",
+        "Completed runs read different texts of the same name: train.parquet.",
+        "Completed runs of these backends have no valid certificate: auto.",
+    ]
+    assert among([row(outcome="timeout")]) == []

@@ -1,0 +1,208 @@
+"""What may be said of rates: against the baseline, and in the ranking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.verdicts.rates import ENOUGH, MOST_RANKED, rates
+from tests.analysis.verdicts.rows import DESIGN, Row, repeated, run
+
+NOISE = np.random.default_rng(5)
+
+
+def single(label: str, factor: float, n: int = 60, **changes: Any) -> Row:
+    """A single run whose step times go up and down as those of all others do."""
+    shared = 0.4 + 0.05 * np.sin(np.arange(n) / 3)
+    times = shared * factor * (1 + 0.002 * NOISE.standard_normal(n))
+    steps = {"counted_steps": list(range(20, 20 + n)), "counted_step_seconds": times.tolist()}
+    return run(label, float(np.median(times)), **steps | changes)
+
+
+def test_single_runs_are_paired_by_step_and_observed_not_ranked() -> None:
+    found = rates([single("cudnn", 1.0), single("flash3", 1 / 1.012)])
+    (compared,) = found.compared
+    assert (compared.label, compared.baseline, compared.verdict.kind) == ("flash3", "cudnn", "observed")
+    assert compared.ratio.level == "records of one run each"
+    assert compared.ratio.ratio == pytest.approx(1.012, abs=0.002)
+    assert compared.ratio.low is not None
+    assert compared.ratio.low > 1.005  # unpaired, the intervals of the two overlap by far
+    assert f"`repeats: {ENOUGH}`" in compared.verdict.sentence
+    assert "faster" not in compared.verdict.sentence
+    assert found.rankings == ()
+
+
+def test_repeats_are_paired_by_repeat_and_get_a_verdict_over_runs() -> None:
+    drift = [1.0, 1.3, 0.9, 1.1]
+    rows = repeated("cudnn", [0.40 * d for d in drift]) + repeated("flash", [0.42 * d for d in drift])
+    (compared,) = rates(rows).compared
+    assert compared.ratio.level == "runs"
+    assert compared.ratio.n == 4
+    assert compared.ratio.ratio == pytest.approx(0.40 / 0.42)
+    assert compared.verdict.kind == "different"
+
+
+def test_a_group_is_compared_with_its_own_counterpart() -> None:
+    """(flash, 8192) with (cudnn, 8192), not with (cudnn, 4096), from which it differs in two ways."""
+    rows = []
+    for length in (4096, 8192):
+        for backend in ("cudnn", "flash"):
+            factors = {"attention": backend, "train.sequence_length": length}
+            label = f"{backend}, {length}"
+            rows += repeated(label, [0.4, 0.41, 0.42], factors=factors, tokens_per_step=length)
+    found = rates(rows)
+    assert [(it.label, it.baseline) for it in found.compared] == [
+        ("flash, 4096", "cudnn, 4096"),
+        ("flash, 8192", "cudnn, 8192"),
+    ]
+
+
+def test_rates_are_of_tokens_not_of_steps() -> None:
+    rows = repeated("cudnn", [0.4, 0.4, 0.41]) + repeated("flash", [0.8, 0.8, 0.82], tokens_per_step=8192)
+    (compared,) = rates(rows).compared
+    assert compared.ratio.ratio == pytest.approx(1.0)
+
+
+def test_without_a_declared_baseline_nothing_is_compared_with_one() -> None:
+    rows = repeated("cudnn", [0.4, 0.41], design=None) + repeated("flash", [0.4, 0.42], design=None)
+    found = rates(rows)
+    assert found.baseline is None
+    assert found.compared == ()
+    assert len(found.rankings) == 1
+
+
+def test_a_margin_makes_groups_equivalent_only_if_all_runs_state_it() -> None:
+    stating = DESIGN | {"margins": {"tokens_per_second": 0.01}}
+    rows = repeated("cudnn", [0.4, 0.5, 0.45], design=stating)
+    alike = repeated("flash", [0.4001, 0.5001, 0.4502], design=stating)
+    assert rates(rows + alike).compared[0].verdict.kind == "equivalent"
+    alike[0]["design"] = DESIGN
+    assert rates(rows + alike).compared[0].verdict.kind == "inconclusive"
+
+
+def test_runs_that_are_not_comparable_get_no_verdict_no_interval_and_no_common_ranking() -> None:
+    rows = repeated("cudnn", [0.4, 0.41, 0.4]) + repeated("auto", [0.41, 0.42, 0.41])
+    rows += repeated("flash", [0.2, 0.21, 0.2], device="NVIDIA B200")
+    found = rates(rows)
+    auto, flash = found.compared
+    assert auto.verdict.kind != "withheld"
+    assert flash.verdict.kind == "withheld"
+    assert "NVIDIA B200" in flash.verdict.sentence
+    assert (flash.shown.low, flash.shown.high) == (None, None)
+    assert [set(ranking.tiers[0]) | set(ranking.tiers[-1]) for ranking in found.rankings] == [
+        {"cudnn", "auto"}
+    ]
+    assert found.tiers("flash") == ()
+    assert "NVIDIA B200" in " ".join(found.unranked)
+
+
+def test_groups_of_several_sizes_are_ranked_apart_which_is_said_once() -> None:
+    rows = [
+        row
+        for count in (1, 2, 4)
+        for label in ("shard", "replicate")
+        for row in repeated(f"{label} {count}", [0.4, 0.41, 0.4], processes=count, gpus=count)
+    ]
+    found = rates(rows)
+    assert len(found.rankings) == 3
+    assert found.unranked == (
+        "Groups of different numbers of processes are not ranked together: their machines differ in size.",
+    )
+
+
+def test_a_group_that_ran_before_all_others_is_not_called_slower() -> None:
+    """As a new user's six runs came out: one learning rate after the other, while the load changed."""
+    first = [run("cudnn", 0.4 + 0.1 * seed, seed=seed) for seed in (0, 1, 2)]
+    then = [run("flash", 0.2, seed=seed) for seed in (0, 1, 2)]
+    for row in then:
+        row["started_at"], row["ended_at"] = (
+            row[name].replace(hour=20) for name in ("started_at", "ended_at")
+        )
+    found = rates(first + then)
+    assert [it.verdict.kind for it in found.compared] == ["withheld"]
+    assert "drift" in found.compared[0].verdict.sentence
+    assert found.rankings == ()
+
+
+def test_a_ratio_is_of_the_runs_that_its_verdict_is_of() -> None:
+    """Two of eight keys are common, and in these two alone the group is faster."""
+    rows = [run("cudnn", 0.4 + seed / 2500, seed=seed) for seed in range(8)]
+    rows += [
+        run("flash", (0.4 + seed / 2500) * (0.98 if seed < 8 else 1.05), seed=seed, repeat=1)
+        for seed in range(6, 14)
+    ]
+    (compared,) = rates(rows).compared
+    assert compared.verdict.kind == "different"
+    assert compared.verdict.difference == pytest.approx(compared.ratio.ratio - 1)
+    assert compared.verdict.difference < 0
+    assert (compared.ratio.n, "unpaired, 8 and 8 runs" in compared.ratio.method) == (8, True)
+
+
+def test_groups_with_repeats_are_not_compared_by_the_one_pair_that_they_share() -> None:
+    steps = {"counted_steps": list(range(60)), "counted_step_seconds": [0.4] * 60}
+    rows = [run("cudnn", 0.4 + seed / 2500, seed=seed, **steps) for seed in range(4)]
+    rows += [run("flash", 0.5 + seed / 2500, seed=seed, **steps) for seed in range(3, 7)]
+    (compared,) = rates(rows).compared
+    assert (compared.verdict.kind, compared.ratio.level) == ("different", "runs")
+    assert compared.ratio.ratio == pytest.approx(0.8, abs=0.01)
+
+
+def test_logs_of_unknown_seeds_are_counted_and_paired_with_none() -> None:
+    rows = [
+        run(label, 0.4 + place / 100, seed=None, run_id=f"{label}{place}")
+        for label in ("cudnn", "flash")
+        for place in range(3)
+    ]
+    found = rates(rows)
+    assert "unpaired, 3 and 3 runs" in found.compared[0].ratio.method
+    assert found.compared[0].verdict.kind == "inconclusive"
+    assert "unpaired, 3 and 3 runs" in next(iter(found.rankings[0].verdicts.values())).sentence
+
+
+def test_more_groups_than_can_be_compared_pair_by_pair_are_not_ranked() -> None:
+    rows = [row for place in range(MOST_RANKED + 1) for row in repeated(f"g{place}", [0.4, 0.41])]
+    found = rates(rows)
+    assert found.rankings == ()
+    assert "too many to rank" in found.unranked[0]
+
+
+def test_an_interval_that_was_looked_at_after_each_repeat_is_wider() -> None:
+    looked = DESIGN | {"until": {"tokens_per_second": 0.01, "at_most": 12}}
+    times = [0.4, 0.41, 0.42, 0.4], [0.41, 0.412, 0.432, 0.41]
+    plain, wide = (
+        rates(repeated("cudnn", times[0], design=design) + repeated("flash", times[1], design=design))
+        for design in (DESIGN, looked)
+    )
+    one, other = plain.compared[0].ratio, wide.compared[0].ratio
+    assert one.ratio == pytest.approx(other.ratio)
+    assert None not in (one.low, one.high, other.low, other.high)
+    assert other.high - other.low > 1.2 * (one.high - one.low)  # type: ignore[operator]
+    assert "10 looks" in other.method
+
+
+@pytest.mark.fault
+def test_looks_are_corrected_for_though_later_launches_state_other_looks_or_none() -> None:
+    """`until` was changed, or taken out of the study, after it had decided how many repeats there are."""
+    once, more = ({"until": {"tokens_per_second": 0.01, "at_most": most}} for most in (6, 12))
+    times = [0.4, 0.41, 0.42, 0.4], [0.41, 0.412, 0.432, 0.41]
+    for later in (more, {"until": None}):
+        rows = repeated("cudnn", times[0]) + repeated("flash", times[1])
+        for row in rows:
+            row["design"] = DESIGN | (once if row["repeat"] < 4 else later)
+        found = rates(rows)
+        assert "corrected for" in found.compared[0].ratio.method
+        assert found.rankings[0].verdicts["cudnn", "flash"].method.count("test at 2 %")
+
+
+def test_several_rankings_of_a_study_share_the_chance_of_a_false_claim() -> None:
+    """Found at 5 % in a ranking by itself; one of two has 2.5 %."""
+    slow, fast = [0.4, 0.401, 0.402], [0.385, 0.394, 0.39]
+    one = repeated("cudnn", slow) + repeated("flash", fast)
+    other = repeated("a", slow, device="A100") + repeated("b", slow, device="A100")
+    alone, both = rates(one).rankings[0], rates(one + other)
+    assert len(both.rankings) == 2
+    assert alone.verdicts["flash", "cudnn"].kind == "different"
+    assert both.rankings[0].verdicts["flash", "cudnn"].kind == "inconclusive"
+    assert "test at 2.5 %" in both.rankings[0].verdicts["flash", "cudnn"].method
