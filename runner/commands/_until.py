@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from model.record.records import Outcome, RunRecord
+from model.record.outcome import Outcome
+from model.record.records import RunRecord
 from model.record.units import counted
 from runner.commands._console import say
 from runner.commands._start import detached, run, summary

@@ -16,7 +16,7 @@ import typer
 
 from model.record.config import AXES
 from model.record.errors import UserError, did_you_mean
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.commands._console import say
 from runner.commands._options import OtherProfile, Settings, StudyOrRun, Wait, study_or_run
 from runner.commands._select import by_outcome

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from model.record.errors import UserError
-from model.record.records import Outcome, StepRecord
+from model.record.outcome import Outcome
+from model.record.records import StepRecord
 from model.record.units import counted
 from runner.execute.child import POLL_SECONDS, Child, note, start, stop
 from runner.inputs.problems import InvalidFile, Problem

@@ -18,7 +18,8 @@ from model.record import backends
 from model.record.config import NO_DATA, SECTIONS, UNREAD, Mismatch, RunConfig, Seed
 from model.record.errors import UserError, did_you_mean
 from model.record.files import dumps
-from model.record.records import Order, Outcome
+from model.record.outcome import Outcome
+from model.record.records import Order
 from runner.inputs.cells import baseline, matrix, options
 from runner.inputs.cells.cell import Cell, Factors
 from runner.inputs.cells.labels import LABEL, misleading

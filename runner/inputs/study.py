@@ -10,7 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from model.record.config import SECTIONS, Frozen, Task
 from model.record.errors import did_you_mean
-from model.record.records import NAME, Outcome
+from model.record.outcome import Outcome
+from model.record.records import NAME
 from runner.inputs.design import Design, DesignKeys
 from runner.inputs.document import Document, KeyPath, read_document
 from runner.inputs.problems import InvalidFile, Mark, Problem

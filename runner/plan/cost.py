@@ -20,7 +20,8 @@ from pydantic import ValidationError
 
 from model.record.config import SECTIONS, RunConfig
 from model.record.errors import UserError
-from model.record.records import Outcome, RunRecord
+from model.record.outcome import Outcome
+from model.record.records import RunRecord
 from model.record.units import counted
 from runner.inputs.profile import Profile
 from runner.plan.layout import Layout, layout
@@ -43,8 +44,6 @@ _NEUTRAL: dict[str, dict[str, Any]] = {
     },
     "inference": {"steps": 1, "warmup_steps": 0},
 }  # fmt: skip
-# Runs with these outcomes end before the first step completes, however many were planned.
-AT_START = frozenset({Outcome.UNSUPPORTED, Outcome.OOM_GPU, Outcome.OOM_HOST})
 
 
 @dataclass(frozen=True)
@@ -274,7 +273,7 @@ class _Index:
 
 def _scaled(run: RunRecord, alike: Sequence[PastRun]) -> float | None:
     """Past start-up time plus the planned steps at the past pace; None if no past run measured its steps."""
-    if run.expected_outcome in AT_START:
+    if run.expected_outcome.is_early:
         early = [past.wall_seconds for past in alike if past.outcome is run.expected_outcome]
         return median(early) if early else None
     done = [past for past in alike if past.outcome is Outcome.COMPLETED and past.step_seconds and past.steps]

@@ -17,7 +17,8 @@ from model.record.errors import UserError
 from model.record.files import Unreadable
 from model.record.folder import RunFolder, folders, study_record
 from model.record.imported import PREFIX
-from model.record.records import Outcome, RunRecord, StudyRecord, now
+from model.record.outcome import Outcome
+from model.record.records import RunRecord, StudyRecord, now
 from model.record.text import Source
 from runner.inputs.cells.cell import Cell
 from runner.inputs.problems import InvalidFile, Problem

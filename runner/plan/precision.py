@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import variance
 
 from model.record.errors import UserError
-from model.record.records import Outcome, RunRecord
+from model.record.outcome import Outcome
+from model.record.records import RunRecord
 from model.record.units import counted
 from runner.inputs.design import Design, Until
 from runner.inputs.settings import Scalar

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from model import attention
 from model.record import backends
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.inputs.cells.cell import Cell
 from runner.inputs.problems import InvalidFile, Problem
 from runner.inputs.profile import Profile

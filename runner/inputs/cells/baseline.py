@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.inputs.cells.options import Setting
 from runner.inputs.cells.where import idle, matches
 from runner.inputs.document import KeyPath

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from model.record.config import RunConfig
-from model.record.records import Outcome, Override
+from model.record.outcome import Outcome
+from model.record.records import Override
 from runner.inputs.problems import Mark
 from runner.inputs.profile import Resources
 from runner.inputs.settings import Scalar

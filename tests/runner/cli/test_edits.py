@@ -12,7 +12,7 @@ from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 from analysis.verdicts.source import Source, read
 from model.record.folder import study_record
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.commands._until import begun, worth_repeating
 from runner.inputs.expansion import expand
 from runner.inputs.problems import InvalidFile

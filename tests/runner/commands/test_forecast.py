@@ -4,7 +4,8 @@ import pytest
 
 from model.record.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.record.folder import RunFolder
-from model.record.records import Outcome, StepRecord
+from model.record.outcome import Outcome
+from model.record.records import StepRecord
 from runner.commands._forecast import Forecast
 from runner.commands._progress import Bar, Lines
 from runner.execute import local

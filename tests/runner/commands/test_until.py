@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.store.collect import collect
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.cli.app import app
 from runner.commands import _start, _until
 from runner.execute import wait

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from model.record.errors import UserError
 from model.record.files import dumps
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.inputs.cells import matrix
 from runner.inputs.document import parse
 from runner.inputs.expansion import expand

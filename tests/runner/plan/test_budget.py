@@ -7,7 +7,8 @@ import pytest
 
 from model.record.config import DataConfig, RunConfig, TrainConfig
 from model.record.files import append
-from model.record.records import LedgerEvent, Outcome, now
+from model.record.outcome import Outcome
+from model.record.records import LedgerEvent, now
 from runner.inputs.document import parse
 from runner.inputs.problems import InvalidFile, Mark
 from runner.inputs.profile import Budget, Cluster, Profile

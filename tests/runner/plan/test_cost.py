@@ -5,7 +5,7 @@ import pytest
 from analysis.store import database as store
 from analysis.store.collect import collect
 from model.record.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.commands._price import price
 from runner.inputs.profile import Profile
 from runner.plan import cost

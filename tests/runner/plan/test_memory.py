@@ -8,7 +8,7 @@ import pytest
 from model.measure import hostmemory
 from model.measure.memory_inference import needed
 from model.record.config import RunConfig
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.inputs.profile import read_cluster
 from runner.plan import memory
 from runner.state import gpus

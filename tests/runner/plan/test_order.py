@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.inputs.expansion import expand
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study

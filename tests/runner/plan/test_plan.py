@@ -8,7 +8,7 @@ import pytest
 from model.record.config import ParallelConfig
 from model.record.errors import UserError
 from model.record.files import write
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.commands.retry import _changes, _cluster
 from runner.inputs.expansion import expand
 from runner.inputs.problems import InvalidFile
