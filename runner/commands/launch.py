@@ -37,7 +37,7 @@ from runner.commands._options import (
 )  # fmt: skip
 from runner.commands._price import price
 from runner.commands._study import cells_of
-from runner.inputs.problems import Mark
+from runner.inputs.document import Mark
 from runner.inputs.profile import Cluster, read_cluster
 from runner.inputs.study import read_study
 from runner.plan import budget, cost, edits, memory

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from model.record.units import counted
 from runner.inputs.cells.cell import Cell
-from runner.inputs.problems import Problem
+from runner.inputs.document import Problem
 
 
 def doubts(cells: Sequence[Cell]) -> list[Problem]:

@@ -28,8 +28,7 @@ from runner.inputs.cells.overridden import overridden
 from runner.inputs.cells.unmeasured import unmeasured
 from runner.inputs.cells.where import idle, is_one_of, matches, mistyped
 from runner.inputs.design import order_seed
-from runner.inputs.document import KeyPath
-from runner.inputs.problems import InvalidFile, Mark, Problem
+from runner.inputs.document import InvalidFile, KeyPath, Mark, Problem
 from runner.inputs.profile import Resources
 from runner.inputs.settings import Scalar, flatten, nest
 from runner.inputs.study import Rule, Study, Where

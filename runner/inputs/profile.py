@@ -20,8 +20,7 @@ from runner.inputs import container as containers
 from runner.inputs import counts
 from runner.inputs.container import Container, NoContainer, refuse_second, require_python
 from runner.inputs.counts import SbatchOption, SetupLine, SrunWord
-from runner.inputs.document import Document, KeyPath, read_document
-from runner.inputs.problems import InvalidFile, Problem
+from runner.inputs.document import Document, InvalidFile, KeyPath, Problem, read_document
 from runner.inputs.quantities import Memory, Time, parse_memory, parse_time
 from runner.inputs.shell import Expanded, Setting, Variable, Word, expanded
 from runner.inputs.validation import validated

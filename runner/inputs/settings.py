@@ -12,8 +12,7 @@ from pydantic import BaseModel
 
 from model.record.config import SECTIONS, UNREAD, RunConfig, Task
 from model.record.errors import did_you_mean
-from runner.inputs.document import KeyPath
-from runner.inputs.problems import look_alike
+from runner.inputs.document import KeyPath, look_alike
 
 _TYPO = 0.9  # share of equal letters above which a name is taken for a misspelt setting
 Scalar = str | int | float | bool

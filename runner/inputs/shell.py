@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from model.record.errors import UserError
-from runner.inputs.problems import HIDDEN, code_point
+from runner.inputs.document import HIDDEN, code_point
 
 _SETTING = re.compile(r"[\w.,:;=+/@%()\[\]*&|!~ -]*", re.ASCII)
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")

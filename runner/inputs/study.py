@@ -12,8 +12,7 @@ from model.record.config import SECTIONS, Frozen, Task
 from model.record.errors import did_you_mean
 from model.record.records import NAME, Outcome
 from runner.inputs.design import Design, DesignKeys
-from runner.inputs.document import Document, KeyPath, read_document
-from runner.inputs.problems import InvalidFile, Mark, Problem
+from runner.inputs.document import Document, InvalidFile, KeyPath, Mark, Problem, read_document
 from runner.inputs.profile import Budget, Cluster, Profile, Resources
 from runner.inputs.settings import Scalar, flatten, leaves, unknown
 from runner.inputs.validation import validated

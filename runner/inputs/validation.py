@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from model.record.errors import did_you_mean
-from runner.inputs.document import Document, KeyPath
-from runner.inputs.problems import InvalidFile, Problem, look_alike
+from runner.inputs.document import Document, InvalidFile, KeyPath, Problem, look_alike
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

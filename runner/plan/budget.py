@@ -14,8 +14,7 @@ from model.record.errors import UserError
 from model.record.files import append
 from model.record.records import now
 from model.record.units import counted
-from runner.inputs.document import Document
-from runner.inputs.problems import InvalidFile, Mark, Problem
+from runner.inputs.document import Document, InvalidFile, Mark, Problem
 from runner.inputs.profile import Budget, Cluster
 from runner.plan.usage import NAME, Limit, Reservation, Reserved, Unit, Usage, measure
 from runner.state import process

@@ -16,7 +16,7 @@ from model.record.text import Column, Content, Source, load_tokenizer, open_parq
 from model.record.units import size
 from model.training.data import check_amount, check_vocabulary, passes
 from runner.inputs.cells.cell import Cell
-from runner.inputs.problems import InvalidFile, Problem
+from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.study import Study
 
 LARGE_BYTES = 4 * 2**30  # reading this much takes long enough to say so

@@ -23,8 +23,8 @@ from model.record.records import RunRecord, StudyRecord
 from model.record.units import counted
 from runner.inputs.cells.cell import Cell
 from runner.inputs.cells.overridden import BY_SET
+from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile, Problem
 from runner.inputs.settings import flatten
 from runner.inputs.study import Study, read_study
 from runner.state.runs import warn_once

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from model.record.errors import UserError
 from runner.inputs.cells.cell import Cell
-from runner.inputs.problems import Mark, Problem
+from runner.inputs.document import Mark, Problem
 from runner.inputs.profile import Cluster, Profile
 
 HERE = 8  # most processes of a run without GPUs on this machine, if its profile does not say

@@ -20,7 +20,7 @@ from model.record.imported import PREFIX
 from model.record.records import Outcome, RunRecord, StudyRecord, now
 from model.record.text import Source
 from runner.inputs.cells.cell import Cell
-from runner.inputs.problems import InvalidFile, Problem
+from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.profile import Cluster, Profile, Resources, profile_files, read_cluster
 from runner.inputs.study import Study, read_study
 from runner.plan import edits

@@ -8,7 +8,7 @@ from model import attention
 from model.record import backends
 from model.record.records import Outcome
 from runner.inputs.cells.cell import Cell
-from runner.inputs.problems import InvalidFile, Problem
+from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.profile import Profile
 
 

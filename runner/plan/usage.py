@@ -16,7 +16,7 @@ from model.record.config import Frozen
 from model.record.files import Unreadable, read_lines
 from model.record.folder import RunFolder, run_folders
 from model.record.records import SCHEMA_VERSION, Version, now
-from runner.inputs.problems import Mark
+from runner.inputs.document import Mark
 from runner.state import process
 
 Unit = Literal["gpu_hours", "node_hours"]

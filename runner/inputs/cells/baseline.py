@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from model.record.records import Outcome
 from runner.inputs.cells.options import Setting
 from runner.inputs.cells.where import idle, matches
-from runner.inputs.document import KeyPath
-from runner.inputs.problems import Problem
+from runner.inputs.document import KeyPath, Problem
 from runner.inputs.settings import Scalar
 from runner.inputs.study import Study, Where
 

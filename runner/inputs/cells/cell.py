@@ -8,7 +8,7 @@ from typing import Any
 
 from model.record.config import RunConfig
 from model.record.records import Outcome, Override
-from runner.inputs.problems import Mark
+from runner.inputs.document import Mark
 from runner.inputs.profile import Resources
 from runner.inputs.settings import Scalar
 

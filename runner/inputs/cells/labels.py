@@ -8,7 +8,7 @@ from typing import Any
 from model.record import backends
 from model.record.config import UNREAD
 from runner.inputs.cells.cell import Cell
-from runner.inputs.problems import Problem
+from runner.inputs.document import Problem
 
 Parts = frozenset[tuple[str, str]]
 _MANY = 3  # factors from which on names leave out what is as in the baseline

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from runner.inputs.cells.options import Setting
 from runner.inputs.cells.where import idle, matches, mistyped
-from runner.inputs.document import KeyPath
-from runner.inputs.problems import InvalidFile, Mark, Problem
+from runner.inputs.document import InvalidFile, KeyPath, Mark, Problem
 from runner.inputs.settings import flatten
 from runner.inputs.study import MAX_CELLS, Scale, Study
 

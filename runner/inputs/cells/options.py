@@ -7,8 +7,7 @@ from typing import Any
 
 from model.record.config import Task
 from model.record.errors import UserError, did_you_mean
-from runner.inputs.document import parse
-from runner.inputs.problems import InvalidFile, Mark, Problem
+from runner.inputs.document import InvalidFile, Mark, Problem, parse
 from runner.inputs.settings import Scalar, leaves, nearest, short_for, unknown
 
 Setting = tuple[Any, Mark]  # a value and where it was set

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from model.record.config import Task
-from runner.inputs.problems import Problem
+from runner.inputs.document import Problem
 from runner.inputs.study import Study
 
 _TRAINS = "runs of task {task} have no loss; only those of task training do: leave out `loss`"

@@ -8,8 +8,7 @@ from typing import Any
 from model.record.backends import check_name
 from model.record.errors import UserError, did_you_mean
 from runner.inputs.cells.options import Setting
-from runner.inputs.document import KeyPath
-from runner.inputs.problems import MOST_SHOWN, Problem
+from runner.inputs.document import MOST_SHOWN, KeyPath, Problem
 from runner.inputs.settings import Scalar, nearest
 from runner.inputs.study import Study, Where
 from runner.inputs.validation import shown

@@ -14,8 +14,8 @@ from analysis.verdicts.source import Source, read
 from model.record.folder import study_record
 from model.record.records import Outcome
 from runner.commands._until import begun, worth_repeating
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
 from runner.plan.plan import plan, planned_again, rehearsal

@@ -10,7 +10,7 @@ from model.record.records import Outcome
 from runner.cli.app import app
 from runner.commands import _start, _until
 from runner.execute import wait
-from runner.inputs.problems import InvalidFile, Mark, Problem
+from runner.inputs.document import InvalidFile, Mark, Problem
 from runner.plan.plan import refreshed
 from runner.plan.write import write_runs
 from runner.state import ledger

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from model.record.errors import UserError
 from runner.inputs import container, shell
-from runner.inputs.document import parse
-from runner.inputs.problems import InvalidFile
+from runner.inputs.document import InvalidFile, parse
 from runner.inputs.profile import Profile, read_cluster
 from runner.inputs.validation import validated
 

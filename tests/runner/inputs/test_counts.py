@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.inputs.problems import InvalidFile
+from runner.inputs.document import InvalidFile
 from runner.inputs.profile import read_cluster
 
 TASKS = ("nodes", "ntasks", "ntasks-per-node", "ntasks_per_n", "ntasks-per-gpu", "tasks-per-node")

@@ -6,8 +6,8 @@ from statistics import fmean
 import jsonschema
 import pytest
 
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.schema import json_schema
 from runner.inputs.study import read_study
 

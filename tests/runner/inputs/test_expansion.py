@@ -10,9 +10,8 @@ from model.record.errors import UserError
 from model.record.files import dumps
 from model.record.records import Outcome
 from runner.inputs.cells import matrix
-from runner.inputs.document import parse
+from runner.inputs.document import InvalidFile, parse
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import Resources
 from runner.inputs.settings import short_for
 from runner.inputs.study import read_study

@@ -4,8 +4,8 @@ import pytest
 
 from model.record import backends
 from model.record.config import SECTIONS, RunConfig
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.study import read_study
 
 pytestmark = pytest.mark.refused

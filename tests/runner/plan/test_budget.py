@@ -8,8 +8,7 @@ import pytest
 from model.record.config import DataConfig, RunConfig, TrainConfig
 from model.record.files import append
 from model.record.records import LedgerEvent, Outcome, now
-from runner.inputs.document import parse
-from runner.inputs.problems import InvalidFile, Mark
+from runner.inputs.document import InvalidFile, Mark, parse
 from runner.inputs.profile import Budget, Cluster, Profile
 from runner.inputs.validation import validated
 from runner.plan import budget, cost

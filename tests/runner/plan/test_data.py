@@ -10,8 +10,8 @@ import pytest
 from model.record import text
 from model.record.errors import UserError
 from model.record.files import write
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
 from runner.plan import data as plan_data

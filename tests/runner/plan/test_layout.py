@@ -3,7 +3,7 @@
 import pytest
 
 from model.record.errors import UserError
-from runner.inputs.problems import InvalidFile
+from runner.inputs.document import InvalidFile
 from runner.inputs.profile import Profile, read_cluster
 from runner.plan.layout import Layout, layout
 

@@ -10,8 +10,8 @@ from model.record.errors import UserError
 from model.record.files import write
 from model.record.records import Outcome
 from runner.commands.retry import _changes, _cluster
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
 from runner.plan.cost import of_plan

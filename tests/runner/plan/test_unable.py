@@ -3,8 +3,8 @@
 import pytest
 
 from model import attention
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import Profile
 from runner.inputs.study import read_study
 from runner.plan import unable as module
