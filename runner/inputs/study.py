@@ -150,7 +150,7 @@ class Study:
 
     def design(self, scale: str) -> Design:
         """Repeats, order, baseline, margins and `until` at a scale. Raises InvalidFile: no such scale."""
-        return Design.of(self.file, self.scale(scale)[0])
+        return Design.combined(self.file, self.scale(scale)[0])
 
     def key_at(self, scale: str, *path: str | int) -> Mark:
         """Position of a key that the scale may override: there, else in the study."""

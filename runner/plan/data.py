@@ -15,7 +15,7 @@ from model.record.records import RunRecord
 from model.record.text import Column, Content, Source, load_tokenizer, open_parquet
 from model.record.units import size
 from model.training.data import check_amount, check_vocabulary, passes
-from runner.inputs.cells.cell import Cell
+from runner.inputs.cells import Cell
 from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.study import Study
 

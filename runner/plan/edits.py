@@ -21,10 +21,9 @@ from model.record.folder import STUDY, RunFolder, folders, study_record
 from model.record.imported import PREFIX
 from model.record.records import RunRecord, StudyRecord
 from model.record.units import counted
-from runner.inputs.cells.cell import Cell
-from runner.inputs.cells.overridden import BY_SET
+from runner.inputs.cells import Cell
 from runner.inputs.document import InvalidFile, Problem
-from runner.inputs.expansion import expand
+from runner.inputs.expansion import BY_SET, expand
 from runner.inputs.settings import flatten
 from runner.inputs.study import Study, read_study
 from runner.state.runs import warn_once

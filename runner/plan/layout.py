@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.record.errors import UserError
-from runner.inputs.cells.cell import Cell
+from runner.inputs.cells import Cell
 from runner.inputs.document import Mark, Problem
 from runner.inputs.profile import Cluster, Profile
 

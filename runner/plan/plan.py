@@ -19,7 +19,7 @@ from model.record.folder import RunFolder, folders, study_record
 from model.record.imported import PREFIX
 from model.record.records import Outcome, RunRecord, StudyRecord, now
 from model.record.text import Source
-from runner.inputs.cells.cell import Cell
+from runner.inputs.cells import Cell
 from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.profile import Cluster, Profile, Resources, profile_files, read_cluster
 from runner.inputs.study import Study, read_study

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from model import attention
 from model.record import backends
 from model.record.records import Outcome
-from runner.inputs.cells.cell import Cell
+from runner.inputs.cells import Cell
 from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.profile import Profile
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from model.record.errors import UserError
 from model.record.files import dumps
 from model.record.records import Outcome
-from runner.inputs.cells import matrix
+from runner.inputs import checks
 from runner.inputs.document import InvalidFile, parse
 from runner.inputs.expansion import expand
 from runner.inputs.profile import Resources
@@ -332,9 +332,9 @@ def test_a_label_is_not_part_of_a_runs_id(study):
 
 
 def test_what_cells_can_have_is_listed_once_however_many_rules_a_study_has(study, monkeypatch):
-    listed, possible = [], matrix.possible
+    listed, possible = [], checks.possible
     monkeypatch.setattr(
-        matrix, "possible", lambda of, *scales: listed.append(scales) or possible(of, *scales)
+        checks, "possible", lambda of, *scales: listed.append(scales) or possible(of, *scales)
     )
     rules = [f"{{where: {{seed: [{seed}]}}, expect: completed}}" for seed in range(3)]
     scaled = "{where: {seed: [0]}, expect: failed, because: it must}"
