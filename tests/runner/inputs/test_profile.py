@@ -5,8 +5,7 @@ import pytest
 from model.record.errors import UserError
 from runner.execute.slurm.script import script as script_of
 from runner.inputs.document import InvalidFile
-from runner.inputs.profile import profile_files, read_cluster
-from runner.inputs.quantities import parse_memory, parse_time
+from runner.inputs.profile import parse_memory, parse_time, profile_files, read_cluster
 from runner.state.tasks import Shape
 
 
