@@ -40,10 +40,10 @@ from runner.commands._study import cells_of
 from runner.inputs.document import Mark
 from runner.inputs.profile import Cluster, read_cluster
 from runner.inputs.study import read_study
-from runner.plan import budget, cost, edits, memory
+from runner.plan import budget, cost, edits, fit
+from runner.plan.fit import refuse_versions, unsupported_calls
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import forecast
-from runner.plan.unable import refuse_versions, unable
 from runner.state.slurm import NoAnswer, SchedulerError
 from runner.state.tasks import Shape, jobs_folder, label
 
@@ -89,7 +89,7 @@ def command(
     cells = cells_of(parsed, at, sets, only, until.at_most if until else None)
     refuse_versions(cells, cluster.profile)
     whole = plan(parsed, worth_repeating(cells, design), at, cluster, Settings.root, sets or ())
-    for doubt in unable(cells):
+    for doubt in unsupported_calls(cells):
         say(doubt.shown())
     planned = begun(whole, design) if until else whole
     if design.until and only:
@@ -143,7 +143,7 @@ def _say_price(planned: Plan) -> None:
             count = len(kinds)
             said = "the order of the runs is kept within each array, across arrays only with --parallel 1"
         say(f"{count} arrays, because {_apart(kinds)}: {said}")
-    for line in memory.forecast(planned.cluster, planned.left):
+    for line in fit.memory_forecast(planned.cluster, planned.left):
         say(line)
 
 

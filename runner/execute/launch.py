@@ -23,8 +23,7 @@ from runner.execute.slurm.refusals import explained, is_for_ever, released_by, t
 from runner.execute.slurm.submit import SubmitLimit
 from runner.inputs.profile import Cluster
 from runner.plan import budget, cost
-from runner.plan.plan import Plan, refreshed
-from runner.plan.write import write_runs
+from runner.plan.plan import Plan, refreshed, write_runs
 from runner.state import guard
 from runner.state.filesystem import require_writable
 from runner.state.lock import locked

@@ -15,8 +15,7 @@ from runner.inputs.expansion import expand
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
 from runner.plan.cost import of_plan
-from runner.plan.plan import plan, planned_again, refreshed, rehearsal
-from runner.plan.write import write_runs
+from runner.plan.plan import plan, planned_again, refreshed, rehearsal, write_runs
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.runs import states

@@ -7,8 +7,7 @@ from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
 from runner.inputs.profile import Profile
 from runner.inputs.study import read_study
-from runner.plan import unable as module
-from runner.plan.unable import refuse_versions, unable
+from runner.plan.fit import refuse_versions, unsupported_calls
 
 SPLIT = "scales: {full: {set: {parallel.context: 2}}}\n"
 READS = "title: t\nbase:\n  task: inference\n  device: cpu\n  data: {path: a.parquet}\n"
@@ -16,7 +15,9 @@ EXPECTED = "rules: [{where: {attention: [cudnn]}, expect: unsupported, because: 
 
 
 def found(study, extra, sets=(), **base):
-    return [str(each) for each in unable(expand(read_study(study(extra, **base)), "full", sets=sets))]
+    return [
+        str(each) for each in unsupported_calls(expand(read_study(study(extra, **base)), "full", sets=sets))
+    ]
 
 
 def test_a_backend_without_parts_of_sequences_is_named_at_its_line(study):
@@ -41,7 +42,7 @@ def test_no_backend_is_loaded_where_no_run_asks_for_such_calls(study, monkeypatc
     def load(name):
         pytest.fail(f"{name} was loaded")
 
-    monkeypatch.setattr(module.attention, "load", load)
+    monkeypatch.setattr(attention, "load", load)
     assert found(study, "matrix: {attention: [flash, cudnn]}\n") == []
 
 

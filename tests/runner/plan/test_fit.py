@@ -10,7 +10,7 @@ from model.measure.memory_inference import needed
 from model.record.config import RunConfig
 from model.record.records import Outcome
 from runner.inputs.profile import read_cluster
-from runner.plan import memory
+from runner.plan import fit
 from runner.state import gpus
 from tests.analysis.fabricate import plan
 
@@ -27,7 +27,7 @@ def forecast(runs, gpu_memory, executor="slurm"):
     known = f"gpu_memory: {gpu_memory // GIB}GiB\n" if gpu_memory else ""
     slurm = "slurm: {}\n" if executor == "slurm" else ""
     Path("mine.yaml").write_text(f"executor: {executor}\ngpus: 1\ngpus_per_node: 4\n{known}{slurm}")
-    return memory.forecast(read_cluster("mine.yaml"), runs)
+    return fit.memory_forecast(read_cluster("mine.yaml"), runs)
 
 
 def planned(
