@@ -43,7 +43,7 @@ from runner.inputs.study import read_study
 from runner.plan import budget, cost, edits, fit
 from runner.plan.fit import refuse_versions, unsupported_calls
 from runner.plan.plan import Plan, plan, rehearsal
-from runner.plan.precision import forecast
+from runner.plan.precision import repeats_forecast
 from runner.state.slurm import NoAnswer, SchedulerError
 from runner.state.tasks import Shape, jobs_folder, label
 
@@ -107,7 +107,7 @@ def command(
         _say_worst(planned, whole)
     if dry_run:
         _say_refusals(planned)
-        for line in () if rehearse else forecast(planned, design):
+        for line in () if rehearse else repeats_forecast(planned, design):
             say(line)
         return
     if cluster.profile.executor == "slurm" and not yes and sys.stdin.isatty():
@@ -129,11 +129,11 @@ def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
 def _say_price(planned: Plan) -> None:
     """Say what a launch leaves behind of the study as it was, and what it needs: time, arrays, memory."""
     if planned.record and planned.record.removed:
-        say(edits.told(planned.study.name, planned.record.removed, typed()))
+        say(edits.describe_removed(planned.study.name, planned.record.removed, typed()))
     if changed := [run for run in planned.left if edits.changed_by_set(run)]:
         runs = counted(len(changed), "run")
         say(f"--set makes {runs} beside those of the study's file: groups of their own")
-    for line in price(cost.of_plan(planned)):
+    for line in price(cost.estimate_plan(planned)):
         say(line)
     order = [Shape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
     kinds, profile = set(order), planned.cluster.profile
@@ -165,7 +165,7 @@ def _say_refusals(planned: Plan) -> None:
 
 def _say_worst(planned: Plan, whole: Plan) -> None:
     """What the repeats that `until` may add would cost."""
-    more, worst = len(whole.left) - len(planned.left), cost.of_plan(whole)
+    more, worst = len(whole.left) - len(planned.left), cost.estimate_plan(whole)
     if not more:
         return
     for line in price(worst):

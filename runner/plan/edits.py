@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from model.record.config import RunConfig
 from model.record.errors import UserError
 from model.record.files import Unreadable, write
 from model.record.folder import STUDY, RunFolder, folders, study_record
@@ -106,29 +107,29 @@ def changed_by_set(run: RunRecord) -> list[str]:
 
 def _sets(run: RunRecord) -> tuple[str, ...]:
     """The `--set` options that made a run, of those that changed a value of the study's own."""
-    config = _settings(run)
-    return tuple(f"{name}={json.dumps(config[name])}" for name in changed_by_set(run))
+    settings = _settings(run.config)
+    return tuple(f"{name}={json.dumps(settings[name])}" for name in changed_by_set(run))
 
 
-def _settings(of: RunRecord | Cell) -> dict[str, Any]:
-    return {dotted: value for dotted, value, _ in flatten(of.config.model_dump(mode="json"), ())}
+def _settings(config: RunConfig) -> dict[str, Any]:
+    return {dotted: value for dotted, value, _ in flatten(config.model_dump(mode="json"), ())}
 
 
 def _values(cells: Iterable[Cell]) -> dict[str, set[Any]]:
     """Every value that some cell has, by setting."""
-    found: dict[str, set[Any]] = {}
+    values: dict[str, set[Any]] = {}
     seeds = {cell.config.seed for cell in cells}
     for cell in {cell.group: cell for cell in cells}.values():
-        for dotted, value in _settings(cell).items():
-            found.setdefault(dotted, set()).add(json.dumps(value))
-    return found | {"seed": {json.dumps(seed) for seed in seeds}}
+        for dotted, value in _settings(cell.config).items():
+            values.setdefault(dotted, set()).add(json.dumps(value))
+    return values | {"seed": {json.dumps(seed) for seed in seeds}}
 
 
 def _differs(run: RunRecord, values: Mapping[str, Mapping[str, set[Any]]]) -> str:
     """What a run has that its study no longer gives any: settings, a scale, a repeat, or a combination."""
     if (now := values.get(run.scale)) is None:
         return f"scale={run.scale}"
-    settings, given = _settings(run), [text.partition("=")[0] for text in _sets(run)]
+    settings, given = _settings(run.config), [text.partition("=")[0] for text in _sets(run)]
     apart = [name for name, value in settings.items() if json.dumps(value) not in now.get(name, ())]
     apart = [name for name in apart if name not in given] or apart
     ordered = sorted(apart, key=lambda name: name not in run.factors)
@@ -144,12 +145,12 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def told(study: str, gone: Mapping[str, str], runner: str = "runner") -> str:
+def describe_removed(study: str, gone: Mapping[str, str], runner: str = "runner") -> str:
     """How many runs a study no longer has, what these have that it does not, and how to see them."""
-    first, *others = ((count, what) for what, count in Counter(gone.values()).most_common(_MOST_NAMED + 1))
-    kinds = [f"{count} with {what}" for count, what in [first, *others[: _MOST_NAMED - 1]]]
-    more = ", ..." if len(others) >= _MOST_NAMED else ""
-    such = f"such as {study}/{min(gone, key=lambda run: (gone[run] != first[1], run))}"
+    differences = Counter(gone.values()).most_common(_MOST_NAMED + 1)
+    kinds = [f"{count} with {difference}" for difference, count in differences[:_MOST_NAMED]]
+    more = ", ..." if len(differences) > _MOST_NAMED else ""
+    such = f"such as {study}/{min(gone, key=lambda run: (gone[run] != differences[0][0], run))}"
     return (
         f"{counted(len(gone), 'run')} on disk no longer belong{'s' * (len(gone) == 1)} to study {study}: "
         f"{', '.join(kinds)}{more} ({such}); reports leave "
@@ -183,8 +184,8 @@ def refuse_another_file(study: Study, root: Path) -> None:
 
 def _file(root: Path, study: str) -> Path | None:
     """The file that a study was launched from; None if nobody knows."""
-    if known := study_record(root, study):
-        return Path(known.file)
+    if recorded := study_record(root, study):
+        return Path(recorded.file)
     runs = [*_others(root, study, set())]  # of versions that kept it in each run alone
     newest = max(runs, key=lambda run: run.created_at, default=None)
     return Path(newest.launched_in, newest.study_file) if newest and newest.launched_in else None

@@ -12,9 +12,8 @@ from runner.inputs.document import InvalidFile, Mark, parse
 from runner.inputs.profile import Budget, Cluster, Profile
 from runner.inputs.validation import validated
 from runner.plan import budget, cost
-from runner.plan.budget import reserve
+from runner.plan.budget import NAME, Reservation, SpendingLimit, measure, reserve
 from runner.plan.cost import History, estimate
-from runner.plan.usage import NAME, Limit, Reservation, measure
 from tests.analysis.fabricate import Folder, completed, plan
 
 
@@ -26,7 +25,7 @@ MARK = Mark("study.yaml", 7, 9)
 
 
 def limit(hours=10.0, unit="gpu_hours", **whose):
-    return Limit(unit, hours, MARK, **(whose or {"study": "backends"}))
+    return SpendingLimit(unit, hours, MARK, **(whose or {"study": "backends"}))
 
 
 def asks(*run_ids, hours=4.0, **keys):
@@ -227,12 +226,12 @@ def test_a_launcher_on_another_machine_counts_for_a_while(tmp_path):
 def test_limits_have_the_place_where_they_are_written():
     document = parse("executor: slurm\nslurm: {}\nbudget:\n  gpu_hours: 100\n  node_hours: 5\n", "c.yaml")
     cluster = Cluster("c", validated(document, Profile), document)
-    assert [(found.unit, found.hours, str(found.mark)) for found in budget.of_profile(cluster)] == [
+    assert [(found.unit, found.hours, str(found.mark)) for found in budget.profile_limits(cluster)] == [
         ("gpu_hours", 100, "c.yaml:4:3"),
         ("node_hours", 5, "c.yaml:5:3"),
     ]
-    assert budget.of_study("s", None, document) == []
-    assert budget.of_study("s", Budget(gpu_hours=1), document)[0].study == "s"
+    assert budget.study_limits("s", None, document) == []
+    assert budget.study_limits("s", Budget(gpu_hours=1), document)[0].study == "s"
 
 
 @pytest.mark.refused

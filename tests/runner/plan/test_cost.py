@@ -245,7 +245,7 @@ def test_runs_that_differ_by_seed_alone_are_looked_up_once(monkeypatch):
     past = tuple(
         cost.PastRun(run.config, "alps", Outcome.COMPLETED, None, 0.1, 5.0, 10, 1) for run in runs[:1000]
     )
-    looked_up, match = [], cost._Index._match
-    monkeypatch.setattr(cost._Index, "_match", lambda *asked: looked_up.append(asked) or match(*asked))
+    looked_up, match = [], cost.PastRunIndex.match
+    monkeypatch.setattr(cost.PastRunIndex, "match", lambda *asked: looked_up.append(asked) or match(*asked))
     assert estimate(runs, profile(), History(past)).gpu_hours
     assert len(looked_up) == 50, "10,000 runs of 50 lengths"

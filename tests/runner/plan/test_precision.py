@@ -67,4 +67,4 @@ def test_the_forecast_is_corrected_for_all_pairs_of_groups_as_the_ranking_is(mon
     sigma, _ = spread(comparisons(runs, BASELINE, seconds))
     needed = repeats_needed(sigma, 0.01, comparisons=10)
     assert needed > repeats_needed(sigma, 0.01, comparisons=4)
-    assert f"each cell needs about {needed} repeats" in " ".join(precision.forecast(planned, design))
+    assert f"each cell needs about {needed} repeats" in " ".join(precision.repeats_forecast(planned, design))
