@@ -277,7 +277,7 @@ def _add(
     reserved: _ReservedRun | None,
     on_nodes: list[_AttemptUse],
 ) -> None:
-    """Add a run's attempts: finished ones to the spending or to `on_nodes`, one in flight to the reservations."""
+    """Add a run's attempts: finished ones to the spending or `on_nodes`, one in flight to the reserved."""
     attempts = list(_uses(folder))
     share = reserved[0] if reserved else _NOTHING
     for attempt in attempts:
