@@ -120,7 +120,7 @@ def _wanted(
     return {**wanted}, [n for n in repetitions if n in picked]
 
 
-class _Ids:
+class _RunIds:
     """The ids of the runs of one configuration, which differ by seed and repeat.
 
     An id is the hash of a canonical text. The text is written once, and hashed up to the seed.
@@ -155,6 +155,11 @@ class _Ids:
         return str(whole.hexdigest()[:12])
 
 
+_Resolved = (
+    tuple[_RunIds, Cell] | list[Problem]
+)  # a cell with the ids of its repeats, or what is wrong with it
+
+
 class Resolver:
     """Resolves cells. Those that differ in seed alone, and obey the same rules, share all else."""
 
@@ -172,18 +177,18 @@ class Resolver:
             (rule, path, marked(study, rule.set, (*path, "set")), str(study.document.mark(path)))
             for rule, path in rules
         ]
-        self.of_seeds = [rule.where["seed"] for rule, _ in rules if "seed" in rule.where]
+        self.seed_conditions = [rule.where["seed"] for rule, _ in rules if "seed" in rule.where]
         self.valid_seed = TypeAdapter(Seed).validator.isinstance_python
-        self.shared: dict[tuple[Any, ...], tuple[_Ids, Cell] | list[Problem]] = {}
+        self.shared: dict[tuple[Any, ...], _Resolved] = {}
 
-    def resolve(self, factors: dict[str, Setting], origin: Mark) -> tuple[_Ids, Cell] | list[Problem]:
+    def resolve(self, factors: dict[str, Setting], origin: Mark) -> _Resolved:
         """A cell, and the ids of its repeats; or what is wrong with it."""
         if "seed" not in factors or not self.valid_seed(factors["seed"][0], strict=True):
             return self.resolve_alone(factors, origin)
         seed, mark = factors["seed"]
         # The settings of a matrix's axis are the same objects in all of its cells.
         rest = [id(setting) for axis, setting in factors.items() if axis != "seed"]
-        tested = [is_one_of(seed, values) for values in self.of_seeds]
+        tested = [is_one_of(seed, values) for values in self.seed_conditions]
         key = (id(origin), *rest, *tested)
         if (first := self.shared.get(key)) is None:
             first = self.shared[key] = self.resolve_alone(factors, origin)
@@ -200,7 +205,7 @@ class Resolver:
             marks={**cell.marks, "seed": mark},
         )
 
-    def resolve_alone(self, factors: dict[str, Setting], origin: Mark) -> tuple[_Ids, Cell] | list[Problem]:
+    def resolve_alone(self, factors: dict[str, Setting], origin: Mark) -> _Resolved:
         """The same, by its own settings."""
         study = self.study
         given = self.common | factors
@@ -222,7 +227,7 @@ class Resolver:
         config = _config(study, settings)
         if not isinstance(config, RunConfig):
             return config
-        ids = _Ids(study.name, config)
+        ids = _RunIds(study.name, config)
         return ids, Cell(
             run_id=ids.run_id(config.seed),
             group=ids.group,

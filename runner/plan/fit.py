@@ -87,7 +87,7 @@ class Room:
 LARGEST = Room(288 * 10**9, "the largest GPUs have")
 
 
-def gpu_room(cluster: Cluster) -> Room | None:
+def _gpu_room(cluster: Cluster) -> Room | None:
     """Memory of one GPU: the profile's, or that of this machine where runs start here; None if unknown."""
     profile, rooms = cluster.profile, list[Room]()
     if profile.gpu_memory_bytes:
@@ -97,7 +97,7 @@ def gpu_room(cluster: Cluster) -> Room | None:
     return min(rooms, key=lambda room: room.bytes, default=None)
 
 
-def host_room(cluster: Cluster, run: RunRecord) -> Room | None:
+def _host_room(cluster: Cluster, run: RunRecord) -> Room | None:
     """Host memory of one process of a run: the profile's, or what this machine has left; None if unknown."""
     rooms = list[Room]()
     if run.memory_bytes:
@@ -114,13 +114,13 @@ def memory_forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str
     """Lines for the user: what the runs need, and which of them need more than there is."""
     groups = {run.group: run for run in runs if needed(run.config) is not None}
     on_gpus = {group: run for group, run in groups.items() if run.config.device == "cuda"}
-    rooms = {group: host_room(cluster, run) for group, run in groups.items() if group not in on_gpus}
+    rooms = {group: _host_room(cluster, run) for group, run in groups.items() if group not in on_gpus}
     if on_gpus:
         needs = [_need(run.config) for run in on_gpus.values()]
         least, most = size(min(needs)), size(max(needs))
         unit = "run" if all(run.config.processes == 1 for run in on_gpus.values()) else "GPU"
         yield f"GPU memory, estimated: {least if least == most else f'{least} to {most}'} per {unit}"
-        room = gpu_room(cluster)
+        room = _gpu_room(cluster)
         if room is None and cluster.profile.executor == "local":
             yield "it is compared with no GPU: nvidia-smi names none here; state `gpu_memory` in the profile"
         rooms |= dict.fromkeys(on_gpus, room or LARGEST)

@@ -152,7 +152,7 @@ def plan(
             **shared,
         )
         runs.append((run, _state(root, run) if run.run_id in on_disk else None))
-    record = edits.record(study, root, scale, cells, sets)
+    record = edits.launch_record(study, root, scale, cells, sets)
     return Plan(study, scale, cluster, root, _placed(runs, root, study.name), record=record)
 
 
@@ -345,7 +345,7 @@ def write_runs(plan: Plan) -> list[Task]:
         if run.run_id in left:
             tasks.append(next_task(folder, record, state, plan.parallel(run)))
     if plan.record:
-        edits.keep(plan.record, plan.root)
+        edits.keep_record(plan.record, plan.root)
     if tasks:
         ledger.flush(plan.root)
     return sorted(tasks, key=lambda task: task.position)
