@@ -19,7 +19,7 @@ from runner.inputs.document import MOST_SHOWN, InvalidFile, KeyPath, Mark, Probl
 from runner.inputs.profile import Resources
 from runner.inputs.settings import Scalar, Setting, flatten, nearest
 from runner.inputs.study import MAX_CELLS, Scale, Study, Where
-from runner.inputs.validation import shown
+from runner.inputs.validation import as_yaml
 
 Factors = dict[str, Scalar]
 Steps = list[dict[str, Setting]]  # of an axis: the value of a factor, or of several that vary together
@@ -194,11 +194,11 @@ def _not_a_value(axis: str, value: Any, values: Sequence[Any]) -> str:
 
 
 def _not_among(axis: str, value: Any, values: Sequence[Any]) -> str:
-    different = list(dict.fromkeys(map(shown, values)))
+    different = list(dict.fromkeys(map(as_yaml, values)))
     listed = ", ".join(different[:MOST_SHOWN]) + (", ..." if len(different) > MOST_SHOWN else "")
     quoted = isinstance(value, str) and value in map(str, values)
     advice = ": leave out the quotes" if quoted else ""
-    return f"the values of {axis} are {listed}, got {shown(value)}{advice}"
+    return f"the values of {axis} are {listed}, got {as_yaml(value)}{advice}"
 
 
 def idle(study: Study, where: Where, path: KeyPath, cells: Sequence[Mapping[str, Setting]]) -> Problem:

@@ -245,9 +245,7 @@ class _Builder:
     def mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for number, (key_node, value_node) in enumerate(node.value):
-            after = self.lines[key_node.end_mark.line][key_node.end_mark.column :].lstrip()
-            alone = isinstance(key_node.value, str) and after.startswith((",", "}"))  # as 1 in `{a: 0,1}`
-            if number and node.flow_style and alone:
+            if number and node.flow_style and self.lacks_colon(key_node):
                 raise self.invalid(key_node, _split_by_comma(node.value[number - 1][1], key_node))
             key = self.key(key_node)
             if key in result:
@@ -258,6 +256,12 @@ class _Builder:
             self.marks[(*path, key)] = self.mark(key_node)
             result[key] = self.build(value_node, (*path, key))
         return result
+
+    def lacks_colon(self, key: Node) -> bool:
+        """Whether a key is alone, as what follows a comma in `{a: 0,1}`."""
+        end = key.end_mark
+        after = self.lines[end.line][end.column :].lstrip()
+        return isinstance(key.value, str) and after.startswith((",", "}"))
 
     def key(self, node: Node) -> str:
         from ruamel.yaml.nodes import ScalarNode

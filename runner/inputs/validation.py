@@ -33,7 +33,7 @@ def validated(
     if not isinstance(document.data, dict):
         valid = ", ".join(kind.model_fields)
         problem = Problem(
-            document.mark(()), f"expected keys and values, got {shown(document.data)} (keys: {valid})"
+            document.mark(()), f"expected keys and values, got {as_yaml(document.data)} (keys: {valid})"
         )
         raise InvalidFile([problem])
     try:
@@ -79,7 +79,7 @@ def explain(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
     if detail["type"] == "value_error":
         message = detail["msg"].removeprefix("Value error, ")
         return message[:1].lower() + message[1:]
-    return f"'{name}' {_must(kind, detail, name)}, got {shown(detail['input'])}"
+    return f"'{name}' {_must(kind, detail, name)}, got {as_yaml(detail['input'])}"
 
 
 def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
@@ -95,14 +95,14 @@ def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
         case "list_type" if {"matrix", "zip"} & {*detail["loc"][:-1]} and isinstance(got, dict) and got:
             return f"must be a list; write an axis as one dotted name, such as {last}.{next(iter(got))}"
         case "list_type":
-            return f"must be a list, such as [{shown(got)}]" if scalar else "must be a list"
+            return f"must be a list, such as [{as_yaml(got)}]" if scalar else "must be a list"
         case "too_short" if got in ([], {}):
             return "must have at least 1 item"
         case "dict_type" | "model_type" | "model_attributes_type":
             keys = _keys(kind, detail["loc"])
             return "must have keys and values of its own" + (f" (keys: {', '.join(keys)})" if keys else "")
         case "string_type":
-            return "must be text" + (f', such as "{shown(got)}" in quotes' if scalar else "")
+            return "must be text" + (f', such as "{as_yaml(got)}" in quotes' if scalar else "")
         case "int_type" | "int_parsing" | "int_from_float":
             whole = isinstance(got, float) and got.is_integer()
             return "must be a whole number" + (f": write {got:.0f}" if whole else "")
@@ -113,7 +113,7 @@ def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
     return message.replace("Input should be", "must be").replace("String should", "must")
 
 
-def shown(value: Any) -> str:
+def as_yaml(value: Any) -> str:
     """A value's repr, at most 60 characters; `true`, `false` and `nothing` as YAML has them."""
     text = "nothing" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
