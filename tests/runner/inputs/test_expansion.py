@@ -303,8 +303,8 @@ def test_a_cell_remembers_what_the_study_says_where_a_scale_or_an_option_says_ot
     read = read_study(path)
     assert [cell.overridden for cell in expand(read)] == [{}, {}]
     auto, tiled = expand(read, "small", sets=["train.learning_rate=0.5", "train.steps=4"])
-    said = {name: (each.own, each.by) for name, each in auto.overridden.items()}
-    assert said == {
+    overrides = {name: (override.own, override.by) for name, override in auto.overridden.items()}
+    assert overrides == {
         "train.steps": (6, "`--set`"),
         "train.compile": (None, "scale small"),
         "train.learning_rate": (1e-2, "`--set`"),

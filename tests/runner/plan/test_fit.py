@@ -29,9 +29,9 @@ def elsewhere(tmp_path, monkeypatch):
 
 def forecast(runs, gpu_memory, executor="slurm"):
     """Of runs under a profile with GPUs of so many bytes; None: it does not say."""
-    known = f"gpu_memory: {gpu_memory // GIB}GiB\n" if gpu_memory else ""
+    memory = f"gpu_memory: {gpu_memory // GIB}GiB\n" if gpu_memory else ""
     slurm = "slurm: {}\n" if executor == "slurm" else ""
-    Path("mine.yaml").write_text(f"executor: {executor}\ngpus: 1\ngpus_per_node: 4\n{known}{slurm}")
+    Path("mine.yaml").write_text(f"executor: {executor}\ngpus: 1\ngpus_per_node: 4\n{memory}{slurm}")
     return fit.memory_forecast(read_cluster("mine.yaml"), runs)
 
 

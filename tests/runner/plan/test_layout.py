@@ -39,9 +39,9 @@ def laid(profile, processes):
     ],
 )
 def test_processes_fill_as_few_nodes_as_they_can(profile, processes, nodes, runs, per_node):
-    found = laid(profile, processes)
-    assert found == Layout(processes, nodes, runs)
-    assert found.per_node == per_node
+    result = laid(profile, processes)
+    assert result == Layout(processes, nodes, runs)
+    assert result.per_node == per_node
 
 
 @pytest.mark.refused
