@@ -71,7 +71,7 @@ def _changes(sets: Sequence[str]) -> dict[str, int]:
         InvalidFile: one set twice.
         UserError: another setting, or no number of processes.
     """
-    from runner.inputs.cells.options import overrides
+    from runner.inputs.options import overrides
     from runner.inputs.settings import leaves
 
     axes = [f"parallel.{name}" for name in AXES]

@@ -15,8 +15,7 @@ from runner.execute.launch import alone, submit_tasks, warn_of_stuck
 from runner.execute.profiled import wait_until_profiled
 from runner.execute.reconcile import reconciled
 from runner.execute.watch import Patience, Watch
-from runner.plan.plan import Plan, refreshed
-from runner.plan.write import write_runs
+from runner.plan.plan import Plan, refreshed, write_runs
 from runner.state.ledger import RunState
 from runner.state.runs import in_flight, name_of, warn_once
 from runner.state.slurm import SchedulerError

@@ -10,9 +10,8 @@ from model.record.outcome import Outcome
 from runner.cli.app import app
 from runner.commands import _start, _until
 from runner.execute import wait
-from runner.inputs.problems import InvalidFile, Mark, Problem
-from runner.plan.plan import refreshed
-from runner.plan.write import write_runs
+from runner.inputs.document import InvalidFile, Mark, Problem
+from runner.plan.plan import refreshed, write_runs
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.runs import states

@@ -16,7 +16,7 @@ from runner.commands.reproduce import compare
 from runner.execute import repeat
 from runner.inputs.expansion import expand
 from runner.inputs.study import read_study
-from runner.plan.write import next_task
+from runner.plan.plan import next_task
 from runner.state import ledger
 from runner.state.code import provenance
 from tests.analysis.fabricate import START, plan

@@ -17,7 +17,7 @@ from model.record.outcome import Outcome
 from model.record.records import now
 from runner.execute import repair
 from runner.job.entry import attempt_of_restart
-from runner.plan.write import next_task
+from runner.plan.plan import next_task
 from runner.state import ledger, process
 from runner.state.endings import Ending
 from tests.analysis.fabricate import Folder, plan
