@@ -1,15 +1,18 @@
-"""One line per label over steps, named at its right end. For what changes while a run trains."""
+"""One line per label over steps, named at its right end. For what changes while a run trains.
+
+Names have leaders, so that lines that end together can be told apart.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row, Styles, Table
-from analysis.charts._labels import MOST, OUTERMOST, named, names, places, room_of
-from analysis.charts._style import INK, QUIET, chart, colours, dashes, drawn, packed, right_edge
+from analysis.charts._style import INK, QUIET, colours, dashes, drawn, inline, packed, right_edge
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import brief, number
 
@@ -61,23 +64,23 @@ class Lines:
     @cached_property
     def named(self) -> set[str]:
         """Labels of the lines with a name and a colour; of many lines, the others are grey."""
-        return set(named({label: row["value"] for label, row in self.last.items()}))
+        return set(labels_to_name({label: row["value"] for label, row in self.last.items()}))
 
     @cached_property
     def crowded(self) -> bool:
         """Whether there are more lines than can be told apart."""
-        return len(self.last) > MOST
+        return len(self.last) > MOST_NAMED
 
     @property
     def height(self) -> int:
         """In pixels: higher where more names would not fit."""
-        return max(_HEIGHT, room_of(self.named) * len(self.named))
+        return max(_HEIGHT, name_height(self.named) * len(self.named))
 
 
-def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
+def line_plot(lines: Lines, styles: Styles) -> dict[str, Any]:
     """Draw the lines as Vega-Lite, with no more data than is drawn."""
     lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
-    styles = {label: style for label, style in styles.items() if label in _labels(lines)}
+    styles = {label: style for label, style in styles.items() if label in _labels_drawn(lines)}
     layers = _behind(lines)
     if lines.crowded:
         named = lines.named
@@ -87,7 +90,7 @@ def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
     return drawn(layers, lines.height, top=6)
 
 
-def table(lines: Lines, styles: Styles) -> Table:
+def line_table(lines: Lines, styles: Styles) -> Table:
     """The values of each line at a few steps, the first and the last included: the CSV has all."""
     steps = sorted({row["step"] for row in lines.rows})
     shown = [steps[round(place * (len(steps) - 1) / (_COLUMNS - 1))] for place in range(_COLUMNS)]
@@ -100,7 +103,7 @@ def table(lines: Lines, styles: Styles) -> Table:
     return Table(heads, tuple(rows), thinned if len(shown) < len(steps) else "")
 
 
-def crowd(lines: Lines) -> str:
+def crowd_caption(lines: Lines) -> str:
     """What a reader must know where lines hide each other, or are too many to name; empty if neither."""
     said = ""
     if lines.crowded:
@@ -123,7 +126,7 @@ def crowd(lines: Lines) -> str:
     return said
 
 
-def _labels(lines: Lines) -> set[str]:
+def _labels_drawn(lines: Lines) -> set[str]:
     return {row["label"] for row in (*lines.rows, *lines.faint, *lines.ends)}
 
 
@@ -161,22 +164,22 @@ def _behind(lines: Lines) -> list[alt.Chart]:
 
     found, middle = [], lines.rule or 0.0
     if lines.warmup_steps:
-        shade = chart([{"from": 0, "to": lines.warmup_steps}]).mark_rect(color=INK, opacity=0.08)
+        shade = inline([{"from": 0, "to": lines.warmup_steps}]).mark_rect(color=INK, opacity=0.08)
         found.append(shade.encode(x=alt.X("from:Q", title="step"), x2="to:Q"))
     if lines.band:
-        shade = chart([{"from": middle - lines.band, "to": middle + lines.band}]).mark_rect(
+        shade = inline([{"from": middle - lines.band, "to": middle + lines.band}]).mark_rect(
             color=INK, opacity=0.08
         )
         found.append(shade.encode(y=_y(lines, "from"), y2="to:Q"))
     if lines.rule is not None:
-        found.append(chart([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y=_y(lines, "at")))
+        found.append(inline([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y=_y(lines, "at")))
     return found
 
 
 def _lines(lines: Lines, styles: Styles) -> alt.Chart:
     """The lines in colour."""
     rows = [row for row in lines.rows if row["label"] in styles]
-    mark: alt.Chart = chart(rows).mark_line(strokeWidth=1.8, clip=True)
+    mark: alt.Chart = inline(rows).mark_line(strokeWidth=1.8, clip=True)
     return mark.encode(
         x=_x(lines), y=_y(lines), color=colours(styles), strokeDash=dashes(styles), tooltip=_tips(lines)
     )
@@ -211,11 +214,11 @@ def _faint(lines: Lines, styles: Styles) -> list[alt.Chart]:
 def _names(lines: Lines, styles: Styles) -> list[alt.Chart]:
     ends, longest = lines.last, max((row["step"] for row in lines.rows), default=0)
     at = {label: row["value"] for label, row in ends.items()}
-    rows = places(at, *_domain(lines), lines.height)
-    found = names(rows, styles, _y(lines, "end"), _y(lines, "at"))
-    early = [ends[label] for label in named(at) if ends[label]["step"] < longest]
+    rows = name_places(at, *_domain(lines), lines.height)
+    found = name_marks(rows, styles, _y(lines, "end"), _y(lines, "at"))
+    early = [ends[label] for label in labels_to_name(at) if ends[label]["step"] < longest]
     if early:
-        lead = chart(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
+        lead = inline(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
         found.append(lead.encode(x=_x(lines), x2=right_edge(2), y=_y(lines), color=colours(styles)))
     return found
 
@@ -230,6 +233,100 @@ def _ends(lines: Lines, styles: Styles) -> list[alt.Chart]:
         ([row for row in lines.ends if row["label"] not in styles], {"color": alt.value(INK)}),
     ):
         if ends:
-            mark: alt.Chart = chart(ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
+            mark: alt.Chart = inline(ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
             found.append(mark.encode(x=_x(lines), y=_y(lines), tooltip=tips, **how))
     return found
+
+
+MOST_NAMED = 12  # lines that are told apart by their looks; of more, the outermost
+OUTERMOST = 5  # of more lines, how many of the highest and of the lowest have a name
+NAME_HEIGHT = 15  # pixels of a line of a name
+_LONG = 30  # characters, beyond which a name is broken at a comma
+LONGEST_NAME = (
+    230  # pixels, beyond which a line of it is cut: pages write a number there, and the names below
+)
+
+
+def labels_to_name(ends: dict[str, float]) -> list[str]:
+    """The labels that get a name, from the lowest line to the highest: of too many, the outermost."""
+    order = sorted(ends, key=lambda label: ends[label])
+    return order if len(order) <= MOST_NAMED else [*order[:OUTERMOST], *order[-OUTERMOST:]]
+
+
+def on_two_lines(label: str) -> str:
+    """A long name on two lines, broken at the comma that is nearest to its middle."""
+    commas = [place + 1 for place in range(len(label) - 1) if label[place : place + 2] == ", "]
+    if len(label) <= _LONG or not commas:
+        return label
+    at = min(commas, key=lambda place: abs(place - len(label) / 2))
+    return f"{label[:at]}\n{label[at + 1 :]}"
+
+
+def name_height(labels: Iterable[str]) -> int:
+    """Pixels that each of these names is given."""
+    return NAME_HEIGHT * max((1 + on_two_lines(label).count("\n") for label in labels), default=1)
+
+
+def name_places(ends: dict[str, float], low: float, high: float, height: int) -> list[Row]:
+    """Where each name stands, moved up or down so that no two overlap.
+
+    Args:
+        ends: height of each line's end by label, on the axis.
+        low, high: ends of the axis.
+        height: of the plot in pixels.
+    """
+    labels = labels_to_name(ends)
+    room = (high - low) * name_height(labels) / height
+    blocks: list[list[float]] = []  # names that would overlap, around the middle of their ends
+    for label in labels:
+        blocks.append([ends[label]])
+        while len(blocks) > 1 and _start(blocks[-1], room) < _start(blocks[-2], room) + room * len(
+            blocks[-2]
+        ):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    at = [_start(block, room) + room * turn for block in blocks for turn in range(len(block))]
+    inside = _inside(at, low, high, room)
+    return [
+        {"label": label, "said": on_two_lines(label), "end": ends[label], "at": y}
+        for label, y in zip(labels, inside, strict=True)
+    ]
+
+
+def _start(block: list[float], room: float, above: bool = False) -> float:
+    """Where the lowest name of a block stands, or the one above it."""
+    lowest = sum(block) / len(block) - room * (len(block) - 1) / 2
+    return lowest + room * len(block) if above else lowest
+
+
+def _inside(at: list[float], low: float, high: float, room: float) -> list[float]:
+    """The places, pushed off the two ends of the axis and then off each other."""
+    for turn in range(len(at)):
+        at[turn] = max(at[turn], low if turn == 0 else at[turn - 1] + room)
+    for turn in reversed(range(len(at))):
+        at[turn] = min(at[turn], high if turn == len(at) - 1 else at[turn + 1] - room)
+    return at
+
+
+def name_marks(rows: list[Row], styles: Styles, end: alt.Y, at: alt.Y) -> list[alt.Chart]:
+    """Each label in the text colour, which is always legible, led to by a piece of its line.
+
+    Args:
+        rows: of `places`.
+        styles: by label.
+        end, at: the encodings of the two columns.
+    """
+    base = inline(rows)
+    leader = base.mark_rule(strokeWidth=1.8, xOffset=4, x2Offset=32, aria=False)
+    leader = leader.encode(
+        x=right_edge(), x2=right_edge(2), y=end, y2="at:Q", color=colours(styles), strokeDash=dashes(styles)
+    )
+    text = base.mark_text(
+        align="left",
+        baseline="middle",
+        dx=37,
+        color=INK,
+        limit=LONGEST_NAME,
+        lineBreak="\n",
+        lineHeight=NAME_HEIGHT - 2,
+    )
+    return [leader, text.encode(x=right_edge(), y=at, text="said:N").properties(name="beside")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP
 from analysis.charts._style import INK, colours, drawn, right_edge, shapes
-from analysis.charts._style import chart as over
+from analysis.charts._style import inline as over
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import UNKNOWN, names
 

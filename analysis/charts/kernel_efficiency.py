@@ -6,12 +6,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._axis import ends
 from analysis.charts._kernels import HOW, Point, main_shape, mode_of, names, points
 from analysis.charts._kernels import said as said_of
-from analysis.charts._rows import TOP, height, y_of
-from analysis.charts._style import COLOURS, INK, drawn
-from analysis.charts._style import chart as over
+from analysis.charts._rows import TOP, rows_height, y_of
+from analysis.charts._style import COLOURS, INK, axis_ends, drawn
+from analysis.charts._style import inline as over
 from analysis.charts._values import UNKNOWN, capital, number
 from analysis.query.kernels import KERNEL_TIMES
 
@@ -70,7 +69,7 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
 
     ways = list(_WAYS)
     legend = alt.Legend(title=None, orient="top", symbolOpacity=1, labelColor=INK, labelFontSize=12)
-    domain = list(ends(map(_VALUE, bars), zero=True))
+    domain = list(axis_ends(map(_VALUE, bars), zero=True))
     scale = alt.Scale(domain=domain, nice=False)
     x = alt.X(
         "value:Q",
@@ -90,7 +89,7 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
     ]
     mark: alt.Chart = over(bars).mark_point(filled=True, size=80, opacity=1)
     layer = mark.encode(x=x, y=y_of(labels), color=colour, shape=shape, tooltip=tips)
-    return drawn([layer], height(labels), TOP)
+    return drawn([layer], rows_height(labels), TOP)
 
 
 def _table(bars: list[Row], labels: list[str]) -> Table:

@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.charts import Chart, Figure
-from analysis.charts._kernel_lines import axis
-from analysis.charts._kernel_measures import RATE
 from analysis.charts._kernels import BATCH, HOW, SEQUENCE, Over, Point, Slice, mode_of, points, slices, some
-from analysis.charts._quantities import fitted
-from analysis.charts._sweep import Cell, Sweep
-from analysis.charts._sweep_map import over as maps_over
+from analysis.charts._quantities import with_decimals
+from analysis.charts._sweep import Sweep, SweepCell
+from analysis.charts._sweep_map import maps_over
+from analysis.charts.kernels import RATE, shape_axis
 from analysis.query.kernels import KERNEL_TIMES_AND_GONE
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     if not mine:
         return None
     cells = tuple(map(_cell, mine))
-    quantity = fitted(RATE.quantity, (cell.estimate for cell in cells if cell.estimate))
-    axes = tuple(axis(each, mine) for each in _AXES)
+    quantity = with_decimals(RATE.quantity, (cell.estimate for cell in cells if cell.estimate))
+    axes = tuple(shape_axis(each, mine) for each in _AXES)
     figure = maps_over(Sweep(axes, {}, cells, ()), quantity)
     said = (
         f"{HOW[mode_of(rows)]}: {shown.fixed}. Backends without a time at any of these shapes are left out."
@@ -44,10 +43,12 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     return figure and replace(figure, caption=f"{figure.caption} {said}")
 
 
-def _cell(point: Point) -> Cell:
+def _cell(point: Point) -> SweepCell:
     estimate = point.rate("both")
     at = {each.title: each.at(point) for each in _AXES}
-    return Cell(point.attention, at, point.attention, estimate, point.gone(), len(point.runs), point.runs)
+    return SweepCell(
+        point.attention, at, point.attention, estimate, point.gone(), len(point.runs), point.runs
+    )
 
 
 def _shown(rows: list[Row]) -> Slice | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, mean, points, smoothing
-from analysis.charts._lines import Lines, crowd, plot, table
+from analysis.charts._lines import Lines, crowd_caption, line_plot, line_table
 from analysis.charts._values import in_all, names
 
 _SQL = f"""\
@@ -54,19 +54,19 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     named = lines.named
     faint = [row for row in drawn if not lines.crowded or row["label"] in named]
     return Figure(
-        spec=plot(lines, styles),
+        spec=line_plot(lines, styles),
         caption=(
             f"Cross-entropy of the training batch. Faint: {_which(traces, faint, lines.crowded)}, at most "
             f"{limit(200, groups, len(used))} points, each the mean of the steps logged since the one "
             "before. Solid: the mean over a group's runs, "
             f"{smoothing(groups)}, only where all of them have a finite loss. Points are joined because "
-            f"training is one sequence.{crowd(lines)}{said}"
+            f"training is one sequence.{crowd_caption(lines)}{said}"
         ),
         description="Training loss over steps. Last loss of the solid line: " + _last(groups) + ".",
         interval="none: traces, not estimates",
         used=used,
         finding=_finding(lines),
-        table=table(lines, styles),
+        table=line_table(lines, styles),
     )
 
 

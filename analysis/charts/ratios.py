@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._dots import ORDER
-from analysis.charts._rows import TOP, column, height, y_of
+from analysis.charts._rows import ORDER, TOP, number_column, rows_height, y_of
 from analysis.charts._style import INK, colours, drawn
-from analysis.charts._style import chart as chart_of
+from analysis.charts._style import inline as chart_of
 from analysis.charts._values import groups, interval
 from analysis.query.findings import MEASURED_RUNS
 from analysis.stats.paired import RECORDS
@@ -178,7 +177,9 @@ def _plot(found: tuple[Compared, ...], margin: float | None, styles: Styles) -> 
     }
     order, domain = list(styles), _domain(found, margin)
     layers = [*_baseline(margin, domain), *_intervals(marks, domain, styles), *_points(marks, domain, styles)]
-    return drawn([*layers, *column(marks, y_of(order), "ratio", "ratio", _NUMBER)], height(order), TOP)
+    return drawn(
+        [*layers, *number_column(marks, y_of(order), "ratio", "ratio", _NUMBER)], rows_height(order), TOP
+    )
 
 
 def _domain(found: tuple[Compared, ...], margin: float | None) -> list[float]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._dots import ORDER, called
-from analysis.charts._stack import looks, pieces, plot
+from analysis.charts._parts import default_looks, pieces, stacked_bars
+from analysis.charts._rows import ORDER, run_name
 from analysis.charts._values import UNKNOWN, number, shares_of
 from analysis.stats import by_label, middle
 from analysis.stats.verdict import in_a_row
@@ -38,9 +38,11 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     middles = {label: middle(groups[label], _whole) for label in styles if label in groups}
     parts = {label: _parts(row, factor) for label, row in middles.items()}
     bars = [piece for label, mine in parts.items() for piece in pieces(label, mine)]
-    wholes = [{"label": row["label"], "run": called(row), "value": _whole(row) / factor} for row in known]
+    wholes = [{"label": row["label"], "run": run_name(row), "value": _whole(row) / factor} for row in known]
     return Figure(
-        spec=plot(bars, wholes, list(middles), looks(list(_PARTS.values())), f"{unit} per run"),
+        spec=stacked_bars(
+            bars, wholes, list(middles), default_looks(list(_PARTS.values())), f"{unit} per run"
+        ),
         caption=(
             f"The whole time of a run of {_steps(known)}, by its parts. The bar is the group's run whose "
             "whole time is the median (the shorter of the middle two), each mark is a run. Start-up: "

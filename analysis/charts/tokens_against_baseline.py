@@ -6,7 +6,7 @@ from typing import Any
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, points
-from analysis.charts._lines import Lines, plot, table
+from analysis.charts._lines import Lines, line_plot, line_table
 from analysis.charts._values import groups as named
 from analysis.charts._values import names
 from analysis.stats import by_label, grouped
@@ -46,7 +46,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     title = f"rate over that of {over[0] if len(over) == 1 else 'the baseline'}"
     lines = Lines(title, ".3f", drawn, [], [], rule=1.0, least=_LEAST)
     return Figure(
-        spec=plot(lines, styles),
+        spec=line_plot(lines, styles),
         caption=(
             f"Tokens per second divided by those of {names(over)} over the same steps, at most "
             f"{limit(100, rows, len(used))} points per group, all runs of a group together: above 1 is "
@@ -58,7 +58,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         interval="none: a trace; the comparison has the intervals and verdicts",
         used=used,
         finding=_finding(drawn),
-        table=table(lines, styles),
+        table=line_table(lines, styles),
     )
 
 

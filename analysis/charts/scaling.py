@@ -1,4 +1,4 @@
-"""Draws a quantity over the number of processes, a line a curve, against the line of ideal scaling."""
+"""A quantity over the number of processes, a line a curve, against the line of ideal scaling."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts import Figure, Row, Styles, Table
-from analysis.charts._labels import names, places
-from analysis.charts._style import INK, chart, colours, dashes, drawn, shapes, styles
+from analysis.charts import Chart, Figure, Row, Styles, Table
+from analysis.charts._lines import name_marks, name_places
+from analysis.charts._style import INK, colours, dashes, drawn, inline, shapes, styles
 from analysis.charts._values import UNKNOWN, interval
+from analysis.query.findings import MEASURED_RUNS
 from analysis.stats import grouped
 from analysis.verdicts.scaling import HELD_UP, Curve, Kind, Point, curves
 
@@ -24,21 +25,21 @@ _MARKS: dict[str, dict[str, Any]] = {
     "observed": {"filled": False, "size": 65, "strokeWidth": 2},
     "withheld": {"shape": "cross", "filled": True, "size": 65},
 }
-Value = Callable[[Point, float], float]  # a point and its ratio -> what is drawn
+DrawnValue = Callable[[Point, float], float]  # a point and its ratio -> what is drawn
 
 
-def of_kind(kind: Kind) -> Callable[[list[Row]], bool]:
+def _has_curves(kind: Kind) -> Callable[[list[Row]], bool]:
     """Whether a study has such scaling: `applies` of its chart."""
     return lambda rows: any(curve.kind == kind for curve in curves(rows))
 
 
-def noun(rows: Sequence[Row], many: bool = True) -> str:
+def process_noun(rows: Sequence[Row], many: bool = True) -> str:
     """What runs are counted in: GPUs, or processes where not all of them ran on GPUs."""
     found = "GPU" if all(row["gpus"] for row in rows) else "process"
     return f"{found}{('s' if found == 'GPU' else 'es') if many else ''}"
 
 
-def named(found: Sequence[Curve]) -> dict[str, Curve]:
+def curves_by_name(found: Sequence[Curve]) -> dict[str, Curve]:
     """The curves by their names, with what is constant, and the first group, where several would be alike."""
     ways = Counter(curve.way for curve in found)
     said = [curve.way if ways[curve.way] == 1 else f"{curve.way}, {curve.constant}" for curve in found]
@@ -49,7 +50,9 @@ def named(found: Sequence[Curve]) -> dict[str, Curve]:
     }
 
 
-def figure(rows: list[Row], kind: Kind, title: str, value: Value, form: str, said: str) -> Figure | None:
+def scaling_figure(
+    rows: list[Row], kind: Kind, title: str, value: DrawnValue, form: str, said: str
+) -> Figure | None:
     """Draw the curves of one kind; None if there are none.
 
     Args:
@@ -59,13 +62,13 @@ def figure(rows: list[Row], kind: Kind, title: str, value: Value, form: str, sai
         form: d3 format of a value.
         said: what is drawn, as the caption starts.
     """
-    found = named([curve for curve in curves(rows) if curve.kind == kind])
+    found = curves_by_name([curve for curve in curves(rows) if curve.kind == kind])
     if not found:
         return None
-    what = noun(rows)
+    what = process_noun(rows)
     return Figure(
         spec=_plot(found, title, value, form, what),
-        caption=f"{said} {_marks(found)}{_bases(found, what)}{_sharing(rows)}",
+        caption=f"{said} {marks_caption(found)}{_bases(found, what)}{_sharing(rows)}",
         description=f"Line plot of {title} over the number of {what}. "
         + "; ".join(f"{name}: {_points(curve, value, form)}" for name, curve in found.items())
         + ".",
@@ -77,12 +80,12 @@ def figure(rows: list[Row], kind: Kind, title: str, value: Value, form: str, sai
             )
         ),
         used=frozenset(run for curve in found.values() for point in curve.points for run in point.runs),
-        finding=finding(found, what),
+        finding=efficiency_sentence(found, what),
         table=_table(found, what),
     )
 
 
-def finding(found: dict[str, Curve], what: str) -> str:
+def efficiency_sentence(found: dict[str, Curve], what: str) -> str:
     """The efficiency at the most processes of each curve, in a sentence."""
     last = {name: curve.points[-1] for name, curve in found.items()}
     parts = []
@@ -96,19 +99,20 @@ def finding(found: dict[str, Curve], what: str) -> str:
             parts.append(f"not comparable at {at}")
             continue
         parts.append(f"{100 * value:.1f} %{ends} at {at}")
-    observed = "Observed: e" if any(kind_of(point) == "observed" for point in last.values()) else "E"
+    observed = "Observed: e" if any(evidence_kind(point) == "observed" for point in last.values()) else "E"
     kind = next(iter(found.values())).kind
     return f"{observed}fficiency of {kind} scaling: {'; '.join(parts)}"
 
 
-def kind_of(point: Point) -> str:
+def evidence_kind(point: Point) -> str:
     """Whether its ratio is a finding over runs, was observed in single runs, or may not be given."""
     return "withheld" if point.why_withheld else "observed" if point.observed else "finding"
 
 
-def _marks(found: dict[str, Curve]) -> str:
+def marks_caption(found: dict[str, Curve]) -> str:
+    """What the marks of the curves are."""
     points = [point for curve in found.values() for point in curve.points]
-    kinds = grouped(points, kind_of)
+    kinds = grouped(points, evidence_kind)
     drawn = {kind: any(point.ratio.low is not None for point in mine) for kind, mine in kinds.items()}
     said = []
     if "finding" in kinds:
@@ -147,7 +151,7 @@ def _sharing(rows: list[Row]) -> str:
     return " On a CPU, processes share the cores of their machine: more processes do not make it larger."
 
 
-def _points(curve: Curve, value: Value, form: str) -> str:
+def _points(curve: Curve, value: DrawnValue, form: str) -> str:
     return ", ".join(f"{value(p, p.ratio.ratio):{form}} at {p.processes}" for p in curve.points)
 
 
@@ -167,7 +171,7 @@ def _table(found: dict[str, Curve], what: str) -> Table:
 
 
 def _row(name: str, point: Point) -> tuple[str, ...]:
-    said = point.why_withheld or kind_of(point) + (f" {point.observed}" if point.observed else "")
+    said = point.why_withheld or evidence_kind(point) + (f" {point.observed}" if point.observed else "")
     said += "." if point.besides and not said.endswith(".") else ""
     return (
         name,
@@ -182,7 +186,7 @@ def _row(name: str, point: Point) -> tuple[str, ...]:
     )
 
 
-def _plot(found: dict[str, Curve], title: str, value: Value, form: str, what: str) -> dict[str, Any]:
+def _plot(found: dict[str, Curve], title: str, value: DrawnValue, form: str, what: str) -> dict[str, Any]:
     looks = styles(list(found))
     marks = [mark for name, curve in found.items() for mark in _line(name, curve, value)]
     widest = max(mark["processes"] for mark in marks)
@@ -194,11 +198,11 @@ def _plot(found: dict[str, Curve], title: str, value: Value, form: str, what: st
     layers += _points_of(marks, looks, x, y("value"), form, what)
     if len(found) > 1:
         last = {name: value(curve.points[-1], curve.points[-1].ratio.ratio) for name, curve in found.items()}
-        layers += names(places(last, 0.0, top, _HEIGHT), looks, y("end"), y("at"))
+        layers += name_marks(name_places(last, 0.0, top, _HEIGHT), looks, y("end"), y("at"))
     return drawn(layers, _HEIGHT, top=8)
 
 
-def _line(name: str, curve: Curve, value: Value) -> list[Row]:
+def _line(name: str, curve: Curve, value: DrawnValue) -> list[Row]:
     """The marks of a curve, its first one too, by their processes."""
     first = value(_ideal(curve, curve.base_processes), 1.0)
     base = {"label": name, "group": curve.base, "processes": curve.base_processes, "kind": "finding"}
@@ -209,7 +213,7 @@ def _line(name: str, curve: Curve, value: Value) -> list[Row]:
             "label": name,
             "group": point.label,
             "processes": point.processes,
-            "kind": kind_of(point),
+            "kind": evidence_kind(point),
             "value": value(point, point.ratio.ratio),
             "low": None if low is None else value(point, low),
             "high": None if high is None else value(point, high),
@@ -243,17 +247,17 @@ def _y(title: str, top: float) -> Callable[[str], alt.Y]:
 
 def _ideal_line(ideal: list[Row], x: alt.X, y: alt.Y) -> alt.Chart:
     """Dashed, in the colour of the text."""
-    line: alt.Chart = chart(ideal).mark_line(stroke=INK, strokeWidth=1.2, strokeDash=[4, 4], opacity=0.7)
+    line: alt.Chart = inline(ideal).mark_line(stroke=INK, strokeWidth=1.2, strokeDash=[4, 4], opacity=0.7)
     return line.encode(x=x, y=y)
 
 
 def _lines(marks: list[Row], looks: Styles, x: alt.X, y: Callable[[str], alt.Y]) -> list[alt.Chart]:
     plain = [{name: mark[name] for name in ("label", "processes", "value")} for mark in marks]
-    line = chart(plain).mark_line(strokeWidth=1.8)
+    line = inline(plain).mark_line(strokeWidth=1.8)
     found = [line.encode(x=x, y=y("value"), color=colours(looks), strokeDash=dashes(looks))]
     known = [mark for mark in marks if mark["low"] is not None]
     if known:
-        rule = chart(known).mark_rule(strokeWidth=2)
+        rule = inline(known).mark_rule(strokeWidth=2)
         found.append(rule.encode(x=x, y=y("low"), y2="high:Q", color=colours(looks)))
     return found
 
@@ -272,7 +276,56 @@ def _points_of(marks: list[Row], looks: Styles, x: alt.X, y: alt.Y, form: str, w
     found = []
     for kind, how in _MARKS.items():
         if rows := [mark for mark in marks if mark["kind"] == kind]:
-            mark = chart(rows).mark_point(opacity=1, **how)
+            mark = inline(rows).mark_point(opacity=1, **how)
             more = {} if "shape" in how else {"shape": shapes(looks)}
             found.append(mark.encode(x=x, y=y, color=colours(looks), tooltip=tips, **more))
     return found
+
+
+def _speedup(point: Point, ratio: float) -> float:
+    """Against one process; a curve that starts at several starts as ideal."""
+    return ratio * point.processes / float(point.scale)
+
+
+def _strong(rows: list[Row], _styles: Styles) -> Figure | None:
+    said = (
+        "Tokens per second of all processes together, over those of the first mark, at the same batch: "
+        "strong scaling. The dashed line is ideal: n times the processes, n times the rate."
+    )
+    return scaling_figure(rows, "strong", "speedup", _speedup, ".2f", said)
+
+
+def _percent(point: Point, ratio: float) -> float:
+    return 100 * ratio / float(point.scale)
+
+
+def _weak(rows: list[Row], _styles: Styles) -> Figure | None:
+    said = (
+        "Tokens per second and process over those of the first mark, in percent, where the batch grows with "
+        "the processes: weak scaling. The dashed line is ideal: a process is as fast among many as among few."
+    )
+    return scaling_figure(rows, "weak", "efficiency, percent", _percent, ".1f", said)
+
+
+charts = {
+    "scaling_strong": Chart(
+        title="Scaling",
+        page="scaling",
+        order=2,
+        question="How much faster is a step at a constant batch on more processes?",
+        sql=MEASURED_RUNS,
+        build=_strong,
+        absent="on no line of strong scaling",
+        applies=_has_curves("strong"),
+    ),
+    "scaling_weak": Chart(
+        title="Scaling",
+        page="scaling",
+        order=3,
+        question="How much of its rate does a process keep when every added process brings its own batch?",
+        sql=MEASURED_RUNS,
+        build=_weak,
+        absent="on no line of weak scaling",
+        applies=_has_curves("weak"),
+    ),
+}

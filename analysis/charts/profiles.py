@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from string import Template
 
-from analysis.charts import Figure, Row, Styles, Table
-from analysis.charts._dots import called
-from analysis.charts._parts import NAMES, columns, seen, whole
-from analysis.charts._stack import pieces, plot
+from analysis.charts import Chart, Figure, Row, Styles, Table
+from analysis.charts._parts import (
+    FORWARD_PARTS,
+    PART_NAMES,
+    part_columns,
+    part_looks,
+    pieces,
+    stacked_bars,
+    whole_seconds,
+)
+from analysis.charts._rows import run_name
 from analysis.charts._values import UNKNOWN, number, shares_of
 from analysis.stats import by_label, middle
 from analysis.stats.verdict import in_a_row
@@ -19,7 +26,7 @@ _OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")
 _LEAST = ", ".join(f"sum(seconds) FILTER (part = '{part}') AS least_{part}" for part in _OF_FLOOR)
 _SQL = Template(f"""\
 WITH profiles AS (
-  SELECT run_id, attempt, {columns()}
+  SELECT run_id, attempt, {part_columns()}
   FROM step_profile WHERE study = $study AND phase = '${{phase}}' GROUP BY run_id, attempt
 ), floors AS (
   SELECT run_id, attempt, {_LEAST}
@@ -64,15 +71,18 @@ class Profiled:
         """A bar for each group, and one of its floor."""
         if not rows:
             return None
-        unit, factor = ("ms", 1e-3) if max(map(whole, rows)) < 10 else ("s", 1.0)
+        unit, factor = ("ms", 1e-3) if max(map(whole_seconds, rows)) < 10 else ("s", 1.0)
         groups = by_label(rows)
-        middles = {label: middle(groups[label], whole) for label in styles if label in groups}
+        middles = {label: middle(groups[label], whole_seconds) for label in styles if label in groups}
         bars = [piece for label, row in middles.items() for piece in _bars(label, row, factor)]
         labels = list(dict.fromkeys(bar["label"] for bar in bars))
-        shown = seen(middles.values())
-        wholes = [{"label": row["label"], "run": called(row), "value": whole(row) / factor} for row in rows]
+        shown = part_looks(middles.values())
+        wholes = [
+            {"label": row["label"], "run": run_name(row), "value": whole_seconds(row) / factor}
+            for row in rows
+        ]
         return Figure(
-            spec=plot(bars, wholes, labels, shown, f"{unit} per {self.noun}"),
+            spec=stacked_bars(bars, wholes, labels, shown, f"{unit} per {self.noun}"),
             caption=self._caption(rows),
             description=f"Stacked bars of {unit} a {self.noun} by group. "
             + "; ".join(f"{label}: {self._said(row, factor)}" for label, row in middles.items())
@@ -102,13 +112,15 @@ class Profiled:
                 " The bar below, floor, is the least possible time by the ceilings measured on the same "
                 f"device: {self.floor}"
             )
-        if found := unlike({**row, "seconds": whole(row)} for row in rows):
+        if found := unlike({**row, "seconds": whole_seconds(row)} for row in rows):
             how += (
                 f" In {len(found)} of {counted(len(by_label(rows)), 'group')} these took over "
                 f"{UNLIKE:.0f} % longer or shorter than the timed ones (the table has both), "
                 "whose own time may go elsewhere."
             )
-        if wrong := impossible({**row, "seconds": whole(row)} for row in rows if self.phase == "step"):
+        if wrong := impossible(
+            {**row, "seconds": whole_seconds(row)} for row in rows if self.phase == "step"
+        ):
             how += (
                 f" Wrong for {in_a_row(list(wrong))}: attention would take less than its floor, so the "
                 "profile counts some of its kernels as other parts."
@@ -120,14 +132,14 @@ class Profiled:
         )
 
     def _said(self, row: Row, factor: float) -> str:
-        said = [f"{NAMES[part]} {number((row[part] or 0.0) / factor, ',.2f')}" for part in self.parts]
+        said = [f"{PART_NAMES[part]} {number((row[part] or 0.0) / factor, ',.2f')}" for part in self.parts]
         least = row["floor_seconds"]
         return ", ".join([*said, *([f"floor {number(least / factor, ',.2f')}"] if least is not None else [])])
 
     def _finding(self, middles: dict[str, Row], groups: dict[str, list[Row]]) -> str:
         """How much of it is matrix products."""
-        known = {label: row for label, row in middles.items() if whole(row)}
-        shares = {label: (row["products"] or 0.0) / whole(row) for label, row in known.items()}
+        known = {label: row for label, row in middles.items() if whole_seconds(row)}
+        shares = {label: (row["products"] or 0.0) / whole_seconds(row) for label, row in known.items()}
         return shares_of(shares, groups, "matrix products take", f"the time of a {self.noun}")
 
     def _table(
@@ -142,7 +154,7 @@ class Profiled:
                 label,
                 str(len(groups[label])),
                 *(cell(row[part]) for part in self.parts),
-                cell(whole(row)),
+                cell(whole_seconds(row)),
                 *([cell(row["hidden"])] if hidden else ()),
                 cell(row["timed_seconds"]),
                 cell(row["floor_seconds"]),
@@ -150,7 +162,7 @@ class Profiled:
             )
             for label, row in middles.items()
         ]
-        parts = (f"{NAMES[part]}, {unit}" for part in self.parts)
+        parts = (f"{PART_NAMES[part]}, {unit}" for part in self.parts)
         hides = (f"hidden communication, {unit}",) if hidden else ()
         timed = f"timed {self.noun}"
         others = (f"whole, {unit}", *hides, f"{timed}, {unit}", f"floor, {unit}", f"floor, % of the {timed}")
@@ -159,8 +171,89 @@ class Profiled:
 
 def _bars(label: str, row: Row, factor: float) -> list[Row]:
     """The bar of a group, and the one of its floor where it has one."""
-    bar = pieces(label, {name: (row[part] or 0.0) / factor for part, name in NAMES.items()})
+    bar = pieces(label, {name: (row[part] or 0.0) / factor for part, name in PART_NAMES.items()})
     if row["floor_seconds"] is None:
         return bar
-    least = {NAMES[part]: (row[f"least_{part}"] or 0.0) / factor for part in _OF_FLOOR}
+    least = {PART_NAMES[part]: (row[f"least_{part}"] or 0.0) / factor for part in _OF_FLOOR}
     return [*bar, *pieces(f"{label}{_FLOOR}", least)]
+
+
+_STEP = Profiled(
+    noun="step",
+    phase="step",
+    timed="r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage",
+    which="a few steps after the last one of the run",
+    floor=(
+        "each product at its own rate, causal attention at the rate of the products, and what the other "
+        "parts must read and write at the memory bandwidth (model/measure/floor.py)."
+    ),
+    parts=tuple(PART_NAMES),
+)
+
+
+_PREFILL = Profiled(
+    noun="prefill",
+    phase="step",
+    timed="r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage",
+    which="a few more prefills of the run's last prompts",
+    floor=(
+        "each product at its own rate, causal attention at the rate of the products, and what the other "
+        "parts must read and write at the memory bandwidth (model/measure/floor_inference.py)."
+    ),
+    parts=FORWARD_PARTS,
+)
+
+
+_TOKEN = Profiled(
+    noun="decoded token",
+    phase="decode",
+    timed=(
+        "r.decode_seconds AS timed_seconds, r.decode_floor_seconds AS floor_seconds, "
+        "r.decode_floor_percentage AS floor_percentage"
+    ),
+    which="a few more tokens at the median position, after the run",
+    floor=(
+        "all weights of the products, and the keys and values of the cache, read once at the memory "
+        "bandwidth, or the products at their rates where that takes longer "
+        "(model/measure/floor_inference.py). What fits into caches can be read faster."
+    ),
+    parts=FORWARD_PARTS,
+)
+
+charts = {
+    "step_profile": Chart(
+        title="Where the time of a step goes",
+        page="time",
+        order=42,
+        question="What does a training step spend its time on, and how little could it take?",
+        sql=_STEP.sql,
+        build=_STEP.build,
+        empty="No step of this study was profiled.",
+        warmup=None,
+        applies=bool,
+    ),
+    "prefill_profile": Chart(
+        title="Where the time of a prefill goes",
+        page="prefill",
+        order=14,
+        question="What does a prefill spend its time on, and how little could it take?",
+        sql=_PREFILL.sql,
+        build=_PREFILL.build,
+        empty="No prefill of this study was profiled.",
+        warmup=None,
+        applies=bool,
+        tasks=("inference",),
+    ),
+    "decode_profile": Chart(
+        title="Where the time of a decoded token goes",
+        page="decoding",
+        order=16,
+        question="What does a decoded token spend its time on, and how little could it take?",
+        sql=_TOKEN.sql,
+        build=_TOKEN.build,
+        empty="No decoded token of this study was profiled.",
+        warmup=None,
+        applies=bool,
+        tasks=("inference",),
+    ),
+}
