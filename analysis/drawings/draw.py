@@ -15,7 +15,6 @@ from typing import Any, Literal, get_args
 
 from analysis.drawings.ordered import ordered
 from analysis.drawings.outlines import FONT, length, outlined, settable
-from analysis.drawings.version import vega_version
 from model.measure import hostmemory
 from model.record.errors import UserError
 from model.record.units import size
@@ -28,6 +27,16 @@ _PIXELS, _POINTS, _DOTS = 96, 72, 300  # an inch, of drawings, of PDF and of PNG
 _RESERVED = 65 * 2**30  # bytes that V8 maps in each process and hardly uses; without them it aborts
 _CLIP = re.compile(r"""(id="|url\(#)clip(\d+)""")
 _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
+
+
+def vega_version() -> str:
+    """The Vega-Lite that Altair writes for, or the newest that the bundle has."""
+    import altair
+    import vl_convert
+
+    wanted = altair.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
+    known: list[str] = vl_convert.get_vegalite_versions()
+    return wanted if wanted in known else known[-1]
 
 
 @cache
