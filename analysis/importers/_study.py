@@ -1,28 +1,38 @@
-"""What logs of one study say about each other: losses and FLOP per token that should be equal and are not."""
+"""Imported runs in the study that they go to: what they say about each other, and their folders.
+
+Losses and FLOP per token that should be equal and are not are findings. Runs are written once each, whole or
+not at all, whatever was imported before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import sqrt
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.logs.flop import HIGH, LOW
-from analysis.logs.points import Between
-from analysis.logs.runs import Whole
+from analysis.importers._checks import HIGH, LOW
+from analysis.importers._points import NumberRange
+from analysis.importers._runs import RunRecords, with_findings
+from analysis.importers._table import Refused
 from analysis.stats import grouped
 from analysis.stats.equivalence import LAST, losses
 from analysis.stats.student import Mean, mean_of
 from analysis.stats.verdict import Verdict
-from model.record.files import dumps
-from model.record.imported import Finding
+from model.record.errors import UserError, did_you_mean
+from model.record.files import Unreadable, dumps, read_lines, temporary, write_text
+from model.record.folder import RunFolder, folders
+from model.record.imported import PREFIX, Finding, Imported, ImportedStep
+from model.record.units import counted
 
-Losses = Mapping[int, float]  # step -> nats per token
-Array = NDArray[Any]
+StepLosses = Mapping[int, float]  # step -> nats per token
+_Array = NDArray[Any]
 _MUST_BE_EQUAL = ("attention", "seed")  # factors whose runs must reach the same loss
 _WINDOWS = 10  # parts of a run in which a difference is located
 _FEWEST = 4  # records in such a part
@@ -32,7 +42,7 @@ _OUTLIER = 0.01  # p below which a run is not of the others' kind
 
 
 @dataclass(frozen=True)
-class _Table:
+class _LossTable:
     """The losses of runs side by side, and the training tokens by which their texts are recognised.
 
     Attributes:
@@ -40,13 +50,13 @@ class _Table:
         losses, tokens: (R, S), NaN where a run does not say.
     """
 
-    runs: Sequence[Whole]
-    steps: Array
-    losses: Array
-    tokens: Array
+    runs: Sequence[RunRecords]
+    steps: _Array
+    losses: _Array
+    tokens: _Array
 
     @classmethod
-    def of(cls, runs: Sequence[Whole]) -> _Table:
+    def of(cls, runs: Sequence[RunRecords]) -> _LossTable:
         """Build the table of runs that logged some loss."""
         steps = sorted({step.step for whole in runs for step in whole.steps})
         place = {step: column for column, step in enumerate(steps)}
@@ -66,11 +76,11 @@ class _Table:
         short = self._last() < (1 - LAST) * self._last()[row]
         return [each for each in among if each != row and not differ[each] and not short[each]]
 
-    def _last(self) -> Array:
-        last: Array = np.where(np.isnan(self.losses), 0, self.steps).max(axis=1)
+    def _last(self) -> _Array:
+        last: _Array = np.where(np.isnan(self.losses), 0, self.steps).max(axis=1)
         return last
 
-    def common(self, rows: Sequence[int]) -> Array:
+    def common(self, rows: Sequence[int]) -> _Array:
         """Columns of the steps whose loss all of these runs logged."""
         return np.flatnonzero(~np.isnan(self.losses[list(rows)]).any(axis=0))
 
@@ -80,7 +90,7 @@ class _Table:
         return not (np.isnan(tokens) & ~np.isnan(losses)).any()
 
 
-def across(runs: Sequence[Whole], margin: float | None) -> dict[str, list[Finding]]:
+def compare_runs(runs: Sequence[RunRecords], margin: float | None) -> dict[str, list[Finding]]:
     """Findings that compare the runs of a study, by run id.
 
     Args:
@@ -94,14 +104,14 @@ def across(runs: Sequence[Whole], margin: float | None) -> dict[str, list[Findin
     return found
 
 
-def _comparable(runs: Sequence[Whole], margin: float | None) -> list[list[Whole]]:
+def _comparable(runs: Sequence[RunRecords], margin: float | None) -> list[list[RunRecords]]:
     """Runs that should be equal, as far as anybody knows: they differ by attention and seed alone.
 
     Runs that differ by the names of their logs can be anything, unless a margin says that they are equal.
     """
     alike = _MUST_BE_EQUAL if margin is None else (*_MUST_BE_EQUAL, "log")
 
-    def rest(whole: Whole) -> str:
+    def rest(whole: RunRecords) -> str:
         factors = {axis: value for axis, value in whole.run.factors.items() if axis not in alike}
         return dumps([factors, whole.run.config])
 
@@ -109,22 +119,24 @@ def _comparable(runs: Sequence[Whole], margin: float | None) -> list[list[Whole]
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _losses(group: Sequence[Whole], margin: float | None) -> Iterator[tuple[str, Finding]]:
+def _losses(group: Sequence[RunRecords], margin: float | None) -> Iterator[tuple[str, Finding]]:
     """Each run against the median of the others at each step, which one wrong run hardly moves.
 
     Runs that differ are then left out of what the others are compared with.
     """
-    table = _Table.of([whole for whole in group if any(step.loss is not None for step in whole.steps)])
+    table = _LossTable.of([whole for whole in group if any(step.loss is not None for step in whole.steps)])
     everyone = range(len(table.runs))
-    first = [_against(table, row, everyone, margin) for row in everyone]
+    first = [_against_others(table, row, everyone, margin) for row in everyone]
     sound = [row for row, found in enumerate(first) if found and found.level != "error"]
     again = len(sound) not in (0, 1, len(first))
     for row, whole in enumerate(table.runs):
-        found = _against(table, row, sound, margin) if again else first[row]
+        found = _against_others(table, row, sound, margin) if again else first[row]
         yield whole.run.run_id, found or _alone(whole, len(first) - 1)
 
 
-def _against(table: _Table, row: int, among: Sequence[int], margin: float | None) -> Finding | None:
+def _against_others(
+    table: _LossTable, row: int, among: Sequence[int], margin: float | None
+) -> Finding | None:
     """A run's loss against the others'; None if no other can be compared."""
     others = table.others(row, among)
     columns = table.common([row, *others])
@@ -141,13 +153,13 @@ def _against(table: _Table, row: int, among: Sequence[int], margin: float | None
         [table.runs[each] for each in (row, *others)],
         losses({0: mine}, {0: rest}, margin),
         margin,
-        outlier(means[0], means[1:]),
+        outlier_evidence(means[0], means[1:]),
         _located(mine, rest, margin),
         table.counted([row, *others]),
     )
 
 
-def _alone(whole: Whole, others: int) -> Finding:
+def _alone(whole: RunRecords, others: int) -> Finding:
     sentence = (
         f"{whole.name}: its loss is compared with none of the {others} others: they share no step with it, "
         "ended long before it, or count different training tokens at the same steps: they read another text."
@@ -155,7 +167,7 @@ def _alone(whole: Whole, others: int) -> Finding:
     return Finding(check="loss", level="note", sentence=sentence)
 
 
-def outlier(value: float, others: Sequence[float]) -> str | None:
+def outlier_evidence(value: float, others: Sequence[float]) -> str | None:
     """Evidence that a run's mean loss is not of the same kind as the others'; None if there is none.
 
     A t test of one value against the others' mean and spread (a prediction interval), corrected for having
@@ -175,7 +187,7 @@ def outlier(value: float, others: Sequence[float]) -> str | None:
     )
 
 
-def _located(mine: Losses, rest: Losses, margin: float | None) -> list[dict[str, Any]]:
+def _located(mine: StepLosses, rest: StepLosses, margin: float | None) -> list[dict[str, Any]]:
     """The parts of a run in which the mean difference is beyond the margin, or not zero if there is none."""
     steps = sorted(mine.keys() & rest.keys())
     size = max(_FEWEST, -(-len(steps) // _WINDOWS))
@@ -191,7 +203,7 @@ def _located(mine: Losses, rest: Losses, margin: float | None) -> list[dict[str,
 
 
 def _finding(
-    runs: Sequence[Whole],
+    runs: Sequence[RunRecords],
     verdict: Verdict,
     margin: float | None,
     apart: str | None,
@@ -234,7 +246,7 @@ def _said(verdict: Verdict, margin: float | None) -> str:
     )
 
 
-def _flop(group: Sequence[Whole]) -> Iterator[tuple[str, Finding]]:
+def _flop(group: Sequence[RunRecords]) -> Iterator[tuple[str, Finding]]:
     """A FLOP per token that differs among logs of one configuration, by more than their digits leave open."""
     counts = [
         (whole, printed["flop_per_token"], _count(printed))
@@ -260,17 +272,17 @@ def _flop(group: Sequence[Whole]) -> Iterator[tuple[str, Finding]]:
             yield whole.run.run_id, _other_flop(whole, value, others)
 
 
-def _count(printed: Mapping[str, float]) -> Between:
+def _count(printed: Mapping[str, float]) -> NumberRange:
     """What a log's FLOP per token can be, by its digits; versions before recorded the number alone."""
     count = printed["flop_per_token"]
-    return Between(printed.get(LOW, count), printed.get(HIGH, count))
+    return NumberRange(printed.get(LOW, count), printed.get(HIGH, count))
 
 
-def _meet(a: Between, b: Between) -> bool:
+def _meet(a: NumberRange, b: NumberRange) -> bool:
     return a.low <= b.high and b.low <= a.high
 
 
-def _other_flop(whole: Whole, count: float, others: Sequence[tuple[str, float]]) -> Finding:
+def _other_flop(whole: RunRecords, count: float, others: Sequence[tuple[str, float]]) -> Finding:
     listed = ", ".join(f"{name} {value / 1e9:.2f}" for name, value in others)
     sentence = (
         f"{whole.name}: it counts {count / 1e9:.2f} GFLOP per token, but others of the same configuration "
@@ -278,3 +290,155 @@ def _other_flop(whole: Whole, count: float, others: Sequence[tuple[str, float]])
     )
     evidence = {"printed": count, "others": dict(others)}
     return Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)
+
+
+WhatWasDone = Literal["imported", "unchanged", "updated"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A run of the study and what this import did with it."""
+
+    whole: RunRecords
+    done: WhatWasDone
+
+
+@dataclass(frozen=True)
+class ImportDesign:
+    """How the runs of an import are compared. What is empty stays as the import before stated it."""
+
+    margins: dict[str, float]
+    baseline: dict[str, str | int | float | bool] | None = None
+
+
+def write_runs(root: Path, study: str, new: Sequence[RunRecords], design: ImportDesign) -> list[Written]:
+    """Write new runs beside those that were imported before, and bring the findings of all up to date.
+
+    A run's id follows from the content of its log, so that importing it again changes nothing, unless the
+    mapping says something else now.
+
+    Raises:
+        UserError: the study has runs of its own, no run is the baseline, or the root cannot be written to.
+        Refused: a log continues one that was imported when it was shorter, or is an older copy of it.
+    """
+    folder = root / study
+    if own := [name for name in folders(folder) if not name.startswith(PREFIX)]:
+        raise UserError(
+            f"study '{study}' has {counted(len(own), 'run')} of its own; choose another name for these logs"
+        )
+    old = {whole.run.run_id: whole for whole in imported_runs(root, study)}
+    for whole in new:
+        _refuse_continued(whole, [each for each in old.values() if each.run.run_id != whole.run.run_id])
+    both = old | {whole.run.run_id: _as_before(whole, old.get(whole.run.run_id)) for whole in new}
+    stated = _stated(design, old.values())
+    _check_baseline(design.baseline, list(both.values()))
+    found = compare_runs(list(both.values()), stated["margins"].get("loss"))
+    written = []
+    for run_id, whole in both.items():
+        final = with_findings(replace(whole, run=whole.run.model_copy(update=stated)), found[run_id])
+        written.append(Written(final, _brought(folder / run_id, final, old.get(run_id))))
+    return written
+
+
+def imported_runs(root: Path, study: str) -> list[RunRecords]:
+    """The runs of a study that were imported before. Raises Unreadable."""
+    names = [name for name in folders(root / study) if name.startswith(PREFIX)]
+    return [_read(RunFolder(root / study / name)) for name in names]
+
+
+def _read(folder: RunFolder) -> RunRecords:
+    attempt = folder.attempt(1)
+    if attempt.manifest is None or attempt.result is None:
+        raise Unreadable(f"{attempt.path}: incomplete; remove {folder.path} and import its log again")
+    steps = read_lines(attempt.path / "steps.jsonl", ImportedStep)
+    return RunRecords(folder.imported, attempt.manifest, steps, attempt.result)
+
+
+def _refuse_continued(whole: RunRecords, others: Sequence[RunRecords]) -> None:
+    """Two states of one log would count as two runs."""
+    mine = _logged_values(whole)
+    for other in others:
+        theirs = _logged_values(other)
+        short = min(len(mine), len(theirs))
+        if short > 1 and mine[:short] == theirs[:short] and len(mine) != len(theirs):
+            which = "continues" if len(mine) > len(theirs) else "is an older state of"
+            raise Refused(
+                f"{whole.run.imported.file}: it {which} {other.run.study}/{other.run.run_id}, imported from "
+                f"{other.run.imported.file} with {counted(len(theirs), 'record')}: remove its folder to "
+                "replace it"
+            )
+
+
+def _logged_values(whole: RunRecords) -> list[tuple[object, ...]]:
+    return [(step.step, step.time, step.loss, step.step_seconds) for step in whole.steps]
+
+
+def _as_before(whole: RunRecords, old: RunRecords | None) -> RunRecords:
+    """The run with the date, file and version of its first import, if the log is the same."""
+    if old is None:
+        return whole
+    same = ("file", "imported_at", "version")
+    kept: Imported = whole.run.imported.model_copy(
+        update={name: getattr(old.run.imported, name) for name in same}
+    )
+    return replace(
+        whole, run=whole.run.model_copy(update={"imported": kept, "created_at": old.run.created_at})
+    )
+
+
+def _stated(design: ImportDesign, old: Iterable[RunRecords]) -> dict[str, Any]:
+    before = next(iter(old), None)
+    margins = design.margins or (before.run.margins if before else {})
+    return {"margins": margins, "baseline": design.baseline or (before.run.baseline if before else None)}
+
+
+def _check_baseline(baseline: Mapping[str, Any] | None, runs: Sequence[RunRecords]) -> None:
+    if not baseline or any(baseline.items() <= whole.run.factors.items() for whole in runs):
+        return
+    valid = sorted({f"{name}={value}" for whole in runs for name, value in whole.run.factors.items()})
+    asked = ", ".join(f"{name}={value}" for name, value in baseline.items())
+    raise UserError(f"--baseline {asked}: no run of this study matches {did_you_mean(asked, valid)}")
+
+
+def _brought(folder: Path, whole: RunRecords, old: RunRecords | None) -> WhatWasDone:
+    """Write a run if it is new or differs from what is there."""
+    if old and _texts(whole) == _texts(old):
+        return "unchanged"
+    try:
+        if old is None:
+            _publish(folder, whole)
+            return "imported"
+        _write(folder, whole)
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
+    return "updated"
+
+
+def _publish(folder: Path, whole: RunRecords) -> None:
+    """Write a new folder under a temporary name, so that nobody reads a part of it."""
+    aside = temporary(folder)
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        _write(aside, whole)
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write(folder: Path, whole: RunRecords) -> None:
+    (folder / "attempt-1").mkdir(parents=True, exist_ok=True)
+    for name, text in _texts(whole).items():
+        write_text(folder / name, text)
+
+
+def _texts(whole: RunRecords) -> dict[str, str]:
+    """The content of each file of a run's folder."""
+    return {
+        "attempt-1/manifest.json": whole.manifest.model_dump_json(indent=1) + "\n",
+        "attempt-1/steps.jsonl": "".join(
+            step.model_dump_json(exclude_none=True) + "\n" for step in whole.steps
+        ),
+        "attempt-1/result.json": whole.result.model_dump_json(indent=1) + "\n",
+        "run.json": whole.run.model_dump_json(indent=1) + "\n",
+    }

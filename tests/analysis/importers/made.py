@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import importers
-from analysis.logs.mapping import Mapping
-from analysis.logs.runs import Origin, Whole
+from analysis.importers import Mapping, Origin, RunRecords
 from model.measure.flops import flop_per_token
 from model.record.config import ModelConfig
 
@@ -63,13 +62,13 @@ def five(folder: Path) -> list[Path]:
 
 def read(
     path: Path, form: str = "lsai", mapping: Mapping | Dict[str, Any] | None = None, study: str = "theirs"
-) -> list[Whole]:
+) -> list[RunRecords]:
     """What the importer makes of a file."""
     given = mapping if isinstance(mapping, Mapping) else Mapping.model_validate(mapping or {})
     return importers.read(path, given, Origin(form, study, "Their logs", "0.1.0", START))
 
 
-def findings(whole: Whole, check: str, level: str | None = None) -> list[str]:
+def findings(whole: RunRecords, check: str, level: str | None = None) -> list[str]:
     """The sentences of one check."""
     found = whole.run.imported.findings
     return [each.sentence for each in found if each.check == check and level in (None, each.level)]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from analysis.logs.table import Refused
+from analysis.importers import Refused
+from tests.analysis.importers import made
 from tests.analysis.importers.test_formats import write
-from tests.analysis.logs import made
 
 # What programs log, each with what it is taken for.
 LOGS: dict[str, dict[str, Any]] = {

@@ -12,7 +12,8 @@ from typing import Any
 from model.record.errors import UserError
 from model.record.units import counted
 
-MOST_SAID = 5  # lines of one kind that are listed one by one
+_MOST_COLUMNS = 30  # that a message lists
+_MOST_LINES = 5  # lines of one kind that are listed one by one
 
 
 class Refused(UserError):
@@ -20,7 +21,7 @@ class Refused(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LogRow:
     """One record: `line` counts from 1, in the file where it has lines, else among the records."""
 
     line: int
@@ -28,7 +29,7 @@ class Row:
 
 
 @dataclass
-class Table:
+class LogTable:
     """What could be read of a file: its rows in the order of writing, also those that a later row replaces.
 
     Attributes:
@@ -40,7 +41,7 @@ class Table:
     """
 
     file: Path
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LogRow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     run: str | None = None
     twice: set[str] = field(default_factory=set)
@@ -81,13 +82,13 @@ def content_of(file: Path) -> bytes:
         raise Refused(f"{file}: {error.strerror}") from error
 
 
-def json_lines(file: Path) -> Table:
+def json_lines(file: Path) -> LogTable:
     """Read a file of one JSON object a line. Other lines are left out and reported.
 
     Raises:
         Refused: it is empty, no text, or has fewer objects than other lines.
     """
-    table = Table(file)
+    table = LogTable(file)
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
@@ -106,7 +107,7 @@ def json_lines(file: Path) -> Table:
             table.skip(number, f"not JSON ({error})")
             continue
         if isinstance(value, dict):
-            table.rows.append(Row(number, value))
+            table.rows.append(LogRow(number, value))
         else:
             table.skip(number, "not a JSON object")
     if len(table.problems) >= max(1, len(table.rows)):
@@ -118,5 +119,16 @@ def json_lines(file: Path) -> Table:
 def shortened(problems: Iterable[str]) -> list[str]:
     """The first few, and how many more there are."""
     found = list(problems)
-    more = len(found) - MOST_SAID
-    return [*found[:MOST_SAID], f"and {counted(more, 'more line')}"] if more > 0 else found
+    more = len(found) - _MOST_LINES
+    return [*found[:_MOST_LINES], f"and {counted(more, 'more line')}"] if more > 0 else found
+
+
+def mapping_example(table: LogTable) -> str:
+    """How to say which column is which, with the columns that there are."""
+    there = [name if name.isidentifier() else json.dumps(name) for name in table.columns()]
+    step, loss = (*there, "STEP", "LOSS")[:2] if len(there) > 1 else ("STEP", "LOSS")
+    listed = ", ".join([*there[:_MOST_COLUMNS], *(["..."] * (len(there) > _MOST_COLUMNS))]) or "none"
+    return (
+        "Name it in a YAML file and give that with --mapping, such as "
+        f"`columns: {{step: {step}, loss: {loss}}}` (columns: {listed})"
+    )

@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 
-from analysis.logs.between import across, outlier
-from analysis.logs.runs import Whole
-from analysis.logs.write import Design, write
-from tests.analysis.logs import made
-from tests.analysis.logs.made import COMPILED, FLOP, PEAK, Record, findings
+from analysis.importers import ImportDesign, RunRecords, write_runs
+from analysis.importers._study import compare_runs, outlier_evidence
+from tests.analysis.importers import made
+from tests.analysis.importers.made import COMPILED, FLOP, PEAK, Record, findings
 
 
 @pytest.fixture(scope="module")
-def five(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Whole]:
+def five(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecords]:
     """The five runs, as they are after an import with a margin of 0.02 nats."""
     folder = tmp_path_factory.mktemp("five")
     new = [whole for path in made.five(folder / "logs") for whole in made.read(path)]
-    done = write(folder / "root", "theirs", new, Design({"loss": 0.02}))
+    done = write_runs(folder / "root", "theirs", new, ImportDesign({"loss": 0.02}))
     return {each.whole.name: each.whole for each in done}
 
 
@@ -40,7 +39,7 @@ def test_the_run_that_learns_something_else_is_named_with_its_steps_and_the_othe
 
 
 def test_without_a_margin_the_outlier_is_still_an_error_and_nobody_else(five) -> None:
-    found = across(list(five.values()), None)
+    found = compare_runs(list(five.values()), None)
     wrong = {run_id for run_id, each in found.items() if any(one.level == "error" for one in each)}
     assert wrong == {five["fa3"].run.run_id}
     (sentence,) = [one.sentence for one in found[five["fa3"].run.run_id] if one.check == "loss"]
@@ -55,7 +54,9 @@ def test_equal_runs_are_called_outliers_in_at_most_one_study_of_a_hundred() -> N
     studies, wrong = 1000, 0
     for _ in range(studies):
         means = draw.normal(6.7, 0.01, 5).tolist()
-        wrong += any(outlier(mean, [*means[:row], *means[row + 1 :]]) for row, mean in enumerate(means))
+        wrong += any(
+            outlier_evidence(mean, [*means[:row], *means[row + 1 :]]) for row, mean in enumerate(means)
+        )
     assert 0.001 < wrong / studies <= 0.02  # 1 % is stated; three standard errors above it
 
 
@@ -69,7 +70,7 @@ def test_runs_on_other_texts_are_not_compared(tmp_path: Path) -> None:
     ]
     runs = [whole for path in paths for whole in made.read(path)]
     sentences = [
-        each.sentence for found in across(runs, 0.02).values() for each in found if each.check == "loss"
+        each.sentence for found in compare_runs(runs, 0.02).values() for each in found if each.check == "loss"
     ]
     assert len(sentences) == 2
     assert all("they read another text" in sentence for sentence in sentences)
@@ -82,7 +83,7 @@ def test_a_run_that_ended_early_does_not_shorten_the_comparison_of_the_others(tm
         for name, last in found
     ]
     runs = [whole for path in paths for whole in made.read(path)]
-    said = {whole.name: across(runs, 0.02)[whole.run.run_id][0] for whole in runs}
+    said = {whole.name: compare_runs(runs, 0.02)[whole.run.run_id][0] for whole in runs}
     assert said["fa3"].level == "error"
     assert "against the median of 3 others" in said["fa3"].sentence
     assert {name for name, each in said.items() if each.level == "error"} == {"fa3"}
@@ -98,8 +99,8 @@ def test_logs_that_differ_by_their_names_alone_are_compared_only_if_a_margin_say
     ]
     runs = [whole for path in paths for whole in made.read(path)]
     assert runs[0].run.factors == {"log": "fa3"}
-    assert across(runs, None) == {whole.run.run_id: [] for whole in runs}
-    stated = {whole.name: across(runs, 0.02)[whole.run.run_id][0].level for whole in runs}
+    assert compare_runs(runs, None) == {whole.run.run_id: [] for whole in runs}
+    stated = {whole.name: compare_runs(runs, 0.02)[whole.run.run_id][0].level for whole in runs}
     assert stated == {"fa3": "error", "cudnn": "note", "fa": "note", "baseline": "note"}
 
 
@@ -122,7 +123,7 @@ def test_a_compiled_run_that_counts_the_embedding_is_an_error_with_the_true_mfu_
         made.write(tmp_path / "compiled_20250525_101529.jsonl", made.records("cudnn", flop=COMPILED)),
     ]
     new = [whole for path in paths for whole in made.read(path)]
-    plain, compiled = (each.whole for each in write(tmp_path / "root", "theirs", new, Design({})))
+    plain, compiled = (each.whole for each in write_runs(tmp_path / "root", "theirs", new, ImportDesign({})))
     own, other = findings(compiled, "flop_per_token", "error")
     assert (
         "compiled: the log counts 54.76 GFLOP per token, which is 6 N + 12 L H Q T with the input embedding"
@@ -237,7 +238,7 @@ FlashAttention3,8127.71,22.59,42.36,418.91
 """
 
 
-def _averages(folder: Path, text: str, mapping: dict[str, Any]) -> list[Whole]:
+def _averages(folder: Path, text: str, mapping: dict[str, Any]) -> list[RunRecords]:
     (folder / "averages.csv").write_text(text)
     return made.read(folder / "averages.csv", "csv", mapping)
 
@@ -252,7 +253,10 @@ def test_a_papers_table_of_averages_is_imported_with_its_rates_and_no_correct_ro
         found = [finding for run in runs for finding in run.run.imported.findings]
         assert {finding.level for finding in found} == {"note"}, found
         assert any("averages that include the warm-up" in finding.sentence for finding in found)
-        assert [found.level for each in across(runs, None).values() for found in each] in ([], ["note"] * 2)
+        assert [found.level for each in compare_runs(runs, None).values() for found in each] in (
+            [],
+            ["note"] * 2,
+        )
 
 
 @pytest.mark.parametrize("tflops, wrong", [("418.91", False), ("418.9", False), ("419", False), ("418.93", True), ("445.07", True), ("420", True)])  # fmt: skip

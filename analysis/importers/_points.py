@@ -1,8 +1,11 @@
-"""Rows to points: numbers in known units, in the order of their steps, each run apart."""
+"""Rows to points, and points to step records.
+
+A point is a record's numbers in known units, in the order of the steps, each run apart. A step record holds
+what follows from them, and where each quantity comes from.
+"""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,38 +13,39 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import pairwise
 from math import inf, isfinite, ulp
+from statistics import median
 from typing import Any, get_args
 
 import numpy as np
 
-from analysis.logs.mapping import Mapping, Quantity
-from analysis.logs.table import Refused, Row, Table
+from analysis.importers._mapping import LogQuantity, Mapping
+from analysis.importers._table import LogRow, LogTable, Refused, mapping_example
+from model.record.imported import ImportedStep
 from model.record.units import counted
 
-QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+QUANTITIES: tuple[LogQuantity, ...] = get_args(LogQuantity)
 LARGEST = 2.0**53
 _MOST_RETURNS = 5  # times that a run may be resumed before its steps count as in no order
-_MOST_COLUMNS = 30  # that a message lists
 _OPERATIONS = 4  # whose rounding adds up in a number that a program printed
 _FROM_1970 = 1e8  # seconds: less cannot be when a model was trained
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class NumberRange:
     """All numbers between two."""
 
     low: float
     high: float
 
-    def over(self, other: Between, scale: float = 1.0) -> Between:
+    def over(self, other: NumberRange, scale: float = 1.0) -> NumberRange:
         """What scale x a / b can be; neither a nor b is negative."""
         if other.low <= 0:
-            return Between(0.0, inf)
-        return Between(scale * self.low / other.high, scale * self.high / other.low)
+            return NumberRange(0.0, inf)
+        return NumberRange(scale * self.low / other.high, scale * self.high / other.low)
 
-    def times(self, other: Between) -> Between:
+    def times(self, other: NumberRange) -> NumberRange:
         """What a x b can be; neither is negative."""
-        return Between(self.low * other.low, self.high * other.high)
+        return NumberRange(self.low * other.low, self.high * other.high)
 
     def holds(self, value: float, slack: float = 0.0) -> bool:
         """Whether it can be this value, give or take `slack`, which is relative."""
@@ -64,7 +68,7 @@ def _half(printed: Any) -> float:
 
 
 @dataclass(slots=True)
-class Point:
+class LogPoint:
     """One record of a log.
 
     Attributes:
@@ -76,25 +80,25 @@ class Point:
     line: int
     step: int
     time: datetime | None
-    values: dict[Quantity, float]
-    printed: dict[Quantity, tuple[Any, float]]
+    values: dict[LogQuantity, float]
+    printed: dict[LogQuantity, tuple[Any, float]]
 
-    def get(self, quantity: Quantity) -> float | None:
+    def get(self, quantity: LogQuantity) -> float | None:
         """The value, if there is one and it is finite."""
         value = self.values.get(quantity)
         return value if value is not None and isfinite(value) else None
 
-    def between(self, quantity: Quantity) -> Between | None:
+    def between(self, quantity: LogQuantity) -> NumberRange | None:
         """The true values that the log would print like this one, if there is one and it is finite."""
         if (value := self.get(quantity)) is None:
             return None
         printed, factor = self.printed[quantity]
         off = _half(printed) * abs(factor)
-        return Between(value - off, value + off)
+        return NumberRange(value - off, value + off)
 
 
 @dataclass
-class Log:
+class LoggedRun:
     """One run of a file.
 
     Attributes:
@@ -104,9 +108,9 @@ class Log:
         from_zero: whether the log counts steps from 0; 1 was added.
     """
 
-    table: Table
+    table: LogTable
     part: str | None
-    points: list[Point] = field(default_factory=list)
+    points: list[LogPoint] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     clocks: list[str] = field(default_factory=list)
     from_zero: bool = False
@@ -116,16 +120,16 @@ class Log:
         return f"{self.table.file}:{line}"
 
 
-def logs_of(table: Table, mapping: Mapping) -> list[Log]:
+def logs_of(table: LogTable, mapping: Mapping) -> list[LoggedRun]:
     """The runs of a file.
 
     Raises:
         Refused: a needed column is missing, there is no record, or the steps are in no order.
     """
     _check_columns(table, mapping)
-    run, parts = mapping.run or table.run, dict[str | None, list[Row]]()
+    run, parts = mapping.run or table.run, dict[str | None, list[LogRow]]()
     for row in table.rows:
-        called = _called(row.values.get(run)) if run else None
+        called = _run_name(row.values.get(run)) if run else None
         if called == "":
             table.skip(row.line, f"no run in column '{run}'")
         else:
@@ -141,24 +145,24 @@ def logs_of(table: Table, mapping: Mapping) -> list[Log]:
     return [_log(table, part, rows, mapping) for part, rows in parts.items()]
 
 
-def _called(name: Any) -> str:
+def _run_name(name: Any) -> str:
     """What a record calls its run. Half a character, as JSON can have it, cannot be written to any file."""
     return "" if name is None else str(name).encode(errors="backslashreplace").decode()
 
 
-def _check_columns(table: Table, mapping: Mapping) -> None:
+def _check_columns(table: LogTable, mapping: Mapping) -> None:
     if not table.rows:
         raise Refused("\n".join([f"{table.file}:1: no records", *table.problems[:1]]))
     there, where = set(table.columns()), f"{table.file}:{table.rows[0].line}"
     step = mapping.column("step")
     if step is None and mapping.config.train.steps is None:
         raise Refused(
-            f"{where}: which column is the step? {example(table)}. If each line is the average of a whole "
-            "run, the mapping says how many steps a run has, such as `config: {train: {steps: 1000}}`"
+            f"{where}: which column is the step? {mapping_example(table)}. If each line is the average of a "
+            "whole run, the mapping says how many steps a run has, such as `config: {train: {steps: 1000}}`"
         )
     for name in filter(None, (step, mapping.run)):
         if name not in there:
-            raise Refused(f"{where}: no column '{name}'. {example(table)}")
+            raise Refused(f"{where}: no column '{name}'. {mapping_example(table)}")
     measured = [
         mapping.column(quantity)
         for quantity in QUANTITIES
@@ -166,25 +170,14 @@ def _check_columns(table: Table, mapping: Mapping) -> None:
     ]
     if there.isdisjoint(measured):
         wanted = ", ".join(name for name in measured if name) or "loss, tokens_per_second, ..."
-        raise Refused(f"{where}: none of the columns {wanted}. {example(table)}")
+        raise Refused(f"{where}: none of the columns {wanted}. {mapping_example(table)}")
     for mapped in (mapping.run, *(mapping.column(quantity) for quantity in QUANTITIES)):
         if mapped in table.twice:
             raise Refused(f"{table.file}:1: two columns are called '{mapped}'; rename one of them")
 
 
-def example(table: Table) -> str:
-    """How to say which column is which, with the columns that there are."""
-    there = [name if name.isidentifier() else json.dumps(name) for name in table.columns()]
-    step, loss = (*there, "STEP", "LOSS")[:2] if len(there) > 1 else ("STEP", "LOSS")
-    listed = ", ".join([*there[:_MOST_COLUMNS], *(["..."] * (len(there) > _MOST_COLUMNS))]) or "none"
-    return (
-        "Name it in a YAML file and give that with --mapping, such as "
-        f"`columns: {{step: {step}, loss: {loss}}}` (columns: {listed})"
-    )
-
-
-def _log(table: Table, part: str | None, rows: Sequence[Row], mapping: Mapping) -> Log:
-    log = Log(table, part)
+def _log(table: LogTable, part: str | None, rows: Sequence[LogRow], mapping: Mapping) -> LoggedRun:
+    log = LoggedRun(table, part)
     points = [point for row in rows if (point := _point(log, row, mapping))]
     if not points:
         about = log.problems or [f"{log.at(rows[0].line)}: no record has a step and a value"]
@@ -198,9 +191,9 @@ def _log(table: Table, part: str | None, rows: Sequence[Row], mapping: Mapping) 
     return log
 
 
-def _point(log: Log, row: Row, mapping: Mapping) -> Point | None:
+def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
     """A row's numbers; None if it has none that is mapped, or one that is no number, or no step."""
-    values, printed = dict[Quantity, float](), dict[Quantity, tuple[Any, float]]()
+    values, printed = dict[LogQuantity, float](), dict[LogQuantity, tuple[Any, float]]()
     cells = {quantity: row.values.get(column.column) for quantity, column in mapping.columns.items()}
     time_given = cells.pop("time", None)
     step_column = mapping.column("step")
@@ -222,7 +215,7 @@ def _point(log: Log, row: Row, mapping: Mapping) -> Point | None:
     except ValueError as error:
         log.problems.append(f"{log.at(row.line)}: {error}")
         return None
-    return Point(row.line, int(step), moment, values, printed)
+    return LogPoint(row.line, int(step), moment, values, printed)
 
 
 def _possible(name: str, value: float) -> float:
@@ -260,13 +253,13 @@ def _time(value: Any, unit: str) -> datetime | None:
         raise ValueError(f"not a time in unit {unit}: {error}") from None
 
 
-def _joined(points: Sequence[Point]) -> list[Point]:
+def _joined(points: Sequence[LogPoint]) -> list[LogPoint]:
     """The points in the order of writing, with those of one step joined as long as no quantity is said twice.
 
     Programs write the quantities of a step in one row or in several, next to each other or one quantity after
     the other. Where a quantity comes back to a step, or goes back to an earlier one, it is logged again.
     """
-    written, rows, last = list[Point](), dict[int, Point](), dict[Quantity, int]()
+    written, rows, last = list[LogPoint](), dict[int, LogPoint](), dict[LogQuantity, int]()
     for point in points:
         said = [quantity for quantity in point.values if quantity != "elapsed_seconds"]
         if any(point.step <= last.get(quantity, -1) for quantity in said):
@@ -281,7 +274,7 @@ def _joined(points: Sequence[Point]) -> list[Point]:
     return [*written, *(rows[step] for step in sorted(rows))]
 
 
-def _in_order(log: Log, points: Sequence[Point]) -> list[Point]:
+def _in_order(log: LoggedRun, points: Sequence[LogPoint]) -> list[LogPoint]:
     """The points by step. Where a resumed run repeats steps, the later record counts.
 
     Raises:
@@ -308,7 +301,7 @@ def _in_order(log: Log, points: Sequence[Point]) -> list[Point]:
             f"{log.at(after.line)}: step {after.step} follows step {before.step}, one of {len(returns)} "
             "steps that go back: the records are not in order; sort them by step, or split the file by run"
         )
-    kept: list[Point] = []
+    kept: list[LogPoint] = []
     for place, point in enumerate(points):
         while kept and kept[-1].step >= point.step:
             old = kept.pop()
@@ -321,11 +314,11 @@ def _in_order(log: Log, points: Sequence[Point]) -> list[Point]:
     return kept
 
 
-def _again(log: Log, old: Point, new: Point) -> str:
+def _again(log: LoggedRun, old: LogPoint, new: LogPoint) -> str:
     return f"{log.at(old.line)}: step {old.step} is logged again on line {new.line}"
 
 
-def _clocks(log: Log) -> Iterable[str]:
+def _clocks(log: LoggedRun) -> Iterable[str]:
     for before, after in pairwise(log.points):
         if before.time and after.time and after.time < before.time:
             back = (before.time - after.time).total_seconds()
@@ -335,9 +328,178 @@ def _clocks(log: Log) -> Iterable[str]:
             yield f"{log.at(after.line)}: elapsed seconds go back by {past - now:g} s"
 
 
-def named(log: Log, pattern: str | None) -> tuple[str, dict[str, str]]:
+def name_and_factors(log: LoggedRun, pattern: str | None) -> tuple[str, dict[str, str]]:
     """What to call the run, and the factors that its file's name states."""
     stem = log.table.file.stem
     found = re.fullmatch(pattern, stem) if pattern else None
     groups = {name: value for name, value in (found.groupdict() if found else {}).items() if value}
     return log.part or groups.get("attention") or stem, groups
+
+
+@dataclass
+class StepRecords:
+    """The records of a run.
+
+    Attributes:
+        sources: by quantity, what it follows from where the log does not state it.
+        not_finite: steps whose loss is NaN or infinite.
+        impossible: FILE:LINE and why, for values that were left out.
+    """
+
+    records: list[ImportedStep] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
+    not_finite: list[int] = field(default_factory=list)
+    impossible: list[str] = field(default_factory=list)
+
+
+def steps_of(log: LoggedRun, mapping: Mapping) -> StepRecords:
+    """The step records of a log; what it does not say and nothing implies is None."""
+    found, before = StepRecords(), None
+    if log.from_zero:
+        found.sources["step"] = "the log counts from 0; 1 is added"
+    for point in log.points:
+        steps = _interval(log, found) if before is None else point.step - before.step
+        found.records.append(_record(log, found, mapping, point, before, steps))
+        before = point
+    return found
+
+
+def _interval(log: LoggedRun, found: StepRecords) -> int:
+    """Steps that the first record covers: all so far, unless the log begins in the middle of a run."""
+    steps = [point.step for point in log.points]
+    usual = round(median(b - a for a, b in pairwise(steps))) if len(steps) > 1 else steps[0]
+    if steps[0] <= 2 * usual:
+        return steps[0]
+    found.sources["steps"] = (
+        f"the log begins at step {steps[0]}; its first record is taken to cover {counted(usual, 'step')}"
+    )
+    return usual
+
+
+def _record(
+    log: LoggedRun, found: StepRecords, mapping: Mapping, point: LogPoint, before: LogPoint | None, steps: int
+) -> ImportedStep:
+    loss = point.values.get("loss")
+    if loss is not None and not isfinite(loss):
+        found.not_finite.append(point.step)
+    tokens = _tokens(found, mapping, point, before, steps)
+    seconds = _seconds(found, point, before, steps, tokens)
+    if seconds is not None and seconds <= 0:
+        found.impossible.append(f"{log.at(point.line)}: step {point.step} took {seconds:g} s")
+        seconds = None
+    tokens = tokens if tokens and tokens > 0 else None
+    rate = point.get("tokens_per_second")
+    alone = rate is not None and rate > 0 and not (tokens and seconds)
+    if alone:
+        found.sources.setdefault("tokens_per_second", "the log: nothing says which tokens and seconds")
+    return ImportedStep(
+        step=point.step,
+        steps=steps,
+        time=point.time,
+        loss=point.get("loss"),
+        learning_rate=point.get("learning_rate"),
+        grad_norm=point.get("grad_norm"),
+        step_seconds=seconds,
+        tokens=tokens,
+        training_tokens=_training_tokens(found, point, tokens, seconds and seconds * steps),
+        memory_bytes=_whole(point.get("memory_bytes")),
+        printed_tokens_per_second=rate if alone else None,
+    )
+
+
+def _tokens(
+    found: StepRecords, mapping: Mapping, point: LogPoint, before: LogPoint | None, steps: int
+) -> int | None:
+    """Tokens in the interval, by the first of these that is known."""
+    if (tokens := point.get("tokens")) is not None:
+        return _whole(tokens)
+    total, past = point.get("total_tokens"), before.get("total_tokens") if before else 0.0
+    if total is not None and past is not None:
+        return _whole(total - past)
+    if per_step := tokens_per_step(mapping):
+        found.sources.setdefault("tokens", "tokens per step, as the mapping states them")
+        return per_step * steps
+    rate, seconds = point.get("tokens_per_second"), stated_interval(point, steps)
+    if rate is None or seconds is None:
+        return None
+    found.sources.setdefault("tokens", "tokens per second x seconds, both as printed")
+    return _whole(rate * seconds)
+
+
+def stated_interval(point: LogPoint, steps: int) -> float | None:
+    """Seconds since the record before, as the log states them."""
+    mean = point.get("step_seconds")
+    return point.get("interval_seconds") if mean is None else mean * steps
+
+
+def stated_between(point: LogPoint, steps: int) -> NumberRange | None:
+    """What the seconds since the record before can be, by the digits that the log has."""
+    mean = point.between("step_seconds")
+    return NumberRange(mean.low * steps, mean.high * steps) if mean else point.between("interval_seconds")
+
+
+def tokens_per_step(mapping: Mapping) -> int | None:
+    """Tokens of a step, if the mapping states them, or a sequence length and a batch size."""
+    train = mapping.config.train
+    if mapping.constants.tokens_per_step:
+        return mapping.constants.tokens_per_step
+    return train.sequence_length * train.batch_size if train.sequence_length and train.batch_size else None
+
+
+def _seconds(
+    found: StepRecords, point: LogPoint, before: LogPoint | None, steps: int, tokens: int | None
+) -> float | None:
+    """Seconds per step over the interval, by the first of these that is known."""
+    if (seconds := point.get("step_seconds")) is not None:
+        return seconds
+    if (seconds := point.get("interval_seconds")) is not None:
+        return seconds / steps
+    if (rate := point.get("tokens_per_second")) and tokens:
+        found.sources.setdefault("step_seconds", "tokens / tokens per second, as printed")
+        return tokens / rate / steps
+    now, past = point.get("elapsed_seconds"), before.get("elapsed_seconds") if before else None
+    if now is None or past is None or now < past:
+        return None
+    found.sources.setdefault(
+        "step_seconds", "differences of elapsed seconds: they include everything that was done"
+    )
+    return (now - past) / steps
+
+
+def _training_tokens(
+    found: StepRecords, point: LogPoint, tokens: int | None, seconds: float | None
+) -> int | None:
+    if (stated := point.get("training_tokens")) is not None:
+        return _whole(stated)
+    share, rate = point.get("training_tokens_percentage"), point.get("training_tokens_per_second")
+    if share is not None and tokens is not None:
+        found.sources.setdefault("training_tokens", "tokens x their percentage, as printed")
+        return round(tokens * share / 100)
+    if rate is not None and seconds is not None:
+        found.sources.setdefault("training_tokens", "training tokens per second x seconds, as printed")
+        return round(rate * seconds)
+    return None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None or abs(value) > LARGEST else round(value)
+
+
+def implied_values(
+    points: Sequence[LogPoint], above: LogQuantity, below: LogQuantity, scale: float
+) -> list[tuple[LogPoint, float, NumberRange]]:
+    """Return scale x above / below, at each point that has both, and what it can be by the digits of both."""
+    return [
+        (point, scale * a / b, top.over(bottom, scale))
+        for point in points
+        if (a := point.get(above)) is not None
+        and (b := point.get(below))
+        and (top := point.between(above))
+        and (bottom := point.between(below))
+    ]
+
+
+def common_range(ranges: Iterable[NumberRange]) -> NumberRange:
+    """The numbers that are in all of these ranges; where none is, those from one range to another."""
+    lows, highs = zip(*((each.low, each.high) for each in ranges), strict=True)
+    return NumberRange(*sorted((max(lows), min(highs))))

@@ -1,29 +1,166 @@
-"""What is wrong or misleading in one log, each finding with its numbers."""
+"""What is wrong or misleading in one log, each finding with its numbers.
+
+Printed rates imply a FLOP per token and a peak: FLOP per token = tflops x 1e12 x GPUs / tokens per second,
+peak = tflops / mfu. The formula is that of model.measure.flops; a count that differs from it is explained
+where it equals a known mistake.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from statistics import fmean, median
 
-from analysis.logs.flop import RIGHT, Counts, explained, formula
-from analysis.logs.mapping import Mapping, Quantity
-from analysis.logs.points import Between, Log, Point
-from analysis.logs.steps import Steps, common, implied, stated_between, stated_interval, tokens_per_step
-from analysis.logs.table import shortened
+from analysis.importers._mapping import LogQuantity, Mapping
+from analysis.importers._points import (
+    LoggedRun,
+    LogPoint,
+    NumberRange,
+    StepRecords,
+    common_range,
+    implied_values,
+    stated_between,
+    stated_interval,
+    tokens_per_step,
+)
+from analysis.importers._table import shortened
+from model.measure.flops import flop_per_token, peak
+from model.record.config import ModelConfig
 from model.record.imported import Finding
 from model.record.units import counted
+
+_BY_CHANCE = 1e-4  # relative: of a count that is known less well, no model is guessed
+LOW, HIGH = "flop_per_token_low", "flop_per_token_high"  # what the printed digits leave open
+FLOP_FORMULA = "6 N + 12 L H Q T, N without the input embedding"
+
+
+@dataclass(frozen=True)
+class FlopCounts:
+    """What is known about FLOP per token and peak.
+
+    Attributes:
+        flop_per_token: by the formula where the shape is known, else as stated or printed.
+        peak_flops: of one GPU in FLOP/s: as stated, of the GPU's name, or printed.
+        printed: what the log implies by itself, and plain means over all of its records.
+        count: what the log's FLOP per token can be, by its digits; None if it implies none.
+    """
+
+    flop_per_token: int | None
+    flop_source: str
+    peak_flops: float | None
+    peak_source: str
+    printed: dict[str, float]
+    count: NumberRange | None
+
+
+def counts_of(points: Sequence[LogPoint], mapping: Mapping) -> FlopCounts:
+    """What a log implies and its mapping states."""
+    printed = dict(_printed(points, mapping))
+    flop, flop_source = _flop_per_token(mapping, printed)
+    peak_flops, peak_source = _peak(mapping, printed)
+    count = NumberRange(printed[LOW], printed[HIGH]) if LOW in printed else None
+    return FlopCounts(flop, flop_source, peak_flops, peak_source, printed, count)
+
+
+def _printed(points: Sequence[LogPoint], mapping: Mapping) -> Iterator[tuple[str, float]]:
+    gpus = max(1, mapping.constants.gpus or 1)
+    if flops := implied_values(points, "tflops", "tokens_per_second", 1e12 * gpus):
+        yield "flop_per_token", median(value for _, value, _ in flops)
+        possible = common_range(between for _, _, between in flops)
+        yield LOW, possible.low
+        yield HIGH, possible.high
+    if peaks := implied_values(points, "tflops", "mfu", 1e14):
+        yield "peak_flops", median(value for _, value, _ in peaks)
+    for name in ("tokens_per_second", "mfu", "tflops"):
+        if found := [value for point in points if (value := point.get(name)) is not None]:
+            yield name, fmean(found)
+
+
+def _flop_per_token(mapping: Mapping, printed: dict[str, float]) -> tuple[int | None, str]:
+    if computed := flop_of_shape(mapping):
+        return computed, f"computed from the shape in the mapping: {FLOP_FORMULA}"
+    if stated := mapping.constants.flop_per_token:
+        return stated, "the mapping"
+    found = printed.get("flop_per_token")
+    return (round(found), "the log: tflops / tokens_per_second") if found else (None, "unknown")
+
+
+def flop_of_shape(mapping: Mapping) -> int | None:
+    """FLOP per token of the shape that the mapping states; None if it states none."""
+    shape, length = mapping.config.model, mapping.config.train.sequence_length
+    return flop_per_token(shape.model_config_of(), length) if shape and length else None
+
+
+def _peak(mapping: Mapping, printed: dict[str, float]) -> tuple[float | None, str]:
+    constants, dtype = mapping.constants, mapping.config.train.dtype
+    if constants.peak_tflops:
+        return constants.peak_tflops * 1e12, "the mapping"
+    if constants.gpu and dtype and (known := peak(constants.gpu, dtype)):
+        return known.flops, known.source
+    found = printed.get("peak_flops")
+    return (found, "the log: tflops / mfu") if found else (None, "unknown")
+
+
+@dataclass(frozen=True)
+class ExplainedCount:
+    """What a printed FLOP per token counts, in words, and what it should be."""
+
+    what: str
+    right: int
+
+
+def explain_count(count: NumberRange, mapping: Mapping, tokens: int | None) -> ExplainedCount | None:
+    """What a printed FLOP per token counts; None if it equals nothing that is known.
+
+    Where no shape is stated, the 8B llama of `model.record.config` is tried, at each sequence length that the
+    tokens per step allow: a count of many digits does not equal another model's by chance.
+    """
+    shape = mapping.config.model
+    if shape is None and count.high > count.low * (1 + _BY_CHANCE):
+        return None
+    model = shape.model_config_of() if shape else ModelConfig()
+    length = mapping.config.train.sequence_length
+    per_step = tokens_per_step(mapping) or tokens
+    lengths = [length] if length else [per_step // batch for batch in (1, 2, 4, 8, 16)] if per_step else []
+    for each in lengths:
+        for what, value in _known_counts(model, each):
+            if count.holds(value):
+                about = f"{what}, for {_named(model, stated=shape is not None)} at T = {each:,}"
+                return ExplainedCount(about, flop_per_token(model, each))
+    return None
+
+
+def _known_counts(model: ModelConfig, length: int) -> Iterator[tuple[str, int]]:
+    right, embedding = flop_per_token(model, length), 6 * model.vocab_size * model.dim
+    attention = 12 * model.layers * model.heads * model.head_dim * length
+    yield FLOP_FORMULA, right
+    yield (
+        f"6 N + 12 L H Q T with the input embedding in N, {embedding / 1e9:.2f} GFLOP too many (as counted "
+        "by code that no longer finds the embedding, for example after torch.compile)",
+        right + embedding,
+    )
+    yield "6 N alone, without the attention", right - attention
+    yield "6 N alone, with the input embedding in N and without the attention", right + embedding - attention
+    yield "half of the attention's FLOP, as if a causal mask were discounted", right - attention // 2
+
+
+def _named(model: ModelConfig, stated: bool) -> str:
+    parts = f"{counted(model.layers, 'layer')}, {counted(model.heads, 'head')}"
+    shape = f"dim {model.dim}, {parts}, ffn_dim {model.ffn_dim}"
+    origin = " (as the mapping states)" if stated else ""
+    return f"the llama with {shape}, vocabulary {model.vocab_size}{origin}"
+
 
 _SLOW = 1.2  # times the median: a first record that is slower holds a warm-up
 _FEWEST = 5  # records, below which no first one stands out
 _DISAGREE = 1e-3  # relative, beyond what printed digits explain: clocks are read one after the other
 _OUTSIDE = 0.01  # of the time: less is between two ticks of a clock
-_RATES: tuple[Quantity, ...] = ("tokens_per_second", "mfu", "tflops")
+_RATES: tuple[LogQuantity, ...] = ("tokens_per_second", "mfu", "tflops")
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadLog:
     """A log with everything that follows from it.
 
     Attributes:
@@ -31,24 +168,24 @@ class Read:
     """
 
     name: str
-    log: Log
+    log: LoggedRun
     mapping: Mapping
-    steps: Steps
-    counts: Counts
+    steps: StepRecords
+    counts: FlopCounts
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[LogPoint]:
         """The records of the log, by step."""
         return self.log.points
 
 
-def findings(read: Read) -> list[Finding]:
+def findings(read: ReadLog) -> list[Finding]:
     """What is wrong in one log, errors first."""
     found = [finding for check in _CHECKS for finding in check(read)]
     return sorted(found, key=lambda finding: finding.level != "error")
 
 
-def _values(read: Read) -> Iterator[Finding]:
+def _values(read: ReadLog) -> Iterator[Finding]:
     if bad := read.steps.not_finite:
         which = f"{counted(len(bad), 'record')} is NaN or infinite, first at step {bad[0]}"
         sentence = f"{read.name}: the loss of {which}."
@@ -61,13 +198,13 @@ def _values(read: Read) -> Iterator[Finding]:
         )
 
 
-def _clocks(read: Read) -> Iterator[Finding]:
+def _clocks(read: ReadLog) -> Iterator[Finding]:
     if lines := read.log.clocks:
         sentence = f"{read.name}: time goes back {_times(len(lines))}: {'; '.join(shortened(lines))}."
         yield Finding(check="clock", level="error", sentence=sentence, evidence={"lines": lines})
 
 
-def _warm_up(read: Read) -> Iterator[Finding]:
+def _warm_up(read: ReadLog) -> Iterator[Finding]:
     """An average over all records of a log whose first ones are slow."""
     seconds = [record.step_seconds for record in read.steps.records]
     known = [value for value in seconds if value is not None]
@@ -97,7 +234,7 @@ def _warm_up(read: Read) -> Iterator[Finding]:
     yield Finding(check="warm-up", level="note", sentence=sentence, evidence=evidence)
 
 
-def _means(read: Read, slow: int) -> Iterator[tuple[str, list[float], list[float]]]:
+def _means(read: ReadLog, slow: int) -> Iterator[tuple[str, list[float], list[float]]]:
     """Each printed rate, else the seconds per step: all values, and those after the slow ones."""
     printed = {name: [point.get(name) for point in read.points] for name in _RATES}
     complete = {name: [v for v in values if v is not None] for name, values in printed.items()}
@@ -108,10 +245,10 @@ def _means(read: Read, slow: int) -> Iterator[tuple[str, list[float], list[float
         yield name, values, values[slow:]
 
 
-def _flop(read: Read) -> Iterator[Finding]:
+def _flop(read: ReadLog) -> Iterator[Finding]:
     """The FLOP per token that the printed rates imply, against the formula."""
     gpus = max(1, read.mapping.constants.gpus or 1)
-    found = implied(read.points, "tflops", "tokens_per_second", 1e12 * gpus)
+    found = implied_values(read.points, "tflops", "tokens_per_second", 1e12 * gpus)
     if not found:
         return
     said = (
@@ -123,9 +260,13 @@ def _flop(read: Read) -> Iterator[Finding]:
         return
     count, possible = read.counts.printed["flop_per_token"], read.counts.count
     assert possible is not None, "the records imply one"
-    known = explained(possible, read.mapping, _tokens_per_step(read))
+    known = explain_count(possible, read.mapping, _tokens_per_step(read))
     what = known.what if known else None
-    true = formula(read.mapping) or read.mapping.constants.flop_per_token or (known.right if known else None)
+    true = (
+        flop_of_shape(read.mapping)
+        or read.mapping.constants.flop_per_token
+        or (known.right if known else None)
+    )
     if true and not possible.holds(true):
         yield _wrong_flop(read, count, true, what)
     else:
@@ -136,14 +277,14 @@ def _flop(read: Read) -> Iterator[Finding]:
         yield Finding(check="flop_per_token", level="note", sentence=sentence, evidence={"printed": count})
 
 
-def _wrong_flop(read: Read, count: float, true: float, what: str | None) -> Finding:
+def _wrong_flop(read: ReadLog, count: float, true: float, what: str | None) -> Finding:
     printed = read.counts.printed.get("mfu")
     mfu = f" Its mean MFU of {printed:.2f} % is really {printed * true / count:.2f} %." if printed else ""
     why = f", which is {what}" if what else ""
     share, digits = 100 * (count / true - 1), _digits(count, true, 1e9)
     sentence = (
         f"{read.name}: the log counts {count / 1e9:.{digits}f} GFLOP per token{why}; the correct count is "
-        f"{true / 1e9:.{digits}f} ({RIGHT}), {share:+.{_digits(share, 0.0, 1.0, 1)}f} %.{mfu}"
+        f"{true / 1e9:.{digits}f} ({FLOP_FORMULA}), {share:+.{_digits(share, 0.0, 1.0, 1)}f} %.{mfu}"
     )
     evidence = {"printed": count, "true": true}
     if printed:
@@ -156,7 +297,9 @@ def _digits(a: float, b: float, unit: float, fewest: int = 2) -> int:
     return next(n for n in range(fewest, 17) if f"{a / unit:.{n}f}" != f"{b / unit:.{n}f}" or n == 16)
 
 
-def _apart(read: Read, found: list[tuple[Point, float, Between]], said: str, unit: float) -> Finding | None:
+def _apart(
+    read: ReadLog, found: list[tuple[LogPoint, float, NumberRange]], said: str, unit: float
+) -> Finding | None:
     """What says that the printed metrics imply several values of what should be one; None if they do not."""
     first, low, lowest = min(found, key=lambda each: each[2].high)
     second, high, highest = max(found, key=lambda each: each[2].low)
@@ -170,12 +313,12 @@ def _metrics(sentence: str, **evidence: object) -> Finding:
     return Finding(check="metrics", level="error", sentence=sentence, evidence=evidence)
 
 
-def _tokens_per_step(read: Read) -> int | None:
+def _tokens_per_step(read: ReadLog) -> int | None:
     pairs = {record.tokens / record.steps for record in read.steps.records if record.tokens}
     return round(pairs.pop()) if len(pairs) == 1 else None
 
 
-def _rate_and_seconds(read: Read) -> Iterator[Finding]:
+def _rate_and_seconds(read: ReadLog) -> Iterator[Finding]:
     """Tokens per second x seconds must be the tokens of the steps between two records."""
     if _averages(read):  # those of rates and of seconds do not multiply
         return
@@ -197,17 +340,17 @@ def _rate_and_seconds(read: Read) -> Iterator[Finding]:
         yield from _uneven(read)
 
 
-def _tokens_between(point: Point, steps: int) -> Between | None:
+def _tokens_between(point: LogPoint, steps: int) -> NumberRange | None:
     rate, seconds = point.between("tokens_per_second"), stated_between(point, steps)
     return rate.times(seconds) if rate and seconds else None
 
 
-def _averages(read: Read) -> bool:
+def _averages(read: ReadLog) -> bool:
     """Whether the log is one line about many steps."""
     return len(read.points) == 1 and read.steps.records[0].steps > 1
 
 
-def _rate_alone(read: Read) -> Iterator[Finding]:
+def _rate_alone(read: ReadLog) -> Iterator[Finding]:
     """A printed rate without a token count: the database derives rates from tokens and seconds if it can."""
     alone = sum(record.printed_tokens_per_second is not None for record in read.steps.records)
     if alone:
@@ -219,7 +362,7 @@ def _rate_alone(read: Read) -> Iterator[Finding]:
         yield Finding(check="metrics", level="note", sentence=sentence, evidence={"records": alone})
 
 
-def _one_line(read: Read) -> Iterator[Finding]:
+def _one_line(read: ReadLog) -> Iterator[Finding]:
     """An average over a whole run."""
     if _averages(read) and any(read.points[0].get(name) is not None for name in _RATES):
         steps = read.steps.records[0].steps
@@ -230,7 +373,7 @@ def _one_line(read: Read) -> Iterator[Finding]:
         yield Finding(check="warm-up", level="note", sentence=sentence, evidence={"covers": steps})
 
 
-def _unended(read: Read) -> Iterator[Finding]:
+def _unended(read: ReadLog) -> Iterator[Finding]:
     """A value that may have been cut off."""
     if read.points[-1].line == read.log.table.unended:
         line = read.log.at(read.points[-1].line)
@@ -238,10 +381,14 @@ def _unended(read: Read) -> Iterator[Finding]:
         yield Finding(check="records", level="note", sentence=sentence)
 
 
-def _uneven(read: Read) -> Iterator[Finding]:
+def _uneven(read: ReadLog) -> Iterator[Finding]:
     """Where nobody states the tokens per step, the printed rates and seconds must imply one number."""
     found = [
-        (rate * seconds / record.steps, point, Between(tokens.low / record.steps, tokens.high / record.steps))
+        (
+            rate * seconds / record.steps,
+            point,
+            NumberRange(tokens.low / record.steps, tokens.high / record.steps),
+        )
         for point, record in zip(read.points, read.steps.records, strict=True)
         if (rate := point.get("tokens_per_second"))
         and (seconds := stated_interval(point, record.steps))
@@ -261,9 +408,9 @@ def _uneven(read: Read) -> Iterator[Finding]:
         yield _metrics(sentence, usual=usual, steps=[point.step for _, point in off][:100])
 
 
-def _mfu_and_peak(read: Read) -> Iterator[Finding]:
+def _mfu_and_peak(read: ReadLog) -> Iterator[Finding]:
     """The mfu must be tflops over a single peak, and the right one."""
-    found = implied(read.points, "tflops", "mfu", 1e14)
+    found = implied_values(read.points, "tflops", "mfu", 1e14)
     if not found:
         return
     said = "tflops / mfu is a peak of {:,.1f} TFLOP/s at step {} and of {:,.1f} at step {}."
@@ -271,7 +418,7 @@ def _mfu_and_peak(read: Read) -> Iterator[Finding]:
         yield apart
         return
     peak, low = read.counts.peak_flops, read.counts.printed["peak_flops"]
-    if peak and not common(between for _, _, between in found).holds(peak, _DISAGREE):
+    if peak and not common_range(between for _, _, between in found).holds(peak, _DISAGREE):
         sentence = (
             f"{read.name}: mfu is tflops over a peak of {low / 1e12:,.1f} TFLOP/s, but that is "
             f"{peak / 1e12:,.1f} ({read.counts.peak_source}): the true MFU is {low / peak:.3f} "
@@ -280,9 +427,9 @@ def _mfu_and_peak(read: Read) -> Iterator[Finding]:
         yield _metrics(sentence, printed=low, true=peak)
 
 
-def _padding(read: Read) -> Iterator[Finding]:
+def _padding(read: ReadLog) -> Iterator[Finding]:
     """The rate of training tokens over that of all tokens must be their percentage."""
-    for point, ratio, ratios in implied(
+    for point, ratio, ratios in implied_values(
         read.points, "training_tokens_per_second", "tokens_per_second", 100.0
     ):
         share, shares = (point.get("training_tokens_percentage"), point.between("training_tokens_percentage"))
@@ -298,7 +445,7 @@ def _padding(read: Read) -> Iterator[Finding]:
             return
 
 
-def _clock_and_seconds(read: Read) -> Iterator[Finding]:
+def _clock_and_seconds(read: ReadLog) -> Iterator[Finding]:
     """The clock must count at least the seconds that the records add up to."""
     times = [point.time for point in read.points]
     pairs = list(zip(read.points, read.steps.records, strict=True))[1:]
@@ -332,7 +479,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-_Check = Callable[[Read], Iterator[Finding]]
+_Check = Callable[[ReadLog], Iterator[Finding]]
 _CHECKS: tuple[_Check, ...] = (
     _values, _clocks, _flop, _rate_and_seconds, _rate_alone, _one_line, _unended, _mfu_and_peak, _padding,
     _warm_up, _clock_and_seconds,

@@ -9,12 +9,10 @@ from datetime import datetime, timedelta
 from math import isfinite
 from pathlib import Path
 
-from analysis.logs.checks import Read, findings
-from analysis.logs.flop import counts_of
-from analysis.logs.mapping import Mapping
-from analysis.logs.points import Log, logs_of, named
-from analysis.logs.steps import steps_of
-from analysis.logs.table import Table
+from analysis.importers._checks import ReadLog, counts_of, findings
+from analysis.importers._mapping import Mapping
+from analysis.importers._points import LoggedRun, logs_of, name_and_factors, steps_of
+from analysis.importers._table import LogTable
 from model.record.files import dumps
 from model.record.imported import PREFIX, Finding, Imported, ImportedRun, ImportedStep
 from model.record.records import Manifest, Outcome, Result
@@ -34,7 +32,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Whole:
+class RunRecords:
     """Everything that is known of an imported run."""
 
     run: ImportedRun
@@ -49,8 +47,8 @@ class Whole:
 
 
 def runs_of(
-    table: Table, mapping: Mapping, sha256: str, origin: Origin, by_name: str | None = None
-) -> list[Whole]:
+    table: LogTable, mapping: Mapping, sha256: str, origin: Origin, by_name: str | None = None
+) -> list[RunRecords]:
     """The runs of one file.
 
     Args:
@@ -63,22 +61,22 @@ def runs_of(
     return [_run(log, mapping, sha256, origin, by_name) for log in logs_of(table, mapping)]
 
 
-def _run(log: Log, mapping: Mapping, sha256: str, origin: Origin, by_name: str | None) -> Whole:
-    name, groups = named(log, mapping.file_name)
-    read = Read(name, log, mapping, steps_of(log, mapping), counts_of(log.points, mapping))
+def _run(log: LoggedRun, mapping: Mapping, sha256: str, origin: Origin, by_name: str | None) -> RunRecords:
+    name, groups = name_and_factors(log, mapping.file_name)
+    read = ReadLog(name, log, mapping, steps_of(log, mapping), counts_of(log.points, mapping))
     if by_name:
         read.steps.sources["columns"] = f"by their names: {by_name}"
     run_id = PREFIX + _hash([sha256, log.part])
     manifest = _manifest(run_id, read)
     result = _result(run_id, read, manifest.started_at)
-    return Whole(_record(run_id, read, groups, sha256, origin), manifest, read.steps.records, result)
+    return RunRecords(_record(run_id, read, groups, sha256, origin), manifest, read.steps.records, result)
 
 
 def _hash(value: object) -> str:
     return hashlib.sha256(dumps(value).encode()).hexdigest()[:12]
 
 
-def _record(run_id: str, read: Read, groups: dict[str, str], sha256: str, origin: Origin) -> ImportedRun:
+def _record(run_id: str, read: ReadLog, groups: dict[str, str], sha256: str, origin: Origin) -> ImportedRun:
     constants, config = read.mapping.constants, read.mapping.config.nested()
     attention = groups.get("attention") or constants.attention
     seed = int(groups["seed"]) if groups.get("seed", "").isdecimal() else constants.seed
@@ -99,7 +97,7 @@ def _record(run_id: str, read: Read, groups: dict[str, str], sha256: str, origin
 
 
 def _factors(
-    read: Read, groups: dict[str, str], attention: str | None, seed: int | None
+    read: ReadLog, groups: dict[str, str], attention: str | None, seed: int | None
 ) -> dict[str, Factor]:
     """What its file's name and the mapping say of a run; its own name, if that is nothing that varies."""
     found: dict[str, Factor] = {**({"attention": attention} if attention else {}), **groups}
@@ -108,7 +106,7 @@ def _factors(
     return found if seed is None else {**found, "seed": seed}
 
 
-def _imported(read: Read, sha256: str, origin: Origin) -> Imported:
+def _imported(read: ReadLog, sha256: str, origin: Origin) -> Imported:
     counts = read.counts
     counted = {"flop_per_token": counts.flop_source, "peak_flops": counts.peak_source}
     return Imported(
@@ -126,7 +124,7 @@ def _imported(read: Read, sha256: str, origin: Origin) -> Imported:
     )
 
 
-def _manifest(run_id: str, read: Read) -> Manifest:
+def _manifest(run_id: str, read: ReadLog) -> Manifest:
     constants, counts = read.mapping.constants, read.counts
     return Manifest(
         run_id=run_id,
@@ -146,7 +144,7 @@ def _manifest(run_id: str, read: Read) -> Manifest:
     )
 
 
-def _started(read: Read) -> datetime | None:
+def _started(read: ReadLog) -> datetime | None:
     """When the first record's interval began."""
     first, record = read.points[0], read.steps.records[0]
     if first.time is None or read.log.clocks:
@@ -157,7 +155,7 @@ def _started(read: Read) -> datetime | None:
         return None
 
 
-def _result(run_id: str, read: Read, started: datetime | None) -> Result:
+def _result(run_id: str, read: ReadLog, started: datetime | None) -> Result:
     outcome, reason = _outcome(read)
     last, losses = read.points[-1], [step.loss for step in read.steps.records if step.loss is not None]
     ended = last.time if started else None
@@ -176,7 +174,7 @@ def _result(run_id: str, read: Read, started: datetime | None) -> Result:
     )
 
 
-def _outcome(read: Read) -> tuple[Outcome, str | None]:
+def _outcome(read: ReadLog) -> tuple[Outcome, str | None]:
     """How the log says that the run ended. That it went on is not known where nobody says how many steps."""
     last, planned = read.points[-1], read.mapping.config.train.steps
     loss = last.values.get("loss")
@@ -189,10 +187,10 @@ def _outcome(read: Read) -> tuple[Outcome, str | None]:
     return Outcome.COMPLETED, None
 
 
-def with_findings(whole: Whole, more: Sequence[Finding]) -> Whole:
+def with_findings(whole: RunRecords, more: Sequence[Finding]) -> RunRecords:
     """The same run with findings that other runs brought up."""
     kept = [found for found in whole.run.imported.findings if not found.evidence.get("across")]
     imported = whole.run.imported.model_copy(update={"findings": [*kept, *more]})
-    return Whole(
+    return RunRecords(
         whole.run.model_copy(update={"imported": imported}), whole.manifest, whole.steps, whole.result
     )
