@@ -6,7 +6,7 @@ from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._lines import Lines, crowd_caption, line_plot, line_table
 from analysis.charts._rows import DotAxis, rate_figure
 from analysis.charts._values import fitting
-from analysis.query.rates import COMPLETED_RUNS, DECODED_RUNS
+from analysis.query.statements import COMPLETED_RUNS, DECODED_RUNS
 
 
 def _prefill(rows: list[Row], styles: Styles) -> Figure | None:

@@ -12,7 +12,7 @@ from analysis.charts._rows import TOP, rows_height, y_of
 from analysis.charts._style import COLOURS, INK, axis_ends, drawn
 from analysis.charts._style import inline as over
 from analysis.charts._values import UNKNOWN, capital, number
-from analysis.query.kernels import KERNEL_TIMES
+from analysis.query.statements import KERNEL_TIMES
 
 if TYPE_CHECKING:
     import altair as alt

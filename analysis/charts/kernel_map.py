@@ -11,7 +11,7 @@ from analysis.charts._quantities import with_decimals
 from analysis.charts._sweep import Sweep, SweepCell
 from analysis.charts._sweep_map import maps_over
 from analysis.charts.kernels import RATE, shape_axis
-from analysis.query.kernels import KERNEL_TIMES_AND_GONE
+from analysis.query.statements import KERNEL_TIMES_AND_GONE
 
 if TYPE_CHECKING:
     from analysis.charts import Row, Styles

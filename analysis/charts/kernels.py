@@ -32,7 +32,7 @@ from analysis.charts._quantities import CellQuantity, with_decimals
 from analysis.charts._sweep import Sweep, SweepAxis, SweepCell, sweep_table
 from analysis.charts._sweep_lines import lines_over
 from analysis.charts._values import capital
-from analysis.query.kernels import KERNEL_TIMES
+from analysis.query.statements import KERNEL_TIMES
 from analysis.stats import Estimate, over_runs
 from analysis.stats.verdict import readable
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._quantities import PEAK_MEMORY
 from analysis.charts._rows import DotAxis, dot_figure, rate_figure, run_name
-from analysis.query.rates import COMPLETED_RUNS
+from analysis.query.statements import COMPLETED_RUNS
 from analysis.stats import by_label, grouped, rate
 from analysis.stats.verdict import in_a_row
 

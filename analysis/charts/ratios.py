@@ -10,7 +10,7 @@ from analysis.charts._rows import ORDER, TOP, number_column, rows_height, y_of
 from analysis.charts._style import INK, colours, drawn
 from analysis.charts._style import inline as chart_of
 from analysis.charts._values import groups, interval
-from analysis.query.findings import MEASURED_RUNS
+from analysis.query.statements import MEASURED_RUNS
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.groups import stated
 from analysis.verdicts.rates import Compared, rates

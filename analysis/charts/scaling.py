@@ -12,7 +12,7 @@ from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._lines import name_marks, name_places
 from analysis.charts._style import INK, colours, dashes, drawn, inline, shapes, styles
 from analysis.charts._values import UNKNOWN, interval
-from analysis.query.findings import MEASURED_RUNS
+from analysis.query.statements import MEASURED_RUNS
 from analysis.stats import grouped
 from analysis.verdicts.scaling import HELD_UP, Curve, Kind, Point, curves
 

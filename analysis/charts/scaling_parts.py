@@ -9,7 +9,7 @@ from analysis.charts._parts import PART_NAMES, part_columns, part_looks, pieces,
 from analysis.charts._rows import run_name
 from analysis.charts._values import UNKNOWN, number
 from analysis.charts.scaling import process_noun
-from analysis.query.findings import MEASURED_RUNS
+from analysis.query.statements import MEASURED_RUNS
 from analysis.stats import by_label, middle
 from analysis.verdicts.profiles import UNLIKE, unlike
 from analysis.verdicts.scaling import Curve, curves, once, parallel, processes

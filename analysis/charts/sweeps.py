@@ -18,7 +18,7 @@ from analysis.charts._quantities import (
 from analysis.charts._sweep import has_lines, has_map
 from analysis.charts._sweep_lines import lines_figure
 from analysis.charts._sweep_map import maps_figure
-from analysis.query.sweeps import SWEEP_RUNS
+from analysis.query.statements import SWEEP_RUNS
 
 _Draw = Callable[[list[Row], CellQuantity, str], Figure | None]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
@@ -14,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from analysis.query.ask import Answer, stream
-from analysis.query.cells import lines
 from analysis.query.latex import escaped, tabular
 from analysis.store.database import open_for_reading
 from analysis.store.tables import leave_out, removed_runs
@@ -69,7 +70,7 @@ def write_table(answer: Answer, out: BinaryIO) -> None:
 def write_csv(answer: Answer, out: BinaryIO) -> None:
     """Comma-separated values with a header, safe in a spreadsheet; NULL is an empty field."""
     for rows in chain([[answer.columns]], answer.pieces()):
-        out.write(lines(rows).encode())
+        out.write(csv_lines(rows).encode())
 
 
 def write_json(answer: Answer, out: BinaryIO) -> None:
@@ -211,3 +212,21 @@ def _plain(value: Any) -> Any:
 
 def _latex(value: Any) -> str:
     return "--" if value is None else escaped(_shown(value))
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d*)?([eE][-+]?\d+)?( %)?")
+
+
+def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
+    """Lines of comma-separated values (RFC 4180), with each cell as `cell` gives it."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([csv_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def csv_cell(value: Any) -> Any:
+    """The value; text that begins like a formula, and is not a number, gets an apostrophe before it."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value

@@ -11,7 +11,7 @@ from analysis.charts import Figure
 from analysis.charts._parts import PART_NAMES as PARTS
 from analysis.charts._values import UNKNOWN
 from analysis.charts.scaling import scaling_figure
-from analysis.query.findings import MEASURED_RUNS
+from analysis.query.statements import MEASURED_RUNS
 from analysis.report import facts
 from analysis.report.build import build_report
 from analysis.store import database as store

@@ -21,7 +21,7 @@ from analysis.charts._sweep_lines import round_values
 from analysis.charts._sweep_map import ink_on, shades
 from analysis.charts._sweep_map import maps_figure as draw_maps
 from analysis.query.ask import answer, ask
-from analysis.query.sweeps import SWEEP_RUNS
+from analysis.query.statements import SWEEP_RUNS
 from analysis.report import facts
 from analysis.store import database as store
 from analysis.store.collect import collect
