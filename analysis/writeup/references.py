@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.report.build import Contents
+from model.record.backends import described
 
-_PYTORCH = ("ansel2024pytorch",)
-KERNELS: dict[str, tuple[str, ...]] = {
-    "auto": _PYTORCH,
-    "math": _PYTORCH,
-    "flash": (*_PYTORCH, "dao2022flashattention", "dao2023flashattention2"),
-    "efficient": (*_PYTORCH, "rabe2021memory", "lefaudeux2022xformers"),
-    "cudnn": (*_PYTORCH, "chetlur2014cudnn"),
-    "flex": (*_PYTORCH, "dong2024flex"),
-    "flash2": ("dao2022flashattention", "dao2023flashattention2"),
-    "flash3": ("dao2022flashattention", "shah2024flashattention3"),
-    "flash4": ("dao2022flashattention", "zadouri2026flashattention4"),
-    "tiled": ("dao2022flashattention", "dao2023flashattention2"),
-    "custom": ("dao2022flashattention", "shah2024flashattention3", "tillet2019triton"),
-    "portable": ("dao2022flashattention", "dao2023flashattention2", "tillet2019triton"),
-}
 # The kind of entry and its fields, for each key.
 _ENTRIES: dict[str, tuple[str, dict[str, str]]] = {
     "ansel2024pytorch": ("inproceedings", {
@@ -113,7 +99,8 @@ def used(contents: Contents) -> list[str]:
 
 def of_backend(attention: str | None) -> tuple[str, ...]:
     """Keys for a backend's kernel; empty if another package adds the backend."""
-    return KERNELS.get(attention or "", ())
+    backend = described(attention) if attention else None
+    return backend.references if backend else ()
 
 
 def bibtex(keys: list[str]) -> str:
