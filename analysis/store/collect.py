@@ -6,7 +6,7 @@ Files are truth. What was read from files that are gone since is kept and marked
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from analysis.store import scan, steps
 from analysis.store.certificates import read_certificate, read_node
-from analysis.store.database import Build, in_memory, studies, sweep, update
-from analysis.store.held import Counts, Held, counts, read_held
+from analysis.store.database import Build, in_memory, open_for_reading, studies, sweep, update
 from analysis.store.ingest import Rows, file_rows, read_run, read_study
 from analysis.store.missing import KINDS, find_lost, inherit, keeping, named, of_kind
 from analysis.store.scan import CERTIFICATES, Key, Seen, hashed, look, same_content, same_stat
@@ -32,6 +31,88 @@ FROM_STEPS = (*steps.LINES, *steps.MEASURES)  # filled from step records
 _BATCH_BYTES = 512 * 2**20
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+# What could not be read may be readable now: chmod leaves a file's size and time alone.
+_READABLE = f"""\
+SELECT path, size_bytes, mtime_ns FROM files
+WHERE (study = '{CERTIFICATES}' OR $1 IS NULL OR study = $1) AND missing_since IS NULL AND sha256 <> ''"""
+_LOST = f"""\
+SELECT DISTINCT study, run_id FROM files
+WHERE (study = '{CERTIFICATES}' OR $1 IS NULL OR study = $1) AND missing_since IS NOT NULL"""
+# Whether a job that was stopped by a signal or its time limit goes on, or why it was, only its ledger says.
+_OVER = """\
+SELECT study, run_id, coalesce(max(attempt), 0) FROM run_records LEFT JOIN attempts USING (study, run_id)
+WHERE $1 IS NULL OR study = $1 GROUP BY ALL HAVING coalesce(arg_max(
+    outcome IS NOT NULL AND (job_id IS NULL OR outcome NOT IN ('cancelled', 'timeout')), attempt), true)"""
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Rows in the database for the studies that were collected; certificates belong to no study."""
+
+    runs: int
+    attempts: int
+    steps: int
+    quarantined: int
+    certificates: int
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """What the database holds of one study and all certificates, or of everything.
+
+    Attributes:
+        files: path, size in bytes and time of every file that was read and is not known to be gone.
+        over: the newest attempt of each run that is neither in flight nor in doubt; 0 before the first.
+        lost: runs and certificates of which files are gone.
+    """
+
+    files: frozenset[tuple[str, int, int]]
+    over: dict[Key, int]
+    lost: frozenset[Key]
+    counts: RowCounts
+
+    def differing(self, here: Iterable[Seen]) -> set[Key]:
+        """The runs whose files are no longer those that were read.
+
+        Certificates are among them too, by the name of the file.
+        """
+        differ = self.files.symmetric_difference([file[:3] for found in here for file in found.files])
+        return {(study, run) for study, run, *_ in (path.split("/", 2) for path, *_ in differ)}
+
+    def is_over(self, run: Seen) -> bool:
+        """Whether no attempt of a run, whose files are as they were read, can still need an outcome.
+
+        A new attempt shows as a folder, which a launcher makes before anything else. Also on NFS, to list the
+        run's folder gives what is there now, while the size and time of a file may be some seconds old.
+        """
+        return self.over.get(run.key) == run.newest and run.key not in self.lost
+
+
+def read_held(root: Path, study: str | None) -> HeldRows | None:
+    """What the database holds; None if there is none, or one that has to be built anew."""
+    import duckdb
+
+    try:
+        with open_for_reading(root) as connection:
+            files = connection.execute(_READABLE, [study]).fetchall()
+            over = connection.execute(_OVER, [study]).fetchall()
+            lost = connection.execute(_LOST, [study]).fetchall()
+            rows = count_rows(connection, study)
+    except (UserError, duckdb.Error):
+        return None
+    return HeldRows(frozenset(files), {row[:2]: row[2] for row in over}, frozenset(lost), rows)
+
+
+def count_rows(connection: DuckDBPyConnection, study: str | None) -> RowCounts:
+    """Count what the database holds of one study and all certificates, or of everything."""
+    mine = "study = $1 OR $1 IS NULL"
+    return RowCounts(
+        runs=count(connection, "run_records", mine, study),
+        attempts=count(connection, "attempts", mine, study),
+        steps=count(connection, "step_lines JOIN step_files USING (file)", mine, study),
+        quarantined=count(connection, "quarantine", f"{mine} OR study = '{CERTIFICATES}'", study),
+        certificates=count(connection, "certificates"),
+    )
 
 
 @dataclass(frozen=True)
@@ -125,7 +206,7 @@ def collect(
     def work(build: Build) -> CollectSummary:
         done = _collect_runs(build, root, study, drop=rebuild)
         _collect_certificates(build, root, drop=rebuild)
-        return _summary(counts(build.connection, study), done)
+        return _summary(count_rows(build.connection, study), done)
 
     return update(root, rebuild, work)
 
@@ -169,7 +250,9 @@ def read_folders(root: Path, study: str | None) -> DuckDBPyConnection:
     return build.connection
 
 
-def _nothing_new(root: Path, study: str | None, held: Held, settle: Settle | None) -> CollectSummary | None:
+def _nothing_new(
+    root: Path, study: str | None, held: HeldRows, settle: Settle | None
+) -> CollectSummary | None:
     """What the database holds, if that is all that the files say. It is only read, so nobody has to wait."""
     runs = list(map(look, run_folders(root, study)))
     others = [*scan.certificates(root), *scan.nodes(root, study), *scan.studies(root, study)]
@@ -313,5 +396,5 @@ def _readable(found: Seen, known: Ledger) -> Seen:
     return replace(found, files=tuple(file for path, file in known[found.key].items() if path not in gone))
 
 
-def _summary(held: Counts, done: _Done) -> CollectSummary:
+def _summary(held: RowCounts, done: _Done) -> CollectSummary:
     return CollectSummary(**vars(held), **vars(done))
