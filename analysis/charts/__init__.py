@@ -113,7 +113,7 @@ def unchecked() -> Iterator[None]:
 @cache
 def _registry() -> dict[str, Chart]:
     """Every chart by name, sorted."""
-    found: dict[str, Chart] = {}
+    registry: dict[str, Chart] = {}
     for stem in modules(Path(__file__).parent):
         module = import_module(f"analysis.charts.{stem}")
         single, family = getattr(module, "chart", None), getattr(module, "charts", {})
@@ -123,10 +123,10 @@ def _registry() -> dict[str, Chart]:
                 f"analysis/charts/{stem}.py defines neither `chart = Chart(...)` nor "
                 '`charts = {"name": Chart(...), ...}`'
             )
-        if twice := sorted(found.keys() & members.keys()):
+        if twice := sorted(registry.keys() & members.keys()):
             raise UserError(f"analysis/charts/{stem}.py: there is another chart '{twice[0]}'")
-        found |= members
-    return dict(sorted(found.items()))
+        registry |= members
+    return dict(sorted(registry.items()))
 
 
 def names() -> tuple[str, ...]:

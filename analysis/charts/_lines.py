@@ -105,9 +105,9 @@ def line_table(lines: Lines, styles: Styles) -> Table:
 
 def crowd_caption(lines: Lines) -> str:
     """What a reader must know where lines hide each other, or are too many to name; empty if neither."""
-    said = ""
+    sentences = ""
     if lines.crowded:
-        said += (
+        sentences += (
             f" Of the {len(lines.last)} lines, the {OUTERMOST} that end highest and the {OUTERMOST} that end "
             "lowest have a colour and a name. The others are grey, and darker where several overlap: "
             "pointer and arrow keys name each, and the table has all."
@@ -119,11 +119,11 @@ def crowd_caption(lines: Lines) -> str:
     gaps = [max(values) - min(values) for values in by_step.values() if len(values) > 1]
     low, high = _domain(lines)
     if gaps and max(gaps) < _COINCIDE * (high - low):
-        said += (
+        sentences += (
             f" The {len(lines.last)} lines overlap, at most {brief(max(gaps))} apart: the leaders at "
             "the right show where each ends. A figure against a baseline shows such differences."
         )
-    return said
+    return sentences
 
 
 def _labels_drawn(lines: Lines) -> set[str]:
@@ -152,8 +152,8 @@ def _domain(lines: Lines) -> tuple[float, float]:
     values = [row["value"] for row in (*lines.rows, *lines.faint) if row["value"] is not None]
     middle = lines.rule or 0.0
     values += [middle + end for reach in (lines.least, lines.band) if reach for end in (-reach, reach)]
-    known = [value for value in values if isfinite(value)] or [0.0, 1.0]
-    low, high = (0.0 if lines.zero else min(known)), max(known)
+    finite = [value for value in values if isfinite(value)] or [0.0, 1.0]
+    low, high = (0.0 if lines.zero else min(finite)), max(finite)
     room = 0.04 * ((high - low) or abs(high) or 1)
     return (low if lines.zero else low - room), high + room
 
@@ -162,18 +162,18 @@ def _behind(lines: Lines) -> list[alt.Chart]:
     """The shades and the rule that the lines are read against."""
     import altair as alt
 
-    found, middle = [], lines.rule or 0.0
+    layers, middle = [], lines.rule or 0.0
     if lines.warmup_steps:
         shade = inline([{"from": 0, "to": lines.warmup_steps}]).mark_rect(color=INK, opacity=0.08)
-        found.append(shade.encode(x=alt.X("from:Q", title="step"), x2="to:Q"))
+        layers.append(shade.encode(x=alt.X("from:Q", title="step"), x2="to:Q"))
     if lines.band:
         shade = inline([{"from": middle - lines.band, "to": middle + lines.band}]).mark_rect(
             color=INK, opacity=0.08
         )
-        found.append(shade.encode(y=_y(lines, "from"), y2="to:Q"))
+        layers.append(shade.encode(y=_y(lines, "from"), y2="to:Q"))
     if lines.rule is not None:
-        found.append(inline([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y=_y(lines, "at")))
-    return found
+        layers.append(inline([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y=_y(lines, "at")))
+    return layers
 
 
 def _lines(lines: Lines, styles: Styles) -> alt.Chart:
@@ -215,27 +215,27 @@ def _names(lines: Lines, styles: Styles) -> list[alt.Chart]:
     ends, longest = lines.last, max((row["step"] for row in lines.rows), default=0)
     at = {label: row["value"] for label, row in ends.items()}
     rows = name_places(at, *_domain(lines), lines.height)
-    found = name_marks(rows, styles, _y(lines, "end"), _y(lines, "at"))
+    layers = name_marks(rows, styles, _y(lines, "end"), _y(lines, "at"))
     early = [ends[label] for label in labels_to_name(at) if ends[label]["step"] < longest]
     if early:
         lead = inline(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
-        found.append(lead.encode(x=_x(lines), x2=right_edge(2), y=_y(lines), color=colours(styles)))
-    return found
+        layers.append(lead.encode(x=_x(lines), x2=right_edge(2), y=_y(lines), color=colours(styles)))
+    return layers
 
 
 def _ends(lines: Lines, styles: Styles) -> list[alt.Chart]:
     import altair as alt
 
     tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
-    found = []
+    layers = []
     for ends, how in (
         ([row for row in lines.ends if row["label"] in styles], {"color": colours(styles)}),
         ([row for row in lines.ends if row["label"] not in styles], {"color": alt.value(INK)}),
     ):
         if ends:
             mark: alt.Chart = inline(ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
-            found.append(mark.encode(x=_x(lines), y=_y(lines), tooltip=tips, **how))
-    return found
+            layers.append(mark.encode(x=_x(lines), y=_y(lines), tooltip=tips, **how))
+    return layers
 
 
 MOST_NAMED = 12  # lines that are told apart by their looks; of more, the outermost

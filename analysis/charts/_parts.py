@@ -22,13 +22,13 @@ _LEGEND = 18  # pixels above the head of the column, for the row of each part
 
 def pieces(label: str, parts: Mapping[str, float | None]) -> list[Row]:
     """A row's bar: its parts that are known and not zero, one after the other."""
-    found, start = [], 0.0
+    rows, start = [], 0.0
     for part, value in parts.items():
         if value:
             place = {"start": start, "end": start + value}
-            found.append({"label": label, "part": part, "value": value} | place)
+            rows.append({"label": label, "part": part, "value": value} | place)
             start += value
-    return found
+    return rows
 
 
 def default_looks(parts: Sequence[str]) -> dict[str, Look]:

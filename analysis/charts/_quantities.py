@@ -47,9 +47,9 @@ class CellQuantity:
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
 
-def with_decimals(quantity: CellQuantity, found: Iterable[stats.Estimate]) -> CellQuantity:
+def with_decimals(quantity: CellQuantity, estimates: Iterable[stats.Estimate]) -> CellQuantity:
     """The quantity with as many decimals as the smallest of these needs."""
-    return replace(quantity, number=fitting(quantity.number, of_estimates(found)))
+    return replace(quantity, number=fitting(quantity.number, of_estimates(estimates)))
 
 
 def _rate(column: str) -> Callable[[list[Row]], Estimates]:
@@ -62,7 +62,7 @@ def _timed(rows: list[Row], value: stats.Quantity) -> Estimates:
 
 def _of_groups(estimate: Callable[[list[Row]], stats.Estimate | None]) -> Callable[[list[Row]], Estimates]:
     return lambda rows: {
-        label: found for label, mine in stats.by_label(rows).items() if (found := estimate(mine))
+        label: estimated for label, runs in stats.by_label(rows).items() if (estimated := estimate(runs))
     }
 
 

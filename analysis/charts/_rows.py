@@ -97,7 +97,7 @@ class DotAxis:
 
 def dot_figure(
     points: list[RunPoint],
-    found: Estimates,
+    estimates: Estimates,
     styles: Styles,
     axis: DotAxis,
     what: str,
@@ -107,60 +107,70 @@ def dot_figure(
 
     Args:
         points: one per run.
-        found: the median and interval by label, in the same unit.
+        estimates: the median and interval by label, in the same unit.
         styles: by label, in the order of the rows, which is the study's: a value never decides it.
         axis: what the values are.
         what: the quantity in words, as the caption starts.
         used: rows of the runs that it shows.
     """
-    span = _span(points, found, axis)
-    shown = [*(value for _, _, value in points), *of_estimates(found.values())]
+    span = _span(points, estimates, axis)
+    shown = [*(value for _, _, value in points), *of_estimates(estimates.values())]
     axis = replace(axis, number=fitting(axis.number, shown))
-    medians = "; ".join(f"{label} {number(it.median, axis.number)}" for label, it in found.items())
+    medians = "; ".join(
+        f"{label} {number(estimate.median, axis.number)}" for label, estimate in estimates.items()
+    )
     start = f" The axis starts at {span[0]:,.10g}, not at zero." if span[0] else ""
     return Figure(
-        spec=_plot(points, found, styles, axis, span),
-        caption=f"{what} {marks_caption(found)}{start} {ORDER}",
+        spec=_plot(points, estimates, styles, axis, span),
+        caption=f"{what} {marks_caption(estimates)}{start} {ORDER}",
         description=f"Dot plot of {axis.title} by group. Medians: {medians}.",
-        interval=stats.methods(found),
+        interval=stats.methods(estimates),
         used=frozenset(row["run_id"] for row in used),
-        finding=range_of(found, axis.title, axis.number),
-        table=estimates_table(found, list(styles), axis.title, axis.number),
+        finding=range_of(estimates, axis.title, axis.number),
+        table=estimates_table(estimates, list(styles), axis.title, axis.number),
     )
 
 
 def run_name(row: Row) -> str:
     """What a mark's run is called: seed and repeat, as far as they say something, and the id."""
-    said = [] if row["seed"] is None else [f"seed {row['seed']}"]
-    said += [f"repeat {row['repeat']}"] if row["repeat"] > 1 else []
-    return ", ".join([*said, row["run_id"]])
+    words = [] if row["seed"] is None else [f"seed {row['seed']}"]
+    words += [f"repeat {row['repeat']}"] if row["repeat"] > 1 else []
+    return ", ".join([*words, row["run_id"]])
 
 
-def marks_caption(found: Estimates) -> str:
+def marks_caption(estimates: Estimates) -> str:
     """What is drawn, no more: a group may have no interval."""
-    without = [label for label, it in found.items() if it.low is None]
-    if len(without) == len(found):
+    without = [label for label, estimate in estimates.items() if estimate.low is None]
+    if len(without) == len(estimates):
         return "Each mark is a run, each bar its group's median; no group has an interval."
-    said = "Each mark is a run, each bar its group's median, each line the interval."
-    return f"{said} Without a line: no interval." if without else said
+    sentence = "Each mark is a run, each bar its group's median, each line the interval."
+    return f"{sentence} Without a line: no interval." if without else sentence
 
 
-def _span(points: list[RunPoint], found: Estimates, axis: DotAxis) -> Span:
-    drawn_ends = [end for it in found.values() for end in (it.low, it.high) if end is not None]
-    return axis_ends([*(value for _, _, value in points), *drawn_ends], axis.zero or len(found) == 1)
+def _span(points: list[RunPoint], estimates: Estimates, axis: DotAxis) -> Span:
+    drawn_ends = [
+        end for estimate in estimates.values() for end in (estimate.low, estimate.high) if end is not None
+    ]
+    return axis_ends([*(value for _, _, value in points), *drawn_ends], axis.zero or len(estimates) == 1)
 
 
 def _plot(
     points: list[RunPoint],
-    found: Estimates,
+    estimates: Estimates,
     styles: Styles,
     axis: DotAxis,
     span: Span,
 ) -> dict[str, Any]:
-    styles = {label: style for label, style in styles.items() if label in found}
+    styles = {label: style for label, style in styles.items() if label in estimates}
     rows = [
-        {"label": label, "median": it.median, "low": it.low, "high": it.high, "n": it.n}
-        for label, it in found.items()
+        {
+            "label": label,
+            "median": estimate.median,
+            "low": estimate.low,
+            "high": estimate.high,
+            "n": estimate.n,
+        }
+        for label, estimate in estimates.items()
     ]
     layers = [
         *_medians(rows, styles, axis, span),

@@ -39,7 +39,7 @@ def styles(labels: Sequence[str], absent: Collection[str] = ()) -> dict[str, Sty
         labels: all groups of the study.
         absent: those that are on no figure: they take no colour that another could have.
     """
-    places = {label: place for place, label in enumerate(sorted(labels, key=lambda it: it in absent))}
+    places = {label: place for place, label in enumerate(sorted(labels, key=lambda label: label in absent))}
     return {label: _style(places[label]) for label in labels}
 
 
@@ -163,7 +163,7 @@ def axis_ends(values: Iterable[float], zero: bool) -> tuple[float, float]:
         zero: whether it must start at zero. Otherwise it starts near the smallest value, but only where the
             values are so close to each other that they would all lie at the far end.
     """
-    low, high = min(known := list(values)), max(known)
+    low, high = min(listed := list(values)), max(listed)
     if zero or low <= _APART * high:
         return round_ends(min(low, 0.0), max(high, 0.0))
     room = max(0.08 * (high - low), (_LEAST * high - (high - low)) / 2)

@@ -119,11 +119,11 @@ class Sweep:
     def by(self, axes: Sequence[SweepAxis]) -> dict[str, list[SweepCell]]:
         """The cells by what varies besides these axes, in words: other numeric axes are named there."""
         others = [axis for axis in self.axes if axis not in axes]
-        found: dict[str, list[SweepCell]] = {}
+        cells_by_name: dict[str, list[SweepCell]] = {}
         for cell in self.cells:
             name = ", ".join([cell.rest, *(f"{axis.title} {axis.of(cell)}" for axis in others)])
-            found.setdefault(name, []).append(cell)
-        return found
+            cells_by_name.setdefault(name, []).append(cell)
+        return cells_by_name
 
 
 def sweep_axes(rows: Sequence[Row]) -> tuple[SweepAxis, ...]:
@@ -149,8 +149,8 @@ def has_map(rows: list[Row]) -> bool:
 
 def _cells(rows: list[Row], over: int) -> Iterable[list[SweepCell]]:
     """The cells that differ in so many of the first axes alone."""
-    found = sort_into_cells(rows, lambda _rows: {})
-    return found.by(found.axes[:over]).values()
+    swept = sort_into_cells(rows, lambda _rows: {})
+    return swept.by(swept.axes[:over]).values()
 
 
 def sort_into_cells(rows: list[Row], estimates: Callable[[list[Row]], dict[str, stats.Estimate]]) -> Sweep:
@@ -160,22 +160,24 @@ def sort_into_cells(rows: list[Row], estimates: Callable[[list[Row]], dict[str, 
         rows: the answer to SWEEP_RUNS.
         estimates: completed runs that have the quantity -> its estimate by label.
     """
-    found, tied = _axes(rows)
-    mine = {axis.name for axis in found} | {name for names in tied.values() for name in names}
-    words = _rest(rows, mine)
-    known = estimates([row for row in rows if row["outcome"] == "completed"])
+    independent, tied = _axes(rows)
+    apart = {axis.name for axis in independent} | {name for names in tied.values() for name in names}
+    words = _rest(rows, apart)
+    estimated = estimates([row for row in rows if row["outcome"] == "completed"])
     cells = []
     for label, group in stats.by_label(rows).items():
-        at = {axis.name: group[0]["factors"][axis.name] for axis in found}
-        missing = outcome_counts(group, label in known)
+        at = {axis.name: group[0]["factors"][axis.name] for axis in independent}
+        missing = outcome_counts(group, label in estimated)
         cells.append(
-            SweepCell(label, at, words[label], known.get(label), missing, len(group), completed_ids(group))
+            SweepCell(
+                label, at, words[label], estimated.get(label), missing, len(group), completed_ids(group)
+            )
         )
     shared = Counter(cell.place for cell in cells)
     clear = tuple(cell for cell in cells if shared[cell.place] == 1)
     doubled = tuple(cell.label for cell in cells if shared[cell.place] > 1)
-    together = {axis.title: tuple(map(_title, tied[axis.name])) for axis in found if tied[axis.name]}
-    return Sweep(found, together, clear, doubled)
+    together = {axis.title: tuple(map(_title, tied[axis.name])) for axis in independent if tied[axis.name]}
+    return Sweep(independent, together, clear, doubled)
 
 
 def completed_ids(runs: Sequence[Row]) -> tuple[str, ...]:
@@ -186,8 +188,8 @@ def completed_ids(runs: Sequence[Row]) -> tuple[str, ...]:
 def outcome_counts(runs: Sequence[Row], measured: bool) -> dict[str, int]:
     """How many runs of a cell have no value, by how they ended in a word."""
     outcomes = [run["outcome"] for run in runs if run["outcome"] != "completed"]
-    found = Counter(_WORDS.get(outcome, outcome) for outcome in outcomes)
-    return dict(found) if found or measured else {"not measured": len(runs)}
+    counts = Counter(_WORDS.get(outcome, outcome) for outcome in outcomes)
+    return dict(counts) if counts or measured else {"not measured": len(runs)}
 
 
 def _axes(rows: Sequence[Row]) -> tuple[tuple[SweepAxis, ...], dict[str, list[str]]]:
@@ -284,42 +286,48 @@ def interval_methods(cells: Sequence[SweepCell]) -> str:
     return "; ".join(f"{method} ({count} cells)" for method, count in methods.items())
 
 
-def sweep_notes(found: Sweep, groups: Collection[str] = (), most: int = 0, what: str = "") -> list[str]:
+def sweep_notes(swept: Sweep, groups: Collection[str] = (), most: int = 0, what: str = "") -> list[str]:
     """What the reader must know first: factors that go together, and what the figure leaves out.
 
     Args:
         groups: what the figure shows at most so many of; `what` says what they are.
     """
-    said = [
+    sentences = [
         f"{capital(' and '.join(names))} {'varies' if len(names) == 1 else 'vary'} together with {title}."
-        for title, names in found.together.items()
+        for title, names in swept.together.items()
     ]
     if len(groups) > most:
-        said.append(f"The figure shows the first {most} of {len(groups)} {what}; the table has all values.")
-    if found.ambiguous:
-        names = in_a_row(found.ambiguous)
-        said.append(f"Not shown: {names}, whose runs have the same factors but other settings.")
-    return said
+        sentences.append(
+            f"The figure shows the first {most} of {len(groups)} {what}; the table has all values."
+        )
+    if swept.ambiguous:
+        names = in_a_row(swept.ambiguous)
+        sentences.append(f"Not shown: {names}, whose runs have the same factors but other settings.")
+    return sentences
 
 
-def sweep_table(found: Sweep, quantity: CellQuantity) -> Table:
+def sweep_table(swept: Sweep, quantity: CellQuantity) -> Table:
     """Every cell, also of groups beyond those that the figure has room for."""
-    heads = ("Group", *(capital(axis.title) for axis in found.axes), capital(quantity.title))
-    rows = tuple(_row(cell, found.axes, quantity.number) for cell in found.cells)
+    heads = ("Group", *(capital(axis.title) for axis in swept.axes), capital(quantity.title))
+    rows = tuple(_row(cell, swept.axes, quantity.number) for cell in swept.cells)
     return Table((*heads, "Interval", "n", "Not completed"), rows)
 
 
 def _row(cell: SweepCell, axes: Sequence[SweepAxis], number: str) -> tuple[str, ...]:
-    it = cell.estimate
-    values = (format(it.median, number), interval_ends(it, number), str(it.n)) if it else (_DASH, _DASH, "0")
+    estimate = cell.estimate
+    values = (
+        (format(estimate.median, number), interval_ends(estimate, number), str(estimate.n))
+        if estimate
+        else (_DASH, _DASH, "0")
+    )
     return (cell.rest, *(axis.of(cell) for axis in axes), *values, cell.word or _DASH)
 
 
-def interval_ends(it: Estimate, number: str) -> str:
+def interval_ends(estimate: Estimate, number: str) -> str:
     """The interval's ends, or a dash."""
-    if it.low is None or it.high is None:
+    if estimate.low is None or estimate.high is None:
         return _DASH
-    return f"{it.low:{number}} {_DASH} {it.high:{number}}"
+    return f"{estimate.low:{number}} {_DASH} {estimate.high:{number}}"
 
 
 def range_description(cells: Sequence[SweepCell], axes: Sequence[SweepAxis], quantity: CellQuantity) -> str:

@@ -52,19 +52,19 @@ def lines_figure(rows: list[Row], quantity: CellQuantity, note: str = "") -> Fig
     """
     if not rows:
         return None
-    found = sort_into_cells(rows, quantity.estimates)
-    return lines_over(found, found.by([found.axes[0]]), quantity, note)
+    swept = sort_into_cells(rows, quantity.estimates)
+    return lines_over(swept, swept.by([swept.axes[0]]), quantity, note)
 
 
 def lines_over(
-    found: Sweep, every: dict[str, list[SweepCell]], quantity: CellQuantity, note: str = ""
+    swept: Sweep, every: dict[str, list[SweepCell]], quantity: CellQuantity, note: str = ""
 ) -> Figure | None:
     """Draw lines over the first axis of a sweep; None if no cell of theirs has a value.
 
     Args:
         every: the cells of each line, by its name.
     """
-    x = found.axes[0]
+    x = swept.axes[0]
     every = {name: sorted(line, key=lambda cell: cell.at[x.name]) for name, line in every.items()}
     cells = [cell for line in every.values() for cell in line]
     if not any(cell.estimate for cell in cells):
@@ -76,19 +76,19 @@ def lines_over(
     return Figure(
         spec=_spec(plot),
         caption=_caption(plot),
-        description=f"Line plot over {x.title}: {range_description(cells, found.axes, quantity)}",
+        description=f"Line plot over {x.title}: {range_description(cells, swept.axes, quantity)}",
         interval=interval_methods(cells),
         used=frozenset(run for cell in cells if cell.estimate for run in cell.shown),
         title=f"{capital(quantity.name)} over {x.title}",
-        note=" ".join([note, *sweep_notes(found), *_nowhere(plot)]).strip() or None,
+        note=" ".join([note, *sweep_notes(swept), *_nowhere(plot)]).strip() or None,
         finding=_finding(plot),
-        table=sweep_table(found, quantity),
+        table=sweep_table(swept, quantity),
     )
 
 
 def outermost(every: dict[str, list[SweepCell]], x: SweepAxis) -> dict[str, list[SweepCell]]:
     """The lines that are the highest or the lowest at the ends or in the middle of the axis."""
-    found = set()
+    extremes = set()
     for at in _looked_at(x):
         here = {
             name: cell.estimate.median
@@ -97,8 +97,8 @@ def outermost(every: dict[str, list[SweepCell]], x: SweepAxis) -> dict[str, list
             if cell.estimate and cell.at[x.name] == at
         }
         if here:
-            found |= {end(here, key=lambda name: here[name]) for end in (min, max)}
-    return {name: line for name, line in every.items() if name in found}
+            extremes |= {end(here, key=lambda name: here[name]) for end in (min, max)}
+    return {name: line for name, line in every.items() if name in extremes}
 
 
 def _looked_at(x: SweepAxis) -> list[float]:
@@ -107,9 +107,14 @@ def _looked_at(x: SweepAxis) -> list[float]:
 
 def _span(cells: list[SweepCell], quantity: CellQuantity) -> tuple[float, float, bool]:
     """The ends of the vertical axis, and whether it is logarithmic."""
-    known = [cell.estimate for cell in cells if cell.estimate]
-    ends = [end for it in known for end in (it.median, it.low, it.high) if end is not None]
-    low, high, medians = min(ends), max(ends), [it.median for it in known]
+    estimates = [cell.estimate for cell in cells if cell.estimate]
+    ends = [
+        end
+        for estimate in estimates
+        for end in (estimate.median, estimate.low, estimate.high)
+        if end is not None
+    ]
+    low, high, medians = min(ends), max(ends), [estimate.median for estimate in estimates]
     if low > 0 and max(medians) > _SPREAD * min(medians):
         return low / 1.15, high * 1.15, True
     room = 0.05 * ((high - low) or abs(high) or 1)
@@ -124,23 +129,25 @@ def _nowhere(plot: LinesPlot) -> list[str]:
 
 
 def _caption(plot: LinesPlot) -> str:
-    said = [plot.quantity.what, *_marks_caption(plot)]
+    sentences = [plot.quantity.what, *_marks_caption(plot)]
     if any(len(line) > 1 for line in plot.lines.values()):
-        said.append("Lines join neighbouring values that were measured; nothing was measured in between.")
+        sentences.append(
+            "Lines join neighbouring values that were measured; nothing was measured in between."
+        )
     if plot.quiet:
-        said.append(_crowd(plot))
+        sentences.append(_crowd(plot))
     if len(plot.lines) > 1:
-        said.append("Marks of different lines at the same value are drawn side by side.")
+        sentences.append("Marks of different lines at the same value are drawn side by side.")
     logarithmic = [
         title for title, log in ((plot.x.title, plot.x.base), (plot.quantity.name, plot.log)) if log
     ]
     if logarithmic:
-        said.append(f"Logarithmic: {' and '.join(logarithmic)}.")
+        sentences.append(f"Logarithmic: {' and '.join(logarithmic)}.")
     if not plot.log and plot.low != 0:
-        said.append("The vertical axis does not start at zero.")
+        sentences.append("The vertical axis does not start at zero.")
     if plot.strip:
-        said.append(f"Crosses below the axis: {plot.quantity.gone}.")
-    return " ".join([*said, *abbreviations(cell for line in plot.lines.values() for cell in line)])
+        sentences.append(f"Crosses below the axis: {plot.quantity.gone}.")
+    return " ".join([*sentences, *abbreviations(cell for line in plot.lines.values() for cell in line)])
 
 
 def _marks_caption(plot: LinesPlot) -> list[str]:
@@ -155,7 +162,7 @@ def _marks_caption(plot: LinesPlot) -> list[str]:
 def _crowd(plot: LinesPlot) -> str:
     """What is done where there are too many lines, and what the grey ones leave out."""
     at = [plot.x.text(value) for value in _looked_at(plot.x)]
-    said = (
+    sentence = (
         f"Of {len(plot.lines) + len(plot.quiet)} lines, those that are the highest or the lowest at "
         f"{plot.x.title} {at[0]}, {at[1]} or {at[2]} have a colour and a name. The others are grey, without "
         "their intervals, and darker where several overlap: pointer and arrow keys name each, and the "
@@ -163,7 +170,7 @@ def _crowd(plot: LinesPlot) -> str:
     )
     gone = sum(not cell.estimate for line in plot.quiet.values() for cell in line)
     cells = "1 cell of a grey line has" if gone == 1 else f"{gone} cells of the grey lines have"
-    return f"{said} {cells} no value." if gone else said
+    return f"{sentence} {cells} no value." if gone else sentence
 
 
 def _finding(plot: LinesPlot) -> str | None:
@@ -174,15 +181,15 @@ def _finding(plot: LinesPlot) -> str | None:
         for line in (*plot.lines.values(), *plot.quiet.values())
         if (line[0].at[plot.x.name], line[-1].at[plot.x.name]) == (first, last)
     ]
-    known = [(a, b) for a, b in pairs if a and b]
-    if not known or any(intervals_overlap(a, b) for a, b in known):
+    both_known = [(a, b) for a, b in pairs if a and b]
+    if not both_known or any(intervals_overlap(a, b) for a, b in both_known):
         return None
-    observed = "Observed: " if any(1 in (a.n, b.n) for a, b in known) else ""
+    observed = "Observed: " if any(1 in (a.n, b.n) for a, b in both_known) else ""
     name = plot.quantity.name if observed else capital(plot.quantity.name)
     if plot.quantity.zero:
-        by = range_of_numbers([_times(b.median / a.median) for a, b in known]) + " times that at"
+        by = range_of_numbers([_times(b.median / a.median) for a, b in both_known]) + " times that at"
     else:
-        by = range_of_numbers([f"{b.median - a.median:+.2g}" for a, b in known]) + " against that at"
+        by = range_of_numbers([f"{b.median - a.median:+.2g}" for a, b in both_known]) + " against that at"
     where = f"{name} at {plot.x.title} {plot.x.text(last)}: {by} {plot.x.text(first)}"
     return "; ".join([observed + where, *_where_values_end(plot)])
 
@@ -193,7 +200,7 @@ def _times(ratio: float) -> str:
 
 def _where_values_end(plot: LinesPlot) -> list[str]:
     """From where on lines have no value, if that is all that happened to them, and there are few of them."""
-    said = []
+    clauses = []
     for name in plot.strip:
         words_ = [cell.word for cell in plot.lines[name]]
         start = next(place for place, word in enumerate(words_) if word)
@@ -202,8 +209,8 @@ def _where_values_end(plot: LinesPlot) -> list[str]:
             and len(set(words_[start:])) == 1
             and not any(cell.estimate for cell in plot.lines[name][start:])
         ):
-            said.append(f"{name}: {words_[start]} from {plot.x.of(plot.lines[name][start])}")
-    return said if len(said) <= _CLAUSES else []
+            clauses.append(f"{name}: {words_[start]} from {plot.x.of(plot.lines[name][start])}")
+    return clauses if len(clauses) <= _CLAUSES else []
 
 
 _HEIGHT, _LINE = 340, 16  # pixels: of the part with values; of a line of text
@@ -258,22 +265,31 @@ class LinesPlot:
 
     def _points(self, lines: dict[str, list[SweepCell]]) -> list[Row]:
         """`part` numbers the stretches of a line, which a cell without a value ends."""
-        found = []
+        rows = []
         for name, line in lines.items():
             part = 0
             for cell in line:
                 part += cell.estimate is None
-                found += self._point(name, part, cell)
-        return found
+                rows += self._point(name, part, cell)
+        return rows
 
     def _point(self, name: str, part: int, cell: SweepCell) -> list[Row]:
-        it = cell.estimate
-        if not it:
+        estimate = cell.estimate
+        if not estimate:
             return []
-        ends = interval_ends(it, self.quantity.number)
+        ends = interval_ends(estimate, self.quantity.number)
         at = cell.at[self.x.name]
         where = {"label": name, "part": part, "at": at, "x": self.aside(name, at)}
-        return [where | {"value": it.median, "low": it.low, "high": it.high, "n": it.n, "interval": ends}]
+        return [
+            where
+            | {
+                "value": estimate.median,
+                "low": estimate.low,
+                "high": estimate.high,
+                "n": estimate.n,
+                "interval": ends,
+            }
+        ]
 
     def aside(self, name: str, at: float) -> float:
         """A value of the axis, moved so that the marks of several lines do not hide each other."""
@@ -343,16 +359,16 @@ def _grey(plot: LinesPlot) -> list[alt.Chart]:
     """The lines without a name, behind the others."""
     import altair as alt
 
-    found = []
+    layers = []
     if joined := _stretches(plot.grey):
         line = inline(joined).mark_line(strokeWidth=1, stroke=INK, strokeOpacity=QUIET)
-        found.append(
+        layers.append(
             line.encode(x=_x(plot), y=_y(plot), detail=[alt.Detail("label:N"), alt.Detail("part:O")])
         )
     if plot.grey:
         mark = inline(plot.grey).mark_point(filled=True, size=14, opacity=QUIET, color=INK)
-        found.append(mark.encode(x=_x(plot), y=_y(plot), tooltip=_tips(plot)))
-    return found
+        layers.append(mark.encode(x=_x(plot), y=_y(plot), tooltip=_tips(plot)))
+    return layers
 
 
 def _stretches(points: list[Row]) -> list[Row]:
@@ -375,10 +391,10 @@ def _joined(plot: LinesPlot) -> list[alt.Chart]:
 
 
 def _intervals(plot: LinesPlot) -> list[alt.Chart]:
-    known = [point for point in plot.points if point["low"] is not None]
-    if not known:
+    with_interval = [point for point in plot.points if point["low"] is not None]
+    if not with_interval:
         return []
-    bar = inline(known).mark_rule(strokeWidth=2)
+    bar = inline(with_interval).mark_rule(strokeWidth=2)
     return [bar.encode(x=_x(plot), y=_y(plot, "low"), y2="high:Q", color=colours(plot.styles))]
 
 
@@ -461,8 +477,8 @@ def _strip(plot: LinesPlot) -> list[alt.Chart]:
     x, y = _x(plot), _y(plot, "at")
     layers = [cross.encode(x=x, y=y, color=colours(plot.styles), tooltip=tips)]
     sides: Any = ((before, "right", -8), (after, "left", 8))
-    for said, align, dx in sides:
-        if said:
-            text = inline(said).mark_text(align=align, dx=dx, fontSize=11, color=INK)
+    for marks_there, align, dx in sides:
+        if marks_there:
+            text = inline(marks_there).mark_text(align=align, dx=dx, fontSize=11, color=INK)
             layers.append(text.encode(x=x, y=y, text="ended:N"))
     return layers

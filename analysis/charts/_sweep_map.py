@@ -52,42 +52,42 @@ def maps_figure(rows: list[Row], quantity: CellQuantity, note: str = "") -> Figu
     return maps_over(sort_into_cells(rows, quantity.estimates), quantity, note)
 
 
-def maps_over(found: Sweep, quantity: CellQuantity, note: str = "") -> Figure | None:
+def maps_over(swept: Sweep, quantity: CellQuantity, note: str = "") -> Figure | None:
     """Draw heat maps over the first two axes of a sweep; None if no cell has a value."""
-    across, down = _across_and_down(found.axes)
-    every = found.by([across, down])
+    across, down = _across_and_down(swept.axes)
+    every = swept.by([across, down])
     panels = dict(list(every.items())[:MOST_MAPS])
     cells = [cell for panel in panels.values() for cell in panel]
     if not any(cell.estimate for cell in cells):
         return None
     brief = quantity.number
-    quantity = with_decimals(quantity, (cell.estimate for cell in found.cells if cell.estimate))
+    quantity = with_decimals(quantity, (cell.estimate for cell in swept.cells if cell.estimate))
     over = axis_titles((across, down))
     return Figure(
         spec=_spec(panels, across, down, quantity, brief),
         caption=_caption(cells, quantity, len(panels) > 1),
-        description=f"Heat map by {over}: {range_description(cells, found.axes, quantity)}",
+        description=f"Heat map by {over}: {range_description(cells, swept.axes, quantity)}",
         interval=f"in the table: {interval_methods(cells)}",
         used=frozenset(run for cell in cells if cell.estimate for run in cell.shown),
         title=f"{capital(quantity.name)} by {over}",
-        note=" ".join([note, *sweep_notes(found, every, MOST_MAPS, "heat maps")]).strip() or None,
-        table=sweep_table(found, quantity),
+        note=" ".join([note, *sweep_notes(swept, every, MOST_MAPS, "heat maps")]).strip() or None,
+        table=sweep_table(swept, quantity),
     )
 
 
-def _across_and_down(found: tuple[SweepAxis, ...]) -> tuple[SweepAxis, SweepAxis]:
-    first, second = found[:2]
+def _across_and_down(axes_found: tuple[SweepAxis, ...]) -> tuple[SweepAxis, SweepAxis]:
+    first, second = axes_found[:2]
     return (second, first) if len(first.values) > _WIDEST else (first, second)
 
 
 def _caption(cells: list[SweepCell], quantity: CellQuantity, several: bool) -> str:
-    said = [quantity.what, f"Each number is {quantity.numbers}; darker is more"]
-    said[-1] += ", on one scale for all heat maps." if several else "."
+    sentences = [quantity.what, f"Each number is {quantity.numbers}; darker is more"]
+    sentences[-1] += ", on one scale for all heat maps." if several else "."
     if _logarithmic(_values(cells)):
-        said.append("Shades are on a logarithmic scale.")
+        sentences.append("Shades are on a logarithmic scale.")
     if any(cell.missing and not cell.estimate for cell in cells):
-        said.append("A cell with a dashed edge has no value, and says how its runs ended.")
-    return " ".join([*said, *abbreviations(cells)])
+        sentences.append("A cell with a dashed edge has no value, and says how its runs ended.")
+    return " ".join([*sentences, *abbreviations(cells)])
 
 
 def _values(cells: list[SweepCell]) -> list[float]:
@@ -130,18 +130,18 @@ def _mark(
     Args:
         brief: format of the number in the cell, which has more digits only where it is small.
     """
-    it = cell.estimate
-    known: dict[str, Any] = {"across": across.of(cell), "ended": cell.word or "none"}
-    if not it:
-        return known | {"text": cell.word}
-    fill = shade(it.median)
-    return known | {
-        "text": _short(it.median, brief),
+    estimate = cell.estimate
+    mark: dict[str, Any] = {"across": across.of(cell), "ended": cell.word or "none"}
+    if not estimate:
+        return mark | {"text": cell.word}
+    fill = shade(estimate.median)
+    return mark | {
+        "text": _short(estimate.median, brief),
         "fill": fill,
         "ink": ink_on(fill),
-        "value": it.median,
-        "interval": interval_ends(it, quantity.number),
-        "n": it.n,
+        "value": estimate.median,
+        "interval": interval_ends(estimate, quantity.number),
+        "n": estimate.n,
     }
 
 

@@ -34,15 +34,15 @@ _END = 2.0  # of the axis: a wrong result is often thousands of times over its l
 
 def build(rows: list[Row], _styles: Styles) -> Figure | None:
     """The figure of the rows of `TENSORS`; None if no backend was called."""
-    known = [row for row in rows if row["ratio"] is not None]
-    if not known:
+    judged = [row for row in rows if row["ratio"] is not None]
+    if not judged:
         return None
-    names = _names(known)
+    names = _names(judged)
     worst = {
-        label: max(row["ratio"] for row in known if names[row["certificate"]] == label)
+        label: max(row["ratio"] for row in judged if names[row["certificate"]] == label)
         for label in dict.fromkeys(names.values())
     }
-    marks = [_mark(row, names[row["certificate"]]) for row in known]
+    marks = [_mark(row, names[row["certificate"]]) for row in judged]
     return Figure(
         spec=_plot(marks, worst),
         caption=(
@@ -54,7 +54,7 @@ def build(rows: list[Row], _styles: Styles) -> Figure | None:
         + "; ".join(f"{label} {ratio_text(ratio)}" for label, ratio in worst.items())
         + ".",
         interval="none: a mark is the worst of its checks, not a mean of them",
-        used=frozenset(run for row in known for run in row.get("runs") or ()),
+        used=frozenset(run for row in judged for run in row.get("runs") or ()),
         finding=_finding(worst),
         table=_table(marks, worst),
     )
@@ -75,9 +75,9 @@ def _finding(worst: dict[str, float]) -> str:
 
 def _table(marks: list[Row], worst: dict[str, float]) -> Table:
     """The largest error of each tensor, as a fraction of the allowed error."""
-    found = {(mark["backend"], mark["label"]): mark["ratio"] for mark in marks}
+    ratios = {(mark["backend"], mark["label"]): mark["ratio"] for mark in marks}
     rows = [
-        (backend, *(found.get((backend, tensor), UNKNOWN) for tensor in NAMES.values()), ratio_text(ratio))
+        (backend, *(ratios.get((backend, tensor), UNKNOWN) for tensor in NAMES.values()), ratio_text(ratio))
         for backend, ratio in worst.items()
     ]
     return Table(("backend", *NAMES.values(), "largest"), tuple(rows))
@@ -92,24 +92,26 @@ def ratio_text(ratio: float) -> str:
 
 def _names(rows: list[Row]) -> dict[str, str]:
     """What to call each certificate: its backend, and if there are several, what tells them apart."""
-    found = {row["certificate"]: row for row in rows}
+    firsts = {row["certificate"]: row for row in rows}
     words = {
-        "run_shape": {key: str(row["run_shape"] or "all shapes").split() for key, row in found.items()},
-        "device_name": {key: [str(row["device_name"])] for key, row in found.items()},
-        "certificate": {key: [f"#{key[:6]}"] for key in found},
+        "run_shape": {key: str(row["run_shape"] or "all shapes").split() for key, row in firsts.items()},
+        "device_name": {key: [str(row["device_name"])] for key, row in firsts.items()},
+        "certificate": {key: [f"#{key[:6]}"] for key in firsts},
     }
-    names = {key: row["attention"] for key, row in found.items()}
-    for each in words.values():
+    names = {key: row["attention"] for key, row in firsts.items()}
+    for words_of in words.values():
         names = {
-            key: _told_apart(name, each[key], [each[other] for other in names if names[other] == name])
+            key: _told_apart(
+                name, words_of[key], [words_of[other] for other in names if names[other] == name]
+            )
             for key, name in names.items()
         }
     return names
 
 
-def _told_apart(name: str, mine: list[str], theirs: list[list[str]]) -> str:
+def _told_apart(name: str, own_words: list[str], theirs: list[list[str]]) -> str:
     """The name with those of its words that not all of its namesakes have."""
-    own = [word for word in mine if not all(word in other for other in theirs)]
+    own = [word for word in own_words if not all(word in other for other in theirs)]
     return f"{name}, {' '.join(own)}" if own else name
 
 

@@ -30,13 +30,19 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         return None
     labels = [name for name in names(shown) if name in {bar["label"] for bar in bars}]
     timed = {bar["label"] for bar in every}
-    gone = [f"{it.attention} ({', '.join(it.gone())})" for it in shown if it.attention not in timed]
+    gone = [
+        f"{backend.attention} ({', '.join(backend.gone())})"
+        for backend in shown
+        if backend.attention not in timed
+    ]
     left_out = f" Without a time there: {', '.join(gone)}." if gone else ""
     beyond = [f"{bar['label']} {bar['pass']} ({bar['value']:.0f} %)" for bar in every if bar["value"] > _MOST]
     if beyond:
         left_out += f" Not shown: {', '.join(beyond)}. Above {_MOST} %, the product was disturbed."
     best = {way: max((bar for bar in bars if bar["pass"] == way), key=_VALUE, default=None) for way in _WAYS}
-    said = [f"{way} {each['value']:.0f} % ({each['label']})" for way, each in best.items() if each]
+    rates = [
+        f"{way} {best_bar['value']:.0f} % ({best_bar['label']})" for way, best_bar in best.items() if best_bar
+    ]
     shape = said_of(shown[0])
     return Figure(
         spec=_plot(bars, labels),
@@ -50,7 +56,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         + ".",
         interval="none: a ratio of two medians",
         used=frozenset(run for point in shown for run in point.runs),
-        finding=f"Observed in a single run: shares of a large product's rate, at most {' and '.join(said)}",
+        finding=f"Observed in a single run: shares of a large product's rate, at most {' and '.join(rates)}",
         table=_table(bars, labels),
     )
 
@@ -93,10 +99,10 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
 
 
 def _table(bars: list[Row], labels: list[str]) -> Table:
-    found = {(bar["label"], bar["pass"]): bar for bar in bars}
+    by_place = {(bar["label"], bar["pass"]): bar for bar in bars}
 
     def cell(label: str, way: str, column: str, form: str) -> str:
-        bar = found.get((label, way))
+        bar = by_place.get((label, way))
         return number(bar[column], form) if bar else UNKNOWN
 
     heads = [f"{capital(way)}, {what}" for way in _WAYS for what in ("kernel TFLOP/s", "% of the product's")]

@@ -79,38 +79,38 @@ def varies(over: Over) -> Callable[[list[Row]], bool]:
 
 def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure | None:
     """Draw a measure over the shapes that differ along one axis alone; None without a value."""
-    found = points(rows)
-    value, gone = measure.of(found), measure.gone(found)
-    every = slices(measure.among(found), over, known=lambda point: value(point) is not None)
+    every_point = points(rows)
+    value, gone = measure.of(every_point), measure.gone(every_point)
+    every = slices(measure.among(every_point), over, has_value=lambda point: value(point) is not None)
     if not every:
         return None
     shown, cell = every[0], partial(_cell, over=over, value=value, gone=gone)
-    mine = [cell(point, name=point.attention) for point in shown.points]
-    known = [each.estimate for each in mine if each.estimate]
-    if not known:
+    cells = [cell(point, name=point.attention) for point in shown.points]
+    estimates = [item.estimate for item in cells if item.estimate]
+    if not estimates:
         return None
-    exact = with_decimals(measure.quantity, known)
+    exact = with_decimals(measure.quantity, estimates)
     x = shape_axis(over, shown.points)
-    by_name = {name: [each for each in mine if each.rest == name] for name in names(found)}
+    by_name = {name: [item for item in cells if item.rest == name] for name in names(every_point)}
     by_name = {
-        name: line for name, line in by_name.items() if any(each.estimate or each.word for each in line)
+        name: line for name, line in by_name.items() if any(item.estimate or item.word for item in line)
     }
-    figure = lines_over(Sweep((x,), {}, tuple(mine), ()), by_name, measure.quantity)
+    figure = lines_over(Sweep((x,), {}, tuple(cells), ()), by_name, measure.quantity)
     if figure is None:
         return None
     return replace(
         figure,
         title=f"{capital(exact.name)} over {over.title}",
         caption=f"{figure.caption} {measure.how or HOW[mode_of(rows)]}: {shown.fixed}.{_others(every)}",
-        used=frozenset(run for each in every for point in each.points for run in point.runs),
+        used=frozenset(run for item in every for point in item.points for run in point.runs),
         finding=_finding(by_name, x, measure, exact),
         table=_table(every, over, cell, exact),
     )
 
 
-def shape_axis(over: Over, found: list[Point]) -> SweepAxis:
+def shape_axis(over: Over, shown: list[Point]) -> SweepAxis:
     """The axis with the values of these points."""
-    return SweepAxis(over.title, over.title, tuple(sorted({over.at(point) for point in found})))
+    return SweepAxis(over.title, over.title, tuple(sorted({over.at(point) for point in shown})))
 
 
 def _cell(point: Point, name: str, over: Over, value: ValueOf, gone: GoneOf) -> SweepCell:
@@ -125,9 +125,9 @@ def _others(every: list[Slice]) -> str:
 
 
 def _table(every: list[Slice], over: Over, cell: Callable[..., SweepCell], exact: CellQuantity) -> Table:
-    all_points = [(point, f"{point.attention}; {each.fixed}") for each in every for point in each.points]
+    all_points = [(point, f"{point.attention}; {part.fixed}") for part in every for point in part.points]
     cells = [cell(point, name=name) for point, name in all_points]
-    whole = shape_axis(over, [point for each in every for point in each.points])
+    whole = shape_axis(over, [point for part in every for point in part.points])
     return sweep_table(Sweep((whole,), {}, tuple(cells), ()), exact)
 
 
@@ -143,8 +143,8 @@ def _finding(
         return None
     ends = dict.fromkeys((ordered[0], ordered[-1]))
     unit = f" {exact.unit}" if exact.unit else ""
-    said = [f"{readable(at[last][name], measure.quantity.number)}{unit} ({name})" for name in ends]
-    return f"Observed: {exact.name} of {' to '.join(said)} at {x.title} {x.text(last)}"
+    best_and_worst = [f"{readable(at[last][name], measure.quantity.number)}{unit} ({name})" for name in ends]
+    return f"Observed: {exact.name} of {' to '.join(best_and_worst)} at {x.title} {x.text(last)}"
 
 
 def _medians_at(by_name: dict[str, list[SweepCell]], x: SweepAxis, value: float) -> dict[str, float]:
@@ -190,24 +190,24 @@ def _ratio(over: Estimate | None, under: Estimate | None) -> Estimate | None:
 
 def _within(over: list[Row], under: list[Row], column: str = "milliseconds") -> Estimate | None:
     """The ratio of two numbers from the same process; with several processes, the median of their ratios."""
-    known = {row["run_id"]: row[column] for row in over if row[column] is not None}
-    pairs = [(known[row["run_id"]], row[column]) for row in under if row[column] and row["run_id"] in known]
+    values = {row["run_id"]: row[column] for row in over if row[column] is not None}
+    pairs = [(values[row["run_id"]], row[column]) for row in under if row[column] and row["run_id"] in values]
     if not pairs:
         return None
-    found = over_runs([a / b for a, b in pairs])
+    ratio = over_runs([a / b for a, b in pairs])
     method = _COUNTED if column == "memory_bytes" else _NO_INTERVAL
-    return replace(found, method=method) if found.n == 1 else found
+    return replace(ratio, method=method) if ratio.n == 1 else ratio
 
 
 def _memory(point: Point) -> Estimate | None:
-    found = point.of("memory_bytes", "both", "eager")
-    if found is None:
+    peak_bytes = point.of("memory_bytes", "both", "eager")
+    if peak_bytes is None:
         return None
-    return Estimate(found / 2**20, None, None, len(point.runs), _COUNTED)
+    return Estimate(peak_bytes / 2**20, None, None, len(point.runs), _COUNTED)
 
 
-def _speedup(found: list[Point]) -> ValueOf:
-    reference = beside(found, REFERENCE)
+def _speedup(every_point: list[Point]) -> ValueOf:
+    reference = beside(every_point, REFERENCE)
 
     def of(point: Point) -> Estimate | None:
         slow = reference.get(place(point))
@@ -216,13 +216,13 @@ def _speedup(found: list[Point]) -> ValueOf:
     return of
 
 
-def _saved(found: list[Point]) -> ValueOf:
-    reference = beside(found, REFERENCE)
+def _saved(every_point: list[Point]) -> ValueOf:
+    reference = beside(every_point, REFERENCE)
 
     def of(point: Point) -> Estimate | None:
         other = reference.get(place(point))
-        mine = point.rows("both", "eager")
-        share = _within(mine, other.rows("both", "eager"), "memory_bytes") if other else None
+        own_rows = point.rows("both", "eager")
+        share = _within(own_rows, other.rows("both", "eager"), "memory_bytes") if other else None
         return share.map(lambda part: 100 * (1 - part)) if share else None
 
     return of

@@ -23,23 +23,23 @@ def _tokens_per_second(rows: list[Row], styles: Styles) -> Figure | None:
 
 
 def _mfu(rows: list[Row], styles: Styles) -> Figure | None:
-    known = [row for row in rows if row["mfu"] is not None]
-    if known:
-        return _utilisation(known, styles)
+    with_peak = [row for row in rows if row["mfu"] is not None]
+    if with_peak:
+        return _utilisation(with_peak, styles)
     measured = [row for row in rows if row["tflops"] is not None]
     return _rate(measured, styles) if measured else None
 
 
 def _utilisation(rows: list[Row], styles: Styles) -> Figure:
     peaks = grouped(rows, _peak)
-    said = [
-        f"{peak}{f' for {in_a_row(list(by_label(mine)))}' if len(peaks) > 1 else ''}"
-        for peak, mine in sorted(peaks.items())
+    peak_words = [
+        f"{peak}{f' for {in_a_row(list(by_label(its_rows)))}' if len(peaks) > 1 else ''}"
+        for peak, its_rows in sorted(peaks.items())
     ]
     what = (
         f"Percent of the device's dense peak: {_formula(rows)} FLOP per token x tokens per second / peak. "
         "N excludes the input embedding; no causal discount, no recomputation. Not comparable with a "
-        f"kernel's TFLOP/s. Peak of {'; of '.join(said)}."
+        f"kernel's TFLOP/s. Peak of {'; of '.join(peak_words)}."
     )
     if len({row["peak_flops"] for row in rows}) > 1:
         what += " Shares of different peaks do not show which group is faster; tokens per second do."

@@ -112,9 +112,9 @@ class Profiled:
                 " The bar below, floor, is the least possible time by the ceilings measured on the same "
                 f"device: {self.floor}"
             )
-        if found := unlike({**row, "seconds": whole_seconds(row)} for row in rows):
+        if differing := unlike({**row, "seconds": whole_seconds(row)} for row in rows):
             how += (
-                f" In {len(found)} of {counted(len(by_label(rows)), 'group')} these took over "
+                f" In {len(differing)} of {counted(len(by_label(rows)), 'group')} these took over "
                 f"{UNLIKE:.0f} % longer or shorter than the timed ones (the table has both), "
                 "whose own time may go elsewhere."
             )
@@ -132,14 +132,16 @@ class Profiled:
         )
 
     def _said(self, row: Row, factor: float) -> str:
-        said = [f"{PART_NAMES[part]} {number((row[part] or 0.0) / factor, ',.2f')}" for part in self.parts]
+        parts = [f"{PART_NAMES[part]} {number((row[part] or 0.0) / factor, ',.2f')}" for part in self.parts]
         least = row["floor_seconds"]
-        return ", ".join([*said, *([f"floor {number(least / factor, ',.2f')}"] if least is not None else [])])
+        return ", ".join(
+            [*parts, *([f"floor {number(least / factor, ',.2f')}"] if least is not None else [])]
+        )
 
     def _finding(self, middles: dict[str, Row], groups: dict[str, list[Row]]) -> str:
         """How much of it is matrix products."""
-        known = {label: row for label, row in middles.items() if whole_seconds(row)}
-        shares = {label: (row["products"] or 0.0) / whole_seconds(row) for label, row in known.items()}
+        timed = {label: row for label, row in middles.items() if whole_seconds(row)}
+        shares = {label: (row["products"] or 0.0) / whole_seconds(row) for label, row in timed.items()}
         return shares_of(shares, groups, "matrix products take", f"the time of a {self.noun}")
 
     def _table(

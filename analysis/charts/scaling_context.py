@@ -32,24 +32,24 @@ ORDER BY m.place, m.seed, m.repeat, m.run_id"""
 
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
-    mine = longer(rows)
-    if not mine:
+    longer_runs = longer(rows)
+    if not longer_runs:
         return None
-    quantity, note = utilisation(mine)
-    found = quantity.estimates([row for row in mine if row["outcome"] == "completed"])
-    lengths = tuple(sorted({float(row["sequence_length"]) for row in mine}))
+    quantity, note = utilisation(longer_runs)
+    estimates = quantity.estimates([row for row in longer_runs if row["outcome"] == "completed"])
+    lengths = tuple(sorted({float(row["sequence_length"]) for row in longer_runs}))
     axis = SweepAxis("train.sequence_length", "sequence length", lengths)
     cells = tuple(
         SweepCell(
             label=label,
             at={axis.name: runs[0]["sequence_length"]},
-            rest=_line(runs[0], mine),
-            estimate=found.get(label),
-            missing=outcome_counts(runs, label in found),
+            rest=_line(runs[0], longer_runs),
+            estimate=estimates.get(label),
+            missing=outcome_counts(runs, label in estimates),
             runs=len(runs),
             shown=completed_ids(runs),
         )
-        for label, runs in stats.by_label(mine).items()
+        for label, runs in stats.by_label(longer_runs).items()
     )
     sweep = Sweep((axis,), {}, cells, ())
     figure = lines_over(sweep, sweep.by([axis]), quantity, note)
@@ -65,12 +65,12 @@ def _finding(cells: tuple[SweepCell, ...], axis: SweepAxis, quantity: CellQuanti
     """The longest samples, on the fewest processes that train them; of the others, how they ended."""
     done = [(cell, cell.estimate) for cell in cells if cell.estimate]
     longest = max(cell.at[axis.name] for cell, _ in done)
-    cell, found = next((cell, it) for cell, it in done if cell.at[axis.name] == longest)
-    start = "Observed: s" if found.n == 1 else "S"
-    value = f"{found.median:{quantity.number}} {quantity.unit or ''}".strip()
-    said = f"{start}amples of {axis.of(cell)} tokens train on {cell.rest} at {value} {quantity.name}"
+    cell, estimate = next((cell, estimated) for cell, estimated in done if cell.at[axis.name] == longest)
+    start = "Observed: s" if estimate.n == 1 else "S"
+    value = f"{estimate.median:{quantity.number}} {quantity.unit or ''}".strip()
+    sentence = f"{start}amples of {axis.of(cell)} tokens train on {cell.rest} at {value} {quantity.name}"
     gone = [f"{axis.of(cell)} on {cell.rest}" for cell in cells if "OOM" in cell.word]
-    return f"{said}; out of memory at {names(gone)}" if gone else said
+    return f"{sentence}; out of memory at {names(gone)}" if gone else sentence
 
 
 chart = Chart(

@@ -51,9 +51,9 @@ def _finding(rows: list[Row], warmup: int) -> str | None:
     """How far a rate goes from its group's median after the warm-up."""
     after = by_label(row for row in rows if row["step"] > warmup)
     off = {}
-    for label, mine in after.items():
-        middle = median([row["value"] for row in mine])
-        off[label] = max(abs(row["value"] / middle - 1) for row in mine)
+    for label, label_rows in after.items():
+        middle = median([row["value"] for row in label_rows])
+        off[label] = max(abs(row["value"] / middle - 1) for row in label_rows)
     if not off:
         return None
     worst = max(off, key=lambda label: off[label])

@@ -108,6 +108,6 @@ def _sha256(file: Path) -> str:
     if not file.is_dir():
         return hashlib.sha256(content_of(file)).hexdigest()
     digest = hashlib.sha256()
-    for each in sorted(path for path in file.rglob("*") if path.is_file()):
-        digest.update(f"{each.relative_to(file).as_posix()}\0{_sha256(each)}\0".encode())
+    for path_inside in sorted(path for path in file.rglob("*") if path.is_file()):
+        digest.update(f"{path_inside.relative_to(file).as_posix()}\0{_sha256(path_inside)}\0".encode())
     return digest.hexdigest()

@@ -73,8 +73,8 @@ def _printed(points: Sequence[LogPoint], mapping: Mapping) -> Iterator[tuple[str
     if peaks := implied_values(points, "tflops", "mfu", 1e14):
         yield "peak_flops", median(value for _, value, _ in peaks)
     for name in ("tokens_per_second", "mfu", "tflops"):
-        if found := [value for point in points if (value := point.get(name)) is not None]:
-            yield name, fmean(found)
+        if values := [value for point in points if (value := point.get(name)) is not None]:
+            yield name, fmean(values)
 
 
 def _flop_per_token(mapping: Mapping, printed: dict[str, float]) -> tuple[int | None, str]:
@@ -82,8 +82,10 @@ def _flop_per_token(mapping: Mapping, printed: dict[str, float]) -> tuple[int | 
         return computed, f"computed from the shape in the mapping: {FLOP_FORMULA}"
     if stated := mapping.constants.flop_per_token:
         return stated, "the mapping"
-    found = printed.get("flop_per_token")
-    return (round(found), "the log: tflops / tokens_per_second") if found else (None, "unknown")
+    printed_count = printed.get("flop_per_token")
+    return (
+        (round(printed_count), "the log: tflops / tokens_per_second") if printed_count else (None, "unknown")
+    )
 
 
 def flop_of_shape(mapping: Mapping) -> int | None:
@@ -96,10 +98,10 @@ def _peak(mapping: Mapping, printed: dict[str, float]) -> tuple[float | None, st
     constants, dtype = mapping.constants, mapping.config.train.dtype
     if constants.peak_tflops:
         return constants.peak_tflops * 1e12, "the mapping"
-    if constants.gpu and dtype and (known := peak(constants.gpu, dtype)):
-        return known.flops, known.source
-    found = printed.get("peak_flops")
-    return (found, "the log: tflops / mfu") if found else (None, "unknown")
+    if constants.gpu and dtype and (vendor_peak := peak(constants.gpu, dtype)):
+        return vendor_peak.flops, vendor_peak.source
+    printed_peak = printed.get("peak_flops")
+    return (printed_peak, "the log: tflops / mfu") if printed_peak else (None, "unknown")
 
 
 @dataclass(frozen=True)
@@ -123,11 +125,11 @@ def explain_count(count: NumberRange, mapping: Mapping, tokens: int | None) -> E
     length = mapping.config.train.sequence_length
     per_step = tokens_per_step(mapping) or tokens
     lengths = [length] if length else [per_step // batch for batch in (1, 2, 4, 8, 16)] if per_step else []
-    for each in lengths:
-        for what, value in _known_counts(model, each):
+    for tokens_per_sample in lengths:
+        for what, value in _known_counts(model, tokens_per_sample):
             if count.holds(value):
-                about = f"{what}, for {_named(model, stated=shape is not None)} at T = {each:,}"
-                return ExplainedCount(about, flop_per_token(model, each))
+                about = f"{what}, for {_named(model, stated=shape is not None)} at T = {tokens_per_sample:,}"
+                return ExplainedCount(about, flop_per_token(model, tokens_per_sample))
     return None
 
 
@@ -181,8 +183,8 @@ class ReadLog:
 
 def findings(read: ReadLog) -> list[Finding]:
     """What is wrong in one log, errors first."""
-    found = [finding for check in _CHECKS for finding in check(read)]
-    return sorted(found, key=lambda finding: finding.level != "error")
+    all_findings = [finding for check in _CHECKS for finding in check(read)]
+    return sorted(all_findings, key=lambda finding: finding.level != "error")
 
 
 def _values(read: ReadLog) -> Iterator[Finding]:
@@ -207,11 +209,11 @@ def _clocks(read: ReadLog) -> Iterator[Finding]:
 def _warm_up(read: ReadLog) -> Iterator[Finding]:
     """An average over all records of a log whose first ones are slow."""
     seconds = [record.step_seconds for record in read.steps.records]
-    known = [value for value in seconds if value is not None]
-    if len(known) < _FEWEST or len(known) < len(seconds):
+    timed = [value for value in seconds if value is not None]
+    if len(timed) < _FEWEST or len(timed) < len(seconds):
         return
-    slow = len(list(takewhile(lambda value: value > _SLOW * median(known), known)))
-    if not 0 < slow <= len(known) // 2:
+    slow = len(list(takewhile(lambda value: value > _SLOW * median(timed), timed)))
+    if not 0 < slow <= len(timed) // 2:
         return
     means = {name: (fmean(all_), fmean(rest)) for name, all_, rest in _means(read, slow)}
     first, line = read.points[0], read.log.at(read.points[0].line)
@@ -221,14 +223,14 @@ def _warm_up(read: ReadLog) -> Iterator[Finding]:
     )
     which = "the first record" if slow == 1 else f"the first {slow} records"
     sentence = (
-        f"{read.name}: {which} ({line}, step {first.step}) took {known[0]:.3g} s a step, the median is "
-        f"{median(known):.3g} s: it includes the warm-up, and so does every mean over all records: {changed}."
+        f"{read.name}: {which} ({line}, step {first.step}) took {timed[0]:.3g} s a step, the median is "
+        f"{median(timed):.3g} s: it includes the warm-up, and so does every mean over all records: {changed}."
     )
     evidence = {
         "records": slow,
         "step": first.step,
-        "step_seconds": known[0],
-        "median": median(known),
+        "step_seconds": timed[0],
+        "median": median(timed),
         "means": means,
     }
     yield Finding(check="warm-up", level="note", sentence=sentence, evidence=evidence)
@@ -248,24 +250,24 @@ def _means(read: ReadLog, slow: int) -> Iterator[tuple[str, list[float], list[fl
 def _flop(read: ReadLog) -> Iterator[Finding]:
     """The FLOP per token that the printed rates imply, against the formula."""
     gpus = max(1, read.mapping.constants.gpus or 1)
-    found = implied_values(read.points, "tflops", "tokens_per_second", 1e12 * gpus)
-    if not found:
+    implied = implied_values(read.points, "tflops", "tokens_per_second", 1e12 * gpus)
+    if not implied:
         return
-    said = (
+    contradiction = (
         "tflops / tokens_per_second is {:.4g} GFLOP per token at step {} and {:.4g} at step {}: they count "
         "different things."
     )
-    if apart := _apart(read, found, said, 1e9):
+    if apart := _apart(read, implied, contradiction, 1e9):
         yield apart
         return
     count, possible = read.counts.printed["flop_per_token"], read.counts.count
     assert possible is not None, "the records imply one"
-    known = explain_count(possible, read.mapping, _tokens_per_step(read))
-    what = known.what if known else None
+    explanation = explain_count(possible, read.mapping, _tokens_per_step(read))
+    what = explanation.what if explanation else None
     true = (
         flop_of_shape(read.mapping)
         or read.mapping.constants.flop_per_token
-        or (known.right if known else None)
+        or (explanation.right if explanation else None)
     )
     if true and not possible.holds(true):
         yield _wrong_flop(read, count, true, what)
@@ -298,14 +300,14 @@ def _digits(a: float, b: float, unit: float, fewest: int = 2) -> int:
 
 
 def _apart(
-    read: ReadLog, found: list[tuple[LogPoint, float, NumberRange]], said: str, unit: float
+    read: ReadLog, implied: list[tuple[LogPoint, float, NumberRange]], contradiction: str, unit: float
 ) -> Finding | None:
     """What says that the printed metrics imply several values of what should be one; None if they do not."""
-    first, low, lowest = min(found, key=lambda each: each[2].high)
-    second, high, highest = max(found, key=lambda each: each[2].low)
+    first, low, lowest = min(implied, key=lambda value: value[2].high)
+    second, high, highest = max(implied, key=lambda value: value[2].low)
     if highest.low <= lowest.high * (1 + _DISAGREE):
         return None
-    sentence = f"{read.name}: {said.format(low / unit, first.step, high / unit, second.step)}"
+    sentence = f"{read.name}: {contradiction.format(low / unit, first.step, high / unit, second.step)}"
     return _metrics(sentence, low=low, high=high, steps=[first.step, second.step])
 
 
@@ -383,7 +385,7 @@ def _unended(read: ReadLog) -> Iterator[Finding]:
 
 def _uneven(read: ReadLog) -> Iterator[Finding]:
     """Where nobody states the tokens per step, the printed rates and seconds must imply one number."""
-    found = [
+    implied = [
         (
             rate * seconds / record.steps,
             point,
@@ -394,11 +396,11 @@ def _uneven(read: ReadLog) -> Iterator[Finding]:
         and (seconds := stated_interval(point, record.steps))
         and (tokens := _tokens_between(point, record.steps))
     ]
-    if not found:
+    if not implied:
         return
-    usual = median(value for value, _, _ in found)
-    off = [(value, point) for value, point, between in found if not between.holds(usual, _DISAGREE)]
-    if 0 < len(off) <= len(found) // 2:  # otherwise the batches are of many sizes
+    usual = median(value for value, _, _ in implied)
+    off = [(value, point) for value, point, between in implied if not between.holds(usual, _DISAGREE)]
+    if 0 < len(off) <= len(implied) // 2:  # otherwise the batches are of many sizes
         value, point = off[0]
         sentence = (
             f"{read.name}: tokens_per_second x seconds / steps is {usual:,.1f} tokens in most records, "
@@ -410,15 +412,15 @@ def _uneven(read: ReadLog) -> Iterator[Finding]:
 
 def _mfu_and_peak(read: ReadLog) -> Iterator[Finding]:
     """The mfu must be tflops over a single peak, and the right one."""
-    found = implied_values(read.points, "tflops", "mfu", 1e14)
-    if not found:
+    implied = implied_values(read.points, "tflops", "mfu", 1e14)
+    if not implied:
         return
-    said = "tflops / mfu is a peak of {:,.1f} TFLOP/s at step {} and of {:,.1f} at step {}."
-    if apart := _apart(read, found, said, 1e12):
+    contradiction = "tflops / mfu is a peak of {:,.1f} TFLOP/s at step {} and of {:,.1f} at step {}."
+    if apart := _apart(read, implied, contradiction, 1e12):
         yield apart
         return
     peak, low = read.counts.peak_flops, read.counts.printed["peak_flops"]
-    if peak and not common_range(between for _, _, between in found).holds(peak, _DISAGREE):
+    if peak and not common_range(between for _, _, between in implied).holds(peak, _DISAGREE):
         sentence = (
             f"{read.name}: mfu is tflops over a peak of {low / 1e12:,.1f} TFLOP/s, but that is "
             f"{peak / 1e12:,.1f} ({read.counts.peak_source}): the true MFU is {low / peak:.3f} "
@@ -455,7 +457,7 @@ def _clock_and_seconds(read: ReadLog) -> Iterator[Finding]:
     clock = sum((b - a).total_seconds() for a, b in pairwise(time for time in times if time))
     measured = sum(value for value in seconds if value)
     digits = [stated_between(point, record.steps) for point, record in pairs]
-    open_ = sum((each.high - each.low) / 2 for each in digits if each)
+    open_ = sum((possible.high - possible.low) / 2 for possible in digits if possible)
     if not clock or measured > clock * (1 + _OUTSIDE) + 1 + open_:
         sentence = (
             f"{read.name}: the records add up to {measured:,.1f} s, but the log's clock counts "

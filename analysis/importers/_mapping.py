@@ -107,8 +107,8 @@ class Known(Strict):
 
     def nested(self) -> dict[str, Any]:
         """What is known, as a run's `config` has it."""
-        found = self.model_dump(exclude_none=True)
-        return {key: value for key, value in found.items() if value}
+        stated = self.model_dump(exclude_none=True)
+        return {key: value for key, value in stated.items() if value}
 
 
 class Constants(Strict):
@@ -163,13 +163,13 @@ class Mapping(Frozen):
 
     def column(self, quantity: LogQuantity) -> str | None:
         """The name of a quantity's column."""
-        found = self.columns.get(quantity)
-        return found.column if found else None
+        mapped = self.columns.get(quantity)
+        return mapped.column if mapped else None
 
     def unit(self, quantity: LogQuantity) -> str:
         """The unit of a quantity's column."""
-        found = self.columns.get(quantity)
-        return (found and found.unit) or next(iter(UNITS.get(quantity, {"": 1.0})))
+        mapped = self.columns.get(quantity)
+        return (mapped and mapped.unit) or next(iter(UNITS.get(quantity, {"": 1.0})))
 
     def factor(self, quantity: LogQuantity) -> float:
         """What a value of a quantity's column is multiplied with."""

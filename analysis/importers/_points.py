@@ -261,11 +261,11 @@ def _joined(points: Sequence[LogPoint]) -> list[LogPoint]:
     """
     written, rows, last = list[LogPoint](), dict[int, LogPoint](), dict[LogQuantity, int]()
     for point in points:
-        said = [quantity for quantity in point.values if quantity != "elapsed_seconds"]
-        if any(point.step <= last.get(quantity, -1) for quantity in said):
+        quantities = [quantity for quantity in point.values if quantity != "elapsed_seconds"]
+        if any(point.step <= last.get(quantity, -1) for quantity in quantities):
             written += (rows[step] for step in sorted(rows))
             rows, last = {}, {}
-        last |= dict.fromkeys(said, point.step)
+        last |= dict.fromkeys(quantities, point.step)
         row = rows.setdefault(point.step, point)
         if row is not point:
             row.values |= point.values
@@ -331,8 +331,8 @@ def _clocks(log: LoggedRun) -> Iterable[str]:
 def name_and_factors(log: LoggedRun, pattern: str | None) -> tuple[str, dict[str, str]]:
     """What to call the run, and the factors that its file's name states."""
     stem = log.table.file.stem
-    found = re.fullmatch(pattern, stem) if pattern else None
-    groups = {name: value for name, value in (found.groupdict() if found else {}).items() if value}
+    match = re.fullmatch(pattern, stem) if pattern else None
+    groups = {name: value for name, value in (match.groupdict() if match else {}).items() if value}
     return log.part or groups.get("attention") or stem, groups
 
 
@@ -354,44 +354,44 @@ class StepRecords:
 
 def steps_of(log: LoggedRun, mapping: Mapping) -> StepRecords:
     """The step records of a log; what it does not say and nothing implies is None."""
-    found, before = StepRecords(), None
+    made, before = StepRecords(), None
     if log.from_zero:
-        found.sources["step"] = "the log counts from 0; 1 is added"
+        made.sources["step"] = "the log counts from 0; 1 is added"
     for point in log.points:
-        steps = _interval(log, found) if before is None else point.step - before.step
-        found.records.append(_record(log, found, mapping, point, before, steps))
+        steps = _interval(log, made) if before is None else point.step - before.step
+        made.records.append(_record(log, made, mapping, point, before, steps))
         before = point
-    return found
+    return made
 
 
-def _interval(log: LoggedRun, found: StepRecords) -> int:
+def _interval(log: LoggedRun, made: StepRecords) -> int:
     """Steps that the first record covers: all so far, unless the log begins in the middle of a run."""
     steps = [point.step for point in log.points]
     usual = round(median(b - a for a, b in pairwise(steps))) if len(steps) > 1 else steps[0]
     if steps[0] <= 2 * usual:
         return steps[0]
-    found.sources["steps"] = (
+    made.sources["steps"] = (
         f"the log begins at step {steps[0]}; its first record is taken to cover {counted(usual, 'step')}"
     )
     return usual
 
 
 def _record(
-    log: LoggedRun, found: StepRecords, mapping: Mapping, point: LogPoint, before: LogPoint | None, steps: int
+    log: LoggedRun, made: StepRecords, mapping: Mapping, point: LogPoint, before: LogPoint | None, steps: int
 ) -> ImportedStep:
     loss = point.values.get("loss")
     if loss is not None and not isfinite(loss):
-        found.not_finite.append(point.step)
-    tokens = _tokens(found, mapping, point, before, steps)
-    seconds = _seconds(found, point, before, steps, tokens)
+        made.not_finite.append(point.step)
+    tokens = _tokens(made, mapping, point, before, steps)
+    seconds = _seconds(made, point, before, steps, tokens)
     if seconds is not None and seconds <= 0:
-        found.impossible.append(f"{log.at(point.line)}: step {point.step} took {seconds:g} s")
+        made.impossible.append(f"{log.at(point.line)}: step {point.step} took {seconds:g} s")
         seconds = None
     tokens = tokens if tokens and tokens > 0 else None
     rate = point.get("tokens_per_second")
     alone = rate is not None and rate > 0 and not (tokens and seconds)
     if alone:
-        found.sources.setdefault("tokens_per_second", "the log: nothing says which tokens and seconds")
+        made.sources.setdefault("tokens_per_second", "the log: nothing says which tokens and seconds")
     return ImportedStep(
         step=point.step,
         steps=steps,
@@ -401,14 +401,14 @@ def _record(
         grad_norm=point.get("grad_norm"),
         step_seconds=seconds,
         tokens=tokens,
-        training_tokens=_training_tokens(found, point, tokens, seconds and seconds * steps),
+        training_tokens=_training_tokens(made, point, tokens, seconds and seconds * steps),
         memory_bytes=_whole(point.get("memory_bytes")),
         printed_tokens_per_second=rate if alone else None,
     )
 
 
 def _tokens(
-    found: StepRecords, mapping: Mapping, point: LogPoint, before: LogPoint | None, steps: int
+    made: StepRecords, mapping: Mapping, point: LogPoint, before: LogPoint | None, steps: int
 ) -> int | None:
     """Tokens in the interval, by the first of these that is known."""
     if (tokens := point.get("tokens")) is not None:
@@ -417,12 +417,12 @@ def _tokens(
     if total is not None and past is not None:
         return _whole(total - past)
     if per_step := tokens_per_step(mapping):
-        found.sources.setdefault("tokens", "tokens per step, as the mapping states them")
+        made.sources.setdefault("tokens", "tokens per step, as the mapping states them")
         return per_step * steps
     rate, seconds = point.get("tokens_per_second"), stated_interval(point, steps)
     if rate is None or seconds is None:
         return None
-    found.sources.setdefault("tokens", "tokens per second x seconds, both as printed")
+    made.sources.setdefault("tokens", "tokens per second x seconds, both as printed")
     return _whole(rate * seconds)
 
 
@@ -447,7 +447,7 @@ def tokens_per_step(mapping: Mapping) -> int | None:
 
 
 def _seconds(
-    found: StepRecords, point: LogPoint, before: LogPoint | None, steps: int, tokens: int | None
+    made: StepRecords, point: LogPoint, before: LogPoint | None, steps: int, tokens: int | None
 ) -> float | None:
     """Seconds per step over the interval, by the first of these that is known."""
     if (seconds := point.get("step_seconds")) is not None:
@@ -455,28 +455,28 @@ def _seconds(
     if (seconds := point.get("interval_seconds")) is not None:
         return seconds / steps
     if (rate := point.get("tokens_per_second")) and tokens:
-        found.sources.setdefault("step_seconds", "tokens / tokens per second, as printed")
+        made.sources.setdefault("step_seconds", "tokens / tokens per second, as printed")
         return tokens / rate / steps
     now, past = point.get("elapsed_seconds"), before.get("elapsed_seconds") if before else None
     if now is None or past is None or now < past:
         return None
-    found.sources.setdefault(
+    made.sources.setdefault(
         "step_seconds", "differences of elapsed seconds: they include everything that was done"
     )
     return (now - past) / steps
 
 
 def _training_tokens(
-    found: StepRecords, point: LogPoint, tokens: int | None, seconds: float | None
+    made: StepRecords, point: LogPoint, tokens: int | None, seconds: float | None
 ) -> int | None:
     if (stated := point.get("training_tokens")) is not None:
         return _whole(stated)
     share, rate = point.get("training_tokens_percentage"), point.get("training_tokens_per_second")
     if share is not None and tokens is not None:
-        found.sources.setdefault("training_tokens", "tokens x their percentage, as printed")
+        made.sources.setdefault("training_tokens", "tokens x their percentage, as printed")
         return round(tokens * share / 100)
     if rate is not None and seconds is not None:
-        found.sources.setdefault("training_tokens", "training tokens per second x seconds, as printed")
+        made.sources.setdefault("training_tokens", "training tokens per second x seconds, as printed")
         return round(rate * seconds)
     return None
 
@@ -501,5 +501,5 @@ def implied_values(
 
 def common_range(ranges: Iterable[NumberRange]) -> NumberRange:
     """The numbers that are in all of these ranges; where none is, those from one range to another."""
-    lows, highs = zip(*((each.low, each.high) for each in ranges), strict=True)
+    lows, highs = zip(*((possible.low, possible.high) for possible in ranges), strict=True)
     return NumberRange(*sorted((max(lows), min(highs))))

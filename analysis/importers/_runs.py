@@ -100,10 +100,10 @@ def _factors(
     read: ReadLog, groups: dict[str, str], attention: str | None, seed: int | None
 ) -> dict[str, Factor]:
     """What its file's name and the mapping say of a run; its own name, if that is nothing that varies."""
-    found: dict[str, Factor] = {**({"attention": attention} if attention else {}), **groups}
+    factors: dict[str, Factor] = {**({"attention": attention} if attention else {}), **groups}
     if not groups or read.log.part:
-        found["log"] = read.name
-    return found if seed is None else {**found, "seed": seed}
+        factors["log"] = read.name
+    return factors if seed is None else {**factors, "seed": seed}
 
 
 def _imported(read: ReadLog, sha256: str, origin: Origin) -> Imported:
@@ -189,7 +189,7 @@ def _outcome(read: ReadLog) -> tuple[Outcome, str | None]:
 
 def with_findings(whole: RunRecords, more: Sequence[Finding]) -> RunRecords:
     """The same run with findings that other runs brought up."""
-    kept = [found for found in whole.run.imported.findings if not found.evidence.get("across")]
+    kept = [finding for finding in whole.run.imported.findings if not finding.evidence.get("across")]
     imported = whole.run.imported.model_copy(update={"findings": [*kept, *more]})
     return RunRecords(
         whole.run.model_copy(update={"imported": imported}), whole.manifest, whole.steps, whole.result

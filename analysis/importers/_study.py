@@ -71,10 +71,10 @@ class _LossTable:
 
     def others(self, row: int, among: Sequence[int]) -> list[int]:
         """Runs that can have read the same text in the same order, and went on for as long."""
-        mine = self.tokens[row]
-        differ = ((self.tokens != mine) & ~np.isnan(self.tokens) & ~np.isnan(mine)).any(axis=1)
+        own = self.tokens[row]
+        differ = ((self.tokens != own) & ~np.isnan(self.tokens) & ~np.isnan(own)).any(axis=1)
         short = self._last() < (1 - LAST) * self._last()[row]
-        return [each for each in among if each != row and not differ[each] and not short[each]]
+        return [other for other in among if other != row and not differ[other] and not short[other]]
 
     def _last(self) -> _Array:
         last: _Array = np.where(np.isnan(self.losses), 0, self.steps).max(axis=1)
@@ -96,12 +96,12 @@ def compare_runs(runs: Sequence[RunRecords], margin: float | None) -> dict[str, 
     Args:
         margin: in nats per token; what losses may differ by, as it was stated in advance.
     """
-    found: dict[str, list[Finding]] = {whole.run.run_id: [] for whole in runs}
+    by_run: dict[str, list[Finding]] = {whole.run.run_id: [] for whole in runs}
     for group in _comparable(runs, margin):
         for run_id, finding in [*_losses(group, margin), *_flop(group)]:
             marked = finding.model_copy(update={"evidence": finding.evidence | {"across": len(group)}})
-            found[run_id].append(marked)
-    return found
+            by_run[run_id].append(marked)
+    return by_run
 
 
 def _comparable(runs: Sequence[RunRecords], margin: float | None) -> list[list[RunRecords]]:
@@ -115,7 +115,7 @@ def _comparable(runs: Sequence[RunRecords], margin: float | None) -> list[list[R
         factors = {axis: value for axis, value in whole.run.factors.items() if axis not in alike}
         return dumps([factors, whole.run.config])
 
-    groups = grouped(sorted(runs, key=lambda each: each.run.run_id), rest)
+    groups = grouped(sorted(runs, key=lambda run: run.run.run_id), rest)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -127,11 +127,11 @@ def _losses(group: Sequence[RunRecords], margin: float | None) -> Iterator[tuple
     table = _LossTable.of([whole for whole in group if any(step.loss is not None for step in whole.steps)])
     everyone = range(len(table.runs))
     first = [_against_others(table, row, everyone, margin) for row in everyone]
-    sound = [row for row, found in enumerate(first) if found and found.level != "error"]
+    sound = [row for row, finding in enumerate(first) if finding and finding.level != "error"]
     again = len(sound) not in (0, 1, len(first))
     for row, whole in enumerate(table.runs):
-        found = _against_others(table, row, sound, margin) if again else first[row]
-        yield whole.run.run_id, found or _alone(whole, len(first) - 1)
+        finding = _against_others(table, row, sound, margin) if again else first[row]
+        yield whole.run.run_id, finding or _alone(whole, len(first) - 1)
 
 
 def _against_others(
@@ -144,17 +144,17 @@ def _against_others(
         return None
     steps = [int(step) for step in table.steps[columns]]
     median = np.median(table.losses[others][:, columns], axis=0)
-    mine, rest = (
+    own, rest = (
         dict(zip(steps, values.tolist(), strict=True)) for values in (table.losses[row, columns], median)
     )
     last = [column for column in columns if table.steps[column] > (1 - LAST) * steps[-1]]
     means = table.losses[[row, *others]][:, last].mean(axis=1).tolist()
     return _finding(
-        [table.runs[each] for each in (row, *others)],
-        losses({0: mine}, {0: rest}, margin),
+        [table.runs[index] for index in (row, *others)],
+        losses({0: own}, {0: rest}, margin),
         margin,
         outlier_evidence(means[0], means[1:]),
-        _located(mine, rest, margin),
+        _located(own, rest, margin),
         table.counted([row, *others]),
     )
 
@@ -187,19 +187,19 @@ def outlier_evidence(value: float, others: Sequence[float]) -> str | None:
     )
 
 
-def _located(mine: StepLosses, rest: StepLosses, margin: float | None) -> list[dict[str, Any]]:
+def _located(own: StepLosses, rest: StepLosses, margin: float | None) -> list[dict[str, Any]]:
     """The parts of a run in which the mean difference is beyond the margin, or not zero if there is none."""
-    steps = sorted(mine.keys() & rest.keys())
+    steps = sorted(own.keys() & rest.keys())
     size = max(_FEWEST, -(-len(steps) // _WINDOWS))
-    found = []
+    parts = []
     for window in (steps[start : start + size] for start in range(0, len(steps), size)):
         if len(window) < _FEWEST:
             continue
-        mean = mean_of([mine[step] - rest[step] for step in window])
+        mean = mean_of([own[step] - rest[step] for step in window])
         low, high = mean.interval(_CONFIDENCE)
         if low > (margin or 0.0) or high < -(margin or 0.0):
-            found.append({"first": window[0], "last": window[-1], "difference": mean.value})
-    return found
+            parts.append({"first": window[0], "last": window[-1], "difference": mean.value})
+    return parts
 
 
 def _finding(
@@ -256,8 +256,8 @@ def _flop(group: Sequence[RunRecords]) -> Iterator[tuple[str, Finding]]:
     if len(counts) < 2:
         return
     apart = [
-        [(other.name, value) for other, value, theirs in counts if not _meet(mine, theirs)]
-        for _, _, mine in counts
+        [(other.name, value) for other, value, theirs in counts if not _meet(own, theirs)]
+        for _, _, own in counts
     ]
     values = [value for _, value, _ in counts]
     if not any(apart):
@@ -328,14 +328,14 @@ def write_runs(root: Path, study: str, new: Sequence[RunRecords], design: Import
         )
     old = {whole.run.run_id: whole for whole in imported_runs(root, study)}
     for whole in new:
-        _refuse_continued(whole, [each for each in old.values() if each.run.run_id != whole.run.run_id])
+        _refuse_continued(whole, [other for other in old.values() if other.run.run_id != whole.run.run_id])
     both = old | {whole.run.run_id: _as_before(whole, old.get(whole.run.run_id)) for whole in new}
     stated = _stated(design, old.values())
     _check_baseline(design.baseline, list(both.values()))
-    found = compare_runs(list(both.values()), stated["margins"].get("loss"))
+    findings = compare_runs(list(both.values()), stated["margins"].get("loss"))
     written = []
     for run_id, whole in both.items():
-        final = with_findings(replace(whole, run=whole.run.model_copy(update=stated)), found[run_id])
+        final = with_findings(replace(whole, run=whole.run.model_copy(update=stated)), findings[run_id])
         written.append(Written(final, _brought(folder / run_id, final, old.get(run_id))))
     return written
 
@@ -356,12 +356,12 @@ def _read(folder: RunFolder) -> RunRecords:
 
 def _refuse_continued(whole: RunRecords, others: Sequence[RunRecords]) -> None:
     """Two states of one log would count as two runs."""
-    mine = _logged_values(whole)
+    own = _logged_values(whole)
     for other in others:
         theirs = _logged_values(other)
-        short = min(len(mine), len(theirs))
-        if short > 1 and mine[:short] == theirs[:short] and len(mine) != len(theirs):
-            which = "continues" if len(mine) > len(theirs) else "is an older state of"
+        short = min(len(own), len(theirs))
+        if short > 1 and own[:short] == theirs[:short] and len(own) != len(theirs):
+            which = "continues" if len(own) > len(theirs) else "is an older state of"
             raise Refused(
                 f"{whole.run.imported.file}: it {which} {other.run.study}/{other.run.run_id}, imported from "
                 f"{other.run.imported.file} with {counted(len(theirs), 'record')}: remove its folder to "

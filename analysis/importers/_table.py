@@ -118,9 +118,9 @@ def json_lines(file: Path) -> LogTable:
 
 def shortened(problems: Iterable[str]) -> list[str]:
     """The first few, and how many more there are."""
-    found = list(problems)
-    more = len(found) - _MOST_LINES
-    return [*found[:_MOST_LINES], f"and {counted(more, 'more line')}"] if more > 0 else found
+    listed = list(problems)
+    more = len(listed) - _MOST_LINES
+    return [*listed[:_MOST_LINES], f"and {counted(more, 'more line')}"] if more > 0 else listed
 
 
 def mapping_example(table: LogTable) -> str:

@@ -32,9 +32,9 @@ def read(file: Path) -> LogTable:
     columns: dict[str, list[Any]] = {}
     for name, column in zip(names, source.columns, strict=True):
         moments = pa.types.is_timestamp(column.type)  # Python's hold no nanoseconds
-        known = column.cast(pa.timestamp("us", column.type.tz), safe=False) if moments else column
+        moments_known = column.cast(pa.timestamp("us", column.type.tz), safe=False) if moments else column
         try:
-            columns[name] = known.to_pylist()
+            columns[name] = moments_known.to_pylist()
         except ValueError as error:
             table.skip(1, f"column '{name}' cannot be read ({error})")
     rows = zip(*columns.values(), strict=True)

@@ -91,11 +91,13 @@ def _object(answer: Answer, row: tuple[Any, ...]) -> bytes:
         to_json,
     )  # with an indent, json.dumps uses no C code and takes four times as long
 
-    found = {
+    values_by_name = {
         name: _plain(json.loads(value) if document and value else value)
         for name, value, document in zip(answer.columns, row, answer.documents, strict=True)
     }
-    return to_json(found, indent=1).replace(b"\n", b"\n ")  # one deeper; a newline in a string is escaped
+    return to_json(values_by_name, indent=1).replace(
+        b"\n", b"\n "
+    )  # one deeper; a newline in a string is escaped
 
 
 def write_parquet(answer: Answer, out: BinaryIO) -> None:
@@ -114,7 +116,7 @@ def _row_groups(answer: Answer) -> Iterator[list[pa.RecordBatch]]:
     group: list[pa.RecordBatch] = []
     for batch in answer.batches:
         group.append(batch)
-        if sum(each.nbytes for each in group) >= _ROW_GROUP_BYTES or len(group) == _ROW_GROUP_BATCHES:
+        if sum(part.nbytes for part in group) >= _ROW_GROUP_BYTES or len(group) == _ROW_GROUP_BATCHES:
             yield group
             group = []
     if group:
@@ -174,8 +176,8 @@ def _rich(answer: Answer) -> bytes:
 
 
 def _is_numeric(values: list[Any]) -> bool:
-    known = [value for value in values if value is not None]
-    return bool(known) and all(isinstance(value, int | float | Decimal) for value in known)
+    given = [value for value in values if value is not None]
+    return bool(given) and all(isinstance(value, int | float | Decimal) for value in given)
 
 
 def _shown(value: Any) -> str:

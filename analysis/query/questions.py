@@ -52,7 +52,7 @@ def questions_page(connection: DuckDBPyConnection, study: str, start: str) -> st
     Args:
         start: the page's heading and introduction.
     """
-    return "\n".join([start, *(_section(connection, study, *each) for each in questions().items())])
+    return "\n".join([start, *(_section(connection, study, *item) for item in questions().items())])
 
 
 def _section(connection: DuckDBPyConnection, study: str, name: str, question: Question) -> str:
@@ -63,12 +63,12 @@ def _section(connection: DuckDBPyConnection, study: str, name: str, question: Qu
 
 def _markdown_table(connection: DuckDBPyConnection, sql: str) -> str:
     """A query's first rows as a Markdown table."""
-    found = answer(connection, sql)
-    if not found.rows:
+    result = answer(connection, sql)
+    if not result.rows:
         return "No rows."
-    lines = [found.columns, ("---",) * len(found.columns), *found.rows[:_MOST]]
+    lines = [result.columns, ("---",) * len(result.columns), *result.rows[:_MOST]]
     text = "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
-    more = len(found.rows) - _MOST
+    more = len(result.rows) - _MOST
     return text + (f"\n\nand {more} more rows" if more > 0 else "")
 
 

@@ -76,7 +76,7 @@ class HeldRows:
 
         Certificates are among them too, by the name of the file.
         """
-        differ = self.files.symmetric_difference([file[:3] for found in here for file in found.files])
+        differ = self.files.symmetric_difference([file[:3] for folder in here for file in folder.files])
         return {(study, run) for study, run, *_ in (path.split("/", 2) for path, *_ in differ)}
 
     def is_over(self, run: Seen) -> bool:
@@ -105,12 +105,12 @@ def read_held(root: Path, study: str | None) -> HeldRows | None:
 
 def count_rows(connection: DuckDBPyConnection, study: str | None) -> RowCounts:
     """Count what the database holds of one study and all certificates, or of everything."""
-    mine = "study = $1 OR $1 IS NULL"
+    in_scope = "study = $1 OR $1 IS NULL"
     return RowCounts(
-        runs=count(connection, "run_records", mine, study),
-        attempts=count(connection, "attempts", mine, study),
-        steps=count(connection, "step_lines JOIN step_files USING (file)", mine, study),
-        quarantined=count(connection, "quarantine", f"{mine} OR study = '{CERTIFICATES}'", study),
+        runs=count(connection, "run_records", in_scope, study),
+        attempts=count(connection, "attempts", in_scope, study),
+        steps=count(connection, "step_lines JOIN step_files USING (file)", in_scope, study),
+        quarantined=count(connection, "quarantine", f"{in_scope} OR study = '{CERTIFICATES}'", study),
         certificates=count(connection, "certificates"),
     )
 
@@ -276,7 +276,7 @@ def _collect_runs(build: Build, root: Path, study: str | None, drop: bool) -> _D
     scope = None if build.changed else study  # a new database gets every study
     _bring(build, root, _STUDIES, scan.studies(root, scope), scope, drop)
     _bring(build, root, _NODES, scan.nodes(root, scope), scope, drop)
-    runs = [found for found in map(look, run_folders(root, scope)) if found.files]
+    runs = [folder for folder in map(look, run_folders(root, scope)) if folder.files]
     done = _bring(build, root, _RUNS, runs, scope, drop)
     if build.changed:
         steps.label(build.connection)
@@ -305,15 +305,15 @@ def _bring(
         scope: the study that was looked at; None for all of them.
         drop: forget what only an old database knows.
     """
-    seen = {found.key: found for found in here}
+    seen = {folder.key: folder for folder in here}
     inherit(build, root, seen, kind.wanted, kind.tables, drop)
-    known = read_ledger(build.connection, kind.wanted, scope)
-    lost = find_lost(build.connection, root, seen, known)
+    ledger = read_ledger(build.connection, kind.wanted, scope)
+    lost = find_lost(build.connection, root, seen, ledger)
     seen = seen | {key: replace(seen.get(key, Seen(key, ())), lost=files) for key, files in lost.items()}
-    stale = [each for key, each in seen.items() if not same_stat(each, known.get(key, {}))]
-    gone = [key for key in known if key not in seen]
+    stale = [entry for key, entry in seen.items() if not same_stat(entry, ledger.get(key, {}))]
+    gone = [key for key in ledger if key not in seen]
     forget(build.connection, gone, kind.tables)
-    updated = _update(build.connection, root, kind, known, stale)
+    updated = _update(build.connection, root, kind, ledger, stale)
     build.changed |= bool(stale or gone)
     _say_lost(lost)
     return _Done(updated, len(here) - updated, len(lost))
@@ -324,20 +324,24 @@ def _say_lost(keys: Collection[Key]) -> None:
         log.warning("%s: collected files are gone; their rows are kept (missing_since)", named(keys))
 
 
-def _update(connection: DuckDBPyConnection, root: Path, kind: _Kind, known: Ledger, stale: list[Seen]) -> int:
+def _update(
+    connection: DuckDBPyConnection, root: Path, kind: _Kind, ledger: Ledger, stale: list[Seen]
+) -> int:
     """Replace the rows of what changed, and return how many runs or certificates were read.
 
     No transaction is needed: this is a copy, which replaces the database only if everything succeeds.
     """
     updated = 0
-    with closing(_ahead(_Read(root, kind, some, known) for some in _batches(stale, kind.batch))) as reads:
+    with closing(_ahead(_Read(root, kind, some, ledger) for some in _batches(stale, kind.batch))) as reads:
         for read in reads:
             steps.stage(connection)
             steps.load(connection, root, read.rows)
-            forget(connection, [found.key for found in read.touched], ("files",))
-            insert(connection, "files", [row for found in read.touched for row in file_rows(found)])
+            forget(connection, [folder.key for folder in read.touched], ("files",))
+            insert(connection, "files", [row for folder in read.touched for row in file_rows(folder)])
             with keeping(connection, read.changed):
-                forget(connection, [found.key for found in read.changed if found.key in known], kind.tables)
+                forget(
+                    connection, [folder.key for folder in read.changed if folder.key in ledger], kind.tables
+                )
                 for table in kind.tables:
                     if table not in FROM_STEPS:
                         insert(connection, table, getattr(read.rows, table))
@@ -354,14 +358,14 @@ class _Read:
         changed: the others, whose rows these are.
     """
 
-    def __init__(self, root: Path, kind: _Kind, stale: list[Seen], known: Ledger) -> None:
-        found = [_readable(hashed(root, each), known) for each in stale]
-        same = [same_content(each, known.get(each.key, {})) for each in found]
-        self.touched = [each for each, unchanged in zip(found, same, strict=True) if unchanged]
-        self.changed = [each for each, unchanged in zip(found, same, strict=True) if not unchanged]
+    def __init__(self, root: Path, kind: _Kind, stale: list[Seen], ledger: Ledger) -> None:
+        folders = [_readable(hashed(root, folder), ledger) for folder in stale]
+        same = [same_content(folder, ledger.get(folder.key, {})) for folder in folders]
+        self.touched = [folder for folder, unchanged in zip(folders, same, strict=True) if unchanged]
+        self.changed = [folder for folder, unchanged in zip(folders, same, strict=True) if not unchanged]
         self.rows = Rows()
-        for each in self.changed:
-            kind.read(root, each, self.rows)
+        for folder in self.changed:
+            kind.read(root, folder, self.rows)
 
 
 def _ahead(items: Iterator[T]) -> Generator[T]:
@@ -377,23 +381,23 @@ def _batches(stale: list[Seen], most: int) -> Iterator[list[Seen]]:
     """Batches of at most `most` and of no more bytes than memory holds as rows, unless one alone has more."""
     batch: list[Seen] = []
     size = 0
-    for found in stale:
-        mine = sum(file.size_bytes for file in found.files)
-        if batch and (len(batch) == most or size + mine > _BATCH_BYTES):
+    for folder in stale:
+        folder_bytes = sum(file.size_bytes for file in folder.files)
+        if batch and (len(batch) == most or size + folder_bytes > _BATCH_BYTES):
             yield batch
             batch, size = [], 0
-        batch.append(found)
-        size += mine
+        batch.append(folder)
+        size += folder_bytes
     if batch:
         yield batch
 
 
-def _readable(found: Seen, known: Ledger) -> Seen:
+def _readable(folder: Seen, ledger: Ledger) -> Seen:
     """The same, but as it was read last if its run.json is gone, without which no other file makes sense."""
-    if not any(file.path.endswith("/run.json") for file in found.lost):
-        return found
-    gone = {file.path for file in found.lost}
-    return replace(found, files=tuple(file for path, file in known[found.key].items() if path not in gone))
+    if not any(file.path.endswith("/run.json") for file in folder.lost):
+        return folder
+    gone = {file.path for file in folder.lost}
+    return replace(folder, files=tuple(file for path, file in ledger[folder.key].items() if path not in gone))
 
 
 def _summary(held: RowCounts, done: _Done) -> CollectSummary:

@@ -281,8 +281,8 @@ def sweep(root: Path) -> None:
     left = ((root, rf"\.{re.escape(NAME)}\.(\d+)@{host}"), (Path(gettempdir()), rf"assay-(\d+)@{host}-\w+"))
     for folder, pattern in left:
         for entry in os.scandir(folder):
-            found = re.fullmatch(pattern, entry.name)
-            if found and not _runs(int(found[1])):
+            match = re.fullmatch(pattern, entry.name)
+            if match and not _runs(int(match[1])):
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path, ignore_errors=True)
                 else:
@@ -328,10 +328,10 @@ def _wait(descriptor: int, root: Path) -> None:
 
 def _identity(path: Path) -> _Identity:
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def first_lines(error: BaseException, lines: int = 3) -> str:
