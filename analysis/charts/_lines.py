@@ -26,7 +26,7 @@ _COINCIDE = 0.02  # of the axis: lines that stay as close look like one
 
 
 @dataclass(frozen=True)
-class Lines:
+class StepLines:
     """What to draw.
 
     Attributes:
@@ -77,7 +77,7 @@ class Lines:
         return max(_HEIGHT, name_height(self.named) * len(self.named))
 
 
-def line_plot(lines: Lines, styles: Styles) -> dict[str, Any]:
+def line_plot(lines: StepLines, styles: Styles) -> dict[str, Any]:
     """Draw the lines as Vega-Lite, with no more data than is drawn."""
     lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
     styles = {label: style for label, style in styles.items() if label in _labels_drawn(lines)}
@@ -90,7 +90,7 @@ def line_plot(lines: Lines, styles: Styles) -> dict[str, Any]:
     return drawn(layers, lines.height, top=6)
 
 
-def line_table(lines: Lines, styles: Styles) -> Table:
+def line_table(lines: StepLines, styles: Styles) -> Table:
     """The values of each line at a few steps, the first and the last included: the CSV has all."""
     steps = sorted({row["step"] for row in lines.rows})
     shown = [steps[round(place * (len(steps) - 1) / (_COLUMNS - 1))] for place in range(_COLUMNS)]
@@ -103,7 +103,7 @@ def line_table(lines: Lines, styles: Styles) -> Table:
     return Table(heads, tuple(rows), thinned if len(shown) < len(steps) else "")
 
 
-def crowd_caption(lines: Lines) -> str:
+def crowd_caption(lines: StepLines) -> str:
     """What a reader must know where lines hide each other, or are too many to name; empty if neither."""
     sentences = ""
     if lines.crowded:
@@ -126,7 +126,7 @@ def crowd_caption(lines: Lines) -> str:
     return sentences
 
 
-def _labels_drawn(lines: Lines) -> set[str]:
+def _labels_drawn(lines: StepLines) -> set[str]:
     return {row["label"] for row in (*lines.rows, *lines.faint, *lines.ends)}
 
 
@@ -134,21 +134,21 @@ def _only(rows: list[Row], *columns: str) -> list[Row]:
     return [{name: row[name] for name in (*columns, "step", "value")} for row in rows]
 
 
-def _x(lines: Lines) -> alt.X:
+def _x(lines: StepLines) -> alt.X:
     import altair as alt
 
     scale = alt.Scale(nice=False) if lines.over == "step" else alt.Scale(nice=False, zero=False)
     return alt.X("step:Q", title=lines.over, axis=alt.Axis(grid=False, tickCount=6), scale=scale)
 
 
-def _y(lines: Lines, field: str = "value") -> alt.Y:
+def _y(lines: StepLines, field: str = "value") -> alt.Y:
     import altair as alt
 
     scale = alt.Scale(zero=lines.zero, domain=list(_domain(lines)), nice=False)
     return alt.Y(f"{field}:Q", title=lines.title, scale=scale, axis=alt.Axis(tickCount=6))
 
 
-def _domain(lines: Lines) -> tuple[float, float]:
+def _domain(lines: StepLines) -> tuple[float, float]:
     values = [row["value"] for row in (*lines.rows, *lines.faint) if row["value"] is not None]
     middle = lines.rule or 0.0
     values += [middle + end for reach in (lines.least, lines.band) if reach for end in (-reach, reach)]
@@ -158,7 +158,7 @@ def _domain(lines: Lines) -> tuple[float, float]:
     return (low if lines.zero else low - room), high + room
 
 
-def _behind(lines: Lines) -> list[alt.Chart]:
+def _behind(lines: StepLines) -> list[alt.Chart]:
     """The shades and the rule that the lines are read against."""
     import altair as alt
 
@@ -176,7 +176,7 @@ def _behind(lines: Lines) -> list[alt.Chart]:
     return layers
 
 
-def _lines(lines: Lines, styles: Styles) -> alt.Chart:
+def _lines(lines: StepLines, styles: Styles) -> alt.Chart:
     """The lines in colour."""
     rows = [row for row in lines.rows if row["label"] in styles]
     mark: alt.Chart = inline(rows).mark_line(strokeWidth=1.8, clip=True)
@@ -185,7 +185,7 @@ def _lines(lines: Lines, styles: Styles) -> alt.Chart:
     )
 
 
-def _quiet(lines: Lines, rows: list[Row]) -> alt.Chart:
+def _quiet(lines: StepLines, rows: list[Row]) -> alt.Chart:
     """The others in grey."""
     mark: alt.Chart = packed(rows, "label").mark_line(
         strokeWidth=1, stroke=INK, strokeOpacity=QUIET, clip=True
@@ -193,7 +193,7 @@ def _quiet(lines: Lines, rows: list[Row]) -> alt.Chart:
     return mark.encode(x=_x(lines), y=_y(lines), detail="label:N", tooltip=_tips(lines))
 
 
-def _tips(lines: Lines) -> list[alt.Tooltip]:
+def _tips(lines: StepLines) -> list[alt.Tooltip]:
     import altair as alt
 
     return [
@@ -203,7 +203,7 @@ def _tips(lines: Lines) -> list[alt.Tooltip]:
     ]
 
 
-def _faint(lines: Lines, styles: Styles) -> list[alt.Chart]:
+def _faint(lines: StepLines, styles: Styles) -> list[alt.Chart]:
     rows = [row for row in lines.faint if row["label"] in styles]
     if not any(row["value"] is not None for row in rows):
         return []
@@ -211,7 +211,7 @@ def _faint(lines: Lines, styles: Styles) -> list[alt.Chart]:
     return [mark.encode(x=_x(lines), y=_y(lines), color=colours(styles), detail="run_id:N")]
 
 
-def _names(lines: Lines, styles: Styles) -> list[alt.Chart]:
+def _names(lines: StepLines, styles: Styles) -> list[alt.Chart]:
     ends, longest = lines.last, max((row["step"] for row in lines.rows), default=0)
     at = {label: row["value"] for label, row in ends.items()}
     rows = name_places(at, *_domain(lines), lines.height)
@@ -223,7 +223,7 @@ def _names(lines: Lines, styles: Styles) -> list[alt.Chart]:
     return layers
 
 
-def _ends(lines: Lines, styles: Styles) -> list[alt.Chart]:
+def _ends(lines: StepLines, styles: Styles) -> list[alt.Chart]:
     import altair as alt
 
     tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]

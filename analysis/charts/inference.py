@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._lines import Lines, crowd_caption, line_plot, line_table
+from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
 from analysis.charts._rows import DotAxis, rate_figure
 from analysis.charts._values import fitting
 from analysis.query.statements import COMPLETED_RUNS, DECODED_RUNS
@@ -57,7 +57,7 @@ def _positions(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
     number = fitting(",.3f", (row["value"] for row in rows))
-    lines = Lines("milliseconds per decoded token", number, rows, [], [], zero=True, over="position")
+    lines = StepLines("milliseconds per decoded token", number, rows, [], [], zero=True, over="position")
     return Figure(
         spec=line_plot(lines, styles),
         caption=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, mean, points, smoothing
-from analysis.charts._lines import Lines, crowd_caption, line_plot, line_table
+from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
 from analysis.charts._values import in_all, names
 
 _SQL = f"""\
@@ -50,7 +50,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     ends = _ended_early(traces)
     sentences = " A cross marks the end of a run that did not complete." if ends else ""
     sentences += _caution(traces)
-    lines = Lines("training loss, nats per token", ".4f", groups, drawn, ends)
+    lines = StepLines("training loss, nats per token", ".4f", groups, drawn, ends)
     named = lines.named
     faint = [row for row in drawn if not lines.crowded or row["label"] in named]
     return Figure(
@@ -98,7 +98,7 @@ def _caution(traces: list[Row]) -> str:
     )
 
 
-def _finding(lines: Lines) -> str:
+def _finding(lines: StepLines) -> str:
     """How far apart the lines that reach the last step end, and which runs stopped before."""
     last = max(row["step"] for row in lines.last.values())
     ends = {label: row["value"] for label, row in lines.last.items() if row["step"] == last}

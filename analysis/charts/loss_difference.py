@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import mean, points, smoothing
-from analysis.charts._lines import Lines, line_plot, line_table
+from analysis.charts._lines import StepLines, line_plot, line_table
 from analysis.charts._values import names
 
 _SQL = f"""\
@@ -81,7 +81,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     baseline, margin = rows[0]["baseline"], rows[0]["margin"]
     what = f"that of {baseline}" if baseline else "the median of the other backends"
     title = f"loss minus {baseline or 'median of the others'}, nats"
-    lines = Lines(title, "+.2~e", rows, [], [], rule=0.0, least=_LEAST_NATS, band=margin)
+    lines = StepLines(title, "+.2~e", rows, [], [], rule=0.0, least=_LEAST_NATS, band=margin)
     band = f" Shaded: the margin of {margin:g} nats that the study states." if margin else ""
     return Figure(
         spec=line_plot(lines, styles),

@@ -6,7 +6,7 @@ from typing import Any
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, points
-from analysis.charts._lines import Lines, line_plot, line_table
+from analysis.charts._lines import StepLines, line_plot, line_table
 from analysis.charts._values import groups as named
 from analysis.charts._values import names
 from analysis.stats import by_label, grouped
@@ -44,7 +44,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     over = list(dict.fromkeys(base for label, base in pairs if label in kept))
     used = frozenset(run for label in (*kept, *over) for run in groups[label][0]["run_ids"])
     title = f"rate over that of {over[0] if len(over) == 1 else 'the baseline'}"
-    lines = Lines(title, ".3f", drawn, [], [], rule=1.0, least=_LEAST)
+    lines = StepLines(title, ".3f", drawn, [], [], rule=1.0, least=_LEAST)
     return Figure(
         spec=line_plot(lines, styles),
         caption=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, points
-from analysis.charts._lines import Lines, crowd_caption, line_plot, line_table
+from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
 from analysis.charts._values import brief, fitting
 from analysis.stats import by_label
 from analysis.stats.estimate import median
@@ -31,7 +31,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     used = frozenset(run for row in rows for run in row["run_ids"] or ())
     warmup = max(row["warmup_steps"] for row in rows)
     number = fitting(",.0f", (row["value"] for row in rows))
-    lines = Lines("tokens per second", number, rows, [], [], warmup_steps=warmup, zero=True)
+    lines = StepLines("tokens per second", number, rows, [], [], warmup_steps=warmup, zero=True)
     return Figure(
         spec=line_plot(lines, styles),
         caption=(

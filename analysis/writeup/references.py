@@ -128,20 +128,22 @@ def _kernels(contents: Contents) -> Iterator[str]:
 
 def _methods(contents: Contents) -> Iterator[str]:
     """The methods that the words of the intervals and verdicts name."""
-    groups, found = contents.facts.groups, contents.comparison
+    groups, comparison = contents.facts.groups, contents.comparison
     shown = [est for group in groups for est in (group.tokens_per_second, group.mfu, group.final_loss) if est]
-    ratios = [method for it in found.rates.compared for method in (it.ratio.method, it.verdict.method)]
-    methods = [*(est.method for est in shown), *ratios, *(it.verdict.method for it in found.losses)]
-    said = " ".join(methods)
+    ratios = [
+        method for pair in comparison.rates.compared for method in (pair.ratio.method, pair.verdict.method)
+    ]
+    methods = [*(est.method for est in shown), *ratios, *(pair.verdict.method for pair in comparison.losses)]
+    words = " ".join(methods)
     if any(group.tokens_per_second for group in groups):
         yield "hoefler2015"
     if any(group.mfu for group in groups):
         yield "chowdhery2022palm"
-    if " t interval" in said:
+    if " t interval" in words:
         yield "student1908"
-    if "order statistics" in said:
+    if "order statistics" in words:
         yield "hettmansperger1986"
-    if "two one-sided tests" in said:
+    if "two one-sided tests" in words:
         yield "schuirmann1987"
-    if any(ranking.tiers for ranking in found.rates.rankings):
+    if any(ranking.tiers for ranking in comparison.rates.rankings):
         yield from ("holm1979", "piepho2004")

@@ -18,7 +18,7 @@ from analysis.charts import Figure, Row, styles
 from analysis.charts._lines import (
     MOST_NAMED,
     NAME_HEIGHT,
-    Lines,
+    StepLines,
     crowd_caption,
     line_plot,
     line_table,
@@ -203,7 +203,7 @@ def test_sixty_groups_with_long_names_are_drawn_in_every_figure(root: Path) -> N
 
 def test_lines_that_can_be_told_apart_all_have_a_colour_and_a_name() -> None:
     rows = [{"label": f"g{n}", "step": step, "value": n + step} for n in range(MOST_NAMED) for step in (1, 2)]
-    lines = Lines("loss", ".4f", rows, [], [])
+    lines = StepLines("loss", ".4f", rows, [], [])
     assert (lines.crowded, len(lines.named), crowd_caption(lines)) == (False, MOST_NAMED, "")
     drawn = line_plot(lines, styles([f"g{n}" for n in range(MOST_NAMED)]))
     assert len(drawn["layer"]) == 3, "lines, leaders and names"
@@ -237,14 +237,14 @@ class Counted(list[dict[str, Any]]):
 
 def test_every_point_may_ask_whether_there_are_many_lines_and_all_points_are_read_once() -> None:
     rows = Counted({"label": f"g{n}", "step": 1, "value": n} for n in range(2 * MOST_NAMED))
-    lines = Lines("loss", ".4f", rows, [], [])
+    lines = StepLines("loss", ".4f", rows, [], [])
     assert [(lines.crowded, len(lines.named)) for _ in rows] == [(True, len(lines.named))] * len(rows)
     assert rows.times == 2, "once here, once there"
 
 
 def test_a_table_says_how_far_it_is_thinned() -> None:
     rows = [{"label": "auto", "step": step, "value": 1.0} for step in range(1, 41)]
-    found = line_table(Lines("loss", ".4f", rows, [], []), styles(["auto"]))
+    found = line_table(StepLines("loss", ".4f", rows, [], []), styles(["auto"]))
     assert len(found.columns) == 6
     assert found.thinned == "at 5 of the 40 steps of the lines; the CSV has all"
 

@@ -9,7 +9,7 @@ import pytest
 from analysis import charts
 from analysis.charts import Figure, styles, tokens_against_baseline
 from analysis.charts._kernels import SEQUENCE
-from analysis.charts._lines import Lines, crowd_caption
+from analysis.charts._lines import StepLines, crowd_caption
 from analysis.charts._quantities import CellQuantity
 from analysis.charts._sweep_map import maps_figure as heat_maps
 from analysis.charts._values import groups, shares_of
@@ -50,7 +50,7 @@ def test_lines_that_overlap_are_said_with_plain_numbers_and_no_figure_that_may_n
         for label, more in (("a", 0.0), ("b", 120.0))
         for step in (1, 2)
     ]
-    said = crowd_caption(Lines("tokens per second", ",.0f", rows, [], [], zero=True))
+    said = crowd_caption(StepLines("tokens per second", ",.0f", rows, [], [], zero=True))
     assert "at most 120 apart" in said and "A figure against a baseline shows" in said
 
 
