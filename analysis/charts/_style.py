@@ -58,7 +58,7 @@ def colours(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.C
 
 
 def shapes(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.Shape:
-    """The shape of a mark's label, likewise."""
+    """The shape of a mark's label; without a legend if the labels are written beside the marks."""
     import altair as alt
 
     scale = alt.Scale(domain=list(styles), range=[style.shape for style in styles.values()])
@@ -92,7 +92,7 @@ def inline(rows: list[dict[str, Any]]) -> alt.Chart:
 
 
 def packed(rows: list[dict[str, Any]], *shared: str) -> alt.Chart:
-    """As `chart`, with what many rows share written once: a page of 10,000 points is a third of the size.
+    """A chart like `inline` with what many rows share written once: 10,000 points are a third of the size.
 
     Args:
         shared: columns by which the rows are packed; the others become lists, which the browser takes apart.

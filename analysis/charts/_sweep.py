@@ -40,7 +40,7 @@ class SweepAxis:
 
     @property
     def base(self) -> int | None:
-        """Of its logarithmic scale: 2 where all values are powers of two; None for a linear scale.
+        """The base of its logarithmic scale: 2 where all values are powers of two; None for a linear scale.
 
         Logarithmic is what makes the gaps between its values the more even ones.
         """

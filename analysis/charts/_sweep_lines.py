@@ -345,7 +345,7 @@ def _y(plot: LinesPlot, field: str = "value") -> alt.Y:
 
 
 def round_values(low: float, high: float) -> list[float]:
-    """Of a logarithmic axis: 1, 2 and 5 times each power of ten; the powers alone where those are too many.
+    """Values of a logarithmic axis: 1, 2 and 5 times powers of ten, or those alone where they are many.
 
     Vega's own leave out the last ones, where the best backends lie.
     """

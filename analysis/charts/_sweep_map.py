@@ -146,7 +146,7 @@ def _mark(
 
 
 def _short(value: float, number: str) -> str:
-    """As a cell has room for it: thousands beyond 100,000."""
+    """A number that a cell has room for: in thousands beyond 100,000."""
     return f"{value / 1000:,.0f}k" if value >= 100_000 else readable(value, number)
 
 

@@ -69,7 +69,7 @@ def names(labels: Sequence[str], most: int = 4) -> str:
 
 
 def groups(labels: Sequence[str]) -> str:
-    """As `names`; how many there are where their names have commas, which part other things in a title."""
+    """The labels like `names`, or their number where they have commas, which part other things in a title."""
     if len(labels) > 1 and any("," in label for label in labels):
         return f"{len(labels)} groups"
     return names(labels)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP
-from analysis.charts._style import INK, colours, drawn, right_edge, shapes
-from analysis.charts._style import inline as over
+from analysis.charts._style import INK, colours, drawn, inline, right_edge, shapes
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import UNKNOWN, names
 
@@ -151,7 +150,7 @@ def _errors(marks: list[Row], backends: list[str], end: float) -> alt.Chart:
         alt.Tooltip("label:N", title="tensor"),
         alt.Tooltip("ratio:N", title="of the allowed error"),
     ]
-    mark: alt.Chart = over(marks).mark_point(filled=True, size=70, opacity=0.95, clip=False)
+    mark: alt.Chart = inline(marks).mark_point(filled=True, size=70, opacity=0.95, clip=False)
     return mark.encode(
         x=alt.X("at:Q", title="largest error over the allowed error", scale=x_scale, axis=axis),
         y=_y(backends),
@@ -165,7 +164,7 @@ def _errors(marks: list[Row], backends: list[str], end: float) -> alt.Chart:
 def _limit() -> list[alt.Chart]:
     import altair as alt
 
-    base = over([{"limit": 1, "text": "limit"}])
+    base = inline([{"limit": 1, "text": "limit"}])
     top: Any = alt.YValue
     rule = base.mark_rule(strokeWidth=1.5, strokeDash=[5, 3]).encode(x="limit:Q")
     text = base.mark_text(color=INK, opacity=0.8, dy=-8).encode(x="limit:Q", y=top(0), text="text:N")
@@ -179,8 +178,8 @@ def _largest(worst: dict[str, float]) -> list[alt.Chart]:
     rows = [{"backend": backend, "text": ratio_text(ratio)} for backend, ratio in worst.items()]
     top: Any = alt.YValue
     place: dict[str, Any] = {"align": "right", "dx": 66, "color": INK}
-    text = over(rows).mark_text(**place).encode(x=right_edge(), y=_y(list(worst)), text="text:N")
-    head = over([{"text": "largest"}]).mark_text(**place, opacity=0.7)
+    text = inline(rows).mark_text(**place).encode(x=right_edge(), y=_y(list(worst)), text="text:N")
+    head = inline([{"text": "largest"}]).mark_text(**place, opacity=0.7)
     return [text, head.encode(x=right_edge(), y=top(-8), text="text:N")]
 
 

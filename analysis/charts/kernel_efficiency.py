@@ -9,8 +9,7 @@ from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._kernels import HOW, Point, main_shape, mode_of, names, points
 from analysis.charts._kernels import said as said_of
 from analysis.charts._rows import TOP, rows_height, y_of
-from analysis.charts._style import COLOURS, INK, axis_ends, drawn
-from analysis.charts._style import inline as over
+from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
 from analysis.charts._values import UNKNOWN, capital, number
 from analysis.query.statements import KERNEL_TIMES
 
@@ -93,7 +92,7 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
         alt.Tooltip("value:Q", title="percent of a large product's rate", format=".1f"),
         alt.Tooltip("tflops:Q", title="kernel TFLOP/s", format=",.3g"),
     ]
-    mark: alt.Chart = over(bars).mark_point(filled=True, size=80, opacity=1)
+    mark: alt.Chart = inline(bars).mark_point(filled=True, size=80, opacity=1)
     layer = mark.encode(x=x, y=y_of(labels), color=colour, shape=shape, tooltip=tips)
     return drawn([layer], rows_height(labels), TOP)
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import ORDER, TOP, number_column, rows_height, y_of
-from analysis.charts._style import INK, colours, drawn
-from analysis.charts._style import inline as chart_of
+from analysis.charts._style import INK, colours, drawn, inline
 from analysis.charts._values import groups, interval
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats.paired import RECORDS
@@ -59,7 +58,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
 
 
 def _named(baseline: dict[str, object]) -> str:
-    """As a study writes it."""
+    """The baseline as a study writes it."""
     written = (str(value).lower() if isinstance(value, bool) else value for value in baseline.values())
     return ", ".join(f"{factor} = {value}" for factor, value in zip(baseline, written, strict=True))
 
@@ -226,10 +225,10 @@ def _x(field: str, domain: list[float]) -> alt.X:
 
 
 def _baseline(margin: float | None, domain: list[float]) -> list[alt.Chart]:
-    rule = chart_of([{"one": 1}]).mark_rule(strokeWidth=1.5).encode(x=_x("one", domain))
+    rule = inline([{"one": 1}]).mark_rule(strokeWidth=1.5).encode(x=_x("one", domain))
     if not margin:
         return [rule]
-    band = chart_of([{"from": 1 - margin, "to": 1 + margin}]).mark_rect(color=INK, opacity=0.08)
+    band = inline([{"from": 1 - margin, "to": 1 + margin}]).mark_rect(color=INK, opacity=0.08)
     return [band.encode(x=_x("from", domain), x2="to:Q"), rule]
 
 
@@ -238,7 +237,7 @@ def _intervals(marks: list[Row], domain: list[float], styles: Styles) -> list[al
     with_interval = [mark for mark in marks if mark["low"] is not None]
     if not with_interval:
         return []
-    line = chart_of(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
+    line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
     x, y = _x("low", domain), y_of(list(styles))
     return [line.encode(x=x, x2="high:Q", y=y, color=colours(styles), tooltip=_tips(("low", "high")))]
 
@@ -249,7 +248,7 @@ def _points(marks: list[Row], domain: list[float], styles: Styles) -> list[alt.C
     for kind, how in _MARKS.items():
         rows = [mark for mark in marks if (mark["verdict"] if mark["verdict"] in _MARKS else "") == kind]
         if rows:
-            mark = chart_of(rows).mark_point(opacity=1, **how)
+            mark = inline(rows).mark_point(opacity=1, **how)
             x, y = _x("ratio", domain), y_of(list(styles))
             layers.append(mark.encode(x=x, y=y, color=colours(styles), tooltip=_tips(())))
     return layers
