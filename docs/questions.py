@@ -13,7 +13,7 @@ from duckdb import DuckDBPyConnection
 HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))
 
-from analysis.query.answers import page  # noqa: E402
+from analysis.query.questions import questions_page  # noqa: E402
 from analysis.store.collect import collect  # noqa: E402
 from analysis.store.database import open_for_reading  # noqa: E402
 from analysis.store.records import open_records  # noqa: E402
@@ -40,7 +40,7 @@ def text() -> str:
     """The page."""
     with _opened() as (connection, origin):
         ((study,),) = connection.execute("SELECT DISTINCT study FROM run_records").fetchall()
-        return page(connection, study, START.format(origin=origin))
+        return questions_page(connection, study, START.format(origin=origin))
 
 
 @contextmanager

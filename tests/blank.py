@@ -1,6 +1,6 @@
 """New databases as copies of one that was made once.
 
-The 450 statements of the schema, most of them comments, take a processor 0.15 s; tests make a new database some
+The 400 statements of the schema, most of them comments, take a processor 0.15 s; tests make a new database some
 thousand times. What a test process starts anew, and the first of each process here, still runs them.
 """
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from analysis.audit import folders
 from analysis.audit.compare import compare_files, compare_tables
-from analysis.audit.finding import Alike, Compared, Finding
+from analysis.audit.finding import Alike, AuditFinding, ComparedReport
 from analysis.audit.records import contradictions
 from analysis.query.ask import answer
 from analysis.report import carried
@@ -62,7 +62,7 @@ class Audit:
     numbers: int
     skipped: int
     files: int
-    findings: list[Finding]
+    findings: list[AuditFinding]
     notes: list[str]
 
 
@@ -77,7 +77,7 @@ def audit(report: Path, root: Path | None = None) -> Audit:
         UserError: this is no report, is of a newer version, or carries no records.
     """
     manifest = _manifest(report)
-    done = Compared()
+    done = ComparedReport()
     done.findings += _files(report, manifest)
     if compiled := sorted(_compiled(manifest) & _there(report, manifest)):
         done.notes.append(f"not compared, because LaTeX made them afterwards: {', '.join(compiled)}")
@@ -89,7 +89,7 @@ def audit(report: Path, root: Path | None = None) -> Audit:
             raise
         if advice := shortage(error):
             raise UserError(f"{report} could not be audited: {error}; {advice}") from error
-        done.findings.append(Finding(RECORDS, f"the records cannot be used: {error}"))
+        done.findings.append(AuditFinding(RECORDS, f"the records cannot be used: {error}"))
     return Audit(
         study=manifest.study,
         same_code=manifest.code == carried.code(),
@@ -112,7 +112,7 @@ def rebuild(report: Path, out: Path) -> None:
     """
     manifest = _manifest(report)
     with ExitStack() as opened:
-        _again(Compared(), report, manifest, None, opened, records=True)(out=out)
+        _again(ComparedReport(), report, manifest, None, opened, records=True)(out=out)
 
 
 def _manifest(report: Path) -> ReportManifest:
@@ -126,28 +126,28 @@ def _manifest(report: Path) -> ReportManifest:
             there = "name the folder"
         raise UserError(f"{report} is not a report that can be audited: {there} that `runner report` wrote")
     try:
-        found = read(path, ReportManifest)
+        manifest = read(path, ReportManifest)
     except Unreadable as error:
         raise UserError(f"{error}; a newer version of assay may have written it") from error
-    if LIVE in found.files:
+    if LIVE in manifest.files:
         raise UserError(f"{report} is being rebuilt by `runner report --watch`: audit it when that has ended")
-    if not found.records:
+    if not manifest.records:
         raise UserError(f"{report} carries no records: it was made with --no-records")
-    return found
+    return manifest
 
 
-def _files(report: Path, manifest: ReportManifest) -> Iterator[Finding]:
+def _files(report: Path, manifest: ReportManifest) -> Iterator[AuditFinding]:
     """Files that are missing, were added, are links, or changed since the report was written."""
     there = _there(report, manifest) - {MANIFEST}
     for path in sorted(there | manifest.files.keys()):
         if path not in there:
-            yield Finding(path, "the file is missing")
+            yield AuditFinding(path, "the file is missing")
         elif _is_link(report, path):
-            yield Finding(path, "it is a link: its target is not part of the report")
+            yield AuditFinding(path, "it is a link: its target is not part of the report")
         elif path not in manifest.files and path not in _compiled(manifest):
-            yield Finding(path, "the file was added: the manifest does not list it")
+            yield AuditFinding(path, "the file was added: the manifest does not list it")
         elif path in manifest.files and sha256(report / path) != manifest.files[path]:
-            yield Finding(path, _CHANGED)
+            yield AuditFinding(path, _CHANGED)
 
 
 def _compiled(manifest: ReportManifest) -> set[str]:
@@ -157,8 +157,8 @@ def _compiled(manifest: ReportManifest) -> set[str]:
 
 def _there(report: Path, manifest: ReportManifest) -> set[str]:
     """The files of the report; the folder of an index also holds other reports."""
-    found = set(carried.files(report))
-    return found if manifest.reports is None else found & {*manifest.files, MANIFEST}
+    present = set(carried.files(report))
+    return present if manifest.reports is None else present & {*manifest.files, MANIFEST}
 
 
 def _is_link(report: Path, path: str) -> bool:
@@ -166,14 +166,14 @@ def _is_link(report: Path, path: str) -> bool:
     return any(step.is_symlink() for step in steps[: len(Path(path).parts)])
 
 
-def _without_digests(findings: list[Finding]) -> list[Finding]:
+def _without_digests(findings: list[AuditFinding]) -> list[AuditFinding]:
     """Drop the finding that a file was changed if another one says what in it was."""
-    explained = {found.file for found in findings if found.what != _CHANGED}
-    return [found for found in findings if found.what != _CHANGED or found.file not in explained]
+    explained = {finding.file for finding in findings if finding.what != _CHANGED}
+    return [finding for finding in findings if finding.what != _CHANGED or finding.file not in explained]
 
 
 def _again(
-    done: Compared,
+    done: ComparedReport,
     report: Path,
     manifest: ReportManifest,
     root: Path | None,
@@ -204,7 +204,9 @@ def _again(
     return partial(again, figures=manifest.figures, extra=extra)
 
 
-def _records(done: Compared, connection: DuckDBPyConnection, study: str | None, root: Path | None) -> None:
+def _records(
+    done: ComparedReport, connection: DuckDBPyConnection, study: str | None, root: Path | None
+) -> None:
     done.findings += contradictions(connection)
     if root is not None:
         folders.compare(done, connection, study, root)
@@ -212,7 +214,7 @@ def _records(done: Compared, connection: DuckDBPyConnection, study: str | None, 
             folders.compare_output(done, connection, study, root)
 
 
-def _compare(done: Compared, report: Path, manifest: ReportManifest, write: Write) -> None:
+def _compare(done: ComparedReport, report: Path, manifest: ReportManifest, write: Write) -> None:
     alike = _alike(done, manifest)
     with TemporaryDirectory(prefix="assay-audit-") as scratch:
         try:
@@ -228,17 +230,19 @@ def _compare(done: Compared, report: Path, manifest: ReportManifest, write: Writ
         _carried_queries(done, report)
 
 
-def _compare_all(done: Compared, report: Path, manifest: ReportManifest, again: Path, alike: Alike) -> None:
+def _compare_all(
+    done: ComparedReport, report: Path, manifest: ReportManifest, again: Path, alike: Alike
+) -> None:
     expected = set(carried.files(again)) - {MANIFEST}
     there = {path for path in _there(report, manifest) if not _is_link(report, path)}
     for path in sorted(expected & there):
         if path == _SCRIPT and not _same_script(manifest):
             done.notes.append(f"{_SCRIPT} was not compared: another version of vl-convert made it")
         elif alike.code or path.startswith(FINDINGS) or not path.endswith((".csv", ".sql")):
-            found = compare_files(report, again, path, alike)
-            done.findings += found.findings
-            done.numbers += found.numbers
-            done.skipped += found.skipped
+            compared = compare_files(report, again, path, alike)
+            done.findings += compared.findings
+            done.numbers += compared.numbers
+            done.skipped += compared.skipped
     _pages(done, manifest, expected, there, alike)
 
 
@@ -252,7 +256,7 @@ def _write(write: Write, out: Path) -> None:
         raise UserError(f"no report can be made from them: {type(error).__name__}: {error}") from error
 
 
-def _alike(done: Compared, manifest: ReportManifest) -> Alike:
+def _alike(done: ComparedReport, manifest: ReportManifest) -> Alike:
     here = carried.packages()
     made = manifest.packages
     same_code = manifest.code == carried.code()
@@ -280,16 +284,20 @@ def _same_script(manifest: ReportManifest) -> bool:
 
 
 def _pages(
-    done: Compared, manifest: ReportManifest, expected: set[str], there: set[str], alike: Alike
+    done: ComparedReport, manifest: ReportManifest, expected: set[str], there: set[str], alike: Alike
 ) -> None:
     """Files that only one of the two reports has, whatever its manifest lists."""
-    done.findings += [Finding(path, "it holds the records of no table") for path in sorted(_strays(there))]
-    told = {found.file for found in done.findings}
+    done.findings += [
+        AuditFinding(path, "it holds the records of no table") for path in sorted(_strays(there))
+    ]
+    told = {finding.file for finding in done.findings}
     others = {path for path in manifest.files if not path.startswith(f"{RECORDS}/")} & there
     if alike.code:
-        done.findings += [Finding(path, "the file is missing") for path in sorted(expected - there - told)]
         done.findings += [
-            Finding(path, "no report of this study has such a file")
+            AuditFinding(path, "the file is missing") for path in sorted(expected - there - told)
+        ]
+        done.findings += [
+            AuditFinding(path, "no report of this study has such a file")
             for path in sorted(others - expected - told)
         ]
         return
@@ -307,14 +315,14 @@ def _strays(there: set[str]) -> set[str]:
     return {path for path in there if path.startswith(f"{RECORDS}/")} - tables
 
 
-def _carried_queries(done: Compared, report: Path) -> None:
+def _carried_queries(done: ComparedReport, report: Path) -> None:
     """Check each table against the report's own query, which runs on its own views."""
     texts = tuple(_text(report / QUERIES / name) for name in scripts())
     with open_records(report / RECORDS, texts) as connection:
         for table in sorted((report / "data").glob("*.csv")):
             query = _text(report / QUERIES / f"{table.stem}.sql")
-            found = csv_bytes(answer(connection, query)).decode()
-            compare_tables(done, f"data/{table.name}", _text(table), found)
+            again = csv_bytes(answer(connection, query)).decode()
+            compare_tables(done, f"data/{table.name}", _text(table), again)
 
 
 def _text(path: Path) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
-from analysis.audit.finding import Alike, Compared, Finding, differing, rounds_alike, same, split
+from analysis.audit.finding import Alike, AuditFinding, ComparedReport, differing, rounds_alike, same, split
 from analysis.audit.pages import read_page
 from analysis.audit.specs import compare_specs, leaves
 from analysis.stats import grouped
@@ -20,9 +20,9 @@ _COMMAND = re.compile(r"\\newcommand{(\\\w+)}")
 _MOST = 50  # findings of one file; one that was written anew would have thousands
 
 
-def compare_files(printed: Path, recomputed: Path, name: str, alike: Alike) -> Compared:
+def compare_files(printed: Path, recomputed: Path, name: str, alike: Alike) -> ComparedReport:
     """Compare one file of two reports, both of which have it."""
-    done = Compared()
+    done = ComparedReport()
     a, b = (folder.joinpath(name).read_bytes() for folder in (printed, recomputed))
     texts = [content.decode(errors="backslashreplace") for content in (a, b)]
     if a == b:
@@ -30,12 +30,12 @@ def compare_files(printed: Path, recomputed: Path, name: str, alike: Alike) -> C
     else:
         _KINDS.get(Path(name).suffix, _bytes)(done, name, texts[0], texts[1], alike)
     if len(done.findings) > _MOST:
-        more = Finding(name, f"{len(done.findings) - _MOST} more things in this file differ")
+        more = AuditFinding(name, f"{len(done.findings) - _MOST} more things in this file differ")
         done.findings[_MOST:] = [more]
     return done
 
 
-def compare_tables(done: Compared, name: str, a: str, b: str) -> None:
+def compare_tables(done: ComparedReport, name: str, a: str, b: str) -> None:
     """Compare two CSV texts cell by cell."""
     csv.field_size_limit(max(csv.field_size_limit(), len(a), len(b)))
     one, other = (list(csv.reader(io.StringIO(text))) for text in (a, b))
@@ -43,7 +43,7 @@ def compare_tables(done: Compared, name: str, a: str, b: str) -> None:
     for place, (row, expected) in enumerate(zip_longest(one, other)):
         where = f"line {place + 1}"
         if row is None or expected is None:
-            done.findings.append(Finding(name, where, _joined(row), _joined(expected)))
+            done.findings.append(AuditFinding(name, where, _joined(row), _joined(expected)))
             continue
         for column, (value, wanted) in enumerate(zip_longest(row, expected, fillvalue="")):
             done.numbers += len(split(value)[1])
@@ -67,7 +67,7 @@ def _joined(row: list[str] | None) -> str | None:
     return None if row is None else ",".join(row)[:100]
 
 
-def _table(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+def _table(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
     if not alike.code:  # a conclusion: the answers of queries are held against the report's own
         _pieces(done, name, _cells(a), _cells(b), exact=False)
         return
@@ -76,21 +76,21 @@ def _table(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
         done.findings.append(differing(name, "its form", a, b))
 
 
-def _page(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+def _page(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
     one, other = read_page(a), read_page(b)
     before = len(done.findings)
     _pieces(done, name, one.pieces, other.pieces, alike.code)
     sources = one.sources | other.sources
     done.findings[before:] = [
-        replace(found, source=sources.get(found.what)) for found in done.findings[before:]
+        replace(finding, source=sources.get(finding.what)) for finding in done.findings[before:]
     ]
     for chart in sorted(one.specs.keys() | other.specs.keys()):
         compare_specs(done, name, chart, one.specs.get(chart), other.specs.get(chart), alike)
     if alike.code and not done.findings:
-        _markup(done, name, *(_without(text, found.specs) for text, found in ((a, one), (b, other))))
+        _markup(done, name, *(_without(text, finding.specs) for text, finding in ((a, one), (b, other))))
 
 
-def _pieces(done: Compared, name: str, a: dict[str, str], b: dict[str, str], exact: bool) -> None:
+def _pieces(done: ComparedReport, name: str, a: dict[str, str], b: dict[str, str], exact: bool) -> None:
     # The same code lays pages out alike, so that a text that was changed, such as a heading, moves no others.
     alike = exact and len(a) == len(b)
     b = dict(zip(a, b.values(), strict=True)) if alike else _by_words(a, b)
@@ -102,7 +102,7 @@ def _pieces(done: Compared, name: str, a: dict[str, str], b: dict[str, str], exa
         elif exact:
             done.numbers += count
             done.findings.append(
-                Finding(name, place, printed and printed[:100], wanted and wanted[:100])
+                AuditFinding(name, place, printed and printed[:100], wanted and wanted[:100])
                 if printed is None or wanted is None
                 else differing(name, place, printed, wanted)
             )
@@ -130,7 +130,7 @@ def _outlines(places: Set[str], pieces: Iterable[str]) -> dict[tuple[str, ...], 
     return grouped((place for place in pieces if place in places), lambda place: tuple(split(place)[0]))
 
 
-def _loosely(done: Compared, name: str, place: str, printed: str | None, wanted: str | None) -> None:
+def _loosely(done: ComparedReport, name: str, place: str, printed: str | None, wanted: str | None) -> None:
     """Compare the numbers of a piece whose words the same code did not write."""
     (words, numbers), (others, expected) = split(printed or ""), split(wanted or "")
     if rounds_alike(numbers, expected):
@@ -149,14 +149,14 @@ def _without(text: str, specs: dict[str, str]) -> str:
     return text
 
 
-def _markup(done: Compared, name: str, a: str, b: str) -> None:
+def _markup(done: ComparedReport, name: str, a: str, b: str) -> None:
     for line, (x, y) in enumerate(zip_longest(a.splitlines(), b.splitlines(), fillvalue=""), start=1):
         if not same(x, y):
             done.findings.append(differing(name, f"line {line} of its source", x, y))
             return
 
 
-def _drawing(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+def _drawing(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
     if alike.renderer and same(a, b):
         done.numbers += len(split(a)[1])
         return
@@ -167,19 +167,19 @@ def _drawing(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
     _pieces(done, name, one.pieces, other.pieces, alike.renderer)
     if alike.renderer and not done.findings:
         done.findings.append(
-            Finding(name, "it is drawn differently: positions, lines or colours were changed")
+            AuditFinding(name, "it is drawn differently: positions, lines or colours were changed")
         )
 
 
-def _bytes(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+def _bytes(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
     if not alike.code:
         return
     lines = zip_longest(a.splitlines(True), b.splitlines(True))
     line = next((place for place, (x, y) in enumerate(lines, 1) if x != y), 1)
-    done.findings.append(Finding(name, f"line {line} was changed: it is not what this code writes"))
+    done.findings.append(AuditFinding(name, f"line {line} was changed: it is not what this code writes"))
 
 
-def _latex(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+def _latex(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
     """Line by line; a line that defines a command has its name."""
     one, other = (
         {_named(line) or f"line {place}": line for place, line in enumerate(text.splitlines(), 1)}
@@ -189,15 +189,15 @@ def _latex(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
 
 
 def _named(line: str) -> str | None:
-    found = _COMMAND.match(line)
-    return found[1] if found else None
+    match = _COMMAND.match(line)
+    return match[1] if match else None
 
 
-def _document(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+def _document(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
     try:
         one, other = _values(a), _values(b)
     except (ValueError, RecursionError) as error:
-        done.findings.append(Finding(name, f"it cannot be read: {error}"))
+        done.findings.append(AuditFinding(name, f"it cannot be read: {error}"))
         return
     _pieces(done, name, one, other, alike.code)
     if alike.code and not done.findings:
@@ -206,20 +206,20 @@ def _document(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
 
 def _values(text: str) -> dict[str, str]:
     """The values of a JSON document by where they stand."""
-    found = json.loads(text)
+    document = json.loads(text)
     return {
         path.removeprefix(", "): value if isinstance(value, str) else json.dumps(value)
-        for path, value, _ in leaves(found, found, "")
+        for path, value, _ in leaves(document, document, "")
     }
 
 
-def _image(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+def _image(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
     del a, b  # whatever differs
     if alike.code and alike.altair and alike.renderer:
-        done.findings.append(Finding(name, "it is drawn differently: the records give another picture"))
+        done.findings.append(AuditFinding(name, "it is drawn differently: the records give another picture"))
 
 
-_KINDS: dict[str, Callable[[Compared, str, str, str, Alike], None]] = {
+_KINDS: dict[str, Callable[[ComparedReport, str, str, str, Alike], None]] = {
     ".html": _page,
     ".svg": _drawing,
     ".csv": _table,

@@ -15,7 +15,7 @@ _SHOWN = 100  # characters of a text in a message
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """One thing in a report that its records do not give.
 
     Attributes:
@@ -34,14 +34,14 @@ class Finding:
     def __str__(self) -> str:
         if self.printed is None and self.recomputed is None:
             return f"{self.file}: {self.what}"
-        said = "nothing" if self.printed is None else self.printed
+        shown = "nothing" if self.printed is None else self.printed
         given = self.recomputed or "nothing"
         source = f" (queries: {', '.join(self.source.split())})" if self.source else ""
-        return f"{self.file}: {self.what}: it says {said}, the records give {given}{source}"
+        return f"{self.file}: {self.what}: it says {shown}, the records give {given}{source}"
 
 
 @dataclass
-class Compared:
+class ComparedReport:
     """The result of a comparison.
 
     Attributes:
@@ -50,7 +50,7 @@ class Compared:
         notes: what was not compared, and why.
     """
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[AuditFinding] = field(default_factory=list)
     numbers: int = 0
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
@@ -71,13 +71,13 @@ class Alike:
     renderer: bool
 
 
-def differing(file: str, what: str, printed: str, recomputed: str) -> Finding:
+def differing(file: str, what: str, printed: str, recomputed: str) -> AuditFinding:
     """The finding of two texts that differ, each cut to where they do."""
     start = next(
         (place for place, (a, b) in enumerate(zip_longest(printed, recomputed)) if a != b), len(printed)
     )
     start = max(0, start - _SHOWN // 3) if max(len(printed), len(recomputed)) > _SHOWN else 0
-    return Finding(file, what, _cut(printed, start), _cut(recomputed, start))
+    return AuditFinding(file, what, _cut(printed, start), _cut(recomputed, start))
 
 
 def split(text: str) -> tuple[list[str], list[str]]:

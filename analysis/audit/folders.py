@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.audit.finding import Compared, Finding, differing
+from analysis.audit.finding import AuditFinding, ComparedReport, differing
 from analysis.query.ask import answer
 from analysis.report.carried import RECORDS
 from analysis.report.facts import rows
@@ -22,7 +22,7 @@ _MAY_DIFFER = ("mtime_ns", "missing_since")
 _PLACE = ("study", "run_id", "key", "certificate", "attempt", "step", "place", "path")
 
 
-def compare(done: Compared, records: DuckDBPyConnection, study: str | None, root: Path) -> None:
+def compare(done: ComparedReport, records: DuckDBPyConnection, study: str | None, root: Path) -> None:
     """Read the run folders again, without touching the workspace's database, and compare every row.
 
     Args:
@@ -53,26 +53,26 @@ def _left_out(records: DuckDBPyConnection, study: str) -> list[str]:
     return [run_id for (run_id,) in records.execute(there, [study]).fetchall()]
 
 
-def compare_output(done: Compared, records: DuckDBPyConnection, study: str, root: Path) -> None:
+def compare_output(done: ComparedReport, records: DuckDBPyConnection, study: str, root: Path) -> None:
     """Check what a report quotes from its runs' output against their logs, if these are still there."""
     if not output.attached(records):
         return
     gone = 0
     for row in rows(records, output.SQL, study):
         run = {"run_id": row["run_id"], "history": [{"attempt": row["attempt"]}]}
-        logs = {it["stream"]: it for it in output.read(root, study, [run])}
+        logs = {line["stream"]: line for line in output.read(root, study, [run])}
         now = logs.get(row["stream"])
         if now is None:
             gone += 1
         elif (now["text"], now["size_bytes"]) != (row["text"], row["size_bytes"]):
             where = f"{row['run_id']} attempt {row['attempt']}, {row['stream']}.log"
-            found = differing(f"{RECORDS}/{output.FILE}", where, row["text"], now["text"])
-            done.findings.append(found)
+            difference = differing(f"{RECORDS}/{output.FILE}", where, row["text"], now["text"])
+            done.findings.append(difference)
     if gone:
         done.notes.append(f"{gone} logs that the report quotes are gone: their words cannot be compared")
 
 
-def _differences(records: DuckDBPyConnection, table: str, sql: str) -> list[Finding]:
+def _differences(records: DuckDBPyConnection, table: str, sql: str) -> list[AuditFinding]:
     names = [name for name, *_ in records.execute("DESCRIBE of_folders").fetchall()]
     columns = [name for name in names if name not in _MAY_DIFFER]
     listed = ", ".join(columns)
@@ -86,5 +86,5 @@ def _differences(records: DuckDBPyConnection, table: str, sql: str) -> list[Find
         query = f"SELECT {place}, count(*) OVER () FROM ({first} EXCEPT ALL {second}) ORDER BY 1 LIMIT 3"
         if rows := answer(records, query).rows:
             such = "; ".join(str(row[0]).strip() for row in rows)
-            findings.append(Finding(f"data/records/{table}.parquet", f"{rows[0][1]} {what}: {such}"))
+            findings.append(AuditFinding(f"data/records/{table}.parquet", f"{rows[0][1]} {what}: {such}"))
     return findings

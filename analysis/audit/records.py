@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from analysis.audit.finding import Finding
+from analysis.audit.finding import AuditFinding
 from analysis.query.ask import answer
 from model.attention.verify.certificate import key
 from model.measure.flops import of_run
@@ -38,11 +38,11 @@ FROM kernels WHERE seconds IS NOT NULL ORDER BY ALL"""
 _IDENTITIES = "SELECT key, attention, code, run_case, device_name, software FROM certificates ORDER BY key"
 
 
-def contradictions(connection: DuckDBPyConnection) -> Iterator[Finding]:
+def contradictions(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
     """What is inconsistent in the records of an open database, whatever the pages say."""
     for table, sql in _checks():
-        for place, said, others in answer(connection, f"FROM ({sql}) ORDER BY 1 LIMIT {_MOST}").rows:
-            yield Finding(_file(table), str(place), str(said), str(others))
+        for place, stated, others in answer(connection, f"FROM ({sql}) ORDER BY 1 LIMIT {_MOST}").rows:
+            yield AuditFinding(_file(table), str(place), str(stated), str(others))
     yield from _flops(connection)
     yield from _calls(connection)
     yield from _times(connection)
@@ -60,21 +60,21 @@ def _file(table: str) -> str:
     return f"data/records/{table}.parquet"
 
 
-def _flops(connection: DuckDBPyConnection) -> Iterator[Finding]:
+def _flops(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
     """FLOP per token that do not follow from the configuration, as MFU does."""
-    for place, config, said in answer(connection, _PLANS).rows:
+    for place, config, stated in answer(connection, _PLANS).rows:
         try:
             plan = RunConfig.model_validate_json(config)
         except ValidationError:  # of another version, or imported
             continue
         expected = of_run(plan)
-        if said != expected:
-            yield Finding(_file("attempts"), place, f"{said:,} FLOP per token", f"{expected or 0:,}")
+        if stated != expected:
+            yield AuditFinding(_file("attempts"), place, f"{stated:,} FLOP per token", f"{expected or 0:,}")
 
 
-def _calls(connection: DuckDBPyConnection) -> Iterator[Finding]:
+def _calls(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
     """Attention that was timed at another shape than the configuration's, or in another number of rounds."""
-    for place, config, calls, *said in answer(connection, _CALLS).rows:
+    for place, config, calls, *stated in answer(connection, _CALLS).rows:
         try:
             plan = RunConfig.model_validate_json(config)
         except ValidationError:  # of another version
@@ -82,8 +82,10 @@ def _calls(connection: DuckDBPyConnection) -> Iterator[Finding]:
         if plan.task != "attention":
             continue
         planned = [getattr(plan.attention_case, name) for name in _SHAPE]
-        if said != planned or calls not in (0, plan.call.steps):
-            yield Finding(_file("kernels"), place, _called(said, calls), _called(planned, plan.call.steps))
+        if stated != planned or calls not in (0, plan.call.steps):
+            yield AuditFinding(
+                _file("kernels"), place, _called(stated, calls), _called(planned, plan.call.steps)
+            )
 
 
 def _called(shape: Sequence[Any], calls: int) -> str:
@@ -92,21 +94,21 @@ def _called(shape: Sequence[Any], calls: int) -> str:
     )
 
 
-def _times(connection: DuckDBPyConnection) -> Iterator[Finding]:
+def _times(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
     """Medians and intervals of attention alone that are not those of its calls."""
-    for place, text, *said in answer(connection, _TIMES).rows:
+    for place, text, *stated in answer(connection, _TIMES).rows:
         seconds = json.loads(text)
         expected = [len(seconds), *(1e3 * each for each in (median(seconds), *(interval(seconds) or ())))]
-        if [value for value in said if value is not None] != expected:
-            yield Finding(_file("kernels"), place, _timed(said), _timed(expected))
+        if [value for value in stated if value is not None] != expected:
+            yield AuditFinding(_file("kernels"), place, _timed(stated), _timed(expected))
 
 
 def _timed(values: Sequence[Any]) -> str:
     calls, *milliseconds = values
-    return f"{calls} calls, {' ms, '.join(str(each) for each in milliseconds)} ms"
+    return f"{calls} calls, {' ms, '.join(str(value) for value in milliseconds)} ms"
 
 
-def _keys(connection: DuckDBPyConnection) -> Iterator[Finding]:
+def _keys(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
     """Certificates whose key is not that of what they say that they are for."""
     for name, attention, code, case, device, software in answer(connection, _IDENTITIES).rows:
         try:
@@ -114,7 +116,7 @@ def _keys(connection: DuckDBPyConnection) -> Iterator[Finding]:
         except (TypeError, ValueError):
             expected = "no key: its case or software cannot be read"
         if name != expected:
-            yield Finding(_file("certificates"), attention, f"key {name}", expected)
+            yield AuditFinding(_file("certificates"), attention, f"key {name}", expected)
 
 
 def _case(text: str | None) -> Case | None:

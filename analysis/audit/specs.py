@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
-from analysis.audit.finding import Alike, Compared, Finding, same, split
+from analysis.audit.finding import Alike, AuditFinding, ComparedReport, same, split
 
 _DATASET = re.compile(r"data-[0-9a-f]{32}")
 _ABSENT = object()  # not null: with null in a figure's specification, its axis may be gone
 
 
-def compare_specs(done: Compared, name: str, chart: str, a: str | None, b: str | None, alike: Alike) -> None:
+def compare_specs(
+    done: ComparedReport, name: str, chart: str, a: str | None, b: str | None, alike: Alike
+) -> None:
     """Compare the specifications that a page and its recomputed twin have of a chart, if any.
 
     Figures made by other code look different: only their rows are compared, if they have the same form.
@@ -22,14 +24,14 @@ def compare_specs(done: Compared, name: str, chart: str, a: str | None, b: str |
     what = f"figure {chart}"
     if a is None or b is None:
         if alike.code:
-            done.findings.append(Finding(name, f"{what} {'is missing' if a is None else 'was added'}"))
+            done.findings.append(AuditFinding(name, f"{what} {'is missing' if a is None else 'was added'}"))
         else:
             done.skipped += len(split(a or "")[1])
         return
     try:
         one, other = json.loads(_numbered(a)), json.loads(_numbered(b))
     except (ValueError, RecursionError) as error:
-        done.findings.append(Finding(name, f"{what}: its specification cannot be read: {error}"))
+        done.findings.append(AuditFinding(name, f"{what}: its specification cannot be read: {error}"))
         return
     if not (alike.code and alike.altair):
         one, other = _data(one), _data(other)
@@ -39,7 +41,7 @@ def compare_specs(done: Compared, name: str, chart: str, a: str | None, b: str |
     for path, x, y in leaves(one, other, what):
         done.numbers += isinstance(x, int | float)
         if not equal(x, y):
-            done.findings.append(Finding(name, path, _said(x), _said(y)))
+            done.findings.append(AuditFinding(name, path, _said(x), _said(y)))
 
 
 def _numbered(spec: str) -> str:
@@ -57,9 +59,9 @@ def _data(spec: Any) -> list[Any]:
 def _form(value: Any) -> Any:
     """A value with its numbers left out, also those within its texts."""
     if isinstance(value, dict):
-        return {key: _form(each) for key, each in value.items()}
+        return {key: _form(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_form(each) for each in value]
+        return [_form(part) for part in value]
     return split(value)[0] if isinstance(value, str) else None
 
 
@@ -79,8 +81,8 @@ def equal(a: Any, b: Any) -> bool:
     """Whether two values of JSON documents are the same, apart from the last bits of long numbers."""
     if a is _ABSENT or b is _ABSENT:
         return False
-    found = a == b and isinstance(a, bool) == isinstance(b, bool)
-    return found or same(_text(a), _text(b))
+    identical = a == b and isinstance(a, bool) == isinstance(b, bool)
+    return identical or same(_text(a), _text(b))
 
 
 def _said(value: Any) -> str | None:

@@ -1,7 +1,7 @@
-"""The registry of charts: every file here whose name has no leading underscore is one.
+"""The registry of charts: every file here whose name has no leading underscore is one, or a family.
 
-A chart file defines `chart = Chart(...)`. A new file is a new figure, on the page that it names; a page
-that no other chart names is a new page.
+A file defines `chart = Chart(...)`, whose name is the file's, or `charts`, a family of them by name. A new
+file is a new figure, or several, on the page that each names; a page that no other chart names is a new page.
 """
 
 from __future__ import annotations
@@ -111,21 +111,35 @@ def unchecked() -> Iterator[None]:
 
 
 @cache
+def _registry() -> dict[str, Chart]:
+    """Every chart by name, sorted."""
+    registry: dict[str, Chart] = {}
+    for stem in modules(Path(__file__).parent):
+        module = import_module(f"analysis.charts.{stem}")
+        single, family = getattr(module, "chart", None), getattr(module, "charts", {})
+        members = family if single is None else {stem: single, **family}
+        if not members or not all(isinstance(chart, Chart) for chart in members.values()):
+            raise UserError(
+                f"analysis/charts/{stem}.py defines neither `chart = Chart(...)` nor "
+                '`charts = {"name": Chart(...), ...}`'
+            )
+        if twice := sorted(registry.keys() & members.keys()):
+            raise UserError(f"analysis/charts/{stem}.py: there is another chart '{twice[0]}'")
+        registry |= members
+    return dict(sorted(registry.items()))
+
+
 def names() -> tuple[str, ...]:
-    """Every chart's name, sorted, without importing any."""
-    return tuple(modules(Path(__file__).parent))
+    """Every chart's name, sorted."""
+    return tuple(_registry())
 
 
-@cache
 def load(name: str) -> Chart:
-    """Import one chart.
+    """The chart of a name.
 
     Raises:
-        UserError: there is no chart of that name, or its file defines no `Chart`.
+        UserError: there is no chart of that name, or a file of charts defines none.
     """
     if name not in names():
         raise UserError(f"unknown chart '{name}' {did_you_mean(name, names())}")
-    chart: object = getattr(import_module(f"analysis.charts.{name}"), "chart", None)
-    if not isinstance(chart, Chart):
-        raise UserError(f"analysis/charts/{name}.py defines no `chart = Chart(...)`")
-    return chart
+    return _registry()[name]

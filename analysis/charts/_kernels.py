@@ -51,26 +51,26 @@ class Point:
 
     def of(self, column: str, direction: str, mode: str = "") -> float | None:
         """The median over runs of another column; None where no run has it."""
-        known = [float(row[column]) for row in self.rows(direction, mode) if row[column] is not None]
-        return stats.over_runs(known).median if known else None
+        values = [float(row[column]) for row in self.rows(direction, mode) if row[column] is not None]
+        return stats.over_runs(values).median if values else None
 
     def rate(self, direction: str) -> stats.Estimate | None:
         """Kernel TFLOP/s."""
-        found, tflops = self.timed(direction), self.of("tflops", direction)
-        if found is None or tflops is None:
+        time, tflops = self.timed(direction), self.of("tflops", direction)
+        if time is None or tflops is None:
             return None
-        return found.map(lambda milliseconds: tflops * found.median / milliseconds)
+        return time.map(lambda milliseconds: tflops * time.median / milliseconds)
 
     def gone(self, mode: str = "", direction: str = "both") -> dict[str, int]:
         """How runs without a time ended, in a word, and how many."""
         eager = {row["run_id"] for row in self.rows(direction, "eager") if row["outcome"] == "completed"}
-        found = Counter[str]()
+        endings = Counter[str]()
         for row in self.rows(direction, mode):
             if row["outcome"] == "unsupported" and row["run_id"] in eager:
-                found[_NO_GRAPH] += 1
+                endings[_NO_GRAPH] += 1
             elif row["outcome"] != "completed":
-                found["OOM" if row["outcome"] in OUT_OF_MEMORY else row["outcome"]] += 1
-        return dict(found)
+                endings["OOM" if row["outcome"] in OUT_OF_MEMORY else row["outcome"]] += 1
+        return dict(endings)
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -134,14 +134,14 @@ def speed_over(point: Point, other: Point, direction: str = "both", mode: str = 
 
     None where no process called both, and in records without the times of single rounds.
     """
-    mine, theirs = (
-        {row["run_id"]: row["seconds"] for row in each.rows(direction, mode) if row["seconds"]}
-        for each in (point, other)
+    own, theirs = (
+        {row["run_id"]: row["seconds"] for row in side.rows(direction, mode) if row["seconds"]}
+        for side in (point, other)
     )
-    found = [paired_rounds(mine[run], theirs[run]) for run in mine if run in theirs]
-    if len(found) < 2:
-        return found[0] if found else None
-    over = stats.over_runs([each.ratio for each in found])
+    ratios = [paired_rounds(own[run], theirs[run]) for run in own if run in theirs]
+    if len(ratios) < 2:
+        return ratios[0] if ratios else None
+    over = stats.over_runs([side.ratio for side in ratios])
     return Ratio(over.median, over.low, over.high, over.n, RUNS, over.method)
 
 
@@ -149,20 +149,20 @@ def lead(point: Point, among: Sequence[Point], direction: str = "both", mode: st
     """How a backend stands beside the others; None without any, and where no process called both."""
     others = [other for other in among if other is not point]
     ratios = [speed_over(point, other, direction, mode) for other in others]
-    known = [(ratio, other) for ratio, other in zip(ratios, others, strict=True) if ratio]
-    if not known or len(known) < len(others):
+    pairs = [(ratio, other) for ratio, other in zip(ratios, others, strict=True) if ratio]
+    if not pairs or len(pairs) < len(others):
         return None
-    ratio, other = min(known, key=lambda each: each[0].ratio)
-    return Lead(other, ratio, all(each.low is not None and each.low > 1 for each, _ in known))
+    ratio, other = min(pairs, key=lambda pair: pair[0].ratio)
+    return Lead(other, ratio, all(pair.low is not None and pair.low > 1 for pair, _ in pairs))
 
 
 def _timed(rows: list[Row]) -> stats.Estimate | None:
-    known = [row for row in rows if row["milliseconds"] is not None]
-    if not known:
+    timed_rows = [row for row in rows if row["milliseconds"] is not None]
+    if not timed_rows:
         return None
-    if len(known) > 1:
-        return stats.over_runs([row["milliseconds"] for row in known])
-    (only,) = known
+    if len(timed_rows) > 1:
+        return stats.over_runs([row["milliseconds"] for row in timed_rows])
+    (only,) = timed_rows
     how = f"95 % interval between order statistics of {only['calls']} calls in one process"
     if only["milliseconds_low"] is None:
         how = f"no interval: {counted(only['calls'], 'call')} in one process"
@@ -175,8 +175,8 @@ def points(rows: list[Row]) -> list[Point]:
     groups = stats.grouped(rows, lambda row: (row["attention"], _key(row)))
     ways = itemgetter("direction", "mode")
     return [
-        Point(name, dict(zip(SHAPE, shape, strict=True)), mode, stats.grouped(mine, ways))
-        for (name, shape), mine in groups.items()
+        Point(name, dict(zip(SHAPE, shape, strict=True)), mode, stats.grouped(point_rows, ways))
+        for (name, shape), point_rows in groups.items()
     ]
 
 
@@ -185,10 +185,10 @@ def mode_of(rows: list[Row]) -> str:
     return "graph" if any(row["mode"] == "graph" and row["milliseconds"] for row in rows) else "eager"
 
 
-def names(found: list[Point]) -> list[str]:
+def names(shown: list[Point]) -> list[str]:
     """The backends, those with a time first: figures of a report give each the same colour."""
-    timed = {point.attention for point in found if has_time(point)}
-    return sorted({point.attention for point in found}, key=lambda name: (name not in timed, name))
+    timed = {point.attention for point in shown if has_time(point)}
+    return sorted({point.attention for point in shown}, key=lambda name: (name not in timed, name))
 
 
 def has_time(point: Point) -> bool:
@@ -197,30 +197,30 @@ def has_time(point: Point) -> bool:
 
 
 def slices(
-    found: list[Point], over: Over, fewest: int = 3, known: Callable[[Point], bool] = has_time
+    shown: list[Point], over: Over, fewest: int = 3, has_value: Callable[[Point], bool] = has_time
 ) -> list[Slice]:
     """The points along an axis, for everything that they can share: the one with the most to show first.
 
     Args:
         fewest: values on the axis that make a slice.
-        known: whether there is anything to show of a point.
+        has_value: whether there is anything to show of a point.
     """
     every: dict[str, Slice] = {}
     for fixed in over.fixed:
-        for point in found:
-            said = words(fixed(point) | _always(point))
-            every.setdefault(said, Slice(said)).points.append(point)
-    whole = [each for each in every.values() if len({over.at(point) for point in each.points}) >= fewest]
-    return sorted(whole, key=lambda each: _interest(each, over, known), reverse=True)
+        for point in shown:
+            shared = words(fixed(point) | _always(point))
+            every.setdefault(shared, Slice(shared)).points.append(point)
+    whole = [part for part in every.values() if len({over.at(point) for point in part.points}) >= fewest]
+    return sorted(whole, key=lambda part: _interest(part, over, has_value), reverse=True)
 
 
-def _interest(each: Slice, over: Over, known: Callable[[Point], bool]) -> tuple[float, ...]:
+def _interest(part: Slice, over: Over, has_value: Callable[[Point], bool]) -> tuple[float, ...]:
     """Most values, and of these most backends; then causal, then head dim 128, which most models have."""
-    shape = each.points[0].shape
-    largest = max(point.shape["batch"] * point.shape["sequence_length"] ** 2 for point in each.points)
+    shape = part.points[0].shape
+    largest = max(point.shape["batch"] * point.shape["sequence_length"] ** 2 for point in part.points)
     return (
-        len({over.at(point) for point in each.points if known(point)}),
-        sum(map(known, each.points)),
+        len({over.at(point) for point in part.points if has_value(point)}),
+        sum(map(has_value, part.points)),
         shape["causal"],
         shape["head_dim"] == 128,
         largest,
@@ -247,11 +247,11 @@ def some(*what: str) -> Callable[[Point], dict[str, Hashable]]:
     """What stays the same, by the names of columns, `tokens` and `width`."""
 
     def of(point: Point) -> dict[str, Hashable]:
-        known = point.shape | {
+        columns = point.shape | {
             "tokens": point.shape["batch"] * point.shape["sequence_length"],
             "width": point.width,
         }
-        return {_SAID[name]: known[name] for name in what}
+        return {_SAID[name]: columns[name] for name in what}
 
     return of
 
@@ -283,15 +283,15 @@ HEAD_DIM = Over(
 )
 
 
-def main_shape(found: list[Point]) -> list[Point]:
+def main_shape(shown: list[Point]) -> list[Point]:
     """The backends at the shape that most of them were timed at: of several the causal, then the largest."""
-    return max(stats.grouped(found, place).values(), key=_weight, default=[])
+    return max(stats.grouped(shown, place).values(), key=_weight, default=[])
 
 
-def _weight(mine: list[Point]) -> tuple[float, ...]:
-    shape = mine[0].shape
+def _weight(alike: list[Point]) -> tuple[float, ...]:
+    shape = alike[0].shape
     size = shape["batch"] * shape["heads"] * shape["sequence_length"] ** 2 * shape["head_dim"]
-    return sum(point.timed("both") is not None for point in mine), shape["causal"], size
+    return sum(point.timed("both") is not None for point in alike), shape["causal"], size
 
 
 def said(point: Point) -> str:
@@ -303,12 +303,12 @@ def said(point: Point) -> str:
     return f"{words(fixed)}, {mask}, {point.shape['dtype']}"
 
 
-def both_masks(found: list[Point]) -> list[Point]:
+def both_masks(shown: list[Point]) -> list[Point]:
     """Each causal point with the rows of the same one without a mask, whose direction is UNMASKED."""
-    places = {(point.attention, place(point)): point for point in found}
+    places = {(point.attention, place(point)): point for point in shown}
     return [
         Point(point.attention, point.shape | {"causal": None}, point.mode, point.ways | _unmasked(other))
-        for point in found
+        for point in shown
         if point.shape["causal"]
         and (other := places.get((point.attention, _key(point.shape | {"causal": False}))))
     ]
@@ -318,9 +318,9 @@ def _unmasked(point: Point) -> dict[tuple[str, str], list[Row]]:
     return {(UNMASKED, mode): rows for (way, mode), rows in point.ways.items() if way == "both"}
 
 
-def beside(found: list[Point], name: str) -> dict[Shape, Point]:
+def beside(shown: list[Point], name: str) -> dict[Shape, Point]:
     """A backend's points by shape."""
-    return {_key(point.shape): point for point in found if point.attention == name}
+    return {_key(point.shape): point for point in shown if point.attention == name}
 
 
 def _key(shape: dict[str, Any]) -> Shape:

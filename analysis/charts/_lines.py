@@ -1,15 +1,18 @@
-"""One line per label over steps, named at its right end. For what changes while a run trains."""
+"""One line per label over steps, named at its right end. For what changes while a run trains.
+
+Names have leaders, so that lines that end together can be told apart.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row, Styles, Table
-from analysis.charts._labels import MOST, OUTERMOST, named, names, places, room_of
-from analysis.charts._style import INK, QUIET, chart, colours, dashes, drawn, packed, right_edge
+from analysis.charts._style import INK, QUIET, colours, dashes, drawn, inline, packed, right_edge
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import brief, number
 
@@ -23,7 +26,7 @@ _COINCIDE = 0.02  # of the axis: lines that stay as close look like one
 
 
 @dataclass(frozen=True)
-class Lines:
+class StepLines:
     """What to draw.
 
     Attributes:
@@ -61,23 +64,23 @@ class Lines:
     @cached_property
     def named(self) -> set[str]:
         """Labels of the lines with a name and a colour; of many lines, the others are grey."""
-        return set(named({label: row["value"] for label, row in self.last.items()}))
+        return set(labels_to_name({label: row["value"] for label, row in self.last.items()}))
 
     @cached_property
     def crowded(self) -> bool:
         """Whether there are more lines than can be told apart."""
-        return len(self.last) > MOST
+        return len(self.last) > MOST_NAMED
 
     @property
     def height(self) -> int:
         """In pixels: higher where more names would not fit."""
-        return max(_HEIGHT, room_of(self.named) * len(self.named))
+        return max(_HEIGHT, name_height(self.named) * len(self.named))
 
 
-def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
+def line_plot(lines: StepLines, styles: Styles) -> dict[str, Any]:
     """Draw the lines as Vega-Lite, with no more data than is drawn."""
     lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
-    styles = {label: style for label, style in styles.items() if label in _labels(lines)}
+    styles = {label: style for label, style in styles.items() if label in _labels_drawn(lines)}
     layers = _behind(lines)
     if lines.crowded:
         named = lines.named
@@ -87,7 +90,7 @@ def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
     return drawn(layers, lines.height, top=6)
 
 
-def table(lines: Lines, styles: Styles) -> Table:
+def line_table(lines: StepLines, styles: Styles) -> Table:
     """The values of each line at a few steps, the first and the last included: the CSV has all."""
     steps = sorted({row["step"] for row in lines.rows})
     shown = [steps[round(place * (len(steps) - 1) / (_COLUMNS - 1))] for place in range(_COLUMNS)]
@@ -100,11 +103,11 @@ def table(lines: Lines, styles: Styles) -> Table:
     return Table(heads, tuple(rows), thinned if len(shown) < len(steps) else "")
 
 
-def crowd(lines: Lines) -> str:
+def crowd_caption(lines: StepLines) -> str:
     """What a reader must know where lines hide each other, or are too many to name; empty if neither."""
-    said = ""
+    sentences = ""
     if lines.crowded:
-        said += (
+        sentences += (
             f" Of the {len(lines.last)} lines, the {OUTERMOST} that end highest and the {OUTERMOST} that end "
             "lowest have a colour and a name. The others are grey, and darker where several overlap: "
             "pointer and arrow keys name each, and the table has all."
@@ -116,14 +119,14 @@ def crowd(lines: Lines) -> str:
     gaps = [max(values) - min(values) for values in by_step.values() if len(values) > 1]
     low, high = _domain(lines)
     if gaps and max(gaps) < _COINCIDE * (high - low):
-        said += (
+        sentences += (
             f" The {len(lines.last)} lines overlap, at most {brief(max(gaps))} apart: the leaders at "
             "the right show where each ends. A figure against a baseline shows such differences."
         )
-    return said
+    return sentences
 
 
-def _labels(lines: Lines) -> set[str]:
+def _labels_drawn(lines: StepLines) -> set[str]:
     return {row["label"] for row in (*lines.rows, *lines.faint, *lines.ends)}
 
 
@@ -131,58 +134,58 @@ def _only(rows: list[Row], *columns: str) -> list[Row]:
     return [{name: row[name] for name in (*columns, "step", "value")} for row in rows]
 
 
-def _x(lines: Lines) -> alt.X:
+def _x(lines: StepLines) -> alt.X:
     import altair as alt
 
     scale = alt.Scale(nice=False) if lines.over == "step" else alt.Scale(nice=False, zero=False)
     return alt.X("step:Q", title=lines.over, axis=alt.Axis(grid=False, tickCount=6), scale=scale)
 
 
-def _y(lines: Lines, field: str = "value") -> alt.Y:
+def _y(lines: StepLines, field: str = "value") -> alt.Y:
     import altair as alt
 
     scale = alt.Scale(zero=lines.zero, domain=list(_domain(lines)), nice=False)
     return alt.Y(f"{field}:Q", title=lines.title, scale=scale, axis=alt.Axis(tickCount=6))
 
 
-def _domain(lines: Lines) -> tuple[float, float]:
+def _domain(lines: StepLines) -> tuple[float, float]:
     values = [row["value"] for row in (*lines.rows, *lines.faint) if row["value"] is not None]
     middle = lines.rule or 0.0
     values += [middle + end for reach in (lines.least, lines.band) if reach for end in (-reach, reach)]
-    known = [value for value in values if isfinite(value)] or [0.0, 1.0]
-    low, high = (0.0 if lines.zero else min(known)), max(known)
+    finite = [value for value in values if isfinite(value)] or [0.0, 1.0]
+    low, high = (0.0 if lines.zero else min(finite)), max(finite)
     room = 0.04 * ((high - low) or abs(high) or 1)
     return (low if lines.zero else low - room), high + room
 
 
-def _behind(lines: Lines) -> list[alt.Chart]:
+def _behind(lines: StepLines) -> list[alt.Chart]:
     """The shades and the rule that the lines are read against."""
     import altair as alt
 
-    found, middle = [], lines.rule or 0.0
+    layers, middle = [], lines.rule or 0.0
     if lines.warmup_steps:
-        shade = chart([{"from": 0, "to": lines.warmup_steps}]).mark_rect(color=INK, opacity=0.08)
-        found.append(shade.encode(x=alt.X("from:Q", title="step"), x2="to:Q"))
+        shade = inline([{"from": 0, "to": lines.warmup_steps}]).mark_rect(color=INK, opacity=0.08)
+        layers.append(shade.encode(x=alt.X("from:Q", title="step"), x2="to:Q"))
     if lines.band:
-        shade = chart([{"from": middle - lines.band, "to": middle + lines.band}]).mark_rect(
+        shade = inline([{"from": middle - lines.band, "to": middle + lines.band}]).mark_rect(
             color=INK, opacity=0.08
         )
-        found.append(shade.encode(y=_y(lines, "from"), y2="to:Q"))
+        layers.append(shade.encode(y=_y(lines, "from"), y2="to:Q"))
     if lines.rule is not None:
-        found.append(chart([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y=_y(lines, "at")))
-    return found
+        layers.append(inline([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y=_y(lines, "at")))
+    return layers
 
 
-def _lines(lines: Lines, styles: Styles) -> alt.Chart:
+def _lines(lines: StepLines, styles: Styles) -> alt.Chart:
     """The lines in colour."""
     rows = [row for row in lines.rows if row["label"] in styles]
-    mark: alt.Chart = chart(rows).mark_line(strokeWidth=1.8, clip=True)
+    mark: alt.Chart = inline(rows).mark_line(strokeWidth=1.8, clip=True)
     return mark.encode(
         x=_x(lines), y=_y(lines), color=colours(styles), strokeDash=dashes(styles), tooltip=_tips(lines)
     )
 
 
-def _quiet(lines: Lines, rows: list[Row]) -> alt.Chart:
+def _quiet(lines: StepLines, rows: list[Row]) -> alt.Chart:
     """The others in grey."""
     mark: alt.Chart = packed(rows, "label").mark_line(
         strokeWidth=1, stroke=INK, strokeOpacity=QUIET, clip=True
@@ -190,7 +193,7 @@ def _quiet(lines: Lines, rows: list[Row]) -> alt.Chart:
     return mark.encode(x=_x(lines), y=_y(lines), detail="label:N", tooltip=_tips(lines))
 
 
-def _tips(lines: Lines) -> list[alt.Tooltip]:
+def _tips(lines: StepLines) -> list[alt.Tooltip]:
     import altair as alt
 
     return [
@@ -200,7 +203,7 @@ def _tips(lines: Lines) -> list[alt.Tooltip]:
     ]
 
 
-def _faint(lines: Lines, styles: Styles) -> list[alt.Chart]:
+def _faint(lines: StepLines, styles: Styles) -> list[alt.Chart]:
     rows = [row for row in lines.faint if row["label"] in styles]
     if not any(row["value"] is not None for row in rows):
         return []
@@ -208,28 +211,122 @@ def _faint(lines: Lines, styles: Styles) -> list[alt.Chart]:
     return [mark.encode(x=_x(lines), y=_y(lines), color=colours(styles), detail="run_id:N")]
 
 
-def _names(lines: Lines, styles: Styles) -> list[alt.Chart]:
+def _names(lines: StepLines, styles: Styles) -> list[alt.Chart]:
     ends, longest = lines.last, max((row["step"] for row in lines.rows), default=0)
     at = {label: row["value"] for label, row in ends.items()}
-    rows = places(at, *_domain(lines), lines.height)
-    found = names(rows, styles, _y(lines, "end"), _y(lines, "at"))
-    early = [ends[label] for label in named(at) if ends[label]["step"] < longest]
+    rows = name_places(at, *_domain(lines), lines.height)
+    layers = name_marks(rows, styles, _y(lines, "end"), _y(lines, "at"))
+    early = [ends[label] for label in labels_to_name(at) if ends[label]["step"] < longest]
     if early:
-        lead = chart(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
-        found.append(lead.encode(x=_x(lines), x2=right_edge(2), y=_y(lines), color=colours(styles)))
-    return found
+        lead = inline(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
+        layers.append(lead.encode(x=_x(lines), x2=right_edge(2), y=_y(lines), color=colours(styles)))
+    return layers
 
 
-def _ends(lines: Lines, styles: Styles) -> list[alt.Chart]:
+def _ends(lines: StepLines, styles: Styles) -> list[alt.Chart]:
     import altair as alt
 
     tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
-    found = []
+    layers = []
     for ends, how in (
         ([row for row in lines.ends if row["label"] in styles], {"color": colours(styles)}),
         ([row for row in lines.ends if row["label"] not in styles], {"color": alt.value(INK)}),
     ):
         if ends:
-            mark: alt.Chart = chart(ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
-            found.append(mark.encode(x=_x(lines), y=_y(lines), tooltip=tips, **how))
-    return found
+            mark: alt.Chart = inline(ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
+            layers.append(mark.encode(x=_x(lines), y=_y(lines), tooltip=tips, **how))
+    return layers
+
+
+MOST_NAMED = 12  # lines that are told apart by their looks; of more, the outermost
+OUTERMOST = 5  # of more lines, how many of the highest and of the lowest have a name
+NAME_HEIGHT = 15  # pixels of a line of a name
+_LONG = 30  # characters, beyond which a name is broken at a comma
+LONGEST_NAME = (
+    230  # pixels, beyond which a line of it is cut: pages write a number there, and the names below
+)
+
+
+def labels_to_name(ends: dict[str, float]) -> list[str]:
+    """The labels that get a name, from the lowest line to the highest: of too many, the outermost."""
+    order = sorted(ends, key=lambda label: ends[label])
+    return order if len(order) <= MOST_NAMED else [*order[:OUTERMOST], *order[-OUTERMOST:]]
+
+
+def on_two_lines(label: str) -> str:
+    """A long name on two lines, broken at the comma that is nearest to its middle."""
+    commas = [place + 1 for place in range(len(label) - 1) if label[place : place + 2] == ", "]
+    if len(label) <= _LONG or not commas:
+        return label
+    at = min(commas, key=lambda place: abs(place - len(label) / 2))
+    return f"{label[:at]}\n{label[at + 1 :]}"
+
+
+def name_height(labels: Iterable[str]) -> int:
+    """Pixels that each of these names is given."""
+    return NAME_HEIGHT * max((1 + on_two_lines(label).count("\n") for label in labels), default=1)
+
+
+def name_places(ends: dict[str, float], low: float, high: float, height: int) -> list[Row]:
+    """Where each name stands, moved up or down so that no two overlap.
+
+    Args:
+        ends: height of each line's end by label, on the axis.
+        low, high: ends of the axis.
+        height: of the plot in pixels.
+    """
+    labels = labels_to_name(ends)
+    room = (high - low) * name_height(labels) / height
+    blocks: list[list[float]] = []  # names that would overlap, around the middle of their ends
+    for label in labels:
+        blocks.append([ends[label]])
+        while len(blocks) > 1 and _start(blocks[-1], room) < _start(blocks[-2], room) + room * len(
+            blocks[-2]
+        ):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    at = [_start(block, room) + room * turn for block in blocks for turn in range(len(block))]
+    inside = _inside(at, low, high, room)
+    return [
+        {"label": label, "said": on_two_lines(label), "end": ends[label], "at": y}
+        for label, y in zip(labels, inside, strict=True)
+    ]
+
+
+def _start(block: list[float], room: float, above: bool = False) -> float:
+    """Where the lowest name of a block stands, or the one above it."""
+    lowest = sum(block) / len(block) - room * (len(block) - 1) / 2
+    return lowest + room * len(block) if above else lowest
+
+
+def _inside(at: list[float], low: float, high: float, room: float) -> list[float]:
+    """The places, pushed off the two ends of the axis and then off each other."""
+    for turn in range(len(at)):
+        at[turn] = max(at[turn], low if turn == 0 else at[turn - 1] + room)
+    for turn in reversed(range(len(at))):
+        at[turn] = min(at[turn], high if turn == len(at) - 1 else at[turn + 1] - room)
+    return at
+
+
+def name_marks(rows: list[Row], styles: Styles, end: alt.Y, at: alt.Y) -> list[alt.Chart]:
+    """Each label in the text colour, which is always legible, led to by a piece of its line.
+
+    Args:
+        rows: of `places`.
+        styles: by label.
+        end, at: the encodings of the two columns.
+    """
+    base = inline(rows)
+    leader = base.mark_rule(strokeWidth=1.8, xOffset=4, x2Offset=32, aria=False)
+    leader = leader.encode(
+        x=right_edge(), x2=right_edge(2), y=end, y2="at:Q", color=colours(styles), strokeDash=dashes(styles)
+    )
+    text = base.mark_text(
+        align="left",
+        baseline="middle",
+        dx=37,
+        color=INK,
+        limit=LONGEST_NAME,
+        lineBreak="\n",
+        lineHeight=NAME_HEIGHT - 2,
+    )
+    return [leader, text.encode(x=right_edge(), y=at, text="said:N").properties(name="beside")]

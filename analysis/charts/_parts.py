@@ -1,17 +1,122 @@
-"""The parts of a profiled step, which several figures show."""
+"""The parts of a whole as stacked bars, one row per label, and those of a profiled step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from analysis.charts._stack import Look
-from analysis.charts._style import COLOURS
+from analysis.charts import Row
+from analysis.charts._rows import TOP, number_column, rows_height, y_of
+from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from analysis.charts import Row
 
-NAMES = {
+Look = tuple[str, float]  # colour and opacity of a part
+_OPACITIES = (0.35, 1.0, 0.6, 0.15)  # so that neighbours differ in print without colours too
+_BAR = 14  # pixels of its height
+_LEGEND = 18  # pixels above the head of the column, for the row of each part
+
+
+def pieces(label: str, parts: Mapping[str, float | None]) -> list[Row]:
+    """A row's bar: its parts that are known and not zero, one after the other."""
+    rows, start = [], 0.0
+    for part, value in parts.items():
+        if value:
+            place = {"start": start, "end": start + value}
+            rows.append({"label": label, "part": part, "value": value} | place)
+            start += value
+    return rows
+
+
+def default_looks(parts: Sequence[str]) -> dict[str, Look]:
+    """Looks of parts that a figure always has."""
+    return dict(zip(parts, zip(COLOURS, _OPACITIES, strict=False), strict=True))
+
+
+def stacked_bars(
+    bars: list[Row], wholes: list[Row], labels: Sequence[str], parts: Mapping[str, Look], unit: str
+) -> Any:
+    """Draw the bars as Vega-Lite.
+
+    Args:
+        bars: their `pieces`, in the unit.
+        wholes: label, run and value, one per run.
+        labels: of the rows, from the top.
+        parts: in their order from the left, and how each looks.
+        unit: of the axis's title.
+    """
+    span = axis_ends([*(row["end"] for row in bars), *(row["value"] for row in wholes)], zero=True)
+    ended = {row["label"]: row["end"] for row in bars}  # the last part of each
+    totals = [{"label": label, "total": ended[label]} for label in labels]
+    layers = [
+        _bars(bars, labels, parts, unit, span),
+        _edges(bars, labels, unit, span),
+        _wholes(wholes, labels, unit, span),
+        *number_column(totals, y_of(labels, grid=False), "whole", "total", ",.2f"),
+    ]
+    return drawn(layers, rows_height(labels), TOP + _LEGEND * len(parts))
+
+
+def _x(field: str, unit: str, span: tuple[float, float]) -> alt.X:
+    import altair as alt
+
+    scale = alt.Scale(domain=list(span), nice=False)
+    return alt.X(f"{field}:Q", title=unit, scale=scale, axis=alt.Axis(grid=False, tickCount=5))
+
+
+def _bars(
+    rows: list[Row], labels: Sequence[str], parts: Mapping[str, Look], unit: str, span: tuple[float, float]
+) -> alt.Chart:
+    import altair as alt
+
+    legend = alt.Legend(
+        orient="none", columns=1, legendX=0, legendY=-TOP - _LEGEND * len(parts), title=None,
+        labelColor=INK, labelFontSize=12, labelLimit=0,
+        symbolType="square", symbolStrokeColor=INK, symbolStrokeWidth=0.8,
+    )  # fmt: skip
+    # Vega-Lite would make a ramp of opacities, from the first to the last, if their scale were not ordinal.
+    colours, opacities = (
+        alt.Scale(type="ordinal", domain=list(parts), range=[look[place] for look in parts.values()])
+        for place in (0, 1)
+    )
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("part:N"),
+        alt.Tooltip("value:Q", title=unit, format=",.2f"),
+    ]
+    mark: alt.Chart = inline(rows).mark_bar(height=_BAR)
+    return mark.encode(
+        x=_x("start", unit, span),
+        x2="end:Q",
+        y=y_of(labels, grid=False),
+        color=alt.Color("part:N", scale=colours, sort=list(parts), legend=legend),
+        # Without a sort, Vega-Lite warns on the page's console. Legends show opacity, and not fillOpacity.
+        opacity=alt.Opacity("part:N", scale=opacities, sort=list(parts), legend=legend),
+        tooltip=tips,
+    )
+
+
+def _edges(rows: list[Row], labels: Sequence[str], unit: str, span: tuple[float, float]) -> alt.Chart:
+    mark: alt.Chart = inline(rows).mark_bar(height=_BAR, fillOpacity=0, stroke=INK, strokeWidth=0.8)
+    return mark.encode(x=_x("start", unit, span), x2="end:Q", y=y_of(labels, grid=False))
+
+
+def _wholes(rows: list[Row], labels: Sequence[str], unit: str, span: tuple[float, float]) -> alt.Chart:
+    import altair as alt
+
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("run:N"),
+        alt.Tooltip("value:Q", title=unit, format=",.2f"),
+    ]
+    mark: alt.Chart = inline(rows).mark_point(color=INK, size=30, strokeWidth=1.2, opacity=1)
+    return mark.encode(x=_x("value", unit, span), y=y_of(labels, grid=False), tooltip=tips)
+
+
+PART_NAMES = {
     "products": "matrix products",
     "attention": "attention",
     "loss": "loss",
@@ -32,21 +137,21 @@ _LOOKS: dict[str, Look] = {
     "communication": (COLOURS[5], 1.0),
     "idle": (COLOURS[6], 0.15),
 }
-FORWARD = ("products", "attention", "elementwise", "copies", "idle")  # those of inference
+FORWARD_PARTS = ("products", "attention", "elementwise", "copies", "idle")  # those of inference
 
 
-def columns() -> str:
+def part_columns() -> str:
     """SQL that makes a row of a step's parts: seconds by part, and `hidden` of the communication."""
-    seconds = ", ".join(f"sum(seconds) FILTER (part = '{part}') AS {part}" for part in NAMES)
+    seconds = ", ".join(f"sum(seconds) FILTER (part = '{part}') AS {part}" for part in PART_NAMES)
     return f"{seconds}, sum(hidden_seconds) FILTER (part = 'communication') AS hidden"
 
 
-def seen(rows: Iterable[Row]) -> dict[str, Look]:
+def part_looks(rows: Iterable[Row]) -> dict[str, Look]:
     """The looks of the parts that any row has, by name, in their order."""
     rows = list(rows)
-    return {name: _LOOKS[part] for part, name in NAMES.items() if any(row[part] for row in rows)}
+    return {name: _LOOKS[part] for part, name in PART_NAMES.items() if any(row[part] for row in rows)}
 
 
-def whole(row: Row) -> float:
+def whole_seconds(row: Row) -> float:
     """Seconds of the step: all parts. What other work hides is none."""
-    return sum(row[part] or 0.0 for part in NAMES)
+    return sum(row[part] or 0.0 for part in PART_NAMES)

@@ -18,7 +18,7 @@ Estimates = dict[str, stats.Estimate]
 
 
 @dataclass(frozen=True)
-class Quantity:
+class CellQuantity:
     """One number of a run.
 
     Attributes:
@@ -47,9 +47,9 @@ class Quantity:
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
 
-def fitted(quantity: Quantity, found: Iterable[stats.Estimate]) -> Quantity:
+def with_decimals(quantity: CellQuantity, estimates: Iterable[stats.Estimate]) -> CellQuantity:
     """The quantity with as many decimals as the smallest of these needs."""
-    return replace(quantity, number=fitting(quantity.number, of_estimates(found)))
+    return replace(quantity, number=fitting(quantity.number, of_estimates(estimates)))
 
 
 def _rate(column: str) -> Callable[[list[Row]], Estimates]:
@@ -62,39 +62,39 @@ def _timed(rows: list[Row], value: stats.Quantity) -> Estimates:
 
 def _of_groups(estimate: Callable[[list[Row]], stats.Estimate | None]) -> Callable[[list[Row]], Estimates]:
     return lambda rows: {
-        label: found for label, mine in stats.by_label(rows).items() if (found := estimate(mine))
+        label: estimated for label, runs in stats.by_label(rows).items() if (estimated := estimate(runs))
     }
 
 
-TOKENS = Quantity(
+TOKENS = CellQuantity(
     "tokens per second", "", ",.0f",
     "Tokens per second, including padding: tokens per step divided by the median seconds per step.",
     _rate("tokens_per_second"),
 )  # fmt: skip
-MFU = Quantity(
+MFU = CellQuantity(
     "MFU", "percent", ".1f",
     "Percent of the device's dense peak: (6 N + 12 L H Q T) FLOP per token x tokens per second / peak. N "
     "excludes the input embedding; no causal discount, no recomputation.",
     _rate("mfu"),
 )  # fmt: skip
-TFLOPS = Quantity(
+TFLOPS = CellQuantity(
     "model TFLOP/s", "", ".3g",
     "Model TFLOP/s of one device: (6 N + 12 L H Q T) FLOP per token x tokens per second. N excludes the "
     "input embedding; no causal discount, no recomputation. Not comparable with a kernel's TFLOP/s.",
     _rate("tflops"),
 )  # fmt: skip
-STEP_SECONDS = Quantity(
+STEP_SECONDS = CellQuantity(
     "seconds per step", "", ".3g",
     "Seconds per step: the median of a run's step records after the warm-up.",
     lambda rows: _timed(rows, lambda _row, seconds: seconds),
 )  # fmt: skip
-PEAK_MEMORY = Quantity(
+PEAK_MEMORY = CellQuantity(
     "peak memory", "GiB", ",.2f",
     "Peak over the whole run: device memory that PyTorch allocated on a GPU, resident memory of the process "
     "on a CPU.",
     _of_groups(peak_memory_gib),
 )  # fmt: skip
-FINAL_LOSS = Quantity(
+FINAL_LOSS = CellQuantity(
     "final loss", "nats per token", ".3f",
     "Loss at the last logged step: one step's, not a mean. The median is over seeds; repeats of a seed count "
     "once, as their mean.",
@@ -103,7 +103,7 @@ FINAL_LOSS = Quantity(
 )  # fmt: skip
 
 
-def utilisation(rows: list[Row]) -> tuple[Quantity, str]:
+def utilisation(rows: list[Row]) -> tuple[CellQuantity, str]:
     """MFU, or the rate that it would divide by the peak where no run's peak is known, and then why."""
     measured = [row for row in rows if row["tflops"] is not None]
     if not measured or any(row["mfu"] is not None for row in rows):

@@ -1,12 +1,15 @@
-"""What figures of one row per label share: the rows, their names, and a column of numbers at the right."""
+"""Figures of one row per label: its name, a mark for each run, the median with its interval, and a number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts import Row
-from analysis.charts._style import INK, chart, right_edge
+from analysis import stats
+from analysis.charts import Figure, Row, Styles
+from analysis.charts._style import INK, axis_ends, colours, drawn, inline, packed, right_edge, shapes
+from analysis.charts._values import estimates_table, fitting, number, of_estimates, range_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -18,9 +21,9 @@ _LONG = 20  # characters, beyond which a name is broken at its commas
 _MANY, _TALL, _LOW = 24, 30, 18  # rows, beyond which they are lower; pixels of a row
 
 
-def height(labels: Sequence[str]) -> int:
+def rows_height(labels: Sequence[str]) -> int:
     """Pixels of all rows."""
-    lines = max((len(label.split(", ")) for label in labels), default=1) if _broken(labels) else 1
+    lines = max((len(label.split(", ")) for label in labels), default=1) if _on_several_lines(labels) else 1
     return len(labels) * max(_LOW if len(labels) > _MANY else _TALL, _LINE * lines + 6)
 
 
@@ -28,7 +31,7 @@ def y_of(labels: Sequence[str], field: str = "label", grid: bool = True) -> alt.
     """The rows, from the top in the order of the labels."""
     import altair as alt
 
-    how = _on_lines(labels) if _broken(labels) else {}
+    how = _on_lines(labels) if _on_several_lines(labels) else {}
     axis = alt.Axis(labelLimit=_LONGEST, labelPadding=8, grid=grid, **how)
     # The order is a domain: as a sort it would become an expression that contains the labels' text.
     scale = alt.Scale(domain=list(labels))
@@ -46,7 +49,7 @@ def _on_lines(labels: Sequence[str]) -> dict[str, Any]:
     return {"labelExpr": "split(datum.label, ', ')"} | raised
 
 
-def column(rows: list[Row], y: alt.Y, head: str, field: str, number: str) -> list[alt.Chart]:
+def number_column(rows: list[Row], y: alt.Y, head: str, field: str, number: str) -> list[alt.Chart]:
     """A column of numbers to the right of the plot, with a head.
 
     Args:
@@ -62,9 +65,199 @@ def column(rows: list[Row], y: alt.Y, head: str, field: str, number: str) -> lis
 
 
 def _at_right(rows: list[Row], **how: Any) -> alt.Chart:
-    mark: alt.Chart = chart(rows).mark_text(align="right", dx=56, color=INK, **how)
+    mark: alt.Chart = inline(rows).mark_text(align="right", dx=56, color=INK, **how)
     return mark
 
 
-def _broken(labels: Sequence[str]) -> bool:
+def _on_several_lines(labels: Sequence[str]) -> bool:
     return any(len(label) > _LONG for label in labels) and len(labels) <= _MANY
+
+
+ORDER = "Rows follow the order of the study, whatever their values."
+_BREAK = "M-0.9,1L-0.3,-1M0.3,1L0.9,-1"  # the sign of an axis that does not start at zero
+RunPoint = tuple[str, str, float]  # label, what to call the run, value
+Estimates = dict[str, stats.Estimate]  # by label
+Span = tuple[float, float]  # of an axis
+
+
+@dataclass(frozen=True)
+class DotAxis:
+    """What the horizontal axis shows.
+
+    Attributes:
+        title: with its unit.
+        number: d3 format of a value.
+        zero: whether the axis starts at zero whatever the values, as it must where lengths are compared.
+    """
+
+    title: str
+    number: str
+    zero: bool = False
+
+
+def dot_figure(
+    points: list[RunPoint],
+    estimates: Estimates,
+    styles: Styles,
+    axis: DotAxis,
+    what: str,
+    used: list[Row],
+) -> Figure:
+    """The figure of one number per run.
+
+    Args:
+        points: one per run.
+        estimates: the median and interval by label, in the same unit.
+        styles: by label, in the order of the rows, which is the study's: a value never decides it.
+        axis: what the values are.
+        what: the quantity in words, as the caption starts.
+        used: rows of the runs that it shows.
+    """
+    span = _span(points, estimates, axis)
+    shown = [*(value for _, _, value in points), *of_estimates(estimates.values())]
+    axis = replace(axis, number=fitting(axis.number, shown))
+    medians = "; ".join(
+        f"{label} {number(estimate.median, axis.number)}" for label, estimate in estimates.items()
+    )
+    start = f" The axis starts at {span[0]:,.10g}, not at zero." if span[0] else ""
+    return Figure(
+        spec=_plot(points, estimates, styles, axis, span),
+        caption=f"{what} {marks_caption(estimates)}{start} {ORDER}",
+        description=f"Dot plot of {axis.title} by group. Medians: {medians}.",
+        interval=stats.methods(estimates),
+        used=frozenset(row["run_id"] for row in used),
+        finding=range_of(estimates, axis.title, axis.number),
+        table=estimates_table(estimates, list(styles), axis.title, axis.number),
+    )
+
+
+def run_name(row: Row) -> str:
+    """What a mark's run is called: seed and repeat, as far as they say something, and the id."""
+    words = [] if row["seed"] is None else [f"seed {row['seed']}"]
+    words += [f"repeat {row['repeat']}"] if row["repeat"] > 1 else []
+    return ", ".join([*words, row["run_id"]])
+
+
+def marks_caption(estimates: Estimates) -> str:
+    """What is drawn, no more: a group may have no interval."""
+    without = [label for label, estimate in estimates.items() if estimate.low is None]
+    if len(without) == len(estimates):
+        return "Each mark is a run, each bar its group's median; no group has an interval."
+    sentence = "Each mark is a run, each bar its group's median, each line the interval."
+    return f"{sentence} Without a line: no interval." if without else sentence
+
+
+def _span(points: list[RunPoint], estimates: Estimates, axis: DotAxis) -> Span:
+    drawn_ends = [
+        end for estimate in estimates.values() for end in (estimate.low, estimate.high) if end is not None
+    ]
+    return axis_ends([*(value for _, _, value in points), *drawn_ends], axis.zero or len(estimates) == 1)
+
+
+def _plot(
+    points: list[RunPoint],
+    estimates: Estimates,
+    styles: Styles,
+    axis: DotAxis,
+    span: Span,
+) -> dict[str, Any]:
+    styles = {label: style for label, style in styles.items() if label in estimates}
+    rows = [
+        {
+            "label": label,
+            "median": estimate.median,
+            "low": estimate.low,
+            "high": estimate.high,
+            "n": estimate.n,
+        }
+        for label, estimate in estimates.items()
+    ]
+    layers = [
+        *_medians(rows, styles, axis, span),
+        *_intervals([row for row in rows if row["low"] is not None], styles, axis, span),
+        _run_marks(points, styles, axis, span),
+        *number_column(rows, y_of(list(styles)), "median", "median", axis.number),
+        *([_break_sign()] if span[0] else []),
+    ]
+    return drawn(layers, rows_height(list(styles)), TOP)
+
+
+def _x(field: str, axis: DotAxis, span: Span) -> alt.X:
+    import altair as alt
+
+    title = f"{axis.title} (from {span[0]:,.10g})" if span[0] else axis.title
+    scale = alt.Scale(domain=list(span), nice=False, zero=False)
+    return alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, tickCount=5))
+
+
+def _medians(rows: list[Row], styles: Styles, axis: DotAxis, span: Span) -> list[alt.Chart]:
+    """The medians; if the axis starts at zero, as bars whose length is compared."""
+    import altair as alt
+
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("median:Q", format=axis.number),
+        alt.Tooltip("n:Q", title="runs"),
+    ]
+    y, colour = y_of(list(styles)), colours(styles)
+    tick = inline(rows).mark_tick(thickness=2.5, size=16)
+    tick = tick.encode(x=_x("median", axis, span), y=y, color=colour, tooltip=tips)
+    if span[0]:
+        return [tick]
+    stem = inline([row | {"zero": 0} for row in rows]).mark_rule(strokeWidth=7, opacity=0.22)
+    return [stem.encode(x=_x("zero", axis, span), x2="median:Q", y=y, color=colour), tick]
+
+
+def _intervals(rows: list[Row], styles: Styles, axis: DotAxis, span: Span) -> list[alt.Chart]:
+    """A layer only if there is an interval: an empty one is an image without a name to a screen reader."""
+    import altair as alt
+
+    if not rows:
+        return []
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        *(alt.Tooltip(f"{name}:Q", format=axis.number) for name in ("median", "low", "high")),
+        alt.Tooltip("n:Q", title="runs"),
+    ]
+    line = inline(rows).mark_rule(strokeWidth=2.5, strokeCap="round")
+    x, y = _x("low", axis, span), y_of(list(styles))
+    return [line.encode(x=x, x2="high:Q", y=y, color=colours(styles), tooltip=tips)]
+
+
+def _run_marks(points: list[RunPoint], styles: Styles, axis: DotAxis, span: Span) -> alt.Chart:
+    import altair as alt
+
+    values = [{"label": label, "run": run, "value": value} for label, run, value in points]
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("run:N"),
+        alt.Tooltip("value:Q", title=axis.title, format=axis.number),
+    ]
+    # The opacity of the fill, not of the mark: a PDF has an object of its own for each mark with one.
+    mark: alt.Chart = packed(values, "label").mark_point(filled=True, size=50, opacity=1, fillOpacity=0.8)
+    x, y = _x("value", axis, span), y_of(list(styles))
+    return mark.encode(x=x, y=y, color=colours(styles), shape=shapes(styles), tooltip=tips)
+
+
+def _break_sign() -> alt.Chart:
+    import altair as alt
+
+    place: Any = (alt.XValue, alt.YValue)
+    mark: alt.Chart = inline([{"what": "axis break"}]).mark_point(
+        shape=_BREAK, size=45, stroke=INK, strokeWidth=1.5, opacity=0.8, aria=False
+    )
+    return mark.encode(x=place[0](0), y=place[1]("height"))
+
+
+def rate_figure(rows: list[Row], styles: Styles, axis: DotAxis, value: stats.Quantity, what: str) -> Figure:
+    """The figure of a quantity derived from each run's median step seconds.
+
+    Args:
+        rows: the answer to COMPLETED_RUNS.
+        styles: by label.
+        axis: what the quantity is.
+        value: gives the quantity.
+        what: the quantity in words, as the caption starts.
+    """
+    points = [(row["label"], run_name(row), value(row, row["step_seconds"])) for row in rows]
+    return dot_figure(points, stats.estimates(rows, value), styles, axis, what, rows)

@@ -1,12 +1,13 @@
-"""What every chart shares: a colour, dash and shape for each label, and a configuration for both themes.
+"""What every chart shares: a look for each label, the ends of axes, and a configuration for both themes.
 
 Text and rules are drawn in `currentColor`, the page's text colour: one SVG serves light, dark and print.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def styles(labels: Sequence[str], absent: Collection[str] = ()) -> dict[str, Sty
         labels: all groups of the study.
         absent: those that are on no figure: they take no colour that another could have.
     """
-    places = {label: place for place, label in enumerate(sorted(labels, key=lambda it: it in absent))}
+    places = {label: place for place, label in enumerate(sorted(labels, key=lambda label: label in absent))}
     return {label: _style(places[label]) for label in labels}
 
 
@@ -57,7 +58,7 @@ def colours(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.C
 
 
 def shapes(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.Shape:
-    """The shape of a mark's label, likewise."""
+    """The shape of a mark's label; without a legend if the labels are written beside the marks."""
     import altair as alt
 
     scale = alt.Scale(domain=list(styles), range=[style.shape for style in styles.values()])
@@ -80,7 +81,7 @@ def right_edge(end: int = 1) -> Any:
     return kind("width")
 
 
-def chart(rows: list[dict[str, Any]]) -> alt.Chart:
+def inline(rows: list[dict[str, Any]]) -> alt.Chart:
     """A chart of inline rows: the SQL bounds their number, so Altair's own limit is not needed.
 
     They are a tuple, because Altair would copy each row of a list, several times a figure.
@@ -91,7 +92,7 @@ def chart(rows: list[dict[str, Any]]) -> alt.Chart:
 
 
 def packed(rows: list[dict[str, Any]], *shared: str) -> alt.Chart:
-    """As `chart`, with what many rows share written once: a page of 10,000 points is a third of the size.
+    """A chart like `inline` with what many rows share written once: 10,000 points are a third of the size.
 
     Args:
         shared: columns by which the rows are packed; the others become lists, which the browser takes apart.
@@ -103,7 +104,7 @@ def packed(rows: list[dict[str, Any]], *shared: str) -> alt.Chart:
         group = groups.setdefault(key, dict(zip(shared, key, strict=True)))
         for name in lists:
             group.setdefault(name, []).append(row[name])
-    return chart(list(groups.values())).transform_flatten(lists)
+    return inline(list(groups.values())).transform_flatten(lists)
 
 
 def drawn(layers: Sequence[Any], height: int, top: int) -> dict[str, Any]:
@@ -147,3 +148,40 @@ def _config() -> dict[str, Any]:
         "text": {"color": INK, "fontSize": 12},
         "rule": {"color": INK},
     }
+
+
+_TICKS = 5
+_APART = 0.5  # values below this share of the largest need an axis from zero: else it would show little else
+_LEAST = 0.02  # of the largest value: an axis spans at least this, or tiny differences would look large
+
+
+def axis_ends(values: Iterable[float], zero: bool) -> tuple[float, float]:
+    """The first and last value of an axis over these values, all of one sign or none.
+
+    Args:
+        values: at least one.
+        zero: whether it must start at zero. Otherwise it starts near the smallest value, but only where the
+            values are so close to each other that they would all lie at the far end.
+    """
+    low, high = min(listed := list(values)), max(listed)
+    if zero or low <= _APART * high:
+        return round_ends(min(low, 0.0), max(high, 0.0))
+    room = max(0.08 * (high - low), (_LEAST * high - (high - low)) / 2)
+    return round_ends(low - room, high + room)
+
+
+def round_ends(low: float, high: float) -> tuple[float, float]:
+    """The nearest round numbers outside of the two."""
+    high = high if high > low else low + (abs(low) or 1.0)
+    step = _round_step((high - low) / _TICKS)
+    return _times(floor(low / step + 1e-9), step), _times(ceil(high / step - 1e-9), step)
+
+
+def _round_step(step: float) -> float:
+    """The next of 1, 2, 5, 10, ... at or above a tenth of an order of magnitude below the step."""
+    size = 10.0 ** floor(log10(step))
+    return next(size * part for part in (1, 2, 5, 10) if size * part >= 0.9 * step)
+
+
+def _times(count: int, step: float) -> float:
+    return round(count * step, 12)

@@ -1,9 +1,9 @@
-"""Finds the numeric axes of a study, and sorts its runs into the cells that these axes span."""
+"""Numeric axes of a study, the cells of runs that they span, and what figures say of them in words."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log, log2
@@ -11,6 +11,11 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
+from analysis.charts import Table
+from analysis.charts._quantities import CellQuantity
+from analysis.charts._values import capital
+from analysis.stats import Estimate
+from analysis.stats.verdict import in_a_row
 from model.record.outcome import NONE_YET, Outcome
 
 if TYPE_CHECKING:
@@ -20,7 +25,7 @@ FEWEST = 3  # values; a number that has fewer in the study is a category
 
 
 @dataclass(frozen=True)
-class Axis:
+class SweepAxis:
     """A numeric factor.
 
     Attributes:
@@ -35,7 +40,7 @@ class Axis:
 
     @property
     def base(self) -> int | None:
-        """Of its logarithmic scale: 2 where all values are powers of two; None for a linear scale.
+        """The base of its logarithmic scale: 2 where all values are powers of two; None for a linear scale.
 
         Logarithmic is what makes the gaps between its values the more even ones.
         """
@@ -57,13 +62,13 @@ class Axis:
         """A value as the axis labels it."""
         return _text(value, self.number)
 
-    def of(self, cell: Cell) -> str:
+    def of(self, cell: SweepCell) -> str:
         """A cell's value as the axis labels it."""
         return self.text(cell.at[self.name])
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """The runs of one configuration, seed and repeat apart.
 
     Attributes:
@@ -106,84 +111,88 @@ class Sweep:
         ambiguous: labels of groups that share a cell with another, as after a launch with other settings.
     """
 
-    axes: tuple[Axis, ...]
+    axes: tuple[SweepAxis, ...]
     together: dict[str, tuple[str, ...]]
-    cells: tuple[Cell, ...]
+    cells: tuple[SweepCell, ...]
     ambiguous: tuple[str, ...]
 
-    def by(self, axes: Sequence[Axis]) -> dict[str, list[Cell]]:
+    def by(self, axes: Sequence[SweepAxis]) -> dict[str, list[SweepCell]]:
         """The cells by what varies besides these axes, in words: other numeric axes are named there."""
         others = [axis for axis in self.axes if axis not in axes]
-        found: dict[str, list[Cell]] = {}
+        cells_by_name: dict[str, list[SweepCell]] = {}
         for cell in self.cells:
             name = ", ".join([cell.rest, *(f"{axis.title} {axis.of(cell)}" for axis in others)])
-            found.setdefault(name, []).append(cell)
-        return found
+            cells_by_name.setdefault(name, []).append(cell)
+        return cells_by_name
 
 
-def axes(rows: Sequence[Row]) -> tuple[Axis, ...]:
+def sweep_axes(rows: Sequence[Row]) -> tuple[SweepAxis, ...]:
     """The numeric factors that vary independently of each other: most values first."""
     return _axes(rows)[0]
 
 
-def swept(rows: list[Row]) -> bool:
+def has_lines(rows: list[Row]) -> bool:
     """Whether a study has anything for a line: cells that differ in the first axis alone."""
     return bool(rows) and any(len(line) > 1 for line in _cells(rows, 1))
 
 
-def mapped(rows: list[Row]) -> bool:
+def has_map(rows: list[Row]) -> bool:
     """Whether a study has anything for a heat map: cells in one row, and cells in one column."""
-    if not rows or len(axes(rows)) < 2:
+    if not rows or len(sweep_axes(rows)) < 2:
         return False
-    both = axes(rows)[:2]
+    both = sweep_axes(rows)[:2]
     return any(
         all(len({cell.at[axis.name] for cell in panel}) < len(panel) for axis in both)
         for panel in _cells(rows, 2)
     )
 
 
-def _cells(rows: list[Row], over: int) -> Iterable[list[Cell]]:
+def _cells(rows: list[Row], over: int) -> Iterable[list[SweepCell]]:
     """The cells that differ in so many of the first axes alone."""
-    found = sweep(rows, lambda _rows: {})
-    return found.by(found.axes[:over]).values()
+    swept = sort_into_cells(rows, lambda _rows: {})
+    return swept.by(swept.axes[:over]).values()
 
 
-def sweep(rows: list[Row], estimates: Callable[[list[Row]], dict[str, stats.Estimate]]) -> Sweep:
+def sort_into_cells(rows: list[Row], estimates: Callable[[list[Row]], dict[str, stats.Estimate]]) -> Sweep:
     """Sort runs into cells.
 
     Args:
         rows: the answer to SWEEP_RUNS.
         estimates: completed runs that have the quantity -> its estimate by label.
     """
-    found, tied = _axes(rows)
-    mine = {axis.name for axis in found} | {name for names in tied.values() for name in names}
-    words = _rest(rows, mine)
-    known = estimates([row for row in rows if row["outcome"] == "completed"])
+    independent, tied = _axes(rows)
+    apart = {axis.name for axis in independent} | {name for names in tied.values() for name in names}
+    words = _rest(rows, apart)
+    estimated = estimates([row for row in rows if row["outcome"] == "completed"])
     cells = []
     for label, group in stats.by_label(rows).items():
-        at = {axis.name: group[0]["factors"][axis.name] for axis in found}
-        missing = ended(group, label in known)
-        cells.append(Cell(label, at, words[label], known.get(label), missing, len(group), completed(group)))
+        at = {axis.name: group[0]["factors"][axis.name] for axis in independent}
+        missing = outcome_counts(group, label in estimated)
+        cells.append(
+            SweepCell(
+                label, at, words[label], estimated.get(label), missing, len(group), completed_ids(group)
+            )
+        )
     shared = Counter(cell.place for cell in cells)
     clear = tuple(cell for cell in cells if shared[cell.place] == 1)
     doubled = tuple(cell.label for cell in cells if shared[cell.place] > 1)
-    together = {axis.title: tuple(map(_title, tied[axis.name])) for axis in found if tied[axis.name]}
-    return Sweep(found, together, clear, doubled)
+    together = {axis.title: tuple(map(_title, tied[axis.name])) for axis in independent if tied[axis.name]}
+    return Sweep(independent, together, clear, doubled)
 
 
-def completed(runs: Sequence[Row]) -> tuple[str, ...]:
+def completed_ids(runs: Sequence[Row]) -> tuple[str, ...]:
     """Ids of the runs that completed."""
     return tuple(run["run_id"] for run in runs if run["outcome"] == "completed")
 
 
-def ended(runs: Sequence[Row], measured: bool) -> dict[str, int]:
+def outcome_counts(runs: Sequence[Row], measured: bool) -> dict[str, int]:
     """How many runs of a cell have no value, by how they ended in a word."""
     outcomes = [run["outcome"] for run in runs if run["outcome"] != "completed"]
-    found = Counter(Outcome(outcome).short if outcome else NONE_YET for outcome in outcomes)
-    return dict(found) if found or measured else {"not measured": len(runs)}
+    counts = Counter(Outcome(outcome).short if outcome else NONE_YET for outcome in outcomes)
+    return dict(counts) if counts or measured else {"not measured": len(runs)}
 
 
-def _axes(rows: Sequence[Row]) -> tuple[tuple[Axis, ...], dict[str, list[str]]]:
+def _axes(rows: Sequence[Row]) -> tuple[tuple[SweepAxis, ...], dict[str, list[str]]]:
     """The independent axes, and by the name of each the factors that follow from it."""
     columns = {name: [row["factors"].get(name) for row in rows] for name in _factors(rows)}
     numeric = {name: values for name, values in columns.items() if _is_axis(values)}
@@ -196,7 +205,7 @@ def _axes(rows: Sequence[Row]) -> tuple[tuple[Axis, ...], dict[str, list[str]]]:
             kept[leader].append(name)
     short = Counter(map(_title, kept))
     made = tuple(
-        Axis(name, _title(name) if short[_title(name)] == 1 else name, tuple(sorted(set(numeric[name]))))
+        SweepAxis(name, _title(name) if short[_title(name)] == 1 else name, tuple(sorted(set(numeric[name]))))
         for name in kept
     )
     return made, kept
@@ -254,3 +263,96 @@ def _text(value: float, form: str) -> str:
         digits, _, power = f"{value:.2e}".partition("e")
         return f"{digits.rstrip('0').rstrip('.')}e{int(power):+d}"
     return f"{value:.{form[1:-2]}g}"
+
+
+_DASH = "\N{EN DASH}"
+
+
+def axis_titles(axes: Sequence[SweepAxis]) -> str:
+    """`sequence length and batch size`."""
+    return " and ".join(axis.title for axis in axes)
+
+
+def abbreviations(cells: Iterable[SweepCell]) -> list[str]:
+    """What the short words for outcomes stand for, of those that are used."""
+    return ["OOM: out of memory."] if any("OOM" in cell.word for cell in cells) else []
+
+
+def interval_methods(cells: Sequence[SweepCell]) -> str:
+    """What the intervals of the cells are: each method with the number of cells that have it."""
+    methods = Counter(f"n = {cell.estimate.n}: {cell.estimate.method}" for cell in cells if cell.estimate)
+    if len(methods) == 1:
+        return next(iter(methods))
+    return "; ".join(f"{method} ({count} cells)" for method, count in methods.items())
+
+
+def sweep_notes(swept: Sweep, groups: Collection[str] = (), most: int = 0, what: str = "") -> list[str]:
+    """What the reader must know first: factors that go together, and what the figure leaves out.
+
+    Args:
+        groups: what the figure shows at most so many of; `what` says what they are.
+    """
+    sentences = [
+        f"{capital(' and '.join(names))} {'varies' if len(names) == 1 else 'vary'} together with {title}."
+        for title, names in swept.together.items()
+    ]
+    if len(groups) > most:
+        sentences.append(
+            f"The figure shows the first {most} of {len(groups)} {what}; the table has all values."
+        )
+    if swept.ambiguous:
+        names = in_a_row(swept.ambiguous)
+        sentences.append(f"Not shown: {names}, whose runs have the same factors but other settings.")
+    return sentences
+
+
+def sweep_table(swept: Sweep, quantity: CellQuantity) -> Table:
+    """Every cell, also of groups beyond those that the figure has room for."""
+    heads = ("Group", *(capital(axis.title) for axis in swept.axes), capital(quantity.title))
+    rows = tuple(_row(cell, swept.axes, quantity.number) for cell in swept.cells)
+    return Table((*heads, "Interval", "n", "Not completed"), rows)
+
+
+def _row(cell: SweepCell, axes: Sequence[SweepAxis], number: str) -> tuple[str, ...]:
+    estimate = cell.estimate
+    values = (
+        (format(estimate.median, number), interval_ends(estimate, number), str(estimate.n))
+        if estimate
+        else (_DASH, _DASH, "0")
+    )
+    return (cell.rest, *(axis.of(cell) for axis in axes), *values, cell.word or _DASH)
+
+
+def interval_ends(estimate: Estimate, number: str) -> str:
+    """The interval's ends, or a dash."""
+    if estimate.low is None or estimate.high is None:
+        return _DASH
+    return f"{estimate.low:{number}} {_DASH} {estimate.high:{number}}"
+
+
+def range_description(cells: Sequence[SweepCell], axes: Sequence[SweepAxis], quantity: CellQuantity) -> str:
+    """The smallest and the largest value, with where they are."""
+    valued = sorted(((cell.estimate.median, cell) for cell in cells if cell.estimate), key=lambda one: one[0])
+    low, high = (
+        f"{value:{quantity.number}} ({_where(cell, axes)})" for value, cell in (valued[0], valued[-1])
+    )
+    gone = len(cells) - len(valued)
+    cells_ = "cell has" if gone == 1 else "cells have"
+    return f"{quantity.title} from {low} to {high}." + (f" {gone} {cells_} no value." if gone else "")
+
+
+def _where(cell: SweepCell, axes: Sequence[SweepAxis]) -> str:
+    return ", ".join([cell.rest, *(f"{axis.title} {axis.of(cell)}" for axis in axes)])
+
+
+def intervals_overlap(a: Estimate, b: Estimate) -> bool:
+    """Whether two intervals have a value in common; what has no interval is its median."""
+    low_a, high_a = (a.median if end is None else end for end in (a.low, a.high))
+    low_b, high_b = (b.median if end is None else end for end in (b.low, b.high))
+    return low_a <= high_b and low_b <= high_a
+
+
+def range_of_numbers(numbers: Sequence[str]) -> str:
+    """`1.2 to 3.4`, or one number where all read the same."""
+    ordered = sorted(set(numbers), key=lambda number: float(number.replace(",", "")))
+    return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))

@@ -1,33 +1,49 @@
-"""A quantity over one numeric axis: a line for each combination of the other factors."""
+"""A quantity over one numeric axis: a line for each combination of the other factors.
+
+Below the axis stands what became of runs that did not complete.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from math import ceil, floor, log10
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Figure
-from analysis.charts import _sweep_words as words
-from analysis.charts._quantities import Quantity, fitted
-from analysis.charts._style import styles
-from analysis.charts._sweep import Axis, Cell, Sweep, sweep
-from analysis.charts._sweep_plot import Plot, spec
+from analysis.charts._lines import LONGEST_NAME
+from analysis.charts._quantities import CellQuantity, with_decimals
+from analysis.charts._style import INK, QUIET, colours, dashes, drawn, inline, right_edge, shapes, styles
+from analysis.charts._sweep import (
+    Sweep,
+    SweepAxis,
+    SweepCell,
+    abbreviations,
+    interval_ends,
+    interval_methods,
+    intervals_overlap,
+    range_description,
+    range_of_numbers,
+    sort_into_cells,
+    sweep_notes,
+    sweep_table,
+)
 from analysis.charts._values import capital
 from analysis.stats import grouped
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from analysis.charts import Row, Styles
 
-MOST = 12  # lines that can be told apart; of more, the outermost have colour and name
+MOST_LINES = 12  # lines that can be told apart; of more, the outermost have colour and name
 _SPREAD = 20  # of values, from which their axis is logarithmic
 _CLAUSES = 2  # lines of which a figure's finding says where they end
 
 
-def lines(quantity: Quantity) -> Callable[[list[Row], Styles], Figure | None]:
-    """How a chart file builds the figure of a quantity."""
-    return lambda rows, _styles: figure(rows, quantity)
-
-
-def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None:
+def lines_figure(rows: list[Row], quantity: CellQuantity, note: str = "") -> Figure | None:
     """Draw a quantity over the axis with the most values; None if no run has it.
 
     Args:
@@ -36,41 +52,43 @@ def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None
     """
     if not rows:
         return None
-    found = sweep(rows, quantity.estimates)
-    return over(found, found.by([found.axes[0]]), quantity, note)
+    swept = sort_into_cells(rows, quantity.estimates)
+    return lines_over(swept, swept.by([swept.axes[0]]), quantity, note)
 
 
-def over(found: Sweep, every: dict[str, list[Cell]], quantity: Quantity, note: str = "") -> Figure | None:
+def lines_over(
+    swept: Sweep, every: dict[str, list[SweepCell]], quantity: CellQuantity, note: str = ""
+) -> Figure | None:
     """Draw lines over the first axis of a sweep; None if no cell of theirs has a value.
 
     Args:
         every: the cells of each line, by its name.
     """
-    x = found.axes[0]
+    x = swept.axes[0]
     every = {name: sorted(line, key=lambda cell: cell.at[x.name]) for name, line in every.items()}
     cells = [cell for line in every.values() for cell in line]
     if not any(cell.estimate for cell in cells):
         return None
-    quantity = fitted(quantity, (cell.estimate for cell in cells if cell.estimate))
-    shown = every if len(every) <= MOST else outermost(every, x)
+    quantity = with_decimals(quantity, (cell.estimate for cell in cells if cell.estimate))
+    shown = every if len(every) <= MOST_LINES else outermost(every, x)
     quiet = {name: line for name, line in every.items() if name not in shown}
-    plot = Plot(x, shown, quiet, styles(list(shown)), quantity, *_span(cells, quantity))
+    plot = LinesPlot(x, shown, quiet, styles(list(shown)), quantity, *_span(cells, quantity))
     return Figure(
-        spec=spec(plot),
+        spec=_spec(plot),
         caption=_caption(plot),
-        description=f"Line plot over {x.title}: {words.description(cells, found.axes, quantity)}",
-        interval=words.interval(cells),
+        description=f"Line plot over {x.title}: {range_description(cells, swept.axes, quantity)}",
+        interval=interval_methods(cells),
         used=frozenset(run for cell in cells if cell.estimate for run in cell.shown),
         title=f"{capital(quantity.name)} over {x.title}",
-        note=" ".join([note, *words.notes(found), *_nowhere(plot)]).strip() or None,
+        note=" ".join([note, *sweep_notes(swept), *_nowhere(plot)]).strip() or None,
         finding=_finding(plot),
-        table=words.table(found, quantity),
+        table=sweep_table(swept, quantity),
     )
 
 
-def outermost(every: dict[str, list[Cell]], x: Axis) -> dict[str, list[Cell]]:
+def outermost(every: dict[str, list[SweepCell]], x: SweepAxis) -> dict[str, list[SweepCell]]:
     """The lines that are the highest or the lowest at the ends or in the middle of the axis."""
-    found = set()
+    extremes = set()
     for at in _looked_at(x):
         here = {
             name: cell.estimate.median
@@ -79,53 +97,60 @@ def outermost(every: dict[str, list[Cell]], x: Axis) -> dict[str, list[Cell]]:
             if cell.estimate and cell.at[x.name] == at
         }
         if here:
-            found |= {end(here, key=lambda name: here[name]) for end in (min, max)}
-    return {name: line for name, line in every.items() if name in found}
+            extremes |= {end(here, key=lambda name: here[name]) for end in (min, max)}
+    return {name: line for name, line in every.items() if name in extremes}
 
 
-def _looked_at(x: Axis) -> list[float]:
+def _looked_at(x: SweepAxis) -> list[float]:
     return [x.values[0], x.values[len(x.values) // 2], x.values[-1]]
 
 
-def _span(cells: list[Cell], quantity: Quantity) -> tuple[float, float, bool]:
+def _span(cells: list[SweepCell], quantity: CellQuantity) -> tuple[float, float, bool]:
     """The ends of the vertical axis, and whether it is logarithmic."""
-    known = [cell.estimate for cell in cells if cell.estimate]
-    ends = [end for it in known for end in (it.median, it.low, it.high) if end is not None]
-    low, high, medians = min(ends), max(ends), [it.median for it in known]
+    estimates = [cell.estimate for cell in cells if cell.estimate]
+    ends = [
+        end
+        for estimate in estimates
+        for end in (estimate.median, estimate.low, estimate.high)
+        if end is not None
+    ]
+    low, high, medians = min(ends), max(ends), [estimate.median for estimate in estimates]
     if low > 0 and max(medians) > _SPREAD * min(medians):
         return low / 1.15, high * 1.15, True
     room = 0.05 * ((high - low) or abs(high) or 1)
     return (0.0 if quantity.zero and low >= 0 else low - room), high + room, False
 
 
-def _nowhere(plot: Plot) -> list[str]:
+def _nowhere(plot: LinesPlot) -> list[str]:
     """Which lines have no value at all, nor a row below the axis."""
     gone = [name for name in plot.lines if name not in plot.strip and name not in plot.valued]
     ended = grouped(gone, lambda name: plot.lines[name][0].word)
     return [f"No value at all: {'; '.join(names)} ({word})." for word, names in ended.items()]
 
 
-def _caption(plot: Plot) -> str:
-    said = [plot.quantity.what, *_marks(plot)]
+def _caption(plot: LinesPlot) -> str:
+    sentences = [plot.quantity.what, *_marks_caption(plot)]
     if any(len(line) > 1 for line in plot.lines.values()):
-        said.append("Lines join neighbouring values that were measured; nothing was measured in between.")
+        sentences.append(
+            "Lines join neighbouring values that were measured; nothing was measured in between."
+        )
     if plot.quiet:
-        said.append(_crowd(plot))
+        sentences.append(_crowd(plot))
     if len(plot.lines) > 1:
-        said.append("Marks of different lines at the same value are drawn side by side.")
+        sentences.append("Marks of different lines at the same value are drawn side by side.")
     logarithmic = [
         title for title, log in ((plot.x.title, plot.x.base), (plot.quantity.name, plot.log)) if log
     ]
     if logarithmic:
-        said.append(f"Logarithmic: {' and '.join(logarithmic)}.")
+        sentences.append(f"Logarithmic: {' and '.join(logarithmic)}.")
     if not plot.log and plot.low != 0:
-        said.append("The vertical axis does not start at zero.")
+        sentences.append("The vertical axis does not start at zero.")
     if plot.strip:
-        said.append(f"Crosses below the axis: {plot.quantity.gone}.")
-    return " ".join([*said, *words.abbreviations(cell for line in plot.lines.values() for cell in line)])
+        sentences.append(f"Crosses below the axis: {plot.quantity.gone}.")
+    return " ".join([*sentences, *abbreviations(cell for line in plot.lines.values() for cell in line)])
 
 
-def _marks(plot: Plot) -> list[str]:
+def _marks_caption(plot: LinesPlot) -> list[str]:
     """What is drawn, no more: a mark may have no interval."""
     mark = f"Each mark is {plot.quantity.numbers}"
     without = [point["low"] is None for point in plot.points]
@@ -134,10 +159,10 @@ def _marks(plot: Plot) -> list[str]:
     return [f"{mark}, the bar its interval.", *(["Without a bar: no interval."] if any(without) else [])]
 
 
-def _crowd(plot: Plot) -> str:
+def _crowd(plot: LinesPlot) -> str:
     """What is done where there are too many lines, and what the grey ones leave out."""
     at = [plot.x.text(value) for value in _looked_at(plot.x)]
-    said = (
+    sentence = (
         f"Of {len(plot.lines) + len(plot.quiet)} lines, those that are the highest or the lowest at "
         f"{plot.x.title} {at[0]}, {at[1]} or {at[2]} have a colour and a name. The others are grey, without "
         "their intervals, and darker where several overlap: pointer and arrow keys name each, and the "
@@ -145,10 +170,10 @@ def _crowd(plot: Plot) -> str:
     )
     gone = sum(not cell.estimate for line in plot.quiet.values() for cell in line)
     cells = "1 cell of a grey line has" if gone == 1 else f"{gone} cells of the grey lines have"
-    return f"{said} {cells} no value." if gone else said
+    return f"{sentence} {cells} no value." if gone else sentence
 
 
-def _finding(plot: Plot) -> str | None:
+def _finding(plot: LinesPlot) -> str | None:
     """The last value against the first on lines that have both; None if any line's intervals overlap."""
     first, last = plot.x.values[0], plot.x.values[-1]
     pairs = [
@@ -156,26 +181,26 @@ def _finding(plot: Plot) -> str | None:
         for line in (*plot.lines.values(), *plot.quiet.values())
         if (line[0].at[plot.x.name], line[-1].at[plot.x.name]) == (first, last)
     ]
-    known = [(a, b) for a, b in pairs if a and b]
-    if not known or any(words.overlap(a, b) for a, b in known):
+    both_known = [(a, b) for a, b in pairs if a and b]
+    if not both_known or any(intervals_overlap(a, b) for a, b in both_known):
         return None
-    observed = "Observed: " if any(1 in (a.n, b.n) for a, b in known) else ""
+    observed = "Observed: " if any(1 in (a.n, b.n) for a, b in both_known) else ""
     name = plot.quantity.name if observed else capital(plot.quantity.name)
     if plot.quantity.zero:
-        by = words.between([_times(b.median / a.median) for a, b in known]) + " times that at"
+        by = range_of_numbers([_times(b.median / a.median) for a, b in both_known]) + " times that at"
     else:
-        by = words.between([f"{b.median - a.median:+.2g}" for a, b in known]) + " against that at"
+        by = range_of_numbers([f"{b.median - a.median:+.2g}" for a, b in both_known]) + " against that at"
     where = f"{name} at {plot.x.title} {plot.x.text(last)}: {by} {plot.x.text(first)}"
-    return "; ".join([observed + where, *_ends(plot)])
+    return "; ".join([observed + where, *_where_values_end(plot)])
 
 
 def _times(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
-def _ends(plot: Plot) -> list[str]:
+def _where_values_end(plot: LinesPlot) -> list[str]:
     """From where on lines have no value, if that is all that happened to them, and there are few of them."""
-    said = []
+    clauses = []
     for name in plot.strip:
         words_ = [cell.word for cell in plot.lines[name]]
         start = next(place for place, word in enumerate(words_) if word)
@@ -184,5 +209,276 @@ def _ends(plot: Plot) -> list[str]:
             and len(set(words_[start:])) == 1
             and not any(cell.estimate for cell in plot.lines[name][start:])
         ):
-            said.append(f"{name}: {words_[start]} from {plot.x.of(plot.lines[name][start])}")
-    return said if len(said) <= _CLAUSES else []
+            clauses.append(f"{name}: {words_[start]} from {plot.x.of(plot.lines[name][start])}")
+    return clauses if len(clauses) <= _CLAUSES else []
+
+
+_HEIGHT, _LINE = 340, 16  # pixels: of the part with values; of a line of text
+_ASIDE, _WIDEST = 0.012, 0.07  # parts of the axis: between the marks of two lines, and of all lines at most
+_DECADES = 4  # of a logarithmic axis, up to which more than the powers of ten have room
+_CROSS = "M-1,-1L1,1M1,-1L-1,1"
+
+
+@dataclass(frozen=True)
+class LinesPlot:
+    """What the layers share.
+
+    Attributes:
+        lines: cells by the name of their line, along the axis.
+        quiet: the same of lines that are grey and have no name, where there are too many.
+        low, high: ends of the vertical axis.
+        log: whether it is logarithmic.
+    """
+
+    x: SweepAxis
+    lines: dict[str, list[SweepCell]]
+    quiet: dict[str, list[SweepCell]]
+    styles: Styles
+    quantity: CellQuantity
+    low: float
+    high: float
+    log: bool
+
+    @cached_property
+    def strip(self) -> list[str]:
+        """Names of the lines that have a row below the axis, since not all of their runs ended alike."""
+        return [
+            name
+            for name, line in self.lines.items()
+            if any(cell.missing for cell in line) and len({cell.word for cell in line}) > 1
+        ]
+
+    @cached_property
+    def valued(self) -> list[str]:
+        """Names of the lines that have any value, and with it marks."""
+        return [name for name, line in self.lines.items() if any(cell.estimate for cell in line)]
+
+    @cached_property
+    def points(self) -> list[Row]:
+        """Every value of the lines with a name."""
+        return self._points(self.lines)
+
+    @cached_property
+    def grey(self) -> list[Row]:
+        """Every value of the others."""
+        return self._points(self.quiet)
+
+    def _points(self, lines: dict[str, list[SweepCell]]) -> list[Row]:
+        """`part` numbers the stretches of a line, which a cell without a value ends."""
+        rows = []
+        for name, line in lines.items():
+            part = 0
+            for cell in line:
+                part += cell.estimate is None
+                rows += self._point(name, part, cell)
+        return rows
+
+    def _point(self, name: str, part: int, cell: SweepCell) -> list[Row]:
+        estimate = cell.estimate
+        if not estimate:
+            return []
+        ends = interval_ends(estimate, self.quantity.number)
+        at = cell.at[self.x.name]
+        where = {"label": name, "part": part, "at": at, "x": self.aside(name, at)}
+        return [
+            where
+            | {
+                "value": estimate.median,
+                "low": estimate.low,
+                "high": estimate.high,
+                "n": estimate.n,
+                "interval": ends,
+            }
+        ]
+
+    def aside(self, name: str, at: float) -> float:
+        """A value of the axis, moved so that the marks of several lines do not hide each other."""
+        if name in self.quiet:
+            return at
+        first, last = self.x.values[0], self.x.values[-1]
+        step = min(_ASIDE, _WIDEST / len(self.valued))
+        part = step * (self.valued.index(name) - (len(self.valued) - 1) / 2)
+        return float(at * (last / first) ** part) if self.x.base else at + (last - first) * part
+
+    def part(self, value: float) -> float:
+        """Where a value lies on the vertical axis: 0 at its low end, 1 at its high end."""
+        if self.log:
+            return log10(value / self.low) / log10(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def value(self, part: float) -> float:
+        """The value that lies there; below the axis where `part` is negative."""
+        if self.log:
+            return float(self.low * (self.high / self.low) ** part)
+        return self.low + part * (self.high - self.low)
+
+    def below(self, row: int) -> float:
+        """The value that lies on a row of the strip below the axis."""
+        return self.value(-_LINE * (row + 0.75) / _HEIGHT)
+
+
+def _spec(plot: LinesPlot) -> dict[str, Any]:
+    """The figure as Vega-Lite, with no more layers than have something to draw."""
+    layers = [*_grey(plot), *_joined(plot), *_intervals(plot), *_marks(plot), *_names(plot), *_strip(plot)]
+    height = _HEIGHT + (_LINE * len(plot.strip) + 10 if plot.strip else 0)
+    return drawn(layers, height, top=6)
+
+
+def _x(plot: LinesPlot) -> alt.X:
+    import altair as alt
+
+    axis = alt.Axis(values=list(plot.x.values), format=plot.x.number, labelOverlap="greedy", grid=False)
+    reach = [*plot.x.values, *(point["x"] for point in plot.points)]
+    ends = [min(reach), max(reach)]  # marks that stand aside have room, too
+    kind: dict[str, Any] = {"type": "log", "base": plot.x.base} if plot.x.base else {"zero": False}
+    scale = alt.Scale(domain=ends, nice=False, padding=16, **kind)
+    return alt.X("x:Q", title=plot.x.title, scale=scale, axis=axis)
+
+
+def _y(plot: LinesPlot, field: str = "value") -> alt.Y:
+    import altair as alt
+
+    kind: dict[str, Any] = {"type": "log"} if plot.log else {"zero": False}
+    scale = alt.Scale(domain=[plot.low, plot.high], range=[_HEIGHT, 0], nice=False, **kind)
+    axis = alt.Axis(values=round_values(plot.low, plot.high)) if plot.log else alt.Axis(tickCount=6)
+    return alt.Y(f"{field}:Q", title=plot.quantity.title, scale=scale, axis=axis)
+
+
+def round_values(low: float, high: float) -> list[float]:
+    """Values of a logarithmic axis: 1, 2 and 5 times powers of ten, or those alone where they are many.
+
+    Vega's own leave out the last ones, where the best backends lie.
+    """
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    digits = (1, 2, 5) if log10(high / low) <= _DECADES else (1,)
+    every = [float(f"{digit}e{power}") for power in powers for digit in digits]
+    return [value for value in every if low <= value <= high]
+
+
+def _grey(plot: LinesPlot) -> list[alt.Chart]:
+    """The lines without a name, behind the others."""
+    import altair as alt
+
+    layers = []
+    if joined := _stretches(plot.grey):
+        line = inline(joined).mark_line(strokeWidth=1, stroke=INK, strokeOpacity=QUIET)
+        layers.append(
+            line.encode(x=_x(plot), y=_y(plot), detail=[alt.Detail("label:N"), alt.Detail("part:O")])
+        )
+    if plot.grey:
+        mark = inline(plot.grey).mark_point(filled=True, size=14, opacity=QUIET, color=INK)
+        layers.append(mark.encode(x=_x(plot), y=_y(plot), tooltip=_tips(plot)))
+    return layers
+
+
+def _stretches(points: list[Row]) -> list[Row]:
+    """The points that are joined with another one."""
+    return [
+        {name: point[name] for name in ("label", "part", "x", "value")}
+        for stretch in grouped(points, itemgetter("label", "part")).values()
+        if len(stretch) > 1
+        for point in stretch
+    ]
+
+
+def _joined(plot: LinesPlot) -> list[alt.Chart]:
+    joined = _stretches(plot.points)
+    if not joined:
+        return []
+    line = inline(joined).mark_line(strokeWidth=1.8)
+    colour, dash = colours(plot.styles), dashes(plot.styles)
+    return [line.encode(x=_x(plot), y=_y(plot), color=colour, detail="part:O", strokeDash=dash)]
+
+
+def _intervals(plot: LinesPlot) -> list[alt.Chart]:
+    with_interval = [point for point in plot.points if point["low"] is not None]
+    if not with_interval:
+        return []
+    bar = inline(with_interval).mark_rule(strokeWidth=2)
+    return [bar.encode(x=_x(plot), y=_y(plot, "low"), y2="high:Q", color=colours(plot.styles))]
+
+
+def _tips(plot: LinesPlot) -> list[alt.Tooltip]:
+    import altair as alt
+
+    return [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("at:Q", title=plot.x.title, format=plot.x.number),
+        alt.Tooltip("value:Q", title=plot.quantity.title, format=plot.quantity.number),
+        alt.Tooltip("interval:N"),
+        alt.Tooltip("n:Q", title="runs"),
+    ]
+
+
+def _marks(plot: LinesPlot) -> list[alt.Chart]:
+    if not plot.points:
+        return []
+    mark: alt.Chart = inline(plot.points).mark_point(filled=True, size=60, opacity=1)
+    colour, shape = colours(plot.styles), shapes(plot.styles)
+    return [mark.encode(x=_x(plot), y=_y(plot), color=colour, shape=shape, tooltip=_tips(plot))]
+
+
+def _names(plot: LinesPlot) -> list[alt.Chart]:
+    """Each line's name at the right edge, with its mark: beside its row below the axis, or beside its end."""
+    last = {point["label"]: point["value"] for point in plot.points if point["label"] not in plot.strip}
+    places = _apart({name: plot.part(value) for name, value in last.items()})
+    beside = [{"label": name, "at": plot.value(part), "value": last[name]} for name, part in places.items()]
+    below = [{"label": name, "at": plot.below(row)} for row, name in enumerate(plot.strip)]
+    if len(beside) + len(below) == 1:
+        return []
+    edge, colour = right_edge(), colours(plot.styles)
+    base = inline([*beside, *below]).encode(x=edge, y=_y(plot, "at"))
+    sample = base.mark_point(filled=True, size=50, opacity=1, xOffset=15)
+    text = base.mark_text(align="left", dx=23, color=INK, limit=LONGEST_NAME)
+    text = text.encode(text="label:N").properties(name="beside")
+    leader = inline(beside).mark_rule(strokeWidth=0.8, opacity=0.6, xOffset=2, x2Offset=10)
+    drawn_leader = leader.encode(x=edge, x2=right_edge(2), y=_y(plot), y2="at:Q", color=colour)
+    return [*([drawn_leader] if beside else []), sample.encode(color=colour, shape=shapes(plot.styles)), text]
+
+
+def _apart(wanted: dict[str, float]) -> dict[str, float]:
+    """Places of names on a height of 1, moved so far that no two overlap."""
+    room = _LINE / _HEIGHT
+    names = sorted(wanted, key=lambda name: wanted[name])
+    places: list[float] = []
+    for name in names:
+        places.append(max(wanted[name], places[-1] + room) if places else wanted[name])
+    for index in reversed(range(len(places))):
+        top = 1.0 if index == len(places) - 1 else places[index + 1] - room
+        places[index] = min(places[index], top)
+    return dict(zip(names, places, strict=True))
+
+
+def _strip(plot: LinesPlot) -> list[alt.Chart]:
+    """Below the axis, a row for each line with runs that did not complete: a cross, and how they ended."""
+    import altair as alt
+
+    crosses: list[Row] = []
+    before: list[Row] = []  # what stands before a cross, or after it
+    after: list[Row] = []
+    for row, name in enumerate(plot.strip):
+        for word, cells in groupby(plot.lines[name], lambda cell: cell.word):
+            marks = [
+                {"label": name, "x": cell.at[plot.x.name], "at": plot.below(row), "ended": word}
+                for cell in cells
+            ]
+            if word:
+                crosses += marks
+                first = marks[0]["x"] == plot.x.values[0]  # before it would be outside of the figure
+                (after if first else before).append(marks[-1 if first else 0])
+    if not crosses:
+        return []
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("x:Q", title=plot.x.title, format=plot.x.number),
+        alt.Tooltip("ended:N", title="not completed"),
+    ]
+    cross = inline(crosses).mark_point(shape=_CROSS, size=60, strokeWidth=2, opacity=1)
+    x, y = _x(plot), _y(plot, "at")
+    layers = [cross.encode(x=x, y=y, color=colours(plot.styles), tooltip=tips)]
+    sides: Any = ((before, "right", -8), (after, "left", 8))
+    for marks_there, align, dx in sides:
+        if marks_there:
+            text = inline(marks_there).mark_text(align=align, dx=dx, fontSize=11, color=INK)
+            layers.append(text.encode(x=x, y=y, text="ended:N"))
+    return layers

@@ -7,19 +7,31 @@ from math import log
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Figure
-from analysis.charts import _sweep_words as words
-from analysis.charts._quantities import Quantity, fitted
-from analysis.charts._style import INK, chart, drawn
-from analysis.charts._sweep import Axis, Cell, Sweep, axes, sweep
+from analysis.charts._quantities import CellQuantity, with_decimals
+from analysis.charts._style import INK, drawn, inline
+from analysis.charts._sweep import (
+    Sweep,
+    SweepAxis,
+    SweepCell,
+    abbreviations,
+    axis_titles,
+    interval_ends,
+    interval_methods,
+    range_description,
+    sort_into_cells,
+    sweep_axes,
+    sweep_notes,
+    sweep_table,
+)
 from analysis.charts._values import capital
 from analysis.stats.verdict import readable
 
 if TYPE_CHECKING:
     import altair as alt
 
-    from analysis.charts import Row, Styles
+    from analysis.charts import Row
 
-MOST = 12  # heat maps in a figure
+MOST_MAPS = 12  # heat maps in a figure
 _WIDEST = 8  # values of the axis with more of them, from which it goes down and not across
 _ROW = 26  # pixels
 _SPREAD = 20  # of values, from which their shades are logarithmic
@@ -28,62 +40,57 @@ _SPREAD = 20  # of values, from which their shades are logarithmic
 _SHADES = ((0xEA, 0xF2, 0xFB), (0xA6, 0xCB, 0xEA), (0x5E, 0x9F, 0xD4), (0x21, 0x66, 0xAC))
 
 
-def maps(quantity: Quantity) -> Callable[[list[Row], Styles], Figure | None]:
-    """How a chart file builds the heat maps of a quantity."""
-    return lambda rows, _styles: figure(rows, quantity)
-
-
-def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None:
+def maps_figure(rows: list[Row], quantity: CellQuantity, note: str = "") -> Figure | None:
     """Draw a quantity over the two axes with the most values; None if no run has it, or there are no two.
 
     Args:
         rows: the answer to SWEEP_RUNS.
         note: what to say first.
     """
-    if len(axes(rows)) < 2:
+    if len(sweep_axes(rows)) < 2:
         return None
-    return over(sweep(rows, quantity.estimates), quantity, note)
+    return maps_over(sort_into_cells(rows, quantity.estimates), quantity, note)
 
 
-def over(found: Sweep, quantity: Quantity, note: str = "") -> Figure | None:
+def maps_over(swept: Sweep, quantity: CellQuantity, note: str = "") -> Figure | None:
     """Draw heat maps over the first two axes of a sweep; None if no cell has a value."""
-    across, down = _across_and_down(found.axes)
-    every = found.by([across, down])
-    panels = dict(list(every.items())[:MOST])
+    across, down = _across_and_down(swept.axes)
+    every = swept.by([across, down])
+    panels = dict(list(every.items())[:MOST_MAPS])
     cells = [cell for panel in panels.values() for cell in panel]
     if not any(cell.estimate for cell in cells):
         return None
     brief = quantity.number
-    quantity = fitted(quantity, (cell.estimate for cell in found.cells if cell.estimate))
-    over = words.swept((across, down))
+    quantity = with_decimals(quantity, (cell.estimate for cell in swept.cells if cell.estimate))
+    over = axis_titles((across, down))
     return Figure(
         spec=_spec(panels, across, down, quantity, brief),
         caption=_caption(cells, quantity, len(panels) > 1),
-        description=f"Heat map by {over}: {words.description(cells, found.axes, quantity)}",
-        interval=f"in the table: {words.interval(cells)}",
+        description=f"Heat map by {over}: {range_description(cells, swept.axes, quantity)}",
+        interval=f"in the table: {interval_methods(cells)}",
         used=frozenset(run for cell in cells if cell.estimate for run in cell.shown),
         title=f"{capital(quantity.name)} by {over}",
-        note=" ".join([note, *words.notes(found, every, MOST, "heat maps")]).strip() or None,
-        table=words.table(found, quantity),
+        note=" ".join([note, *sweep_notes(swept, every, MOST_MAPS, "heat maps")]).strip() or None,
+        table=sweep_table(swept, quantity),
     )
 
 
-def _across_and_down(found: tuple[Axis, ...]) -> tuple[Axis, Axis]:
-    first, second = found[:2]
+def _across_and_down(axes_found: tuple[SweepAxis, ...]) -> tuple[SweepAxis, SweepAxis]:
+    first, second = axes_found[:2]
     return (second, first) if len(first.values) > _WIDEST else (first, second)
 
 
-def _caption(cells: list[Cell], quantity: Quantity, several: bool) -> str:
-    said = [quantity.what, f"Each number is {quantity.numbers}; darker is more"]
-    said[-1] += ", on one scale for all heat maps." if several else "."
+def _caption(cells: list[SweepCell], quantity: CellQuantity, several: bool) -> str:
+    sentences = [quantity.what, f"Each number is {quantity.numbers}; darker is more"]
+    sentences[-1] += ", on one scale for all heat maps." if several else "."
     if _logarithmic(_values(cells)):
-        said.append("Shades are on a logarithmic scale.")
+        sentences.append("Shades are on a logarithmic scale.")
     if any(cell.missing and not cell.estimate for cell in cells):
-        said.append("A cell with a dashed edge has no value, and says how its runs ended.")
-    return " ".join([*said, *words.abbreviations(cells)])
+        sentences.append("A cell with a dashed edge has no value, and says how its runs ended.")
+    return " ".join([*sentences, *abbreviations(cells)])
 
 
-def _values(cells: list[Cell]) -> list[float]:
+def _values(cells: list[SweepCell]) -> list[float]:
     return [cell.estimate.median for cell in cells if cell.estimate]
 
 
@@ -92,9 +99,9 @@ def _logarithmic(values: list[float]) -> bool:
 
 
 def _spec(
-    panels: dict[str, list[Cell]], across: Axis, down: Axis, quantity: Quantity, brief: str
+    panels: dict[str, list[SweepCell]], across: SweepAxis, down: SweepAxis, quantity: CellQuantity, brief: str
 ) -> dict[str, Any]:
-    shade = _shades(_values([cell for panel in panels.values() for cell in panel]))
+    shade = shades(_values([cell for panel in panels.values() for cell in panel]))
     bands: list[str] = []  # from the top: each heat map's name, and its rows
     marks = []
     for place, (name, panel) in enumerate(panels.items()):
@@ -116,34 +123,34 @@ def _band(panel: int, value: str = "") -> str:
 
 
 def _mark(
-    cell: Cell, across: Axis, quantity: Quantity, brief: str, shade: Callable[[float], str]
+    cell: SweepCell, across: SweepAxis, quantity: CellQuantity, brief: str, shade: Callable[[float], str]
 ) -> dict[str, Any]:
     """A cell as data of the figure.
 
     Args:
         brief: format of the number in the cell, which has more digits only where it is small.
     """
-    it = cell.estimate
-    known: dict[str, Any] = {"across": across.of(cell), "ended": cell.word or "none"}
-    if not it:
-        return known | {"text": cell.word}
-    fill = shade(it.median)
-    return known | {
-        "text": _short(it.median, brief),
+    estimate = cell.estimate
+    mark: dict[str, Any] = {"across": across.of(cell), "ended": cell.word or "none"}
+    if not estimate:
+        return mark | {"text": cell.word}
+    fill = shade(estimate.median)
+    return mark | {
+        "text": _short(estimate.median, brief),
         "fill": fill,
-        "ink": _ink(fill),
-        "value": it.median,
-        "interval": words.ends(it, quantity.number),
-        "n": it.n,
+        "ink": ink_on(fill),
+        "value": estimate.median,
+        "interval": interval_ends(estimate, quantity.number),
+        "n": estimate.n,
     }
 
 
 def _short(value: float, number: str) -> str:
-    """As a cell has room for it: thousands beyond 100,000."""
+    """A number that a cell has room for: in thousands beyond 100,000."""
     return f"{value / 1000:,.0f}k" if value >= 100_000 else readable(value, number)
 
 
-def _shades(values: list[float]) -> Callable[[float], str]:
+def shades(values: list[float]) -> Callable[[float], str]:
     """From the smallest to the largest value."""
     scale: Callable[[float], float] = log if _logarithmic(values) else float
     low, high = scale(min(values)), scale(max(values))
@@ -157,7 +164,7 @@ def _shades(values: list[float]) -> Callable[[float], str]:
     return shade
 
 
-def _ink(fill: str) -> str:
+def ink_on(fill: str) -> str:
     """Black or white, whichever stands out more: at least 4.5:1 from any colour."""
     red, green, blue = (int(fill[at : at + 2], 16) / 255 for at in (1, 3, 5))
     linear = [
@@ -167,7 +174,7 @@ def _ink(fill: str) -> str:
     return "#000000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
 
 
-def _y(bands: list[str], down: Axis) -> alt.Y:
+def _y(bands: list[str], down: SweepAxis) -> alt.Y:
     import altair as alt
 
     # The expression is the same whatever the values are called.
@@ -178,7 +185,7 @@ def _y(bands: list[str], down: Axis) -> alt.Y:
 
 
 def _cells(
-    marks: list[dict[str, Any]], over: tuple[Axis, Axis], quantity: Quantity, y: alt.Y
+    marks: list[dict[str, Any]], over: tuple[SweepAxis, SweepAxis], quantity: CellQuantity, y: alt.Y
 ) -> list[alt.Chart]:
     import altair as alt
 
@@ -202,7 +209,7 @@ def _cells(
         alt.Tooltip("n:N", title="runs"),
         alt.Tooltip("ended:N", title="not completed"),
     ]
-    base = chart(valued).encode(x=x, y=y, tooltip=tips)
+    base = inline(valued).encode(x=x, y=y, tooltip=tips)
     layers = [
         base.mark_rect(stroke=INK, strokeOpacity=0.35, strokeWidth=0.7).encode(
             color=alt.Color("fill:N", scale=None)
@@ -210,7 +217,7 @@ def _cells(
         base.mark_text(fontSize=12).encode(text="text:N", color=alt.Color("ink:N", scale=None)),
     ]
     if empty:
-        base = chart(empty).encode(x=x, y=y, tooltip=[*where, alt.Tooltip("ended:N", title="not completed")])
+        base = inline(empty).encode(x=x, y=y, tooltip=[*where, alt.Tooltip("ended:N", title="not completed")])
         layers.append(base.mark_rect(filled=False, stroke=INK, strokeDash=[3, 3], strokeOpacity=0.6))
         layers.append(base.mark_text(fontSize=12, color=INK).encode(text="text:N"))
     return layers
@@ -220,7 +227,7 @@ def _names(names: list[dict[str, Any]], y: alt.Y) -> alt.Chart:
     import altair as alt
 
     left: Any = alt.XValue
-    mark: alt.Chart = chart(names).mark_text(
+    mark: alt.Chart = inline(names).mark_text(
         align="left", baseline="middle", fontWeight=600, color=INK, dx=2, dy=3
     )
     return mark.encode(x=left(0), y=y, text="label:N").properties(name="above")

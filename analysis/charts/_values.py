@@ -49,9 +49,9 @@ def in_all(count: int) -> str:
     return "both groups" if count == 2 else f"all {count} groups"
 
 
-def of_estimates(found: Iterable[stats.Estimate]) -> list[float | None]:
+def of_estimates(estimates: Iterable[stats.Estimate]) -> list[float | None]:
     """All numbers that a figure shows of estimates: the medians and the ends of their intervals."""
-    return [value for it in found for value in (it.median, it.low, it.high)]
+    return [value for estimate in estimates for value in (estimate.median, estimate.low, estimate.high)]
 
 
 def interval(low: float | None, high: float | None, form: str) -> str:
@@ -69,7 +69,7 @@ def names(labels: Sequence[str], most: int = 4) -> str:
 
 
 def groups(labels: Sequence[str]) -> str:
-    """As `names`; how many there are where their names have commas, which part other things in a title."""
+    """The labels like `names`, or their number where they have commas, which part other things in a title."""
     if len(labels) > 1 and any("," in label for label in labels):
         return f"{len(labels)} groups"
     return names(labels)
@@ -96,41 +96,47 @@ def shares_of(
     """
     low, high = (end(shares, key=lambda label: shares[label]) for end in (min, max))
     observed = observed_in({label: len(groups[label]) for label in (low, high)})
-    said = {label: f"{100 * shares[label]:.0f} %" for label in (low, high)}
-    ends = f"{' to '.join(f'{each} ({label})' for label, each in said.items())} of {whole}"
-    if len(shares) > 1 and said[low] == said[high]:
-        ends = f"{said[low]} of {whole} in {in_all(len(shares))}"
+    percentages = {label: f"{100 * shares[label]:.0f} %" for label in (low, high)}
+    ends = f"{' to '.join(f'{percentage} ({label})' for label, percentage in percentages.items())} of {whole}"
+    if len(shares) > 1 and percentages[low] == percentages[high]:
+        ends = f"{percentages[low]} of {whole} in {in_all(len(shares))}"
     return f"{f'{observed}: {what}' if observed else capital(what)} {ends}"
 
 
-def range_of(found: Mapping[str, stats.Estimate], what: str, form: str) -> str:
+def range_of(estimates: Mapping[str, stats.Estimate], what: str, form: str) -> str:
     """What the medians of groups say, as a title: an observation where an end of the range is a single run.
 
     Args:
-        found: by label; at least one.
+        estimates: by label; at least one.
         what: the quantity with its unit, such as `tokens per second`.
         form: d3 format of a value.
     """
-    low, high = (end(found, key=lambda label: found[label].median) for end in (min, max))
-    first, last = (number(found[label].median, form) for label in (low, high))
-    observed = observed_in({label: found[label].n for label in (low, high)})
-    if len(found) == 1:
+    low, high = (end(estimates, key=lambda label: estimates[label].median) for end in (min, max))
+    first, last = (number(estimates[label].median, form) for label in (low, high))
+    observed = observed_in({label: estimates[label].n for label in (low, high)})
+    if len(estimates) == 1:
         return f"{observed or 'Median'}: {first} {what} ({low})"
     start = f"{observed or 'Medians'}: "
     if first == last:
-        return f"{start}{first} {what} in {in_all(len(found))}"
-    text = {label: number(it.median, form) for label, it in found.items()}
-    at = [names([label for label in found if text[label] == each], 3) for each in (first, last)]
+        return f"{start}{first} {what} in {in_all(len(estimates))}"
+    text = {label: number(estimate.median, form) for label, estimate in estimates.items()}
+    at = [names([label for label in estimates if text[label] == value], 3) for value in (first, last)]
     return f"{start}{first} ({at[0]}) to {last} ({at[1]}) {what}"
 
 
 def estimates_table(
-    found: Mapping[str, stats.Estimate], labels: Sequence[str], what: str, form: str
+    estimates: Mapping[str, stats.Estimate], labels: Sequence[str], what: str, form: str
 ) -> Table:
     """The groups with median, interval and how it was made, in the order of the labels."""
     rows = [
-        (label, str(it.n), number(it.median, form), interval(it.low, it.high, form), it.method)
+        (
+            label,
+            str(estimate.n),
+            number(estimate.median, form),
+            interval(estimate.low, estimate.high, form),
+            estimate.method,
+        )
         for label in labels
-        if (it := found.get(label))
+        if (estimate := estimates.get(label))
     ]
     return Table(("group", "runs", f"median, {what}", "interval", "how the interval was made"), tuple(rows))

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP
-from analysis.charts._style import INK, colours, drawn, right_edge, shapes
-from analysis.charts._style import chart as over
+from analysis.charts._style import INK, colours, drawn, inline, right_edge, shapes
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import UNKNOWN, names
 
@@ -34,15 +33,15 @@ _END = 2.0  # of the axis: a wrong result is often thousands of times over its l
 
 def build(rows: list[Row], _styles: Styles) -> Figure | None:
     """The figure of the rows of `TENSORS`; None if no backend was called."""
-    known = [row for row in rows if row["ratio"] is not None]
-    if not known:
+    judged = [row for row in rows if row["ratio"] is not None]
+    if not judged:
         return None
-    names = _names(known)
+    names = _names(judged)
     worst = {
-        label: max(row["ratio"] for row in known if names[row["certificate"]] == label)
+        label: max(row["ratio"] for row in judged if names[row["certificate"]] == label)
         for label in dict.fromkeys(names.values())
     }
-    marks = [_mark(row, names[row["certificate"]]) for row in known]
+    marks = [_mark(row, names[row["certificate"]]) for row in judged]
     return Figure(
         spec=_plot(marks, worst),
         caption=(
@@ -54,7 +53,7 @@ def build(rows: list[Row], _styles: Styles) -> Figure | None:
         + "; ".join(f"{label} {ratio_text(ratio)}" for label, ratio in worst.items())
         + ".",
         interval="none: a mark is the worst of its checks, not a mean of them",
-        used=frozenset(run for row in known for run in row.get("runs") or ()),
+        used=frozenset(run for row in judged for run in row.get("runs") or ()),
         finding=_finding(worst),
         table=_table(marks, worst),
     )
@@ -75,9 +74,9 @@ def _finding(worst: dict[str, float]) -> str:
 
 def _table(marks: list[Row], worst: dict[str, float]) -> Table:
     """The largest error of each tensor, as a fraction of the allowed error."""
-    found = {(mark["backend"], mark["label"]): mark["ratio"] for mark in marks}
+    ratios = {(mark["backend"], mark["label"]): mark["ratio"] for mark in marks}
     rows = [
-        (backend, *(found.get((backend, tensor), UNKNOWN) for tensor in NAMES.values()), ratio_text(ratio))
+        (backend, *(ratios.get((backend, tensor), UNKNOWN) for tensor in NAMES.values()), ratio_text(ratio))
         for backend, ratio in worst.items()
     ]
     return Table(("backend", *NAMES.values(), "largest"), tuple(rows))
@@ -92,24 +91,26 @@ def ratio_text(ratio: float) -> str:
 
 def _names(rows: list[Row]) -> dict[str, str]:
     """What to call each certificate: its backend, and if there are several, what tells them apart."""
-    found = {row["certificate"]: row for row in rows}
+    firsts = {row["certificate"]: row for row in rows}
     words = {
-        "run_shape": {key: str(row["run_shape"] or "all shapes").split() for key, row in found.items()},
-        "device_name": {key: [str(row["device_name"])] for key, row in found.items()},
-        "certificate": {key: [f"#{key[:6]}"] for key in found},
+        "run_shape": {key: str(row["run_shape"] or "all shapes").split() for key, row in firsts.items()},
+        "device_name": {key: [str(row["device_name"])] for key, row in firsts.items()},
+        "certificate": {key: [f"#{key[:6]}"] for key in firsts},
     }
-    names = {key: row["attention"] for key, row in found.items()}
-    for each in words.values():
+    names = {key: row["attention"] for key, row in firsts.items()}
+    for words_of in words.values():
         names = {
-            key: _told_apart(name, each[key], [each[other] for other in names if names[other] == name])
+            key: _told_apart(
+                name, words_of[key], [words_of[other] for other in names if names[other] == name]
+            )
             for key, name in names.items()
         }
     return names
 
 
-def _told_apart(name: str, mine: list[str], theirs: list[list[str]]) -> str:
+def _told_apart(name: str, own_words: list[str], theirs: list[list[str]]) -> str:
     """The name with those of its words that not all of its namesakes have."""
-    own = [word for word in mine if not all(word in other for other in theirs)]
+    own = [word for word in own_words if not all(word in other for other in theirs)]
     return f"{name}, {' '.join(own)}" if own else name
 
 
@@ -149,7 +150,7 @@ def _errors(marks: list[Row], backends: list[str], end: float) -> alt.Chart:
         alt.Tooltip("label:N", title="tensor"),
         alt.Tooltip("ratio:N", title="of the allowed error"),
     ]
-    mark: alt.Chart = over(marks).mark_point(filled=True, size=70, opacity=0.95, clip=False)
+    mark: alt.Chart = inline(marks).mark_point(filled=True, size=70, opacity=0.95, clip=False)
     return mark.encode(
         x=alt.X("at:Q", title="largest error over the allowed error", scale=x_scale, axis=axis),
         y=_y(backends),
@@ -163,7 +164,7 @@ def _errors(marks: list[Row], backends: list[str], end: float) -> alt.Chart:
 def _limit() -> list[alt.Chart]:
     import altair as alt
 
-    base = over([{"limit": 1, "text": "limit"}])
+    base = inline([{"limit": 1, "text": "limit"}])
     top: Any = alt.YValue
     rule = base.mark_rule(strokeWidth=1.5, strokeDash=[5, 3]).encode(x="limit:Q")
     text = base.mark_text(color=INK, opacity=0.8, dy=-8).encode(x="limit:Q", y=top(0), text="text:N")
@@ -177,8 +178,8 @@ def _largest(worst: dict[str, float]) -> list[alt.Chart]:
     rows = [{"backend": backend, "text": ratio_text(ratio)} for backend, ratio in worst.items()]
     top: Any = alt.YValue
     place: dict[str, Any] = {"align": "right", "dx": 66, "color": INK}
-    text = over(rows).mark_text(**place).encode(x=right_edge(), y=_y(list(worst)), text="text:N")
-    head = over([{"text": "largest"}]).mark_text(**place, opacity=0.7)
+    text = inline(rows).mark_text(**place).encode(x=right_edge(), y=_y(list(worst)), text="text:N")
+    head = inline([{"text": "largest"}]).mark_text(**place, opacity=0.7)
     return [text, head.encode(x=right_edge(), y=top(-8), text="text:N")]
 
 

@@ -6,14 +6,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._axis import ends
 from analysis.charts._kernels import HOW, Point, main_shape, mode_of, names, points
 from analysis.charts._kernels import said as said_of
-from analysis.charts._rows import TOP, height, y_of
-from analysis.charts._style import COLOURS, INK, drawn
-from analysis.charts._style import chart as over
+from analysis.charts._rows import TOP, rows_height, y_of
+from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
 from analysis.charts._values import UNKNOWN, capital, number
-from analysis.query.kernels import KERNEL_TIMES
+from analysis.query.statements import KERNEL_TIMES
 
 if TYPE_CHECKING:
     import altair as alt
@@ -31,13 +29,19 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         return None
     labels = [name for name in names(shown) if name in {bar["label"] for bar in bars}]
     timed = {bar["label"] for bar in every}
-    gone = [f"{it.attention} ({', '.join(it.gone())})" for it in shown if it.attention not in timed]
+    gone = [
+        f"{backend.attention} ({', '.join(backend.gone())})"
+        for backend in shown
+        if backend.attention not in timed
+    ]
     left_out = f" Without a time there: {', '.join(gone)}." if gone else ""
     beyond = [f"{bar['label']} {bar['pass']} ({bar['value']:.0f} %)" for bar in every if bar["value"] > _MOST]
     if beyond:
         left_out += f" Not shown: {', '.join(beyond)}. Above {_MOST} %, the product was disturbed."
     best = {way: max((bar for bar in bars if bar["pass"] == way), key=_VALUE, default=None) for way in _WAYS}
-    said = [f"{way} {each['value']:.0f} % ({each['label']})" for way, each in best.items() if each]
+    rates = [
+        f"{way} {best_bar['value']:.0f} % ({best_bar['label']})" for way, best_bar in best.items() if best_bar
+    ]
     shape = said_of(shown[0])
     return Figure(
         spec=_plot(bars, labels),
@@ -51,7 +55,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         + ".",
         interval="none: a ratio of two medians",
         used=frozenset(run for point in shown for run in point.runs),
-        finding=f"Observed in a single run: shares of a large product's rate, at most {' and '.join(said)}",
+        finding=f"Observed in a single run: shares of a large product's rate, at most {' and '.join(rates)}",
         table=_table(bars, labels),
     )
 
@@ -70,7 +74,7 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
 
     ways = list(_WAYS)
     legend = alt.Legend(title=None, orient="top", symbolOpacity=1, labelColor=INK, labelFontSize=12)
-    domain = list(ends(map(_VALUE, bars), zero=True))
+    domain = list(axis_ends(map(_VALUE, bars), zero=True))
     scale = alt.Scale(domain=domain, nice=False)
     x = alt.X(
         "value:Q",
@@ -88,16 +92,16 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
         alt.Tooltip("value:Q", title="percent of a large product's rate", format=".1f"),
         alt.Tooltip("tflops:Q", title="kernel TFLOP/s", format=",.3g"),
     ]
-    mark: alt.Chart = over(bars).mark_point(filled=True, size=80, opacity=1)
+    mark: alt.Chart = inline(bars).mark_point(filled=True, size=80, opacity=1)
     layer = mark.encode(x=x, y=y_of(labels), color=colour, shape=shape, tooltip=tips)
-    return drawn([layer], height(labels), TOP)
+    return drawn([layer], rows_height(labels), TOP)
 
 
 def _table(bars: list[Row], labels: list[str]) -> Table:
-    found = {(bar["label"], bar["pass"]): bar for bar in bars}
+    by_place = {(bar["label"], bar["pass"]): bar for bar in bars}
 
     def cell(label: str, way: str, column: str, form: str) -> str:
-        bar = found.get((label, way))
+        bar = by_place.get((label, way))
         return number(bar[column], form) if bar else UNKNOWN
 
     heads = [f"{capital(way)}, {what}" for way in _WAYS for what in ("kernel TFLOP/s", "% of the product's")]

@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.charts import Chart, Figure
-from analysis.charts._kernel_lines import axis
-from analysis.charts._kernel_measures import RATE
 from analysis.charts._kernels import BATCH, HOW, SEQUENCE, Over, Point, Slice, mode_of, points, slices, some
-from analysis.charts._quantities import fitted
-from analysis.charts._sweep import Cell, Sweep
-from analysis.charts._sweep_map import over as maps_over
-from analysis.query.kernels import KERNEL_TIMES_AND_GONE
+from analysis.charts._quantities import with_decimals
+from analysis.charts._sweep import Sweep, SweepCell
+from analysis.charts._sweep_map import maps_over
+from analysis.charts.kernels import RATE, shape_axis
+from analysis.query.statements import KERNEL_TIMES_AND_GONE
 
 if TYPE_CHECKING:
     from analysis.charts import Row, Styles
@@ -31,31 +30,35 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     if shown is None:
         return None
     timed = {point.attention for point in shown.points if point.timed("both")}
-    mine = sorted((each for each in shown.points if each.attention in timed), key=lambda each: each.attention)
-    if not mine:
+    timed_points = sorted(
+        (item for item in shown.points if item.attention in timed), key=lambda item: item.attention
+    )
+    if not timed_points:
         return None
-    cells = tuple(map(_cell, mine))
-    quantity = fitted(RATE.quantity, (cell.estimate for cell in cells if cell.estimate))
-    axes = tuple(axis(each, mine) for each in _AXES)
+    cells = tuple(map(_cell, timed_points))
+    quantity = with_decimals(RATE.quantity, (cell.estimate for cell in cells if cell.estimate))
+    axes = tuple(shape_axis(item, timed_points) for item in _AXES)
     figure = maps_over(Sweep(axes, {}, cells, ()), quantity)
-    said = (
+    sentence = (
         f"{HOW[mode_of(rows)]}: {shown.fixed}. Backends without a time at any of these shapes are left out."
     )
-    return figure and replace(figure, caption=f"{figure.caption} {said}")
+    return figure and replace(figure, caption=f"{figure.caption} {sentence}")
 
 
-def _cell(point: Point) -> Cell:
+def _cell(point: Point) -> SweepCell:
     estimate = point.rate("both")
-    at = {each.title: each.at(point) for each in _AXES}
-    return Cell(point.attention, at, point.attention, estimate, point.gone(), len(point.runs), point.runs)
+    at = {over.title: over.at(point) for over in _AXES}
+    return SweepCell(
+        point.attention, at, point.attention, estimate, point.gone(), len(point.runs), point.runs
+    )
 
 
 def _shown(rows: list[Row]) -> Slice | None:
     """The shapes that differ in batch and sequence length alone, where each varies while the other stays."""
-    for each in slices(points(rows), _PLACES, fewest=4):
-        places = {tuple(over.at(point) for over in _AXES) for point in each.points}
+    for part in slices(points(rows), _PLACES, fewest=4):
+        places = {tuple(over.at(point) for over in _AXES) for point in part.points}
         if all(len({place[axis] for place in places}) < len(places) for axis in range(len(_AXES))):
-            return each
+            return part
     return None
 
 

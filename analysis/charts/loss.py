@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, mean, points, smoothing
-from analysis.charts._lines import Lines, crowd, plot, table
+from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
 from analysis.charts._values import in_all, names
 
 _SQL = f"""\
@@ -48,25 +48,25 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         return None
     used = frozenset(row["run_id"] for row in traces)
     ends = _ended_early(traces)
-    said = " A cross marks the end of a run that did not complete." if ends else ""
-    said += _caution(traces)
-    lines = Lines("training loss, nats per token", ".4f", groups, drawn, ends)
+    sentences = " A cross marks the end of a run that did not complete." if ends else ""
+    sentences += _caution(traces)
+    lines = StepLines("training loss, nats per token", ".4f", groups, drawn, ends)
     named = lines.named
     faint = [row for row in drawn if not lines.crowded or row["label"] in named]
     return Figure(
-        spec=plot(lines, styles),
+        spec=line_plot(lines, styles),
         caption=(
             f"Cross-entropy of the training batch. Faint: {_which(traces, faint, lines.crowded)}, at most "
             f"{limit(200, groups, len(used))} points, each the mean of the steps logged since the one "
             "before. Solid: the mean over a group's runs, "
             f"{smoothing(groups)}, only where all of them have a finite loss. Points are joined because "
-            f"training is one sequence.{crowd(lines)}{said}"
+            f"training is one sequence.{crowd_caption(lines)}{sentences}"
         ),
         description="Training loss over steps. Last loss of the solid line: " + _last(groups) + ".",
         interval="none: traces, not estimates",
         used=used,
         finding=_finding(lines),
-        table=table(lines, styles),
+        table=line_table(lines, styles),
     )
 
 
@@ -82,15 +82,15 @@ def _which(traces: list[Row], drawn: list[Row], crowded: bool) -> str:
 
 
 def _ended_early(traces: list[Row]) -> list[Row]:
-    known = [row for row in traces if row["value"] is not None and row["outcome"] not in ("completed", None)]
-    return list({row["run_id"]: row for row in known}.values())  # rows come in step order: the last stays
+    ended = [row for row in traces if row["value"] is not None and row["outcome"] not in ("completed", None)]
+    return list({row["run_id"]: row for row in ended}.values())  # rows come in step order: the last stays
 
 
 def _caution(traces: list[Row]) -> str:
     seeds: dict[str, set[int | None]] = {}
     for row in traces:
         seeds.setdefault(row["label"], set()).add(row["seed"])
-    if len({frozenset(mine) for mine in seeds.values()}) == 1:
+    if len({frozenset(its_seeds) for its_seeds in seeds.values()}) == 1:
         return ""
     return (
         " The groups have different seeds, and each seed reads the text in a different order, which alone "
@@ -98,18 +98,18 @@ def _caution(traces: list[Row]) -> str:
     )
 
 
-def _finding(lines: Lines) -> str:
+def _finding(lines: StepLines) -> str:
     """How far apart the lines that reach the last step end, and which runs stopped before."""
     last = max(row["step"] for row in lines.last.values())
     ends = {label: row["value"] for label, row in lines.last.items() if row["step"] == last}
     low, high = (end(ends, key=lambda label: ends[label]) for end in (min, max))
     first, then = (f"{ends[label]:.4f}" for label in (low, high))
-    found = f"At step {last:,} the mean losses are {first} ({low}) to {then} nats ({high})"
+    sentence = f"At step {last:,} the mean losses are {first} ({low}) to {then} nats ({high})"
     if first == then:
         where = f"in {in_all(len(ends))}" if len(ends) > 1 else f"({low})"
-        found = f"At step {last:,} the mean loss is {first} nats {where}"
+        sentence = f"At step {last:,} the mean loss is {first} nats {where}"
     early = list(dict.fromkeys(f"{row['label']} ({row['outcome']})" for row in lines.ends))
-    return f"{found}; stopped earlier: {names(early)}" if early else found
+    return f"{sentence}; stopped earlier: {names(early)}" if early else sentence
 
 
 def _last(groups: list[Row]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import mean, points, smoothing
-from analysis.charts._lines import Lines, plot, table
+from analysis.charts._lines import StepLines, line_plot, line_table
 from analysis.charts._values import names
 
 _SQL = f"""\
@@ -81,10 +81,10 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     baseline, margin = rows[0]["baseline"], rows[0]["margin"]
     what = f"that of {baseline}" if baseline else "the median of the other backends"
     title = f"loss minus {baseline or 'median of the others'}, nats"
-    lines = Lines(title, "+.2~e", rows, [], [], rule=0.0, least=_LEAST_NATS, band=margin)
+    lines = StepLines(title, "+.2~e", rows, [], [], rule=0.0, least=_LEAST_NATS, band=margin)
     band = f" Shaded: the margin of {margin:g} nats that the study states." if margin else ""
     return Figure(
-        spec=plot(lines, styles),
+        spec=line_plot(lines, styles),
         caption=(
             f"Loss minus {what} at the same steps, for runs that differ only in attention and so "
             "read the same tokens (the same data fingerprint and configuration, wherever the file lay); "
@@ -100,7 +100,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             run for row in rows for run in (*(row["run_ids"] or ()), *(row["baseline_run_ids"] or ()))
         ),
         finding=_finding(rows, baseline or "the median of the others", margin),
-        table=table(lines, styles),
+        table=line_table(lines, styles),
     )
 
 

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._dots import ORDER
-from analysis.charts._rows import TOP, column, height, y_of
-from analysis.charts._style import INK, colours, drawn
-from analysis.charts._style import chart as chart_of
+from analysis.charts._rows import ORDER, TOP, number_column, rows_height, y_of
+from analysis.charts._style import INK, colours, drawn, inline
 from analysis.charts._values import groups, interval
-from analysis.query.findings import MEASURED_RUNS
+from analysis.query.statements import MEASURED_RUNS
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.groups import stated
 from analysis.verdicts.rates import Compared, rates
@@ -30,159 +28,190 @@ _LEAST = 0.01  # how far the axis reaches at least on either side of 1, so that 
 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
-    found = rates(rows)
-    if not found.compared:
+    speeds = rates(rows)
+    if not speeds.compared:
         return None
     margin = stated(rows, "margins", "tokens_per_second")
     return Figure(
-        spec=_plot(found.compared, margin, styles),
+        spec=_plot(speeds.compared, margin, styles),
         caption=(
             "Tokens per second divided by those of the baseline, "
-            f"{_named(found.baseline or {})}: above 1 is faster. Each group is compared with the one that "
+            f"{_named(speeds.baseline or {})}: above 1 is faster. Each group is compared with the one that "
             "differs from it only in these factors. "
-            f"{_levels(found.compared)}{_band(margin, found.by_margin)} {ORDER}"
+            f"{_levels(speeds.compared)}{_band(margin, speeds.by_margin)} {ORDER}"
         ),
         description="Dot plot of the rate over the baseline's. "
-        + "; ".join(f"{it.label} over {it.baseline} {_said(it)}" for it in found.compared)
+        + "; ".join(
+            f"{comparison.label} over {comparison.baseline} {_said(comparison)}"
+            for comparison in speeds.compared
+        )
         + ".",
-        interval="; ".join(dict.fromkeys(f"{it.ratio.level}: {it.ratio.method}" for it in found.compared)),
-        used=frozenset(run for it in found.compared for run in it.runs),
-        finding=_finding(found.compared),
-        table=_table(found.compared),
+        interval="; ".join(
+            dict.fromkeys(
+                f"{comparison.ratio.level}: {comparison.ratio.method}" for comparison in speeds.compared
+            )
+        ),
+        used=frozenset(run for comparison in speeds.compared for run in comparison.runs),
+        finding=_finding(speeds.compared),
+        table=_table(speeds.compared),
     )
 
 
 def _named(baseline: dict[str, object]) -> str:
-    """As a study writes it."""
+    """The baseline as a study writes it."""
     written = (str(value).lower() if isinstance(value, bool) else value for value in baseline.values())
     return ", ".join(f"{factor} = {value}" for factor, value in zip(baseline, written, strict=True))
 
 
-def _levels(found: tuple[Compared, ...]) -> str:
+def _levels(comparisons: tuple[Compared, ...]) -> str:
     """What each kind of mark is, and its interval where one is drawn."""
-    observed, withheld = ([it for it in found if it.verdict.kind == kind] for kind in (OBSERVED, "withheld"))
-    paired = [it for it in observed if it.ratio.level == RECORDS]
-    verdicts = [it for it in found if it not in observed and it not in withheld]
-    said = []
+    observed, withheld = (
+        [comparison for comparison in comparisons if comparison.verdict.kind == kind]
+        for kind in (OBSERVED, "withheld")
+    )
+    paired = [comparison for comparison in observed if comparison.ratio.level == RECORDS]
+    verdicts = [
+        comparison for comparison in comparisons if comparison not in observed and comparison not in withheld
+    ]
+    sentences = []
     if paired:
         steady = ": the interval says how steady the ratio was within these two runs, not what others give"
         how = steady if _drawn(paired) else ""
-        said.append(f"Open marks are of one run each, paired by step{how}. They are observed, not findings.")
+        sentences.append(
+            f"Open marks are of one run each, paired by step{how}. They are observed, not findings."
+        )
     if len(paired) < len(observed):
-        said.append("Open marks without an interval are of medians where one of the two groups has one run.")
+        sentences.append(
+            "Open marks without an interval are of medians where one of the two groups has one run."
+        )
     if verdicts:
         over = "; the interval is over runs" if _drawn(verdicts) else ""
-        said.append(
+        sentences.append(
             "Filled marks are of several runs, paired by seed and repeat where enough of these are "
             f"shared{over}."
         )
     if withheld:
-        said.append("Crosses are of runs that are not comparable, for reasons that the table names.")
-    return " ".join(said)
+        sentences.append("Crosses are of runs that are not comparable, for reasons that the table names.")
+    return " ".join(sentences)
 
 
-def _drawn(found: Iterable[Compared]) -> bool:
-    return any(it.shown.low is not None for it in found)
+def _drawn(comparisons: Iterable[Compared]) -> bool:
+    return any(comparison.shown.low is not None for comparison in comparisons)
 
 
 def _band(margin: float | None, tested: bool) -> str:
     if not margin:
         return ""
-    said = f" Shaded: the margin of {100 * margin:.3g} % that the study states."
+    sentence = f" Shaded: the margin of {100 * margin:.3g} % that the study states."
     if not tested:
-        return said
+        return sentence
     return (
-        f"{said} A verdict is two one-sided tests at 5 %, which is a 90 % interval checked against the "
+        f"{sentence} A verdict is two one-sided tests at 5 %, which is a 90 % interval checked against the "
         "margin: the 95 % interval drawn here is wider, and may cross an edge that the verdict's does not."
     )
 
 
-def _said(it: Compared) -> str:
-    ends = "" if it.shown.low is None else f" ({it.shown.low:{_NUMBER}} to {it.shown.high:{_NUMBER}})"
-    return f"{it.ratio.ratio:{_NUMBER}}{ends}, {it.verdict.kind}"
+def _said(comparison: Compared) -> str:
+    ends = (
+        ""
+        if comparison.shown.low is None
+        else f" ({comparison.shown.low:{_NUMBER}} to {comparison.shown.high:{_NUMBER}})"
+    )
+    return f"{comparison.ratio.ratio:{_NUMBER}}{ends}, {comparison.verdict.kind}"
 
 
-def _finding(found: tuple[Compared, ...]) -> str:
+def _finding(comparisons: tuple[Compared, ...]) -> str:
     """The verdicts in a sentence; where there are none, what was observed."""
-    over = {it.baseline for it in found}
+    over = {comparison.baseline for comparison in comparisons}
     base = next(iter(over)) if len(over) == 1 else "their baselines"
     kinds: dict[str, list[str]] = {}
-    for it in found:
-        kinds.setdefault(_kind(it), []).append(it.label)
-    said = [
+    for comparison in comparisons:
+        kinds.setdefault(_kind(comparison), []).append(comparison.label)
+    clauses = [
         f"{groups(labels)} {_is(kind, len(labels) > 1)}" for kind, labels in kinds.items() if kind != OBSERVED
     ]
-    if not (seen := [it for it in found if _kind(it) == OBSERVED]):
-        return f"Compared with {base}: {'; '.join(said)}"
-    low, high = (end(seen, key=lambda it: it.ratio.ratio) for end in (min, max))
-    ends = [f"{it.ratio.ratio:.3f} ({it.label})" for it in dict.fromkeys((low, high))]
-    seen_in = next(iter(runs)) if len(runs := {it.observed for it in seen}) == 1 else "in single runs"
-    said.append(f"observed {seen_in}: {' to '.join(ends)} of the rate of {base}")
-    return f"Compared with {base}: {'; '.join(said)}"
+    if not (seen := [comparison for comparison in comparisons if _kind(comparison) == OBSERVED]):
+        return f"Compared with {base}: {'; '.join(clauses)}"
+    low, high = (end(seen, key=lambda comparison: comparison.ratio.ratio) for end in (min, max))
+    ends = [f"{comparison.ratio.ratio:.3f} ({comparison.label})" for comparison in dict.fromkeys((low, high))]
+    seen_in = (
+        next(iter(runs))
+        if len(runs := {comparison.observed for comparison in seen}) == 1
+        else "in single runs"
+    )
+    clauses.append(f"observed {seen_in}: {' to '.join(ends)} of the rate of {base}")
+    return f"Compared with {base}: {'; '.join(clauses)}"
 
 
-def _kind(it: Compared) -> str:
-    if it.verdict.kind != "different":
-        return it.verdict.kind
-    return "faster" if (it.verdict.difference or 0) > 0 else "slower"
+def _kind(comparison: Compared) -> str:
+    if comparison.verdict.kind != "different":
+        return comparison.verdict.kind
+    return "faster" if (comparison.verdict.difference or 0) > 0 else "slower"
 
 
 def _is(kind: str, several: bool) -> str:
-    said = {
+    words_by_kind = {
         "equivalent": "equally fast within the margin",
         "inconclusive": "not decided",
         "withheld": "not comparable",
     }
-    return f"{'are' if several else 'is'} {said.get(kind, kind)}"
+    return f"{'are' if several else 'is'} {words_by_kind.get(kind, kind)}"
 
 
-def _table(found: tuple[Compared, ...]) -> Table:
+def _table(comparisons: tuple[Compared, ...]) -> Table:
     columns = ("group", "baseline", "rate over the baseline's", "95 % interval", "n", "verdict")
     rows = [
         (
-            it.label,
-            it.baseline,
-            format(it.ratio.ratio, _NUMBER),
-            interval(it.shown.low, it.shown.high, _NUMBER),
-            f"{it.ratio.n} {_pairs(it)}",
-            it.verdict.kind,
+            comparison.label,
+            comparison.baseline,
+            format(comparison.ratio.ratio, _NUMBER),
+            interval(comparison.shown.low, comparison.shown.high, _NUMBER),
+            f"{comparison.ratio.n} {_pairs(comparison)}",
+            comparison.verdict.kind,
         )
-        for it in found
+        for comparison in comparisons
     ]
     return Table(columns, tuple(rows))
 
 
-def _pairs(it: Compared) -> str:
-    if it.ratio.level == RECORDS:
+def _pairs(comparison: Compared) -> str:
+    if comparison.ratio.level == RECORDS:
         return "records of one run each"
-    plural = "" if it.ratio.n == 1 else "s"
-    return f"run{plural}, unpaired" if "unpaired" in it.ratio.method else f"pair{plural} of runs"
+    plural = "" if comparison.ratio.n == 1 else "s"
+    return f"run{plural}, unpaired" if "unpaired" in comparison.ratio.method else f"pair{plural} of runs"
 
 
-def _mark(it: Compared) -> Row:
+def _mark(comparison: Compared) -> Row:
     return {
-        "label": it.label,
-        "over": it.baseline,
-        "ratio": it.ratio.ratio,
-        "low": it.shown.low,
-        "high": it.shown.high,
-        "verdict": it.verdict.kind,
-        "pairs": f"{it.ratio.n} {_pairs(it)}",
+        "label": comparison.label,
+        "over": comparison.baseline,
+        "ratio": comparison.ratio.ratio,
+        "low": comparison.shown.low,
+        "high": comparison.shown.high,
+        "verdict": comparison.verdict.kind,
+        "pairs": f"{comparison.ratio.n} {_pairs(comparison)}",
     }
 
 
-def _plot(found: tuple[Compared, ...], margin: float | None, styles: Styles) -> dict[str, Any]:
-    marks = [_mark(it) for it in found]
+def _plot(comparisons: tuple[Compared, ...], margin: float | None, styles: Styles) -> dict[str, Any]:
+    marks = [_mark(comparison) for comparison in comparisons]
     styles = {
         label: style for label, style in styles.items() if any(mark["label"] == label for mark in marks)
     }
-    order, domain = list(styles), _domain(found, margin)
+    order, domain = list(styles), _domain(comparisons, margin)
     layers = [*_baseline(margin, domain), *_intervals(marks, domain, styles), *_points(marks, domain, styles)]
-    return drawn([*layers, *column(marks, y_of(order), "ratio", "ratio", _NUMBER)], height(order), TOP)
+    return drawn(
+        [*layers, *number_column(marks, y_of(order), "ratio", "ratio", _NUMBER)], rows_height(order), TOP
+    )
 
 
-def _domain(found: tuple[Compared, ...], margin: float | None) -> list[float]:
-    ends = [end for it in found for end in (it.shown.low, it.ratio.ratio, it.shown.high) if end is not None]
+def _domain(comparisons: tuple[Compared, ...], margin: float | None) -> list[float]:
+    ends = [
+        end
+        for comparison in comparisons
+        for end in (comparison.shown.low, comparison.ratio.ratio, comparison.shown.high)
+        if end is not None
+    ]
     reach = max(_LEAST, 1.5 * (margin or 0))
     low, high = min([*ends, 1 - reach]), max([*ends, 1 + reach])
     return [low - 0.03 * (high - low), high + 0.03 * (high - low)]
@@ -196,33 +225,33 @@ def _x(field: str, domain: list[float]) -> alt.X:
 
 
 def _baseline(margin: float | None, domain: list[float]) -> list[alt.Chart]:
-    rule = chart_of([{"one": 1}]).mark_rule(strokeWidth=1.5).encode(x=_x("one", domain))
+    rule = inline([{"one": 1}]).mark_rule(strokeWidth=1.5).encode(x=_x("one", domain))
     if not margin:
         return [rule]
-    band = chart_of([{"from": 1 - margin, "to": 1 + margin}]).mark_rect(color=INK, opacity=0.08)
+    band = inline([{"from": 1 - margin, "to": 1 + margin}]).mark_rect(color=INK, opacity=0.08)
     return [band.encode(x=_x("from", domain), x2="to:Q"), rule]
 
 
 def _intervals(marks: list[Row], domain: list[float], styles: Styles) -> list[alt.Chart]:
     """A layer only if there is an interval: an empty one is an image without a name to a screen reader."""
-    known = [mark for mark in marks if mark["low"] is not None]
-    if not known:
+    with_interval = [mark for mark in marks if mark["low"] is not None]
+    if not with_interval:
         return []
-    line = chart_of(known).mark_rule(strokeWidth=2.5, strokeCap="round")
+    line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
     x, y = _x("low", domain), y_of(list(styles))
     return [line.encode(x=x, x2="high:Q", y=y, color=colours(styles), tooltip=_tips(("low", "high")))]
 
 
 def _points(marks: list[Row], domain: list[float], styles: Styles) -> list[alt.Chart]:
     """Filled where a verdict is over runs, open where single runs are observed, a cross where withheld."""
-    found = []
+    layers = []
     for kind, how in _MARKS.items():
         rows = [mark for mark in marks if (mark["verdict"] if mark["verdict"] in _MARKS else "") == kind]
         if rows:
-            mark = chart_of(rows).mark_point(opacity=1, **how)
+            mark = inline(rows).mark_point(opacity=1, **how)
             x, y = _x("ratio", domain), y_of(list(styles))
-            found.append(mark.encode(x=x, y=y, color=colours(styles), tooltip=_tips(())))
-    return found
+            layers.append(mark.encode(x=x, y=y, color=colours(styles), tooltip=_tips(())))
+    return layers
 
 
 def _tips(ends: tuple[str, ...]) -> list[alt.Tooltip]:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._quantities import Quantity, utilisation
-from analysis.charts._scaling import noun
-from analysis.charts._sweep import Axis, Cell, Sweep, completed, ended
-from analysis.charts._sweep_lines import over
+from analysis.charts._quantities import CellQuantity, utilisation
+from analysis.charts._sweep import Sweep, SweepAxis, SweepCell, completed_ids, outcome_counts
+from analysis.charts._sweep_lines import lines_over
 from analysis.charts._values import names
+from analysis.charts.scaling import process_noun
 from analysis.verdicts.scaling import longer, processes
 
 _SQL = """\
@@ -32,45 +32,45 @@ ORDER BY m.place, m.seed, m.repeat, m.run_id"""
 
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
-    mine = longer(rows)
-    if not mine:
+    longer_runs = longer(rows)
+    if not longer_runs:
         return None
-    quantity, note = utilisation(mine)
-    found = quantity.estimates([row for row in mine if row["outcome"] == "completed"])
-    lengths = tuple(sorted({float(row["sequence_length"]) for row in mine}))
-    axis = Axis("train.sequence_length", "sequence length", lengths)
+    quantity, note = utilisation(longer_runs)
+    estimates = quantity.estimates([row for row in longer_runs if row["outcome"] == "completed"])
+    lengths = tuple(sorted({float(row["sequence_length"]) for row in longer_runs}))
+    axis = SweepAxis("train.sequence_length", "sequence length", lengths)
     cells = tuple(
-        Cell(
+        SweepCell(
             label=label,
             at={axis.name: runs[0]["sequence_length"]},
-            rest=_line(runs[0], mine),
-            estimate=found.get(label),
-            missing=ended(runs, label in found),
+            rest=_line(runs[0], longer_runs),
+            estimate=estimates.get(label),
+            missing=outcome_counts(runs, label in estimates),
             runs=len(runs),
-            shown=completed(runs),
+            shown=completed_ids(runs),
         )
-        for label, runs in stats.by_label(mine).items()
+        for label, runs in stats.by_label(longer_runs).items()
     )
     sweep = Sweep((axis,), {}, cells, ())
-    figure = over(sweep, sweep.by([axis]), quantity, note)
+    figure = lines_over(sweep, sweep.by([axis]), quantity, note)
     return figure and replace(figure, finding=_finding(cells, axis, quantity))
 
 
 def _line(run: Row, rows: list[Row]) -> str:
     count = processes(run)
-    return f"{count} {noun(rows, many=count > 1)}"
+    return f"{count} {process_noun(rows, many=count > 1)}"
 
 
-def _finding(cells: tuple[Cell, ...], axis: Axis, quantity: Quantity) -> str:
+def _finding(cells: tuple[SweepCell, ...], axis: SweepAxis, quantity: CellQuantity) -> str:
     """The longest samples, on the fewest processes that train them; of the others, how they ended."""
     done = [(cell, cell.estimate) for cell in cells if cell.estimate]
     longest = max(cell.at[axis.name] for cell, _ in done)
-    cell, found = next((cell, it) for cell, it in done if cell.at[axis.name] == longest)
-    start = "Observed: s" if found.n == 1 else "S"
-    value = f"{found.median:{quantity.number}} {quantity.unit or ''}".strip()
-    said = f"{start}amples of {axis.of(cell)} tokens train on {cell.rest} at {value} {quantity.name}"
+    cell, estimate = next((cell, estimated) for cell, estimated in done if cell.at[axis.name] == longest)
+    start = "Observed: s" if estimate.n == 1 else "S"
+    value = f"{estimate.median:{quantity.number}} {quantity.unit or ''}".strip()
+    sentence = f"{start}amples of {axis.of(cell)} tokens train on {cell.rest} at {value} {quantity.name}"
     gone = [f"{axis.of(cell)} on {cell.rest}" for cell in cells if "OOM" in cell.word]
-    return f"{said}; out of memory at {names(gone)}" if gone else said
+    return f"{sentence}; out of memory at {names(gone)}" if gone else sentence
 
 
 chart = Chart(

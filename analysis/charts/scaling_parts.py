@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import Counter
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._dots import called
-from analysis.charts._parts import NAMES, columns, seen, whole
-from analysis.charts._scaling import noun
-from analysis.charts._stack import pieces, plot
+from analysis.charts._parts import PART_NAMES, part_columns, part_looks, pieces, stacked_bars, whole_seconds
+from analysis.charts._rows import run_name
 from analysis.charts._values import UNKNOWN, number
-from analysis.query.findings import MEASURED_RUNS
+from analysis.charts.scaling import process_noun
+from analysis.query.statements import MEASURED_RUNS
 from analysis.stats import by_label, middle
 from analysis.verdicts.profiles import UNLIKE, unlike
 from analysis.verdicts.scaling import Curve, curves, once, parallel, processes
 from model.record.units import counted
 
-_PARTS = ", ".join(f"p.{part} AS {part}_part" for part in (*NAMES, "hidden"))  # `attention` is a backend, too
+_PARTS = ", ".join(
+    f"p.{part} AS {part}_part" for part in (*PART_NAMES, "hidden")
+)  # `attention` is a backend, too
 _SQL = f"""\
 WITH profiles AS (
-  SELECT run_id, attempt, {columns()}
+  SELECT run_id, attempt, {part_columns()}
   FROM step_profile WHERE study = $study GROUP BY run_id, attempt
 ), measured AS (
 {MEASURED_RUNS}
@@ -32,35 +33,35 @@ _MOST, _SAID = 3, 2  # curves that the finding speaks of, and parts that it name
 
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
-    found, known = curves(rows), [row | _parts(row) for row in rows if row["profiled"]]
-    groups, what = by_label(known), noun(rows)
-    labels = [label for label in groups if any(label in curve.labels for curve in found)]
+    all_curves, profiled = curves(rows), [row | _parts(row) for row in rows if row["profiled"]]
+    groups, what = by_label(profiled), process_noun(rows)
+    labels = [label for label in groups if any(label in curve.labels for curve in all_curves)]
     if not labels:
         return None
-    middles = {label: middle(groups[label], whole) for label in labels}
-    unit = f"{noun(rows, many=False)}-seconds per million tokens"
+    middles = {label: middle(groups[label], whole_seconds) for label in labels}
+    unit = f"{process_noun(rows, many=False)}-seconds per million tokens"
     names = _short(middles, rows)
     bars = [piece for label, row in middles.items() for piece in pieces(names[label], _costs(row))]
     wholes = [
-        {"label": names[label], "run": called(row), "value": _cost(row)}
+        {"label": names[label], "run": run_name(row), "value": _cost(row)}
         for label in labels
         for row in groups[label]
     ]
     return Figure(
-        spec=plot(bars, wholes, list(names.values()), seen(middles.values()), unit),
-        caption=_caption(known, labels, what),
+        spec=stacked_bars(bars, wholes, list(names.values()), part_looks(middles.values()), unit),
+        caption=_caption(profiled, labels, what),
         description=f"Stacked bars of {unit}, by group. "
         + "; ".join(f"{names[label]}: {_cost(row):,.2f}" for label, row in middles.items())
         + ".",
         interval="none: one run of each group and every run",
         used=frozenset(row["run_id"] for label in labels for row in groups[label]),
-        finding=_finding(found, middles, what),
+        finding=_finding(all_curves, middles, what),
         table=_table(middles, groups, names, unit),
     )
 
 
 def _parts(row: Row) -> Row:
-    return {part: row[f"{part}_part"] for part in (*NAMES, "hidden")}
+    return {part: row[f"{part}_part"] for part in (*PART_NAMES, "hidden")}
 
 
 def _cost(row: Row) -> float:
@@ -70,16 +71,16 @@ def _cost(row: Row) -> float:
 
 def _part(row: Row, seconds: float | None) -> float:
     """What so many tokens cost of a part that takes so long of a profiled step: its share of the whole."""
-    return (seconds or 0.0) / whole(row) * _cost(row)
+    return (seconds or 0.0) / whole_seconds(row) * _cost(row)
 
 
 def _costs(row: Row) -> dict[str, float]:
     """What so many tokens cost of each part."""
-    return {said: _part(row, row[part]) for part, said in NAMES.items()}
+    return {name: _part(row, row[part]) for part, name in PART_NAMES.items()}
 
 
 def _caption(rows: list[Row], labels: list[str], what: str) -> str:
-    said = (
+    sentences = (
         f"What a million tokens cost: seconds per timed step times {what}, over tokens, which is the inverse "
         "of efficiency. With ideal scaling, all bars of one sample length would be equally long. Parts are "
         "the shares of profiled steps, a few after the last one of the run, of the first process. The bar is "
@@ -90,31 +91,35 @@ def _caption(rows: list[Row], labels: list[str], what: str) -> str:
         "quotient of two bars. Their parts, in brackets, are of the bars."
     )
     if not all(row["gpus"] for row in rows):
-        said += " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
-    mine = ({**row, "seconds": whole(row), "timed_seconds": row["step_seconds"]} for row in rows)
-    if found := set(unlike(mine)) & set(labels):
-        said += (
-            f" In {len(found)} of {counted(len(labels), 'group')} profiled steps took over {UNLIKE:.0f} % "
+        sentences += (
+            " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
+        )
+    timed_rows = (
+        {**row, "seconds": whole_seconds(row), "timed_seconds": row["step_seconds"]} for row in rows
+    )
+    if others := set(unlike(timed_rows)) & set(labels):
+        sentences += (
+            f" In {len(others)} of {counted(len(labels), 'group')} profiled steps took over {UNLIKE:.0f} % "
             "longer or shorter than the timed ones, whose shares may be others."
         )
-    return said
+    return sentences
 
 
-def _finding(found: tuple[Curve, ...], middles: dict[str, Row], what: str) -> str:
+def _finding(all_curves: tuple[Curve, ...], middles: dict[str, Row], what: str) -> str:
     """What a token costs more at the most processes of each curve, by the parts that changed most.
 
     The cost is the inverse of the efficiency, of paired runs; parts are of the bars, each of one run.
     """
-    said = []
-    for curve in found[:_MOST]:
+    clauses = []
+    for curve in all_curves[:_MOST]:
         last = curve.points[-1]
         how = f"{last.processes} {what}, {curve.way}, {curve.kind}"
         if last.why_withheld:
-            said.append(f"not comparable at {how}")
+            clauses.append(f"not comparable at {how}")
             continue
-        said.append(f"{100 * (last.cost - 1):+.1f} % at {how}{_most(middles, curve.base, last.label)}")
-    single = any(curve.points[-1].observed for curve in found[:_MOST])
-    return f"{'Observed: c' if single else 'C'}ost of a token: {'; '.join(said)}"
+        clauses.append(f"{100 * (last.cost - 1):+.1f} % at {how}{_most(middles, curve.base, last.label)}")
+    single = any(curve.points[-1].observed for curve in all_curves[:_MOST])
+    return f"{'Observed: c' if single else 'C'}ost of a token: {'; '.join(clauses)}"
 
 
 def _most(middles: dict[str, Row], first: str, last: str) -> str:
@@ -139,13 +144,13 @@ def _short(middles: dict[str, Row], rows: list[Row]) -> dict[str, str]:
 def _named(row: Row, rows: list[Row], length: bool) -> str:
     count = processes(row)
     way = "".join(f" {axis}" for axis in parallel(row))
-    said = f"{count} {noun(rows, many=count > 1)}{way}{once(row)}, batch {row['batch_size']}"
-    return f"{said}, {row['sequence_length']:,} tokens" if length else said
+    name = f"{count} {process_noun(rows, many=count > 1)}{way}{once(row)}, batch {row['batch_size']}"
+    return f"{name}, {row['sequence_length']:,} tokens" if length else name
 
 
 def _table(middles: dict[str, Row], groups: dict[str, list[Row]], names: dict[str, str], unit: str) -> Table:
     heads = (
-        "group", "runs", "processes", *(f"{said}, {unit}" for said in NAMES.values()), f"whole, {unit}",
+        "group", "runs", "processes", *(f"{name}, {unit}" for name in PART_NAMES.values()), f"whole, {unit}",
         "communication hidden by other work",
     )  # fmt: skip
     rows = [
@@ -153,7 +158,7 @@ def _table(middles: dict[str, Row], groups: dict[str, list[Row]], names: dict[st
             names[label],
             str(len(groups[label])),
             str(processes(row)),
-            *(UNKNOWN if row[part] is None else number(_part(row, row[part]), ",.3f") for part in NAMES),
+            *(UNKNOWN if row[part] is None else number(_part(row, row[part]), ",.3f") for part in PART_NAMES),
             number(_cost(row), ",.3f"),
             UNKNOWN if row["hidden"] is None else number(_part(row, row["hidden"]), ",.3f"),
         )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._dots import ORDER, called
-from analysis.charts._stack import looks, pieces, plot
+from analysis.charts._parts import default_looks, pieces, stacked_bars
+from analysis.charts._rows import ORDER, run_name
 from analysis.charts._values import UNKNOWN, number, shares_of
 from analysis.stats import by_label, middle
 from analysis.stats.verdict import in_a_row
@@ -30,19 +30,21 @@ _PARTS = {
 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
-    known = [row for row in rows if row["first_step_seconds"] is not None]
-    if not known:
+    timed = [row for row in rows if row["first_step_seconds"] is not None]
+    if not timed:
         return None
-    unit, factor = _unit(max(_whole(row) for row in known))
-    groups = by_label(known)
+    unit, factor = _unit(max(_whole(row) for row in timed))
+    groups = by_label(timed)
     middles = {label: middle(groups[label], _whole) for label in styles if label in groups}
     parts = {label: _parts(row, factor) for label, row in middles.items()}
-    bars = [piece for label, mine in parts.items() for piece in pieces(label, mine)]
-    wholes = [{"label": row["label"], "run": called(row), "value": _whole(row) / factor} for row in known]
+    bars = [piece for label, label_parts in parts.items() for piece in pieces(label, label_parts)]
+    wholes = [{"label": row["label"], "run": run_name(row), "value": _whole(row) / factor} for row in timed]
     return Figure(
-        spec=plot(bars, wholes, list(middles), looks(list(_PARTS.values())), f"{unit} per run"),
+        spec=stacked_bars(
+            bars, wholes, list(middles), default_looks(list(_PARTS.values())), f"{unit} per run"
+        ),
         caption=(
-            f"The whole time of a run of {_steps(known)}, by its parts. The bar is the group's run whose "
+            f"The whole time of a run of {_steps(timed)}, by its parts. The bar is the group's run whose "
             "whole time is the median (the shorter of the middle two), each mark is a run. Start-up: "
             "from the start of the process to its first step, with the trial that certifies the backend "
             "and the measurement of the device's ceilings if these were missing. First step's extra: "
@@ -50,13 +52,13 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             "separately. Steps: the rest of the logged steps, including the warm-up. Rest: records, audits, "
             "checkpoints, the end, attempts that ended before a step was logged, and steps that a later "
             "attempt repeated."
-            f"{_gaps(known)} {ORDER}"
+            f"{_gaps(timed)} {ORDER}"
         ),
         description=f"Stacked bars of {unit} by group. "
-        + "; ".join(f"{label}: {_said(mine)}" for label, mine in parts.items())
+        + "; ".join(f"{label}: {_said(label_parts)}" for label, label_parts in parts.items())
         + ".",
         interval="none: the median run and every run",
-        used=frozenset(row["run_id"] for row in known),
+        used=frozenset(row["run_id"] for row in timed),
         finding=_finding(middles, groups),
         table=_table(parts, groups, unit),
     )
@@ -89,8 +91,8 @@ def _gaps(rows: list[Row]) -> str:
     return f" Start-up or rest are not known of {in_a_row(unknown)}." if unknown else ""
 
 
-def _said(mine: dict[str, float | None]) -> str:
-    return ", ".join(f"{part} {number(value, ',.2f')}" for part, value in mine.items())
+def _said(label_parts: dict[str, float | None]) -> str:
+    return ", ".join(f"{part} {number(value, ',.2f')}" for part, value in label_parts.items())
 
 
 def _finding(middles: dict[str, Row], groups: dict[str, list[Row]]) -> str | None:
@@ -107,16 +109,21 @@ def _finding(middles: dict[str, Row], groups: dict[str, list[Row]]) -> str | Non
 
 def _table(parts: dict[str, dict[str, float | None]], groups: dict[str, list[Row]], unit: str) -> Table:
     rows = [
-        (label, str(len(groups[label])), *(number(value, ",.2f") for value in mine.values()), _sum(mine))
-        for label, mine in parts.items()
+        (
+            label,
+            str(len(groups[label])),
+            *(number(value, ",.2f") for value in label_parts.values()),
+            _sum(label_parts),
+        )
+        for label, label_parts in parts.items()
     ]
     columns = ("group", "runs", *(f"{part}, {unit}" for part in _PARTS.values()), f"whole, {unit}")
     return Table(columns, tuple(rows))
 
 
-def _sum(mine: dict[str, float | None]) -> str:
-    known = [value for value in mine.values() if value is not None]
-    return number(sum(known), ",.2f") if len(known) == len(mine) else UNKNOWN
+def _sum(label_parts: dict[str, float | None]) -> str:
+    values = [value for value in label_parts.values() if value is not None]
+    return number(sum(values), ",.2f") if len(values) == len(label_parts) else UNKNOWN
 
 
 chart = Chart(

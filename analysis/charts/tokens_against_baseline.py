@@ -6,7 +6,7 @@ from typing import Any
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, points
-from analysis.charts._lines import Lines, plot, table
+from analysis.charts._lines import StepLines, line_plot, line_table
 from analysis.charts._values import groups as named
 from analysis.charts._values import names
 from analysis.stats import by_label, grouped
@@ -35,7 +35,7 @@ _LEAST = 0.01  # how far the axis reaches at least on either side of 1, so that 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
     groups = by_label(rows)
-    heads = [mine[0] for mine in groups.values()]
+    heads = [group[0] for group in groups.values()]
     pairs = [(a.label, b.label) for a, b in compared(groups_of(heads), declared(heads))]
     drawn = [row for label, base in pairs for row in _ratios(groups[label], groups[base])]
     if not drawn:
@@ -44,9 +44,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     over = list(dict.fromkeys(base for label, base in pairs if label in kept))
     used = frozenset(run for label in (*kept, *over) for run in groups[label][0]["run_ids"])
     title = f"rate over that of {over[0] if len(over) == 1 else 'the baseline'}"
-    lines = Lines(title, ".3f", drawn, [], [], rule=1.0, least=_LEAST)
+    lines = StepLines(title, ".3f", drawn, [], [], rule=1.0, least=_LEAST)
     return Figure(
-        spec=plot(lines, styles),
+        spec=line_plot(lines, styles),
         caption=(
             f"Tokens per second divided by those of {names(over)} over the same steps, at most "
             f"{limit(100, rows, len(used))} points per group, all runs of a group together: above 1 is "
@@ -58,16 +58,16 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         interval="none: a trace; the comparison has the intervals and verdicts",
         used=used,
         finding=_finding(drawn),
-        table=table(lines, styles),
+        table=line_table(lines, styles),
     )
 
 
-def _ratios(mine: list[Row], base: list[Row]) -> list[dict[str, Any]]:
+def _ratios(own_rows: list[Row], base: list[Row]) -> list[dict[str, Any]]:
     """The ratio at each of the bins that both have, after the warm-up."""
     rates = {(row["first_step"], row["step"]): row["rate"] for row in base}
     return [
         {"label": row["label"], "step": row["step"], "value": row["rate"] / rates[key]}
-        for row in mine
+        for row in own_rows
         if (key := (row["first_step"], row["step"])) in rates and row["first_step"] > row["warmup_steps"]
     ]
 
@@ -76,8 +76,8 @@ def _finding(rows: list[Row]) -> str:
     """Which lines stay on one side of 1."""
     lines = by_label(rows)
     sides = grouped(lines, lambda label: _side([row["value"] for row in lines[label]]))
-    said = [f"{named(labels)} {side} the baseline" for side, labels in sides.items()]
-    return f"Observed at the points after the warm-up: {'; '.join(said)}"
+    clauses = [f"{named(labels)} {side} the baseline" for side, labels in sides.items()]
+    return f"Observed at the points after the warm-up: {'; '.join(clauses)}"
 
 
 def _side(values: list[float]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, points
-from analysis.charts._lines import Lines, crowd, plot, table
+from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
 from analysis.charts._values import brief, fitting
 from analysis.stats import by_label
 from analysis.stats.estimate import median
@@ -31,19 +31,19 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     used = frozenset(run for row in rows for run in row["run_ids"] or ())
     warmup = max(row["warmup_steps"] for row in rows)
     number = fitting(",.0f", (row["value"] for row in rows))
-    lines = Lines("tokens per second", number, rows, [], [], warmup_steps=warmup, zero=True)
+    lines = StepLines("tokens per second", number, rows, [], [], warmup_steps=warmup, zero=True)
     return Figure(
-        spec=plot(lines, styles),
+        spec=line_plot(lines, styles),
         caption=(
             f"Tokens divided by seconds of the steps up to each point, at most {limit(100, rows, len(used))} "
             f"points per group, all of its runs together. The warm-up (shaded, up to step {warmup}) is shown "
-            f"here but counts nowhere else.{crowd(lines)}"
+            f"here but counts nowhere else.{crowd_caption(lines)}"
         ),
         description="Tokens per second over steps, one line per group. The figure above has the numbers.",
         interval="none: a trace, not an estimate",
         used=used,
         finding=_finding(rows, warmup),
-        table=table(lines, styles),
+        table=line_table(lines, styles),
     )
 
 
@@ -51,9 +51,9 @@ def _finding(rows: list[Row], warmup: int) -> str | None:
     """How far a rate goes from its group's median after the warm-up."""
     after = by_label(row for row in rows if row["step"] > warmup)
     off = {}
-    for label, mine in after.items():
-        middle = median([row["value"] for row in mine])
-        off[label] = max(abs(row["value"] / middle - 1) for row in mine)
+    for label, label_rows in after.items():
+        middle = median([row["value"] for row in label_rows])
+        off[label] = max(abs(row["value"] / middle - 1) for row in label_rows)
     if not off:
         return None
     worst = max(off, key=lambda label: off[label])

@@ -3,7 +3,6 @@
 from analysis.drawings.beside import Drawer, digest, drawer, processes
 from analysis.drawings.bundle import script
 from analysis.drawings.draw import FORMATS, WIDTHS, Format, drawing, files, write
-from analysis.drawings.version import vega_version
 
 __all__ = [
     "FORMATS",
@@ -16,6 +15,5 @@ __all__ = [
     "files",
     "processes",
     "script",
-    "vega_version",
     "write",
 ]

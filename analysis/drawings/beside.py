@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Protocol
 
 from analysis.drawings import bundle, draw
-from analysis.drawings.draw import Format
-from analysis.drawings.version import vega_version
+from analysis.drawings.draw import Format, vega_version
 from model.record.errors import UserError
 
 _MANY = 50  # runs, from which on processes of their own save time
 _MOST = 4  # processes
 _ENDED = "a process that draws figures was killed: it may need more memory"
-_PACKAGES = Path(__file__).parents[2]  # the folder that `analysis` and `model` lie in
 
 
 class Drawer(Protocol):
@@ -59,22 +58,23 @@ def drawer(folder: Path, processes: int) -> Iterator[Drawer]:
     """Draw figures into a folder; when the body ends, all of them are there.
 
     Args:
-        processes: how many to draw in; 0 draws each figure in this process, at once.
+        processes: how many to draw in; 0 draws each figure in this process, at once. So does a machine that
+            allows no more processes.
 
     Raises:
         UserError: a process was ended from outside, or may not map what drawing reserves.
         RuntimeError: a figure could not be drawn.
     """
     draw.require_room()
-    if not processes:
+    pool = _Pool(folder, processes) if processes else None
+    if pool is None or not pool.start():
         yield _Here(folder)
         return
-    made = _Beside(folder, processes)
     try:
-        yield made
-        made.finish()
+        yield pool
+        pool.finish()
     finally:
-        made.close()
+        pool.close()
 
 
 class _Here:
@@ -94,52 +94,63 @@ class _Here:
         """Errors were raised when each figure was drawn."""
 
 
-class _Beside:
+class _Pool:
     def __init__(self, folder: Path, processes: int) -> None:
         self.folder = folder
-        self.children = [_start() for _ in range(processes)]
-        self.idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
-        for child in self.children:
-            self.idle.put(child)
-        self.threads = ThreadPoolExecutor(processes + 1)  # each waits for one child at a time
+        self.kept_script = bundle.kept()
+        # To bundle the script takes as long as most figures together: it has a process of its own.
+        self.size = processes if self.kept_script else processes + 1
+        # Not a fork, which in a process with threads, as DuckDB's, can wait for a lock that nobody holds.
+        spawn = multiprocessing.get_context("spawn")
+        self.executor = ProcessPoolExecutor(self.size, spawn, initializer=_ignore_interrupts)
+        self.children: list[BaseProcess] = []
         self.tasks: list[Future[str]] = []
 
+    def start(self) -> bool:
+        """Start all processes; False, and none is left, where the machine allows fewer."""
+        others = multiprocessing.active_children()
+        started = False
+        try:
+            for _ in range(self.size):
+                self.executor.submit(os.getpid)
+            started = True
+        except (OSError, RuntimeError):  # the latter where no thread can be started
+            pass
+        finally:
+            self.children = [child for child in multiprocessing.active_children() if child not in others]
+            if not started:
+                self.close()
+        return started
+
     def write(self, name: str, spec: Mapping[str, Any], formats: Iterable[Format]) -> None:
-        self._add({"folder": str(self.folder), "name": name, "spec": spec, "formats": list(formats)})
+        # In JSON now, since the caller may change it before a process takes it.
+        self._submit(_write, self.folder, name, json.dumps(spec), list(formats), vega_version())
 
     def digest(self, spec: Mapping[str, Any]) -> Future[str]:
-        return self._add({"spec": spec})
+        return self._submit(_digest, json.dumps(spec), vega_version())
 
     def script(self) -> Future[str]:
-        """The script, bundled in a process of its own, as it takes as long as most figures together."""
-        if text := bundle.kept():
-            return _known(text)
-        child = _start()
-        self.children.append(child)
-        task = json.dumps({"script": vega_version()})
-        return self._submit(lambda: bundle.keep(_answer(child, task)))
+        if self.kept_script:
+            return _known(self.kept_script)
+        return self._submit(bundle.bundled, vega_version())
 
-    def _add(self, task: dict[str, Any]) -> Future[str]:
+    def _submit(self, work: Callable[..., str], *given: object) -> Future[str]:
         self.check()
-        text = json.dumps(task | {"version": vega_version()})  # now, since the caller may change it
-        return self._submit(lambda: self._done(text))
-
-    def _submit(self, work: Callable[[], str]) -> Future[str]:
-        self.tasks.append(self.threads.submit(work))
-        return self.tasks[-1]
-
-    def _done(self, task: str) -> str:
-        child = self.idle.get()
         try:
-            return _answer(child, task)
-        finally:
-            self.idle.put(child)
+            task = self.executor.submit(_done, work, *given)
+        except BrokenProcessPool as error:
+            raise UserError(_ENDED) from error
+        self.tasks.append(task)
+        return task
 
     def check(self) -> None:
-        for task in self.tasks:
-            if task.done():
-                task.result()
-        if any(child.poll() is not None for child in self.children):
+        try:
+            for task in self.tasks:
+                if task.done():
+                    task.result()
+        except BrokenProcessPool as error:
+            raise UserError(_ENDED) from error
+        if not all(child.is_alive() for child in self.children):
             raise UserError(_ENDED)
 
     def finish(self) -> None:
@@ -151,48 +162,37 @@ class _Beside:
         """End the processes; figures that are not begun are not drawn."""
         for child in self.children:
             child.kill()
-        self.threads.shutdown(cancel_futures=True)
-        for child in self.children:
-            child.communicate()
-
-
-def _known(text: str) -> Future[str]:
-    found: Future[str] = Future()
-    found.set_result(text)
-    return found
-
-
-def _start() -> subprocess.Popen[str]:
-    """A process that imports from where this one does, and that Ctrl-C leaves to us to end."""
-    path = os.pathsep.join([str(_PACKAGES), *(each for each in sys.path if each)])
-    return subprocess.Popen(
-        [sys.executable, "-S", "-P", "-m", "analysis.drawings.child"],
-        env=os.environ | {"PYTHONPATH": path},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        start_new_session=True,
-    )
-
-
-def _answer(child: subprocess.Popen[str], task: str) -> str:
-    """Hand a task to a process, and wait for its answer."""
-    assert child.stdin and child.stdout, "both are pipes"
-    try:
-        child.stdin.write(task + "\n")
-        child.stdin.flush()
-        said = child.stdout.readline()
-    except OSError:
-        said = ""
-    if not said:
-        raise UserError(_ENDED)
-    answer: dict[str, str] = json.loads(said)
-    if "error" in answer:
-        raise RuntimeError(f"a figure could not be drawn: {answer['error']}")
-    return answer["made"]
+        self.executor.shutdown(cancel_futures=True)
 
 
 def digest(spec: Mapping[str, Any], version: str | None = None) -> str:
     """SHA-256 of a figure as SVG."""
     return hashlib.sha256(draw.drawing(spec, "svg", version=version)).hexdigest()
+
+
+def _known(text: str) -> Future[str]:
+    known: Future[str] = Future()
+    known.set_result(text)
+    return known
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C, which reaches every process of a terminal, to the process that asks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _done(work: Callable[..., str], *given: Any) -> str:
+    """Do a task in a process beside; what it raises says that it was one of drawing."""
+    try:
+        return work(*given)
+    except Exception as error:
+        raise RuntimeError(f"a figure could not be drawn: {type(error).__name__}: {error}") from error
+
+
+def _write(folder: Path, name: str, spec: str, formats: list[Format], version: str) -> str:
+    draw.write(folder, name, json.loads(spec), formats, version)
+    return name
+
+
+def _digest(spec: str, version: str) -> str:
+    return digest(json.loads(spec), version)

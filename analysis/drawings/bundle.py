@@ -11,8 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from analysis.drawings.draw import require_room
-from analysis.drawings.version import vega_version
+from analysis.drawings.draw import require_room, vega_version
 from model.record.files import write_text
 from model.record.home import user_folder
 
@@ -20,32 +19,32 @@ from model.record.home import user_folder
 @cache
 def script() -> str:
     """The script from the user's cache or, where that has none, bundled now."""
-    return kept() or keep(bundled(vega_version()))
+    return kept() or bundled(vega_version())
 
 
 def bundled(vega: str) -> str:
-    """Bundle it, for this version of Vega-Lite. It takes seconds, in which no other thread of Python runs."""
+    """Bundle it for this version of Vega-Lite, and keep it for the next report.
+
+    It takes seconds, in which no other thread of Python runs.
+    """
     import vl_convert
 
     require_room()
     bundle: Any = vl_convert.javascript_bundle  # its type wants a snippet, which has a default
-    return str(bundle(vl_version=vega))
+    text = str(bundle(vl_version=vega))
+    place = _place(vega)
+    with suppress(OSError):  # without a cache the next report takes as long
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_text(place, text)
+    return text
 
 
 def kept() -> str | None:
     """What an earlier report bundled; None if nothing is there."""
     with suppress(OSError, UnicodeDecodeError):
-        return _place().read_text(encoding="utf-8")
+        return _place(vega_version()).read_text(encoding="utf-8")
     return None
 
 
-def keep(text: str) -> str:
-    """Keep it for the next report, and return it."""
-    with suppress(OSError):  # without a cache the next report takes as long
-        _place().parent.mkdir(parents=True, exist_ok=True)
-        write_text(_place(), text)
-    return text
-
-
-def _place() -> Path:
-    return user_folder("cache") / f"vega-{version('vl-convert-python')}-{vega_version()}.js"
+def _place(vega: str) -> Path:
+    return user_folder("cache") / f"vega-{version('vl-convert-python')}-{vega}.js"

@@ -15,7 +15,6 @@ from typing import Any, Literal, get_args
 
 from analysis.drawings.ordered import ordered
 from analysis.drawings.outlines import FONT, length, outlined, settable
-from analysis.drawings.version import vega_version
 from model.measure import hostmemory
 from model.record.errors import UserError
 from model.record.units import size
@@ -28,6 +27,16 @@ _PIXELS, _POINTS, _DOTS = 96, 72, 300  # an inch, of drawings, of PDF and of PNG
 _RESERVED = 65 * 2**30  # bytes that V8 maps in each process and hardly uses; without them it aborts
 _CLIP = re.compile(r"""(id="|url\(#)clip(\d+)""")
 _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
+
+
+def vega_version() -> str:
+    """The Vega-Lite that Altair writes for, or the newest that the bundle has."""
+    import altair
+    import vl_convert
+
+    wanted = altair.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
+    bundled: list[str] = vl_convert.get_vegalite_versions()
+    return wanted if wanted in bundled else bundled[-1]
 
 
 @cache
@@ -49,20 +58,20 @@ def write(
     Args:
         version: of Vega-Lite; None for the one that Altair writes for.
     """
-    wanted = [each for each in FORMATS if each in ("svg", *formats)]
+    wanted = [form for form in FORMATS if form in ("svg", *formats)]
     for end, inches in WIDTHS.items():
-        mine = wanted if not end else wanted[1:]
-        svg = laid_out(spec, inches, version) if mine else ""
-        for each in mine:
-            (folder / f"{name}{end}.{each}").write_bytes(_FORMS[each](svg))
+        forms = wanted if not end else wanted[1:]
+        svg = laid_out(spec, inches, version) if forms else ""
+        for form in forms:
+            (folder / f"{name}{end}.{form}").write_bytes(_FORMS[form](svg))
 
 
 def files(formats: Iterable[Format]) -> list[tuple[str, str]]:
     """The end of each file's name that `write` gives a figure, and what a link to it is called."""
-    found = [(".svg", "SVG")]
-    for each in (each for each in FORMATS[1:] if each in formats):
-        found += [(f"{end}.{each}", f"{each.upper()}, {inches} in") for end, inches in WIDTHS.items()]
-    return found
+    links = [(".svg", "SVG")]
+    for form in (form for form in FORMATS[1:] if form in formats):
+        links += [(f"{end}.{form}", f"{form.upper()}, {inches} in") for end, inches in WIDTHS.items()]
+    return links
 
 
 def drawing(
@@ -86,9 +95,9 @@ def laid_out(spec: Mapping[str, Any], inches: float, version: str | None = None)
     text = json.dumps(_printed(dict(spec), inches * _PIXELS)).replace("currentColor", _INK)
     svg: str = vl_convert.vegalite_to_svg(text, vl_version=version or vega_version())
     # Clips are numbered over all figures of the process: from zero in each, equal figures have equal bytes.
-    ids = dict.fromkeys(found[2] for found in _CLIP.finditer(svg))
+    ids = dict.fromkeys(match[2] for match in _CLIP.finditer(svg))
     places = {name: str(place) for place, name in enumerate(ids)}
-    return _CLIP.sub(lambda found: f"{found[1]}clip{places[found[2]]}", svg)
+    return _CLIP.sub(lambda match: f"{match[1]}clip{places[match[2]]}", svg)
 
 
 def _printed(spec: dict[str, Any], width: float) -> Any:
@@ -119,9 +128,9 @@ def _settable(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.isascii() and value.isprintable() else settable(value)
     if isinstance(value, dict):
-        return {_settable(key): _settable(each) for key, each in value.items()}
+        return {_settable(key): _settable(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_settable(each) for each in value]
+        return [_settable(part) for part in value]
     return value
 
 
@@ -134,7 +143,7 @@ def _pdf(svg: str) -> bytes:
     import vl_convert
 
     first = svg.index(">")  # of the svg element
-    size = _SIZE.sub(lambda found: _in_points(*found.groups()), svg[:first], count=1)
+    size = _SIZE.sub(lambda match: _in_points(*match.groups()), svg[:first], count=1)
     return ordered(bytes(vl_convert.svg_to_pdf(size + svg[first:])))
 
 

@@ -18,10 +18,10 @@ def ordered(pdf: bytes) -> bytes:
     objects = _objects(pdf)
     root = re.search(rb"/Root (\d+) 0 R", pdf[pdf.rindex(b"trailer") :])
     assert root, "a PDF has a catalog"
-    found, order = {root[1]}, [root[1]]
+    reached, order = {root[1]}, [root[1]]
     for name in order:  # grows while it is read
-        new = [it for it in dict.fromkeys(_leads_to(objects[name])) if it not in found]
-        found.update(new)
+        new = [reference for reference in dict.fromkeys(_leads_to(objects[name])) if reference not in reached]
+        reached.update(new)
         order += new
     numbers = {name: b"%d 0 R" % place for place, name in enumerate(order, start=1)}
     header = pdf[: pdf.index(b"\n", pdf.index(b"\n") + 1) + 1]
@@ -31,14 +31,14 @@ def ordered(pdf: bytes) -> bytes:
 def _objects(pdf: bytes) -> dict[bytes, bytes]:
     """Content by number; positions come from the table, since a stream can hold any bytes."""
     table = pdf[pdf.rindex(b"xref\n", 0, pdf.rindex(b"trailer")) :]
-    starts = sorted(int(each) for each in re.findall(rb"(\d{10}) \d{5} n", table))
+    starts = sorted(int(digits) for digits in re.findall(rb"(\d{10}) \d{5} n", table))
     ends = [*starts[1:], len(pdf) - len(table)]
-    found = {}
+    contents = {}
     for start, end in zip(starts, ends, strict=True):
         name, _, content = pdf[start:end].partition(b" 0 obj\n")
         head, stream, rest = content.rstrip(b"\n").partition(b"\nstream\n")
-        found[name] = _ENTRIES.sub(_sorted, head + b"\n").rstrip(b"\n") + stream + rest
-    return found
+        contents[name] = _ENTRIES.sub(_sorted, head + b"\n").rstrip(b"\n") + stream + rest
+    return contents
 
 
 def _sorted(entries: re.Match[bytes]) -> bytes:
@@ -51,7 +51,7 @@ def _leads_to(content: bytes) -> list[bytes]:
 
 def _renumbered(content: bytes, numbers: dict[bytes, bytes]) -> bytes:
     head, stream, rest = content.partition(b"\nstream\n")
-    return _REFERENCE.sub(lambda found: numbers[found[1]], head) + stream + rest
+    return _REFERENCE.sub(lambda match: numbers[match[1]], head) + stream + rest
 
 
 def _written(header: bytes, objects: list[bytes]) -> bytes:

@@ -25,8 +25,10 @@ Glyphs = dict[str, Any]
 @cache
 def _glyphs() -> dict[str, Glyphs]:
     """For each weight, the advance and path of each character and the kerning of each pair."""
-    found: dict[str, Glyphs] = json.loads(Path(__file__).with_name("glyphs.json").read_text(encoding="utf-8"))
-    return found
+    glyphs: dict[str, Glyphs] = json.loads(
+        Path(__file__).with_name("glyphs.json").read_text(encoding="utf-8")
+    )
+    return glyphs
 
 
 def settable(text: str) -> str:
@@ -34,8 +36,11 @@ def settable(text: str) -> str:
 
     No font of the reader's can then change what a drawing says, and nothing is dropped.
     """
-    known = _glyphs()["normal"]["glyphs"]
-    return "".join(each if each in known or each in "\n\t" else f"[U+{ord(each):04X}]" for each in text)
+    glyphs = _glyphs()["normal"]["glyphs"]
+    return "".join(
+        character if character in glyphs or character in "\n\t" else f"[U+{ord(character):04X}]"
+        for character in text
+    )
 
 
 @cache

@@ -62,7 +62,7 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
             paths.append(root / study / STUDY)
     paths += filter(_is_plain, (root / study / NODES).glob("[!.]*.json"))
     wanted = ("*.lock", "*.diff") if diffs else ("*.lock",)
-    paths += [path for each in wanted for path in (root / study / ".provenance").glob(each)]
+    paths += [path for pattern in wanted for path in (root / study / ".provenance").glob(pattern)]
     out.parent.mkdir(parents=True, exist_ok=True)
     with (
         replacing(out) as aside,
@@ -118,7 +118,7 @@ def _named(attempt: Attempt) -> Iterator[str | None]:
             yield attempt.manifest.certificate
     with suppress(Unreadable):
         if attempt.kernels:
-            yield from (each.certificate for each in attempt.kernels.times)
+            yield from (timed.certificate for timed in attempt.kernels.times)
 
 
 def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:

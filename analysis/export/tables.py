@@ -42,7 +42,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True)
-class Column:
+class ExportedColumn:
     """One column, as the dictionary describes it."""
 
     name: str
@@ -52,12 +52,12 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ExportedTable:
     """One table or view, as the dictionary describes it."""
 
     name: str
     meaning: str | None
-    columns: tuple[Column, ...]
+    columns: tuple[ExportedColumn, ...]
 
     @property
     def wanted(self) -> str | None:
@@ -109,7 +109,7 @@ def _require_same(out: Path, study: str, here: str | None) -> None:
             f"{out} already has the export of study {there}: name another folder, or remove that one first"
         )
     if here and isinstance(root, str) and root != here:
-        before, now = (os.path.normpath(out.resolve() / each) for each in (root, here))
+        before, now = (os.path.normpath(out.resolve() / path) for path in (root, here))
         raise UserError(
             f"{out} already has the export of study {there} from {before}, and this one is from {now}: "
             "name another folder, or replace it with --replace"
@@ -120,16 +120,20 @@ def _package_name(study: str) -> str:
     return study.lower()
 
 
-def dictionary(connection: DuckDBPyConnection) -> list[Table]:
+def dictionary(connection: DuckDBPyConnection) -> list[ExportedTable]:
     """Every table and view with its columns, from the comments in the database."""
     rows = connection.execute(_COLUMNS).fetchall()
     return [
-        Table(name, meaning, tuple(Column(row[2], row[3].lower(), unit(row[2]), row[4]) for row in columns))
+        ExportedTable(
+            name,
+            meaning,
+            tuple(ExportedColumn(row[2], row[3].lower(), unit(row[2]), row[4]) for row in columns),
+        )
         for (name, meaning), columns in groupby(rows, key=lambda row: (row[0], row[1]))
     ]
 
 
-def _write_dictionary(tables: list[Table], path: Path) -> None:
+def _write_dictionary(tables: list[ExportedTable], path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("table", "column", "type", "unit", "meaning"))
@@ -138,7 +142,7 @@ def _write_dictionary(tables: list[Table], path: Path) -> None:
             writer.writerows((table.name, *vars(column).values()) for column in table.columns)
 
 
-def _package(tables: list[Table], study: str, title: str | None, out: Path) -> dict[str, Any]:
+def _package(tables: list[ExportedTable], study: str, title: str | None, out: Path) -> dict[str, Any]:
     """The descriptor, by the Data Package standard, version 2."""
     return {
         "$schema": _PROFILE,
@@ -149,7 +153,7 @@ def _package(tables: list[Table], study: str, title: str | None, out: Path) -> d
     }
 
 
-def _resource(table: Table, out: Path) -> dict[str, Any]:
+def _resource(table: ExportedTable, out: Path) -> dict[str, Any]:
     path = f"tables/{table.name}.parquet"
     return {
         "name": table.name,
@@ -163,9 +167,9 @@ def _resource(table: Table, out: Path) -> dict[str, Any]:
     }
 
 
-def _field(column: Column) -> dict[str, str]:
+def _field(column: ExportedColumn) -> dict[str, str]:
     kind = (
         "integer" if column.type.endswith(("int", "integer")) else _TYPES.get(column.type.upper(), "string")
     )
-    said = {"unit": column.unit} if column.unit else {}
-    return {"name": column.name, "type": kind, "description": column.meaning or "", **said}
+    stated_unit = {"unit": column.unit} if column.unit else {}
+    return {"name": column.name, "type": kind, "description": column.meaning or "", **stated_unit}

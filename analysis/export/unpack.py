@@ -79,18 +79,18 @@ def unpack(archive: Path, root: Path) -> Unpacked:
         try:
             study = _study(archive, folder)
         except Unreadable as error:  # it names where the file was unpacked to
-            said = str(error).removeprefix(f"{folder}/")
-            raise UserError(f"{archive}: {said}: nothing was unpacked") from error
+            message = str(error).removeprefix(f"{folder}/")
+            raise UserError(f"{archive}: {message}: nothing was unpacked") from error
         runs = [RunFolder(folder / study / name.name) for name in _runs(folder / study)]
-        known = [run for run in runs if os.path.lexists(root / study / run.path.name)]
-        if other := [run.path.name for run in known if not _same(run.path, root / study / run.path.name)]:
+        present = [run for run in runs if os.path.lexists(root / study / run.path.name)]
+        if other := [run.path.name for run in present if not _same(run.path, root / study / run.path.name)]:
             raise UserError(f"{archive}: {_other(study, other)}: unpack it into another root")
-        new = [run for run in runs if run not in known]
+        new = [run for run in runs if run not in present]
         try:
             certificates = _put(folder, root, study, new)
         except OSError as error:
             raise UserError(f"{archive}: {error.filename}: {error.strerror}: use another root") from error
-        return Unpacked(study, len(new), len(known), certificates)
+        return Unpacked(study, len(new), len(present), certificates)
 
 
 def _put(folder: Path, root: Path, study: str, new: Sequence[RunFolder]) -> int:
@@ -131,8 +131,8 @@ def _study(archive: Path, folder: Path) -> str:
     if (known := study_record(folder, names[0])) and known.study != names[0]:
         raise UserError(f"{archive}: {names[0]}/{STUDY} says it is of study {known.study}")
     for path in (folder / CERTIFICATES).glob("*.json"):
-        if (found := read(path, Certificate)).key != path.stem:
-            raise UserError(f"{archive}: certificate {path.stem} says it is {found.key}")
+        if (certificate := read(path, Certificate)).key != path.stem:
+            raise UserError(f"{archive}: certificate {path.stem} says it is {certificate.key}")
     return names[0]
 
 
@@ -206,10 +206,10 @@ class _Limited:
         self._source, self._left, self._archive = source, allowed, archive
 
     def read(self, size: int = -1) -> bytes:
-        found = self._source.read(size)
-        self._left -= len(found)
+        content = self._source.read(size)
+        self._left -= len(content)
         if self._left < 0:
             raise UserError(
                 f"{self._archive} grows more than {_MOST_GROWTH}-fold: it holds no records of runs"
             )
-        return found
+        return content

@@ -1,6 +1,7 @@
 """The registry of log formats: every file here whose name has no leading underscore is one.
 
-An importer's file defines `importer = Importer(...)`. A new file is a new format.
+An importer's file defines `importer = Importer(...)`. A new file is a new format. What all formats share,
+from a mapping of columns to the folders of runs, knows no format.
 """
 
 from __future__ import annotations
@@ -13,12 +14,27 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from analysis.logs.mapping import Mapping
-from analysis.logs.names import by_name, sentence
-from analysis.logs.runs import Origin, Whole, runs_of
-from analysis.logs.table import Refused, Table, content_of
+from analysis.importers._mapping import Mapping, columns_sentence, mapping_by_name
+from analysis.importers._runs import Origin, RunRecords, runs_of
+from analysis.importers._study import ImportDesign, Written, write_runs
+from analysis.importers._table import LogTable, Refused, content_of, shortened
 from model import modules
 from model.record.errors import UserError, did_you_mean
+
+__all__ = [
+    "ImportDesign",
+    "Importer",
+    "Mapping",
+    "Origin",
+    "Refused",
+    "RunRecords",
+    "Written",
+    "load",
+    "names",
+    "read",
+    "shortened",
+    "write_runs",
+]
 
 
 @dataclass(frozen=True)
@@ -32,7 +48,7 @@ class Importer:
     """
 
     title: str
-    read: Callable[[Path], Table]
+    read: Callable[[Path], LogTable]
     mapping: Mapping = Mapping()  # noqa: RUF009  frozen
 
 
@@ -57,7 +73,7 @@ def load(name: str) -> Importer:
     return importer
 
 
-def read(file: Path, mapping: Mapping, origin: Origin) -> list[Whole]:
+def read(file: Path, mapping: Mapping, origin: Origin) -> list[RunRecords]:
     """The runs of one file, in the format that `origin` names.
 
     Raises:
@@ -68,12 +84,12 @@ def read(file: Path, mapping: Mapping, origin: Origin) -> list[Whole]:
         raise Refused(f"{str(file)!r}: its name has characters that cannot be shown; rename it")
     table = importer.read(file)
     table.problems += _not_there(table, mapping)
-    named = by_name(table, mapping, importer.mapping)
+    named = mapping_by_name(table, mapping, importer.mapping)
     whole = mapping.over(importer.mapping).over(named)
-    return runs_of(table, whole, _sha256(file), origin, by_name=sentence(named))
+    return runs_of(table, whole, _sha256(file), origin, by_name=columns_sentence(named))
 
 
-def _not_there(table: Table, mapping: Mapping) -> Iterator[str]:
+def _not_there(table: LogTable, mapping: Mapping) -> Iterator[str]:
     """FILE:LINE and what is missing, where a user's mapping names what the file does not have."""
     if not (there := table.columns()):
         return
@@ -92,6 +108,6 @@ def _sha256(file: Path) -> str:
     if not file.is_dir():
         return hashlib.sha256(content_of(file)).hexdigest()
     digest = hashlib.sha256()
-    for each in sorted(path for path in file.rglob("*") if path.is_file()):
-        digest.update(f"{each.relative_to(file).as_posix()}\0{_sha256(each)}\0".encode())
+    for path_inside in sorted(path for path in file.rglob("*") if path.is_file()):
+        digest.update(f"{path_inside.relative_to(file).as_posix()}\0{_sha256(path_inside)}\0".encode())
     return digest.hexdigest()

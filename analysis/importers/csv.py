@@ -8,11 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 from analysis.importers import Importer
-from analysis.logs.table import Row, Table, text_of
+from analysis.importers._table import LogRow, LogTable, text_of
 from model.record.units import counted
 
 
-def read(file: Path) -> Table:
+def read(file: Path) -> LogTable:
     """Read a CSV, with commas, semicolons or tabs.
 
     Columns without a name are left out, and so are rows of another width than the header's.
@@ -20,7 +20,7 @@ def read(file: Path) -> Table:
     Raises:
         Refused: it is empty or no text.
     """
-    text, table = text_of(file), Table(file)
+    text, table = text_of(file), LogTable(file)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
     header: list[str] = []
     try:
@@ -30,7 +30,7 @@ def read(file: Path) -> Table:
                 table.twice = {name for name, count in Counter(header).items() if count > 1}
             elif len(values) == len(header):
                 named = {name: value for name, value in zip(header, values, strict=True) if name}
-                table.rows.append(Row(reader.line_num, named))
+                table.rows.append(LogRow(reader.line_num, named))
             elif values:
                 table.skip(reader.line_num, f"{counted(len(values), 'value')}, the header has {len(header)}")
     except csv.Error as error:

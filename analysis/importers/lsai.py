@@ -5,10 +5,10 @@ Its program logs step 1 and every fifth step, trains on one GPU, and calls a fil
 """
 
 from analysis.importers import Importer
-from analysis.logs.mapping import Column, Constants, Mapping, Quantity
-from analysis.logs.table import json_lines
+from analysis.importers._mapping import Column, Constants, LogQuantity, Mapping
+from analysis.importers._table import json_lines
 
-_COLUMNS: dict[Quantity, str] = {
+_COLUMNS: dict[LogQuantity, str] = {
     "step": "step",
     "time": "timestamp",
     "loss": "loss",

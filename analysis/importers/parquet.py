@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.importers import Importer
-from analysis.logs.table import Refused, Row, Table, content_of
+from analysis.importers._table import LogRow, LogTable, Refused, content_of
 
 
-def read(file: Path) -> Table:
+def read(file: Path) -> LogTable:
     """Read a Parquet file. Columns that hold no text that can be read are left out.
 
     Raises:
@@ -28,18 +28,18 @@ def read(file: Path) -> Table:
         raise Refused(
             f"{file}:1: not a Parquet file, or a truncated one ({str(error).splitlines()[0]})"
         ) from error
-    table = Table(file, twice={name for name, count in Counter(names).items() if count > 1})
+    table = LogTable(file, twice={name for name, count in Counter(names).items() if count > 1})
     columns: dict[str, list[Any]] = {}
     for name, column in zip(names, source.columns, strict=True):
         moments = pa.types.is_timestamp(column.type)  # Python's hold no nanoseconds
-        known = column.cast(pa.timestamp("us", column.type.tz), safe=False) if moments else column
+        moments_known = column.cast(pa.timestamp("us", column.type.tz), safe=False) if moments else column
         try:
-            columns[name] = known.to_pylist()
+            columns[name] = moments_known.to_pylist()
         except ValueError as error:
             table.skip(1, f"column '{name}' cannot be read ({error})")
     rows = zip(*columns.values(), strict=True)
     table.rows = [
-        Row(line, dict(zip(columns, values, strict=True))) for line, values in enumerate(rows, start=1)
+        LogRow(line, dict(zip(columns, values, strict=True))) for line, values in enumerate(rows, start=1)
     ]
     return table
 

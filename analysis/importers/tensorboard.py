@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from analysis.importers import Importer
-from analysis.logs.mapping import Column, Mapping
-from analysis.logs.table import Refused, Row, Table, content_of
+from analysis.importers._mapping import Column, Mapping
+from analysis.importers._table import LogRow, LogTable, Refused, content_of
 from model.record.errors import UserError
 
 _NUMBERS = "fiu"  # kinds of NumPy's dtypes
 
 
-def read(file: Path) -> Table:
+def read(file: Path) -> LogTable:
     """Read the scalars of an event file, or of all in a folder: a row each, in the order of writing.
 
     TensorBoard's own readers pass over damaged and torn records in silence, so only its messages are used.
@@ -33,14 +33,14 @@ def read(file: Path) -> Table:
         raise UserError(
             "--format tensorboard needs the package tensorboard: pip install 'assay-studies[tensorboard]'"
         ) from error
-    table = Table(file, several="import each event file by itself")
+    table = LogTable(file, several="import each event file by itself")
     written = [(path, list(_events(path, table))) for path in _files(file)]
     written.sort(key=lambda pair: (pair[1][0].wall_time if pair[1] else 0.0, pair[0].name))
     for _, events in written:
         for event in events:
             for tag, number in _scalars(event):
                 values = {tag: number, "step": event.step, "wall_time": event.wall_time}
-                table.rows.append(Row(len(table.rows) + 1, values))
+                table.rows.append(LogRow(len(table.rows) + 1, values))
     if not table.rows:
         why = "no scalars in it; is it an event file, or the folder of one run?"
         raise Refused("\n".join([f"{file}: {why}", *table.problems[:1], *_below(file)]))
@@ -62,7 +62,7 @@ def _below(file: Path) -> Iterator[str]:
         yield f"its folders have event files: give {', '.join(folders)}"
 
 
-def _events(path: Path, table: Table) -> Iterator[Any]:
+def _events(path: Path, table: LogTable) -> Iterator[Any]:
     """The events of a file that are whole. What is not goes to the table's problems.
 
     A record is the length of its event, that length's checksum, the event, and its checksum.

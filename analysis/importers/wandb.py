@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from analysis.importers import Importer, csv, parquet
-from analysis.logs.mapping import Column, Mapping
-from analysis.logs.table import Refused, Row, Table, json_lines
+from analysis.importers._mapping import Column, Mapping
+from analysis.importers._table import LogRow, LogTable, Refused, json_lines
 from analysis.stats import grouped
 
 _BY_ENDING = {".csv": csv.read, ".jsonl": json_lines, ".json": json_lines, ".parquet": parquet.read}
@@ -18,7 +18,7 @@ _APART = " - "  # between a run and a metric
 _EXTREMES = ("__MIN", "__MAX")  # of what a chart draws as one point
 
 
-def read(file: Path) -> Table:
+def read(file: Path) -> LogTable:
     """Read an exported history. Raises Refused."""
     if file.suffix not in _BY_ENDING:
         raise Refused(
@@ -35,16 +35,16 @@ def _names_run(column: str) -> bool:
     return _APART in column and not column.endswith(_EXTREMES)
 
 
-def _by_run(table: Table) -> Table:
+def _by_run(table: LogTable) -> LogTable:
     """A row for each run and step, from one for each step."""
-    rows: list[Row] = []
+    rows: list[LogRow] = []
     by_run = grouped(filter(_names_run, table.rows[0].values), lambda name: name.rpartition(_APART)[0])
     for run, columns in by_run.items():
         for row in table.rows:
             values = {name.rpartition(_APART)[2]: row.values[name] for name in columns}
             if any(value not in (None, "") for value in values.values()):
-                rows.append(Row(row.line, {"_step": row.values["Step"], "run": run, **values}))
-    return Table(table.file, rows, table.problems, run="run")
+                rows.append(LogRow(row.line, {"_step": row.values["Step"], "run": run, **values}))
+    return LogTable(table.file, rows, table.problems, run="run")
 
 
 importer = Importer(

@@ -86,8 +86,8 @@ def ask(root: Path, sql: str) -> Answer:
 
 def answer(connection: DuckDBPyConnection, sql: str) -> Answer:
     """Answer one query on an open database; raises UserError as `ask` does."""
-    found = stream(connection, sql)
-    return Answer(found.columns, found.documents, found.schema, list(found.batches))
+    streamed = stream(connection, sql)
+    return Answer(streamed.columns, streamed.documents, streamed.schema, list(streamed.batches))
 
 
 def stream(connection: DuckDBPyConnection, sql: str) -> Answer:

@@ -36,7 +36,7 @@ def in_child(work: Callable[[], int | None], seconds: int, memory_bytes: int, wh
     previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with open(read, encoding="utf-8") as pipe:  # noqa: PTH123  a descriptor
-            said = pipe.read()  # until the child ends
+            message = pipe.read()  # until the child ends
         _, status = os.waitpid(child, 0)
     except BaseException:
         os.kill(child, signal.SIGKILL)
@@ -44,12 +44,12 @@ def in_child(work: Callable[[], int | None], seconds: int, memory_bytes: int, wh
         raise
     finally:
         signal.signal(signal.SIGTERM, previous)
-    _report(status, said, seconds, what, oom_kills() > kills)
+    _report(status, message, seconds, what, oom_kills() > kills)
 
 
-def _report(status: int, said: str, seconds: int, what: str, oom: bool) -> None:
-    if said:
-        raise UserError(said)
+def _report(status: int, message: str, seconds: int, what: str, oom: bool) -> None:
+    if message:
+        raise UserError(message)
     code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGALRM:
         raise UserError(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
@@ -14,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from analysis.query.ask import Answer, stream
-from analysis.query.cells import lines
 from analysis.query.latex import escaped, tabular
 from analysis.store.database import open_for_reading
 from analysis.store.tables import leave_out, removed_runs
@@ -69,7 +70,7 @@ def write_table(answer: Answer, out: BinaryIO) -> None:
 def write_csv(answer: Answer, out: BinaryIO) -> None:
     """Comma-separated values with a header, safe in a spreadsheet; NULL is an empty field."""
     for rows in chain([[answer.columns]], answer.pieces()):
-        out.write(lines(rows).encode())
+        out.write(csv_lines(rows).encode())
 
 
 def write_json(answer: Answer, out: BinaryIO) -> None:
@@ -90,11 +91,13 @@ def _object(answer: Answer, row: tuple[Any, ...]) -> bytes:
         to_json,
     )  # with an indent, json.dumps uses no C code and takes four times as long
 
-    found = {
+    values_by_name = {
         name: _plain(json.loads(value) if document and value else value)
         for name, value, document in zip(answer.columns, row, answer.documents, strict=True)
     }
-    return to_json(found, indent=1).replace(b"\n", b"\n ")  # one deeper; a newline in a string is escaped
+    return to_json(values_by_name, indent=1).replace(
+        b"\n", b"\n "
+    )  # one deeper; a newline in a string is escaped
 
 
 def write_parquet(answer: Answer, out: BinaryIO) -> None:
@@ -113,7 +116,7 @@ def _row_groups(answer: Answer) -> Iterator[list[pa.RecordBatch]]:
     group: list[pa.RecordBatch] = []
     for batch in answer.batches:
         group.append(batch)
-        if sum(each.nbytes for each in group) >= _ROW_GROUP_BYTES or len(group) == _ROW_GROUP_BATCHES:
+        if sum(part.nbytes for part in group) >= _ROW_GROUP_BYTES or len(group) == _ROW_GROUP_BATCHES:
             yield group
             group = []
     if group:
@@ -173,8 +176,8 @@ def _rich(answer: Answer) -> bytes:
 
 
 def _is_numeric(values: list[Any]) -> bool:
-    known = [value for value in values if value is not None]
-    return bool(known) and all(isinstance(value, int | float | Decimal) for value in known)
+    given = [value for value in values if value is not None]
+    return bool(given) and all(isinstance(value, int | float | Decimal) for value in given)
 
 
 def _shown(value: Any) -> str:
@@ -211,3 +214,21 @@ def _plain(value: Any) -> Any:
 
 def _latex(value: Any) -> str:
     return "--" if value is None else escaped(_shown(value))
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d*)?([eE][-+]?\d+)?( %)?")
+
+
+def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
+    """Lines of comma-separated values (RFC 4180), with each cell as `cell` gives it."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([csv_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def csv_cell(value: Any) -> Any:
+    """The value; text that begins like a formula, and is not a number, gets an apostrophe before it."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value

@@ -45,7 +45,7 @@ def escaped(text: str) -> str:
     """
     text = _SPACE.sub(" ", text)
     apart = (first + ("{}" if first + second in _LIGATURES else "") for first, second in pairwise(text + " "))
-    return "".join(_character(each[0]) + each[1:] for each in apart)
+    return "".join(_character(run[0]) + run[1:] for run in apart)
 
 
 def breakable(text: str) -> str:
@@ -59,7 +59,7 @@ def breakable(text: str) -> str:
 def _word(word: str) -> str:
     if len(word) < _LONG:
         return escaped(word)
-    parts = (part for each in _PARTS.findall(word) for part in _pieces(each))
+    parts = (part for match in _PARTS.findall(word) for part in _pieces(match))
     return r"\allowbreak{}".join(map(escaped, parts))
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import charts, drawings
 from analysis.drawings import Format
-from analysis.query import metrics
 from analysis.query.ask import Answer, answer, recording
-from analysis.query.sweeps import SWEEP_RUNS
+from analysis.query.statements import SWEEP_RUNS, metrics_tables
 from analysis.report import backends, comparison, facts, live, render, setup, summary
 from analysis.report.answer import Answer as Answered
 from analysis.report.answer import answer as answer_of
@@ -51,7 +50,7 @@ class Contents:
 
     Attributes:
         differences: what the guard found among its completed runs.
-        metrics: answers to the queries of analysis.query.metrics, by name.
+        metrics: answers to the queries of `metrics_tables`, by name.
     """
 
     facts: Facts
@@ -174,7 +173,7 @@ def _contents(connection: DuckDBPyConnection, known: Facts, drawn: list[Drawn]) 
 
 
 def _of_metrics(known: Facts) -> dict[str, str]:
-    return _literal({} if known.calls else metrics.of(known.infers), known.study)
+    return _literal({} if known.calls else metrics_tables(known.infers), known.study)
 
 
 def _of_tables(contents: Contents) -> dict[str, str]:

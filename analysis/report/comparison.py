@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.query.cells import lines
-from analysis.query.findings import FINAL_LOSSES, LOADS, MEASURED_RUNS
+from analysis.query.formats import csv_lines
+from analysis.query.statements import FINAL_LOSSES, LOADS, MEASURED_RUNS
 from analysis.report.facts import Row, literal, rows
 from analysis.stats.drift import Drift
 from analysis.stats.within import FEWEST
@@ -134,7 +134,7 @@ def tables(found: Comparison) -> dict[str, bytes]:
     ]
     named = {"scaling": scaling, "ratios": ratios, "losses": differences, "ranking": pairs}
     return {
-        f"findings/{name}": lines([table[0], *(each.values() for each in table)]).encode()
+        f"findings/{name}": csv_lines([table[0], *(each.values() for each in table)]).encode()
         for name, table in named.items()
         if table
     }

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import stats
 from analysis.query.ask import answer
-from analysis.query.kernels import KERNEL_TIMES, KERNEL_TIMES_AND_GONE
-from analysis.query.rates import COMPLETED_RUNS, DECODED_RUNS
+from analysis.query.statements import COMPLETED_RUNS, DECODED_RUNS, KERNEL_TIMES, KERNEL_TIMES_AND_GONE
 from analysis.stats.estimate import median_of_known
 from analysis.store.database import quoted
 from analysis.verdicts.guard import in_logs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis import charts
-from analysis.query.metrics import INFERENCE_SUMMARY, TRAINING_METRICS, TRAINING_SUMMARY
 from analysis.query.questions import Question, questions
+from analysis.query.statements import INFERENCE_SUMMARY, TRAINING_METRICS, TRAINING_SUMMARY
 from analysis.report import backends, facts
 from analysis.store.database import open_for_reading, studies_of
 from model.record.errors import UserError, did_you_mean

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.query.ask import recording
-from analysis.query.cells import lines
+from analysis.query.formats import csv_lines
 from analysis.report import facts, render
 from analysis.report import summary as summaries
 from analysis.report.carried import (
@@ -106,7 +106,7 @@ def _write_page(out: Path, both: tuple[Measured, Measured], found: Comparison, a
     render.write_assets(out)
     (out / FINDINGS).mkdir(parents=True)
     for section in told:
-        table = lines([section.columns, *section.rows])
+        table = csv_lines([section.columns, *section.rows])
         (out / FINDINGS / f"{section.name}.csv").write_text(table, encoding="utf-8")
     values = {
         "found": found,

@@ -33,44 +33,44 @@ def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
         rows.verifications += read[1]
 
 
-def _rows(found: Certificate) -> tuple[Row, list[Row]]:
-    return fitting(_row(found)), [fitting(row) for row in _check_rows(found)]
+def _rows(certificate: Certificate) -> tuple[Row, list[Row]]:
+    return fitting(_row(certificate)), [fitting(row) for row in _check_rows(certificate)]
 
 
 def _placed(path: Path, kind: type[Placed], keys: re.Pattern[str]) -> Placed:
     """The record, if its file is named after its key: a copy would count twice."""
-    found = read(path, kind)
-    if found.key != path.stem or not keys.fullmatch(found.key):
-        raise Unreadable(f"it is {_CALLED[kind]} {found.key}, which belongs in another file")
-    return found
+    record = read(path, kind)
+    if record.key != path.stem or not keys.fullmatch(record.key):
+        raise Unreadable(f"it is {_CALLED[kind]} {record.key}, which belongs in another file")
+    return record
 
 
-def _row(found: Certificate) -> Row:
-    case = found.case
+def _row(certificate: Certificate) -> Row:
+    case = certificate.case
     return {
-        **{name: getattr(found, name) for name in _SAME_NAME},
-        **{name: dumps(getattr(found, name)) for name in _JSON},
-        "attention": found.backend,
-        "device_kind": found.device,
+        **{name: getattr(certificate, name) for name in _SAME_NAME},
+        **{name: dumps(getattr(certificate, name)) for name in _JSON},
+        "attention": certificate.backend,
+        "device_kind": certificate.device,
         "dtype": case and case.dtype,
         "shape": case and describe(case),
         "run_case": case and dumps(said(case)),
-        "checks": len(found.checks),
-        "failed": sum(not check.passed for check in found.checks),
-        "created_at": utc(found.created_at),
+        "checks": len(certificate.checks),
+        "failed": sum(not check.passed for check in certificate.checks),
+        "created_at": utc(certificate.created_at),
     }
 
 
-def _check_rows(found: Certificate) -> list[Row]:
+def _check_rows(certificate: Certificate) -> list[Row]:
     return [
         {
             **check.model_dump(exclude={"case"}),
-            "certificate": found.key,
-            "attention": found.backend,
+            "certificate": certificate.key,
+            "attention": certificate.backend,
             "place": place,
             "shape": check.case,
         }
-        for place, check in enumerate(found.checks, start=1)
+        for place, check in enumerate(certificate.checks, start=1)
     ]
 
 
@@ -85,22 +85,22 @@ def read_node(root: Path, seen: Seen, rows: Rows) -> None:
         rows.nodes.append({"study": seen.key[0], **row})
 
 
-def _node_row(found: NodeRecord) -> Row:
-    measured, clocks = found.measured, found.measured.clocks
+def _node_row(record: NodeRecord) -> Row:
+    measured, clocks = record.measured, record.measured.clocks
     return {
-        **{name: getattr(found, name) for name in _SAME_OF_NODE},
-        "device": found.device_name,
-        "gpu": found.device_name if found.gpu_uuid else None,
-        "gpus": int(found.gpu_uuid is not None),
-        "driver": found.software.get("driver"),
-        "software": dumps(found.software),
+        **{name: getattr(record, name) for name in _SAME_OF_NODE},
+        "device": record.device_name,
+        "gpu": record.device_name if record.gpu_uuid else None,
+        "gpus": int(record.gpu_uuid is not None),
+        "driver": record.software.get("driver"),
+        "software": dumps(record.software),
         "graphics_clock_mhz": clocks and clocks.graphics_mhz,
         "memory_clock_mhz": clocks and clocks.memory_mhz,
         "power_limit_watts": clocks and clocks.power_limit_watts,
-        "matmul_tflops": max((each.flops for each in measured.products), default=0.0) / 1e12 or None,
+        "matmul_tflops": max((product.flops for product in measured.products), default=0.0) / 1e12 or None,
         "bandwidth_gigabytes_per_second": measured.bandwidth / 1e9,
         "launch_microseconds": measured.launch.seconds * 1e6,
         "unsure": measured.unsure,
         "measured": dumps(measured.model_dump(mode="json")),
-        "measured_at": utc(found.measured_at),
+        "measured_at": utc(record.measured_at),
     }

@@ -6,7 +6,7 @@ Files are truth. What was read from files that are gone since is kept and marked
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from analysis.store import scan, steps
 from analysis.store.certificates import read_certificate, read_node
-from analysis.store.database import Build, in_memory, studies, sweep, update
-from analysis.store.held import Counts, Held, counts, read_held
+from analysis.store.database import Build, in_memory, open_for_reading, studies, sweep, update
 from analysis.store.ingest import Rows, file_rows, read_run, read_study
 from analysis.store.missing import KINDS, find_lost, inherit, keeping, named, of_kind
 from analysis.store.scan import CERTIFICATES, Key, Seen, hashed, look, same_content, same_stat
 from analysis.store.tables import OF_NODES, OF_RUNS, OF_STUDIES, Ledger, count, forget, insert, read_ledger
 from model.record.errors import UserError, no_runs
 from model.record.folder import RunFolder, run_folders
+from model.record.outcome import Outcome
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -32,6 +32,89 @@ FROM_STEPS = (*steps.LINES, *steps.MEASURES)  # filled from step records
 _BATCH_BYTES = 512 * 2**20
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+# What could not be read may be readable now: chmod leaves a file's size and time alone.
+_READABLE = f"""\
+SELECT path, size_bytes, mtime_ns FROM files
+WHERE (study = '{CERTIFICATES}' OR $1 IS NULL OR study = $1) AND missing_since IS NULL AND sha256 <> ''"""
+_LOST = f"""\
+SELECT DISTINCT study, run_id FROM files
+WHERE (study = '{CERTIFICATES}' OR $1 IS NULL OR study = $1) AND missing_since IS NOT NULL"""
+# Whether the job of such an attempt goes on, or why it was stopped, only its ledger says.
+_STOPPED = [outcome.value for outcome in Outcome if outcome.may_come_back]
+_OVER = f"""\
+SELECT study, run_id, coalesce(max(attempt), 0) FROM run_records LEFT JOIN attempts USING (study, run_id)
+WHERE $1 IS NULL OR study = $1 GROUP BY ALL HAVING coalesce(arg_max(
+    outcome IS NOT NULL AND (job_id IS NULL OR outcome NOT IN {(*_STOPPED,)}), attempt), true)"""
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Rows in the database for the studies that were collected; certificates belong to no study."""
+
+    runs: int
+    attempts: int
+    steps: int
+    quarantined: int
+    certificates: int
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """What the database holds of one study and all certificates, or of everything.
+
+    Attributes:
+        files: path, size in bytes and time of every file that was read and is not known to be gone.
+        over: the newest attempt of each run that is neither in flight nor in doubt; 0 before the first.
+        lost: runs and certificates of which files are gone.
+    """
+
+    files: frozenset[tuple[str, int, int]]
+    over: dict[Key, int]
+    lost: frozenset[Key]
+    counts: RowCounts
+
+    def differing(self, here: Iterable[Seen]) -> set[Key]:
+        """The runs whose files are no longer those that were read.
+
+        Certificates are among them too, by the name of the file.
+        """
+        differ = self.files.symmetric_difference([file[:3] for folder in here for file in folder.files])
+        return {(study, run) for study, run, *_ in (path.split("/", 2) for path, *_ in differ)}
+
+    def is_over(self, run: Seen) -> bool:
+        """Whether no attempt of a run, whose files are as they were read, can still need an outcome.
+
+        A new attempt shows as a folder, which a launcher makes before anything else. Also on NFS, to list the
+        run's folder gives what is there now, while the size and time of a file may be some seconds old.
+        """
+        return self.over.get(run.key) == run.newest and run.key not in self.lost
+
+
+def read_held(root: Path, study: str | None) -> HeldRows | None:
+    """What the database holds; None if there is none, or one that has to be built anew."""
+    import duckdb
+
+    try:
+        with open_for_reading(root) as connection:
+            files = connection.execute(_READABLE, [study]).fetchall()
+            over = connection.execute(_OVER, [study]).fetchall()
+            lost = connection.execute(_LOST, [study]).fetchall()
+            rows = count_rows(connection, study)
+    except (UserError, duckdb.Error):
+        return None
+    return HeldRows(frozenset(files), {row[:2]: row[2] for row in over}, frozenset(lost), rows)
+
+
+def count_rows(connection: DuckDBPyConnection, study: str | None) -> RowCounts:
+    """Count what the database holds of one study and all certificates, or of everything."""
+    in_scope = "study = $1 OR $1 IS NULL"
+    return RowCounts(
+        runs=count(connection, "run_records", in_scope, study),
+        attempts=count(connection, "attempts", in_scope, study),
+        steps=count(connection, "step_lines JOIN step_files USING (file)", in_scope, study),
+        quarantined=count(connection, "quarantine", f"{in_scope} OR study = '{CERTIFICATES}'", study),
+        certificates=count(connection, "certificates"),
+    )
 
 
 @dataclass(frozen=True)
@@ -125,7 +208,7 @@ def collect(
     def work(build: Build) -> CollectSummary:
         done = _collect_runs(build, root, study, drop=rebuild)
         _collect_certificates(build, root, drop=rebuild)
-        return _summary(counts(build.connection, study), done)
+        return _summary(count_rows(build.connection, study), done)
 
     return update(root, rebuild, work)
 
@@ -169,7 +252,9 @@ def read_folders(root: Path, study: str | None) -> DuckDBPyConnection:
     return build.connection
 
 
-def _nothing_new(root: Path, study: str | None, held: Held, settle: Settle | None) -> CollectSummary | None:
+def _nothing_new(
+    root: Path, study: str | None, held: HeldRows, settle: Settle | None
+) -> CollectSummary | None:
     """What the database holds, if that is all that the files say. It is only read, so nobody has to wait."""
     runs = list(map(look, run_folders(root, study)))
     others = [*scan.certificates(root), *scan.nodes(root, study), *scan.studies(root, study)]
@@ -193,7 +278,7 @@ def _collect_runs(build: Build, root: Path, study: str | None, drop: bool) -> _D
     scope = None if build.changed else study  # a new database gets every study
     _bring(build, root, _STUDIES, scan.studies(root, scope), scope, drop)
     _bring(build, root, _NODES, scan.nodes(root, scope), scope, drop)
-    runs = [found for found in map(look, run_folders(root, scope)) if found.files]
+    runs = [folder for folder in map(look, run_folders(root, scope)) if folder.files]
     done = _bring(build, root, _RUNS, runs, scope, drop)
     if build.changed:
         steps.label(build.connection)
@@ -222,15 +307,15 @@ def _bring(
         scope: the study that was looked at; None for all of them.
         drop: forget what only an old database knows.
     """
-    seen = {found.key: found for found in here}
+    seen = {folder.key: folder for folder in here}
     inherit(build, root, seen, kind.wanted, kind.tables, drop)
-    known = read_ledger(build.connection, kind.wanted, scope)
-    lost = find_lost(build.connection, root, seen, known)
+    ledger = read_ledger(build.connection, kind.wanted, scope)
+    lost = find_lost(build.connection, root, seen, ledger)
     seen = seen | {key: replace(seen.get(key, Seen(key, ())), lost=files) for key, files in lost.items()}
-    stale = [each for key, each in seen.items() if not same_stat(each, known.get(key, {}))]
-    gone = [key for key in known if key not in seen]
+    stale = [entry for key, entry in seen.items() if not same_stat(entry, ledger.get(key, {}))]
+    gone = [key for key in ledger if key not in seen]
     forget(build.connection, gone, kind.tables)
-    updated = _update(build.connection, root, kind, known, stale)
+    updated = _update(build.connection, root, kind, ledger, stale)
     build.changed |= bool(stale or gone)
     _say_lost(lost)
     return _Done(updated, len(here) - updated, len(lost))
@@ -241,20 +326,24 @@ def _say_lost(keys: Collection[Key]) -> None:
         log.warning("%s: collected files are gone; their rows are kept (missing_since)", named(keys))
 
 
-def _update(connection: DuckDBPyConnection, root: Path, kind: _Kind, known: Ledger, stale: list[Seen]) -> int:
+def _update(
+    connection: DuckDBPyConnection, root: Path, kind: _Kind, ledger: Ledger, stale: list[Seen]
+) -> int:
     """Replace the rows of what changed, and return how many runs or certificates were read.
 
     No transaction is needed: this is a copy, which replaces the database only if everything succeeds.
     """
     updated = 0
-    with closing(_ahead(_Read(root, kind, some, known) for some in _batches(stale, kind.batch))) as reads:
+    with closing(_ahead(_Read(root, kind, some, ledger) for some in _batches(stale, kind.batch))) as reads:
         for read in reads:
             steps.stage(connection)
             steps.load(connection, root, read.rows)
-            forget(connection, [found.key for found in read.touched], ("files",))
-            insert(connection, "files", [row for found in read.touched for row in file_rows(found)])
+            forget(connection, [folder.key for folder in read.touched], ("files",))
+            insert(connection, "files", [row for folder in read.touched for row in file_rows(folder)])
             with keeping(connection, read.changed):
-                forget(connection, [found.key for found in read.changed if found.key in known], kind.tables)
+                forget(
+                    connection, [folder.key for folder in read.changed if folder.key in ledger], kind.tables
+                )
                 for table in kind.tables:
                     if table not in FROM_STEPS:
                         insert(connection, table, getattr(read.rows, table))
@@ -271,14 +360,14 @@ class _Read:
         changed: the others, whose rows these are.
     """
 
-    def __init__(self, root: Path, kind: _Kind, stale: list[Seen], known: Ledger) -> None:
-        found = [_readable(hashed(root, each), known) for each in stale]
-        same = [same_content(each, known.get(each.key, {})) for each in found]
-        self.touched = [each for each, unchanged in zip(found, same, strict=True) if unchanged]
-        self.changed = [each for each, unchanged in zip(found, same, strict=True) if not unchanged]
+    def __init__(self, root: Path, kind: _Kind, stale: list[Seen], ledger: Ledger) -> None:
+        folders = [_readable(hashed(root, folder), ledger) for folder in stale]
+        same = [same_content(folder, ledger.get(folder.key, {})) for folder in folders]
+        self.touched = [folder for folder, unchanged in zip(folders, same, strict=True) if unchanged]
+        self.changed = [folder for folder, unchanged in zip(folders, same, strict=True) if not unchanged]
         self.rows = Rows()
-        for each in self.changed:
-            kind.read(root, each, self.rows)
+        for folder in self.changed:
+            kind.read(root, folder, self.rows)
 
 
 def _ahead(items: Iterator[T]) -> Generator[T]:
@@ -294,24 +383,24 @@ def _batches(stale: list[Seen], most: int) -> Iterator[list[Seen]]:
     """Batches of at most `most` and of no more bytes than memory holds as rows, unless one alone has more."""
     batch: list[Seen] = []
     size = 0
-    for found in stale:
-        mine = sum(file.size_bytes for file in found.files)
-        if batch and (len(batch) == most or size + mine > _BATCH_BYTES):
+    for folder in stale:
+        folder_bytes = sum(file.size_bytes for file in folder.files)
+        if batch and (len(batch) == most or size + folder_bytes > _BATCH_BYTES):
             yield batch
             batch, size = [], 0
-        batch.append(found)
-        size += mine
+        batch.append(folder)
+        size += folder_bytes
     if batch:
         yield batch
 
 
-def _readable(found: Seen, known: Ledger) -> Seen:
+def _readable(folder: Seen, ledger: Ledger) -> Seen:
     """The same, but as it was read last if its run.json is gone, without which no other file makes sense."""
-    if not any(file.path.endswith("/run.json") for file in found.lost):
-        return found
-    gone = {file.path for file in found.lost}
-    return replace(found, files=tuple(file for path, file in known[found.key].items() if path not in gone))
+    if not any(file.path.endswith("/run.json") for file in folder.lost):
+        return folder
+    gone = {file.path for file in folder.lost}
+    return replace(folder, files=tuple(file for path, file in ledger[folder.key].items() if path not in gone))
 
 
-def _summary(held: Counts, done: _Done) -> CollectSummary:
+def _summary(held: RowCounts, done: _Done) -> CollectSummary:
     return CollectSummary(**vars(held), **vars(done))

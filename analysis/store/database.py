@@ -48,6 +48,12 @@ SANDBOX: _Config = {
 _FOLDER = Path(__file__).parent
 DERIVE = "derive.sql"
 _SCRIPTS = ("schema.sql", "views.sql", DERIVE)
+# Where views.sql says whose comments a view's columns have that have none of their own: the first of these.
+_COMMENTED_AS = re.compile(
+    r"^-- Columns without a comment have that of: (.+)\.\nCREATE VIEW (\w+) ", re.MULTILINE
+)
+_COMMENTS = """\
+SELECT table_name, column_name, comment FROM duckdb_columns() WHERE database_name = current_database()"""
 _LEAST_BYTES = 2**20  # with fewer a disk is full: a database of one run has four times as many
 _MOST_THREADS = 8  # a study's database has megabytes
 _Identity = tuple[int, int, int] | None  # of a file: inode, time and size
@@ -176,8 +182,7 @@ def in_memory(given: Sequence[str] | None = None, sandboxed: bool = True) -> Duc
     try:
         if sandboxed:
             _close_off(connection)
-        for script in scripts().values() if given is None else given:
-            connection.execute(script)
+        _make_tables_and_views(connection, [*scripts().values()] if given is None else given)
     except duckdb.Error as error:
         raise UserError(f"the tables and views cannot be made: {first_lines(error)}") from error
     return connection
@@ -276,8 +281,8 @@ def sweep(root: Path) -> None:
     left = ((root, rf"\.{re.escape(NAME)}\.(\d+)@{host}"), (Path(gettempdir()), rf"assay-(\d+)@{host}-\w+"))
     for folder, pattern in left:
         for entry in os.scandir(folder):
-            found = re.fullmatch(pattern, entry.name)
-            if found and not _runs(int(found[1])):
+            match = re.fullmatch(pattern, entry.name)
+            if match and not _runs(int(match[1])):
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path, ignore_errors=True)
                 else:
@@ -323,10 +328,10 @@ def _wait(descriptor: int, root: Path) -> None:
 
 def _identity(path: Path) -> _Identity:
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def first_lines(error: BaseException, lines: int = 3) -> str:
@@ -355,8 +360,7 @@ def _reopen(old: Path, copy: Path) -> Build | None:
 def _create(path: Path, old: Path | None) -> Build:
     connection = connect(path, {"storage_compatibility_version": STORAGE_VERSION})
     connection.execute("BEGIN")  # one write to disk instead of one per comment
-    for script in scripts().values():
-        connection.execute(script)
+    _make_tables_and_views(connection, [*scripts().values()])
     connection.execute("INSERT INTO database_version VALUES (?)", [_fingerprint()])
     connection.execute("COMMIT")
     return Build(connection, changed=True, old=old)
@@ -371,6 +375,20 @@ def _publish(copy: Path, target: Path, before: _Identity) -> None:
                 raise _Overtaken
     except OSError as error:
         raise UserError(f"{target}: {error.strerror}; the old database is unchanged") from error
+
+
+def _make_tables_and_views(connection: DuckDBPyConnection, given: Sequence[str]) -> None:
+    for script in given:
+        connection.execute(script)
+    comments: dict[str, dict[str, str | None]] = {}
+    for name, column, comment in connection.execute(_COMMENTS).fetchall():
+        comments.setdefault(name, {})[column] = comment
+    for sources, view in _COMMENTED_AS.findall("".join(given)):
+        for column in [column for column, comment in comments.get(view, {}).items() if comment is None]:
+            texts = (comments.get(source, {}).get(column) for source in sources.split(", "))
+            if text := next(filter(None, texts), None):
+                comments[view][column] = text
+                connection.execute(f'COMMENT ON COLUMN {view}."{column}" IS {quoted(text)}')
 
 
 @cache

@@ -32,15 +32,15 @@ def dictionary() -> str:
     """The page, of this version's schema."""
     with in_memory() as connection:
         parts = [_START]
-        for title, found in (("Views", _VIEWS), ("Tables", _TABLES)):
+        for title, relations in (("Views", _VIEWS), ("Tables", _TABLES)):
             parts.append(f"## {title}\n")
-            parts += [_relation(connection, *row) for row in connection.execute(found).fetchall()]
+            parts += [_relation(connection, *row) for row in connection.execute(relations).fetchall()]
     return "\n".join(parts)
 
 
 def _relation(connection: DuckDBPyConnection, name: str, comment: str) -> str:
     rows = connection.execute(_COLUMNS, [name]).fetchall()
-    lines = [f"| `{column}` | {kind} | {_cell(said)} |" for column, kind, said in rows]
+    lines = [f"| `{column}` | {kind} | {_cell(text)} |" for column, kind, text in rows]
     head = ["| column | type | what it is |", "|---|---|---|"]
     return "\n".join([f"### {name}\n", f"{comment}\n", *head, *lines, ""])
 

@@ -86,8 +86,8 @@ def read_study(root: Path, seen: Seen, rows: Rows) -> None:
     rows.files += file_rows(seen)
     study = seen.key[0]
     path = f"{root}/{study}/{STUDY}"
-    found = Reader(root, seen.key, rows).read(path, lambda: read(path, StudyRecord))
-    for run_id, differs in found.removed.items() if found else ():
+    record = Reader(root, seen.key, rows).read(path, lambda: read(path, StudyRecord))
+    for run_id, differs in record.removed.items() if record else ():
         if NAME.fullmatch(run_id) and os.path.lexists(f"{root}/{study}/{run_id}/run.json"):
             rows.removed_runs.append({"study": study, "run_id": run_id, "differs": differs})
 
@@ -227,7 +227,7 @@ def _run_row(run: RunRecord) -> Row:
 
 
 def _overridden(run: RunRecord) -> str:
-    return dumps({name: found.model_dump() for name, found in (run.overridden or {}).items()})
+    return dumps({name: override.model_dump() for name, override in (run.overridden or {}).items()})
 
 
 def _imported_row(run: ImportedRun) -> Row:
@@ -298,8 +298,8 @@ def _floor(manifest: Manifest | None) -> list[Row]:
 def _audit(record: AuditRecord) -> Row:
     """One audit. A result that is not finite is infinitely wrong: a maximum would overlook a missing one."""
     ratios = {
-        f"{name}_ratio": inf if found.measured is None else found.measured / found.tolerance
-        for name, found in record.tensors.items()
+        f"{name}_ratio": inf if tensor.measured is None else tensor.measured / tensor.tolerance
+        for name, tensor in record.tensors.items()
     }
     values = record.model_dump(mode="json", exclude={"schema_version", "rows"})
     return values | {
@@ -334,24 +334,24 @@ def _kernels(timed: KernelTimes | None) -> list[Row]:
         "ceiling_tflops": ceiling and ceiling / 1e12,
         "measured_at": utc(timed.measured_at),
     }
-    return [shared | _kernel(timed, each) for each in (*timed.times, *timed.sums)]
+    return [shared | _kernel(timed, time) for time in (*timed.times, *timed.sums)]
 
 
-def _kernel(timed: KernelTimes, each: KernelTime) -> Row:
+def _kernel(timed: KernelTimes, time: KernelTime) -> Row:
     """One backend in one direction and mode."""
-    seconds, ends = each.median_seconds, each.interval or (None, None)
+    seconds, ends = time.median_seconds, time.interval or (None, None)
     same = ("attention", "direction", "mode", "outcome", "reason", "memory_bytes", "certificate")
     return {
-        **{name: getattr(each, name) for name in same},
-        "calls": len(each.seconds),
-        "seconds": dumps(each.seconds) if each.seconds else None,
+        **{name: getattr(time, name) for name in same},
+        "calls": len(time.seconds),
+        "seconds": dumps(time.seconds) if time.seconds else None,
         "milliseconds": seconds and seconds * 1e3,
         "milliseconds_low": ends[0] and ends[0] * 1e3,
         "milliseconds_high": ends[1] and ends[1] * 1e3,
-        "tflops": attention_flop(timed.case, each.direction) / seconds / 1e12 if seconds else None,
-        "sm_mhz_low": min(each.sm_mhz, default=None),
-        "sm_mhz_high": max(each.sm_mhz, default=None),
-        "throttle_reasons": "; ".join(word or "none" for word in each.throttle_reasons) or None,
+        "tflops": attention_flop(timed.case, time.direction) / seconds / 1e12 if seconds else None,
+        "sm_mhz_low": min(time.sm_mhz, default=None),
+        "sm_mhz_high": max(time.sm_mhz, default=None),
+        "throttle_reasons": "; ".join(word or "none" for word in time.throttle_reasons) or None,
     }
 
 
@@ -364,11 +364,11 @@ def _held_back(manifest: Manifest | None, result: Result | None) -> Row:
     first, last = manifest and manifest.clocks, result and result.clocks
     if not first:
         return {}
-    found: Row = first.model_dump()
+    row: Row = first.model_dump()
     for name in ("power_capped_seconds", "slowed_seconds"):
         began, ended = getattr(first, name), last and getattr(last, name)
-        found[name] = ended - began if began is not None and ended is not None and ended >= began else None
-    return found
+        row[name] = ended - began if began is not None and ended is not None and ended >= began else None
+    return row
 
 
 def _between(started: datetime | None, ended: datetime | None) -> float | None:

@@ -66,36 +66,36 @@ log = logging.getLogger(__name__)
 
 
 def find_lost(
-    connection: DuckDBPyConnection, root: Path, seen: dict[Key, Seen], known: Ledger
+    connection: DuckDBPyConnection, root: Path, seen: dict[Key, Seen], ledger: Ledger
 ) -> dict[Key, tuple[FileState, ...]]:
     """The files that are gone since they were read, of runs with rows and of certificates of attempts."""
-    gone = {key: files for key, before in known.items() if (files := _gone(seen.get(key), before))}
+    gone = {key: files for key, before in ledger.items() if (files := _gone(seen.get(key), before))}
     kept = _worth_keeping(connection) if gone else set()
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     return {
         key: tuple(file._replace(missing_since=file.missing_since or now) for file in files)
         for key, files in gone.items()
-        if key in kept and not _is_another(root, key, known[key])
+        if key in kept and not _is_another(root, key, ledger[key])
     }
 
 
 def _worth_keeping(connection: DuckDBPyConnection) -> set[Key]:
     """Runs with rows, and certificates that they ran under; the database may be of an earlier version."""
-    found = set(connection.execute(_WORTH_KEEPING).fetchall())
+    worth = set(connection.execute(_WORTH_KEEPING).fetchall())
     if connection.execute(_KEY_OF_KERNELS).fetchall():
-        found |= set(connection.execute(_OF_KERNELS).fetchall())
-    return found
+        worth |= set(connection.execute(_OF_KERNELS).fetchall())
+    return worth
 
 
-def _gone(seen: Seen | None, known: Known) -> list[FileState]:
+def _gone(seen: Seen | None, files: Known) -> list[FileState]:
     there = {file.path for file in seen.files} if seen else set()
-    return [file for path, file in known.items() if path not in there]
+    return [file for path, file in files.items() if path not in there]
 
 
-def _is_another(root: Path, key: Key, known: Known) -> bool:
+def _is_another(root: Path, key: Key, files: Known) -> bool:
     """Whether the folder has a ledger that is not the one that was read, nor continues it."""
     path = "/".join((*key, "ledger.jsonl"))
-    if (before := known.get(path)) is None:
+    if (before := files.get(path)) is None:
         return False
     try:
         with open(root / path, "rb", opener=open_regular) as file:
@@ -106,11 +106,11 @@ def _is_another(root: Path, key: Key, known: Known) -> bool:
 
 
 @contextmanager
-def keeping(connection: DuckDBPyConnection, found: Iterable[Seen]) -> Iterator[None]:
+def keeping(connection: DuckDBPyConnection, folders: Iterable[Seen]) -> Iterator[None]:
     """Put the rows of attempts whose files are gone back after the body, which reads the rest of the run."""
     import pyarrow as pa
 
-    rows = [(*each.key, _attempt(file.path)) for each in found for file in each.lost]
+    rows = [(*folder.key, _attempt(file.path)) for folder in folders for file in folder.lost]
     if not rows:
         yield
         return
@@ -125,8 +125,8 @@ def keeping(connection: DuckDBPyConnection, found: Iterable[Seen]) -> Iterator[N
 
 
 def _attempt(path: str) -> int | None:
-    found = _OF_ATTEMPT.search(path)
-    return int(found[1]) if found else None
+    match = _OF_ATTEMPT.search(path)
+    return int(match[1]) if match else None
 
 
 def inherit(
@@ -148,26 +148,28 @@ def inherit(
     try:
         connection.execute(f"ATTACH '{build.old}' AS old (READ_ONLY)")
         with _using_old(connection):
-            known = read_ledger(connection, wanted.replace("$1", "NULL"))
-            lost = find_lost(connection, root, seen, known)
+            ledger = read_ledger(connection, wanted.replace("$1", "NULL"))
+            lost = find_lost(connection, root, seen, ledger)
         if lost and drop:
             log.warning("--rebuild drops %s: their files are gone", named(lost))
         elif lost:
-            mine = [table for table in tables if table not in ("files", *LINES, *MEASURES)]
-            _copy(connection, list(lost), [*mine, "step_records"])
-            files = {key: (*_unreadable(known[key], gone), *gone) for key, gone in lost.items()}
-            insert(connection, "files", [row for key, each in files.items() for row in rows_of(key, each)])
+            own_tables = [table for table in tables if table not in ("files", *LINES, *MEASURES)]
+            _copy(connection, list(lost), [*own_tables, "step_records"])
+            files = {key: (*_unreadable(ledger[key], gone), *gone) for key, gone in lost.items()}
+            insert(
+                connection, "files", [row for key, states in files.items() for row in rows_of(key, states)]
+            )
         connection.execute("DETACH old")
     except duckdb.Error as error:
         _set_aside(build, root, error)
 
 
-def _unreadable(known: Known, gone: Iterable[FileState]) -> list[FileState]:
+def _unreadable(files: Known, gone: Iterable[FileState]) -> list[FileState]:
     """Files of a run that are there but are not read again, because its run.json is gone; otherwise empty."""
     paths = {file.path for file in gone}
     if not any(path.endswith("/run.json") for path in paths):
         return []
-    return [file for path, file in known.items() if path not in paths]
+    return [file for path, file in files.items() if path not in paths]
 
 
 @contextmanager

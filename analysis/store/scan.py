@@ -70,8 +70,8 @@ def look(folder: RunFolder) -> Seen:
     study, run_id = base.rsplit("/", 2)[1:]
     attempts = attempt_numbers(folder)
     names = [*IN_RUN, *(f"attempt-{n}/{name}" for n in attempts for name in IN_ATTEMPT)]
-    found = [_stat(f"{base}/{name}", f"{study}/{run_id}/{name}") for name in names]
-    return Seen((study, run_id), tuple(state for state in found if state), newest=max(attempts, default=0))
+    states = [_stat(f"{base}/{name}", f"{study}/{run_id}/{name}") for name in names]
+    return Seen((study, run_id), tuple(state for state in states if state), newest=max(attempts, default=0))
 
 
 def certificates(root: Path) -> list[Seen]:
@@ -82,14 +82,14 @@ def certificates(root: Path) -> list[Seen]:
 def nodes(root: Path, study: str | None) -> list[Seen]:
     """Stat the measured ceilings of a study's nodes, or of all studies', sorted by name."""
     names = [study] if study else folders(root)
-    return [found for name in names for found in _kept(root, name, f"{NODES}/")]
+    return [node for name in names for node in _kept(root, name, f"{NODES}/")]
 
 
 def studies(root: Path, study: str | None) -> list[Seen]:
     """Stat what the last launch of a study, or of each study, left."""
     names = [study] if study else folders(root)
-    found = [(name, _stat(f"{root}/{name}/{STUDY}", f"{name}/{STUDY}")) for name in names]
-    return [Seen((name, STUDY), (state,)) for name, state in found if state]
+    states = [(name, _stat(f"{root}/{name}/{STUDY}", f"{name}/{STUDY}")) for name in names]
+    return [Seen((name, STUDY), (state,)) for name, state in states if state]
 
 
 def _kept(root: Path, owner: str, below: str = "") -> Iterator[Seen]:
@@ -113,25 +113,27 @@ def hashed(root: Path, seen: Seen) -> Seen:
     )
 
 
-def same_stat(seen: Seen, known: dict[str, FileState]) -> bool:
+def same_stat(seen: Seen, states: dict[str, FileState]) -> bool:
     """Whether every file has the recorded size and time, none is new, and none has gone or come back since.
 
     A file that could not be read last time counts as changed: chmod leaves its size and time alone.
     """
     return (
-        len(seen.files) + len(seen.lost) == len(known)
-        and all(known[file.path] == file for file in seen.lost)
+        len(seen.files) + len(seen.lost) == len(states)
+        and all(states[file.path] == file for file in seen.lost)
         and all(
-            (old := known.get(file.path)) is not None and old.sha256 != "" and old._replace(sha256="") == file
+            (old := states.get(file.path)) is not None
+            and old.sha256 != ""
+            and old._replace(sha256="") == file
             for file in seen.files
         )
     )
 
 
-def same_content(seen: Seen, known: dict[str, FileState]) -> bool:
+def same_content(seen: Seen, states: dict[str, FileState]) -> bool:
     """Whether every hashed file has the recorded content, as in a folder that was copied or touched."""
     return {file.path: _content(file) for file in (*seen.files, *seen.lost)} == {
-        path: _content(old) for path, old in known.items()
+        path: _content(old) for path, old in states.items()
     }
 
 

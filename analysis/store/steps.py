@@ -155,8 +155,8 @@ def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row)
 
 def _row(record: StepRecord | ImportedStep, file: Row) -> Row:
     values = record.model_dump(exclude={"schema_version"})
-    known = {name: values[name] and finite(values[name]) for name in _KNOWN_OR_NOT}
-    return values | known | {"file": file["file"], "time": utc(record.time)}
+    numbers = {name: values[name] and finite(values[name]) for name in _KNOWN_OR_NOT}
+    return values | numbers | {"file": file["file"], "time": utc(record.time)}
 
 
 def _timed(path: Path, records: Sequence[StepRecord | ImportedStep]) -> None:

@@ -39,11 +39,11 @@ def read_ledger(connection: DuckDBPyConnection, wanted: str = "true", study: str
     names = [column[0] for column in cursor.description or ()]
     of_key = [names.index(name) for name in ("study", "run_id")]
     of_state = [(name, names.index(name)) for name in FileState._fields if name in names]
-    known: Ledger = {}
+    ledger: Ledger = {}
     for row in cursor.fetchall():
         state = FileState(**{name: row[place] for name, place in of_state})
-        known.setdefault((row[of_key[0]], row[of_key[1]]), {})[state.path] = state
-    return known
+        ledger.setdefault((row[of_key[0]], row[of_key[1]]), {})[state.path] = state
+    return ledger
 
 
 def forget(connection: DuckDBPyConnection, keys: list[Key], tables: tuple[str, ...]) -> None:
@@ -86,12 +86,12 @@ def count(connection: DuckDBPyConnection, table: str, wanted: str = "true", *stu
 
 def removed_runs(connection: DuckDBPyConnection, study: str) -> list[str]:
     """Ids of the runs in an open database that their study no longer has."""
-    found = connection.execute(
+    result = connection.execute(
         "SELECT run_id FROM removed_runs SEMI JOIN run_records USING (study, run_id) "
         "WHERE study = $1 ORDER BY run_id",
         [study],
     )
-    return [run_id for (run_id,) in found.fetchall()]
+    return [run_id for (run_id,) in result.fetchall()]
 
 
 def leave_out(connection: DuckDBPyConnection, study: str, runs: Sequence[str]) -> None:

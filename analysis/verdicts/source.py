@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from analysis.query.ask import answer
-from analysis.query.findings import HAS_LOSS
+from analysis.query.statements import HAS_LOSS
 from analysis.store.database import open_for_reading, quoted
 from analysis.store.tables import leave_out, removed_runs
 from analysis.verdicts.difference import Row

@@ -61,13 +61,13 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
 
 
 def _answer(contents: Contents) -> Iterator[str]:
-    found = contents.answer
-    yield f"\\noindent\\textbf{{{_ended(breakable(found.question))}}} {said(found.ran.text)}\n"
+    answer = contents.answer
+    yield f"\\noindent\\textbf{{{_ended(breakable(answer.question))}}} {said(answer.ran.text)}\n"
     for title, sentences in (
-        ("Findings", found.findings),
-        ("As expected", found.expected),
-        ("Not expected", found.unexpected),
-        ("What these runs do not show", found.cannot_say),
+        ("Findings", answer.findings),
+        ("As expected", answer.expected),
+        ("Not expected", answer.unexpected),
+        ("What these runs do not show", answer.cannot_say),
     ):
         if sentences:
             yield f"\\paragraph{{{title}}}\n\\begin{{itemize}}\\setlength\\itemsep{{0pt}}"
@@ -78,10 +78,10 @@ def _answer(contents: Contents) -> Iterator[str]:
 def _items(sentences: Sequence[Sentence]) -> Iterator[str]:
     """Each sentence, and how far it reaches where that is not what the one before said."""
     before = ""
-    for each in sentences:
-        reach = f" \\emph{{{said(each.inference)}}}" if each.inference not in ("", before) else ""
-        before = each.inference
-        yield rf"\item {{}}{said(each.text)}{reach}"
+    for sentence in sentences:
+        reach = f" \\emph{{{said(sentence.inference)}}}" if sentence.inference not in ("", before) else ""
+        before = sentence.inference
+        yield rf"\item {{}}{said(sentence.text)}{reach}"
 
 
 def _ended(text: str) -> str:

@@ -16,11 +16,11 @@ def methods(contents: Contents) -> str:
     return " ".join(filter(None, _sentences(contents, set(used(contents))))) + "\n"
 
 
-def _sentences(contents: Contents, known: set[str]) -> Iterator[str]:
+def _sentences(contents: Contents, keys: set[str]) -> Iterator[str]:
     own = [run for run in contents.facts.runs if not run["imported"]]
     ran = said(contents.answer.ran.text.removesuffix("."))
     known_for = ("touvron2023llama", "loshchilov2019adamw") if not contents.facts.calls else ()
-    yield f"{ran}{_cite(known, *known_for)}."
+    yield f"{ran}{_cite(keys, *known_for)}."
     if contents.facts.calls:
         yield from _calls(contents)
         return
@@ -29,11 +29,11 @@ def _sentences(contents: Contents, known: set[str]) -> Iterator[str]:
     yield r"Table~\ref{tab:setup} gives the setup."
     yield said(f"Order of the runs: {contents.comparison.order}. Load: {contents.comparison.load}.")
     if contents.facts.infers:
-        yield from _latencies(contents.facts.runs, known)
+        yield from _latencies(contents.facts.runs, keys)
     else:
-        yield from rates(contents.facts.runs, known)
-    yield from _intervals(contents, known)
-    yield from _comparisons(contents, known)
+        yield from rates(contents.facts.runs, keys)
+    yield from _intervals(contents, keys)
+    yield from _comparisons(contents, keys)
     yield said(contents.comparison.drift.sentence)
     yield said(contents.comparison.gpus.sentence) if contents.comparison.gpus else ""
 
@@ -72,7 +72,7 @@ def _imported(contents: Contents) -> str:
     )
 
 
-def rates(runs: Sequence[Row], known: set[str]) -> Iterator[str]:
+def rates(runs: Sequence[Row], keys: set[str]) -> Iterator[str]:
     """How rates were measured; how a step was timed only of the runs of this program."""
     steps = sorted({run["warmup_steps"] for run in runs if run["step_seconds"] is not None})
     if not steps:
@@ -88,17 +88,17 @@ def rates(runs: Sequence[Row], known: set[str]) -> Iterator[str]:
     yield escaped(f"The warm-up, here the first {which} steps, does not count: {WARMUP_RULE}.")
     yield (
         "A run's rate is its tokens per step divided by the median of its seconds per step; rates are "
-        f"derived from seconds and never averaged{_cite(known, 'hoefler2015')}."
+        f"derived from seconds and never averaged{_cite(keys, 'hoefler2015')}."
     )
-    if "chowdhery2022palm" in known:
+    if "chowdhery2022palm" in keys:
         yield (
             "Model FLOPs utilisation is $(6N + 12LHQT)$ times tokens per second over the peak of the data "
-            f"sheet{_cite(known, 'chowdhery2022palm')}, without a discount for causality; $N$ leaves out the "
+            f"sheet{_cite(keys, 'chowdhery2022palm')}, without a discount for causality; $N$ leaves out the "
             "input embedding."
         )
 
 
-def _latencies(runs: Sequence[Row], known: set[str]) -> Iterator[str]:
+def _latencies(runs: Sequence[Row], keys: set[str]) -> Iterator[str]:
     steps = sorted({run["warmup_steps"] for run in runs if run["step_seconds"] is not None})
     if not steps:
         yield "No prefill was measured."
@@ -106,49 +106,49 @@ def _latencies(runs: Sequence[Row], known: set[str]) -> Iterator[str]:
     yield (
         "A prefill reads the whole prompt of each sample up to the logits of its last position, timed by "
         f"the device's own clock; the first {' or '.join(map(str, steps))} of a run do not count. A run's "
-        f"latency is the median of its prefills, of which its rate is derived{_cite(known, 'hoefler2015')}."
+        f"latency is the median of its prefills, of which its rate is derived{_cite(keys, 'hoefler2015')}."
     )
     if any(run["decode_seconds"] for run in runs):
         yield (
             "Tokens are decoded greedily with a cache of keys and values; each position is timed in the "
             "second of two passes."
         )
-    if "chowdhery2022palm" in known:
+    if "chowdhery2022palm" in keys:
         yield (
             "Model FLOPs utilisation is that of the forward alone, $(2N + 4LHQT)$ times tokens per second "
-            f"over the peak of the data sheet{_cite(known, 'chowdhery2022palm')}; $N$ leaves out the input "
+            f"over the peak of the data sheet{_cite(keys, 'chowdhery2022palm')}; $N$ leaves out the input "
             "embedding and counts the output head for the last token of a prompt."
         )
 
 
-def _intervals(contents: Contents, known: set[str]) -> Iterator[str]:
-    found = [group.tokens_per_second for group in contents.facts.groups if group.tokens_per_second]
-    methods = "; ".join(dict.fromkeys(estimate.method for estimate in found))
-    cited = _cite(known, "student1908", "hettmansperger1986")
+def _intervals(contents: Contents, keys: set[str]) -> Iterator[str]:
+    with_rate = [group.tokens_per_second for group in contents.facts.groups if group.tokens_per_second]
+    methods = "; ".join(dict.fromkeys(estimate.method for estimate in with_rate))
+    cited = _cite(keys, "student1908", "hettmansperger1986")
     yield f"Groups are given as medians. Their intervals: {said(methods)}{cited}." if methods else ""
 
 
-def _comparisons(contents: Contents, known: set[str]) -> Iterator[str]:
-    found = contents.comparison
-    if found.rates.compared:
-        methods = "; ".join(dict.fromkeys(it.verdict.method for it in found.rates.compared))
-        yield f"Rates against the baseline: {said(methods)}{_cite(known, 'schuirmann1987')}."
-    if found.rates.rankings:
+def _comparisons(contents: Contents, keys: set[str]) -> Iterator[str]:
+    comparison = contents.comparison
+    if comparison.rates.compared:
+        methods = "; ".join(dict.fromkeys(pair.verdict.method for pair in comparison.rates.compared))
+        yield f"Rates against the baseline: {said(methods)}{_cite(keys, 'schuirmann1987')}."
+    if comparison.rates.rankings:
         yield (
             "All pairs of groups with repeats are tested on the logarithm of their seconds per token, and "
             "Holm's correction holds the chance of any false difference to "
-            f"5\\,\\%{_cite(known, 'holm1979')}; what no test tells apart shares a "
-            f"tier{_cite(known, 'piepho2004')}."
+            f"5\\,\\%{_cite(keys, 'holm1979')}; what no test tells apart shares a "
+            f"tier{_cite(keys, 'piepho2004')}."
         )
-    if found.losses:
-        methods = "; ".join(dict.fromkeys(it.verdict.method for it in found.losses))
+    if comparison.losses:
+        methods = "; ".join(dict.fromkeys(pair.verdict.method for pair in comparison.losses))
         yield (
             "Losses are compared over the last fifth of the steps, paired by step between runs with the same "
-            f"seed, data and batches: {said(methods)}{_cite(known, 'schuirmann1987')}."
+            f"seed, data and batches: {said(methods)}{_cite(keys, 'schuirmann1987')}."
         )
 
 
-def _cite(known: set[str], *keys: str) -> str:
+def _cite(cited: set[str], *keys: str) -> str:
     """A citation of those keys that are among the references."""
-    mine = [key for key in keys if key in known]
-    return rf"~\cite{{{','.join(mine)}}}" if mine else ""
+    own = [key for key in keys if key in cited]
+    return rf"~\cite{{{','.join(own)}}}" if own else ""

@@ -45,18 +45,18 @@ def macros(contents: Contents) -> str:
     ]
     used: set[str] = set()
     study = word(contents.facts.study)
-    for each in cited(contents):
-        name = _unused(study + word(each.words), used)
-        lines += ["", f"% {escaped(each.says)}", *_commands(name, each)]
+    for number in cited(contents):
+        name = _unused(study + word(number.words), used)
+        lines += ["", f"% {escaped(number.says)}", *_commands(name, number)]
     return "\n".join(lines) + "\n"
 
 
-def _commands(name: str, each: Cited) -> Iterator[str]:
-    yield _command(name, each.value)
-    if each.low is not None and each.high is not None:
-        yield _command(f"{name}Low", each.low)
-        yield _command(f"{name}High", each.high)
-        yield _command(f"{name}Interval", f"{each.low} to {each.high}")
+def _commands(name: str, number: Cited) -> Iterator[str]:
+    yield _command(name, number.value)
+    if number.low is not None and number.high is not None:
+        yield _command(f"{name}Low", number.low)
+        yield _command(f"{name}High", number.high)
+        yield _command(f"{name}Interval", f"{number.low} to {number.high}")
 
 
 def _command(name: str, text: str) -> str:
@@ -101,21 +101,21 @@ def cited(contents: Contents) -> Iterator[Cited]:
 
 def _of_group(group: Group) -> Iterator[Cited]:
     yield Cited(f"{group.label} runs", str(group.n), None, None, f"{group.label}: runs with a measured rate")
-    for quantity, unit, found in (
+    for quantity, unit, estimate in (
         ("tokens per second", "tokens per second", group.tokens_per_second),
         ("MFU", "percent", group.mfu),
         ("final loss", "nats per token", group.final_loss),
         ("peak memory", "GiB", group.peak_memory_gib),
     ):
-        if found:
-            yield _estimate(group.label, quantity, unit, found)
+        if estimate:
+            yield _estimate(group.label, quantity, unit, estimate)
 
 
-def _estimate(label: str, quantity: str, unit: str, found: Estimate) -> Cited:
-    shown = [None if end is None else readable(end, _FORMS[unit]) for end in (found.low, found.high)]
+def _estimate(label: str, quantity: str, unit: str, estimate: Estimate) -> Cited:
+    shown = [None if end is None else readable(end, _FORMS[unit]) for end in (estimate.low, estimate.high)]
     in_unit = "" if unit == quantity else f", {unit}"
-    says = f"{label}: {quantity}{in_unit}: median; {found.method}"
-    return Cited(f"{label} {quantity}", readable(found.median, _FORMS[unit]), shown[0], shown[1], says)
+    says = f"{label}: {quantity}{in_unit}: median; {estimate.method}"
+    return Cited(f"{label} {quantity}", readable(estimate.median, _FORMS[unit]), shown[0], shown[1], says)
 
 
 def _of_sentence(number: Number) -> Cited:

@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.report.build import Contents
+from model.record.backends import described
 
-_PYTORCH = ("ansel2024pytorch",)
-KERNELS: dict[str, tuple[str, ...]] = {
-    "auto": _PYTORCH,
-    "math": _PYTORCH,
-    "flash": (*_PYTORCH, "dao2022flashattention", "dao2023flashattention2"),
-    "efficient": (*_PYTORCH, "rabe2021memory", "lefaudeux2022xformers"),
-    "cudnn": (*_PYTORCH, "chetlur2014cudnn"),
-    "flex": (*_PYTORCH, "dong2024flex"),
-    "flash2": ("dao2022flashattention", "dao2023flashattention2"),
-    "flash3": ("dao2022flashattention", "shah2024flashattention3"),
-    "flash4": ("dao2022flashattention", "zadouri2026flashattention4"),
-    "tiled": ("dao2022flashattention", "dao2023flashattention2"),
-    "custom": ("dao2022flashattention", "shah2024flashattention3", "tillet2019triton"),
-    "portable": ("dao2022flashattention", "dao2023flashattention2", "tillet2019triton"),
-}
 # The kind of entry and its fields, for each key.
 _ENTRIES: dict[str, tuple[str, dict[str, str]]] = {
     "ansel2024pytorch": ("inproceedings", {
@@ -113,7 +99,8 @@ def used(contents: Contents) -> list[str]:
 
 def of_backend(attention: str | None) -> tuple[str, ...]:
     """Keys for a backend's kernel; empty if another package adds the backend."""
-    return KERNELS.get(attention or "", ())
+    backend = described(attention) if attention else None
+    return backend.references if backend else ()
 
 
 def bibtex(keys: list[str]) -> str:
@@ -141,20 +128,22 @@ def _kernels(contents: Contents) -> Iterator[str]:
 
 def _methods(contents: Contents) -> Iterator[str]:
     """The methods that the words of the intervals and verdicts name."""
-    groups, found = contents.facts.groups, contents.comparison
+    groups, comparison = contents.facts.groups, contents.comparison
     shown = [est for group in groups for est in (group.tokens_per_second, group.mfu, group.final_loss) if est]
-    ratios = [method for it in found.rates.compared for method in (it.ratio.method, it.verdict.method)]
-    methods = [*(est.method for est in shown), *ratios, *(it.verdict.method for it in found.losses)]
-    said = " ".join(methods)
+    ratios = [
+        method for pair in comparison.rates.compared for method in (pair.ratio.method, pair.verdict.method)
+    ]
+    methods = [*(est.method for est in shown), *ratios, *(pair.verdict.method for pair in comparison.losses)]
+    words = " ".join(methods)
     if any(group.tokens_per_second for group in groups):
         yield "hoefler2015"
     if any(group.mfu for group in groups):
         yield "chowdhery2022palm"
-    if " t interval" in said:
+    if " t interval" in words:
         yield "student1908"
-    if "order statistics" in said:
+    if "order statistics" in words:
         yield "hettmansperger1986"
-    if "two one-sided tests" in said:
+    if "two one-sided tests" in words:
         yield "schuirmann1987"
-    if any(ranking.tiers for ranking in found.rates.rankings):
+    if any(ranking.tiers for ranking in comparison.rates.rankings):
         yield from ("holm1979", "piepho2004")

@@ -33,10 +33,10 @@ def tables(contents: Contents) -> dict[str, str]:
     """LaTeX by file name; a table without rows is left out."""
     if contents.facts.calls:
         return {"setup": _setup(contents), "backends": _backends(contents)}
-    found = {"setup": _setup(contents), "groups": _groups(contents), "ratios": _ratios(contents)}
-    found |= {"losses": _losses(contents), "backends": _backends(contents)}
-    found |= {name: _metrics(name, answer) for name, answer in contents.metrics.items()}
-    return {name: text for name, text in found.items() if text}
+    made = {"setup": _setup(contents), "groups": _groups(contents), "ratios": _ratios(contents)}
+    made |= {"losses": _losses(contents), "backends": _backends(contents)}
+    made |= {name: _metrics(name, answer) for name, answer in contents.metrics.items()}
+    return {name: text for name, text in made.items() if text}
 
 
 def table(
@@ -108,7 +108,7 @@ def _groups(contents: Contents) -> str:
         "interval is that of the tokens per second; memory is the peak, whose interval is with its figure, "
         f"{what}. The tests do not tell groups of one tier apart; a single run has none."
     )
-    return table("groups", caption, heads, [_group(contents, each) for each in contents.facts.groups])
+    return table("groups", caption, heads, [_group(contents, group) for group in contents.facts.groups])
 
 
 def _group(contents: Contents, group: Group) -> tuple[str, ...]:
@@ -130,20 +130,20 @@ def _group(contents: Contents, group: Group) -> tuple[str, ...]:
 def _ratios(contents: Contents) -> str:
     rows = [
         (
-            breakable(it.label),
-            breakable(it.baseline),
-            number(it.shown.ratio, ".4f"),
-            ends(it.shown.low, it.shown.high, ".4f"),
-            str(it.shown.n),
-            it.verdict.kind,
+            breakable(pair.label),
+            breakable(pair.baseline),
+            number(pair.shown.ratio, ".4f"),
+            ends(pair.shown.low, pair.shown.high, ".4f"),
+            str(pair.shown.n),
+            pair.verdict.kind,
         )
-        for it in contents.comparison.rates.compared
+        for pair in contents.comparison.rates.compared
     ]
     caption = (
         "Tokens per second over those of the baseline, paired by seed and repeat where enough of these are "
         "common, or by step where $n$ "
         "counts records of one run each. "
-        + _methods([it.shown.method for it in contents.comparison.rates.compared])
+        + _methods([pair.shown.method for pair in contents.comparison.rates.compared])
     )
     heads = ("Group", "Baseline", "Ratio", r"95\,\% interval", "$n$", "Verdict")
     return table("ratios", caption, heads, rows, "llrrrl")
@@ -152,18 +152,18 @@ def _ratios(contents: Contents) -> str:
 def _losses(contents: Contents) -> str:
     rows = [
         (
-            breakable(it.label),
-            breakable(it.baseline),
-            number(it.verdict.difference, "+.4f"),
-            ends(it.verdict.low, it.verdict.high, "+.4f"),
-            number(it.margin, "g"),
-            it.verdict.kind,
+            breakable(pair.label),
+            breakable(pair.baseline),
+            number(pair.verdict.difference, "+.4f"),
+            ends(pair.verdict.low, pair.verdict.high, "+.4f"),
+            number(pair.margin, "g"),
+            pair.verdict.kind,
         )
-        for it in contents.comparison.losses
+        for pair in contents.comparison.losses
     ]
     caption = (
         "Loss minus that of the baseline over the last fifth of the steps, in nats per token. "
-        + _methods([it.verdict.method for it in contents.comparison.losses])
+        + _methods([pair.verdict.method for pair in contents.comparison.losses])
     )
     return table(
         "losses",
@@ -205,12 +205,12 @@ def _methods(methods: list[str]) -> str:
     return f"Intervals: {said('; '.join(dict.fromkeys(methods)))}."
 
 
-def _middle(found: Estimate | None, form: str) -> str:
-    return number(found.median if found else None, form)
+def _middle(estimate: Estimate | None, form: str) -> str:
+    return number(estimate.median if estimate else None, form)
 
 
-def _ends(found: Estimate | None, form: str) -> str:
-    return ends(found.low, found.high, form) if found else _DASH
+def _ends(estimate: Estimate | None, form: str) -> str:
+    return ends(estimate.low, estimate.high, form) if estimate else _DASH
 
 
 def ends(low: float | None, high: float | None, form: str) -> str:

@@ -21,13 +21,13 @@ def write(report: Path, contents: Contents) -> None:
     folder = report / FOLDER
     for each in ("tables", "figures"):
         (folder / each).mkdir(parents=True)
-    found, keys = tables.tables(contents), references.used(contents)
+    made, keys = tables.tables(contents), references.used(contents)
     texts = {
-        "report.tex": document.document(contents, found, keys),
+        "report.tex": document.document(contents, made, keys),
         "numbers.tex": numbers.macros(contents),
         "methods.tex": methods.methods(contents),
         "references.bib": references.bibtex(keys),
-    } | {f"tables/{name}.tex": text for name, text in found.items()}
+    } | {f"tables/{name}.tex": text for name, text in made.items()}
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     for drawn in contents.figures:

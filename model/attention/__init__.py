@@ -113,6 +113,7 @@ class Backend:
         attend: (q_BTHD, k_BTKD, v_BTKD, causal) -> o_BTHD. Called only when there are no reasons against it.
         launches: the kernels that it runs. `model.attention.verify` refuses a backend that declares none.
         supports: what it takes, for tables; `unsupported_reasons` decides.
+        references: keys of what a text about it cites, in `analysis/writeup/references.py`.
         modules: other people's modules that it computes with; a certificate records their versions.
         packages: the names under which their versions are recorded, where these are not the modules' own.
         compiles: every new shape or precision takes seconds to compile, so verify looks at fewer of them.
@@ -125,6 +126,7 @@ class Backend:
     attend: Attend
     launches: Launches | None = None
     supports: Supports | None = None
+    references: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     compiles: bool = False

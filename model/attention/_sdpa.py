@@ -42,7 +42,9 @@ def by_operator(name: str) -> Kernels:
     return Kernels(forward=f"{operator}$", backward=f"{operator}_backward$", operators=True)
 
 
-def on_gpus(summary: str, kernel: str, launches: Launches, supports: Supports) -> Backend:
+def on_gpus(
+    summary: str, references: tuple[str, ...], kernel: str, launches: Launches, supports: Supports
+) -> Backend:
     """The backend of one GPU kernel. PyTorch itself is asked about what `supports` does not settle."""
     copies_heads = supports.grouped == "copied"
 
@@ -55,6 +57,7 @@ def on_gpus(summary: str, kernel: str, launches: Launches, supports: Supports) -
         attend=pin(kernel, copies_heads=copies_heads),
         launches=launches,
         supports=supports,
+        references=references,
     )
 
 

@@ -14,6 +14,7 @@ def unsupported_reasons(case: Case) -> list[str]:
 
 backend = Backend(
     summary="PyTorch SDPA, free to pick its kernel",
+    references=("ansel2024pytorch",),
     unsupported_reasons=unsupported_reasons,
     attend=_sdpa.free,
     # It must still be one of PyTorch's: with `free`, verify accepts the kernels of the pinned backends.

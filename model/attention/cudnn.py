@@ -4,6 +4,7 @@ from model.attention import Kernels, Launches, Supports, _sdpa
 
 backend = _sdpa.on_gpus(
     summary="PyTorch SDPA, NVIDIA cuDNN's kernel",
+    references=("ansel2024pytorch", "chetlur2014cudnn"),
     kernel=_sdpa.CUDNN,
     launches=Launches(cuda=Kernels(forward=r"cudnn.*sdpa.*fprop", backward=r"cudnn.*sdpa.*bprop")),
     supports=Supports(

@@ -53,6 +53,7 @@ ON_CPU = Supports(offset=True, cached=True, devices=("cpu",))
 
 backend = Backend(
     summary="PyTorch SDPA, its own FlashAttention (FlashAttention-2 on NVIDIA GPUs)",
+    references=("ansel2024pytorch", "dao2022flashattention", "dao2023flashattention2"),
     unsupported_reasons=unsupported_reasons,
     attend=_sdpa.pin(_sdpa.FLASH),
     launches=Launches(

@@ -38,6 +38,7 @@ SUPPORTS = Supports(
 
 backend = Backend(
     summary="FlashAttention-2, the authors' package",
+    references=("dao2022flashattention", "dao2023flashattention2"),
     unsupported_reasons=unsupported_reasons,
     attend=attend,
     # PyTorch's build of the same kernels is in the namespace pytorch_flash, which \b excludes.

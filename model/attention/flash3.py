@@ -72,6 +72,7 @@ SUPPORTS = Supports(
 
 backend = Backend(
     summary="FlashAttention-3 for Hopper, the authors' package",
+    references=("dao2022flashattention", "shah2024flashattention3"),
     unsupported_reasons=unsupported_reasons,
     attend=attend,
     launches=Launches(cuda=Kernels(forward=r"FlashAttnFwdSm\d", backward=r"FlashAttnBwdSm\d")),

@@ -43,6 +43,7 @@ SUPPORTS = Supports(
 
 backend = Backend(
     summary="FlashAttention-4 (CuTe) for Hopper and Blackwell, the authors' package",
+    references=("dao2022flashattention", "zadouri2026flashattention4"),
     unsupported_reasons=unsupported_reasons,
     attend=attend,
     launches=Launches(

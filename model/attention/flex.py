@@ -127,6 +127,7 @@ SUPPORTS = Supports(
 
 backend = Backend(
     summary="PyTorch flex_attention: a Triton kernel compiled for the mask",
+    references=("ansel2024pytorch", "dong2024flex"),
     unsupported_reasons=unsupported_reasons,
     attend=attend,
     launches=Launches(

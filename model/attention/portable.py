@@ -56,6 +56,7 @@ SUPPORTS = Supports(
 
 backend = Backend(
     summary="This project's Triton kernels for any GPU: any length, deterministic",
+    references=("dao2022flashattention", "dao2023flashattention2", "tillet2019triton"),
     unsupported_reasons=unsupported_reasons,
     attend=attend,
     launches=Launches(

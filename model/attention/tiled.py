@@ -190,6 +190,7 @@ def unsupported_reasons(case: Case) -> list[str]:
 
 backend = Backend(
     summary="FlashAttention's algorithm in plain PyTorch, the readable reference",
+    references=("dao2022flashattention", "dao2023flashattention2"),
     unsupported_reasons=unsupported_reasons,
     attend=attend,
     launches=Launches(cuda=KERNELS, cpu=KERNELS),

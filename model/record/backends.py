@@ -70,9 +70,10 @@ def entry_point(name: str) -> EntryPoint:
 
 @dataclass(frozen=True)
 class Described:
-    """Parts of a `Backend` that are literals: its summary, and the modules and packages it computes with."""
+    """Parts of a `Backend` that are literals: its summary, references, and what it computes with."""
 
     summary: str
+    references: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
 
@@ -90,5 +91,7 @@ def described(name: str) -> Described | None:
         if any(isinstance(target, ast.Name) and target.id == "backend" for target in node.targets)
     ]
     given = {keyword.arg: keyword.value for keyword in call.keywords}
-    parts = {key: ast.literal_eval(given[key]) for key in ("modules", "packages") if key in given}
+    parts = {
+        key: ast.literal_eval(given[key]) for key in ("references", "modules", "packages") if key in given
+    }
     return Described(summary=ast.literal_eval(given["summary"]), **parts)

@@ -21,9 +21,7 @@ from runner.commands._console import print_json, say, show, table
 from runner.commands._options import AsJson, Settings, margins
 
 if TYPE_CHECKING:
-    from analysis.logs.mapping import Mapping
-    from analysis.logs.runs import Origin, Whole
-    from analysis.logs.write import Written
+    from analysis.importers import Mapping, Origin, RunRecords, Written
 
 
 def command(
@@ -57,19 +55,17 @@ def command(
     title: Annotated[str | None, typer.Option("--title", help="The report's heading.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    from analysis.importers import load
-    from analysis.logs.mapping import Mapping
-    from analysis.logs.write import Design, write
+    from analysis.importers import ImportDesign, Mapping, load, write_runs
     from runner.inputs.document import read_document
     from runner.inputs.validation import validated
     from runner.state.lock import locked
 
     load(form)
     given = validated(read_document(mapping), Mapping) if mapping else Mapping()
-    design = Design(margins(margin or ()), dict(map(_pair, baseline or ())) or None)
+    design = ImportDesign(margins(margin or ()), dict(map(_pair, baseline or ())) or None)
     new, refused = _read(files, given, _origin(form, study, title))
     with locked(Settings.root / study):
-        written = write(Settings.root, study, new, design)
+        written = write_runs(Settings.root, study, new, design)
     if as_json:
         print_json({"runs": [_as_json(each) for each in written], "refused": refused})
     else:
@@ -78,7 +74,7 @@ def command(
 
 
 def _origin(form: str, study: str, title: str | None) -> Origin:
-    from analysis.logs.runs import Origin
+    from analysis.importers import Origin
     from model.record.records import now
     from runner.inputs.study import valid_name
     from runner.state.code.provenance import own_version
@@ -90,16 +86,15 @@ def _origin(form: str, study: str, title: str | None) -> Origin:
     return Origin(form, study, title or f"Imported logs: {study}", own_version(), now())
 
 
-def _read(files: Sequence[Path], mapping: Mapping, origin: Origin) -> tuple[list[Whole], list[str]]:
+def _read(files: Sequence[Path], mapping: Mapping, origin: Origin) -> tuple[list[RunRecords], list[str]]:
     """The runs of all files, each once, and why some were refused.
 
     Raises:
         UserError: all were.
     """
-    from analysis.importers import read
-    from analysis.logs.table import Refused
+    from analysis.importers import Refused, read
 
-    new: dict[str, Whole] = {}
+    new: dict[str, RunRecords] = {}
     refused = []
     for file in files:
         try:
@@ -143,7 +138,7 @@ def _as_json(written: Written) -> dict[str, Any]:
 
 def _show(written: Sequence[Written]) -> None:
     """A table of the runs, what was left out and taken by its name, and what was found, errors last."""
-    from analysis.logs.table import shortened
+    from analysis.importers import shortened
 
     rows = [
         [f"{each.whole.run.study}/{each.whole.run.run_id}", each.whole.name, *_counts(each.whole), each.done]
@@ -186,5 +181,5 @@ def _folded(sentences: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield first + more
 
 
-def _counts(whole: Whole) -> list[str]:
+def _counts(whole: RunRecords) -> list[str]:
     return [str(whole.run.imported.records), str(whole.result.steps), str(whole.result.outcome)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from analysis.logs.mapping import Mapping
 from model.record import backends
 from model.record.config import RunConfig
 from runner.inputs.profile import Profile
@@ -16,9 +15,12 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 def json_schema(kind: Literal["study", "profile", "mapping"]) -> dict[str, Any]:
     """Build a schema (draft 2020-12); a study's lists every setting, nested and dotted."""
-    if kind != "study":
-        model = Profile if kind == "profile" else Mapping
-        return {"$schema": _DRAFT, **model.model_json_schema()}
+    if kind == "profile":
+        return {"$schema": _DRAFT, **Profile.model_json_schema()}
+    if kind == "mapping":
+        from analysis.importers import Mapping  # here, since importers compute with NumPy
+
+        return {"$schema": _DRAFT, **Mapping.model_json_schema()}
     schema = StudyFile.model_json_schema()
     definitions = schema["$defs"]
     definitions |= RunConfig.model_json_schema()["$defs"]

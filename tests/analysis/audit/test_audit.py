@@ -17,7 +17,7 @@ import pytest
 
 from analysis import charts
 from analysis.audit.audit import Audit, audit, rebuild
-from analysis.audit.finding import Compared, split
+from analysis.audit.finding import ComparedReport, split
 from analysis.audit.folders import compare_output
 from analysis.audit.pages import read_page
 from analysis.audit.records import contradictions
@@ -343,7 +343,7 @@ def test_quoted_output_is_held_against_the_logs(root: Path) -> None:
             log.unlink(missing_ok=True)
             if written:
                 log.write_text(written)
-            done = Compared()
+            done = ComparedReport()
             compare_output(done, connection, "backends", root)
             assert (len(done.findings), len(done.notes)) == (findings, notes), written
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from analysis.audit.compare import compare_files, compare_tables
-from analysis.audit.finding import Alike, Compared, rounds_alike
+from analysis.audit.finding import Alike, ComparedReport, rounds_alike
 from analysis.audit.pages import read_page
 from analysis.audit.specs import equal, leaves
 
 TICKS = '<svg xmlns="http://www.w3.org/2000/svg"><g aria-label="{}"><text>{}</text></g></svg>'
 
 
-def compared(folder: Path, alike: Alike) -> Compared:
+def compared(folder: Path, alike: Alike) -> ComparedReport:
     for name, tick in (("a", "10,400"), ("b", "10,600")):
         (folder / name).mkdir()
         (folder / name / "x.svg").write_text(TICKS.format(tick, tick))
@@ -64,6 +64,6 @@ def test_text_that_no_parser_takes_is_a_finding_and_no_failure() -> None:
         pieces = read_page(page).pieces  # Python 3.12.3 takes the first page, later versions do not
         assert "page" not in pieces or "cannot be read" in pieces["page"]
     for table in ("a,b\n\n", f"a,b\n{'x' * 200_000},2\n", "a,b\n1,1.0000000000000e999\n"):
-        done = Compared()
+        done = ComparedReport()
         compare_tables(done, "data/x.csv", table, "a,b\n1,2.0000000000000\n")
         assert done.findings, table[:20]

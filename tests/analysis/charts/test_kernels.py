@@ -14,7 +14,7 @@ from analysis.audit.audit import audit
 from analysis.charts import Figure, _kernels
 from analysis.charts._kernels import SEQUENCE, points, slices
 from analysis.query.ask import answer
-from analysis.query.kernels import KERNEL_TIMES
+from analysis.query.statements import KERNEL_TIMES
 from analysis.report import facts
 from analysis.report.build import build_report
 from analysis.report.figures.shapes import shapes

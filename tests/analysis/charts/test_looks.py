@@ -15,11 +15,17 @@ import vl_convert
 
 from analysis import charts
 from analysis.charts import Figure, Row, styles
-from analysis.charts._axis import ends
-from analysis.charts._labels import LINE, MOST, places
-from analysis.charts._lines import Lines, crowd, plot, table
-from analysis.charts._style import COLOURS, drawn
-from analysis.charts._style import chart as chart_of
+from analysis.charts._lines import (
+    MOST_NAMED,
+    NAME_HEIGHT,
+    StepLines,
+    crowd_caption,
+    line_plot,
+    line_table,
+    name_places,
+)
+from analysis.charts._style import COLOURS, axis_ends, drawn
+from analysis.charts._style import inline as chart_of
 from analysis.charts.loss_difference import _finding
 from analysis.query.ask import answer
 from analysis.report import facts
@@ -105,7 +111,7 @@ def test_a_group_that_is_on_no_figure_takes_no_colour_from_another() -> None:
 def test_axes_end_at_round_numbers_and_start_at_zero_unless_all_values_are_close(
     values: tuple[float, ...], zero: bool, found: tuple[float, float]
 ) -> None:
-    low, high = ends(values, zero)
+    low, high = axis_ends(values, zero)
     assert low <= min(values)
     assert high >= max(values)
     assert (low, high) == pytest.approx(found)
@@ -151,10 +157,10 @@ def test_single_runs_without_intervals_have_no_layer_no_tooltip_and_no_word_of_t
 
 
 def test_names_of_lines_stand_around_their_ends_and_inside_the_plot() -> None:
-    found = places({"a": 0.5, "b": 0.5, "c": 0.5, "d": 1.0, "e": 1.0}, 0.0, 1.0, 360)
+    found = name_places({"a": 0.5, "b": 0.5, "c": 0.5, "d": 1.0, "e": 1.0}, 0.0, 1.0, 360)
     at = [row["at"] for row in found]
     assert sum(at[:3]) / 3 == pytest.approx(0.5), "as many above as below"
-    assert all(after - before >= LINE / 360 - 1e-9 for before, after in pairwise(at))
+    assert all(after - before >= NAME_HEIGHT / 360 - 1e-9 for before, after in pairwise(at))
     assert at[-1] <= 1
 
 
@@ -196,10 +202,10 @@ def test_sixty_groups_with_long_names_are_drawn_in_every_figure(root: Path) -> N
 
 
 def test_lines_that_can_be_told_apart_all_have_a_colour_and_a_name() -> None:
-    rows = [{"label": f"g{n}", "step": step, "value": n + step} for n in range(MOST) for step in (1, 2)]
-    lines = Lines("loss", ".4f", rows, [], [])
-    assert (lines.crowded, len(lines.named), crowd(lines)) == (False, MOST, "")
-    drawn = plot(lines, styles([f"g{n}" for n in range(MOST)]))
+    rows = [{"label": f"g{n}", "step": step, "value": n + step} for n in range(MOST_NAMED) for step in (1, 2)]
+    lines = StepLines("loss", ".4f", rows, [], [])
+    assert (lines.crowded, len(lines.named), crowd_caption(lines)) == (False, MOST_NAMED, "")
+    drawn = line_plot(lines, styles([f"g{n}" for n in range(MOST_NAMED)]))
     assert len(drawn["layer"]) == 3, "lines, leaders and names"
 
 
@@ -230,24 +236,24 @@ class Counted(list[dict[str, Any]]):
 
 
 def test_every_point_may_ask_whether_there_are_many_lines_and_all_points_are_read_once() -> None:
-    rows = Counted({"label": f"g{n}", "step": 1, "value": n} for n in range(2 * MOST))
-    lines = Lines("loss", ".4f", rows, [], [])
+    rows = Counted({"label": f"g{n}", "step": 1, "value": n} for n in range(2 * MOST_NAMED))
+    lines = StepLines("loss", ".4f", rows, [], [])
     assert [(lines.crowded, len(lines.named)) for _ in rows] == [(True, len(lines.named))] * len(rows)
     assert rows.times == 2, "once here, once there"
 
 
 def test_a_table_says_how_far_it_is_thinned() -> None:
     rows = [{"label": "auto", "step": step, "value": 1.0} for step in range(1, 41)]
-    found = table(Lines("loss", ".4f", rows, [], []), styles(["auto"]))
+    found = line_table(StepLines("loss", ".4f", rows, [], []), styles(["auto"]))
     assert len(found.columns) == 6
     assert found.thinned == "at 5 of the 40 steps of the lines; the CSV has all"
 
 
 def test_a_long_name_stands_on_two_lines_that_no_other_name_touches() -> None:
     labels = [f"backend{n}, sequence_length=4096, batch_size=16" for n in range(4)]
-    found = places(dict.fromkeys(labels, 1.0), 0.0, 2.0, 360)
+    found = name_places(dict.fromkeys(labels, 1.0), 0.0, 2.0, 360)
     assert {row["said"].count("\n") for row in found} == {1}
-    assert min(b["at"] - a["at"] for a, b in pairwise(found)) >= 2 * LINE * 2.0 / 360 - 1e-9
+    assert min(b["at"] - a["at"] for a, b in pairwise(found)) >= 2 * NAME_HEIGHT * 2.0 / 360 - 1e-9
 
 
 def test_a_study_without_a_finite_loss_has_no_loss_figure_and_the_gap_is_stated(root: Path) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from analysis import charts
-from analysis.charts import Figure, _scaling
-from analysis.charts._parts import NAMES as PARTS
+from analysis.charts import Figure
+from analysis.charts._parts import PART_NAMES as PARTS
 from analysis.charts._values import UNKNOWN
-from analysis.query.findings import MEASURED_RUNS
+from analysis.charts.scaling import scaling_figure
+from analysis.query.statements import MEASURED_RUNS
 from analysis.report import facts
 from analysis.report.build import build_report
 from analysis.store import database as store
@@ -75,11 +76,11 @@ def test_strong_scaling_is_the_speedup_of_a_batch_against_the_ideal_line(root: P
 
 def test_the_caption_names_the_first_mark_where_several_groups_have_as_few_processes() -> None:
     rows = trained(64, shard=2, context=2) + trained(64, shard=4, context=2) + trained(64, shard=2, context=4)
-    made = _scaling.figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+    made = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
     assert made
     assert "Of the groups of" not in made.caption
     rows = [row for row in rows if row["processes"] > 4] + trained(64, shard=4, context=4)
-    made = _scaling.figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+    made = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
     assert made
     assert f"Of the groups of 8 GPUs on {WAY}, the first mark is {rows[0]['label']}." in made.caption
 
@@ -88,7 +89,7 @@ def test_what_differs_besides_stands_in_the_table_and_the_caption_says_so() -> N
     clocks = {"clocks_changed": True, "sm_mhz_low": 1000.0, "sm_mhz_high": 1900.0, "throttle_reasons": "none"}
     for changed in ({}, clocks):
         rows = trained(8, repeats=2) + trained(8, 0.8, shard=4, repeats=2, **changed)
-        made = _scaling.figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+        made = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
         assert made
         said = table(made)[-1]["what it is"]
         assert said.startswith("finding. The GPU's clock") if changed else said == "finding"
@@ -104,13 +105,13 @@ def test_repeats_have_filled_marks_and_intervals_over_runs(root: Path) -> None:
 
 
 def test_single_runs_with_too_few_records_have_no_interval_in_the_caption() -> None:
-    made = _scaling.figure(
+    made = scaling_figure(
         trained(8) + trained(8, 0.9, shard=2), "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup."
     )
     assert made and "Open marks are of single runs. They are observed" in made.caption
     times = {"counted_steps": list(range(5)), "counted_step_seconds": [0.1] * 5}
     few = trained(8, **times) + trained(8, 0.9, shard=2, **times)
-    made = _scaling.figure(few, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+    made = scaling_figure(few, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
     assert made and "interval" not in made.caption
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from analysis import charts
 from analysis.charts import Figure
-from analysis.charts._parts import seen
+from analysis.charts._parts import part_looks
 from analysis.drawings.draw import laid_out
 from analysis.report import facts
 from analysis.report.build import build_report
@@ -132,7 +132,7 @@ def test_a_part_is_drawn_as_opaque_as_it_should_be(root: Path) -> None:
     figure = draw(root, "step_profile")
     assert figure
     drawn = laid_out(figure.spec, 6)
-    for colour, opacity in seen([PARTS]).values():
+    for colour, opacity in part_looks([PARTS]).values():
         assert re.search(f'fill="{colour}"[^>]* opacity="{opacity:g}"', drawn), (colour, opacity)
 
 

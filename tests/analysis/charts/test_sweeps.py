@@ -15,14 +15,13 @@ import vl_convert
 from analysis import charts
 from analysis.charts import Figure, Row
 from analysis.charts._quantities import FINAL_LOSS, PEAK_MEMORY, TOKENS
-from analysis.charts._sweep import Axis, axes, sweep
-from analysis.charts._sweep_lines import figure as draw_lines
-from analysis.charts._sweep_map import _ink, _shades
-from analysis.charts._sweep_map import figure as draw_maps
-from analysis.charts._sweep_plot import round_values
-from analysis.charts._sweep_words import between
+from analysis.charts._sweep import SweepAxis, range_of_numbers, sort_into_cells, sweep_axes
+from analysis.charts._sweep_lines import lines_figure as draw_lines
+from analysis.charts._sweep_lines import round_values
+from analysis.charts._sweep_map import ink_on, shades
+from analysis.charts._sweep_map import maps_figure as draw_maps
 from analysis.query.ask import answer, ask
-from analysis.query.sweeps import SWEEP_RUNS
+from analysis.query.statements import SWEEP_RUNS
 from analysis.report import facts
 from analysis.store import database as store
 from analysis.store.collect import collect
@@ -100,7 +99,7 @@ def encoded(figure: Figure, channel: str, field: str) -> dict[str, Any]:
 def test_an_axis_is_logarithmic_where_its_values_are_spaced_so(
     values: tuple[float, ...], base: int | None, texts: list[str]
 ) -> None:
-    axis = Axis("x", "x", values)
+    axis = SweepAxis("x", "x", values)
     assert axis.base == base
     assert [axis.text(value) for value in values] == texts
 
@@ -111,26 +110,26 @@ def test_python_writes_an_axis_values_as_the_drawn_axis_does(form: str) -> None:
     spec = {"data": {"values": [{"x": value} for value in values]}, "mark": "text", "encoding": {
         "y": {"field": "x", "type": "ordinal", "axis": None}, "text": {"field": "x", "format": form}}}  # fmt: skip
     exact = [value for value in values if form != ",d" or value >= 1]
-    axis = type("Fixed", (Axis,), {"number": form})("x", "x", tuple(exact))
+    axis = type("Fixed", (SweepAxis,), {"number": form})("x", "x", tuple(exact))
     svg = vl_convert.vegalite_to_svg(json.dumps(spec))
     assert all(f">{axis.text(value)}<" in svg for value in exact)
 
 
 def test_axes_are_numbers_with_three_values_that_no_other_axis_determines() -> None:
     rows = grid(attention=["auto", "math"], train__sequence_length=LENGTHS, train__batch_size=[1, 2])
-    assert [axis.title for axis in axes(rows)] == ["sequence length"]
+    assert [axis.title for axis in sweep_axes(rows)] == ["sequence length"]
     tied = [row | {"factors": {**row["factors"], "layers": row["factors"][LENGTH] // 128}} for row in rows]
-    found = sweep(tied, TOKENS.estimates)
+    found = sort_into_cells(tied, TOKENS.estimates)
     assert [axis.title for axis in found.axes] == ["layers"]
     assert found.together == {"layers": ("sequence length",)}
-    assert axes(grid(attention=["a", "b", "c"])) == ()
-    assert axes([row | {"factors": {"compile": True, "seed": row["seed"]}} for row in rows]) == ()
-    assert axes(grid(seeds=5, attention=["auto"])) == (), "a seed is no axis"
+    assert sweep_axes(grid(attention=["a", "b", "c"])) == ()
+    assert sweep_axes([row | {"factors": {"compile": True, "seed": row["seed"]}} for row in rows]) == ()
+    assert sweep_axes(grid(seeds=5, attention=["auto"])) == (), "a seed is no axis"
 
 
 def test_two_axes_of_one_last_name_are_told_apart() -> None:
     rows = grid(model__size=[1, 2, 3], data__size=[1, 2, 3])
-    assert [axis.title for axis in axes(rows)] == ["data.size", "model.size"]
+    assert [axis.title for axis in sweep_axes(rows)] == ["data.size", "model.size"]
 
 
 @pytest.mark.parametrize("draw", [lines, maps])
@@ -308,13 +307,13 @@ def test_an_axis_of_many_values_goes_down_where_there_is_room() -> None:
 
 @pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], [1.0, 10.0, 1000.0], [5.0], [-1.0, 0.0, 1.0]])
 def test_the_number_in_a_cell_stands_out_from_its_shade_and_more_is_darker(values: list[float]) -> None:
-    shade = _shades(values)
+    shade = shades(values)
     lights = [luminance(shade(value)) for value in values]
     assert lights == sorted(lights, reverse=True)
     low, high = min(values), max(values)
     for part in range(101):
         fill = shade(low + (high - low) * part / 100)
-        light, ink = sorted((luminance(fill), luminance(_ink(fill))), reverse=True)
+        light, ink = sorted((luminance(fill), luminance(ink_on(fill))), reverse=True)
         assert (light + 0.05) / (ink + 0.05) >= 4.5
 
 
@@ -337,7 +336,7 @@ def test_cells_that_differ_in_more_than_an_axis_are_no_sweep_over_it() -> None:
     """As in a study of scaling: batch, length and number of processes are zipped, and no two cells share a line."""
     zipped = [(1, 16384, 1), (2, 4096, 1), (4, 4096, 2), (1, 32768, 4)]
     rows = [run({BATCH: batch, LENGTH: length, "parallel.shard": count}) for batch, length, count in zipped]
-    assert len(axes(rows)) == 3
+    assert len(sweep_axes(rows)) == 3
     assert [name for name in SWEEPS if charts.load(name).applies(rows)] == []
     rows.append(run({BATCH: 1, LENGTH: 16384, "parallel.shard": 2}))
     assert charts.load("sweep_tokens").applies(rows)
@@ -426,7 +425,7 @@ def test_the_query_gives_every_run_and_the_step_times_of_single_runs_alone(swept
     ],
 )
 def test_a_range_of_numbers_names_its_ends(numbers: list[str], said: str) -> None:
-    assert between(numbers) == said
+    assert range_of_numbers(numbers) == said
 
 
 @pytest.mark.parametrize(

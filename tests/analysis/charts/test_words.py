@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from analysis import charts
-from analysis.charts import Figure, _scaling, styles, tokens_against_baseline
-from analysis.charts._kernel_lines import lines as kernel_lines
-from analysis.charts._kernel_measures import FORWARD
+from analysis.charts import Figure, styles, tokens_against_baseline
 from analysis.charts._kernels import SEQUENCE
-from analysis.charts._lines import Lines, crowd
-from analysis.charts._quantities import Quantity
-from analysis.charts._sweep_map import figure as heat_maps
+from analysis.charts._lines import StepLines, crowd_caption
+from analysis.charts._quantities import CellQuantity
+from analysis.charts._sweep_map import maps_figure as heat_maps
 from analysis.charts._values import groups, shares_of
+from analysis.charts.kernels import FORWARD, lines_over_shapes
+from analysis.charts.scaling import scaling_figure
 from analysis.stats import Estimate
 from tests.analysis.charts.test_kernel_points import LENGTHS, called
 from tests.analysis.charts.test_sweeps import BATCH, LENGTH, grid
@@ -50,7 +50,7 @@ def test_lines_that_overlap_are_said_with_plain_numbers_and_no_figure_that_may_n
         for label, more in (("a", 0.0), ("b", 120.0))
         for step in (1, 2)
     ]
-    said = crowd(Lines("tokens per second", ",.0f", rows, [], [], zero=True))
+    said = crowd_caption(StepLines("tokens per second", ",.0f", rows, [], [], zero=True))
     assert "at most 120 apart" in said and "A figure against a baseline shows" in said
 
 
@@ -132,7 +132,7 @@ def test_marks_beyond_the_axis_are_mentioned_where_there_are_some(ratio: float, 
 
 def test_every_mark_of_scaling_is_said_to_be_divided_by_the_first_of_its_line() -> None:
     rows = trained(8, repeats=2) + trained(8, 0.9, repeats=2, shard=2)
-    made = _scaling.figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+    made = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
     assert made and "Each mark is divided by the first of its line. Filled marks" in made.caption
 
 
@@ -143,7 +143,7 @@ def test_kernels_of_very_different_rates_have_three_digits_each_in_a_title() -> 
         for length in LENGTHS
         for row in called(name, 1.0, length)
     ]
-    made = kernel_lines(SEQUENCE, FORWARD)(rows, {})
+    made = lines_over_shapes(rows, SEQUENCE, FORWARD)
     assert made and made.finding == (
         "Observed: forward TFLOP/s of 714 (flash3) to 8.35 (tiled) at sequence length 2,048"
     )
@@ -151,7 +151,7 @@ def test_kernels_of_very_different_rates_have_three_digits_each_in_a_title() -> 
 
 def test_the_numbers_of_a_heat_map_have_no_more_digits_than_each_needs() -> None:
     values = iter([694.372, 66.69, 6.2512, 12.65])
-    found = Quantity("rate", "", ",.0f", "It.", lambda rows: {row["label"]: Estimate(next(values), None, None, 1, "") for row in rows})  # fmt: skip
+    found = CellQuantity("rate", "", ",.0f", "It.", lambda rows: {row["label"]: Estimate(next(values), None, None, 1, "") for row in rows})  # fmt: skip
     rows = grid(**{LENGTH.replace(".", "__"): [1, 2, 4], BATCH.replace(".", "__"): [1, 2, 4]})
     keep = {(1, 1), (2, 1), (1, 2), (2, 2)}
     rows = [row if (row["factors"][LENGTH], row["factors"][BATCH]) in keep else row | {"outcome": "oom_gpu"} for row in rows]  # fmt: skip

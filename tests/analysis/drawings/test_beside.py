@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import multiprocessing
 import os
 import signal
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -50,29 +54,55 @@ def test_a_figure_that_cannot_be_drawn_is_an_error_that_says_why(tmp_path: Path)
 
 
 def test_a_process_that_is_ended_from_outside_ends_the_build_at_once(tmp_path: Path) -> None:
-    made = beside._Beside(tmp_path, 1)
-    try:
-        made.children[0].kill()
-        made.children[0].wait()
-        for step in (made.check, made.finish, lambda: made.write("a", SPEC, ())):
+    with (
+        pytest.raises(UserError, match="was killed"),
+        drawings.drawer(tmp_path, 1) as drawer,
+    ):
+        drawer.digest(SPEC).result()
+        child = next(iter(multiprocessing.active_children()))
+        child.kill()
+        child.join()
+        for step in (drawer.check, lambda: drawer.write("a", SPEC, ())):
             with pytest.raises(UserError, match="was killed"):
                 step()
-    finally:
-        made.close()
+    assert not multiprocessing.active_children()
 
 
 def test_a_process_that_is_ended_while_it_draws_is_noticed_and_leaves_none_behind(tmp_path: Path) -> None:
-    made = beside._Beside(tmp_path, 1)
-    try:
-        os.kill(made.children[0].pid, signal.SIGSTOP)  # it has begun no figure yet, and will end none
-        drawn = made.digest(SPEC)
-        made.children[0].kill()
-        with pytest.raises(UserError, match="was killed"):
-            made.finish()
-        assert isinstance(drawn.exception(), UserError)
-    finally:
-        made.close()
-    assert made.children[0].poll() is not None
+    with pytest.raises(UserError, match="was killed"), drawings.drawer(tmp_path, 1) as drawer:
+        for child in multiprocessing.active_children():
+            os.kill(child.pid or 0, signal.SIGSTOP)  # it has begun no figure yet, and will end none
+        drawn = drawer.digest(SPEC)
+        for child in multiprocessing.active_children():
+            child.kill()
+        assert isinstance(drawn.exception(), BrokenProcessPool)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_a_machine_that_allows_few_processes_draws_in_this_one(
+    allowed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, starts = SpawnProcess.start, itertools.count(1)
+
+    def start_or_refuse(process: SpawnProcess) -> None:
+        if next(starts) > allowed:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        start(process)
+
+    monkeypatch.setattr(SpawnProcess, "start", start_or_refuse)
+    with drawings.drawer(tmp_path, 2) as drawer:
+        assert not multiprocessing.active_children()
+        drawer.write("a", SPEC, ())
+    assert (tmp_path / "a.svg").is_file()
+
+
+def test_an_interrupt_ends_the_processes(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), drawings.drawer(tmp_path, 2):
+        assert multiprocessing.active_children()
+        raise KeyboardInterrupt
+    assert not multiprocessing.active_children()
 
 
 def test_few_runs_are_drawn_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 import vl_convert
 
 from analysis import drawings
-from analysis.drawings import bundle
+from analysis.drawings import bundle, draw
 
 
 def test_it_is_bundled_once_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +42,7 @@ def test_a_process_beside_bundles_what_this_one_would_and_it_is_kept(
 
 def test_it_is_read_where_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    bundle.keep("kept")
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda **_: "kept")
+    bundle.bundled(draw.vega_version())
     with drawings.drawer(tmp_path, 1) as drawer:
         assert drawer.script().result() == "kept"

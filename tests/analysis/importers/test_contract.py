@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from analysis import importers
-from analysis.logs.runs import Whole
-from analysis.logs.table import Refused
+from analysis.importers import Refused, RunRecords
 from model.record.errors import UserError
-from tests.analysis.logs import made
+from tests.analysis.importers import made
 
 Row = dict[str, Any]
 LOSSES = [(step, 5 - step / 8) for step in range(1, 21)]
@@ -94,7 +93,7 @@ class Format:
         rows = [{self.step: step, "loss": loss, **more} for step, loss in points]
         return KINDS[self.kind](self.folder / f"log.{self.kind}", rows, ending)
 
-    def read(self, path: Path, **mapping: Any) -> list[Whole]:
+    def read(self, path: Path, **mapping: Any) -> list[RunRecords]:
         return made.read(path, self.name, self.mapping | mapping)
 
     def losses(self, path: Path) -> list[tuple[int, float | None]]:
@@ -120,7 +119,7 @@ def formats(name: str, folder: Path, kinds: Sequence[str] = tuple(KINDS)) -> lis
     return [one for one in read if one.kind in kinds]
 
 
-def _left_out(whole: Whole) -> list[str]:
+def _left_out(whole: RunRecords) -> list[str]:
     return whole.run.imported.not_imported
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from analysis import importers
-from analysis.logs.table import Refused
+from analysis.importers import Refused
 from model.record.errors import UserError
-from tests.analysis.logs import made
+from tests.analysis.importers import made
 
 MAPPING: dict[str, Any] = {
     "columns": {

@@ -11,13 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis import importers
-from analysis.logs.mapping import Mapping
-from analysis.logs.table import Refused
-from analysis.logs.write import Design, write
+from analysis.importers import ImportDesign, Mapping, Refused, write_runs
 from model.record.errors import UserError
+from tests.analysis.importers import made
+from tests.analysis.importers.made import Record, findings
 from tests.analysis.importers.test_formats import write as write_table
-from tests.analysis.logs import made
-from tests.analysis.logs.made import Record, findings
 
 COLUMNS = {"columns": {"step": "step", "loss": "loss", "time": "t", "interval_seconds": "dt"}}
 LOSSES = {"columns": {"step": "step", "loss": "loss"}}
@@ -196,9 +194,9 @@ def test_a_log_that_has_grown_since_is_refused_and_an_older_state_of_it_too(tmp_
     )
     for first, then, word in ((short, long, "continues"), (long, short, "is an older state of")):
         root = tmp_path / f"root-{word[:2]}"
-        write(root, "theirs", made.read(first), Design({}))
+        write_runs(root, "theirs", made.read(first), ImportDesign({}))
         with pytest.raises(Refused, match=f"{then}: it {word} theirs/log-.* remove its folder to replace it"):
-            write(root, "theirs", made.read(then), Design({}))
+            write_runs(root, "theirs", made.read(then), ImportDesign({}))
 
 
 @pytest.mark.refused
@@ -310,5 +308,5 @@ def test_records_that_name_no_run_are_left_out_where_others_do(tmp_path: Path) -
 def test_a_baseline_that_no_imported_run_is_gets_refused_before_anything_is_written(tmp_path: Path) -> None:
     runs = made.read(made.write(tmp_path / "cudnn_20250525_101529.jsonl", made.records(last=40)))
     with pytest.raises(UserError, match=r"--baseline attention=cuddn: no run .* \(.*attention=cudnn\)"):
-        write(tmp_path / "root", "theirs", runs, Design({}, {"attention": "cuddn"}))
+        write_runs(tmp_path / "root", "theirs", runs, ImportDesign({}, {"attention": "cuddn"}))
     assert not (tmp_path / "root").exists()

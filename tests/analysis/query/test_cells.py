@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.query.cells import lines
+from analysis.query.formats import csv_lines
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ from analysis.query.cells import lines
     ],
 )
 def test_a_text_that_begins_like_a_formula_has_an_apostrophe_before_it(value: object, written: str) -> None:
-    assert lines([["x", value]]) == f"x,{written}\n"
+    assert csv_lines([["x", value]]) == f"x,{written}\n"
 
 
 def test_cells_are_quoted_where_csv_needs_it() -> None:
-    assert lines([['=1,"2"']]) == '"\'=1,""2"""\n'
+    assert csv_lines([['=1,"2"']]) == '"\'=1,""2"""\n'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis.query.ask import ask
-from analysis.query.metrics import TRAINING_SUMMARY
+from analysis.query.statements import TRAINING_SUMMARY
 from analysis.store.collect import collect
 from analysis.verdicts.losses import final_loss
 from tests.analysis.fabricate import Folder, plan

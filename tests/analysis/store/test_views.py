@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis import stats
-from analysis.query.rates import COMPLETED_RUNS
+from analysis.query.statements import COMPLETED_RUNS
 from analysis.report.facts import RUNS_SQL, literal
 from analysis.store.collect import collect
 from model.measure.flops import flop_per_token

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.charts._scaling import _marks
+from analysis.charts.scaling import marks_caption
 from analysis.report.said.scaling import _sentence
 from analysis.verdicts.scaling import HELD_UP, Curve, curves, families, longer
 from tests.analysis.verdicts.rows import Row, run
@@ -70,7 +70,7 @@ def test_more_than_ideal_is_said_to_come_of_a_slow_start() -> None:
     assert [point.beyond_ideal for point in curve.points] == [False, True]
     near, far = (_sentence(curve, point, "processes").text for point in curve.points)
     assert HELD_UP in far and HELD_UP not in near
-    assert HELD_UP in _marks({curve.way: curve})
+    assert HELD_UP in marks_caption({curve.way: curve})
 
 
 def test_each_way_of_sharing_has_a_curve_from_the_same_single_process() -> None:

@@ -16,7 +16,7 @@ from model.record import files
 from runner.commands._options import Settings
 from runner.state.lock import study_lock
 from tests.analysis.fabricate import completed
-from tests.analysis.logs import made
+from tests.analysis.importers import made
 from tests.runner.cli.conftest import Answer
 
 Cli = Callable[..., Answer]
@@ -199,7 +199,7 @@ def test_logs_are_not_mixed_with_runs_of_our_own(cli: Cli, root: Path, logs: lis
 def test_an_import_that_was_killed_leaves_nothing_that_looks_like_a_run(
     cli: Cli, root: Path, logs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from analysis.logs import write
+    from analysis.importers import _study
 
     calls = iter(range(100))
 
@@ -209,7 +209,7 @@ def test_an_import_that_was_killed_leaves_nothing_that_looks_like_a_run(
         files.write_text(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(write, "write_text", die)
+        patch.setattr(_study, "write_text", die)
         assert cli("import", *logs, "--format", "lsai", "--study", "theirs").code == 130
     assert len(list((root / "theirs").glob("log-*"))) == 1
     assert cli("collect").code == 0

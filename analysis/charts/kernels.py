@@ -1,0 +1,428 @@
+"""Figures of attention alone: a line for each backend over shapes that differ in one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from analysis import stats
+from analysis.charts import Chart, Figure, Table
+from analysis.charts._kernels import (
+    BATCH,
+    HEAD_DIM,
+    HEADS,
+    HOW,
+    SEQUENCE,
+    UNMASKED,
+    WIDTH,
+    Over,
+    Point,
+    Slice,
+    beside,
+    both_masks,
+    mode_of,
+    names,
+    place,
+    points,
+    slices,
+)
+from analysis.charts._quantities import CellQuantity, with_decimals
+from analysis.charts._sweep import Sweep, SweepAxis, SweepCell, sweep_table
+from analysis.charts._sweep_lines import lines_over
+from analysis.charts._values import capital
+from analysis.query.statements import KERNEL_TIMES
+from analysis.stats import Estimate, over_runs
+from analysis.stats.verdict import readable
+
+if TYPE_CHECKING:
+    from analysis.charts import Row
+
+ValueOf = Callable[[Point], stats.Estimate | None]
+GoneOf = Callable[[Point], dict[str, int]]
+CALLS = "the median of a shape's calls"
+GONE = "no time there, and why"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A quantity of a backend at a shape.
+
+    Attributes:
+        of: all points -> what gives a point its value.
+        highest: whether more is better.
+        among: all points -> those that the figure is about.
+        gone: all points -> what says of a point how runs without a time ended, in a word, and how many.
+        how: how the calls were made; as most of them were where it is empty.
+        against: the backend that all are compared with; empty without one.
+    """
+
+    quantity: CellQuantity
+    of: Callable[[list[Point]], ValueOf]
+    highest: bool = False
+    among: Callable[[list[Point]], list[Point]] = lambda points: points
+    gone: Callable[[list[Point]], GoneOf] = lambda _points: Point.gone
+    how: str = ""
+    against: str = ""
+
+
+def _quantity(name: str, unit: str, number: str, what: str, numbers: str = CALLS) -> CellQuantity:
+    """A quantity whose values come from points, not from runs."""
+    return CellQuantity(name, unit, number, what, lambda _rows: {}, True, GONE, numbers)
+
+
+def varies(over: Over) -> Callable[[list[Row]], bool]:
+    """Whether a study has shapes that differ in this alone."""
+    return lambda rows: bool(slices(points(rows), over))
+
+
+def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure | None:
+    """Draw a measure over the shapes that differ along one axis alone; None without a value."""
+    every_point = points(rows)
+    value, gone = measure.of(every_point), measure.gone(every_point)
+    every = slices(measure.among(every_point), over, has_value=lambda point: value(point) is not None)
+    if not every:
+        return None
+    shown, cell = every[0], partial(_cell, over=over, value=value, gone=gone)
+    cells = [cell(point, name=point.attention) for point in shown.points]
+    estimates = [item.estimate for item in cells if item.estimate]
+    if not estimates:
+        return None
+    exact = with_decimals(measure.quantity, estimates)
+    x = shape_axis(over, shown.points)
+    by_name = {name: [item for item in cells if item.rest == name] for name in names(every_point)}
+    by_name = {
+        name: line for name, line in by_name.items() if any(item.estimate or item.word for item in line)
+    }
+    figure = lines_over(Sweep((x,), {}, tuple(cells), ()), by_name, measure.quantity)
+    if figure is None:
+        return None
+    return replace(
+        figure,
+        title=f"{capital(exact.name)} over {over.title}",
+        caption=f"{figure.caption} {measure.how or HOW[mode_of(rows)]}: {shown.fixed}.{_others(every)}",
+        used=frozenset(run for item in every for point in item.points for run in point.runs),
+        finding=_finding(by_name, x, measure, exact),
+        table=_table(every, over, cell, exact),
+    )
+
+
+def shape_axis(over: Over, shown: list[Point]) -> SweepAxis:
+    """The axis with the values of these points."""
+    return SweepAxis(over.title, over.title, tuple(sorted({over.at(point) for point in shown})))
+
+
+def _cell(point: Point, name: str, over: Over, value: ValueOf, gone: GoneOf) -> SweepCell:
+    at = {over.title: over.at(point)}
+    return SweepCell(point.attention, at, name, value(point), gone(point), len(point.runs), point.runs)
+
+
+def _others(every: list[Slice]) -> str:
+    if len(every) == 1:
+        return ""
+    return f" The table has {len(every) - 1} more such series, at other fixed values."
+
+
+def _table(every: list[Slice], over: Over, cell: Callable[..., SweepCell], exact: CellQuantity) -> Table:
+    all_points = [(point, f"{point.attention}; {part.fixed}") for part in every for point in part.points]
+    cells = [cell(point, name=name) for point, name in all_points]
+    whole = shape_axis(over, [point for part in every for point in part.points])
+    return sweep_table(Sweep((whole,), {}, tuple(cells), ()), exact)
+
+
+def _finding(
+    by_name: dict[str, list[SweepCell]], x: SweepAxis, measure: Measure, exact: CellQuantity
+) -> str | None:
+    """The best and the worst where the most backends have a value, as far along the axis as that is so."""
+    at = {value: _medians_at(by_name, x, value) for value in x.values}
+    last = max(x.values, key=lambda value: (len(at[value]), value))
+    others = [name for name in at[last] if name != measure.against]
+    ordered = sorted(others, key=lambda name: at[last][name], reverse=measure.highest)
+    if not ordered:
+        return None
+    ends = dict.fromkeys((ordered[0], ordered[-1]))
+    unit = f" {exact.unit}" if exact.unit else ""
+    best_and_worst = [f"{readable(at[last][name], measure.quantity.number)}{unit} ({name})" for name in ends]
+    return f"Observed: {exact.name} of {' to '.join(best_and_worst)} at {x.title} {x.text(last)}"
+
+
+def _medians_at(by_name: dict[str, list[SweepCell]], x: SweepAxis, value: float) -> dict[str, float]:
+    return {
+        name: cell.estimate.median
+        for name, line in by_name.items()
+        for cell in line
+        if cell.estimate and cell.at[x.name] == value
+    }
+
+
+REFERENCE = "math"  # attention by PyTorch's own operators, which every device has
+_BOTH = "a forward and its backward together"
+_RATIO = "the ratio of two medians of a shape's calls"
+_NO_INTERVAL = "no interval: a ratio of two medians"
+_COUNTED = "no interval: counted, not sampled"
+_RATE = (
+    "Kernel TFLOP/s: {}4 B H S^2 D FLOP in the median time of a call. A causal mask halves the FLOP. Not "
+    "comparable with MFU or a model's TFLOP/s, which discount nothing."
+)
+
+
+def _has_both_masks(rows: list[Row]) -> bool:
+    """Whether shapes were measured both with a mask and without, at several sequence lengths."""
+    return bool(slices(both_masks(points(rows)), SEQUENCE))
+
+
+def _is_replayed(rows: list[Row]) -> bool:
+    """Whether anything was timed in CUDA graphs, at several sequence lengths."""
+    return mode_of(rows) == "graph" and varies(SEQUENCE)(rows)
+
+
+def _has_reference(rows: list[Row]) -> bool:
+    """Whether the reference was called, at several sequence lengths."""
+    return any(row["attention"] == REFERENCE for row in rows) and varies(SEQUENCE)(rows)
+
+
+def _ratio(over: Estimate | None, under: Estimate | None) -> Estimate | None:
+    if not over or not under:
+        return None
+    return Estimate(over.median / under.median, None, None, min(over.n, under.n), _NO_INTERVAL)
+
+
+def _within(over: list[Row], under: list[Row], column: str = "milliseconds") -> Estimate | None:
+    """The ratio of two numbers from the same process; with several processes, the median of their ratios."""
+    values = {row["run_id"]: row[column] for row in over if row[column] is not None}
+    pairs = [(values[row["run_id"]], row[column]) for row in under if row[column] and row["run_id"] in values]
+    if not pairs:
+        return None
+    ratio = over_runs([a / b for a, b in pairs])
+    method = _COUNTED if column == "memory_bytes" else _NO_INTERVAL
+    return replace(ratio, method=method) if ratio.n == 1 else ratio
+
+
+def _memory(point: Point) -> Estimate | None:
+    peak_bytes = point.of("memory_bytes", "both", "eager")
+    if peak_bytes is None:
+        return None
+    return Estimate(peak_bytes / 2**20, None, None, len(point.runs), _COUNTED)
+
+
+def _speedup(every_point: list[Point]) -> ValueOf:
+    reference = beside(every_point, REFERENCE)
+
+    def of(point: Point) -> Estimate | None:
+        slow = reference.get(place(point))
+        return _within(slow.rows("both"), point.rows("both")) if slow else None
+
+    return of
+
+
+def _saved(every_point: list[Point]) -> ValueOf:
+    reference = beside(every_point, REFERENCE)
+
+    def of(point: Point) -> Estimate | None:
+        other = reference.get(place(point))
+        own_rows = point.rows("both", "eager")
+        share = _within(own_rows, other.rows("both", "eager"), "memory_bytes") if other else None
+        return share.map(lambda part: 100 * (1 - part)) if share else None
+
+    return of
+
+
+def _mask(point: Point) -> Estimate | None:
+    return _ratio(point.timed("both"), point.timed(UNMASKED))
+
+
+def _mask_gone(point: Point) -> dict[str, int]:
+    return point.gone() or point.gone(direction=UNMASKED)
+
+
+def _eagerly(_found: list[Point]) -> GoneOf:
+    return lambda point: point.gone("eager")
+
+
+TIME = Measure(
+    _quantity("time", "ms", ",.2f", f"Milliseconds of {_BOTH}, with cold caches and new numbers."),
+    lambda _points: lambda point: point.timed("both"),
+)
+FORWARD = Measure(
+    _quantity("forward TFLOP/s", "", ",.0f", _RATE.format("of a forward, ")),
+    lambda _points: lambda point: point.rate("forward"),
+    highest=True,
+)
+BACKWARD = Measure(
+    _quantity("backward TFLOP/s", "", ",.0f", _RATE.format("of a backward, 2.5 times ")),
+    lambda _points: lambda point: point.rate("backward"),
+    highest=True,
+)
+RATE = Measure(
+    _quantity("kernel TFLOP/s", "", ",.0f", _RATE.format(f"of {_BOTH}, 3.5 times ")),
+    lambda _points: lambda point: point.rate("both"),
+    highest=True,
+)
+MEMORY = Measure(
+    _quantity(
+        "peak memory",
+        "MiB",
+        ",.1f",
+        f"The most that PyTorch allocates at any time in {_BOTH}, beyond Q, K, V and the gradient of the "
+        "output: device memory on a GPU, host memory on a CPU.",
+        "the peak at a shape",
+    ),
+    lambda _points: _memory,
+    gone=_eagerly,
+    how="Counted in calls from Python",
+)
+SPEEDUP = Measure(
+    _quantity(
+        f"speedup over {REFERENCE}",
+        "",
+        ",.2f",
+        f"How many times as fast {_BOTH} are as by {REFERENCE}, PyTorch's own operators, in the same "
+        f"process. There is no value where {REFERENCE} has no time.",
+        _RATIO,
+    ),
+    _speedup,
+    highest=True,
+    against=REFERENCE,
+)
+SAVED = Measure(
+    _quantity(
+        f"memory saved against {REFERENCE}",
+        "percent",
+        ".1f",
+        f"By how many percent less memory {_BOTH} need than by {REFERENCE}, PyTorch's own operators. "
+        f"There is no value where {REFERENCE} has none.",
+        "what is saved at a shape",
+    ),
+    _saved,
+    highest=True,
+    against=REFERENCE,
+    gone=_eagerly,
+    how="Counted in calls from Python",
+)
+MASK = Measure(
+    _quantity(
+        "time with a causal mask over time without",
+        "",
+        ".2f",
+        f"A causal mask hides half of the scores: a backend that skips all of them takes half of the "
+        f"time. Of {_BOTH}.",
+        _RATIO,
+    ),
+    lambda _points: _mask,
+    among=both_masks,
+    gone=lambda _points: _mask_gone,
+)
+PASSES = Measure(
+    _quantity(
+        "backward over forward",
+        "",
+        ".2f",
+        "How many times as long a backward takes as its forward. By FLOP count it would be 2.5.",
+        _RATIO,
+    ),
+    lambda _points: lambda point: _within(point.rows("backward"), point.rows("forward")),
+)
+HOST = Measure(
+    _quantity(
+        "eager over CUDA graph",
+        "",
+        ".2f",
+        f"How many times as long {_BOTH} take called from Python as replayed from a CUDA graph. What is "
+        "above 1 is the host's share, which large shapes hide.",
+        _RATIO,
+    ),
+    lambda _points: lambda point: _within(point.rows("both", "eager"), point.rows("both", "graph")),
+    how="The same along the axis",
+)
+
+
+def _line_chart(
+    title: str,
+    question: str,
+    order: int,
+    over: Over,
+    measure: Measure,
+    applies: Callable[[list[Row]], bool] | None = None,
+) -> Chart:
+    return Chart(
+        title=title,
+        page="kernels",
+        order=order,
+        question=question,
+        sql=KERNEL_TIMES,
+        build=lambda rows, _styles: lines_over_shapes(rows, over, measure),
+        applies=applies or varies(over),
+        empty="No backend was timed at three such shapes.",
+        warmup=None,
+        tasks=("attention",),
+    )
+
+
+charts = {
+    "kernel_time": _line_chart(
+        "Attention alone",
+        "How long does attention alone take at growing sequence lengths?",
+        60, SEQUENCE, TIME,
+    ),
+    "kernel_forward": _line_chart(
+        "Forward TFLOP/s over sequence length",
+        "How much of the device does the forward use at growing sequence lengths?",
+        61, SEQUENCE, FORWARD,
+    ),
+    "kernel_backward": _line_chart(
+        "Backward TFLOP/s over sequence length",
+        "How much of the device does the backward use at growing sequence lengths?",
+        62, SEQUENCE, BACKWARD,
+    ),
+    "kernel_speedup": _line_chart(
+        "Speedup over sequence length",
+        "How many times as fast as plain attention is each backend?",
+        63, SEQUENCE, SPEEDUP, _has_reference,
+    ),
+    "kernel_memory": _line_chart(
+        "Memory over sequence length",
+        "How much memory does attention need at growing sequence lengths, and where does it run out?",
+        64, SEQUENCE, MEMORY,
+    ),
+    "kernel_saved": _line_chart(
+        "Memory saved over sequence length",
+        "How much memory does each backend save against plain attention?",
+        65, SEQUENCE, SAVED, _has_reference,
+    ),
+    "kernel_batch": _line_chart(
+        "Time over batch",
+        "How does the time of attention grow with the batch?",
+        66, BATCH, TIME,
+    ),
+    "kernel_heads": _line_chart(
+        "Rate over heads",
+        "Into how many heads should one embedding dim be split?",
+        67, HEADS, RATE,
+    ),
+    "kernel_width": _line_chart(
+        "Time over embedding dim",
+        "How does the time of attention grow with the embedding dim?",
+        68, WIDTH, TIME,
+    ),
+    "kernel_head_dim": _line_chart(
+        "Rate over head dim",
+        "How does the rate of attention change with the head dim?",
+        69, HEAD_DIM, RATE,
+    ),
+    "kernel_mask": _line_chart(
+        "Causal or not",
+        "How much of the time does a causal mask save?",
+        70, SEQUENCE, MASK, _has_both_masks,
+    ),
+    "kernel_passes": _line_chart(
+        "Forward against backward",
+        "How much longer than its forward does a backward take?",
+        71, SEQUENCE, PASSES,
+    ),
+    "kernel_host": _line_chart(
+        "Eager against CUDA graph",
+        "How much of the time is the host's?",
+        72, SEQUENCE, HOST, _is_replayed,
+    ),
+}  # fmt: skip

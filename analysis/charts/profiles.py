@@ -1,0 +1,261 @@
+"""Where the time goes, by its parts, beside the least time that it could take on that device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import Template
+
+from analysis.charts import Chart, Figure, Row, Styles, Table
+from analysis.charts._parts import (
+    FORWARD_PARTS,
+    PART_NAMES,
+    part_columns,
+    part_looks,
+    pieces,
+    stacked_bars,
+    whole_seconds,
+)
+from analysis.charts._rows import run_name
+from analysis.charts._values import UNKNOWN, number, shares_of
+from analysis.stats import by_label, middle
+from analysis.stats.verdict import in_a_row
+from analysis.verdicts.profiles import UNLIKE, impossible, unlike
+from model.record.units import counted
+
+_OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")
+_LEAST = ", ".join(f"sum(seconds) FILTER (part = '{part}') AS least_{part}" for part in _OF_FLOOR)
+_SQL = Template(f"""\
+WITH profiles AS (
+  SELECT run_id, attempt, {part_columns()}
+  FROM step_profile WHERE study = $study AND phase = '${{phase}}' GROUP BY run_id, attempt
+), floors AS (
+  SELECT run_id, attempt, {_LEAST}
+  FROM step_floor WHERE study = $study AND phase = '${{phase}}' GROUP BY run_id, attempt
+)
+SELECT r.label, r.run_id, r.seed, r.repeat, r.gpus, ${{timed}},
+  p.* EXCLUDE (run_id, attempt), f.* EXCLUDE (run_id, attempt)
+FROM runs r
+JOIN profiles p ON p.run_id = r.run_id AND p.attempt = r.measured_attempt
+LEFT JOIN floors f ON f.run_id = r.run_id AND f.attempt = r.measured_attempt
+WHERE r.study = $study AND r.outcome = 'completed'
+ORDER BY r.place, r.seed, r.repeat, r.run_id""")
+_FLOOR = ": floor"  # after a group's label
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """What was profiled.
+
+    Attributes:
+        noun: what readers call one of it.
+        phase: what the tables call it.
+        timed: SQL of its seconds, its floor and the floor's percentage, from `runs r`.
+        which: which ones were profiled.
+        floor: what its floor is made of.
+        parts: that it can have.
+    """
+
+    noun: str
+    phase: str
+    timed: str
+    which: str
+    floor: str
+    parts: tuple[str, ...]
+
+    @property
+    def sql(self) -> str:
+        """A row for each completed run with a profile of it."""
+        return _SQL.safe_substitute(phase=self.phase, timed=self.timed)
+
+    def build(self, rows: list[Row], styles: Styles) -> Figure | None:
+        """A bar for each group, and one of its floor."""
+        if not rows:
+            return None
+        unit, factor = ("ms", 1e-3) if max(map(whole_seconds, rows)) < 10 else ("s", 1.0)
+        groups = by_label(rows)
+        middles = {label: middle(groups[label], whole_seconds) for label in styles if label in groups}
+        bars = [piece for label, row in middles.items() for piece in _bars(label, row, factor)]
+        labels = list(dict.fromkeys(bar["label"] for bar in bars))
+        shown = part_looks(middles.values())
+        wholes = [
+            {"label": row["label"], "run": run_name(row), "value": whole_seconds(row) / factor}
+            for row in rows
+        ]
+        return Figure(
+            spec=stacked_bars(bars, wholes, labels, shown, f"{unit} per {self.noun}"),
+            caption=self._caption(rows),
+            description=f"Stacked bars of {unit} a {self.noun} by group. "
+            + "; ".join(f"{label}: {self._said(row, factor)}" for label, row in middles.items())
+            + ".",
+            interval="none: the median run and every run",
+            used=frozenset(row["run_id"] for row in rows),
+            finding=self._finding(middles, groups),
+            table=self._table(middles, groups, unit, factor),
+        )
+
+    def _caption(self, rows: list[Row]) -> str:
+        how = (
+            f"Kernels are timed in {self.which}, which do not count in the run's other numbers; "
+            f"idle is what is left of a {self.noun} without the profiler."
+        )
+        if not all(row["gpus"] for row in rows):
+            how += (
+                " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
+            )
+        if any(row["hidden"] is not None and row["communication"] for row in rows):
+            how += (
+                " Communication is what was exposed: nothing else ran on the device meanwhile. What other "
+                f"work hid takes no time of the {self.noun}; the table has it."
+            )
+        if any(row["floor_seconds"] is not None for row in rows):
+            how += (
+                " The bar below, floor, is the least possible time by the ceilings measured on the same "
+                f"device: {self.floor}"
+            )
+        if differing := unlike({**row, "seconds": whole_seconds(row)} for row in rows):
+            how += (
+                f" In {len(differing)} of {counted(len(by_label(rows)), 'group')} these took over "
+                f"{UNLIKE:.0f} % longer or shorter than the timed ones (the table has both), "
+                "whose own time may go elsewhere."
+            )
+        if wrong := impossible(
+            {**row, "seconds": whole_seconds(row)} for row in rows if self.phase == "step"
+        ):
+            how += (
+                f" Wrong for {in_a_row(list(wrong))}: attention would take less than its floor, so the "
+                "profile counts some of its kernels as other parts."
+            )
+        return (
+            f"The time of a {self.noun} by its parts. The bar is the group's run whose {self.noun} is "
+            "the median (the shorter of the middle two), each mark is a run. Attention's products count "
+            f"as attention. {how}"
+        )
+
+    def _said(self, row: Row, factor: float) -> str:
+        parts = [f"{PART_NAMES[part]} {number((row[part] or 0.0) / factor, ',.2f')}" for part in self.parts]
+        least = row["floor_seconds"]
+        return ", ".join(
+            [*parts, *([f"floor {number(least / factor, ',.2f')}"] if least is not None else [])]
+        )
+
+    def _finding(self, middles: dict[str, Row], groups: dict[str, list[Row]]) -> str:
+        """How much of it is matrix products."""
+        timed = {label: row for label, row in middles.items() if whole_seconds(row)}
+        shares = {label: (row["products"] or 0.0) / whole_seconds(row) for label, row in timed.items()}
+        return shares_of(shares, groups, "matrix products take", f"the time of a {self.noun}")
+
+    def _table(
+        self, middles: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float
+    ) -> Table:
+        def cell(seconds: float | None) -> str:
+            return UNKNOWN if seconds is None else number(seconds / factor, ",.2f")
+
+        hidden = any(row["hidden"] for row in middles.values())
+        rows = [
+            (
+                label,
+                str(len(groups[label])),
+                *(cell(row[part]) for part in self.parts),
+                cell(whole_seconds(row)),
+                *([cell(row["hidden"])] if hidden else ()),
+                cell(row["timed_seconds"]),
+                cell(row["floor_seconds"]),
+                number(row["floor_percentage"], ".0f"),
+            )
+            for label, row in middles.items()
+        ]
+        parts = (f"{PART_NAMES[part]}, {unit}" for part in self.parts)
+        hides = (f"hidden communication, {unit}",) if hidden else ()
+        timed = f"timed {self.noun}"
+        others = (f"whole, {unit}", *hides, f"{timed}, {unit}", f"floor, {unit}", f"floor, % of the {timed}")
+        return Table(("group", "runs", *parts, *others), tuple(rows))
+
+
+def _bars(label: str, row: Row, factor: float) -> list[Row]:
+    """The bar of a group, and the one of its floor where it has one."""
+    bar = pieces(label, {name: (row[part] or 0.0) / factor for part, name in PART_NAMES.items()})
+    if row["floor_seconds"] is None:
+        return bar
+    least = {PART_NAMES[part]: (row[f"least_{part}"] or 0.0) / factor for part in _OF_FLOOR}
+    return [*bar, *pieces(f"{label}{_FLOOR}", least)]
+
+
+_STEP = Profiled(
+    noun="step",
+    phase="step",
+    timed="r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage",
+    which="a few steps after the last one of the run",
+    floor=(
+        "each product at its own rate, causal attention at the rate of the products, and what the other "
+        "parts must read and write at the memory bandwidth (model/measure/floor.py)."
+    ),
+    parts=tuple(PART_NAMES),
+)
+
+
+_PREFILL = Profiled(
+    noun="prefill",
+    phase="step",
+    timed="r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage",
+    which="a few more prefills of the run's last prompts",
+    floor=(
+        "each product at its own rate, causal attention at the rate of the products, and what the other "
+        "parts must read and write at the memory bandwidth (model/measure/floor_inference.py)."
+    ),
+    parts=FORWARD_PARTS,
+)
+
+
+_TOKEN = Profiled(
+    noun="decoded token",
+    phase="decode",
+    timed=(
+        "r.decode_seconds AS timed_seconds, r.decode_floor_seconds AS floor_seconds, "
+        "r.decode_floor_percentage AS floor_percentage"
+    ),
+    which="a few more tokens at the median position, after the run",
+    floor=(
+        "all weights of the products, and the keys and values of the cache, read once at the memory "
+        "bandwidth, or the products at their rates where that takes longer "
+        "(model/measure/floor_inference.py). What fits into caches can be read faster."
+    ),
+    parts=FORWARD_PARTS,
+)
+
+charts = {
+    "step_profile": Chart(
+        title="Where the time of a step goes",
+        page="time",
+        order=42,
+        question="What does a training step spend its time on, and how little could it take?",
+        sql=_STEP.sql,
+        build=_STEP.build,
+        empty="No step of this study was profiled.",
+        warmup=None,
+        applies=bool,
+    ),
+    "prefill_profile": Chart(
+        title="Where the time of a prefill goes",
+        page="prefill",
+        order=14,
+        question="What does a prefill spend its time on, and how little could it take?",
+        sql=_PREFILL.sql,
+        build=_PREFILL.build,
+        empty="No prefill of this study was profiled.",
+        warmup=None,
+        applies=bool,
+        tasks=("inference",),
+    ),
+    "decode_profile": Chart(
+        title="Where the time of a decoded token goes",
+        page="decoding",
+        order=16,
+        question="What does a decoded token spend its time on, and how little could it take?",
+        sql=_TOKEN.sql,
+        build=_TOKEN.build,
+        empty="No decoded token of this study was profiled.",
+        warmup=None,
+        applies=bool,
+        tasks=("inference",),
+    ),
+}

@@ -1,0 +1,342 @@
+"""A quantity over the number of processes, a line a curve, against the line of ideal scaling."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from analysis.charts import Chart, Figure, Row, Styles, Table
+from analysis.charts._lines import name_marks, name_places
+from analysis.charts._style import INK, colours, dashes, drawn, inline, shapes, styles
+from analysis.charts._values import UNKNOWN, interval
+from analysis.query.statements import MEASURED_RUNS
+from analysis.stats import grouped
+from analysis.verdicts.scaling import HELD_UP, Curve, Kind, Point, curves
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_HEIGHT = 320
+_MARKS: dict[str, dict[str, Any]] = {
+    "finding": {"filled": True, "size": 65},
+    "observed": {"filled": False, "size": 65, "strokeWidth": 2},
+    "withheld": {"shape": "cross", "filled": True, "size": 65},
+}
+DrawnValue = Callable[[Point, float], float]  # a point and its ratio -> what is drawn
+
+
+def _has_curves(kind: Kind) -> Callable[[list[Row]], bool]:
+    """Whether a study has such scaling: `applies` of its chart."""
+    return lambda rows: any(curve.kind == kind for curve in curves(rows))
+
+
+def process_noun(rows: Sequence[Row], many: bool = True) -> str:
+    """What runs are counted in: GPUs, or processes where not all of them ran on GPUs."""
+    singular = "GPU" if all(row["gpus"] for row in rows) else "process"
+    return f"{singular}{('s' if singular == 'GPU' else 'es') if many else ''}"
+
+
+def curves_by_name(of_kind: Sequence[Curve]) -> dict[str, Curve]:
+    """The curves by their names, with what is constant, and the first group, where several would be alike."""
+    ways = Counter(curve.way for curve in of_kind)
+    base_names = [
+        curve.way if ways[curve.way] == 1 else f"{curve.way}, {curve.constant}" for curve in of_kind
+    ]
+    several = Counter(base_names)
+    return {
+        name if several[name] == 1 else f"{name} ({curve.base})": curve
+        for name, curve in zip(base_names, of_kind, strict=True)
+    }
+
+
+def scaling_figure(
+    rows: list[Row], kind: Kind, title: str, value: DrawnValue, form: str, what_is_drawn: str
+) -> Figure | None:
+    """Draw the curves of one kind; None if there are none.
+
+    Args:
+        rows: the answer to MEASURED_RUNS.
+        title: of the vertical axis.
+        value: what is drawn of a point.
+        form: d3 format of a value.
+        what_is_drawn: what is drawn, as the caption starts.
+    """
+    named_curves = curves_by_name([curve for curve in curves(rows) if curve.kind == kind])
+    if not named_curves:
+        return None
+    what = process_noun(rows)
+    return Figure(
+        spec=_plot(named_curves, title, value, form, what),
+        caption=f"{what_is_drawn} {marks_caption(named_curves)}{_bases(named_curves, what)}{_sharing(rows)}",
+        description=f"Line plot of {title} over the number of {what}. "
+        + "; ".join(f"{name}: {_points(curve, value, form)}" for name, curve in named_curves.items())
+        + ".",
+        interval="; ".join(
+            dict.fromkeys(
+                f"{point.ratio.level}: {point.ratio.method}"
+                for curve in named_curves.values()
+                for point in curve.points
+            )
+        ),
+        used=frozenset(
+            run for curve in named_curves.values() for point in curve.points for run in point.runs
+        ),
+        finding=efficiency_sentence(named_curves, what),
+        table=_table(named_curves, what),
+    )
+
+
+def efficiency_sentence(named_curves: dict[str, Curve], what: str) -> str:
+    """The efficiency at the most processes of each curve, in a sentence."""
+    last = {name: curve.points[-1] for name, curve in named_curves.items()}
+    parts = []
+    for name, point in last.items():
+        value, low, high = point.efficiency
+        ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"
+        base = named_curves[name].base_processes
+        over = f" over {base}" if base > 1 else ""
+        at = f"{point.processes} {what}{over}" + (f", {name}" if len(last) > 1 else "")
+        if point.why_withheld:
+            parts.append(f"not comparable at {at}")
+            continue
+        parts.append(f"{100 * value:.1f} %{ends} at {at}")
+    observed = "Observed: e" if any(evidence_kind(point) == "observed" for point in last.values()) else "E"
+    kind = next(iter(named_curves.values())).kind
+    return f"{observed}fficiency of {kind} scaling: {'; '.join(parts)}"
+
+
+def evidence_kind(point: Point) -> str:
+    """Whether its ratio is a finding over runs, was observed in single runs, or may not be given."""
+    return "withheld" if point.why_withheld else "observed" if point.observed else "finding"
+
+
+def marks_caption(named_curves: dict[str, Curve]) -> str:
+    """What the marks of the curves are."""
+    points = [point for curve in named_curves.values() for point in curve.points]
+    kinds = grouped(points, evidence_kind)
+    drawn = {kind: any(point.ratio.low is not None for point in alike) for kind, alike in kinds.items()}
+    sentences = []
+    if "finding" in kinds:
+        over = "; the interval is over runs" if drawn["finding"] else ""
+        sentences.append(f"Filled marks are of several runs{over}.")
+    if "observed" in kinds:
+        inside = ": the interval says how steady the ratio was within these two runs"
+        how = inside if drawn["observed"] else ""
+        sentences.append(f"Open marks are of single runs{how}. They are observed, not findings.")
+    if "withheld" in kinds:
+        sentences.append("Crosses are of runs that are not comparable, for reasons that the table names.")
+    if any(point.beyond_ideal for point in points):
+        sentences.append(f"{HELD_UP}: Methods says what load was recorded.")
+    if any(point.besides for point in points):
+        sentences.append("The table names what else differs from the first of a line.")
+    return " ".join(["Each mark is divided by the first of its line.", *sentences])
+
+
+def _bases(named_curves: dict[str, Curve], what: str) -> str:
+    """Where a curve starts at more than one process, its first group is taken to scale ideally."""
+    late = {name: curve.base_processes for name, curve in named_curves.items() if curve.base_processes > 1}
+    late_words = ", ".join(f"{name} at {many}" for name, many in late.items())
+    ideal = (
+        f" Lines that start at more than one of the {what} are taken as ideal there: {late_words}."
+        if late
+        else ""
+    )
+    several = {name: curve for name, curve in named_curves.items() if any(p.scale == 1 for p in curve.points)}
+    return ideal + "".join(
+        f" Of the groups of {curve.base_processes} {what} on {name}, the first mark is {curve.base}."
+        for name, curve in several.items()
+    )
+
+
+def _sharing(rows: list[Row]) -> str:
+    if all(row["gpus"] for row in rows):
+        return ""
+    return " On a CPU, processes share the cores of their machine: more processes do not make it larger."
+
+
+def _points(curve: Curve, value: DrawnValue, form: str) -> str:
+    return ", ".join(f"{value(p, p.ratio.ratio):{form}} at {p.processes}" for p in curve.points)
+
+
+def _table(named_curves: dict[str, Curve], what: str) -> Table:
+    heads = (
+        "scaling", what, "group", "tokens per second", "ratio to the first", "95 % interval", "efficiency, %",
+        "n", "what it is",
+    )  # fmt: skip
+    rows: list[tuple[str, ...]] = []
+    for name, curve in named_curves.items():
+        first = f"{curve.base_tokens_per_second:,.0f}"
+        rows.append(
+            (name, str(curve.base_processes), curve.base, first, "1", UNKNOWN, "100", UNKNOWN, "the first")
+        )
+        rows += [_row(name, point) for point in curve.points]
+    return Table(heads, tuple(rows))
+
+
+def _row(name: str, point: Point) -> tuple[str, ...]:
+    what_it_is = point.why_withheld or evidence_kind(point) + (f" {point.observed}" if point.observed else "")
+    what_it_is += "." if point.besides and not what_it_is.endswith(".") else ""
+    return (
+        name,
+        str(point.processes),
+        point.label,
+        f"{point.tokens_per_second:,.0f}",
+        f"{point.ratio.ratio:.3f}",
+        UNKNOWN if point.why_withheld else interval(point.ratio.low, point.ratio.high, ".3f"),
+        f"{100 * point.efficiency[0]:.1f}",
+        str(point.ratio.n),
+        " ".join([what_it_is, *point.besides]),
+    )
+
+
+def _plot(
+    named_curves: dict[str, Curve], title: str, value: DrawnValue, form: str, what: str
+) -> dict[str, Any]:
+    looks = styles(list(named_curves))
+    marks = [mark for name, curve in named_curves.items() for mark in _line(name, curve, value)]
+    widest = max(mark["processes"] for mark in marks)
+    ends = [_ideal(curve, many) for curve in named_curves.values() for many in (curve.base_processes, widest)]
+    ideal = [{"processes": point.processes, "value": value(point, float(point.scale))} for point in ends]
+    top = 1.06 * max([*(mark["high"] or mark["value"] for mark in marks), *(row["value"] for row in ideal)])
+    x, y = _x(marks, what), _y(title, top)
+    layers = [_ideal_line(ideal, x, y("value")), *_lines(marks, looks, x, y)]
+    layers += _points_of(marks, looks, x, y("value"), form, what)
+    if len(named_curves) > 1:
+        last = {
+            name: value(curve.points[-1], curve.points[-1].ratio.ratio)
+            for name, curve in named_curves.items()
+        }
+        layers += name_marks(name_places(last, 0.0, top, _HEIGHT), looks, y("end"), y("at"))
+    return drawn(layers, _HEIGHT, top=8)
+
+
+def _line(name: str, curve: Curve, value: DrawnValue) -> list[Row]:
+    """The marks of a curve, its first one too, by their processes."""
+    first = value(_ideal(curve, curve.base_processes), 1.0)
+    base = {"label": name, "group": curve.base, "processes": curve.base_processes, "kind": "finding"}
+    marks = [base | {"value": first, "low": None, "high": None, "n": ""}]
+    for point in curve.points:
+        low, high = (None, None) if point.why_withheld else (point.ratio.low, point.ratio.high)
+        marks.append({
+            "label": name,
+            "group": point.label,
+            "processes": point.processes,
+            "kind": evidence_kind(point),
+            "value": value(point, point.ratio.ratio),
+            "low": None if low is None else value(point, low),
+            "high": None if high is None else value(point, high),
+            "n": str(point.ratio.n),
+        })  # fmt: skip
+    if all(point.observed for point in curve.points):
+        marks[0]["kind"] = "observed"
+    return marks
+
+
+def _ideal(curve: Curve, many: int) -> Point:
+    """The curve at so many processes, if it scaled ideally."""
+    return replace(curve.points[0], processes=many, scale=Fraction(many, curve.base_processes))
+
+
+def _x(marks: list[Row], what: str) -> alt.X:
+    import altair as alt
+
+    numbers = sorted({mark["processes"] for mark in marks})
+    axis = alt.Axis(values=numbers, format="d", grid=False, labelOverlap="greedy")
+    scale = alt.Scale(domain=[numbers[0], numbers[-1]], nice=False, zero=False, padding=14)
+    return alt.X("processes:Q", title=what, scale=scale, axis=axis)
+
+
+def _y(title: str, top: float) -> Callable[[str], alt.Y]:
+    import altair as alt
+
+    scale, axis = alt.Scale(domain=[0, top], nice=False), alt.Axis(tickCount=6)
+    return lambda field: alt.Y(f"{field}:Q", title=title, scale=scale, axis=axis)
+
+
+def _ideal_line(ideal: list[Row], x: alt.X, y: alt.Y) -> alt.Chart:
+    """Dashed, in the colour of the text."""
+    line: alt.Chart = inline(ideal).mark_line(stroke=INK, strokeWidth=1.2, strokeDash=[4, 4], opacity=0.7)
+    return line.encode(x=x, y=y)
+
+
+def _lines(marks: list[Row], looks: Styles, x: alt.X, y: Callable[[str], alt.Y]) -> list[alt.Chart]:
+    plain = [{name: mark[name] for name in ("label", "processes", "value")} for mark in marks]
+    line = inline(plain).mark_line(strokeWidth=1.8)
+    layers = [line.encode(x=x, y=y("value"), color=colours(looks), strokeDash=dashes(looks))]
+    with_interval = [mark for mark in marks if mark["low"] is not None]
+    if with_interval:
+        rule = inline(with_interval).mark_rule(strokeWidth=2)
+        layers.append(rule.encode(x=x, y=y("low"), y2="high:Q", color=colours(looks)))
+    return layers
+
+
+def _points_of(marks: list[Row], looks: Styles, x: alt.X, y: alt.Y, form: str, what: str) -> list[alt.Chart]:
+    import altair as alt
+
+    tips = [
+        alt.Tooltip("label:N", title="scaling"),
+        alt.Tooltip("group:N"),
+        alt.Tooltip("processes:Q", title=what),
+        alt.Tooltip("value:Q", format=form),
+        alt.Tooltip("kind:N", title="what it is"),
+        alt.Tooltip("n:N"),
+    ]
+    layers = []
+    for kind, how in _MARKS.items():
+        if rows := [mark for mark in marks if mark["kind"] == kind]:
+            mark = inline(rows).mark_point(opacity=1, **how)
+            more = {} if "shape" in how else {"shape": shapes(looks)}
+            layers.append(mark.encode(x=x, y=y, color=colours(looks), tooltip=tips, **more))
+    return layers
+
+
+def _speedup(point: Point, ratio: float) -> float:
+    """Against one process; a curve that starts at several starts as ideal."""
+    return ratio * point.processes / float(point.scale)
+
+
+def _strong(rows: list[Row], _styles: Styles) -> Figure | None:
+    what_is_drawn = (
+        "Tokens per second of all processes together, over those of the first mark, at the same batch: "
+        "strong scaling. The dashed line is ideal: n times the processes, n times the rate."
+    )
+    return scaling_figure(rows, "strong", "speedup", _speedup, ".2f", what_is_drawn)
+
+
+def _percent(point: Point, ratio: float) -> float:
+    return 100 * ratio / float(point.scale)
+
+
+def _weak(rows: list[Row], _styles: Styles) -> Figure | None:
+    what_is_drawn = (
+        "Tokens per second and process over those of the first mark, in percent, where the batch grows with "
+        "the processes: weak scaling. The dashed line is ideal: a process is as fast among many as among few."
+    )
+    return scaling_figure(rows, "weak", "efficiency, percent", _percent, ".1f", what_is_drawn)
+
+
+charts = {
+    "scaling_strong": Chart(
+        title="Scaling",
+        page="scaling",
+        order=2,
+        question="How much faster is a step at a constant batch on more processes?",
+        sql=MEASURED_RUNS,
+        build=_strong,
+        absent="on no line of strong scaling",
+        applies=_has_curves("strong"),
+    ),
+    "scaling_weak": Chart(
+        title="Scaling",
+        page="scaling",
+        order=3,
+        question="How much of its rate does a process keep when every added process brings its own batch?",
+        sql=MEASURED_RUNS,
+        build=_weak,
+        absent="on no line of weak scaling",
+        applies=_has_curves("weak"),
+    ),
+}

@@ -1,0 +1,444 @@
+"""Imported runs in the study that they go to: what they say about each other, and their folders.
+
+Losses and FLOP per token that should be equal and are not are findings. Runs are written once each, whole or
+not at all, whatever was imported before.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.importers._checks import HIGH, LOW
+from analysis.importers._points import NumberRange
+from analysis.importers._runs import RunRecords, with_findings
+from analysis.importers._table import Refused
+from analysis.stats import grouped
+from analysis.stats.equivalence import LAST, losses
+from analysis.stats.student import Mean, mean_of
+from analysis.stats.verdict import Verdict
+from model.record.errors import UserError, did_you_mean
+from model.record.files import Unreadable, dumps, read_lines, temporary, write_text
+from model.record.folder import RunFolder, folders
+from model.record.imported import PREFIX, Finding, Imported, ImportedStep
+from model.record.units import counted
+
+StepLosses = Mapping[int, float]  # step -> nats per token
+_Array = NDArray[Any]
+_MUST_BE_EQUAL = ("attention", "seed")  # factors whose runs must reach the same loss
+_WINDOWS = 10  # parts of a run in which a difference is located
+_FEWEST = 4  # records in such a part
+_CONFIDENCE = 0.99  # high, because there are several parts
+_FEWEST_OTHERS = 3  # runs whose spread is an estimate
+_OUTLIER = 0.01  # p below which a run is not of the others' kind
+
+
+@dataclass(frozen=True)
+class _LossTable:
+    """The losses of runs side by side, and the training tokens by which their texts are recognised.
+
+    Attributes:
+        steps: (S) every step that some run logged.
+        losses, tokens: (R, S), NaN where a run does not say.
+    """
+
+    runs: Sequence[RunRecords]
+    steps: _Array
+    losses: _Array
+    tokens: _Array
+
+    @classmethod
+    def of(cls, runs: Sequence[RunRecords]) -> _LossTable:
+        """Build the table of runs that logged some loss."""
+        steps = sorted({step.step for whole in runs for step in whole.steps})
+        place = {step: column for column, step in enumerate(steps)}
+        losses, tokens = np.full((2, len(runs), len(steps)), np.nan)
+        for row, whole in enumerate(runs):
+            for step in whole.steps:
+                losses[row, place[step.step]] = np.nan if step.loss is None else step.loss
+                tokens[row, place[step.step]] = (
+                    np.nan if step.training_tokens is None else step.training_tokens
+                )
+        return cls(runs, np.array(steps), losses, tokens)
+
+    def others(self, row: int, among: Sequence[int]) -> list[int]:
+        """Runs that can have read the same text in the same order, and went on for as long."""
+        own = self.tokens[row]
+        differ = ((self.tokens != own) & ~np.isnan(self.tokens) & ~np.isnan(own)).any(axis=1)
+        short = self._last() < (1 - LAST) * self._last()[row]
+        return [other for other in among if other != row and not differ[other] and not short[other]]
+
+    def _last(self) -> _Array:
+        last: _Array = np.where(np.isnan(self.losses), 0, self.steps).max(axis=1)
+        return last
+
+    def common(self, rows: Sequence[int]) -> _Array:
+        """Columns of the steps whose loss all of these runs logged."""
+        return np.flatnonzero(~np.isnan(self.losses[list(rows)]).any(axis=0))
+
+    def counted(self, rows: Sequence[int]) -> bool:
+        """Whether these runs count training tokens wherever they log a loss."""
+        losses, tokens = self.losses[list(rows)], self.tokens[list(rows)]
+        return not (np.isnan(tokens) & ~np.isnan(losses)).any()
+
+
+def compare_runs(runs: Sequence[RunRecords], margin: float | None) -> dict[str, list[Finding]]:
+    """Findings that compare the runs of a study, by run id.
+
+    Args:
+        margin: in nats per token; what losses may differ by, as it was stated in advance.
+    """
+    by_run: dict[str, list[Finding]] = {whole.run.run_id: [] for whole in runs}
+    for group in _comparable(runs, margin):
+        for run_id, finding in [*_losses(group, margin), *_flop(group)]:
+            marked = finding.model_copy(update={"evidence": finding.evidence | {"across": len(group)}})
+            by_run[run_id].append(marked)
+    return by_run
+
+
+def _comparable(runs: Sequence[RunRecords], margin: float | None) -> list[list[RunRecords]]:
+    """Runs that should be equal, as far as anybody knows: they differ by attention and seed alone.
+
+    Runs that differ by the names of their logs can be anything, unless a margin says that they are equal.
+    """
+    alike = _MUST_BE_EQUAL if margin is None else (*_MUST_BE_EQUAL, "log")
+
+    def rest(whole: RunRecords) -> str:
+        factors = {axis: value for axis, value in whole.run.factors.items() if axis not in alike}
+        return dumps([factors, whole.run.config])
+
+    groups = grouped(sorted(runs, key=lambda run: run.run.run_id), rest)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _losses(group: Sequence[RunRecords], margin: float | None) -> Iterator[tuple[str, Finding]]:
+    """Each run against the median of the others at each step, which one wrong run hardly moves.
+
+    Runs that differ are then left out of what the others are compared with.
+    """
+    table = _LossTable.of([whole for whole in group if any(step.loss is not None for step in whole.steps)])
+    everyone = range(len(table.runs))
+    first = [_against_others(table, row, everyone, margin) for row in everyone]
+    sound = [row for row, finding in enumerate(first) if finding and finding.level != "error"]
+    again = len(sound) not in (0, 1, len(first))
+    for row, whole in enumerate(table.runs):
+        finding = _against_others(table, row, sound, margin) if again else first[row]
+        yield whole.run.run_id, finding or _alone(whole, len(first) - 1)
+
+
+def _against_others(
+    table: _LossTable, row: int, among: Sequence[int], margin: float | None
+) -> Finding | None:
+    """A run's loss against the others'; None if no other can be compared."""
+    others = table.others(row, among)
+    columns = table.common([row, *others])
+    if not others or not columns.size:
+        return None
+    steps = [int(step) for step in table.steps[columns]]
+    median = np.median(table.losses[others][:, columns], axis=0)
+    own, rest = (
+        dict(zip(steps, values.tolist(), strict=True)) for values in (table.losses[row, columns], median)
+    )
+    last = [column for column in columns if table.steps[column] > (1 - LAST) * steps[-1]]
+    means = table.losses[[row, *others]][:, last].mean(axis=1).tolist()
+    return _finding(
+        [table.runs[index] for index in (row, *others)],
+        losses({0: own}, {0: rest}, margin),
+        margin,
+        outlier_evidence(means[0], means[1:]),
+        _located(own, rest, margin),
+        table.counted([row, *others]),
+    )
+
+
+def _alone(whole: RunRecords, others: int) -> Finding:
+    sentence = (
+        f"{whole.name}: its loss is compared with none of the {others} others: they share no step with it, "
+        "ended long before it, or count different training tokens at the same steps: they read another text."
+    )
+    return Finding(check="loss", level="note", sentence=sentence)
+
+
+def outlier_evidence(value: float, others: Sequence[float]) -> str | None:
+    """Evidence that a run's mean loss is not of the same kind as the others'; None if there is none.
+
+    A t test of one value against the others' mean and spread (a prediction interval), corrected for having
+    looked at each run in turn. It needs no margin, but three others.
+    """
+    if len(others) < _FEWEST_OTHERS:
+        return None
+    rest, n = mean_of(others), len(others)
+    error = rest.error * sqrt(n + 1)  # of one more value about the mean of the others
+    p = Mean(value - rest.value, error, n - 1).p_value() * (n + 1)
+    if p > _OUTLIER:
+        return None
+    return (
+        f"Its mean over these steps is {value - rest.value:+.4f} nats from that of the {n} others, whose "
+        f"standard deviation is {rest.error * sqrt(n):.4f}: p = {p:.1g} (t, {n - 1} degrees of freedom, "
+        f"corrected for {n + 1} runs)."
+    )
+
+
+def _located(own: StepLosses, rest: StepLosses, margin: float | None) -> list[dict[str, Any]]:
+    """The parts of a run in which the mean difference is beyond the margin, or not zero if there is none."""
+    steps = sorted(own.keys() & rest.keys())
+    size = max(_FEWEST, -(-len(steps) // _WINDOWS))
+    parts = []
+    for window in (steps[start : start + size] for start in range(0, len(steps), size)):
+        if len(window) < _FEWEST:
+            continue
+        mean = mean_of([own[step] - rest[step] for step in window])
+        low, high = mean.interval(_CONFIDENCE)
+        if low > (margin or 0.0) or high < -(margin or 0.0):
+            parts.append({"first": window[0], "last": window[-1], "difference": mean.value})
+    return parts
+
+
+def _finding(
+    runs: Sequence[RunRecords],
+    verdict: Verdict,
+    margin: float | None,
+    apart: str | None,
+    where: list[dict[str, Any]],
+    counted: bool,
+) -> Finding:
+    """The first of these runs against the others."""
+    whole, *others = runs
+    against = others[0].name if len(others) == 1 else f"the median of {len(others)} others"
+    parts = "; ".join(
+        f"{part['difference']:+.3f} over steps {part['first']}-{part['last']}" for part in where
+    )
+    sentences = [
+        f"{whole.name}: its loss against {against} {_said(verdict, margin)}",
+        apart or "",
+        f"Parts of the run that differ: {parts}." if where else "",
+        "All count the same training tokens at every step." if counted else "",
+    ]
+    evidence = {
+        "verdict": verdict.kind,
+        "difference": verdict.difference,
+        "low": verdict.low,
+        "high": verdict.high,
+        "method": verdict.method,
+        "others": [other.run.run_id for other in others],
+        "parts": where,
+    }
+    wrong = verdict.kind == "different" or (apart and verdict.kind != "equivalent")
+    level: Literal["error", "note"] = "error" if wrong else "note"
+    return Finding(check="loss", level=level, sentence=" ".join(filter(None, sentences)), evidence=evidence)
+
+
+def _said(verdict: Verdict, margin: float | None) -> str:
+    """The verdict's sentence; without a margin what is known, and how to state one."""
+    if margin is not None or verdict.low is None:
+        return "is " + verdict.sentence[:1].lower() + verdict.sentence[1:]
+    return (
+        f"differs by {verdict.difference:+.4f} nats ({verdict.low:+.4f} to {verdict.high:+.4f}; "
+        f"{verdict.method}). For a verdict, state how much does not matter with --margin loss=NATS."
+    )
+
+
+def _flop(group: Sequence[RunRecords]) -> Iterator[tuple[str, Finding]]:
+    """A FLOP per token that differs among logs of one configuration, by more than their digits leave open."""
+    counts = [
+        (whole, printed["flop_per_token"], _count(printed))
+        for whole in group
+        if (printed := whole.run.imported.printed).get("flop_per_token")
+    ]
+    if len(counts) < 2:
+        return
+    apart = [
+        [(other.name, value) for other, value, theirs in counts if not _meet(own, theirs)]
+        for _, _, own in counts
+    ]
+    values = [value for _, value, _ in counts]
+    if not any(apart):
+        sentence = (
+            f"The {len(counts)} logs that imply a FLOP per token agree: {median(values) / 1e9:.3f} GFLOP."
+        )
+        evidence = {"flop_per_token": fmean(values)}
+        alike = Finding(check="flop_per_token", level="note", sentence=sentence, evidence=evidence)
+        yield from ((whole.run.run_id, alike) for whole, _, _ in counts)
+    for (whole, value, _), others in zip(counts, apart, strict=True):
+        if others:
+            yield whole.run.run_id, _other_flop(whole, value, others)
+
+
+def _count(printed: Mapping[str, float]) -> NumberRange:
+    """What a log's FLOP per token can be, by its digits; versions before recorded the number alone."""
+    count = printed["flop_per_token"]
+    return NumberRange(printed.get(LOW, count), printed.get(HIGH, count))
+
+
+def _meet(a: NumberRange, b: NumberRange) -> bool:
+    return a.low <= b.high and b.low <= a.high
+
+
+def _other_flop(whole: RunRecords, count: float, others: Sequence[tuple[str, float]]) -> Finding:
+    listed = ", ".join(f"{name} {value / 1e9:.2f}" for name, value in others)
+    sentence = (
+        f"{whole.name}: it counts {count / 1e9:.2f} GFLOP per token, but others of the same configuration "
+        f"do not ({listed}): their MFU and TFLOP/s are not comparable."
+    )
+    evidence = {"printed": count, "others": dict(others)}
+    return Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)
+
+
+WhatWasDone = Literal["imported", "unchanged", "updated"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A run of the study and what this import did with it."""
+
+    whole: RunRecords
+    done: WhatWasDone
+
+
+@dataclass(frozen=True)
+class ImportDesign:
+    """How the runs of an import are compared. What is empty stays as the import before stated it."""
+
+    margins: dict[str, float]
+    baseline: dict[str, str | int | float | bool] | None = None
+
+
+def write_runs(root: Path, study: str, new: Sequence[RunRecords], design: ImportDesign) -> list[Written]:
+    """Write new runs beside those that were imported before, and bring the findings of all up to date.
+
+    A run's id follows from the content of its log, so that importing it again changes nothing, unless the
+    mapping says something else now.
+
+    Raises:
+        UserError: the study has runs of its own, no run is the baseline, or the root cannot be written to.
+        Refused: a log continues one that was imported when it was shorter, or is an older copy of it.
+    """
+    folder = root / study
+    if own := [name for name in folders(folder) if not name.startswith(PREFIX)]:
+        raise UserError(
+            f"study '{study}' has {counted(len(own), 'run')} of its own; choose another name for these logs"
+        )
+    old = {whole.run.run_id: whole for whole in imported_runs(root, study)}
+    for whole in new:
+        _refuse_continued(whole, [other for other in old.values() if other.run.run_id != whole.run.run_id])
+    both = old | {whole.run.run_id: _as_before(whole, old.get(whole.run.run_id)) for whole in new}
+    stated = _stated(design, old.values())
+    _check_baseline(design.baseline, list(both.values()))
+    findings = compare_runs(list(both.values()), stated["margins"].get("loss"))
+    written = []
+    for run_id, whole in both.items():
+        final = with_findings(replace(whole, run=whole.run.model_copy(update=stated)), findings[run_id])
+        written.append(Written(final, _brought(folder / run_id, final, old.get(run_id))))
+    return written
+
+
+def imported_runs(root: Path, study: str) -> list[RunRecords]:
+    """The runs of a study that were imported before. Raises Unreadable."""
+    names = [name for name in folders(root / study) if name.startswith(PREFIX)]
+    return [_read(RunFolder(root / study / name)) for name in names]
+
+
+def _read(folder: RunFolder) -> RunRecords:
+    attempt = folder.attempt(1)
+    if attempt.manifest is None or attempt.result is None:
+        raise Unreadable(f"{attempt.path}: incomplete; remove {folder.path} and import its log again")
+    steps = read_lines(attempt.path / "steps.jsonl", ImportedStep)
+    return RunRecords(folder.imported, attempt.manifest, steps, attempt.result)
+
+
+def _refuse_continued(whole: RunRecords, others: Sequence[RunRecords]) -> None:
+    """Two states of one log would count as two runs."""
+    own = _logged_values(whole)
+    for other in others:
+        theirs = _logged_values(other)
+        short = min(len(own), len(theirs))
+        if short > 1 and own[:short] == theirs[:short] and len(own) != len(theirs):
+            which = "continues" if len(own) > len(theirs) else "is an older state of"
+            raise Refused(
+                f"{whole.run.imported.file}: it {which} {other.run.study}/{other.run.run_id}, imported from "
+                f"{other.run.imported.file} with {counted(len(theirs), 'record')}: remove its folder to "
+                "replace it"
+            )
+
+
+def _logged_values(whole: RunRecords) -> list[tuple[object, ...]]:
+    return [(step.step, step.time, step.loss, step.step_seconds) for step in whole.steps]
+
+
+def _as_before(whole: RunRecords, old: RunRecords | None) -> RunRecords:
+    """The run with the date, file and version of its first import, if the log is the same."""
+    if old is None:
+        return whole
+    same = ("file", "imported_at", "version")
+    kept: Imported = whole.run.imported.model_copy(
+        update={name: getattr(old.run.imported, name) for name in same}
+    )
+    return replace(
+        whole, run=whole.run.model_copy(update={"imported": kept, "created_at": old.run.created_at})
+    )
+
+
+def _stated(design: ImportDesign, old: Iterable[RunRecords]) -> dict[str, Any]:
+    before = next(iter(old), None)
+    margins = design.margins or (before.run.margins if before else {})
+    return {"margins": margins, "baseline": design.baseline or (before.run.baseline if before else None)}
+
+
+def _check_baseline(baseline: Mapping[str, Any] | None, runs: Sequence[RunRecords]) -> None:
+    if not baseline or any(baseline.items() <= whole.run.factors.items() for whole in runs):
+        return
+    valid = sorted({f"{name}={value}" for whole in runs for name, value in whole.run.factors.items()})
+    asked = ", ".join(f"{name}={value}" for name, value in baseline.items())
+    raise UserError(f"--baseline {asked}: no run of this study matches {did_you_mean(asked, valid)}")
+
+
+def _brought(folder: Path, whole: RunRecords, old: RunRecords | None) -> WhatWasDone:
+    """Write a run if it is new or differs from what is there."""
+    if old and _texts(whole) == _texts(old):
+        return "unchanged"
+    try:
+        if old is None:
+            _publish(folder, whole)
+            return "imported"
+        _write(folder, whole)
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
+    return "updated"
+
+
+def _publish(folder: Path, whole: RunRecords) -> None:
+    """Write a new folder under a temporary name, so that nobody reads a part of it."""
+    aside = temporary(folder)
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        _write(aside, whole)
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write(folder: Path, whole: RunRecords) -> None:
+    (folder / "attempt-1").mkdir(parents=True, exist_ok=True)
+    for name, text in _texts(whole).items():
+        write_text(folder / name, text)
+
+
+def _texts(whole: RunRecords) -> dict[str, str]:
+    """The content of each file of a run's folder."""
+    return {
+        "attempt-1/manifest.json": whole.manifest.model_dump_json(indent=1) + "\n",
+        "attempt-1/steps.jsonl": "".join(
+            step.model_dump_json(exclude_none=True) + "\n" for step in whole.steps
+        ),
+        "attempt-1/result.json": whole.result.model_dump_json(indent=1) + "\n",
+        "run.json": whole.run.model_dump_json(indent=1) + "\n",
+    }
