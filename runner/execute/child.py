@@ -19,7 +19,7 @@ from model.record.files import no_link, open_regular
 from model.record.records import Outcome, Result, StepRecord
 from runner.inputs.profile import Profile
 from runner.job.phase import Stage, current
-from runner.job.ranks.leader import node
+from runner.job.ranks.meeting import node_name
 from runner.state import gpus, ledger
 from runner.state.code import snapshot
 from runner.state.endings import ABORTED, Ending, of_abort, of_exit, with_need
@@ -162,7 +162,7 @@ def _of_rank_0(child: Child) -> Ending:
         ending = with_need(ending, attempt.planned.config)
     if child.task.shape.processes == 1:
         return ending
-    return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")
+    return replace(ending, reason=f"rank 0 on {node_name()}: {ending.reason}")
 
 
 def _with(result: Result | None, ending: Ending) -> Ending:

@@ -26,8 +26,7 @@ from model.training.checkpoint import inspect
 from runner.job import admission, phase, slurm
 from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device
-from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks, of_rank_0
-from runner.job.ranks.meet import lead, met
+from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks, join_as_first, lead, of_rank_0
 from runner.job.slurm import is_preempted, job_end, nodes_of_job
 from runner.job.stop import Stop, deadline
 from runner.job.tasks import Afterwards, Given, Progress, checked, load, memory_limit, prepared
@@ -83,14 +82,14 @@ def run_attempt(
             ranks = lead(folder, number, run, snapshot.same(), slot, lambda: stop.steps, lost)
         afterwards = _work(run, folder, progress, stop, ranks, limit)
         if ranks:
-            ranks.finished()
+            ranks.wait_until_done()
         ending = Ending(Outcome.COMPLETED)
     except BaseException as error:
         ending = _ending(error, stop, end, run.config.device, limit)
         if ending.reason and isinstance(error, Unsupported):
             ending = replace(ending, reason=run.config.in_own_words(ending.reason))
         if ranks:
-            ending = ranks.true_of(ending, error)
+            ending = ranks.root_cause(ending, error)
         if ending.outcome is Outcome.FAILED:
             say(traceback.format_exc().rstrip())
     conclusion.record(ending)
@@ -132,11 +131,11 @@ class _Conclusion:
 def _and_then(afterwards: Afterwards, ranks: Ranks | None) -> None:
     """Do what follows the result, together with all processes of the run."""
     if ranks:
-        ranks.more()
+        ranks.continue_after_result()
     afterwards()
     if ranks:
         with suppress(Lost):
-            ranks.finished()
+            ranks.wait_until_done()
 
 
 def _first_manifest(folder: RunFolder, run: RunRecord, number: int, nodes: int = 1) -> Manifest:
@@ -266,7 +265,7 @@ def _work(
             given.note(certificate=_certificate(run, folder, options, tell))
     given.note(device_users=machine.device_users(config.device))
     if ranks:
-        given = replace(given, meet=partial(met, ranks, given.note, progress, config))
+        given = replace(given, meet=partial(join_as_first, ranks, given.note, progress, config))
     return work.run(given)
 
 

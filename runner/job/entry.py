@@ -15,8 +15,8 @@ from model.record.folder import Attempt, RunFolder
 from model.record.records import Outcome
 from model.training.parallel.place import Place
 from runner.job.attempt import run_attempt, withdrawn
-from runner.job.ranks.meeting import Meeting, NobodyCame, found, place_of, publish
-from runner.job.ranks.start import Follower, stand_by
+from runner.job.ranks.follower import Follower, stand_by
+from runner.job.ranks.meeting import Meeting, NobodyCame, meeting_file, publish, wait_for_meeting
 from runner.job.slurm import ending_before_restart, has_earlier, is_over, job_id, predecessor
 from runner.state import gpus, guard, ledger
 from runner.state.code import snapshot
@@ -78,10 +78,10 @@ def _place(runs: int, processes: int) -> tuple[int, int]:
 
 def _follow(run: RunFolder, slot: int, rank: int) -> str:
     """Act as a process of a run other than rank 0, following what rank 0 says."""
-    path, local = place_of(jobs_folder(run.path.parent), slot), int(os.environ.get("SLURM_LOCALID", "0"))
+    path, local = meeting_file(jobs_folder(run.path.parent), slot), int(os.environ.get("SLURM_LOCALID", "0"))
     here = os.environ.get("SLURM_NODEID", "0") == "0"  # on rank 0's node, where its task can be seen
     try:
-        meeting = found(path, is_over=partial(is_over, local - rank) if here else lambda: False)
+        meeting = wait_for_meeting(path, is_over=partial(is_over, local - rank) if here else lambda: False)
         if not meeting.attempt:
             return "nothing left to do"
         planned = run.attempt(meeting.attempt).planned
@@ -105,7 +105,7 @@ def _note(run: RunFolder, error: NobodyCame) -> None:
 def _dismiss(run: RunFolder, number: int, slot: int) -> None:
     """Tell the other processes of an attempt that there is nothing left to do."""
     if run.attempt(number).planned.config.processes > 1:
-        publish(place_of(jobs_folder(run.path.parent), slot), Meeting(attempt=0))
+        publish(meeting_file(jobs_folder(run.path.parent), slot), Meeting(attempt=0))
 
 
 def _given_up(attempt: Attempt) -> bool:
