@@ -14,7 +14,7 @@ from model.record.files import no_link
 from model.record.folder import Attempt, RunFolder
 from model.record.records import Outcome
 from model.training.parallel.place import Place
-from runner.job.attempt import run_attempt, withdrawn
+from runner.job.attempt import is_withdrawn, run_attempt
 from runner.job.ranks.follower import Follower, stand_by
 from runner.job.ranks.meeting import Meeting, NobodyCame, meeting_file, publish, wait_for_meeting
 from runner.job.slurm import ending_before_restart, has_earlier, is_over, job_id, predecessor
@@ -41,7 +41,7 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
         sys.exit(f"refused: {error}")
     first, number = members[0]
     processes = first.attempt(number).planned.config.processes
-    slot, rank = _place(len(members), processes)
+    slot, rank = slot_and_rank(len(members), processes)
     if slot >= len(members):
         return "unused task"  # so that no attempt starts twice
     if os.environ.get("ASSAY_SHARED_GPUS"):  # Slurm, not asked for GPUs, shows every task all of its node
@@ -55,7 +55,8 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
         attempt = attempt_of_restart(run, number)
     # A launcher that took this job for lost has started the run anew, or will.
     if attempt is None or run.attempt(attempt).event("ended") or _given_up(run.attempt(attempt)):
-        _dismiss(run, number, slot)
+        if processes > 1:  # the others wait for this one
+            publish(meeting_file(jobs_folder(run.path.parent), slot), Meeting(attempt=0))
         return "nothing left to do"
     for descriptor, log in ((1, "stdout.log"), (2, "stderr.log")):
         file = no_link(run.attempt(attempt).path / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -64,7 +65,7 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     return run_attempt(run, attempt, [fellow for fellow, _ in members], slot)
 
 
-def _place(runs: int, processes: int) -> tuple[int, int]:
+def slot_and_rank(runs: int, processes: int) -> tuple[int, int]:
     """This task's slot, and its rank among the processes of that slot's run.
 
     Runs that share a job are on one node. A site's own rules can give a job more nodes or tasks than it asks
@@ -102,12 +103,6 @@ def _note(run: RunFolder, error: NobodyCame) -> None:
         ledger.ended(run, newest.number, Ending(Outcome.FAILED, f"{error}{where}"))
 
 
-def _dismiss(run: RunFolder, number: int, slot: int) -> None:
-    """Tell the other processes of an attempt that there is nothing left to do."""
-    if run.attempt(number).planned.config.processes > 1:
-        publish(meeting_file(jobs_folder(run.path.parent), slot), Meeting(attempt=0))
-
-
 def _given_up(attempt: Attempt) -> bool:
     """Whether a launcher gave up on this job's array before Slurm accepted it.
 
@@ -131,7 +126,7 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
         return None  # done, or taken over by another job
     if newest.settled is None and ledger.untouched(folder, newest.number):
         return newest.number
-    if not state.in_flight and (state.outcome not in STOPPED or withdrawn(newest)):
+    if not state.in_flight and (state.outcome not in STOPPED or is_withdrawn(newest)):
         return None
     if state.in_flight:
         ledger.ended(folder, newest.number, ending_before_restart(folder, newest))

@@ -42,7 +42,7 @@ from runner.job.ranks.meeting import (
 )
 from runner.job.ranks.standstill import TURN_SECONDS, Silence, Whereabouts, describe, whereabouts
 from runner.job.stop import QuickExit, Stop, die_with
-from runner.job.tasks import Afterwards, Given, Progress, checked, memory_limit, prepared
+from runner.job.tasks import Afterwards, Progress, TaskContext, memory_limit, prepare, unchanged
 from runner.state import ledger, process
 from runner.state.endings import Ending, of_exception
 
@@ -169,17 +169,18 @@ def _work(
 ) -> tuple[Afterwards | None, socket.socket | None]:
     """Do the run's task; returns what follows the result, and what `hold_gpu` returned."""
     config = run.config
-    source = run.source and checked(run, run.source)
+    source = run.source and unchanged(run, run.source)
     show_own_gpu(config, follower.place.local_rank)
-    work = prepared(config)
+    task = prepare(config)
     limit.hold()
     progress = Progress(first_manifest(run.run_id, follower.meeting.attempt))
     uuid = machine.device(config.device)[1]
     progress.manifest = progress.manifest.model_copy(update={"gpu_uuid": uuid})
     progress.gpu = process.hold_gpu(uuid)
     meet = partial(join_as_follower, leader, follower.place, progress, config)
-    given = Given(run, follower.folder, progress, stop, follower.options, source, meet, records=False)
-    return work.run(given), progress.gpu
+    options = follower.options
+    context = TaskContext(run, follower.folder, progress, stop, options, source, meet, records=False)
+    return task.run(context), progress.gpu
 
 
 def join_as_follower(leader: Leader, place: Place, progress: Progress, config: RunConfig) -> World:

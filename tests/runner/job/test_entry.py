@@ -9,7 +9,7 @@ import pytest
 
 from model.record.config import RunConfig
 from model.record.folder import RunFolder
-from runner.job.entry import _place, run_slot
+from runner.job.entry import run_slot, slot_and_rank
 from runner.job.ranks.meeting import Meeting, NobodyCame, publish, wait_for_meeting
 from runner.state import gpus
 from tests.analysis.fabricate import Folder, plan
@@ -159,7 +159,7 @@ def test_a_task_has_a_slot_and_a_rank_in_it_and_one_too_many_has_a_slot_that_no_
         monkeypatch.delenv(name, raising=False)
     for name, value in where.items():
         monkeypatch.setenv(name, value)
-    assert _place(runs, processes) == place
+    assert slot_and_rank(runs, processes) == place
 
 
 @pytest.mark.fault

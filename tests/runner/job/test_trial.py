@@ -94,6 +94,6 @@ def test_trials_that_are_stopped_give_no_answer_and_start_no_others() -> None:
 def test_threads_of_a_trial_wait_without_spinning(monkeypatch) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert trial._environment(1)["OMP_WAIT_POLICY"] == "passive"
-    assert "OMP_NUM_THREADS" not in trial._environment(1)  # a device's name has its number of threads
-    assert int(trial._environment(2)["OMP_NUM_THREADS"]) <= max(1, (os.cpu_count() or 2) // 2)
+    assert trial.environment(1)["OMP_WAIT_POLICY"] == "passive"
+    assert "OMP_NUM_THREADS" not in trial.environment(1)  # a device's name has its number of threads
+    assert int(trial.environment(2)["OMP_NUM_THREADS"]) <= max(1, (os.cpu_count() or 2) // 2)

@@ -36,8 +36,8 @@ def test_no_other_run_gets_its_gpu_while_something_is_measured_after_the_run(roo
     monkeypatch.setattr(follower, "QuickExit", SimpleNamespace)
     monkeypatch.setattr(follower.Stop, "listen", lambda _self: None)
     monkeypatch.setattr(follower, "Leader", lambda *_, **__: leader)
-    monkeypatch.setattr(follower, "checked", lambda *_: None)
-    monkeypatch.setattr(follower, "prepared", lambda _config: SimpleNamespace(run=lambda _given: measured))
+    monkeypatch.setattr(follower, "unchanged", lambda *_: None)
+    monkeypatch.setattr(follower, "prepare", lambda _config: SimpleNamespace(run=lambda _context: measured))
     monkeypatch.setattr(follower.machine, "device", lambda _device: ("a GPU", uuid))
     follower.main()
     assert refused == [uuid]
