@@ -94,10 +94,10 @@ def _training(given: argparse.Namespace, world: Any) -> tuple[Any, Any, Any, Cal
 
     from model import attention
     from model.record.config import RunConfig
-    from model.training import optim
-    from model.training.parallel.objective import Objective
-    from model.training.parallel.part import Part, of
-    from model.training.trainer import build_model
+    from model.record.text import START
+    from model.training.feed import Ready
+    from model.training.parallel.part import of
+    from model.training.trainer import TrainingStep, build_model
 
     samples, heads = given.batch * given.shard, given.dim // 64
     sizes = {"layers": given.layers, "dim": given.dim, "ffn_dim": 4 * given.dim}
@@ -113,18 +113,15 @@ def _training(given: argparse.Namespace, world: Any) -> tuple[Any, Any, Any, Cal
         "parallel": {"shard": given.shard},
     })  # fmt: skip
     model = build_model(config, attention.require(config.attention, config.attention_case), world)
-    objective = Objective(config, model, world)
-    optimizer = optim.OPTIMIZERS[config.train.optimizer](model.named_parameters(), 0.01, world)
+    train_on = TrainingStep(config, model, world)
     rng = torch.Generator(given.device).manual_seed(0)
 
     def step() -> None:
         tokens = torch.randint(256, (2, samples, given.sequence), device=given.device, generator=rng)
         inputs_BT, labels_BT = (of(x_BT, world) for x_BT in tokens.unbind())
-        share = objective.share(Part(inputs_BT, labels_BT, last=True), samples * given.sequence)
-        objective.backward(share)
-        optimizer.clipped_step(1e-6, 1.0)
+        train_on(Ready(inputs_BT, labels_BT, samples * given.sequence, START, None), 1)
 
-    return config, model, optimizer, step
+    return config, model, train_on.optimizer, step
 
 
 def _timed(step: Callable[[], None], given: argparse.Namespace, world: Any, writing: Any = None) -> float:
