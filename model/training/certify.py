@@ -57,7 +57,7 @@ def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certifi
         return trial.held([own, *near, *sizes], [each.case for each in near])
     finally:
         if not case.any_size:  # a shared certificate's are small, and the next backend needs them
-            data.known.cache_clear()  # the run needs the memory
+            data.solution.cache_clear()  # the run needs the memory
 
 
 def without_trial(name: str, device: str, reason: str) -> Certificate:
