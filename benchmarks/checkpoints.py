@@ -95,9 +95,9 @@ def _training(given: argparse.Namespace, world: Any) -> tuple[Any, Any, Any, Cal
     from model import attention
     from model.record.config import RunConfig
     from model.record.text import START
-    from model.training.feed import Ready
-    from model.training.parallel.part import of
-    from model.training.trainer import TrainingStep, build_model
+    from model.training.feed import Ready, own_part
+    from model.training.step import TrainingStep
+    from model.training.trainer import build_model
 
     samples, heads = given.batch * given.shard, given.dim // 64
     sizes = {"layers": given.layers, "dim": given.dim, "ffn_dim": 4 * given.dim}
@@ -118,7 +118,7 @@ def _training(given: argparse.Namespace, world: Any) -> tuple[Any, Any, Any, Cal
 
     def step() -> None:
         tokens = torch.randint(256, (2, samples, given.sequence), device=given.device, generator=rng)
-        inputs_BT, labels_BT = (of(x_BT, world) for x_BT in tokens.unbind())
+        inputs_BT, labels_BT = (own_part(x_BT, world) for x_BT in tokens.unbind())
         train_on(Ready(inputs_BT, labels_BT, samples * given.sequence, START, None), 1)
 
     return config, model, train_on.optimizer, step

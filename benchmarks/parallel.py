@@ -151,9 +151,9 @@ def _trained(given: argparse.Namespace, parallel: dict[str, int], world: Any) ->
     from model import attention
     from model.record.config import RunConfig
     from model.record.text import START
-    from model.training.feed import Ready
-    from model.training.parallel.part import of
-    from model.training.trainer import Trained, TrainingStep, build_model
+    from model.training.feed import Ready, own_part
+    from model.training.step import TrainingStep
+    from model.training.trainer import Trained, build_model
 
     batch = _batch(given, parallel)
     config = RunConfig.model_validate(
@@ -178,7 +178,7 @@ def _trained(given: argparse.Namespace, parallel: dict[str, int], world: Any) ->
     def stream() -> Iterator[Ready]:
         while True:
             tokens = torch.randint(256, (2, batch, given.sequence), device=given.device, generator=rng)
-            inputs_BT, labels_BT = (of(x_BT, world) for x_BT in tokens.unbind())
+            inputs_BT, labels_BT = (own_part(x_BT, world) for x_BT in tokens.unbind())
             yield Ready(inputs_BT, labels_BT, batch * given.sequence, START, None)
 
     return Trained(config, model, TrainingStep(config, model, world), stream())

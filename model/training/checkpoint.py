@@ -218,9 +218,9 @@ def refuse_another_run(kept: Path, meta: Meta | ShardsMeta, state: State) -> Non
 
 def canonical(config: RunConfig) -> str:
     """What must be the same for a run to resume: everything but its number of processes."""
-    found = config.identity()
-    found.pop("parallel", None)
-    return files.dumps(found)
+    fields = config.identity()
+    fields.pop("parallel", None)
+    return files.dumps(fields)
 
 
 def part_of(kept: Path) -> Path:

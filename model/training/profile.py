@@ -65,14 +65,14 @@ def profiled(done: Done, run_id: str, attempt: int, kernels: Kernels | None) -> 
     unwatched = {
         phase: _timed(device, work, _count(phase, device)) for phase, work in done.phases.items() if on_gpu
     }
-    found = {phase: _profiled(done, phase, kernels, unwatched.get(phase)) for phase in done.phases}
+    phases = {phase: _profiled(done, phase, kernels, unwatched.get(phase)) for phase in done.phases}
     return StepProfile(
         run_id=run_id,
         attempt=attempt,
         steps=_count("step", device),
-        step_seconds=found["step"][0],
+        step_seconds=phases["step"][0],
         parts=[
-            part.model_copy(update={"phase": phase}) for phase, (_, parts) in found.items() for part in parts
+            part.model_copy(update={"phase": phase}) for phase, (_, parts) in phases.items() for part in parts
         ],
     )
 
@@ -241,7 +241,7 @@ def _innermost(events: list[Any]) -> Iterator[tuple[Any, float, float]]:
     """The innermost running event of one thread at each time, from when to when."""
     within: list[Any] = []
     now = 0.0
-    for event in [*sorted(events, key=lambda each: (each.time_range.start, -each.time_range.end)), None]:
+    for event in [*sorted(events, key=lambda piece: (piece.time_range.start, -piece.time_range.end)), None]:
         start = event.time_range.start if event else inf
         while within and now < start:
             until = min(within[-1].time_range.end, start)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from model import attention
 from model.record.config import RunConfig
@@ -16,15 +13,15 @@ from model.record.errors import Diverged, Unsupported
 from model.record.node import Phase
 from model.record.records import StepRecord
 from model.record.text import Source
-from model.training import checkpoint, data, float8, optim
+from model.training import checkpoint, data, float8
 from model.training.audit import Audits, Judge, Keep
 from model.training.feed import Feed, Ready
 from model.training.keeper import Checkpoints, Keeper
 from model.training.llama import Attend, Block, Llama, compile_block, drawn
 from model.training.meter import Meter, no_collector
-from model.training.parallel.objective import Objective
 from model.training.parallel.world import ALONE, World
 from model.training.profile import mark
+from model.training.step import TrainingStep
 from model.training.trail import Trail
 
 Report = Callable[[StepRecord], None]
@@ -101,54 +98,6 @@ def train(
                 trail.clear()
                 meter.restart()
     return Trained(config, model, train_on, stream)
-
-
-class Update(NamedTuple):
-    """What one step did.
-
-    Attributes:
-        loss: mean over the labels of the whole batch, ().
-        rate: the learning rate.
-        norms: of each parameter's gradient, (P,), before clipping.
-        norm: of all gradients, ().
-    """
-
-    loss: Tensor
-    rate: float
-    norms: Tensor
-    norm: Tensor
-
-
-class TrainingStep:
-    """The training step, written once: the loop, the profile after it and the benchmarks all call it."""
-
-    def __init__(self, config: RunConfig, model: Llama, world: World = ALONE) -> None:
-        self._train, self._device, self._world = config.train, torch.device(config.device), world
-        self._objective = Objective(config, model, world)
-        named, decay = model.named_parameters(), config.train.weight_decay
-        self.optimizer = optim.OPTIMIZERS[config.train.optimizer](named, decay, world)
-
-    def __call__(
-        self, batch: Ready, step: int, mark: Callable[[str], AbstractContextManager[object]] = nullcontext
-    ) -> Update:
-        """Do a step with a batch.
-
-        Args:
-            step: its number, from 1, which decides the learning rate.
-            mark: returns what surrounds a part of the step, given its name.
-        """
-        rate = optim.learning_rate(self._train, step)
-        loss = torch.zeros((), device=self._device)
-        for part in batch.parts(self._train.accumulate):
-            with mark("forward"):
-                share = self._objective.share(part, batch.training_tokens)
-            with mark("backward"):
-                self._objective.backward(share)
-            loss += share.detach()
-        self._world.total(loss, self._world.parallel.tensor)
-        with mark("optimizer"):
-            norms, norm = self.optimizer.clipped_step(rate, self._train.clip_norm)
-        return Update(loss, rate, norms, norm)
 
 
 class Trained:
