@@ -67,7 +67,7 @@ def _child(given: argparse.Namespace, folder: Path, rank: int, address: str, ans
     import torch
 
     from model.record.config import ParallelConfig
-    from model.training.checkpoint import State
+    from model.training.checkpoint import TrainingState
     from model.training.keeper import Checkpoints, Keeper
     from model.training.parallel.place import Place
     from model.training.parallel.world import join
@@ -79,7 +79,7 @@ def _child(given: argparse.Namespace, folder: Path, rank: int, address: str, ans
     world = join(Place(rank, given.shard, rank, address), ParallelConfig(shard=given.shard), device)
     config, model, optimizer, step = _training(given, world)
     keeper = Keeper(
-        Checkpoints(folder, None, lambda: False, None), State(config, "data", model, optimizer), world
+        Checkpoints(folder, None, lambda: False, None), TrainingState(config, "data", model, optimizer), world
     )
     _timed(step, given, world)
     answers.put([_round(keeper, step, given, world) for _ in range(given.rounds + 1)])

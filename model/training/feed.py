@@ -18,7 +18,7 @@ from model.training.parallel.world import ALONE, World
 _AHEAD = 2  # batches: one waits while another is made
 
 
-class Part(NamedTuple):
+class MicroBatch(NamedTuple):
     """Samples that go through the model at once, (B, T) each.
 
     Attributes:
@@ -45,10 +45,10 @@ class Ready(NamedTuple):
     after: Position
     copied: torch.cuda.Event | None
 
-    def parts(self, count: int) -> Iterator[Part]:
+    def parts(self, count: int) -> Iterator[MicroBatch]:
         """Inputs and labels in `count` equal parts, (B / count, T) each."""
         pairs = zip(self.inputs_BT.chunk(count), self.labels_BT.chunk(count), strict=True)
-        return (Part(*pair, last=number == count) for number, pair in enumerate(pairs, 1))
+        return (MicroBatch(*pair, last=number == count) for number, pair in enumerate(pairs, 1))
 
 
 class Feed(Iterator[Ready]):

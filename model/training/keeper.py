@@ -58,7 +58,7 @@ class Keeper:
     """
 
     checkpoints: Checkpoints | None
-    state: checkpoint.State
+    state: checkpoint.TrainingState
     world: World = ALONE
     saved: float = 0.0  # time.monotonic(), which nobody can turn back
     stopping: bool = False

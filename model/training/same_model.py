@@ -159,9 +159,9 @@ def _carry(kept: Path, config: RunConfig, source: nn.Module, target: nn.Module) 
     checkpoint.load(kept, _state(config, target))
 
 
-def _state(config: RunConfig, model: nn.Module) -> checkpoint.State:
+def _state(config: RunConfig, model: nn.Module) -> checkpoint.TrainingState:
     optimizer = optim.AdamW(model.named_parameters(), config.train.weight_decay)
-    return checkpoint.State(config, "none", model, optimizer)
+    return checkpoint.TrainingState(config, "none", model, optimizer)
 
 
 def _hold(subject: Subject, name: str, what: str, measured: float, tolerance: float, reason: str) -> None:

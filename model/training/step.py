@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from model.record.config import RunConfig, TrainConfig
 from model.training import optim
-from model.training.feed import Part, Ready
+from model.training.feed import MicroBatch, Ready
 from model.training.llama import Llama
 from model.training.loss import LOSSES, Loss
 from model.training.parallel.world import ALONE, World
@@ -87,7 +87,7 @@ class Objective:
         self._gradient = torch.tensor(float(world.parts), device=self._model.cos_TD.device)
         self._model.embedding.register_forward_hook(self._until_its_gradient)
 
-    def share(self, part: Part, count: int) -> Tensor:
+    def share(self, part: MicroBatch, count: int) -> Tensor:
         """What these labels contribute to the batch's mean loss.
 
         Args:

@@ -68,7 +68,7 @@ def train(
     train_on = TrainingStep(config, model, world)
     optimizer = train_on.optimizer
     source = source.checked(config.text.text_column)
-    state = checkpoint.State(config, source.fingerprint(), model, optimizer)
+    state = checkpoint.TrainingState(config, source.fingerprint(), model, optimizer)
     keeper = Keeper(checkpoints, state, world)
     done, position = keeper.start()
     stream = Feed(data.Batches(config, source, position), device, world)

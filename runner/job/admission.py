@@ -22,7 +22,7 @@ from model.record.errors import AssayError, Unsupported
 from model.record.files import Unreadable, read, write
 from model.record.home import user_folder
 from runner.job.phase import Stage
-from runner.job.trial import LIMIT_SECONDS, Crashed, Options, TooLong, Trial, hold
+from runner.job.trial import LIMIT_SECONDS, Crashed, TooLong, Trial, TrialOptions, hold
 from runner.job.turns import turn
 
 FOLDER = ".certificates"
@@ -30,7 +30,7 @@ SHARED = "RUNNER_CERTIFICATES"
 log = logging.getLogger(__name__)
 
 
-class Refused(AssayError):
+class BackendRefused(AssayError):
     """A backend computes wrong results, or does not use the kernels that it declares.
 
     Attributes:
@@ -60,7 +60,7 @@ def admit(
         tell: receives what is being done.
 
     Raises:
-        Refused: the backend is wrong; the message has the first failed check and the certificate's path.
+        BackendRefused: it is wrong; the message has the first failed check and the certificate's path.
         Killed: most likely, the machine ran out of memory.
         TooLong: the trial did not end in time.
         Unsupported: the trial showed that the backend does not support the case.
@@ -84,7 +84,7 @@ def admit_each(
     with _after_others({name: key for name, key in keys.items() if _stored(root, key) is None}, root, tell):
         lacking = [Trial(name, asked[name]) for name, key in keys.items() if _stored(root, key) is None]
         device = next((case.device for case in asked.values()), "")
-        answers = hold(lacking, device, Options(options, tell=tell)) if lacking else ()
+        answers = hold(lacking, device, TrialOptions(options, tell=tell)) if lacking else ()
         answered = {trial.backend: answer for trial, answer in zip(lacking, answers, strict=True)}
         for backend, key in keys.items():
             try:
@@ -124,7 +124,7 @@ def _require_right(certificate: Certificate, root: Path) -> Certificate:
     if certificate.verdict == "unsupported":
         raise Unsupported(certificate.reasons)
     if certificate.verdict != "right":
-        raise Refused(refusal(certificate, root), certificate)
+        raise BackendRefused(refusal(certificate, root), certificate)
     return certificate
 
 
@@ -184,7 +184,7 @@ def _keep_answer(answer: Certificate | Exception, root: Path) -> Certificate:
     if isinstance(answer, Crashed):
         if answer.signal is signal.SIGKILL:
             raise Killed(str(answer))
-        raise Refused(str(answer))
+        raise BackendRefused(str(answer))
     if isinstance(answer, Exception):
         raise answer
     keep(answer, root)

@@ -72,7 +72,7 @@ class Stopped(AssayError):
 
 
 @dataclass
-class Options:
+class TrialOptions:
     """How to hold trials.
 
     Attributes:
@@ -96,7 +96,7 @@ class Options:
             _kill(process)
 
 
-def hold(trials: Sequence[Trial], device: str, options: Options) -> Iterator[Certificate | Exception]:
+def hold(trials: Sequence[Trial], device: str, options: TrialOptions) -> Iterator[Certificate | Exception]:
     """Run trials one after another; yields a certificate for each, or the exception the backend raised.
 
     After an error or a wrong backend, the remaining trials run in a new process.
@@ -124,7 +124,7 @@ def environment(side_by_side: int) -> Mapping[str, str]:
 
 
 def _hold_in_one_process(
-    trials: Sequence[Trial], device: str, options: Options
+    trials: Sequence[Trial], device: str, options: TrialOptions
 ) -> Iterator[Certificate | Exception]:
     asked = json.dumps([[trial.backend, asdict(trial.case) if trial.case else None] for trial in trials])
     module = ["-m", "runner.job.trial", str(os.getpid()), device, asked]

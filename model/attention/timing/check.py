@@ -14,11 +14,11 @@ from random import Random
 import torch
 from torch import Tensor
 
-from model.attention.timing.passes import Inputs
+from model.attention.timing.passes import TimedInputs
 from model.attention.verify import reference
 from model.attention.verify.accuracy import ELEMENTS, judge
 from model.attention.verify.audited import Audit, Taken
-from model.attention.verify.numbers import Error, compare
+from model.attention.verify.numbers import Deviation, compare
 from model.attention.verify.reference import STEPS
 from model.record.case import Case
 from model.record.kernels import KernelCheck
@@ -29,7 +29,7 @@ ROWS = 8  # single rows
 
 @torch.no_grad()
 def checked(
-    case: Case, inputs: Inputs, results: tuple[Tensor, ...], rng: Random, number: int
+    case: Case, inputs: TimedInputs, results: tuple[Tensor, ...], rng: Random, number: int
 ) -> tuple[KernelCheck, str]:
     """What was checked, and what is wrong; empty if nothing is.
 
@@ -72,7 +72,7 @@ def checked(
     return looked_at, "; ".join(wrong)
 
 
-def _heads(case: Case, inputs: Inputs, results: dict[str, Tensor], audit: Audit) -> Taken:
+def _heads(case: Case, inputs: TimedInputs, results: dict[str, Tensor], audit: Audit) -> Taken:
     """The query heads that share a key head, in one sample, as an audit of a run takes them."""
     taken = Taken(audit, case.heads // case.kv_heads)
     given = {"q": inputs.q_BTHD, "k": inputs.k_BTKD, "v": inputs.v_BTKD, "do": inputs.do_BTHD, **results}
@@ -81,7 +81,9 @@ def _heads(case: Case, inputs: Inputs, results: dict[str, Tensor], audit: Audit)
     return taken
 
 
-def _row(case: Case, inputs: Inputs, results: dict[str, Tensor], sample: int, row: int) -> dict[str, Error]:
+def _row(
+    case: Case, inputs: TimedInputs, results: dict[str, Tensor], sample: int, row: int
+) -> dict[str, Deviation]:
     """The errors of o and dQ in one row of a sample, which depend on no other row of Q."""
     own = slice(sample, sample + 1), slice(row, row + 1)
     keys = own[0], slice(0, row + 1 if case.causal else None)
@@ -90,7 +92,7 @@ def _row(case: Case, inputs: Inputs, results: dict[str, Tensor], sample: int, ro
     return {step: compare(step, results[step][own], plain[step], exact, audit=True) for step in ("o", "dq")}
 
 
-def _said(sample: int, row: int, errors: dict[str, Error]) -> Iterator[str]:
+def _said(sample: int, row: int, errors: dict[str, Deviation]) -> Iterator[str]:
     for step, error in errors.items():
         if not error.passed:
             head = re.search(r"head \d+", error.where)

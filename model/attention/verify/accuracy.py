@@ -14,7 +14,7 @@ from model.attention.verify.audited import Taken
 from model.attention.verify.call import Subject, call
 from model.attention.verify.cases import Variant
 from model.attention.verify.certificate import Check
-from model.attention.verify.numbers import Error, compare
+from model.attention.verify.numbers import Deviation, compare
 from model.attention.verify.reference import STEPS, Inputs, exact, same_precision
 from model.record.audits import AuditedTensor, AuditRecord
 from model.record.records import finite, now
@@ -88,7 +88,7 @@ def _first_row(taken: Taken) -> int:
     return taken.tensors["k"].shape[1] - taken.tensors["q"].shape[1]
 
 
-def _errors(taken: Taken, causal: bool) -> dict[str, Error] | None:
+def _errors(taken: Taken, causal: bool) -> dict[str, Deviation] | None:
     """The error of each existing result, by its name."""
     tensors = taken.tensors
     given = [tensors["q"], tensors["k"], tensors["v"], tensors.get("do", torch.zeros_like(tensors["o"]))]
@@ -106,7 +106,7 @@ def _errors(taken: Taken, causal: bool) -> dict[str, Error] | None:
     }
 
 
-def _reason(taken: Taken, errors: dict[str, Error]) -> str:
+def _reason(taken: Taken, errors: dict[str, Deviation]) -> str:
     wrong = [
         f"{step} is {error.words} ({_place(taken, step, error)})"
         for step, error in errors.items()
@@ -117,7 +117,7 @@ def _reason(taken: Taken, errors: dict[str, Error]) -> str:
     return "; ".join(wrong + missing)
 
 
-def _tensor(taken: Taken, step: str, error: Error) -> AuditedTensor:
+def _tensor(taken: Taken, step: str, error: Deviation) -> AuditedTensor:
     return AuditedTensor(
         measured=finite(error.measured),
         tolerance=error.tolerance,
@@ -126,7 +126,7 @@ def _tensor(taken: Taken, step: str, error: Error) -> AuditedTensor:
     )
 
 
-def _place(taken: Taken, step: str, error: Error) -> str:
+def _place(taken: Taken, step: str, error: Deviation) -> str:
     """Which slice was the worst, by the model's own numbers: `row 300, head 6`."""
     of_queries = step in ("o", "dq")
     ours, name = (taken.heads, "head") if of_queries else (1, "key head")

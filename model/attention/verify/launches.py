@@ -57,7 +57,7 @@ _WHAT_TO_ADD = (
 
 
 @dataclass
-class Seen:
+class SeenNames:
     """The names seen in one pass: of PyTorch's operators and autograd functions, and of GPU kernels.
 
     Attributes:
@@ -156,7 +156,7 @@ def check(
     subject = Subject(backend, case, "profiled")
     wanted = _declared(name, subject)
     solved = data.solved_call(Variant(case))
-    seen: dict[str, Seen] = {each: Seen() for each in _passes(case)}
+    seen: dict[str, SeenNames] = {each: SeenNames() for each in _passes(case)}
     with subject.running("under the profiler"):
         alone = [call(subject, solved.inputs) for _ in range(2)]  # the first also compiles
         watched = _profiled(subject, solved, seen)
@@ -187,7 +187,7 @@ def _declared(name: str, subject: Subject) -> Kernels | None:
     return wanted
 
 
-def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, Seen]) -> None:
+def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, SeenNames]) -> None:
     device = subject.case.device
     for direction, here in seen.items():
         some = bool(here.of(device))
@@ -218,7 +218,7 @@ def _is_free(name: str, subject: Subject) -> bool:
 
 
 def _share(
-    subject: Subject, solved: SolvedCall, wanted: Kernels, seen: dict[str, Seen], untold: list[str]
+    subject: Subject, solved: SolvedCall, wanted: Kernels, seen: dict[str, SeenNames], untold: list[str]
 ) -> None:
     """Check that the declared kernels do the work: one that computes a single number proves nothing.
 
@@ -263,7 +263,7 @@ def _share_of_time(
     least = {direction: dict[tuple[str, int, bool], float]() for direction in passes}
     sums, steady = dict[tuple[str, bool], float](), 0
     for _ in range(_MOST_LOOKS):
-        seen: dict[str, Seen] = {direction: Seen() for direction in _passes(subject.case)}
+        seen: dict[str, SeenNames] = {direction: SeenNames() for direction in _passes(subject.case)}
         _profiled(subject, solved, seen)
         for direction, times in least.items():
             for place, seconds in _times(
@@ -336,7 +336,7 @@ def _is_named(direction: str, wanted: Kernels) -> bool:
     return direction == "forward" or not wanted.common_backward
 
 
-def _one_of_pytorchs(subject: Subject, seen: dict[str, Seen]) -> None:
+def _one_of_pytorchs(subject: Subject, seen: dict[str, SeenNames]) -> None:
     device = subject.case.device
     theirs = [(name, kernels) for name in PYTORCH if (kernels := _kernels(name, device))]
     for direction, here in seen.items():
@@ -385,7 +385,7 @@ def _same_unwatched(
     solved: SolvedCall,
     alone: list[dict[str, Tensor]],
     watched: dict[str, Tensor],
-    seen: dict[str, Seen],
+    seen: dict[str, SeenNames],
 ) -> None:
     """Check that the same runs without the profiler: results must be equal if those of two calls are.
 
@@ -401,7 +401,7 @@ def _same_unwatched(
 
 
 def _by_chance(
-    subject: Subject, solved: SolvedCall, step: str, watched: Tensor, seen: dict[str, Seen]
+    subject: Subject, solved: SolvedCall, step: str, watched: Tensor, seen: dict[str, SeenNames]
 ) -> bool:
     """Whether additions in another order explain what the profiler saw.
 
@@ -412,13 +412,13 @@ def _by_chance(
     again = [x for x in (call(subject, solved.inputs).get(step) for _ in range(5)) if x is not None]
     if any(torch.equal(x, watched) for x in again) or any(not torch.equal(x, again[0]) for x in again):
         return True
-    device, now = subject.case.device, {direction: Seen() for direction in seen}
+    device, now = subject.case.device, {direction: SeenNames() for direction in seen}
     once_more = _profiled(subject, solved, now).get(step)
     same_kernels = all(now[direction].of(device) == seen[direction].of(device) for direction in seen)
     return same_kernels and once_more is not None and any(torch.equal(x, once_more) for x in again)
 
 
-def _profiled(subject: Subject, solved: SolvedCall, seen: dict[str, Seen]) -> dict[str, Tensor]:
+def _profiled(subject: Subject, solved: SolvedCall, seen: dict[str, SeenNames]) -> dict[str, Tensor]:
     device = subject.case.device
     tensors = leaves(solved.inputs, "qkv" if "backward" in seen else "")
     o = _watch(device, seen["forward"], lambda: subject.forward(*tensors))
@@ -433,7 +433,7 @@ def _passes(case: Case) -> tuple[Direction, ...]:
     return PASSES if case.trains else PASSES[:1]
 
 
-def _watch(device: str, seen: Seen, work: Callable[[], Any]) -> Any:
+def _watch(device: str, seen: SeenNames, work: Callable[[], Any]) -> Any:
     """Run it under the profiler. Names that code gives to its own regions prove nothing."""
     result, seen.events = watched(device, work, shapes=True)
     for event in seen.events:

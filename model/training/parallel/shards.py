@@ -56,7 +56,7 @@ from model.record.errors import OfAnotherProcess, UserError
 from model.record.files import Unreadable
 from model.record.text import Position
 from model.training import checkpoint, tensorfile
-from model.training.checkpoint import Meta, ShardsMeta, State, StateFile
+from model.training.checkpoint import Meta, ShardsMeta, StateFile, TrainingState
 from model.training.parallel.world import World
 
 PATIENCE = timedelta(hours=1)  # with processes that still write, when this one has ended
@@ -73,7 +73,7 @@ def connect() -> distributed.ProcessGroup:
 
 def save(
     kept: Path,
-    state: State,
+    state: TrainingState,
     step: int,
     position: Position,
     world: World,
@@ -116,7 +116,7 @@ def save(
             shutil.rmtree(checkpoint.part_of(kept), ignore_errors=True)  # a full disk needs the space
 
 
-def load(kept: Path, state: State, world: World) -> tuple[int, Position]:
+def load(kept: Path, state: TrainingState, world: World) -> tuple[int, Position]:
     """Put a checkpoint into a newly built model and optimizer, and into torch's random generators.
 
     All must call it. It does not matter how many processes saved it.
@@ -145,7 +145,7 @@ def load(kept: Path, state: State, world: World) -> tuple[int, Position]:
     return reader.meta.step, reader.meta.position
 
 
-def _opened(kept: Path, state: State, world: World) -> _Reader:
+def _opened(kept: Path, state: TrainingState, world: World) -> _Reader:
     """A reader of a checkpoint, of whose files this process has verified its share."""
     meta = checkpoint.read_meta(kept)
     checkpoint.refuse_another_run(kept, meta, state)
@@ -167,7 +167,7 @@ def _agreed(world: World, ask: Callable[[], Answer]) -> Answer:
     return answer  # type: ignore[return-value]  # no process has a problem
 
 
-def _random(state: State, rank: int) -> dict[str, Tensor]:
+def _random(state: TrainingState, rank: int) -> dict[str, Tensor]:
     """The states of a rank's random generators; rank 0's have the names that a single process gives them."""
     own = f".{rank}" if rank else ""
     states = {f"{_RANDOM}cpu{own}": torch.get_rng_state()}
@@ -176,7 +176,7 @@ def _random(state: State, rank: int) -> dict[str, Tensor]:
     return states
 
 
-def _set_random(states: dict[str, Tensor], state: State) -> None:
+def _set_random(states: dict[str, Tensor], state: TrainingState) -> None:
     for name, value in states.items():
         if name.startswith(f"{_RANDOM}cpu"):
             torch.set_rng_state(value)

@@ -19,7 +19,7 @@ from model.record.files import write
 from model.record.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes, Mode
 from model.record.records import now
 from runner.job import admission, phase
-from runner.job.admission import Killed, Refused
+from runner.job.admission import BackendRefused, Killed
 from runner.job.tasks import DIFFERS, RepeatRow, TaskContext, TaskSpec
 from runner.state.ledger import RunState
 
@@ -99,7 +99,7 @@ def _admit_all(context: TaskContext) -> dict[str, Certificate | Exception]:
 def _untimed(name: str, error: Exception, config: RunConfig) -> list[KernelTime]:
     """A row for each way in which the backend was not timed."""
     outcome, reason = _ending(error, config)
-    certificate = error.certificate.key if isinstance(error, Refused) and error.certificate else None
+    certificate = error.certificate.key if isinstance(error, BackendRefused) and error.certificate else None
     return [
         KernelTime(
             attention=name,
@@ -120,7 +120,7 @@ def _ending(error: Exception, config: RunConfig) -> tuple[Ending, str]:
     text = " ".join(str(error).split())
     if isinstance(error, Unsupported):
         return "unsupported", config.in_own_words(text)
-    if isinstance(error, Refused):
+    if isinstance(error, BackendRefused):
         return "wrong", text
     if isinstance(error, UserError):  # it could not be loaded, or asked
         return "failed", text

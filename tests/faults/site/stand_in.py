@@ -52,7 +52,7 @@ def train(config, source, report, checkpoints=None, judge=None, audited=None, wo
     checkpoint._tensors = lambda state: time.sleep(SAVE_SECONDS) or NoTensors()
     keeper = Keeper(
         checkpoints,
-        checkpoint.State(config, source.fingerprint(), None, None),
+        checkpoint.TrainingState(config, source.fingerprint(), None, None),
         world,
     )
     done, position = keeper.start()
