@@ -128,7 +128,7 @@ def package(module: str, symbol: str, install: str) -> list[str]:
 
 
 def cuda_package(case: Case, module: str, symbol: str, install: str) -> list[str]:
-    """As `package`, of one for NVIDIA GPUs: beside an AMD GPU it is not what is missing."""
+    """What `package` says of one for NVIDIA GPUs: beside an AMD GPU it is not what is missing."""
     if case.device == "cuda" and rocm.version():
         return []
     return package(module, symbol, install)

@@ -108,7 +108,7 @@ _NOTHING = r"(?!)"
 
 
 def _counted(device: str, work: Callable[[], None], steps: int, several: bool) -> float:
-    """As `_timed`, with a mark before the first.
+    """Seconds of a step, mean over so many, after a mark.
 
     Args:
         several: whether the run has several processes. Their profilers do not start together, so they wait
