@@ -1,4 +1,4 @@
-"""The tokens, seconds and joules of steps, from one record to the next."""
+"""What is noted of steps from one record to the next: tokens, seconds, joules, losses and gradient norms."""
 
 from __future__ import annotations
 
@@ -139,6 +139,44 @@ def _slowest(owns: Sequence[float | None]) -> dict[str, float]:
     rank = told.index(max(told))
     others = [own for other, own in enumerate(told) if other != rank]
     return {"slowest_rank": rank, "slowest_rank_seconds": told[rank], "other_ranks_seconds": median(others)}
+
+
+class Trail:
+    """Keeps each step's loss and norms on the device, and tells only when asked what went wrong first.
+
+    Args:
+        names: of the parameters, in the order of the model.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._steps: list[tuple[int, Tensor, Tensor]] = []
+
+    def add(self, step: int, loss: Tensor, norms: Tensor) -> None:
+        """Keep a step's loss, and the norm of each parameter's gradient, (P,)."""
+        self._steps.append((step, loss.detach(), norms))
+
+    def clear(self) -> None:
+        """Forget them: all were finite."""
+        self._steps.clear()
+
+    def first(self) -> str:
+        """The first thing that is not finite: the loss, or a gradient, in the order of the computation."""
+        for step, loss, norms in self._steps:
+            if not loss.isfinite():
+                return f"loss {loss.item()} at step {step}{self._before(step)}"
+            bad = (~norms.isfinite()).nonzero().flatten().tolist()
+            if bad:  # the backward pass comes to the last layers first
+                others = f" (not finite in all: {len(bad)})" if len(bad) > 1 else ""
+                first = f"the gradient of {self._names[bad[-1]]} has norm {norms[bad[-1]].item()}"
+                return f"{first}{others}, at step {step}; the loss was {loss.item():.4g}"
+            if not (norm := torch.linalg.vector_norm(norms)).isfinite():
+                return f"gradient norm {norm.item()} at step {step}; the loss was {loss.item():.4g}"
+        return "a loss or a gradient is not finite"
+
+    def _before(self, step: int) -> str:
+        earlier = [other for other, _, _ in self._steps if other < step]
+        return f"; all gradients of step {earlier[-1]} were finite" if earlier else ""
 
 
 @contextmanager

@@ -18,11 +18,10 @@ from model.training.audit import Audits, Judge, Keep
 from model.training.feed import Feed, Ready
 from model.training.keeper import Checkpoints, Keeper
 from model.training.llama import Attend, Block, Llama, compile_block, drawn
-from model.training.meter import Meter, no_collector
+from model.training.meter import Meter, Trail, no_collector
 from model.training.parallel.world import ALONE, World
 from model.training.profile import mark
 from model.training.step import TrainingStep
-from model.training.trail import Trail
 
 Report = Callable[[StepRecord], None]
 
