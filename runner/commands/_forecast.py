@@ -8,7 +8,6 @@ from statistics import median_low
 
 from model.measure.flops import of_run
 from model.record.records import RunRecord, StepRecord
-from runner.plan.cost import AT_START
 
 
 @dataclass
@@ -85,5 +84,5 @@ class Forecast:
 def _planned(run: RunRecord) -> _Run:
     section = run.config.section
     tokens = section.batch_size * section.sequence_length
-    steps = 0 if run.expected_outcome in AT_START else section.steps
+    steps = 0 if run.expected_outcome.is_early else section.steps
     return _Run(tokens * (of_run(run.config) or 1) / run.config.processes, steps)

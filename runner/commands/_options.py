@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from model.record.errors import UserError, did_you_mean, local_path, no_runs
-from runner.inputs.shell import check_path
+from runner.inputs.batch import check_path
 from runner.state.filesystem import existing
 from runner.state.ledger import RunState
 from runner.state.runs import find, like, study_names

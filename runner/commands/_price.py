@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from model.record.units import clock
-from runner.plan.cost import Basis, Estimate, RunCost
+from runner.plan.cost import Basis, CostEstimate, RunCost
 
 
-def price(cost: Estimate) -> Iterator[str]:
+def price(cost: CostEstimate) -> Iterator[str]:
     """Yield lines for the user: total cost and its basis, runs that exceed their time limit, a note.
 
     Runs without past timings are not in the total: a limit says little about a cost.
@@ -33,11 +33,11 @@ def price(cost: Estimate) -> Iterator[str]:
         yield cost.note
 
 
-def _for(part: Sequence[RunCost], cost: Estimate) -> str:
+def _for(part: Sequence[RunCost], cost: CostEstimate) -> str:
     return f" for {len(part)} of the {len(cost.runs)} runs" if len(part) < len(cost.runs) else ""
 
 
-def _limit(cost: Estimate) -> str:
+def _limit(cost: CostEstimate) -> str:
     """`limit 1:00:00 per run, at most 8.0 GPU-hours`: what runs without an estimate can cost."""
     least, *others = sorted({run.wall_seconds or 0.0 for run in cost.runs})
     said = f"limits {clock(least)} to {clock(others[-1])}" if others else f"limit {clock(least)}"
@@ -45,12 +45,12 @@ def _limit(cost: Estimate) -> str:
     return f"{said}, at most {_paid(cost)}" if _paid(cost) else said
 
 
-def _total(cost: Estimate) -> str:
+def _total(cost: CostEstimate) -> str:
     paid = f"{_paid(cost)}, " if _paid(cost) else ""
     return f"about {paid}{clock(cost.wall_seconds or 0.0)} with {cost.parallel} at once"
 
 
-def _paid(cost: Estimate) -> str:
+def _paid(cost: CostEstimate) -> str:
     hours = f"{_hours(cost.gpu_hours or 0.0)} GPU-hours" if any(run.gpus for run in cost.runs) else ""
     nodes = "" if cost.node_hours is None else f" ({_hours(cost.node_hours)} node-hours)"
     return f"{hours}{nodes}".strip()

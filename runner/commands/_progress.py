@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model.record.imported import ImportedStep
-from model.record.records import Outcome, StepRecord
+from model.record.outcome import Outcome
+from model.record.records import StepRecord
 from model.record.units import clock
 from runner.commands._console import say
 from runner.commands._forecast import Forecast

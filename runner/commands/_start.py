@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from model.record.files import no_link
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.commands._console import say, table
 from runner.commands._forecast import Forecast
 from runner.commands._options import typed

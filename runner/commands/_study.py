@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.commands._console import say
-from runner.inputs.cells.cell import Cell
-from runner.inputs.doubts import doubts
+from runner.inputs.cells import Cell
+from runner.inputs.checks import doubts
 from runner.inputs.expansion import expand
 from runner.inputs.study import Study
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from model.record.records import Outcome, RunRecord
+from model.record.outcome import Outcome
+from model.record.records import RunRecord
 from model.record.units import counted
 from runner.commands._console import say
 from runner.commands._start import detached, run, summary
 from runner.execute.reconcile import reconciled
 from runner.execute.wait import wait_for_others
-from runner.inputs.cells.cell import Cell
+from runner.inputs.cells import Cell
 from runner.inputs.design import Design, Until
-from runner.inputs.problems import InvalidFile
+from runner.inputs.document import InvalidFile
 from runner.plan.plan import Plan, refreshed
 from runner.plan.precision import comparisons, seconds_per_token
 

@@ -37,13 +37,13 @@ from runner.commands._options import (
 )  # fmt: skip
 from runner.commands._price import price
 from runner.commands._study import cells_of
-from runner.inputs.problems import Mark
+from runner.inputs.document import Mark
 from runner.inputs.profile import Cluster, read_cluster
 from runner.inputs.study import read_study
-from runner.plan import budget, cost, edits, memory
+from runner.plan import budget, cost, edits, fit
+from runner.plan.fit import refuse_versions, unsupported_calls
 from runner.plan.plan import Plan, plan, rehearsal
-from runner.plan.precision import forecast
-from runner.plan.unable import refuse_versions, unable
+from runner.plan.precision import repeats_forecast
 from runner.state.slurm import NoAnswer, SchedulerError
 from runner.state.tasks import Shape, jobs_folder, label
 
@@ -89,7 +89,7 @@ def command(
     cells = cells_of(parsed, at, sets, only, until.at_most if until else None)
     refuse_versions(cells, cluster.profile)
     whole = plan(parsed, worth_repeating(cells, design), at, cluster, Settings.root, sets or ())
-    for doubt in unable(cells):
+    for doubt in unsupported_calls(cells):
         say(doubt.shown())
     planned = begun(whole, design) if until else whole
     if design.until and only:
@@ -107,7 +107,7 @@ def command(
         _say_worst(planned, whole)
     if dry_run:
         _say_refusals(planned)
-        for line in () if rehearse else forecast(planned, design):
+        for line in () if rehearse else repeats_forecast(planned, design):
             say(line)
         return
     if cluster.profile.executor == "slurm" and not yes and sys.stdin.isatty():
@@ -129,11 +129,11 @@ def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
 def _say_price(planned: Plan) -> None:
     """Say what a launch leaves behind of the study as it was, and what it needs: time, arrays, memory."""
     if planned.record and planned.record.removed:
-        say(edits.told(planned.study.name, planned.record.removed, typed()))
+        say(edits.describe_removed(planned.study.name, planned.record.removed, typed()))
     if changed := [run for run in planned.left if edits.changed_by_set(run)]:
         runs = counted(len(changed), "run")
         say(f"--set makes {runs} beside those of the study's file: groups of their own")
-    for line in price(cost.of_plan(planned)):
+    for line in price(cost.estimate_plan(planned)):
         say(line)
     order = [Shape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
     kinds, profile = set(order), planned.cluster.profile
@@ -143,7 +143,7 @@ def _say_price(planned: Plan) -> None:
             count = len(kinds)
             said = "the order of the runs is kept within each array, across arrays only with --parallel 1"
         say(f"{count} arrays, because {_apart(kinds)}: {said}")
-    for line in memory.forecast(planned.cluster, planned.left):
+    for line in fit.memory_forecast(planned.cluster, planned.left):
         say(line)
 
 
@@ -165,7 +165,7 @@ def _say_refusals(planned: Plan) -> None:
 
 def _say_worst(planned: Plan, whole: Plan) -> None:
     """What the repeats that `until` may add would cost."""
-    more, worst = len(whole.left) - len(planned.left), cost.of_plan(whole)
+    more, worst = len(whole.left) - len(planned.left), cost.estimate_plan(whole)
     if not more:
         return
     for line in price(worst):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.execute.slurm import client
 from runner.execute.slurm.ours import job_of
 from runner.state import ledger, process

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from model.record import profile
-from model.record.records import Outcome, now
+from model.record.outcome import Outcome
+from model.record.records import now
 from model.record.units import counted
 from runner.execute.slurm import client
 from runner.execute.watch import Patience

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from model.record.errors import UserError
 from model.record.folder import RunFolder, run_folders
-from model.record.records import Outcome, now
+from model.record.outcome import Outcome
+from model.record.records import now
 from runner.execute.repair import by_name, last_sign, repair
 from runner.execute.slurm.client import Poll, poll, waiting
 from runner.execute.slurm.ours import job_of

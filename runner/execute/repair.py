@@ -14,7 +14,8 @@ import psutil
 
 from model.record.files import Unreadable
 from model.record.folder import Attempt, RunFolder
-from model.record.records import Outcome, now
+from model.record.outcome import Outcome
+from model.record.records import now
 from runner.execute.slurm import client
 from runner.execute.slurm.ours import intent_of
 from runner.state import ledger, process

@@ -28,8 +28,7 @@ from runner.execute.reconcile import reconciled
 from runner.execute.slurm import submit as slurm
 from runner.execute.watch import Watch
 from runner.inputs.profile import Cluster, read_cluster
-from runner.plan.plan import cluster_of
-from runner.plan.write import next_task
+from runner.plan.plan import cluster_of, next_task
 from runner.state import guard, ledger
 from runner.state.code import provenance, snapshot
 from runner.state.filesystem import require_writable

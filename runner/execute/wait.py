@@ -8,22 +8,20 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from model.record.folder import Attempt
-from model.record.records import Outcome, now
+from model.record.outcome import Outcome
+from model.record.records import now
 from runner.execute.cancel import cancel
 from runner.execute.launch import alone, submit_tasks, warn_of_stuck
 from runner.execute.profiled import wait_until_profiled
 from runner.execute.reconcile import reconciled
 from runner.execute.watch import Patience, Watch
-from runner.plan.plan import Plan, refreshed
-from runner.plan.write import write_runs
+from runner.plan.plan import Plan, refreshed, write_runs
 from runner.state.ledger import RunState
 from runner.state.runs import in_flight, name_of, warn_once
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import Task, label
 
 POLL_SECONDS = 2.0  # between looks at files; Slurm is asked less often
-# Out of memory, a non-finite loss or an error in the code would end the same way again.
-RETRIED = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED, Outcome.LOST})
 log = logging.getLogger(__name__)
 
 
@@ -116,7 +114,7 @@ def _worth_another(state: RunState, retries: int) -> bool:
         return False
     if state.outcome is Outcome.TIMEOUT:  # its job could not see to the next one
         return state.brief.requeue and _got_farther(state.latest)
-    return state.outcome in RETRIED and state.attempt <= retries
+    return state.outcome is not None and state.outcome.is_retried and state.attempt <= retries
 
 
 def _got_farther(attempt: Attempt | None) -> bool:

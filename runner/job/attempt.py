@@ -18,7 +18,8 @@ from model.measure.hostmemory import Limit
 from model.record.errors import Interrupted, Unsupported
 from model.record.files import write
 from model.record.folder import Attempt, RunFolder
-from model.record.records import Outcome, Result, RunRecord, now
+from model.record.outcome import Outcome
+from model.record.records import Result, RunRecord, now
 from model.record.stderr import say
 from runner.job import admission, phase, slurm
 from runner.job.clocks import clocks

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from model.record.errors import UserError
 from model.record.files import no_link
 from model.record.folder import Attempt, RunFolder
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.state import culprit, ledger
 from runner.state.endings import Ending
 from runner.state.slurm import SchedulerError, ask, ending_of
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from runner.job.tasks import Progress
 
 _FACT = re.compile(r"(\w+)=(\S+)")
-_TAKEN = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED})  # the run had no part in it
 
 
 def nodes_of_job() -> int:
@@ -121,12 +120,12 @@ def is_to_go_on(ending: Ending, at_deadline: bool, progress: Progress, folder: R
     if ending.outcome is Outcome.NODE_FAILED and not os.environ.get("ASSAY_REQUEUE"):
         return False
     farther, number = progress.steps > (progress.manifest.resumed_step or 0), progress.manifest.attempt
-    if ending.outcome not in _TAKEN:
+    if not ending.outcome.is_taken:
         return at_deadline and farther
     if farther or number == 1:
         return True
     before = folder.attempt(number - 1)
-    was_taken = before.settled is not None and before.settled[0] in _TAKEN
+    was_taken = before.settled is not None and before.settled[0].is_taken
     return not was_taken or (before.path / "steps.jsonl").exists()
 
 

@@ -11,7 +11,8 @@ from pydantic import AliasChoices, AliasPath, BaseModel, Field
 from model.record.config import SECTIONS, TrainConfig
 from model.record.files import read
 from model.record.folder import RunFolder
-from model.record.records import SCHEMA_VERSION, Outcome, Version
+from model.record.outcome import Outcome
+from model.record.records import SCHEMA_VERSION, Version
 
 
 class RunBrief(BaseModel, frozen=True):

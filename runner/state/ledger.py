@@ -19,7 +19,8 @@ from model.record.config import ParallelConfig
 from model.record.errors import UserError
 from model.record.files import Unreadable, append, read, temporary, write_text
 from model.record.folder import CLAIM, Attempt, RunFolder
-from model.record.records import LedgerEvent, Outcome, RunRecord, now
+from model.record.outcome import Outcome
+from model.record.records import LedgerEvent, RunRecord, now
 from runner.state import process
 from runner.state.brief import RunBrief, brief_of
 from runner.state.endings import Ending

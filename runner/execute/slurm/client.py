@@ -13,7 +13,6 @@ from runner.execute.slurm.ours import Job
 from runner.state import slurm
 from runner.state.endings import Ending
 from runner.state.slurm import (
-    MAY_COME_BACK,
     NoAnswer,
     SchedulerError,
     ask,
@@ -120,7 +119,7 @@ def poll(jobs: Iterable[Job]) -> Poll:
         said = _Jobs(wanted, _accounting(wanted))
     except NoAnswer as error:
         return _without_accounting(wanted, str(error))
-    back = {job_id for job_id, ending in said.endings.items() if ending.outcome in MAY_COME_BACK}
+    back = {job_id for job_id, ending in said.endings.items() if ending.outcome.may_come_back}
     untold = {job_id for job_id in said.endings if said.ours[job_id].open}
     doubtful = back | untold
     alive, taken, late, problem = said.alive, said.taken, dict[str, Ending](), None

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from model.record.units import counted
 from runner.execute.slurm import limits
 from runner.execute.slurm.client import max_array_size
-from runner.inputs.document import KeyPath
-from runner.inputs.problems import Mark
+from runner.inputs.document import KeyPath, Mark
 from runner.inputs.profile import Cluster
 from runner.state.slurm import NoAnswer
 

@@ -18,7 +18,8 @@ from model.measure.hostmemory import oom_kills
 from model.record.config import RunConfig
 from model.record.errors import AssayError, Interrupted, UserError
 from model.record.folder import RunFolder
-from model.record.records import Outcome, RankRecord, RunRecord
+from model.record.outcome import Outcome
+from model.record.records import RankRecord, RunRecord
 from model.training.parallel.place import Place
 from runner.job.ranks.follower import Follower
 from runner.job.ranks.meeting import (
@@ -49,8 +50,6 @@ POLL_SECONDS = 0.2
 OWN_SECONDS = 3.0  # for the main thread to notice a death itself, and end
 ECHO_SECONDS = 10.0  # for the cause of an error to show, if another process may have caused it
 LEAVE_SECONDS = 10.0  # for the others to end by themselves
-# Outcomes that concern one process; the other outcomes concern all processes of a run.
-_OWN = frozenset({Outcome.OOM_GPU, Outcome.OOM_HOST, Outcome.FAILED})
 
 
 class Lost(AssayError):
@@ -304,7 +303,7 @@ class Ranks:
 
 def of_rank_0(ending: Ending) -> Ending:
     """The ending, with this process's rank and node if it concerns only this process."""
-    if ending.outcome not in _OWN:
+    if not ending.outcome.of_one_process:
         return ending
     return replace(ending, reason=f"rank 0 on {node_name()}: {ending.reason}")
 

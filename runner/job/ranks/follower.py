@@ -26,7 +26,8 @@ from model.record.config import RunConfig
 from model.record.errors import Interrupted, UserError
 from model.record.files import no_link
 from model.record.folder import RunFolder
-from model.record.records import Manifest, Outcome, RunRecord
+from model.record.outcome import Outcome
+from model.record.records import Manifest, RunRecord
 from model.record.stderr import say
 from model.training.parallel.place import Place
 from runner.job.manifest import first_manifest
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 60.0
 STOPPED = 75  # exit code of a process that found rank 0 stopped; EX_TEMPFAIL in sysexits.h
 Kind = Literal["rank", "task"]  # a process of the run, or the Slurm task that has started it
-# Outcomes after which an attempt neither continues nor waits to requeue its job.
-_OVER = frozenset({Outcome.COMPLETED, Outcome.FAILED})
 
 
 @dataclass(frozen=True)
@@ -299,7 +298,7 @@ def end_rank_0(follower: Follower, leader: Leader, here: Whereabouts, seconds: f
         leader.report_ending(ending, echo=False, of_all=True)  # rank 0 reads it if it continues after all
         with suppress(UserError):  # the disk may be what has stopped it
             ledger.ended(follower.folder, attempt.number, ending)
-    elif attempt.settled[0] not in _OVER:
+    elif attempt.settled[0].may_come_back:  # it may wait to requeue its job
         os._exit(1)
     if attempt.manifest:
         process.terminate(attempt.manifest, by=signal.SIGKILL)

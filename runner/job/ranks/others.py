@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from threading import Condition, Thread
 from typing import Any
 
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.job.ranks.meeting import Connection, Meeting, Message, Vanished, listen
 from runner.job.ranks.standstill import Whereabouts
 from runner.state.endings import Ending, of_exit

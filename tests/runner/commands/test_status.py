@@ -15,7 +15,7 @@ from runner.commands._select import by_setting, setting
 from runner.commands._table import labels
 from runner.commands.status import summarize
 from runner.execute.watch import Watch
-from runner.inputs.cells.options import named
+from runner.inputs.options import named
 from runner.job.phase import FILE, Stage
 from runner.state.runs import states
 from tests.analysis.fabricate import Folder, completed, plan

@@ -8,7 +8,7 @@ import pytest
 
 from model.record.errors import UserError
 from model.record.folder import RunFolder
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from model.training.parallel.place import Place
 from runner.job.ranks import follower as followers
 from runner.job.ranks.follower import STOPPED, Follower, end_rank_0, stand_by

@@ -17,7 +17,7 @@ import pytest
 from model.record.config import RunConfig
 from model.record.errors import Diverged, Interrupted, OfAnotherProcess, UserError
 from model.record.folder import RunFolder
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.job.ranks import first, meeting, others
 from runner.job.ranks.first import Lost, Ranks, lead, require_own_gpus
 from runner.job.ranks.follower import Follower, Leader
