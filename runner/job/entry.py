@@ -85,12 +85,12 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
         planned = run.attempt(meeting.attempt).planned
         stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, snapshot.same()))
     except NobodyCame as error:  # Slurm would name this task, which fails because of rank 0
-        _note(run, error)
+        _record_absence(run, error)
         raise
     return f"rank {rank}"
 
 
-def _note(run: RunFolder, error: NobodyCame) -> None:
+def _record_absence(run: RunFolder, error: NobodyCame) -> None:
     """Record that rank 0 never appeared, or that its host is unknown here, unless the attempt has ended."""
     if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, socket.gaierror):
         return  # rank 0 or its node may be gone; Slurm knows how it ended
