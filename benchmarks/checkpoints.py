@@ -67,7 +67,7 @@ def _child(given: argparse.Namespace, folder: Path, rank: int, address: str, ans
     import torch
 
     from model.record.config import ParallelConfig
-    from model.training.checkpoint import State
+    from model.training.checkpoint import TrainingState
     from model.training.keeper import Checkpoints, Keeper
     from model.training.parallel.place import Place
     from model.training.parallel.world import join
@@ -79,7 +79,7 @@ def _child(given: argparse.Namespace, folder: Path, rank: int, address: str, ans
     world = join(Place(rank, given.shard, rank, address), ParallelConfig(shard=given.shard), device)
     config, model, optimizer, step = _training(given, world)
     keeper = Keeper(
-        Checkpoints(folder, None, lambda: False, None), State(config, "data", model, optimizer), world
+        Checkpoints(folder, None, lambda: False, None), TrainingState(config, "data", model, optimizer), world
     )
     _timed(step, given, world)
     answers.put([_round(keeper, step, given, world) for _ in range(given.rounds + 1)])
@@ -94,9 +94,9 @@ def _training(given: argparse.Namespace, world: Any) -> tuple[Any, Any, Any, Cal
 
     from model import attention
     from model.record.config import RunConfig
-    from model.training import optim
-    from model.training.parallel.objective import Objective
-    from model.training.parallel.part import Part, of
+    from model.record.text import START
+    from model.training.feed import Ready, own_part
+    from model.training.step import TrainingStep
     from model.training.trainer import build_model
 
     samples, heads = given.batch * given.shard, given.dim // 64
@@ -113,18 +113,15 @@ def _training(given: argparse.Namespace, world: Any) -> tuple[Any, Any, Any, Cal
         "parallel": {"shard": given.shard},
     })  # fmt: skip
     model = build_model(config, attention.require(config.attention, config.attention_case), world)
-    objective = Objective(config, model, world)
-    optimizer = optim.OPTIMIZERS[config.train.optimizer](model.named_parameters(), 0.01, world)
+    train_on = TrainingStep(config, model, world)
     rng = torch.Generator(given.device).manual_seed(0)
 
     def step() -> None:
         tokens = torch.randint(256, (2, samples, given.sequence), device=given.device, generator=rng)
-        inputs_BT, labels_BT = (of(x_BT, world) for x_BT in tokens.unbind())
-        share = objective.share(Part(inputs_BT, labels_BT, last=True), samples * given.sequence)
-        objective.backward(share)
-        optimizer.clipped_step(1e-6, 1.0)
+        inputs_BT, labels_BT = (own_part(x_BT, world) for x_BT in tokens.unbind())
+        train_on(Ready(inputs_BT, labels_BT, samples * given.sequence, START, None), 1)
 
-    return config, model, optimizer, step
+    return config, model, train_on.optimizer, step
 
 
 def _timed(step: Callable[[], None], given: argparse.Namespace, world: Any, writing: Any = None) -> float:

@@ -151,12 +151,9 @@ def _trained(given: argparse.Namespace, parallel: dict[str, int], world: Any) ->
     from model import attention
     from model.record.config import RunConfig
     from model.record.text import START
-    from model.training import optim
-    from model.training.feed import Ready
-    from model.training.parallel.objective import Objective
-    from model.training.parallel.part import of
-    from model.training.profile import Trained
-    from model.training.trainer import build_model
+    from model.training.feed import Ready, own_part
+    from model.training.step import TrainingStep
+    from model.training.trainer import Trained, build_model
 
     batch = _batch(given, parallel)
     config = RunConfig.model_validate(
@@ -176,17 +173,15 @@ def _trained(given: argparse.Namespace, parallel: dict[str, int], world: Any) ->
         }
     )
     model = build_model(config, attention.require(config.attention, config.attention_case), world)
-    objective = Objective(config, model, world)
-    optimizer = optim.OPTIMIZERS[config.train.optimizer](model.named_parameters(), 0.01, world)
     rng = torch.Generator(given.device).manual_seed(0)
 
     def stream() -> Iterator[Ready]:
         while True:
             tokens = torch.randint(256, (2, batch, given.sequence), device=given.device, generator=rng)
-            inputs_BT, labels_BT = (of(x_BT, world) for x_BT in tokens.unbind())
+            inputs_BT, labels_BT = (own_part(x_BT, world) for x_BT in tokens.unbind())
             yield Ready(inputs_BT, labels_BT, batch * given.sequence, START, None)
 
-    return Trained(config, model, objective, optimizer, stream())  # type: ignore[arg-type]  # random, not read
+    return Trained(config, model, TrainingStep(config, model, world), stream())
 
 
 def _timed(step: Any, steps: int, on_gpu: bool) -> float:

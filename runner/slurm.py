@@ -20,9 +20,9 @@ def run_in_job(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     from runner.job.stop import QuickExit
 
     leaving = QuickExit()
-    said = run_slot(run_folders, attempts)
+    outcome = run_slot(run_folders, attempts)
     leaving.done = True
-    return said
+    return outcome
 
 
 def main() -> None:

@@ -49,18 +49,18 @@ def _dtype(case: Case, allowed: Collection[str], advise: bool) -> list[str]:
     """
     gpu = gpu_capability(case)
     old = gpu is not None and gpu < (8, 0)
-    usable = [each for each in allowed if each != "bfloat16" or not old]
+    usable = [name for name in allowed if name != "bfloat16" or not old]
     if case.dtype in usable:
         return []
     reasons = [] if case.dtype in allowed else [f"takes {' or '.join(allowed)}, not {case.dtype}"]
     if gpu and old and "bfloat16" in allowed:
         reasons.append(f"this GPU (compute capability {gpu[0]}.{gpu[1]}) has no bfloat16")
-    said = ", and ".join(reasons)
-    trained = [each for each in usable if each != "float16"]
+    text = ", and ".join(reasons)
+    trained = [name for name in usable if name != "float16"]
     if advise and trained:
-        return [f"{said}: use --set train.dtype={trained[0]}"]
+        return [f"{text}: use --set train.dtype={trained[0]}"]
     left = ", which leaves float16 for what is not training" * (advise and bool(usable))
-    return [f"{said}{left}: choose another backend{' or a newer GPU' * (advise and old)}"]
+    return [f"{text}{left}: choose another backend{' or a newer GPU' * (advise and old)}"]
 
 
 def head_dim(case: Case, largest: int | None, multiple: int = 1, smallest: int = 1) -> list[str]:
@@ -81,10 +81,10 @@ def head_dim(case: Case, largest: int | None, multiple: int = 1, smallest: int =
 
 def capability(case: Case, fits: Callable[[Capability], bool], wanted: str) -> list[str]:
     """The kernel is built for some generations of NVIDIA GPUs; no reason where there is none to ask."""
-    found = gpu_capability(case)
-    if found is None or fits(found):
+    gpu = gpu_capability(case)
+    if gpu is None or fits(gpu):
         return []
-    return [f"needs {wanted}; this GPU has compute capability {found[0]}.{found[1]}: choose other nodes"]
+    return [f"needs {wanted}; this GPU has compute capability {gpu[0]}.{gpu[1]}: choose other nodes"]
 
 
 def float32_on_cpu(case: Case) -> list[str]:
@@ -128,7 +128,7 @@ def package(module: str, symbol: str, install: str) -> list[str]:
 
 
 def cuda_package(case: Case, module: str, symbol: str, install: str) -> list[str]:
-    """As `package`, of one for NVIDIA GPUs: beside an AMD GPU it is not what is missing."""
+    """What `package` says of one for NVIDIA GPUs: beside an AMD GPU it is not what is missing."""
     if case.device == "cuda" and rocm.version():
         return []
     return package(module, symbol, install)

@@ -32,7 +32,7 @@ def _replaced() -> list[str]:
 
 
 def _offset(case: Case) -> list[str]:
-    """As PyTorch calls AOTriton's kernel, the first query stands at the first key. It takes no other mask."""
+    """Why AOTriton's kernel takes no offset: as PyTorch calls it, the first query stands at the first key."""
     if not case.offset or rocm.version() is None:
         return []
     return [

@@ -12,16 +12,17 @@ from torch import Tensor
 
 from model import attention
 from model.inference.audit import Watch
-from model.inference.done import Inferred
 from model.record.config import RunConfig
 from model.record.errors import Diverged, Interrupted, Unsupported
+from model.record.node import Phase
 from model.record.records import DecodeRecord, StepRecord, now
 from model.record.text import Source
 from model.training import data
 from model.training.audit import Judge
 from model.training.feed import Feed
-from model.training.llama import Attend, Cache, Llama, drawn
+from model.training.llama import Attend, Cache, Llama, compile_block, drawn
 from model.training.meter import Meter, clock, no_collector
+from model.training.profile import mark
 
 Asked = Callable[[], bool]
 
@@ -74,10 +75,9 @@ def infer(
 def built(config: RunConfig) -> Llama:
     """The run's llama, with room for its prompts and what is decoded after them."""
     backend = attention.require(config.attention, config.attention_case)
-    model = drawn(config, config.inference.room, attend_by_length(backend, config.attention_case))
-    if config.inference.compile:
-        model.compile_blocks()
-    return model.eval()
+    attend = attend_by_length(backend, config.attention_case)
+    finish = compile_block if config.inference.compile else None
+    return drawn(config, config.inference.room, attend, finish=finish).eval()
 
 
 def attend_by_length(backend: attention.Backend, case: attention.Case) -> Attend:
@@ -113,8 +113,7 @@ def _prefills(
         meter.restart()
         # Timed region: from here to done(), by the device's own clock. The prompts are there.
         meter.count(prompts)
-        cache.length = 0
-        logits_BV = model.extend(cache, prompts.inputs_BT)
+        logits_BV = prefill(model, cache, prompts.inputs_BT)
         meter.done()
         # End of the timed region.
         report(meter.record(step))
@@ -140,9 +139,9 @@ def _decode(
     marks.start()
     for _ in range(asked.new_tokens):
         with watched(cache.length + 1):
-            top = model.extend(cache, tokens[-1]).max(-1, keepdim=True)
-        tokens.append(top.indices)
-        largest.append(top.values)  # NaN where any logit is
+            logit_B1, token_B1 = next_token(model, cache, tokens[-1])
+        tokens.append(token_B1)
+        largest.append(logit_B1)  # NaN where any logit is
         marks.mark()
         if should_stop():
             raise Interrupted(asked.steps, saved=False)
@@ -150,6 +149,49 @@ def _decode(
     found, spans, time = torch.cat(tokens, dim=1).T.tolist(), marks.spans(), now()
     for place, (ids, seconds) in enumerate(zip(found[:-1], spans, strict=True)):
         yield DecodeRecord(position=asked.prompt_length + place, time=time, seconds=seconds, token_ids=ids)
+
+
+def prefill(model: Llama, cache: Cache, prompts_BT: Tensor) -> Tensor:
+    """Read prompts into an empty cache; logits of the token after each, (B, V)."""
+    cache.length = 0
+    return model.extend(cache, prompts_BT)
+
+
+def next_token(model: Llama, cache: Cache, tokens_B1: Tensor) -> tuple[Tensor, Tensor]:
+    """Read a token of each sample; the largest logit after it, and the token that has it, (B, 1) each."""
+    return model.extend(cache, tokens_B1).max(-1, keepdim=True)
+
+
+class Inferred:
+    """A run after its last token, which reads its last prompts again, and decodes one more token.
+
+    Args:
+        cache: holds keys and values of the run's last tokens.
+        prompts_BT: (B, T).
+    """
+
+    def __init__(self, config: RunConfig, model: Llama, cache: Cache, prompts_BT: Tensor) -> None:
+        self.config, self.model = config, model
+        self._cache, self._prompts_BT = cache, prompts_BT
+
+    @property
+    def phases(self) -> dict[Phase, Callable[[], None]]:
+        """Prefills; and decoding, where the run has done it."""
+        decoding: dict[Phase, Callable[[], None]] = {"decode": self.decode}
+        return {"step": self.prefill, **(decoding if self.config.inference.new_tokens else {})}
+
+    @torch.inference_mode()
+    def prefill(self) -> None:
+        """One more."""
+        with mark("forward"):
+            prefill(self.model, self._cache, self._prompts_BT)
+
+    @torch.inference_mode()
+    def decode(self) -> None:
+        """One token of each sample, with the median number of keys. Which one it is changes no work."""
+        self._cache.length = self.config.inference.median_keys - 1
+        with mark("forward"):
+            next_token(self.model, self._cache, self._prompts_BT[:, -1:])
 
 
 def _check_finite(largest: list[Tensor], prompt_length: int) -> None:

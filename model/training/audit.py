@@ -148,8 +148,8 @@ class Audits:
         self._close()
         if not self._judge:
             return
-        found = [self._judge(self._taken.pop(0)) for _ in list(self._taken)]
-        for record in filter(None, chain.from_iterable(self._world.gather(found))):
+        records = [self._judge(self._taken.pop(0)) for _ in list(self._taken)]
+        for record in filter(None, chain.from_iterable(self._world.gather(records))):
             if self._keep and self._world.is_first:
                 self._keep(record)
             if not record.passed:

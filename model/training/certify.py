@@ -54,10 +54,10 @@ def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certifi
     own, *near = cases.around(square, trial.backend.compiles)
     sizes = cases.sizes(square, trial.backend.compiles) if case.any_size else []
     try:
-        return trial.held([own, *near, *sizes], [each.case for each in near])
+        return trial.held([own, *near, *sizes], [variant.case for variant in near])
     finally:
         if not case.any_size:  # a shared certificate's are small, and the next backend needs them
-            data.known.cache_clear()  # the run needs the memory
+            data.solution.cache_clear()  # the run needs the memory
 
 
 def without_trial(name: str, device: str, reason: str) -> Certificate:
@@ -106,7 +106,7 @@ class _Trial:
         Args:
             small: the places to try before those of the variants.
         """
-        allowed = [each for each in variants if self._takes(each.case)]
+        allowed = [variant for variant in variants if self._takes(variant.case)]
         if allowed and (self.case is None or self.case.compile):
             self.compiled = import_module(
                 "model.attention.verify.compiled"
@@ -129,7 +129,7 @@ class _Trial:
         self._decoding(decoding)
         if refused := self._refuses_the_run():
             return "unsupported", refused
-        places = [*small, *(each.case for each in allowed)]
+        places = [*small, *(variant.case for variant in allowed)]
         if not any(self._takes(place) and self._in_depth(place) for place in places):
             return self._runs_nowhere()
         self._at_the_runs_shape()
@@ -143,27 +143,31 @@ class _Trial:
 
     def _elsewhere(self, variants: list[Variant], allowed: list[Variant]) -> list[Variant]:
         """Each kind of data that was not tried in a precision, because its own shape was refused."""
-        found: dict[tuple[str, str], Variant] = {}
-        met = {(each.case.dtype, each.data) for each in allowed}
-        for dtype in {each.case.dtype for each in allowed}:
+        untried: dict[tuple[str, str], Variant] = {}
+        tried = {(variant.case.dtype, variant.data) for variant in allowed}
+        for dtype in {variant.case.dtype for variant in allowed}:
             places = (x for x in cases.elsewhere(dtype, allowed, self.case) if not self._answer(x))
-            missed = [each for each in variants if (dtype, each.data) not in met and each.case.dtype == dtype]
+            missed = [
+                variant
+                for variant in variants
+                if (dtype, variant.data) not in tried and variant.case.dtype == dtype
+            ]
             if missed and (place := next(places, None)):
-                found |= {(dtype, each.data): Variant(place, each.data) for each in missed}
-        return list(found.values())
+                untried |= {(dtype, variant.data): Variant(place, variant.data) for variant in missed}
+        return list(untried.values())
 
     def _numbers(self, variants: list[Variant]) -> None:
-        for place, each in enumerate(variants):
-            self._stage(str(each), each.case)
-            with self._refusing(each.case), self._sparing(each.case if place else None):
-                self.checks += accuracy.check(self.backend, each)
+        for place, variant in enumerate(variants):
+            self._stage(str(variant), variant.case)
+            with self._refusing(variant.case), self._sparing(variant.case if place else None):
+                self.checks += accuracy.check(self.backend, variant)
 
     def _decoding(self, variants: list[Variant]) -> None:
         """Calls with one query, forward only: nothing is trained. To refuse one is to refuse the run."""
-        for each in variants:
-            self._stage(f"decoding, {each}", each.case)
-            with self._refusing(self.case or each.case), self._sparing(None):
-                self.checks += accuracy.check(self.backend, each)
+        for variant in variants:
+            self._stage(f"decoding, {variant}", variant.case)
+            with self._refusing(self.case or variant.case), self._sparing(None):
+                self.checks += accuracy.check(self.backend, variant)
         if variants and not self._failed() and not self._refuses_the_run():
             last = variants[0].case
             self._stage("decoding, its kernels, and token after token", last)
@@ -278,7 +282,7 @@ class _Trial:
 
     def written(self, verdict: Verdict, reasons: list[str]) -> Certificate:
         """The certificate of what was found so far."""
-        found = identity.device_name(self.device)
+        device_name = identity.device_name(self.device)
         software, code = identity.software(self.name, self.device), identity.code(self.name)
         return Certificate.model_validate(
             {
@@ -286,7 +290,7 @@ class _Trial:
                 "verdict": verdict,
                 "reasons": reasons,
                 "device": self.device,
-                "device_name": found,
+                "device_name": device_name,
                 "software": software,
                 "code": code,
                 "case": self.asked,

@@ -49,7 +49,7 @@ class Optimizer(Protocol):
 
 
 @dataclass(frozen=True)
-class State:
+class TrainingState:
     """What a checkpoint saves, and is loaded into."""
 
     config: RunConfig
@@ -118,7 +118,11 @@ class _AnyMeta(RootModel[Annotated[Meta | ShardsMeta, Field(discriminator="schem
 
 
 def save(
-    kept: Path, state: State, step: int, position: Position, hold: tensorfile.Hold = tensorfile.passing
+    kept: Path,
+    state: TrainingState,
+    step: int,
+    position: Position,
+    hold: tensorfile.Hold = tensorfile.passing,
 ) -> None:
     """Save the state after a step as the checkpoint `kept`, in place of an earlier one.
 
@@ -149,7 +153,7 @@ def save(
         shutil.rmtree(part, ignore_errors=True)  # a full disk needs the space
 
 
-def load(kept: Path, state: State) -> tuple[int, Position]:
+def load(kept: Path, state: TrainingState) -> tuple[int, Position]:
     """Put a checkpoint into a newly built model and optimizer, and into torch's random generators.
 
     Returns:
@@ -207,7 +211,7 @@ def is_of_several(kept: Path) -> bool:
     return isinstance(read_meta(kept), ShardsMeta)
 
 
-def refuse_another_run(kept: Path, meta: Meta | ShardsMeta, state: State) -> None:
+def refuse_another_run(kept: Path, meta: Meta | ShardsMeta, state: TrainingState) -> None:
     """Raise UserError if the checkpoint is of another run; the number of processes does not matter."""
     only = "a run resumes with exactly the configuration and data that it began with"
     if meta.config != canonical(state.config):
@@ -218,9 +222,9 @@ def refuse_another_run(kept: Path, meta: Meta | ShardsMeta, state: State) -> Non
 
 def canonical(config: RunConfig) -> str:
     """What must be the same for a run to resume: everything but its number of processes."""
-    found = config.identity()
-    found.pop("parallel", None)
-    return files.dumps(found)
+    fields = config.identity()
+    fields.pop("parallel", None)
+    return files.dumps(fields)
 
 
 def part_of(kept: Path) -> Path:
@@ -266,13 +270,13 @@ def _check(path: Path, checksum: int, file: StateFile) -> None:
         raise Unreadable(f"{path}: its content does not match its checksum")
 
 
-def trained(state: State) -> dict[str, Tensor]:
+def trained(state: TrainingState) -> dict[str, Tensor]:
     """The tensors that change with each step; the optimizer's settings follow from configuration and step."""
     tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
     return tensors | {f"optimizer.{name}": tensor for name, tensor in state.optimizer.state().items()}
 
 
-def _tensors(state: State) -> dict[str, Tensor]:
+def _tensors(state: TrainingState) -> dict[str, Tensor]:
     """Everything that the next step depends on."""
     import torch
 

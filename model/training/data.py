@@ -92,19 +92,19 @@ def check_amount(config: RunConfig, source: Source, tokenizer: Tokenizer) -> Non
         UserError: the column has no text, or fewer tokens than one sample.
     """
     wanted = config.section.sequence_length + 1
-    around, found = 1 + (tokenizer.begin is not None), 0
+    around, tokens = 1 + (tokenizer.begin is not None), 0
     with Column(source.file, config.text.text_column) as column:
         for group in range(len(column.groups)):
             for text in filter(None, (text.as_py() for text in column.texts(group))):
                 ids = len(tokenizer.encode(text, wanted))
-                found += ids + around if ids else 0
-                if found >= wanted:
+                tokens += ids + around if ids else 0
+                if tokens >= wanted:
                     return
-    if not found:
+    if not tokens:
         raise _no_text(column)
     raise UserError(
-        f"{source.file} has {found:,} tokens in all, but one sample takes {wanted:,} ({config.length_key} "
-        f"and a label): use more text, or a sequence length of at most {found - 1}"
+        f"{source.file} has {tokens:,} tokens in all, but one sample takes {wanted:,} ({config.length_key} "
+        f"and a label): use more text, or a sequence length of at most {tokens - 1}"
     )
 
 
@@ -149,11 +149,11 @@ def _rows(column: Column, seed: int, start: Position) -> Iterator[_Row]:
     """
     for epoch in count(start.epoch):
         first = start.row if epoch == start.epoch else 0
-        found = first > 0  # earlier rows had text
+        has_text = first > 0  # earlier rows had text
         for row, text in _epoch(column, np.random.default_rng((seed, epoch)), first):
-            found = True
+            has_text = True
             yield _Row(epoch, row, text)
-        if not found:
+        if not has_text:
             raise _no_text(column)
 
 
@@ -188,14 +188,14 @@ def _tokenised(rows: Iterator[_Row], tokenizer: Tokenizer, limit: int | None = N
         limit: how many tokens of a document are used.
     """
     begin = [] if tokenizer.begin is None else [tokenizer.begin]
-    found = None  # the epoch of the newest document with tokens, at first that of the first document
+    newest = None  # the epoch of the newest document with tokens, at first that of the first document
     for epoch, row, text in rows:
-        found = epoch if found is None else found
+        newest = epoch if newest is None else newest
         ids = tokenizer.encode(text, limit)
         if len(ids):
-            found = epoch
+            newest = epoch
             yield _Document(epoch, row, np.concatenate([begin, ids, [tokenizer.end]]).astype(np.int64))
-        elif epoch > found + 1:
+        elif epoch > newest + 1:
             raise UserError("no document of the text has any tokens")
 
 

@@ -13,11 +13,21 @@ from torch import Tensor
 
 from model.record.text import Position
 from model.training.data import Batches, Tokens
-from model.training.parallel import part
-from model.training.parallel.part import Part
 from model.training.parallel.world import ALONE, World
 
 _AHEAD = 2  # batches: one waits while another is made
+
+
+class MicroBatch(NamedTuple):
+    """Samples that go through the model at once, (B, T) each.
+
+    Attributes:
+        last: whether no other part of the batch comes after it.
+    """
+
+    inputs_BT: Tensor
+    labels_BT: Tensor
+    last: bool
 
 
 class Ready(NamedTuple):
@@ -35,10 +45,10 @@ class Ready(NamedTuple):
     after: Position
     copied: torch.cuda.Event | None
 
-    def parts(self, count: int) -> Iterator[Part]:
+    def parts(self, count: int) -> Iterator[MicroBatch]:
         """Inputs and labels in `count` equal parts, (B / count, T) each."""
         pairs = zip(self.inputs_BT.chunk(count), self.labels_BT.chunk(count), strict=True)
-        return (Part(*pair, last=number == count) for number, pair in enumerate(pairs, 1))
+        return (MicroBatch(*pair, last=number == count) for number, pair in enumerate(pairs, 1))
 
 
 class Feed(Iterator[Ready]):
@@ -80,11 +90,24 @@ class Feed(Iterator[Ready]):
         return Ready(inputs_BT, labels_BT, batch.training_tokens, after, copied)
 
     def _to_device(self, array: Tokens) -> Tensor:
-        tensor = part.of(torch.from_numpy(array), self._world)
+        tensor = own_part(torch.from_numpy(array), self._world)
         if self._stream is None:
             return tensor
         # From pageable memory a copy would wait for all that the device still has to do.
         return tensor.pin_memory().to(self._device, non_blocking=True)
+
+
+def own_part(x_BT: Tensor, world: World) -> Tensor:
+    """This process's part of a batch: consecutive samples, and its tokens of each.
+
+    Each process makes the whole batch, so that the order of the documents is global, and each knows how many
+    labels of the batch count.
+    """
+    if world.mesh is None:
+        return x_BT
+    from model.training.parallel import context
+
+    return context.mine(x_BT.chunk(world.parallel.samples)[world.sample_rank], world)
 
 
 def _stream(device: torch.device) -> torch.cuda.Stream | None:

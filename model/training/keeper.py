@@ -58,7 +58,7 @@ class Keeper:
     """
 
     checkpoints: Checkpoints | None
-    state: checkpoint.State
+    state: checkpoint.TrainingState
     world: World = ALONE
     saved: float = 0.0  # time.monotonic(), which nobody can turn back
     stopping: bool = False
@@ -86,9 +86,9 @@ class Keeper:
             Unreadable, UserError: as `checkpoint.load`.
         """
         earlier = self.checkpoints and self.checkpoints.resume_from
-        found = self._load(earlier / "checkpoint") if earlier else (0, START)
+        resumed = self._load(earlier / "checkpoint") if earlier else (0, START)
         self.saved = time.monotonic()
-        return found
+        return resumed
 
     def due(self, step: int) -> bool:
         """Whether to save after this step; never after the last, which leaves nothing to resume.
@@ -132,12 +132,12 @@ class Keeper:
 
         def hold(tensors: Collection[Tensor]) -> Iterable[memoryview]:
             try:
-                found = self._staging.hold(tensors)
+                copies = self._staging.hold(tensors)
             except MemoryError as error:
                 say(f"training waits until the checkpoint at step {step} is written: {error}")
                 return tensorfile.passing(tensors)
             held.set()
-            return found
+            return copies
 
         try:
             save(hold=hold)

@@ -214,11 +214,6 @@ class Llama(nn.Module):
         logits_BV: Tensor = self.head(self.norm(x_BTC[:, -1]))
         return logits_BV
 
-    def compile_blocks(self) -> None:
-        """Pass each block through torch.compile. They are alike, so that one compilation serves all."""
-        for block in self.blocks:
-            block.compile()
-
     def _through(self, block: nn.Module, x_BTC: Tensor) -> Tensor:
         given = x_BTC, self.cos_TD, self.sin_TD
         if self.recompute:  # nothing in a block is random
@@ -228,6 +223,11 @@ class Llama(nn.Module):
 
 
 Finish = Callable[[Block], None]
+
+
+def compile_block(block: Block) -> None:
+    """Pass a block through torch.compile. Blocks are alike, so that one compilation serves all."""
+    block.compile()
 
 
 def drawn(

@@ -1,4 +1,4 @@
-"""The tokens, seconds and joules of steps, from one record to the next."""
+"""What is noted of steps from one record to the next: tokens, seconds, joules, losses and gradient norms."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Meter:
         own = self._world.own.seconds()
         waits, works = spans[::2], spans[1::2]
         seconds = [wait + work for wait, work in zip(waits, works, strict=True)]
-        mine = StepRecord(
+        own_record = StepRecord(
             step=step,
             steps=len(seconds),
             time=now(),
@@ -83,7 +83,7 @@ class Meter:
             throttle_reasons=reasons,
             **self._window.pause(joules, at, len(seconds)),
         )
-        record = together(self._world.gather((mine, own)))
+        record = together(self._world.gather((own_record, own)))
         if record.power_steps is not None:
             self._window.close(joules)
         return record
@@ -102,42 +102,81 @@ class Meter:
         self._world.own.start(self._own_clock)
 
 
-def together(said: Sequence[tuple[StepRecord, float | None]]) -> StepRecord:
+def together(gathered: Sequence[tuple[StepRecord, float | None]]) -> StepRecord:
     """A run's record from its processes' records, each of which has the run's tokens, loss and norm.
 
     Args:
-        said: by rank: its record, and the seconds per step that it worked by itself; None if unknown.
+        gathered: by rank: its record, and the seconds per step that it worked by itself; None if unknown.
     """
-    records = [record for record, _ in said]
-    longest = max(records, key=lambda each: each.step_seconds).model_copy(update={**power.of_all(records)})
+    records = [record for record, _ in gathered]
+    longest = max(records, key=lambda record: record.step_seconds)
+    longest = longest.model_copy(update={**power.of_all(records)})
     if len(records) == 1:
         return longest
-    joules = [each.energy_joules for each in records if each.energy_joules is not None]
-    waits = [each.data_wait_seconds for each in records if each.data_wait_seconds is not None]
-    clocks = [each.sm_mhz for each in records if each.sm_mhz is not None]
-    held = [each.throttle_reasons for each in records if each.throttle_reasons is not None]
+    joules = [record.energy_joules for record in records if record.energy_joules is not None]
+    waits = [record.data_wait_seconds for record in records if record.data_wait_seconds is not None]
+    clocks = [record.sm_mhz for record in records if record.sm_mhz is not None]
+    held = [record.throttle_reasons for record in records if record.throttle_reasons is not None]
     reasons = dict.fromkeys(name for reason in held for name in reason.split(", ") if name)
     return longest.model_copy(
         update={
             # While one waits for data, the others wait for it in a collective, and are as slow.
             "data_wait_seconds": max(waits, default=None),
-            "memory_bytes": max(each.memory_bytes for each in records),
+            "memory_bytes": max(record.memory_bytes for record in records),
             "energy_joules": sum(joules) if len(joules) == len(records) else None,
             "sm_mhz": min(clocks, default=None),
             "throttle_reasons": ", ".join(reasons) if held else None,
-            **_slowest([own for _, own in said]),
+            **_slowest([own for _, own in gathered]),
         }
     )
 
 
 def _slowest(owns: Sequence[float | None]) -> dict[str, float]:
     """Which process spent the most on its own work, and what the others spent; empty unless known for all."""
-    known = [own for own in owns if own is not None]
-    if len(known) < len(owns):
+    told = [own for own in owns if own is not None]
+    if len(told) < len(owns):
         return {}
-    rank = known.index(max(known))
-    others = [own for other, own in enumerate(known) if other != rank]
-    return {"slowest_rank": rank, "slowest_rank_seconds": known[rank], "other_ranks_seconds": median(others)}
+    rank = told.index(max(told))
+    others = [own for other, own in enumerate(told) if other != rank]
+    return {"slowest_rank": rank, "slowest_rank_seconds": told[rank], "other_ranks_seconds": median(others)}
+
+
+class Trail:
+    """Keeps each step's loss and norms on the device, and tells only when asked what went wrong first.
+
+    Args:
+        names: of the parameters, in the order of the model.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._steps: list[tuple[int, Tensor, Tensor]] = []
+
+    def add(self, step: int, loss: Tensor, norms: Tensor) -> None:
+        """Keep a step's loss, and the norm of each parameter's gradient, (P,)."""
+        self._steps.append((step, loss.detach(), norms))
+
+    def clear(self) -> None:
+        """Forget them: all were finite."""
+        self._steps.clear()
+
+    def first(self) -> str:
+        """The first thing that is not finite: the loss, or a gradient, in the order of the computation."""
+        for step, loss, norms in self._steps:
+            if not loss.isfinite():
+                return f"loss {loss.item()} at step {step}{self._before(step)}"
+            bad = (~norms.isfinite()).nonzero().flatten().tolist()
+            if bad:  # the backward pass comes to the last layers first
+                others = f" (not finite in all: {len(bad)})" if len(bad) > 1 else ""
+                first = f"the gradient of {self._names[bad[-1]]} has norm {norms[bad[-1]].item()}"
+                return f"{first}{others}, at step {step}; the loss was {loss.item():.4g}"
+            if not (norm := torch.linalg.vector_norm(norms)).isfinite():
+                return f"gradient norm {norm.item()} at step {step}; the loss was {loss.item():.4g}"
+        return "a loss or a gradient is not finite"
+
+    def _before(self, step: int) -> str:
+        earlier = [other for other, _, _ in self._steps if other < step]
+        return f"; all gradients of step {earlier[-1]} were finite" if earlier else ""
 
 
 @contextmanager

@@ -29,12 +29,12 @@ class AdamW:
     ) -> None:
         """The states are zero, in the parameters' precision and on their device, and split as they are."""
         pairs = list(named)
-        self.names, self.parameters = [name for name, _ in pairs], [each for _, each in pairs]
+        self.names, self.parameters = [name for name, _ in pairs], [parameter for _, parameter in pairs]
         self.weight_decay = weight_decay
         self._world, self._holders = world, _holders(self.parameters, world)
-        self.steps = [torch.zeros((), device=each.device) for each in self.parameters]
-        self.means, self.squares = ([torch.zeros_like(each) for each in self.parameters] for _ in range(2))
-        self._own = [held.local(each) for each in (self.parameters, self.means, self.squares)]
+        self.steps = [torch.zeros((), device=parameter.device) for parameter in self.parameters]
+        self.means, self.squares = ([torch.zeros_like(x) for x in self.parameters] for _ in range(2))
+        self._own = [held.local(tensors) for tensors in (self.parameters, self.means, self.squares)]
 
     def gradient_norms(self) -> Tensor:
         """The norm of each parameter's gradient, (P,), in float32 also where they are in bfloat16.
@@ -98,18 +98,18 @@ class AdamW:
         return norms, norm
 
     def _gradients(self) -> list[Tensor]:
-        found = [each.grad for each in self.parameters if each.grad is not None]
-        if len(found) < len(self.parameters):
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if len(gradients) < len(self.parameters):
             pairs = zip(self.names, self.parameters, strict=True)
-            first, *others = [name for name, each in pairs if each.grad is None]
+            first, *others = [name for name, parameter in pairs if parameter.grad is None]
             more = f" and {len(others)} more parameters" if others else ""
             raise UserError(f"no gradient reaches {first}{more}: can autograd differentiate the attention?")
-        return found if self._holders is None else held.local(found)
+        return gradients if self._holders is None else held.local(gradients)
 
     def zero_grad(self) -> None:
         """Free the gradients' memory."""
-        for each in self.parameters:
-            each.grad = None
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
         """Its tensors by name, which a checkpoint saves, and loads into."""
@@ -138,7 +138,7 @@ class OnePassAdamW(AdamW):
     def _norms(self, gradients: list[Tensor]) -> Tensor:
         from model.training.kernels import adamw
 
-        return adamw.norms([each.contiguous() for each in gradients])
+        return adamw.norms([gradient.contiguous() for gradient in gradients])
 
     @torch.no_grad()
     def step(self, rate: float, divisor: Tensor | None = None) -> None:
@@ -172,8 +172,8 @@ def _holders(parameters: list[nn.Parameter], world: World) -> Tensor | None:
     """How many processes hold the same piece of each parameter, (P,); None where every process holds all."""
     if not any(map(held.is_cut, parameters)):
         return None
-    found = [float(held.holders(each, world.place.size)) for each in parameters]
-    return torch.tensor(found, device=parameters[0].device)
+    holders = [float(held.holders(parameter, world.place.size)) for parameter in parameters]
+    return torch.tensor(holders, device=parameters[0].device)
 
 
 OPTIMIZERS = {"adamw": AdamW, "adamw_one_pass": OnePassAdamW}

@@ -23,12 +23,8 @@ from model.measure.profiler import wait, watched
 from model.record.config import RunConfig
 from model.record.node import Phase
 from model.record.profile import PartTime, StepProfile
-from model.training import optim
-from model.training.feed import Feed
 from model.training.llama import Attend, Llama
 from model.training.meter import no_collector
-from model.training.optim import AdamW
-from model.training.parallel.objective import Objective
 
 MARK = "assay part: "  # unlike the names of operators, whose namespace is assay
 _GLOO = "gloo:"  # what torch.distributed names its work on a CPU
@@ -52,37 +48,9 @@ class Done(Protocol):
         """Does one step, or decodes one token."""
 
 
-class Trained:
-    """A run that has trained.
-
-    Args:
-        stream: its batches.
-    """
-
-    def __init__(
-        self, config: RunConfig, model: Llama, objective: Objective, optimizer: AdamW, stream: Feed
-    ) -> None:
-        self.config, self.model, self.objective = config, model, objective
-        self.optimizer, self.stream = optimizer, stream
-        self.done = config.train.steps
-
-    @property
-    def phases(self) -> dict[Phase, Callable[[], None]]:
-        """Training has one."""
-        return {"step": self.step}
-
-    def step(self) -> None:
-        """Do one more step like `model.training.trainer.train`, with marks where its parts begin or end."""
-        self.done += 1
-        batch = next(self.stream)
-        for part in batch.parts(self.config.train.accumulate):
-            with record_function(f"{MARK}forward"):
-                share = self.objective.share(part, batch.training_tokens)
-            with record_function(f"{MARK}backward"):
-                self.objective.backward(share)
-        with record_function(f"{MARK}optimizer"):
-            rate = optim.learning_rate(self.config.train, self.done)
-            self.optimizer.clipped_step(rate, self.config.train.clip_norm)
+def mark(name: str) -> record_function:
+    """Surround a part of a step, so that its time is told apart."""
+    return record_function(f"{MARK}{name}")
 
 
 @no_collector()
@@ -97,14 +65,14 @@ def profiled(done: Done, run_id: str, attempt: int, kernels: Kernels | None) -> 
     unwatched = {
         phase: _timed(device, work, _count(phase, device)) for phase, work in done.phases.items() if on_gpu
     }
-    found = {phase: _profiled(done, phase, kernels, unwatched.get(phase)) for phase in done.phases}
+    phases = {phase: _profiled(done, phase, kernels, unwatched.get(phase)) for phase in done.phases}
     return StepProfile(
         run_id=run_id,
         attempt=attempt,
         steps=_count("step", device),
-        step_seconds=found["step"][0],
+        step_seconds=phases["step"][0],
         parts=[
-            part.model_copy(update={"phase": phase}) for phase, (_, parts) in found.items() for part in parts
+            part.model_copy(update={"phase": phase}) for phase, (_, parts) in phases.items() for part in parts
         ],
     )
 
@@ -140,7 +108,7 @@ _NOTHING = r"(?!)"
 
 
 def _counted(device: str, work: Callable[[], None], steps: int, several: bool) -> float:
-    """As `_timed`, with a mark before the first.
+    """Seconds of a step, mean over so many, after a mark.
 
     Args:
         several: whether the run has several processes. Their profilers do not start together, so they wait
@@ -155,10 +123,10 @@ def _counted(device: str, work: Callable[[], None], steps: int, several: bool) -
 
 def counted(events: list[Any]) -> list[Any]:
     """What came after the mark of `_counted`."""
-    (mark,) = (
+    (first,) = (
         event for event in events if event.name == f"{MARK}counted" and event.device_type == DeviceType.CPU
     )
-    return [event for event in events if event.time_range.start > mark.time_range.start]
+    return [event for event in events if event.time_range.start > first.time_range.start]
 
 
 def _timed(device: str, work: Callable[[], None], steps: int) -> float:
@@ -172,7 +140,7 @@ def _timed(device: str, work: Callable[[], None], steps: int) -> float:
 
 
 def _note(name: str) -> None:
-    with record_function(f"{MARK}{name}"):
+    with mark(name):
         pass
 
 
@@ -203,7 +171,7 @@ def _marked(attend: Attend) -> Attend:
     """Attention with marks around it. Its backward runs from the gradient of o to the first of q, k and v."""
 
     def marked(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
-        with record_function(f"{MARK}attention"):
+        with mark("attention"):
             o_BTHD = attend(q_BTHD, k_BTKD, v_BTKD)
         if o_BTHD.requires_grad:
             _when_there(o_BTHD, "o gradient")
@@ -273,7 +241,7 @@ def _innermost(events: list[Any]) -> Iterator[tuple[Any, float, float]]:
     """The innermost running event of one thread at each time, from when to when."""
     within: list[Any] = []
     now = 0.0
-    for event in [*sorted(events, key=lambda each: (each.time_range.start, -each.time_range.end)), None]:
+    for event in [*sorted(events, key=lambda piece: (piece.time_range.start, -piece.time_range.end)), None]:
         start = event.time_range.start if event else inf
         while within and now < start:
             until = min(within[-1].time_range.end, start)

@@ -86,10 +86,10 @@ def _results(model: nn.Module, tokens_BT: Tensor) -> dict[str, Tensor]:
     logits = model(tokens_BT)
     loss = cross_entropy(logits, tokens_BT.roll(-1, 1))
     (loss * tokens_BT.numel()).backward()
-    found = {"logits": logits.detach(), "loss": loss.detach()}
-    found |= {x: p.grad for x, p in model.named_parameters() if p.grad is not None}
+    results = {"logits": logits.detach(), "loss": loss.detach()}
+    results |= {x: p.grad for x, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)
-    return {what: x.double() for what, x in found.items()}
+    return {what: x.double() for what, x in results.items()}
 
 
 def _off(x: Tensor, exact: Tensor) -> float:
@@ -97,37 +97,37 @@ def _off(x: Tensor, exact: Tensor) -> float:
 
 
 def _logits_and_loss(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
-    mine, math, exact = (results[who] for who in ("mine", "math", "exact"))
-    measured, usual = (_off(x["logits"], exact["logits"]) for x in (mine, math))
+    own, math, exact = (results[who] for who in ("mine", "math", "exact"))
+    measured, usual = (_off(x["logits"], exact["logits"]) for x in (own, math))
     tolerance = FACTOR * usual
     reason = f"logits are off by {measured:.2e}, where {tolerance:.2e} is allowed"
     _hold(subject, "same logits", "logits", measured, tolerance, reason)
-    apart = abs(float(mine["loss"] / math["loss"]) - 1)
-    reason = f"the loss is {float(mine['loss']):.4f}, where math gives {float(math['loss']):.4f}"
+    apart = abs(float(own["loss"] / math["loss"]) - 1)
+    reason = f"the loss is {float(own['loss']):.4f}, where math gives {float(math['loss']):.4f}"
     _hold(subject, "same loss", "loss", apart, LOSS, reason)
 
 
 def _gradients(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
     """Compare every parameter's gradient. If `math` is better than usual there, its usual error counts."""
-    mine, math, exact = (results[who] for who in ("mine", "math", "exact"))
+    own, math, exact = (results[who] for who in ("mine", "math", "exact"))
     names = [name for name in exact if name not in ("logits", "loss")]
     plain = {name: _off(math[name], exact[name]) for name in names}
     usual = sorted(plain.values())[len(plain) // 2]
     for name in names:
-        if name not in mine:
+        if name not in own:
             subject.note("same gradients", name, False, f"no gradient reaches {name}")
             continue
-        measured, tolerance = _off(mine[name], exact[name]), FACTOR * max(plain[name], usual)
+        measured, tolerance = _off(own[name], exact[name]), FACTOR * max(plain[name], usual)
         reason = f"the gradient of {name} is off by {measured:.2e}, where {tolerance:.2e} is allowed"
         _hold(subject, "same gradients", name, measured, tolerance, reason)
 
 
 def _checkpoints(
-    subject: Subject, config: RunConfig, mine: nn.Module, math: nn.Module, tokens_BT: Tensor
+    subject: Subject, config: RunConfig, own: nn.Module, math: nn.Module, tokens_BT: Tensor
 ) -> None:
     """Save under one and load under the other, both ways: all weights must be equal, and logits close."""
     with TemporaryDirectory() as folder:
-        for way, source, target in (("from it to math", mine, math), ("from math to it", math, mine)):
+        for way, source, target in (("from it to math", own, math), ("from math to it", math, own)):
             _step(source, tokens_BT)
             try:
                 _carry(Path(folder) / "checkpoint", config, source, target)
@@ -159,9 +159,9 @@ def _carry(kept: Path, config: RunConfig, source: nn.Module, target: nn.Module) 
     checkpoint.load(kept, _state(config, target))
 
 
-def _state(config: RunConfig, model: nn.Module) -> checkpoint.State:
+def _state(config: RunConfig, model: nn.Module) -> checkpoint.TrainingState:
     optimizer = optim.AdamW(model.named_parameters(), config.train.weight_decay)
-    return checkpoint.State(config, "none", model, optimizer)
+    return checkpoint.TrainingState(config, "none", model, optimizer)
 
 
 def _hold(subject: Subject, name: str, what: str, measured: float, tolerance: float, reason: str) -> None:

@@ -36,7 +36,7 @@ class Staging:
         import torch
 
         end, gpu = 0, None
-        for piece in tensorfile.pieces(each.contiguous() for each in tensors):
+        for piece in tensorfile.pieces(tensor.contiguous() for tensor in tensors):
             gpu, left = piece.device if piece.is_cuda else gpu, piece
             while len(left):
                 room = self._room(end)

@@ -52,20 +52,20 @@ def header(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None
     Args:
         about: more entries for it.
     """
-    found: dict[str, object] = {"__metadata__": dict(about)} if about else {}
+    entries: dict[str, object] = {"__metadata__": dict(about)} if about else {}
     end = 0
     for name, tensor in tensors.items():
         dtype = DTYPES[str(tensor.dtype).removeprefix("torch.")]
         start, end = end, end + tensor.nbytes
-        found[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = json.dumps(found).encode()
+        entries[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
 
 def passing(tensors: Iterable[Tensor]) -> Iterator[memoryview]:
     """The tensors' bytes, one piece in host memory at a time. The tensors must not change meanwhile."""
-    return (piece.cpu().numpy().data for piece in pieces(each.contiguous() for each in tensors))
+    return (piece.cpu().numpy().data for piece in pieces(tensor.contiguous() for tensor in tensors))
 
 
 def write(
@@ -80,14 +80,14 @@ def write(
     Raises:
         OSError: it cannot be written.
     """
-    found, held = 0, hold(tensors.values())
+    total, held = 0, hold(tensors.values())
     with path.open("wb", buffering=0) as file:
         for piece in chain([memoryview(header(tensors, about))], held):
-            found, left = zlib.crc32(piece, found), piece
+            total, left = zlib.crc32(piece, total), piece
             while left:  # an unbuffered write may be cut short
                 left = left[file.write(left) :]
         os.fsync(file.fileno())
-        return file.tell(), found
+        return file.tell(), total
 
 
 def read(path: Path, tensors: Mapping[str, Tensor]) -> int:
@@ -99,7 +99,7 @@ def read(path: Path, tensors: Mapping[str, Tensor]) -> int:
     import torch
 
     first, buffer = header(tensors), torch.empty(PIECE, dtype=torch.uint8)
-    found = zlib.crc32(first)
+    total = zlib.crc32(first)
     with opened(path) as file:
         if file.read(len(first)) != first:
             raise Unreadable(f"{path}: its tensors are not those of this version's model and optimizer")
@@ -108,9 +108,9 @@ def read(path: Path, tensors: Mapping[str, Tensor]) -> int:
             data = host.numpy().data
             if file.readinto(data) != len(piece):
                 raise Unreadable(f"{path}: shorter than its tensors")
-            found = zlib.crc32(data, found)
+            total = zlib.crc32(data, total)
             piece.copy_(host)
-    return found
+    return total
 
 
 def listed(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
@@ -126,11 +126,11 @@ def listed(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
         text = file.read(length)
     dtypes = {word: getattr(torch, name) for name, word in DTYPES.items()}
     try:
-        found = json.loads(text)
-        about = found.pop("__metadata__", {})
+        entries = json.loads(text)
+        about = entries.pop("__metadata__", {})
         return {
-            name: Stored(dtypes[each["dtype"]], tuple(each["shape"]), 8 + length + each["data_offsets"][0])
-            for name, each in found.items()
+            name: Stored(dtypes[entry["dtype"]], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+            for name, entry in entries.items()
         }, about
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Unreadable(f"{path}: no list of tensors at its start") from error
@@ -155,19 +155,19 @@ def read_box(file: BufferedReader, stored: Stored, offsets: Sequence[int], box: 
         data = torch.empty(len(rows) * row, dtype=torch.uint8)
         if file.readinto(data.numpy().data) != len(data):
             raise Unreadable(f"{file.name}: shorter than its tensors")
-        found = data.view(stored.dtype).view(len(rows), *stored.shape[1:])
+        part = data.view(stored.dtype).view(len(rows), *stored.shape[1:])
         for dim in range(1, box.dim()):
-            found = found.narrow(dim, offsets[dim], box.shape[dim])
-        rows.copy_(found)
+            part = part.narrow(dim, offsets[dim], box.shape[dim])
+        rows.copy_(part)
 
 
 def checksum(path: Path) -> int:
     """Read every byte, and return the checksum. Raises Unreadable if that fails."""
-    found = 0
+    total = 0
     with opened(path) as file:
         while piece := file.read(PIECE):
-            found = zlib.crc32(piece, found)
-    return found
+            total = zlib.crc32(piece, total)
+    return total
 
 
 def size(path: Path) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -10,18 +10,18 @@ import torch
 from model import attention
 from model.record.config import RunConfig
 from model.record.errors import Diverged, Unsupported
+from model.record.node import Phase
 from model.record.records import StepRecord
 from model.record.text import Source
-from model.training import checkpoint, data, float8, optim
+from model.training import checkpoint, data, float8
 from model.training.audit import Audits, Judge, Keep
-from model.training.feed import Feed
+from model.training.feed import Feed, Ready
 from model.training.keeper import Checkpoints, Keeper
-from model.training.llama import Attend, Block, Llama, drawn
-from model.training.meter import Meter, no_collector
-from model.training.parallel.objective import Objective
+from model.training.llama import Attend, Block, Llama, compile_block, drawn
+from model.training.meter import Meter, Trail, no_collector
 from model.training.parallel.world import ALONE, World
-from model.training.profile import Trained
-from model.training.trail import Trail
+from model.training.profile import mark
+from model.training.step import TrainingStep
 
 Report = Callable[[StepRecord], None]
 
@@ -64,11 +64,10 @@ def train(
     device = torch.device(config.device)
     backend = attention.require(config.attention, config.attention_case)
     model = build_model(config, backend, world)
-    objective = Objective(config, model, world)
-    named, decay = model.named_parameters(), config.train.weight_decay
-    optimizer = optim.OPTIMIZERS[config.train.optimizer](named, decay, world)
+    train_on = TrainingStep(config, model, world)
+    optimizer = train_on.optimizer
     source = source.checked(config.text.text_column)
-    state = checkpoint.State(config, source.fingerprint(), model, optimizer)
+    state = checkpoint.TrainingState(config, source.fingerprint(), model, optimizer)
     keeper = Keeper(checkpoints, state, world)
     done, position = keeper.start()
     stream = Feed(data.Batches(config, source, position), device, world)
@@ -79,21 +78,14 @@ def train(
         for step in range(done + 1, config.train.steps + 1):
             # Timed region: from here to done(), by the device's own clock, data included.
             batch = meter.count(next(stream))
-            rate = optim.learning_rate(config.train, step)
             audits.watch(step)
-            loss = torch.zeros((), device=device)
-            for part in batch.parts(config.train.accumulate):
-                share = objective.share(part, batch.training_tokens)
-                objective.backward(share)
-                loss += share.detach()
-            world.total(loss, world.parallel.tensor)
-            norms, norm = optimizer.clipped_step(rate, config.train.clip_norm)
-            trail.add(step, loss, norms)
+            update = train_on(batch, step)
+            trail.add(step, update.loss, update.norms)
             keep = keeper.due(step)
             meter.done()
             # End of the timed region; after a record restart() opens the next one.
             if keep or step == 1 or step % config.train.log_every == 0 or step == config.train.steps:
-                record = meter.record(step, loss, norm, rate)
+                record = meter.record(step, update.loss, update.norm, update.rate)
                 source = source.confirmed(opened=True)
                 if world.is_first:
                     report(record)
@@ -104,7 +96,31 @@ def train(
                     keeper.keep(step, stream.position)
                 trail.clear()
                 meter.restart()
-    return Trained(config, model, objective, optimizer, stream)
+    return Trained(config, model, train_on, stream)
+
+
+class Trained:
+    """A run that has trained, and can do more steps.
+
+    Args:
+        stream: its batches.
+    """
+
+    def __init__(
+        self, config: RunConfig, model: Llama, train_on: TrainingStep, stream: Iterator[Ready]
+    ) -> None:
+        self.config, self.model = config, model
+        self._train_on, self._stream, self._done = train_on, stream, config.train.steps
+
+    @property
+    def phases(self) -> dict[Phase, Callable[[], None]]:
+        """Training has one."""
+        return {"step": self.step}
+
+    def step(self) -> None:
+        """Do one more step, with marks where its parts begin and end."""
+        self._done += 1
+        self._train_on(next(self._stream), self._done, mark)
 
 
 def build_model(config: RunConfig, backend: attention.Backend, world: World = ALONE) -> Llama:
@@ -135,8 +151,8 @@ def _attend(config: RunConfig, backend: attention.Backend, world: World) -> Atte
 def _finish(config: RunConfig, world: World, block: Block) -> None:
     if config.train.float8 != "none":
         float8.convert(block, config.train.float8)
-    if config.train.compile:  # blocks are alike, so that one compilation serves all
-        block.compile()
+    if config.train.compile:
+        compile_block(block)
     if world.mesh is not None:
         from model.training.parallel import split
 

@@ -15,7 +15,7 @@ from runner.commands._console import say, table
 from runner.commands._options import OtherProfile, RunName, Settings
 from runner.commands._progress import watcher
 from runner.job import tasks
-from runner.job.tasks._compared import DIFFERS, SAME, UNKNOWN, Row, row
+from runner.job.tasks import DIFFERS, SAME, UNKNOWN, RepeatRow
 from runner.state.code import provenance
 from runner.state.ledger import RunState
 from runner.state.runs import name_of
@@ -55,7 +55,7 @@ class Comparison:
     """
 
     same_outcome: bool
-    rows: list[Row]
+    rows: list[RepeatRow]
     verdict: str
 
 
@@ -64,23 +64,23 @@ def compare(then: RunState, now: RunState) -> Comparison:
     same = then.outcome is now.outcome
     results, verdict = tasks.load(then.run.config.task).compared(then, now)
     differing = [*_manifests(then, now), *_packages(then, now)]
-    rows = [row("outcome", then.outcome, now.outcome), *results, *differing]
+    rows = [RepeatRow.of("outcome", then.outcome, now.outcome), *results, *differing]
     outcome = (
         f"the outcome is the same, {now.outcome}" if same else f"{now.outcome} instead of {then.outcome}"
     )
-    changed = [each[0] for each in differing if each[3] == DIFFERS]
+    changed = [row.subject for row in differing if row.verdict == DIFFERS]
     around = f"; changed: {', '.join(changed)}" if changed else ""
-    if unknown := [each[0] for each in differing if each[3] == UNKNOWN]:
+    if unknown := [row.subject for row in differing if row.verdict == UNKNOWN]:
         around += f"; unknown: {', '.join(unknown)}"
     return Comparison(same, rows, f"{outcome}; {verdict}{around}")
 
 
-def _manifests(then: RunState, now: RunState) -> Iterator[Row]:
+def _manifests(then: RunState, now: RunState) -> Iterator[RepeatRow]:
     before, after = (state.latest.manifest if state.latest else None for state in (then, now))
     if before is None or after is None:  # one of the runs never started
         return
-    yield row("device", before.device_name, after.device_name)
-    yield row("host", before.host, after.host)
+    yield RepeatRow.of("device", before.device_name, after.device_name)
+    yield RepeatRow.of("host", before.host, after.host)
     yield from _versions(_software(before), _software(after))
 
 
@@ -88,21 +88,18 @@ def _software(manifest: Manifest) -> dict[str, str]:
     return {f"{name} (job)": version for name, version in manifest.software.items()}
 
 
-def _packages(then: RunState, now: RunState) -> Iterator[Row]:
+def _packages(then: RunState, now: RunState) -> Iterator[RepeatRow]:
     """Packages of the launching Python: a row for each that differs, else one row for all."""
     before, after = (provenance.lock_of(state.folder) for state in (then, now))
     if before is None or after is None:
-        yield [
-            "packages",
-            *(UNKNOWN if lock is None else f"{len(lock)}" for lock in (before, after)),
-            UNKNOWN,
-        ]
+        old, new = (UNKNOWN if lock is None else f"{len(lock)}" for lock in (before, after))
+        yield RepeatRow("packages", old, new, UNKNOWN)
         return
     differing = list(_versions(before, after))
-    yield from differing or [["packages", f"{len(before)}", f"{len(after)}", SAME]]
+    yield from differing or [RepeatRow("packages", f"{len(before)}", f"{len(after)}", SAME)]
 
 
-def _versions(then: dict[str, str], now: dict[str, str]) -> Iterator[Row]:
+def _versions(then: dict[str, str], now: dict[str, str]) -> Iterator[RepeatRow]:
     for name in sorted(then.keys() | now.keys()):
         if then.get(name) != now.get(name):
-            yield [name, then.get(name, "absent"), now.get(name, "absent"), DIFFERS]
+            yield RepeatRow(name, then.get(name, "absent"), now.get(name, "absent"), DIFFERS)

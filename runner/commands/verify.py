@@ -26,7 +26,7 @@ from runner.commands._console import print_json, say, table
 from runner.commands._options import AsJson, Replace, Settings, folder_name
 from runner.job import admission
 from runner.job.phase import Stage
-from runner.job.trial import Crashed, Options, TooLong, Trial, hold
+from runner.job.trial import Crashed, TooLong, Trial, TrialOptions, hold
 from runner.state.code import repository
 from runner.state.endings import of_exception
 from runner.state.filesystem import require_writable
@@ -81,7 +81,7 @@ def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
     """
     lanes = _lanes(names)
     progress = _Progress(len(names))
-    options = Options(side_by_side=len(lanes), tell=progress.stage)
+    options = TrialOptions(side_by_side=len(lanes), tell=progress.stage)
     with ThreadPoolExecutor(len(lanes)) as pool:
         try:
             each = pool.map(lambda lane: list(_made(lane, device, root, options, progress)), lanes)
@@ -144,7 +144,7 @@ def _lanes(names: Sequence[str]) -> list[list[str]]:
 
 
 def _made(
-    names: list[str], device: str, root: Path, options: Options, progress: _Progress
+    names: list[str], device: str, root: Path, options: TrialOptions, progress: _Progress
 ) -> Iterator[Certificate]:
     origin = checkout()
     answers = hold([Trial(name) for name in names], device, options)

@@ -20,7 +20,7 @@ from model.record.outcome import Outcome
 from model.record.records import Result, StepRecord
 from runner.inputs.profile import Profile
 from runner.job.phase import Stage, current
-from runner.job.ranks.leader import node
+from runner.job.ranks.meeting import node_name
 from runner.state import gpus, ledger
 from runner.state.code import snapshot
 from runner.state.endings import ABORTED, Ending, of_abort, of_exit, with_need
@@ -163,7 +163,7 @@ def _of_rank_0(child: Child) -> Ending:
         ending = with_need(ending, attempt.planned.config)
     if child.task.shape.processes == 1:
         return ending
-    return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")
+    return replace(ending, reason=f"rank 0 on {node_name()}: {ending.reason}")
 
 
 def _with(result: Result | None, ending: Ending) -> Ending:

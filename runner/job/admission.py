@@ -22,7 +22,7 @@ from model.record.errors import AssayError, Unsupported
 from model.record.files import Unreadable, read, write
 from model.record.home import user_folder
 from runner.job.phase import Stage
-from runner.job.trial import LIMIT_SECONDS, Crashed, Options, TooLong, Trial, hold
+from runner.job.trial import LIMIT_SECONDS, Crashed, TooLong, Trial, TrialOptions, hold
 from runner.job.turns import turn
 
 FOLDER = ".certificates"
@@ -30,7 +30,7 @@ SHARED = "RUNNER_CERTIFICATES"
 log = logging.getLogger(__name__)
 
 
-class Refused(AssayError):
+class BackendRefused(AssayError):
     """A backend computes wrong results, or does not use the kernels that it declares.
 
     Attributes:
@@ -60,16 +60,16 @@ def admit(
         tell: receives what is being done.
 
     Raises:
-        Refused: the backend is wrong; the message has the first failed check and the certificate's path.
+        BackendRefused: it is wrong; the message has the first failed check and the certificate's path.
         Killed: most likely, the machine ran out of memory.
         TooLong: the trial did not end in time.
         Unsupported: the trial showed that the backend does not support the case.
         MemoryError, torch.OutOfMemoryError, RuntimeError: raised by the backend at the run's own shape.
     """
-    found = admit_each({backend: case}, root, options, tell)[backend]
-    if isinstance(found, Exception):
-        raise found
-    return found
+    answer = admit_each({backend: case}, root, options, tell)[backend]
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def admit_each(
@@ -80,18 +80,19 @@ def admit_each(
     One process holds all trials, and runs that lack the same certificates wait for the first of them.
     """
     keys = {backend: key_of(backend, case.device, case) for backend, case in asked.items()}
-    found: dict[str, Certificate | Exception] = {}
-    with _after_others({name: key for name, key in keys.items() if _kept(root, key) is None}, root, tell):
-        lacking = [Trial(name, asked[name]) for name, key in keys.items() if _kept(root, key) is None]
+    admitted: dict[str, Certificate | Exception] = {}
+    with _after_others({name: key for name, key in keys.items() if _stored(root, key) is None}, root, tell):
+        lacking = [Trial(name, asked[name]) for name, key in keys.items() if _stored(root, key) is None]
         device = next((case.device for case in asked.values()), "")
-        answers = hold(lacking, device, Options(options, tell=tell)) if lacking else ()
+        answers = hold(lacking, device, TrialOptions(options, tell=tell)) if lacking else ()
         answered = {trial.backend: answer for trial, answer in zip(lacking, answers, strict=True)}
         for backend, key in keys.items():
             try:
-                found[backend] = _allowed(_kept(root, key) or _settled(answered[backend], root), root)
+                certificate = _stored(root, key) or _keep_answer(answered[backend], root)
+                admitted[backend] = _require_right(certificate, root)
             except Exception as error:
-                found[backend] = error
-    return found
+                admitted[backend] = error
+    return admitted
 
 
 @contextmanager
@@ -107,24 +108,24 @@ def _after_others(lacking: Mapping[str, str], root: Path, tell: Callable[[Stage]
     backend, key = next(iter(lacking.items()))
     what = "waiting for another run to make its certificate"
     waiting = partial(tell, Stage(backend=backend, begun=0, total=0, what=what))
-    with turn(root / FOLDER / f"{key}.lock", LIMIT_SECONDS, waiting) as mine:
+    with turn(root / FOLDER / f"{key}.lock", LIMIT_SECONDS, waiting) as own_turn:
         try:
             yield
         except Exception:  # not where this run is stopped: then the next one takes its turn
-            if mine:
-                mine.done(certified=False)
+            if own_turn:
+                own_turn.done(certified=False)
             raise
-        if mine:
-            mine.done(certified=_kept(root, key) is not None)
+        if own_turn:
+            own_turn.done(certified=_stored(root, key) is not None)
 
 
-def _allowed(found: Certificate, root: Path) -> Certificate:
+def _require_right(certificate: Certificate, root: Path) -> Certificate:
     """The certificate, if it is of a right backend."""
-    if found.verdict == "unsupported":
-        raise Unsupported(found.reasons)
-    if found.verdict != "right":
-        raise Refused(refusal(found, root), found)
-    return found
+    if certificate.verdict == "unsupported":
+        raise Unsupported(certificate.reasons)
+    if certificate.verdict != "right":
+        raise BackendRefused(refusal(certificate, root), certificate)
+    return certificate
 
 
 def refusal(certificate: Certificate, root: Path) -> str:
@@ -155,35 +156,35 @@ def keep(certificate: Certificate, root: Path) -> None:
             write(cache() / name, certificate)
 
 
-def _kept(root: Path, key: str) -> Certificate | None:
-    for folder in _folders(root):
+def _stored(root: Path, key: str) -> Certificate | None:
+    folders = [root / FOLDER]
+    with suppress(OSError):
+        folders.append(cache())
+    for folder in folders:
+        path = folder / f"{key}.json"
         try:
-            found = read(folder / f"{key}.json", Certificate)
+            certificate = read(path, Certificate)
         except Unreadable:  # missing or incomplete: run the trial again
             continue
-        if found.key != key:  # a copy under another name
-            continue
-        if folder == root / FOLDER and not _is_ours(folder / f"{key}.json"):
+        if certificate.key != key:  # a copy under another name
             continue
         if folder != root / FOLDER:
-            keep(found, root)  # a root's results must not depend on another folder
-        return found
+            keep(certificate, root)  # a root's results must not depend on another folder
+        # Another user of the root may have forged one there; the superuser's are trusted.
+        elif path.stat().st_uid not in (os.geteuid(), 0):
+            continue
+        return certificate
     return None
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether no other user of the root can have forged a certificate; those of the superuser are trusted."""
-    return path.stat().st_uid in (os.geteuid(), 0)
-
-
-def _settled(answer: Certificate | Exception, root: Path) -> Certificate:
+def _keep_answer(answer: Certificate | Exception, root: Path) -> Certificate:
     """Keep what a trial found and return it; raise what ended the trial if it found nothing."""
     if isinstance(answer, TooLong):
         raise answer
     if isinstance(answer, Crashed):
         if answer.signal is signal.SIGKILL:
             raise Killed(str(answer))
-        raise Refused(str(answer))
+        raise BackendRefused(str(answer))
     if isinstance(answer, Exception):
         raise answer
     keep(answer, root)
@@ -199,9 +200,3 @@ def cache() -> Path:
     if shared := os.environ.get(SHARED):
         return Path(shared)
     return user_folder("cache") / "certificates"
-
-
-def _folders(root: Path) -> list[Path]:
-    with suppress(OSError):
-        return [root / FOLDER, cache()]
-    return [root / FOLDER]

@@ -40,7 +40,7 @@ class Unmeasured(AssayError):
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownCeilings:
     """What an attempt knows about its device's ceilings; fields of its manifest.
 
     Attributes:
@@ -54,9 +54,9 @@ class Known:
     floor: list[FloorPart] | None = None
 
 
-def known(
+def known_ceilings(
     config: RunConfig, manifest: Manifest, study: Path, options: Sequence[str], memory: int | None = None
-) -> Known:
+) -> KnownCeilings:
     """The stored ceilings of this device; measures them if there are none. A run can do without them.
 
     Args:
@@ -68,32 +68,14 @@ def known(
     try:
         if config.train.float8 != "none":
             raise Unmeasured("the rates of float8 products are not measured")
-        found = _found(config, manifest, study / node.FOLDER, options, memory)
+        record = _stored_or_measured(config, manifest, study / node.FOLDER, options, memory)
     except (Unmeasured, OSError) as error:
         say(f"the ceilings of this node are not known: {error}")
-        return Known(no_ceilings=str(error))
-    if unsure := found.measured.unsure:
+        return KnownCeilings(no_ceilings=str(error))
+    if unsure := record.measured.unsure:
         sys.stderr.write(f"the ceilings of this node are uncertain, so no floor is stated: {unsure}\n")
-        return Known(found.key, unsure)
-    return Known(found.key, None, _FLOORS[config.task](config, found.measured))
-
-
-def _found(
-    config: RunConfig, manifest: Manifest, folder: Path, options: Sequence[str], memory: int | None
-) -> NodeRecord:
-    """The record. Runs that need the same one take turns: only on a CPU, since a run has its GPU alone."""
-    key = key_of(config, manifest)
-    if kept := _kept(folder, key):
-        return kept
-    if config.device == "cpu" and memory and (free := memory - hostmemory.in_use()) < _MEMORY:
-        raise Unmeasured(f"that takes {size(_MEMORY)} of the run's memory, of which {size(free)} are free")
-    with turn(folder / f"{key}.lock", LIMIT_SECONDS, lambda: None) as mine:
-        if (found := _kept(folder, key)) is None:
-            found = _made(config, manifest, key, options)
-            write(folder / f"{key}.json", found)
-        if mine:
-            mine.done(certified=True)
-    return found
+        return KnownCeilings(record.key, unsure)
+    return KnownCeilings(record.key, None, _FLOORS[config.task](config, record.measured))
 
 
 def key_of(config: RunConfig, manifest: Manifest) -> str:
@@ -104,50 +86,61 @@ def key_of(config: RunConfig, manifest: Manifest) -> str:
     return node.key(str(manifest.host), device, manifest.software, config.section.dtype, shapes, tokens)
 
 
-def _kept(folder: Path, key: str) -> NodeRecord | None:
+def _stored_or_measured(
+    config: RunConfig, manifest: Manifest, folder: Path, options: Sequence[str], memory: int | None
+) -> NodeRecord:
+    """The record. Runs that need the same one take turns: only on a CPU, since a run has its GPU alone."""
+    key = key_of(config, manifest)
+    if stored := _stored(folder, key):
+        return stored
+    if config.device == "cpu" and memory and (free := memory - hostmemory.in_use()) < _MEMORY:
+        raise Unmeasured(f"that takes {size(_MEMORY)} of the run's memory, of which {size(free)} are free")
+    with turn(folder / f"{key}.lock", LIMIT_SECONDS, lambda: None) as own_turn:
+        if (record := _stored(folder, key)) is None:
+            started = time.monotonic()
+            measured = measure(config, options)
+            record = NodeRecord(
+                key=key,
+                node=str(manifest.host),
+                device_name=str(manifest.device_name),
+                gpu_uuid=manifest.gpu_uuid,
+                dtype=config.section.dtype,
+                software=manifest.software,
+                measured=measured,
+                seconds=time.monotonic() - started,
+                measured_at=now(),
+            )
+            write(folder / f"{key}.json", record)
+        if own_turn:
+            own_turn.done(certified=True)
+    return record
+
+
+def _stored(folder: Path, key: str) -> NodeRecord | None:
     try:
-        found = read(folder / f"{key}.json", NodeRecord)
+        record = read(folder / f"{key}.json", NodeRecord)
     except Unreadable:  # missing or torn: measure again
         return None
-    return found if found.key == key else None
+    return record if record.key == key else None
 
 
-def _made(config: RunConfig, manifest: Manifest, key: str, options: Sequence[str]) -> NodeRecord:
-    started = time.monotonic()
-    measured = _measured(config, options)
-    return NodeRecord(
-        key=key,
-        node=str(manifest.host),
-        device_name=str(manifest.device_name),
-        gpu_uuid=manifest.gpu_uuid,
-        dtype=config.section.dtype,
-        software=manifest.software,
-        measured=measured,
-        seconds=time.monotonic() - started,
-        measured_at=now(),
-    )
-
-
-def _measured(config: RunConfig, options: Sequence[str]) -> Ceilings:
+def measure(config: RunConfig, options: Sequence[str]) -> Ceilings:
+    """Measure in a separate process. Raises Unmeasured."""
     command = [sys.executable, *options, "-m", "runner.job.ceilings", str(os.getpid())]
     try:
-        said = subprocess.run(
+        ended = subprocess.run(
             command, input=config.model_dump_json(), capture_output=True, text=True, timeout=LIMIT_SECONDS,
             check=False,
         )  # fmt: skip
-        if said.returncode:
-            raise Unmeasured(_why(said))
-        return Ceilings.model_validate_json(said.stdout)
+        if ended.returncode:
+            lines = ended.stderr.strip().splitlines()  # the last one of a traceback names the error
+            error = f": {lines[-1]}" if lines else ""
+            raise Unmeasured(f"measuring ended with code {ended.returncode}{error}")
+        return Ceilings.model_validate_json(ended.stdout)
     except subprocess.TimeoutExpired as error:
         raise Unmeasured(f"measuring did not finish within {LIMIT_SECONDS:g} s") from error
     except ValidationError as error:
         raise Unmeasured("the measuring process gave no answer") from error
-
-
-def _why(said: subprocess.CompletedProcess[str]) -> str:
-    """The last line of a traceback, which names the error."""
-    lines = said.stderr.strip().splitlines()
-    return f"measuring ended with code {said.returncode}{': ' + lines[-1] if lines else ''}"
 
 
 def main() -> None:
@@ -160,8 +153,8 @@ def main() -> None:
     from model.measure import ceilings, machine
 
     uuid = machine.device(config.device)[1]
-    found = ceilings.measure(config, lambda: clocks_now(uuid))
-    print(found.model_dump_json(), file=answers, flush=True)
+    measured = ceilings.measure(config, lambda: clocks_now(uuid))
+    print(measured.model_dump_json(), file=answers, flush=True)
     leaving.done = True
 
 

@@ -32,16 +32,14 @@ _FIELDS: dict[str, tuple[tuple[str, ...], float]] = {
 
 def clocks(uuid: str | None) -> Clocks | None:
     """The clocks of a GPU; None if there is no GPU, or nvidia-smi does not say."""
-    if uuid is None:
-        return None
-    said = _ask(uuid, [name for names, _ in _FIELDS.values() for name in names])
-    return None if said is None else parse(said)
+    line = uuid and _ask(uuid, [name for names, _ in _FIELDS.values() for name in names])
+    return parse(line) if line else None
 
 
 def clocks_now(uuid: str | None) -> LoadClocks | None:
     """The clocks that a GPU has at this moment; None as for `clocks`."""
-    said = None if uuid is None else _ask(uuid, ["clocks.sm", "clocks.mem", "enforced.power.limit"])
-    words = [word.strip() for word in (said or "").split(",")]
+    line = uuid and _ask(uuid, ["clocks.sm", "clocks.mem", "enforced.power.limit"])
+    words = [word.strip() for word in (line or "").split(",")]
     if len(words) != len(LoadClocks.model_fields):
         return None
     return LoadClocks(**dict(zip(LoadClocks.model_fields, map(_number, words), strict=True)))
@@ -57,17 +55,17 @@ def _ask(uuid: str, fields: list[str]) -> str | None:
         return None
 
 
-def parse(said: str) -> Clocks | None:
+def parse(line: str) -> Clocks | None:
     """Read nvidia-smi's line; what it does not know is None. Returns None if it is not such a line."""
-    words = [word.strip() for word in said.strip().split(",")]
+    words = [word.strip() for word in line.strip().split(",")]
     if len(words) != sum(len(names) for names, _ in _FIELDS.values()):
         return None
-    found: dict[str, float | None] = {}
+    values: dict[str, float | None] = {}
     for field, (names, unit) in _FIELDS.items():
         numbers = [_number(words.pop(0)) for _ in names]
-        known = [number for number in numbers if number is not None]
-        found[field] = sum(known) * unit if len(known) == len(numbers) else None
-    return Clocks(**found)
+        told = [number for number in numbers if number is not None]
+        values[field] = sum(told) * unit if len(told) == len(numbers) else None
+    return Clocks(**values)
 
 
 def _number(word: str) -> float | None:

@@ -14,9 +14,9 @@ from model.record.files import no_link
 from model.record.folder import Attempt, RunFolder
 from model.record.outcome import Outcome
 from model.training.parallel.place import Place
-from runner.job.attempt import run_attempt, withdrawn
-from runner.job.ranks.meeting import Meeting, NobodyCame, found, place_of, publish
-from runner.job.ranks.start import Follower, stand_by
+from runner.job.attempt import is_withdrawn, run_attempt
+from runner.job.ranks.follower import Follower, stand_by
+from runner.job.ranks.meeting import Meeting, NobodyCame, meeting_file, publish, wait_for_meeting
 from runner.job.slurm import ending_before_restart, has_earlier, is_over, job_id, predecessor
 from runner.state import gpus, guard, ledger
 from runner.state.code import snapshot
@@ -38,7 +38,7 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
         sys.exit(f"refused: {error}")
     first, number = members[0]
     processes = first.attempt(number).planned.config.processes
-    slot, rank = _place(len(members), processes)
+    slot, rank = slot_and_rank(len(members), processes)
     if slot >= len(members):
         return "unused task"  # so that no attempt starts twice
     if os.environ.get("ASSAY_SHARED_GPUS"):  # Slurm, not asked for GPUs, shows every task all of its node
@@ -52,7 +52,8 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
         attempt = attempt_of_restart(run, number)
     # A launcher that took this job for lost has started the run anew, or will.
     if attempt is None or run.attempt(attempt).event("ended") or _given_up(run.attempt(attempt)):
-        _dismiss(run, number, slot)
+        if processes > 1:  # the others wait for this one
+            publish(meeting_file(jobs_folder(run.path.parent), slot), Meeting(attempt=0))
         return "nothing left to do"
     for descriptor, log in ((1, "stdout.log"), (2, "stderr.log")):
         file = no_link(run.attempt(attempt).path / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -61,7 +62,7 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     return run_attempt(run, attempt, [fellow for fellow, _ in members], slot)
 
 
-def _place(runs: int, processes: int) -> tuple[int, int]:
+def slot_and_rank(runs: int, processes: int) -> tuple[int, int]:
     """This task's slot, and its rank among the processes of that slot's run.
 
     Runs that share a job are on one node. A site's own rules can give a job more nodes or tasks than it asks
@@ -75,21 +76,21 @@ def _place(runs: int, processes: int) -> tuple[int, int]:
 
 def _follow(run: RunFolder, slot: int, rank: int) -> str:
     """Act as a process of a run other than rank 0, following what rank 0 says."""
-    path, local = place_of(jobs_folder(run.path.parent), slot), int(os.environ.get("SLURM_LOCALID", "0"))
+    path, local = meeting_file(jobs_folder(run.path.parent), slot), int(os.environ.get("SLURM_LOCALID", "0"))
     here = os.environ.get("SLURM_NODEID", "0") == "0"  # on rank 0's node, where its task can be seen
     try:
-        meeting = found(path, is_over=partial(is_over, local - rank) if here else lambda: False)
+        meeting = wait_for_meeting(path, is_over=partial(is_over, local - rank) if here else lambda: False)
         if not meeting.attempt:
             return "nothing left to do"
         planned = run.attempt(meeting.attempt).planned
         stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, snapshot.same()))
     except NobodyCame as error:  # Slurm would name this task, which fails because of rank 0
-        _note(run, error)
+        _record_absence(run, error)
         raise
     return f"rank {rank}"
 
 
-def _note(run: RunFolder, error: NobodyCame) -> None:
+def _record_absence(run: RunFolder, error: NobodyCame) -> None:
     """Record that rank 0 never appeared, or that its host is unknown here, unless the attempt has ended."""
     if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, socket.gaierror):
         return  # rank 0 or its node may be gone; Slurm knows how it ended
@@ -97,12 +98,6 @@ def _note(run: RunFolder, error: NobodyCame) -> None:
     if newest.settled is None:
         where = f"; it is on {newest.manifest.host}" if newest.manifest else ""
         ledger.ended(run, newest.number, Ending(Outcome.FAILED, f"{error}{where}"))
-
-
-def _dismiss(run: RunFolder, number: int, slot: int) -> None:
-    """Tell the other processes of an attempt that there is nothing left to do."""
-    if run.attempt(number).planned.config.processes > 1:
-        publish(place_of(jobs_folder(run.path.parent), slot), Meeting(attempt=0))
 
 
 def _given_up(attempt: Attempt) -> bool:
@@ -129,7 +124,7 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
     if newest.settled is None and ledger.untouched(folder, newest.number):
         return newest.number
     stopped = state.outcome is not None and state.outcome.may_come_back
-    if not state.in_flight and (not stopped or withdrawn(newest)):
+    if not state.in_flight and (not stopped or is_withdrawn(newest)):
         return None
     if state.in_flight:
         ledger.ended(folder, newest.number, ending_before_restart(folder, newest))

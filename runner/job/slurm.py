@@ -1,4 +1,4 @@
-"""What a run asks of Slurm: when its time ends, why its job was restarted, and to go on in a next job.
+"""What a run asks of Slurm: when its time ends, why its job was started again, and to go on in a next job.
 
 Much of this the batch script does, on the host (runner/execute/slurm/host.sh): a container may lack Slurm's
 commands.
@@ -10,13 +10,19 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from model.record.errors import UserError
 from model.record.files import no_link
 from model.record.folder import Attempt, RunFolder
 from model.record.outcome import Outcome
 from runner.state import culprit, ledger
 from runner.state.endings import Ending
 from runner.state.slurm import SchedulerError, ask, ending_of
+from runner.state.tasks import jobs_folder
+
+if TYPE_CHECKING:
+    from runner.job.tasks import Progress
 
 _FACT = re.compile(r"(\w+)=(\S+)")
 
@@ -94,19 +100,46 @@ def is_preempted() -> bool:
     if "SLURM_JOB_ID" not in os.environ:
         return False
     try:
-        said = dict(_FACT.findall(ask("scontrol", "-o", "show", "job", job_id())))
+        facts = dict(_FACT.findall(ask("scontrol", "-o", "show", "job", job_id())))
     except SchedulerError:  # no Slurm commands inside the container
         return False
-    told, started = said.get("PreemptTime", ""), said.get("StartTime", "")
-    return said.get("JobState") == "RUNNING" and told[:1].isdigit() and told >= started
+    told, started = facts.get("PreemptTime", ""), facts.get("StartTime", "")
+    return facts.get("JobState") == "RUNNING" and told[:1].isdigit() and told >= started
 
 
-def is_requeued() -> bool:
-    """Whether Slurm may start this process's job again."""
-    return bool(os.environ.get("ASSAY_REQUEUE"))
+def is_to_go_on(ending: Ending, at_deadline: bool, progress: Progress, folder: RunFolder) -> bool:
+    """Whether a stopped run goes back into the queue.
+
+    Without a new step it would start over, again and again. It does so only if a node failed or another job
+    came first, and not if the attempt before ended in the same way. With its node, Slurm ends a job that it
+    may not start again.
+
+    Args:
+        at_deadline: whether it stopped because its time was about to end.
+    """
+    if ending.outcome is Outcome.NODE_FAILED and not os.environ.get("ASSAY_REQUEUE"):
+        return False
+    farther, number = progress.steps > (progress.manifest.resumed_step or 0), progress.manifest.attempt
+    if not ending.outcome.is_taken:
+        return at_deadline and farther
+    if farther or number == 1:
+        return True
+    before = folder.attempt(number - 1)
+    was_taken = before.settled is not None and before.settled[0].is_taken
+    return not was_taken or (before.path / "steps.jsonl").exists()
 
 
-def go_on(jobs: Path, folder: RunFolder, number: int) -> None:
+def go_on(folder: RunFolder, number: int) -> None:
+    """Claim the attempt after this one for a next job, and ask for that job."""
+    if not ledger.claim(folder, number + 1, "slurm", folder.attempt(number).parallel):
+        return
+    try:
+        ask_for_next_job(jobs_folder(folder.path.parent), folder, number + 1)
+    except (OSError, UserError) as error:
+        ledger.release(folder, number + 1, str(error))
+
+
+def ask_for_next_job(jobs: Path, folder: RunFolder, number: int) -> None:
     """Ask for a next job, in which a run goes on as an attempt that it has claimed.
 
     The batch script arranges it once all runs of the job have ended, or their time has. It is this job, which

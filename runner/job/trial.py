@@ -72,7 +72,7 @@ class Stopped(AssayError):
 
 
 @dataclass
-class Options:
+class TrialOptions:
     """How to hold trials.
 
     Attributes:
@@ -96,7 +96,7 @@ class Options:
             _kill(process)
 
 
-def hold(trials: Sequence[Trial], device: str, options: Options) -> Iterator[Certificate | Exception]:
+def hold(trials: Sequence[Trial], device: str, options: TrialOptions) -> Iterator[Certificate | Exception]:
     """Run trials one after another; yields a certificate for each, or the exception the backend raised.
 
     After an error or a wrong backend, the remaining trials run in a new process.
@@ -108,42 +108,43 @@ def hold(trials: Sequence[Trial], device: str, options: Options) -> Iterator[Cer
     while left:
         if options.stop.is_set():
             raise Stopped("the trials were stopped")
-        for answer in _held_in_one_process(tuple(left), device, options):
+        for answer in _hold_in_one_process(tuple(left), device, options):
             if options.stop.is_set():
                 raise Stopped("the trials were stopped")
             left.pop(0)
             yield answer
 
 
-def _environment(side_by_side: int) -> Mapping[str, str]:
-    environment = {**machine.PATIENT, **os.environ}
+def environment(side_by_side: int) -> Mapping[str, str]:
+    """The variables of a trial's process, of which so many run at once."""
+    variables = {**machine.PATIENT, **os.environ}
     if side_by_side > 1:
-        environment.setdefault("OMP_NUM_THREADS", str(max(1, machine.cores() // side_by_side)))
-    return environment
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, machine.cores() // side_by_side)))
+    return variables
 
 
-def _held_in_one_process(
-    trials: Sequence[Trial], device: str, options: Options
+def _hold_in_one_process(
+    trials: Sequence[Trial], device: str, options: TrialOptions
 ) -> Iterator[Certificate | Exception]:
-    asked = json.dumps([[each.backend, asdict(each.case) if each.case else None] for each in trials])
+    asked = json.dumps([[trial.backend, asdict(trial.case) if trial.case else None] for trial in trials])
     module = ["-m", "runner.job.trial", str(os.getpid()), device, asked]
     process = subprocess.Popen(
         [sys.executable, *options.python, *module],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        env=_environment(options.side_by_side),
+        env=environment(options.side_by_side),
         start_new_session=True,  # Ctrl-C reaches the caller alone, which ends this process itself
     )
     options.running.append(process)
     answered, late = 0, Event()
     try:
         options.tell(Stage(backend=trials[0].backend, begun=0, total=0, what="starting its process"))
-        for said in [] if options.stop.is_set() else _lines(process, late):
-            if "begun" in said:
-                options.tell(Stage(backend=trials[answered].backend, **said))
+        for message in [] if options.stop.is_set() else _messages(process, late):
+            if "begun" in message:
+                options.tell(Stage(backend=trials[answered].backend, **message))
             else:
                 answered += 1
-                yield _answer(said)
+                yield _answer(message)
         process.wait()
         if late.is_set():
             yield TooLong(trials[answered])
@@ -156,14 +157,14 @@ def _held_in_one_process(
             process.stdout.close()
 
 
-def _lines(process: subprocess.Popen[bytes], late: Event) -> Iterator[dict[str, Any]]:
-    """What a trial's process says. If it says nothing for too long, it is killed and `late` is set."""
+def _messages(process: subprocess.Popen[bytes], late: Event) -> Iterator[dict[str, Any]]:
+    """The messages of a trial's process. If none comes for too long, it is killed and `late` is set."""
 
     def kill() -> None:
         late.set()
         _kill(process)
 
-    def started() -> Timer:
+    def start_timer() -> Timer:
         """A timer that the process does not wait for: a signal may come between its start and the `try`."""
         timer = Timer(LIMIT_SECONDS, kill)
         timer.daemon = True
@@ -171,11 +172,11 @@ def _lines(process: subprocess.Popen[bytes], late: Event) -> Iterator[dict[str, 
         return timer
 
     assert process.stdout
-    timer = started()
+    timer = start_timer()
     try:
         for line in process.stdout:
             timer.cancel()
-            timer = started()
+            timer = start_timer()
             yield json.loads(line)
     finally:
         timer.cancel()
@@ -189,14 +190,15 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _answer(said: dict[str, str]) -> Certificate | Exception:
-    if "certificate" in said:
-        return Certificate.model_validate_json(said["certificate"])
-    if said["raised"] == "OutOfMemoryError":
+def _answer(message: dict[str, str]) -> Certificate | Exception:
+    if "certificate" in message:
+        return Certificate.model_validate_json(message["certificate"])
+    raised, text = message["raised"], message["text"]
+    if raised == "OutOfMemoryError":
         import torch
 
-        return torch.OutOfMemoryError(said["text"])
-    return MemoryError(said["text"]) if said["raised"] == "MemoryError" else RuntimeError(said["text"])
+        return torch.OutOfMemoryError(text)
+    return MemoryError(text) if raised == "MemoryError" else RuntimeError(text)
 
 
 def main() -> None:
@@ -212,7 +214,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     say = partial(print, file=answers, flush=True)
     os.dup2(2, 1)  # keep output of compilers and libraries out of the answers
-    gc.disable()  # as in runner.job.tasks.prepared
+    gc.disable()  # as in runner.job.tasks.prepare
     from model.training.certify import certify, certify_case
 
     gc.enable()
@@ -222,13 +224,15 @@ def main() -> None:
 
     for backend, case in json.loads(asked):
         try:
-            made = certify_case(backend, Case(**case), tell) if case else certify(backend, device, tell)
+            certificate = (
+                certify_case(backend, Case(**case), tell) if case else certify(backend, device, tell)
+            )
         except Exception as error:
             text = str(error) or type(error).__name__
             say(json.dumps({"raised": type(error).__name__, "text": text}))
             break
-        say(json.dumps({"certificate": made.model_dump_json()}))
-        if made.verdict == "wrong":
+        say(json.dumps({"certificate": certificate.model_dump_json()}))
+        if certificate.verdict == "wrong":
             break
     leaving.done = True
 

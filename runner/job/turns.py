@@ -59,24 +59,21 @@ def turn(path: Path, wait_seconds: float, waiting: Callable[[], None]) -> Iterat
     except OSError:
         yield None
         return
-    mine = Turn(descriptor, path)
+    own_turn = Turn(descriptor, path)
 
     def tell() -> None:
-        mine.waited = True
+        own_turn.waited = True
         waiting()
 
     try:
-        if not _held(descriptor, wait_seconds, tell) or mine.in_vain:
+        try:
+            held = hold(descriptor, wait_seconds, POLL_SECONDS, tell)
+        except OSError:  # this filesystem has no locks
+            held = False
+        if not held or own_turn.in_vain:
             yield None
             return
         os.ftruncate(descriptor, 0)
-        yield mine
+        yield own_turn
     finally:
         os.close(descriptor)
-
-
-def _held(descriptor: int, wait_seconds: float, waiting: Callable[[], None]) -> bool:
-    try:
-        return hold(descriptor, wait_seconds, POLL_SECONDS, waiting)
-    except OSError:  # this filesystem has no locks
-        return False

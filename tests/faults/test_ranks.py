@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runner.job.ranks.leader import node
+from runner.job.ranks.meeting import node_name
 from tests.conftest import PACED, PATIENCE_SECONDS, TINY, until
 from tests.faults.daemons import GONE, training
 from tests.faults.test_files import SITE
@@ -72,7 +72,7 @@ def test_one_process_that_runs_out_of_memory_is_named_with_what_it_asked_for(lau
     assert launched.wait(PATIENCE_SECONDS) == 1
     said = result(root)
     assert said["outcome"] == "oom_gpu"
-    assert said["reason"] == f"rank {rank} on {node()}: CUDA out of memory. Tried to allocate 20.00 GiB."
+    assert said["reason"] == f"rank {rank} on {node_name()}: CUDA out of memory. Tried to allocate 20.00 GiB."
     assert said["requested_bytes"] == 20 * 2**30
     if rank:
         assert "OutOfMemoryError" in next(root.glob("tiny/*/attempt-1/ranks-*.log")).read_text()
@@ -105,7 +105,7 @@ def test_if_rank_0_is_killed_the_others_end_and_the_queue_says_how(launch, root,
     first.kill()
     assert launched.wait(PATIENCE_SECONDS) == 1
     (row,) = rows()
-    assert (row["outcome"], row["reason"]) == ("failed", f"rank 0 on {node()}: killed by SIGKILL")
+    assert (row["outcome"], row["reason"]) == ("failed", f"rank 0 on {node_name()}: killed by SIGKILL")
     with contextlib.suppress(*GONE):
         second.wait(PATIENCE_SECONDS)
 
@@ -170,7 +170,7 @@ def test_if_rank_0_stops_another_process_says_so_and_ends_it(background, study, 
     assert launched.wait(PATIENCE_SECONDS) == 1
     (row,) = rows()
     assert row["outcome"] == "failed"
-    said = f"hangs: nothing has moved for 120 s; rank 0 on {node()} does not answer; rank "
+    said = f"hangs: nothing has moved for 120 s; rank 0 on {node_name()} does not answer; rank "
     assert row["reason"].startswith(said)
     assert "waits for the others after step" in row["reason"]
     until(lambda: nobody(first, *others))
@@ -180,7 +180,7 @@ def test_a_run_whose_rank_0_stopped_at_a_record_goes_on_when_it_is_tried_again(r
     fault = {"PYTHONPATH": str(SITE), "FAULT_FILE": "steps.jsonl", "FAULT_ROOT": str(root), "FAULT": "stop"}
     runner("launch", study("matrix: {seed: [0]}\n", base=TWO), rc=1, **fault, **OFTEN)
     assert rows()[0]["reason"].startswith(
-        f"hangs: nothing has moved for 120 s; rank 0 on {node()} does not answer; rank 1 on {node()} waits"
+        f"hangs: nothing has moved for 120 s; rank 0 on {node_name()} does not answer; rank 1 on {node_name()} waits"
     )
     runner("retry", "tiny", rc=0)
     assert (rows()[0]["outcome"], rows()[0]["attempt"]) == ("completed", 2)
@@ -200,8 +200,8 @@ def test_a_run_that_hangs_can_be_told_to_end_and_says_where(launch, root, earlie
     assert launched.wait(PATIENCE_SECONDS) == 1
     said = result(root, earlier + 1)
     assert said["outcome"] == "cancelled"
-    assert f"rank 1 on {node()} does not answer" in said["reason"]
-    stood = re.search(rf"rank 0 on {node()} .+ after step (\d+), at ", said["reason"])
+    assert f"rank 1 on {node_name()} does not answer" in said["reason"]
+    stood = re.search(rf"rank 0 on {node_name()} .+ after step (\d+), at ", said["reason"])
     assert int(stood[1]) >= said["steps"] > (result(root)["steps"] if earlier else 0)
 
 
@@ -299,5 +299,5 @@ def test_processes_that_were_started_train_as_one_process_does(runner, root, stu
         for count, each in found.items()
     }
     assert said[1] is None
-    assert re.match(rf"rank [01] on {node()} was slowest in \d of 3 intervals, by ", said[2])
+    assert re.match(rf"rank [01] on {node_name()} was slowest in \d of 3 intervals, by ", said[2])
     assert found[2]["final_loss"] == pytest.approx(found[1]["final_loss"], rel=1e-4)

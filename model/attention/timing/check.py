@@ -14,11 +14,11 @@ from random import Random
 import torch
 from torch import Tensor
 
-from model.attention.timing.passes import Inputs
+from model.attention.timing.passes import TimedInputs
 from model.attention.verify import reference
 from model.attention.verify.accuracy import ELEMENTS, judge
 from model.attention.verify.audited import Audit, Taken
-from model.attention.verify.numbers import Error, compare
+from model.attention.verify.numbers import Deviation, compare
 from model.attention.verify.reference import STEPS
 from model.record.case import Case
 from model.record.kernels import KernelCheck
@@ -29,7 +29,7 @@ ROWS = 8  # single rows
 
 @torch.no_grad()
 def checked(
-    case: Case, inputs: Inputs, results: tuple[Tensor, ...], rng: Random, number: int
+    case: Case, inputs: TimedInputs, results: tuple[Tensor, ...], rng: Random, number: int
 ) -> tuple[KernelCheck, str]:
     """What was checked, and what is wrong; empty if nothing is.
 
@@ -38,16 +38,22 @@ def checked(
         rng: draws the sample, the heads and the rows.
         number: of the round, from 0.
     """
-    found = dict(zip(STEPS, results, strict=True))
+    results_by_step = dict(zip(STEPS, results, strict=True))
     sample, kv_head = rng.randrange(case.batch), rng.randrange(case.kv_heads)
     rows = [(rng.randrange(case.batch), rng.randrange(case.sequence_length)) for _ in range(ROWS)]
-    wrong = [f"{step} contains NaN or infinity" for step, x in found.items() if not bool(x.isfinite().all())]
+    wrong = [
+        f"{step} contains NaN or infinity"
+        for step, x in results_by_step.items()
+        if not bool(x.isfinite().all())
+    ]
     shares: list[float] = []
     if not wrong:
-        record = judge(_heads(case, inputs, found, Audit(number + 1, 0, sample, kv_head)), case.causal)
+        record = judge(
+            _heads(case, inputs, results_by_step, Audit(number + 1, 0, sample, kv_head)), case.causal
+        )
         assert record  # the inputs are normal numbers
         wrong += [f"sample {sample}: {record.reason}"] if record.reason else []
-        errors = [_row(case, inputs, found, *place) for place in rows]
+        errors = [_row(case, inputs, results_by_step, *place) for place in rows]
         wrong += [each for place, error in zip(rows, errors, strict=True) for each in _said(*place, error)]
         shares = [
             each.measured / each.tolerance if each.measured is not None else torch.inf
@@ -66,27 +72,27 @@ def checked(
     return looked_at, "; ".join(wrong)
 
 
-def _heads(case: Case, inputs: Inputs, found: dict[str, Tensor], audit: Audit) -> Taken:
+def _heads(case: Case, inputs: TimedInputs, results: dict[str, Tensor], audit: Audit) -> Taken:
     """The query heads that share a key head, in one sample, as an audit of a run takes them."""
     taken = Taken(audit, case.heads // case.kv_heads)
-    given = {"q": inputs.q_BTHD, "k": inputs.k_BTKD, "v": inputs.v_BTKD, "do": inputs.do_BTHD, **found}
+    given = {"q": inputs.q_BTHD, "k": inputs.k_BTKD, "v": inputs.v_BTKD, "do": inputs.do_BTHD, **results}
     for name, x in given.items():
         taken.copy(name, x, audit.sample, audit.kv_head)
     return taken
 
 
-def _row(case: Case, inputs: Inputs, found: dict[str, Tensor], sample: int, row: int) -> dict[str, Error]:
+def _row(
+    case: Case, inputs: TimedInputs, results: dict[str, Tensor], sample: int, row: int
+) -> dict[str, Deviation]:
     """The errors of o and dQ in one row of a sample, which depend on no other row of Q."""
-    mine = slice(sample, sample + 1), slice(row, row + 1)
-    keys = mine[0], slice(0, row + 1 if case.causal else None)
-    one = reference.Inputs(
-        inputs.q_BTHD[mine], inputs.k_BTKD[keys], inputs.v_BTKD[keys], inputs.do_BTHD[mine]
-    )
+    own = slice(sample, sample + 1), slice(row, row + 1)
+    keys = own[0], slice(0, row + 1 if case.causal else None)
+    one = reference.Inputs(inputs.q_BTHD[own], inputs.k_BTKD[keys], inputs.v_BTKD[keys], inputs.do_BTHD[own])
     plain, exact = reference.same_precision(one, False, ELEMENTS), reference.exact(one, False, ELEMENTS)
-    return {step: compare(step, found[step][mine], plain[step], exact, audit=True) for step in ("o", "dq")}
+    return {step: compare(step, results[step][own], plain[step], exact, audit=True) for step in ("o", "dq")}
 
 
-def _said(sample: int, row: int, errors: dict[str, Error]) -> Iterator[str]:
+def _said(sample: int, row: int, errors: dict[str, Deviation]) -> Iterator[str]:
     for step, error in errors.items():
         if not error.passed:
             head = re.search(r"head \d+", error.where)

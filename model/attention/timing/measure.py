@@ -17,7 +17,7 @@ import torch
 from model.attention import Backend, Case
 from model.attention.timing.check import checked
 from model.attention.timing.device import CACHE_BYTES, PRODUCT_SIZE, Cpu, Cuda, Timed, device
-from model.attention.timing.passes import Eager, Graphs, Inputs, Passes
+from model.attention.timing.passes import Eager, Graphs, Passes, TimedInputs
 from model.attention.verify.call import is_out_of_memory
 from model.record.errors import Interrupted, one_line
 from model.record.kernels import DIRECTIONS, MODES, Direction, Ending, KernelCheck, KernelTime, Mode
@@ -49,7 +49,7 @@ class _Bench:
 
     case: Case
     device: Cpu | Cuda
-    inputs: Inputs
+    inputs: TimedInputs
     seed: int
     rng: Random
     should_stop: Callable[[], bool]
@@ -149,7 +149,7 @@ def measure(
     Raises:
         Interrupted: asked to stop. Nothing is kept.
     """
-    inputs = Inputs(case, seed)
+    inputs = TimedInputs(case, seed)
     bench = _Bench(case, device(case.device), inputs, seed, Random(seed), should_stop, tell)  # noqa: S311  no secret
     inputs.renew()
     eager = {name: Eager(backend, case, inputs) for name, backend in backends.items()}

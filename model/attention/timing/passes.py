@@ -13,7 +13,7 @@ from model import attention
 from model.attention import Backend, Case
 
 
-class Inputs:
+class TimedInputs:
     """Q, K, V and the gradient of the output, in memory that is filled with new numbers for each round."""
 
     def __init__(self, case: Case, seed: int) -> None:
@@ -47,7 +47,7 @@ class Eager:
 
     backend: Backend
     case: Case
-    inputs: Inputs
+    inputs: TimedInputs
     o_BTHD: Tensor | None = None
     results: tuple[Tensor, ...] = ()
 

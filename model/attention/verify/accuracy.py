@@ -14,7 +14,7 @@ from model.attention.verify.audited import Taken
 from model.attention.verify.call import Subject, call
 from model.attention.verify.cases import Variant
 from model.attention.verify.certificate import Check
-from model.attention.verify.numbers import Error, compare
+from model.attention.verify.numbers import Deviation, compare
 from model.attention.verify.reference import STEPS, Inputs, exact, same_precision
 from model.record.audits import AuditedTensor, AuditRecord
 from model.record.records import finite, now
@@ -30,8 +30,8 @@ def check(backend: Backend, variant: Variant) -> list[Check]:
     """
     subject = Subject(backend, variant.case, str(variant))
     results = call(subject, data.laid_out(variant))
-    found = data.known(replace(variant, layout="contiguous"))
-    subject.numbers("right", results, found.exact, found.plain)
+    solved = data.solution(replace(variant, layout="contiguous"))
+    subject.numbers("right", results, solved.exact, solved.plain)
     return subject.checks
 
 
@@ -41,14 +41,14 @@ def deterministic(subject: Subject) -> bool:
     Called ten times on a GPU, where a difference may be rare, and three times on a CPU. What differs is held
     to the tolerance.
     """
-    found = data.of(Variant(subject.case))
-    first = call(subject, found.inputs)
+    solved = data.solved_call(Variant(subject.case))
+    first = call(subject, solved.inputs)
     same = bool(first)
-    subject.numbers("right each time", first, found.exact, found.plain)
+    subject.numbers("right each time", first, solved.exact, solved.plain)
     for _ in range(9 if subject.case.device == "cuda" else 2):
-        again = call(subject, found.inputs)
+        again = call(subject, solved.inputs)
         others = {step: x for step, x in again.items() if not torch.equal(x, first.get(step, x[:0]))}
-        subject.numbers("right each time", others, found.exact, found.plain)
+        subject.numbers("right each time", others, solved.exact, solved.plain)
         same &= not others and again.keys() == first.keys()
     return same
 
@@ -88,21 +88,25 @@ def _first_row(taken: Taken) -> int:
     return taken.tensors["k"].shape[1] - taken.tensors["q"].shape[1]
 
 
-def _errors(taken: Taken, causal: bool) -> dict[str, Error] | None:
+def _errors(taken: Taken, causal: bool) -> dict[str, Deviation] | None:
     """The error of each existing result, by its name."""
-    mine = taken.tensors
-    given = [mine["q"], mine["k"], mine["v"], mine.get("do", torch.zeros_like(mine["o"]))]
+    tensors = taken.tensors
+    given = [tensors["q"], tensors["k"], tensors["v"], tensors.get("do", torch.zeros_like(tensors["o"]))]
     inputs = Inputs(*given)
     if not all(bool(x.isfinite().all()) for x in given):
         return None
     plain = same_precision(inputs, causal, ELEMENTS)
     if not all(bool(x.isfinite().all()) for x in plain.values()):
         return None  # too large for any backend in this precision
-    found = exact(inputs, causal, ELEMENTS)
-    return {step: compare(step, mine[step], plain[step], found, audit=True) for step in STEPS if step in mine}
+    exact_results = exact(inputs, causal, ELEMENTS)
+    return {
+        step: compare(step, tensors[step], plain[step], exact_results, audit=True)
+        for step in STEPS
+        if step in tensors
+    }
 
 
-def _reason(taken: Taken, errors: dict[str, Error]) -> str:
+def _reason(taken: Taken, errors: dict[str, Deviation]) -> str:
     wrong = [
         f"{step} is {error.words} ({_place(taken, step, error)})"
         for step, error in errors.items()
@@ -113,7 +117,7 @@ def _reason(taken: Taken, errors: dict[str, Error]) -> str:
     return "; ".join(wrong + missing)
 
 
-def _tensor(taken: Taken, step: str, error: Error) -> AuditedTensor:
+def _tensor(taken: Taken, step: str, error: Deviation) -> AuditedTensor:
     return AuditedTensor(
         measured=finite(error.measured),
         tolerance=error.tolerance,
@@ -122,18 +126,18 @@ def _tensor(taken: Taken, step: str, error: Error) -> AuditedTensor:
     )
 
 
-def _place(taken: Taken, step: str, error: Error) -> str:
+def _place(taken: Taken, step: str, error: Deviation) -> str:
     """Which slice was the worst, by the model's own numbers: `row 300, head 6`."""
-    mine = step in ("o", "dq")
-    ours, name = (taken.heads, "head") if mine else (1, "key head")
+    of_queries = step in ("o", "dq")
+    ours, name = (taken.heads, "head") if of_queries else (1, "key head")
     first = taken.audit.kv_head * ours
-    start = _first_row(taken) if mine else 0
-    slices = [each for each in error.where.split(", ") if each != "batch 0"]
+    start = _first_row(taken) if of_queries else 0
+    slices = [piece for piece in error.where.split(", ") if piece != "batch 0"]
     named = [
-        re.sub(r"^head (\d+)$", lambda found: f"{name} {int(found[1]) + first}", each) for each in slices
+        re.sub(r"^head (\d+)$", lambda match: f"{name} {int(match[1]) + first}", piece) for piece in slices
     ]
     named = [
-        re.sub(r"^(row|rows from) (\d+)$", lambda found: f"{found[1]} {int(found[2]) + start}", each)
-        for each in named
+        re.sub(r"^(row|rows from) (\d+)$", lambda match: f"{match[1]} {int(match[2]) + start}", piece)
+        for piece in named
     ]
     return ", ".join(named).replace("the tensor", "all of it")

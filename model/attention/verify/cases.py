@@ -107,8 +107,8 @@ def covering(device: str, compiled: bool) -> list[Variant]:
     """The variants for a certificate of all that a backend supports; the backend may decline some."""
     if compiled:
         return [_on(device, each) for each in _COVER_COMPILED]
-    found = [_on(device, each, dtype) for dtype in DTYPES[device] for each in _COVER]
-    return found + [_on(device, each, dtype) for dtype in DTYPES[device][:2] for each in _LONG[device]]
+    selected = [_on(device, each, dtype) for dtype in DTYPES[device] for each in _COVER]
+    return selected + [_on(device, each, dtype) for dtype in DTYPES[device][:2] for each in _LONG[device]]
 
 
 def around(case: Case, compiled: bool) -> list[Variant]:
@@ -121,7 +121,7 @@ def around(case: Case, compiled: bool) -> list[Variant]:
     odd = replace(small, sequence_length=_odd(case))
     many = replace(small, batch=1, heads=small.heads // small.kv_heads, kv_heads=1)
     long = replace(many, sequence_length=_near(case, 4096))
-    found = [
+    selected = [
         Variant(case),
         Variant(small, "needle"),
         Variant(small, "large logits", "fused qkv"),
@@ -130,7 +130,7 @@ def around(case: Case, compiled: bool) -> list[Variant]:
         Variant(case, "plain", "fused qkv"),
         Variant(case, "plain", "heads first"),
     ]
-    return found if compiled else [*found, Variant(odd), Variant(long, "offset")]
+    return selected if compiled else [*selected, Variant(odd), Variant(long, "offset")]
 
 
 def shared(case: Case) -> Case:
@@ -154,7 +154,7 @@ def sizes(case: Case, compiled: bool) -> list[Variant]:
     few = replace(case, heads=_few(case), kv_heads=_few_kv(case))
     one = replace(few, batch=1, heads=few.heads // few.kv_heads, kv_heads=1)
     long = {"cpu": 4160, "cuda": 8320}[case.device]
-    found = [Variant(replace(few, batch=1, sequence_length=777), "needle")]
+    selected = [Variant(replace(few, batch=1, sequence_length=777), "needle")]
     more = [
         Variant(replace(few, batch=5, sequence_length=64)),
         Variant(replace(few, batch=3, sequence_length=129), "needle"),
@@ -163,7 +163,7 @@ def sizes(case: Case, compiled: bool) -> list[Variant]:
     ]
     if case.device == "cuda":
         more.append(Variant(replace(case, batch=1, sequence_length=4352)))
-    return found if compiled else [*found, *more]
+    return selected if compiled else [*selected, *more]
 
 
 def decoding(case: Case) -> list[Variant]:
@@ -177,9 +177,9 @@ def decoding(case: Case) -> list[Variant]:
     first, last = case.sequence_length + 1, case.sequence_length + case.new_tokens
     tile = -(-first // 128) * 128
     lengths = [n for n in dict.fromkeys((last, first, first + 1, tile, tile + 1)) if first <= n <= last]
-    found = [Variant(case.decoding(keys), "plain", "cached", seed=n) for n, keys in enumerate(lengths)]
+    selected = [Variant(case.decoding(keys), "plain", "cached", seed=n) for n, keys in enumerate(lengths)]
     kinds = ("needle", "large logits", "huge logits", "offset")
-    return found + [Variant(case.decoding(last), kind, "cached") for kind in kinds]
+    return selected + [Variant(case.decoding(last), kind, "cached") for kind in kinds]
 
 
 def elsewhere(dtype: str, allowed: list[Variant], own: Case | None) -> list[Case]:
@@ -189,11 +189,11 @@ def elsewhere(dtype: str, allowed: list[Variant], own: Case | None) -> list[Case
         allowed: what it takes.
         own: the run's case, of which shorter sequences are tried too.
     """
-    found = [each.case for each in allowed if each.case.dtype == dtype]
+    selected = [each.case for each in allowed if each.case.dtype == dtype]
     if own:
         few = replace(own, batch=1, heads=_few(own), kv_heads=_few_kv(own))
-        found += [replace(x, sequence_length=_near(own, n)) for x in (few, own) for n in (512, 1024, 2048)]
-    return sorted(found, key=lambda case: case.batch * case.heads * case.sequence_length**2)
+        selected += [replace(x, sequence_length=_near(own, n)) for x in (few, own) for n in (512, 1024, 2048)]
+    return sorted(selected, key=lambda case: case.batch * case.heads * case.sequence_length**2)
 
 
 def base(device: str) -> list[Case]:

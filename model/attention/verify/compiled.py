@@ -32,13 +32,15 @@ _SHAPES = 64  # compiled in one process by one trial; beyond Dynamo's own limit 
 def check(backend: Backend, case: Case) -> tuple[list[Check], str | None]:
     """The checks, and why torch.compile ends its graph at a call; empty if one graph holds all of it."""
     subject = Subject(for_compile(backend), case, "under torch.compile")
-    found = data.of(Variant(case))
+    solved = data.solved_call(Variant(case))
     why: str | None = None
     other = data.other(case)
     with subject.running("under torch.compile"), _dynamo():
-        subject.seam, why = _traced(subject, leaves(found.inputs))
-        for each in (found, other):
-            subject.numbers("right when compiled", call(subject, each.inputs), each.exact, each.plain)
+        subject.seam, why = _traced(subject, leaves(solved.inputs))
+        for numbers in (solved, other):
+            subject.numbers(
+                "right when compiled", call(subject, numbers.inputs), numbers.exact, numbers.plain
+            )
     return subject.checks, why
 
 
@@ -56,8 +58,10 @@ def _traced(subject: Subject, tensors: list[Tensor]) -> tuple[Callable[..., Tens
     try:
         whole(subject.backend, subject.case, *tensors)
     except GraphBreak as error:
-        found = (re.search(pattern, str(error), re.MULTILINE) for pattern in _REASONS)
-        return _compiled(by, whole=False), next((each[1] for each in found if each), type(error).__name__)
+        matches = (re.search(pattern, str(error), re.MULTILINE) for pattern in _REASONS)
+        return _compiled(by, whole=False), next(
+            (match[1] for match in matches if match), type(error).__name__
+        )
     return whole, ""
 
 

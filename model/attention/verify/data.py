@@ -18,7 +18,7 @@ from model.record.case import Case
 Draw = Callable[[Case, torch.Generator], Inputs]
 
 
-class Known(NamedTuple):
+class SolvedCall(NamedTuple):
     """A call, its exact results, and those of plain attention in the same precision."""
 
     inputs: Inputs
@@ -27,10 +27,12 @@ class Known(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def known(variant: Variant) -> Known:
-    """The variant's numbers, contiguous. Kept for the next backend; `known.cache_clear()` frees them."""
+def solution(variant: Variant) -> SolvedCall:
+    """The variant's numbers, contiguous. Kept for the next backend; `solution.cache_clear()` frees them."""
     case, inputs = variant.case, drawn(variant)
-    return Known(inputs, reference.exact(inputs, case.causal), reference.same_precision(inputs, case.causal))
+    return SolvedCall(
+        inputs, reference.exact(inputs, case.causal), reference.same_precision(inputs, case.causal)
+    )
 
 
 def drawn(variant: Variant) -> Inputs:
@@ -38,11 +40,11 @@ def drawn(variant: Variant) -> Inputs:
     case = variant.case
     rng = torch.Generator(case.device).manual_seed(variant.seed)
     dtype = getattr(torch, case.dtype)
-    found = _each(lambda x: x.to(dtype))(DATA[variant.data](case, rng))
+    inputs = _each(lambda x: x.to(dtype))(DATA[variant.data](case, rng))
     if not variant.renewed:
-        return found
+        return inputs
     newer = drawn(replace(variant, seed=variant.seed + 1, renewed=""))
-    return replace(found, **{name: getattr(newer, name) for name in variant.renewed})
+    return replace(inputs, **{name: getattr(newer, name) for name in variant.renewed})
 
 
 def laid_out(variant: Variant) -> Inputs:
@@ -50,47 +52,47 @@ def laid_out(variant: Variant) -> Inputs:
     return LAYOUTS[variant.layout](drawn(variant))
 
 
-def of(variant: Variant) -> Known:
+def solved_call(variant: Variant) -> SolvedCall:
     """The variant's numbers, in its layout. They are copies, so that a backend may write into them."""
-    found = known(replace(variant, layout="contiguous"))
-    return found._replace(inputs=LAYOUTS[variant.layout](_each(torch.clone)(found.inputs)))
+    solved = solution(replace(variant, layout="contiguous"))
+    return solved._replace(inputs=LAYOUTS[variant.layout](_each(torch.clone)(solved.inputs)))
 
 
-def scaled(found: Known, q: float = 1.0, v: float = 1.0, do: float = 1.0) -> Known:
+def scaled(solved: SolvedCall, q: float = 1.0, v: float = 1.0, do: float = 1.0) -> SolvedCall:
     """The same call with Q, V and dO multiplied, and K divided by Q's factor, so that the scores stay.
 
     The factors are powers of two or their negatives: such products are exact in floating point, and so are
     the results that follow from the known ones.
     """
-    x, steps = found.inputs, {"o": v, "dq": v * do / q, "dk": v * do * q, "dv": do}
-    return Known(
+    x, steps = solved.inputs, {"o": v, "dq": v * do / q, "dk": v * do * q, "dv": do}
+    return SolvedCall(
         Inputs(x.q * q, x.k / q, x.v * v, x.do * do),
         Exact(
-            {step: found.exact.values[step] * factor for step, factor in steps.items()},
-            {step: found.exact.spread[step] * abs(factor) for step, factor in steps.items()},
+            {step: solved.exact.values[step] * factor for step, factor in steps.items()},
+            {step: solved.exact.spread[step] * abs(factor) for step, factor in steps.items()},
         ),
-        {step: found.plain[step] * factor for step, factor in steps.items()},
+        {step: solved.plain[step] * factor for step, factor in steps.items()},
     )
 
 
-def other(case: Case) -> Known:
-    """Plain numbers that differ from `of(Variant(case))` everywhere, if possible without a new reference.
+def other(case: Case) -> SolvedCall:
+    """Plain numbers that differ from the case's own everywhere, if possible without a new reference.
 
     Batches and heads are permuted, so that every place has other scores, and Q, K and V change their sign.
     """
     if case.batch == case.heads == 1:
-        return of(Variant(case, seed=1))
-    found = of(Variant(case))
+        return solved_call(Variant(case, seed=1))
+    solved = solved_call(Variant(case))
 
     def moved(x_BTH: Tensor) -> Tensor:
         groups_BTKG = x_BTH.roll(1, 0).unflatten(2, (case.kv_heads, -1))
         moved_BTH: Tensor = groups_BTKG.roll((1, 1), (2, 3)).flatten(2, 3)
         return moved_BTH
 
-    there = Known(
-        _each(moved)(found.inputs),
-        Exact(_all(moved, found.exact.values), _all(moved, found.exact.spread)),
-        _all(moved, found.plain),
+    there = SolvedCall(
+        _each(moved)(solved.inputs),
+        Exact(_all(moved, solved.exact.values), _all(moved, solved.exact.spread)),
+        _all(moved, solved.plain),
     )
     return scaled(there, q=-1.0, v=-1.0)
 

@@ -16,7 +16,7 @@ from model.attention.verify import data
 from model.attention.verify.call import Subject, call, gradients, leaves, pull
 from model.attention.verify.cases import Variant
 from model.attention.verify.certificate import Check
-from model.attention.verify.data import Known
+from model.attention.verify.data import SolvedCall
 from model.attention.verify.reference import Inputs, exact, same_precision
 from model.attention.verify.surroundings import note_changes, poisoned, with_state
 
@@ -73,20 +73,20 @@ def _tried(habit: Habit, backend: Backend, case: Case) -> list[Check]:
     return subject.checks
 
 
-def _known(subject: Subject, renewed: str = "") -> Known:
-    return data.of(Variant(subject.case, renewed=renewed))
+def _solved(subject: Subject, renewed: str = "") -> SolvedCall:
+    return data.solved_call(Variant(subject.case, renewed=renewed))
 
 
-def _both(subject: Subject) -> tuple[Known, Known]:
+def _both(subject: Subject) -> tuple[SolvedCall, SolvedCall]:
     """The case's numbers, and others that differ everywhere."""
-    return _known(subject), data.other(subject.case)
+    return _solved(subject), data.other(subject.case)
 
 
 def _again(subject: Subject) -> None:
     """The same inputs again, after others of the same shape: a result kept by shape shows."""
     first, other = _both(subject)
-    for found in (first, other, first):
-        subject.numbers("same again", call(subject, found.inputs), found.exact, found.plain)
+    for solved in (first, other, first):
+        subject.numbers("same again", call(subject, solved.inputs), solved.exact, solved.plain)
 
 
 def _overwritten(subject: Subject) -> None:
@@ -105,69 +105,69 @@ def _overwritten(subject: Subject) -> None:
 
 def _in_place(subject: Subject) -> None:
     """Call it as a training loop that reuses its memory does. This reveals results kept by address."""
-    first = _known(subject).inputs
+    first = _solved(subject).inputs
     tensors = {name: getattr(first, name).clone().requires_grad_() for name in "qkv"}
     subject.forward(*tensors.values())
     for renewed in ("v", "vk", "vkq"):
-        found, newest = _known(subject, renewed=renewed), renewed[-1]
+        solved, newest = _solved(subject, renewed=renewed), renewed[-1]
         with torch.no_grad():
-            tensors[newest].copy_(getattr(found.inputs, newest))
+            tensors[newest].copy_(getattr(solved.inputs, newest))
         o = subject.forward(*tensors.values()).detach()
-        subject.numbers("new data", {"o": o}, found.exact, found.plain)
+        subject.numbers("new data", {"o": o}, solved.exact, solved.plain)
 
 
 def _interleaved(subject: Subject) -> None:
     """Call it as two layers, or two micro-batches, do. This reveals a workspace that calls share."""
     both = _both(subject)
-    tensors = [leaves(found.inputs) for found in both]
-    outputs = [subject.forward(*each) for each in tensors]
-    for found, each, o in zip(both, tensors, outputs, strict=True):
-        pull(o, found.inputs.do)
-        results = {"o": o.detach()} | gradients(each)
-        subject.numbers("gradients apart", results, found.exact, found.plain)
+    tensors = [leaves(solved.inputs) for solved in both]
+    outputs = [subject.forward(*qkv) for qkv in tensors]
+    for solved, qkv, o in zip(both, tensors, outputs, strict=True):
+        pull(o, solved.inputs.do)
+        results = {"o": o.detach()} | gradients(qkv)
+        subject.numbers("gradients apart", results, solved.exact, solved.plain)
 
 
 def _accumulated(subject: Subject) -> None:
     """Gradients must add up."""
-    found = _known(subject)
-    tensors = leaves(found.inputs)
+    solved = _solved(subject)
+    tensors = leaves(solved.inputs)
     for _ in range(2):
-        pull(subject.forward(*tensors), found.inputs.do)
-    subject.numbers("gradients add up", gradients(tensors), found.exact, found.plain, times=2)
+        pull(subject.forward(*tensors), solved.inputs.do)
+    subject.numbers("gradients add up", gradients(tensors), solved.exact, solved.plain, times=2)
 
 
 def _unwatched(subject: Subject) -> None:
     """Evaluation must give what training gives."""
-    found = _known(subject)
+    solved = _solved(subject)
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
-            o = subject.forward(found.inputs.q, found.inputs.k, found.inputs.v).clone()
-        subject.numbers("without gradients", {"o": o}, found.exact, found.plain)
+            o = subject.forward(solved.inputs.q, solved.inputs.k, solved.inputs.v).clone()
+        subject.numbers("without gradients", {"o": o}, solved.exact, solved.plain)
 
 
 def _settings(subject: Subject) -> None:
     """Random numbers, modes and settings must be as before."""
-    found = _known(subject)
+    solved = _solved(subject)
     before = with_state(subject.case.device)
-    results = call(subject, found.inputs)
-    subject.numbers("same again", results, found.exact, found.plain)
+    results = call(subject, solved.inputs)
+    subject.numbers("same again", results, solved.exact, solved.plain)
     note_changes(subject, before, with_state(subject.case.device))
 
 
 def _poisoned(subject: Subject) -> None:
     """Memory that is not written, or that is multiplied by zero, shows."""
-    found = _known(subject)
-    with poisoned(found.inputs.q, found.inputs.k):
-        results = call(subject, found.inputs)
-    subject.numbers("all written", results, found.exact, found.plain)
+    solved = _solved(subject)
+    with poisoned(solved.inputs.q, solved.inputs.k):
+        results = call(subject, solved.inputs)
+    subject.numbers("all written", results, solved.exact, solved.plain)
 
 
 def _partly(subject: Subject) -> None:
     """Frozen projections need no gradient."""
-    found = _known(subject)
+    solved = _solved(subject)
     for name in "qkv":
-        results = call(subject, found.inputs, grads=name)
-        subject.numbers("one gradient", results, found.exact, found.plain)
+        results = call(subject, solved.inputs, grads=name)
+        subject.numbers("one gradient", results, solved.exact, solved.plain)
 
 
 def _scaled(subject: Subject) -> None:
@@ -175,9 +175,9 @@ def _scaled(subject: Subject) -> None:
 
     What is kept in float16, cut off, clipped or taken for zero shows.
     """
-    found = _known(subject)
+    solved = _solved(subject)
     for factors in SCALES[subject.case.dtype]:
-        there = data.scaled(found, **factors)
+        there = data.scaled(solved, **factors)
         results = call(subject, there.inputs)
         subject.numbers("right at any scale", results, there.exact, there.plain)
 
@@ -190,11 +190,11 @@ def _not_a_number(subject: Subject) -> None:
     """
     if min(part.sequence_length for part in subject.case.parts or [subject.case]) < NAN_FROM:
         return
-    case, inputs = subject.case, _known(subject).inputs
+    case, inputs = subject.case, _solved(subject).inputs
     group, last = case.heads // case.kv_heads, case.sequence_length - 1
     heads = slice(0, group)
     for name, place in (("q", (0, last, 0)), ("k", (0, ALL, heads)), ("v", (0, ALL, heads, 0))):
-        spoiled = {each: getattr(inputs, each).clone() for each in "qkv"}
+        spoiled = {x: getattr(inputs, x).clone() for x in "qkv"}
         spoiled[name][0, last if name == "q" else 0, 0, 0] = torch.nan
         o = subject.forward(*leaves(replace(inputs, **spoiled))).detach()
         hidden = f"a NaN in {name} does not reach the output"

@@ -19,7 +19,7 @@ from model.attention.verify import data
 from model.attention.verify.call import PULL, Subject, call, gradients, leaves, pull
 from model.attention.verify.cases import Variant
 from model.attention.verify.certificate import Check, describe
-from model.attention.verify.data import Known
+from model.attention.verify.data import SolvedCall
 from model.measure.flops import attention_flop
 from model.measure.profiler import watched
 from model.record import backends
@@ -57,7 +57,7 @@ _WHAT_TO_ADD = (
 
 
 @dataclass
-class Seen:
+class SeenNames:
     """The names seen in one pass: of PyTorch's operators and autograd functions, and of GPU kernels.
 
     Attributes:
@@ -82,13 +82,13 @@ class Work:
     """What the operators of a pass do: FLOP of matrix products, and elements that others read.
 
     Attributes:
-        mine: of those that are declared, and of all that they call.
+        declared: of those that are declared, and of all that they call.
         others: of all others.
-        hidden: the operators among `mine` and `others` whose work cannot be counted.
+        hidden: the operators among `declared` and `others` whose work cannot be counted.
         explained: number of matrix products and declared operators met: what calls one only frames it.
     """
 
-    mine: float = 0.0
+    declared: float = 0.0
     others: float = 0.0
     hidden: dict[bool, set[str]] = field(default_factory=lambda: {True: set(), False: set()})
     explained: int = 0
@@ -101,28 +101,28 @@ class Work:
             pattern: a regular expression for the names of what is declared.
         """
         work = cls()
-        work.others = sum(work._count(x, pattern, mine=False) for x in events if x.cpu_parent is None)
+        work.others = sum(work._count(x, pattern, declared=False) for x in events if x.cpu_parent is None)
         return work
 
-    def _count(self, event: Any, pattern: str, mine: bool) -> float:
-        """Count an event and all below it; what is declared among them is added to `mine`."""
-        if not mine and _is_declared(event, pattern):
-            self.mine += self._count(event, pattern, mine=True)
+    def _count(self, event: Any, pattern: str, declared: bool) -> float:
+        """Count an event and all below it; what is declared among them is added to `declared`."""
+        if not declared and _is_declared(event, pattern):
+            self.declared += self._count(event, pattern, declared=True)
             self.explained += 1
             return 0.0
         before = self.explained
-        below = sum(self._count(x, pattern, mine) for x in event.cpu_children)
+        below = sum(self._count(x, pattern, declared) for x in event.cpu_children)
         if _is_annotation(event) or _AROUND.search(event.name) or _VIEWS.search(event.name):
             return below
         if event.flops and event.name.endswith("mm"):
             self.explained += 1
             return float(event.flops)
         if not event.name.startswith("aten::"):
-            self.hidden[mine].add(event.name)
+            self.hidden[declared].add(event.name)
             return below
         if _UNCOUNTED.search(event.name):
             if self.explained == before:
-                self.hidden[mine].add(event.name)
+                self.hidden[declared].add(event.name)
             return below
         return max(below, float(_elements(event.input_shapes)))
 
@@ -155,17 +155,17 @@ def check(
     """
     subject = Subject(backend, case, "profiled")
     wanted = _declared(name, subject)
-    found = data.of(Variant(case))
-    seen: dict[str, Seen] = {each: Seen() for each in _passes(case)}
+    solved = data.solved_call(Variant(case))
+    seen: dict[str, SeenNames] = {each: SeenNames() for each in _passes(case)}
     with subject.running("under the profiler"):
-        alone = [call(subject, found.inputs) for _ in range(2)]  # the first also compiles
-        watched = _profiled(subject, found, seen)
+        alone = [call(subject, solved.inputs) for _ in range(2)]  # the first also compiles
+        watched = _profiled(subject, solved, seen)
         for each in (*alone, watched):
-            subject.numbers("right when watched", each, found.exact, found.plain)
-        _same_unwatched(subject, found, alone, watched, seen)
+            subject.numbers("right when watched", each, solved.exact, solved.plain)
+        _same_unwatched(subject, solved, alone, watched, seen)
         _judge(name, subject, wanted, seen)
         if wanted:
-            _share(subject, found, wanted, seen, [] if untold is None else untold)
+            _share(subject, solved, wanted, seen, [] if untold is None else untold)
     return subject.checks, {each: sorted(seen[each].of(case.device)) for each in seen}
 
 
@@ -187,29 +187,28 @@ def _declared(name: str, subject: Subject) -> Kernels | None:
     return wanted
 
 
-def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, Seen]) -> None:
+def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, SeenNames]) -> None:
     device = subject.case.device
-    for each, here in seen.items():
+    for direction, here in seen.items():
         some = bool(here.of(device))
         reason = (
-            f"the profiler sees no kernel in the {each}: nothing is computed there, or, if it sees none "
+            f"the profiler sees no kernel in the {direction}: nothing is computed there, or, if it sees none "
             "for any backend, this machine does not permit tracing (CUPTI)"
         )
-        subject.note("kernels", each, some, reason)
+        subject.note("kernels", direction, some, reason)
         if wanted:
-            pattern = getattr(wanted, each)
+            pattern = getattr(wanted, direction)
             names = here.named(wanted, device)
-            reason = f"no kernel in its {each} matches {pattern!r}; it runs {_some(names)}"
-            subject.note("own kernels", each, any(re.search(pattern, x) for x in names), reason)
+            reason = f"no kernel in its {direction} matches {pattern!r}; it runs {_some(names)}"
+            subject.note("own kernels", direction, any(re.search(pattern, x) for x in names), reason)
     if _is_free(name, subject):
         _one_of_pytorchs(subject, seen)
     for other, theirs in _others(name, subject):
-        for each, here in seen.items():
+        for direction, here in seen.items():
             taken = sorted(x for x in here.named(theirs, device) if _claims(theirs, x))
-            reason = (
-                f"its {each} runs {_some(taken)}, which belongs to {other}: call it {other}, or run your own"
-            )
-            subject.note("no other's kernels", f"{each}: {other}", not taken, reason)
+            belongs = f"which belongs to {other}: call it {other}, or run your own"
+            reason = f"its {direction} runs {_some(taken)}, {belongs}"
+            subject.note("no other's kernels", f"{direction}: {other}", not taken, reason)
 
 
 def _is_free(name: str, subject: Subject) -> bool:
@@ -218,37 +217,39 @@ def _is_free(name: str, subject: Subject) -> bool:
     return name == FREE and launches is not None and launches.free
 
 
-def _share(subject: Subject, found: Known, wanted: Kernels, seen: dict[str, Seen], untold: list[str]) -> None:
+def _share(
+    subject: Subject, solved: SolvedCall, wanted: Kernels, seen: dict[str, SeenNames], untold: list[str]
+) -> None:
     """Check that the declared kernels do the work: one that computes a single number proves nothing.
 
     Operations of PyTorch's operators are counted, which a busy machine cannot change. What cannot be counted
     (a GPU's kernels, operators of other packages) is timed, again and again.
     """
     device, timed = subject.case.device, dict[str, set[str]]()
-    for each in [each for each in _passes(subject.case) if _is_named(each, wanted)]:
+    for direction in [direction for direction in _passes(subject.case) if _is_named(direction, wanted)]:
         if device == "cuda" and not wanted.operators:
-            timed[each] = set()
+            timed[direction] = set()
             continue
-        work = Work.of(seen[each].events, getattr(wanted, each))
-        needed = sum(attention_flop(part, each) for part in subject.case.parts or [subject.case])
-        mine = max(work.mine, _SHARE * needed) if work.hidden[True] else work.mine
-        inputs = found.inputs
+        work = Work.of(seen[direction].events, getattr(wanted, direction))
+        needed = sum(attention_flop(part, direction) for part in subject.case.parts or [subject.case])
+        own = max(work.declared, _SHARE * needed) if work.hidden[True] else work.declared
+        inputs = solved.inputs
         allowed = _ALLOWED_PASSES * sum(x.numel() for x in (inputs.q, inputs.k, inputs.v, inputs.do))
-        enough = work.others <= max(mine, allowed)
+        enough = work.others <= max(own, allowed)
         if enough and work.hidden[False]:
-            timed[each] = work.hidden[False]
+            timed[direction] = work.hidden[False]
             continue
         reason = (
-            f"what it declares does {work.mine:.3g} operations of its {each}, and what it does not declare "
-            f"{work.others:.3g}, so something else does the work: declare that"
+            f"what it declares does {work.declared:.3g} operations of its {direction}, and what it does not "
+            f"declare {work.others:.3g}, so something else does the work: declare that"
         )
-        subject.note("kernels do the work", each, enough, reason)
+        subject.note("kernels do the work", direction, enough, reason)
     if timed:
-        _share_of_time(subject, found, wanted, timed, untold)
+        _share_of_time(subject, solved, wanted, timed, untold)
 
 
 def _share_of_time(
-    subject: Subject, found: Known, wanted: Kernels, passes: Mapping[str, set[str]], untold: list[str]
+    subject: Subject, solved: SolvedCall, wanted: Kernels, passes: Mapping[str, set[str]], untold: list[str]
 ) -> None:
     """Judge by time. Other work on the machine only adds to a time, so the least of each kernel's counts.
 
@@ -259,38 +260,41 @@ def _share_of_time(
     """
     device = subject.case.device
     on_gpu = device == "cuda" and not wanted.operators
-    least = {each: dict[tuple[str, int, bool], float]() for each in passes}
+    least = {direction: dict[tuple[str, int, bool], float]() for direction in passes}
     sums, steady = dict[tuple[str, bool], float](), 0
     for _ in range(_MOST_LOOKS):
-        seen: dict[str, Seen] = {each: Seen() for each in _passes(subject.case)}
-        _profiled(subject, found, seen)
-        for each, times in least.items():
-            for place, seconds in _times(seen[each].events, getattr(wanted, each), passes[each], on_gpu):
+        seen: dict[str, SeenNames] = {direction: SeenNames() for direction in _passes(subject.case)}
+        _profiled(subject, solved, seen)
+        for direction, times in least.items():
+            for place, seconds in _times(
+                seen[direction].events, getattr(wanted, direction), passes[direction], on_gpu
+            ):
                 times[place] = min(seconds, times.get(place, seconds))
         before = sums
         sums = {
-            (each, mine): sum(x for place, x in times.items() if place[2] == mine)
-            for each, times in least.items()
-            for mine in (True, False)
+            (direction, own): sum(x for place, x in times.items() if place[2] == own)
+            for direction, times in least.items()
+            for own in (True, False)
         }
         settled = all(x >= (1 - _FALL) * before.get(place, float("inf")) for place, x in sums.items())
         steady = steady + 1 if settled else 0
         if steady == _STEADY:
             break
-    for each in passes:
-        mine, others = sums[each, True], sums[each, False]
-        enough = mine >= _SHARE_OF_TIME[device] * (mine + others) or others <= _ALLOWED_SECONDS[device]
+    for direction in passes:
+        own, others = sums[direction, True], sums[direction, False]
+        enough = own >= _SHARE_OF_TIME[device] * (own + others) or others <= _ALLOWED_SECONDS[device]
         if steady < _STEADY:
             untold.append(
-                f"{describe(subject.case)}: whether the declared kernels do the work of the {each}, because "
-                f"the machine is so busy that their times did not settle in {_MOST_LOOKS} calls"
+                f"{describe(subject.case)}: whether the declared kernels do the work of the {direction}, "
+                f"because the machine is so busy that their times did not settle in {_MOST_LOOKS} calls"
             )
             continue
         reason = (
-            f"what it declares takes {mine * 1e3:.3g} of the {(mine + others) * 1e3:.3g} ms of its {each}, "
-            "the least that each of its kernels took, so something else does the work: declare that"
+            f"what it declares takes {own * 1e3:.3g} of the {(own + others) * 1e3:.3g} ms of its "
+            f"{direction}, the least that each of its kernels took, so something else does the work: "
+            "declare that"
         )
-        subject.note("kernels do the work", each, enough, reason)
+        subject.note("kernels do the work", direction, enough, reason)
 
 
 def _times(
@@ -307,12 +311,12 @@ def _times(
             continue
         if on_gpu and (_is_annotation(event) or event.name.startswith(_COPIES)):
             continue
-        mine = any(_is_declared(x, pattern) for x in _upwards(event))
-        if not (on_gpu or mine or event.name in uncounted):
+        declared = any(_is_declared(x, pattern) for x in _upwards(event))
+        if not (on_gpu or declared or event.name in uncounted):
             continue
         spent = event.time_range.elapsed_us() if on_gpu else _alone(event)
         met[event.name] += 1
-        yield (event.name, met[event.name], mine), spent / 1e6
+        yield (event.name, met[event.name], declared), spent / 1e6
 
 
 def _alone(event: Any) -> float:
@@ -327,20 +331,22 @@ def _upwards(event: Any) -> Iterator[Any]:
         event = event.cpu_parent
 
 
-def _is_named(each: str, wanted: Kernels) -> bool:
+def _is_named(direction: str, wanted: Kernels) -> bool:
     """Whether what is declared does the work: a backward of common operators names only one of them."""
-    return each == "forward" or not wanted.common_backward
+    return direction == "forward" or not wanted.common_backward
 
 
-def _one_of_pytorchs(subject: Subject, seen: dict[str, Seen]) -> None:
+def _one_of_pytorchs(subject: Subject, seen: dict[str, SeenNames]) -> None:
     device = subject.case.device
     theirs = [(name, kernels) for name in PYTORCH if (kernels := _kernels(name, device))]
-    for each, here in seen.items():
+    for direction, here in seen.items():
         ran = any(
-            re.search(getattr(kernels, each), x) for _, kernels in theirs for x in here.named(kernels, device)
+            re.search(getattr(kernels, direction), x)
+            for _, kernels in theirs
+            for x in here.named(kernels, device)
         )
-        reason = f"no kernel in its {each} is one of PyTorch's; it runs {_some(here.of(device))}"
-        subject.note("own kernels", each, ran, reason)
+        reason = f"no kernel in its {direction} is one of PyTorch's; it runs {_some(here.of(device))}"
+        subject.note("own kernels", direction, ran, reason)
 
 
 def _others(name: str, subject: Subject) -> Iterator[tuple[str, Kernels]]:
@@ -376,47 +382,49 @@ def _some(names: set[str] | list[str]) -> str:
 
 def _same_unwatched(
     subject: Subject,
-    found: Known,
+    solved: SolvedCall,
     alone: list[dict[str, Tensor]],
     watched: dict[str, Tensor],
-    seen: dict[str, Seen],
+    seen: dict[str, SeenNames],
 ) -> None:
     """Check that the same runs without the profiler: results must be equal if those of two calls are.
 
     Another kernel rounds differently. Atomic additions sometimes do too, so a difference is tried again.
     """
     for step, x in watched.items():
-        first, second = (each.get(step) for each in alone)
+        first, second = (results.get(step) for results in alone)
         if first is None or second is None or not torch.equal(first, second):
             continue
-        same = torch.equal(first, x) or _by_chance(subject, found, step, x, seen)
+        same = torch.equal(first, x) or _by_chance(subject, solved, step, x, seen)
         reason = f"{step} differs under the profiler: something else runs then"
         subject.note("same when watched", step, same, reason)
 
 
-def _by_chance(subject: Subject, found: Known, step: str, watched: Tensor, seen: dict[str, Seen]) -> bool:
+def _by_chance(
+    subject: Subject, solved: SolvedCall, step: str, watched: Tensor, seen: dict[str, SeenNames]
+) -> bool:
     """Whether additions in another order explain what the profiler saw.
 
     They do if one of five calls without the profiler gives the same, if these differ among themselves, or if
     the profiler sees the same kernels give what these give: where others use the GPU too, a kernel can be
     interrupted once, and its additions come in their usual order in all other calls.
     """
-    again = [x for x in (call(subject, found.inputs).get(step) for _ in range(5)) if x is not None]
+    again = [x for x in (call(subject, solved.inputs).get(step) for _ in range(5)) if x is not None]
     if any(torch.equal(x, watched) for x in again) or any(not torch.equal(x, again[0]) for x in again):
         return True
-    device, now = subject.case.device, {each: Seen() for each in seen}
-    once_more = _profiled(subject, found, now).get(step)
-    same_kernels = all(now[each].of(device) == seen[each].of(device) for each in seen)
+    device, now = subject.case.device, {direction: SeenNames() for direction in seen}
+    once_more = _profiled(subject, solved, now).get(step)
+    same_kernels = all(now[direction].of(device) == seen[direction].of(device) for direction in seen)
     return same_kernels and once_more is not None and any(torch.equal(x, once_more) for x in again)
 
 
-def _profiled(subject: Subject, found: Known, seen: dict[str, Seen]) -> dict[str, Tensor]:
+def _profiled(subject: Subject, solved: SolvedCall, seen: dict[str, SeenNames]) -> dict[str, Tensor]:
     device = subject.case.device
-    tensors = leaves(found.inputs, "qkv" if "backward" in seen else "")
+    tensors = leaves(solved.inputs, "qkv" if "backward" in seen else "")
     o = _watch(device, seen["forward"], lambda: subject.forward(*tensors))
     result = {"o": o.detach().clone()}
     if o.requires_grad:
-        _watch(device, seen["backward"], lambda: pull(o, found.inputs.do))
+        _watch(device, seen["backward"], lambda: pull(o, solved.inputs.do))
     return result | gradients(tensors)
 
 
@@ -425,7 +433,7 @@ def _passes(case: Case) -> tuple[Direction, ...]:
     return PASSES if case.trains else PASSES[:1]
 
 
-def _watch(device: str, seen: Seen, work: Callable[[], Any]) -> Any:
+def _watch(device: str, seen: SeenNames, work: Callable[[], Any]) -> Any:
     """Run it under the profiler. Names that code gives to its own regions prove nothing."""
     result, seen.events = watched(device, work, shapes=True)
     for event in seen.events:

@@ -29,7 +29,7 @@ FLOOR_32 = {"tensor": 1.0, "head": 1.0, "tile": 1.0, "row": 2.0, "column": 2.0}
 TILE = 64  # rows: no kernel works on fewer at a time
 
 
-class Error(NamedTuple):
+class Deviation(NamedTuple):
     """The worst slice of a result, relative to its tolerance.
 
     Attributes:
@@ -56,7 +56,7 @@ class Error(NamedTuple):
 
 def compare(
     step: str, x_BTHD: Tensor, plain_BTHD: Tensor, exact: Exact, times: int = 1, audit: bool = False
-) -> Error:
+) -> Deviation:
     """Hold one result to the tolerance.
 
     Args:
@@ -78,7 +78,7 @@ def compare(
     known = value.norm() > spread.norm()
     relative = float((x_BTHD.double() - value).norm() / value.norm()) if known else torch.nan
     where = _where(kind, _finite(mine[kind]), x_BTHD.shape[1])
-    return Error(worst[kind], tolerance[kind], where, relative)
+    return Deviation(worst[kind], tolerance[kind], where, relative)
 
 
 def slices(error_BTHD: Tensor, spread_BTH: Tensor) -> dict[str, Tensor]:

@@ -88,14 +88,14 @@ def step(
 
 def norms(tensors: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of each contiguous tensor, in float32; the same for the same values, bit by bit."""
-    programs = [max(1, triton.cdiv(each.numel(), SUMMED)) for each in tensors]
+    programs = [max(1, triton.cdiv(tensor.numel(), SUMMED)) for tensor in tensors]
     sums = torch.empty(sum(programs), dtype=torch.float32, device=tensors[0].device)
-    for tensor, count, mine in zip(tensors, programs, sums.split(programs), strict=True):
-        _sum_of_squares[(count,)](tensor, mine, tensor.numel(), SUMMED=SUMMED, num_warps=8)
-    found = torch.empty(len(tensors), dtype=torch.float32, device=sums.device)
+    for tensor, count, partial_sums in zip(tensors, programs, sums.split(programs), strict=True):
+        _sum_of_squares[(count,)](tensor, partial_sums, tensor.numel(), SUMMED=SUMMED, num_warps=8)
+    norms = torch.empty(len(tensors), dtype=torch.float32, device=sums.device)
     starts = _on_device((0, *accumulate(programs)), sums.device)
-    _norm[(len(tensors),)](sums, starts, found, MOST=max(programs), WIDTH=WIDTH)
-    return found
+    _norm[(len(tensors),)](sums, starts, norms, MOST=max(programs), WIDTH=WIDTH)
+    return norms
 
 
 @cache

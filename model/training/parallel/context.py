@@ -70,10 +70,10 @@ class Shared:
 
     def tapped(self, number: int, around: Callable[[Attend], Attend]) -> Shared:
         """The same, not for graphs, with one of the calls wrapped."""
-        found = copy(self)
-        found.calls = [around(call) if n == number else call for n, call in enumerate(self.calls)]
-        found._run = found._eager
-        return found
+        tapped = copy(self)
+        tapped.calls = [around(call) if n == number else call for n, call in enumerate(self.calls)]
+        tapped._run = tapped._eager
+        return tapped
 
     def _eager(self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor) -> Tensor:
         ends = tuple(part.sequence_length for part in self.cases)

@@ -17,8 +17,8 @@ def is_cut(tensor: Tensor) -> bool:
 @torch.no_grad()
 def local(tensors: Iterable[Tensor]) -> list[Tensor]:
     """What this process holds of each, in the same memory; a plain tensor is its own."""
-    found: Iterable[Any] = tensors
-    return [each.to_local() if is_cut(each) else each for each in found]
+    whole: Iterable[Any] = tensors
+    return [tensor.to_local() if is_cut(tensor) else tensor for tensor in whole]
 
 
 def holders(tensor: Tensor, processes: int) -> int:

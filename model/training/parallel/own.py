@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, Protocol, TypeVar
 
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
+Params = ParamSpec("Params")
+Returned = TypeVar("Returned")
 
 
 class Marks(Protocol):
@@ -84,11 +84,11 @@ class Own:
             if running:
                 self.resume()
 
-    def around(self, call: Callable[Given, Found]) -> Callable[Given, Found]:
+    def around(self, call: Callable[Params, Returned]) -> Callable[Params, Returned]:
         """The same call, whose time is left out."""
 
         @wraps(call)
-        def left_out(*given: Given.args, **named: Given.kwargs) -> Found:
+        def left_out(*given: Params.args, **named: Params.kwargs) -> Returned:
             with self.apart():
                 return call(*given, **named)
 

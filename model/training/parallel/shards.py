@@ -56,12 +56,12 @@ from model.record.errors import OfAnotherProcess, UserError
 from model.record.files import Unreadable
 from model.record.text import Position
 from model.training import checkpoint, tensorfile
-from model.training.checkpoint import Meta, ShardsMeta, State, StateFile
+from model.training.checkpoint import Meta, ShardsMeta, StateFile, TrainingState
 from model.training.parallel.world import World
 
 PATIENCE = timedelta(hours=1)  # with processes that still write, when this one has ended
 _SHARDS, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"  # HuggingFaceStorageWriter's words
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 _RANDOM = "rng."
 _PLANNING = {"flatten_state_dict": False, "flatten_sharded_tensors": False}  # there are tensors only
 
@@ -73,7 +73,7 @@ def connect() -> distributed.ProcessGroup:
 
 def save(
     kept: Path,
-    state: State,
+    state: TrainingState,
     step: int,
     position: Position,
     world: World,
@@ -116,7 +116,7 @@ def save(
             shutil.rmtree(checkpoint.part_of(kept), ignore_errors=True)  # a full disk needs the space
 
 
-def load(kept: Path, state: State, world: World) -> tuple[int, Position]:
+def load(kept: Path, state: TrainingState, world: World) -> tuple[int, Position]:
     """Put a checkpoint into a newly built model and optimizer, and into torch's random generators.
 
     All must call it. It does not matter how many processes saved it.
@@ -145,7 +145,7 @@ def load(kept: Path, state: State, world: World) -> tuple[int, Position]:
     return reader.meta.step, reader.meta.position
 
 
-def _opened(kept: Path, state: State, world: World) -> _Reader:
+def _opened(kept: Path, state: TrainingState, world: World) -> _Reader:
     """A reader of a checkpoint, of whose files this process has verified its share."""
     meta = checkpoint.read_meta(kept)
     checkpoint.refuse_another_run(kept, meta, state)
@@ -154,34 +154,34 @@ def _opened(kept: Path, state: State, world: World) -> _Reader:
     return _Reader(kept, meta)
 
 
-def _agreed(world: World, ask: Callable[[], Found]) -> Found:
+def _agreed(world: World, ask: Callable[[], Answer]) -> Answer:
     """What this process finds; if any process raises a UserError, all raise it."""
-    found, problem = None, None
+    answer, problem = None, None
     try:
-        found = ask()
+        answer = ask()
     except UserError as error:
         problem = error
-    for each in world.gather(problem):
-        if each:
-            raise each
-    return found  # type: ignore[return-value]  # no process has a problem
+    for raised in world.gather(problem):
+        if raised:
+            raise raised
+    return answer  # type: ignore[return-value]  # no process has a problem
 
 
-def _random(state: State, rank: int) -> dict[str, Tensor]:
+def _random(state: TrainingState, rank: int) -> dict[str, Tensor]:
     """The states of a rank's random generators; rank 0's have the names that a single process gives them."""
     own = f".{rank}" if rank else ""
-    found = {f"{_RANDOM}cpu{own}": torch.get_rng_state()}
+    states = {f"{_RANDOM}cpu{own}": torch.get_rng_state()}
     if state.device.type == "cuda":
-        found[f"{_RANDOM}cuda{own}"] = torch.cuda.get_rng_state(state.device)
-    return found
+        states[f"{_RANDOM}cuda{own}"] = torch.cuda.get_rng_state(state.device)
+    return states
 
 
-def _set_random(found: dict[str, Tensor], state: State) -> None:
-    for name, each in found.items():
+def _set_random(states: dict[str, Tensor], state: TrainingState) -> None:
+    for name, value in states.items():
         if name.startswith(f"{_RANDOM}cpu"):
-            torch.set_rng_state(each)
+            torch.set_rng_state(value)
         else:
-            torch.cuda.set_rng_state(each, state.device)
+            torch.cuda.set_rng_state(value, state.device)
 
 
 def _refuse_other_tensors(kept: Path, metadata: Metadata, tensors: dict[str, Tensor]) -> None:
@@ -208,9 +208,9 @@ def _own_errors(kept: Path, world: World) -> Iterator[None]:
         cause, _ = own or min(error.failures.items())[1]
         if isinstance(cause, OSError) and cause.errno:
             ranks = ", ".join(map(str, sorted(error.failures)))
-            said = f"{cause.strerror} (rank{'s' * (len(error.failures) > 1)} {ranks})"
+            text = f"{cause.strerror} (rank{'s' * (len(error.failures) > 1)} {ranks})"
             kind = OSError if own else OfAnotherProcess
-            raise kind(cause.errno, said, cause.filename or str(kept)) from error
+            raise kind(cause.errno, text, cause.filename or str(kept)) from error
         raise cause from error
 
 
@@ -283,14 +283,14 @@ class _Reader(dcp.StorageReader):  # type: ignore[misc]
     @cached_property
     def parts(self) -> dict[str, dict[tuple[int, ...], tuple[Path, tensorfile.Stored]]]:
         """The parts of each tensor by their offsets, and where they are."""
-        found = defaultdict[str, dict[tuple[int, ...], tuple[Path, tensorfile.Stored]]](dict)
+        parts = defaultdict[str, dict[tuple[int, ...], tuple[Path, tensorfile.Stored]]](dict)
         for path in [self.kept / file.name for file in self.meta.files]:
             stored, about = tensorfile.listed(path)
             offsets = json.loads(about.get(_SHARDS, "{}"))
-            for name, each in stored.items():
-                at = offsets[name][_OFFSETS] if offsets else [0] * len(each.shape)
-                found[name][tuple(at)] = (path, each)
-        return found
+            for name, part in stored.items():
+                at = offsets[name][_OFFSETS] if offsets else [0] * len(part.shape)
+                parts[name][tuple(at)] = (path, part)
+        return parts
 
     @cached_property
     def metadata(self) -> Metadata:

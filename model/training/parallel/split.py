@@ -55,9 +55,9 @@ def root(module: nn.Module, train: TrainConfig, world: World) -> nn.Module:
     tables = [name for name, _ in module.named_buffers()]  # the same in all processes, so not broadcast
     ddp: Any = nn.parallel.DistributedDataParallel
     ddp._set_params_and_buffers_to_ignore_for_model(module, tables)
-    found: nn.Module = ddp(module, gradient_as_bucket_view=True)
-    _around(found, ("_pre_forward",), world)  # all agree on their buckets there, at the second step
-    return found
+    replicated: nn.Module = ddp(module, gradient_as_bucket_view=True)
+    _around(replicated, ("_pre_forward",), world)  # all agree on their buckets there, at the second step
+    return replicated
 
 
 def wait_for_last(module: nn.Module, last: bool, keep: bool = False) -> None:

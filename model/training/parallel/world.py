@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 TIMEOUT = timedelta(minutes=10)  # of a collective that not all processes reach
-Said = TypeVar("Said")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -62,22 +62,22 @@ class World:
         """Number of parts that a batch is cut into."""
         return self.parallel.samples * self.parallel.context
 
-    def most(self, said: int) -> int:
+    def most(self, own: int) -> int:
         """The largest number of all processes; all must call this. Waits for no GPU."""
         if self.mesh is None:
-            return said
-        number = torch.tensor(said)
+            return own
+        number = torch.tensor(own)
         with self.own.apart():
             distributed.all_reduce(number, distributed.ReduceOp.MAX)
         return int(number)
 
-    def gather(self, said: Said) -> list[Said]:
+    def gather(self, own: Value) -> list[Value]:
         """What each process gives, by rank; all must call this."""
         if self.mesh is None:
-            return [said]
-        found: list[Said] = [said] * self.place.size
-        distributed.all_gather_object(found, said)
-        return found
+            return [own]
+        gathered: list[Value] = [own] * self.place.size
+        distributed.all_gather_object(gathered, own)
+        return gathered
 
     def total(self, part: Tensor, holders: Tensor | int = 1) -> Tensor:
         """Replace the part by the sum of all processes' parts, and return it; all must call this.

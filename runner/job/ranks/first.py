@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
-import re
+import os
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread, current_thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model.measure.hostmemory import oom_kills
-from model.record.errors import AssayError, Interrupted, OfAnotherProcess
+from model.record.config import RunConfig
+from model.record.errors import AssayError, Interrupted, UserError
+from model.record.folder import RunFolder
 from model.record.outcome import Outcome
-from runner.job.ranks.leader import node
-from runner.job.ranks.meeting import PATIENCE_SECONDS, Meeting, NobodyCame, publish, serve
-from runner.job.ranks.others import Other, Others, death
-from runner.job.ranks.standstill import Standstill, stands
-from runner.job.ranks.terminations import Terminations
-from runner.job.ranks.where import Place, place
+from model.record.records import RankRecord, RunRecord
+from model.training.parallel.place import Place
+from runner.job.ranks.follower import Follower
+from runner.job.ranks.meeting import (
+    HERE,
+    PATIENCE_SECONDS,
+    Meeting,
+    NobodyCame,
+    is_echo,
+    join_world,
+    listen,
+    meeting_file,
+    node_name,
+    publish,
+    reachable_name,
+    show_own_gpu,
+)
+from runner.job.ranks.others import Other, Others
+from runner.job.ranks.standstill import Standstill, Whereabouts, describe, whereabouts
+from runner.job.tasks import Progress
 from runner.state.endings import Ending
+from runner.state.tasks import jobs_folder
+
+if TYPE_CHECKING:
+    from model.training.parallel.world import World
 
 ASK_SECONDS = 5.0  # between questions to the others about where they are
 POLL_SECONDS = 0.2
 OWN_SECONDS = 3.0  # for the main thread to notice a death itself, and end
 ECHO_SECONDS = 10.0  # for the cause of an error to show, if another process may have caused it
 LEAVE_SECONDS = 10.0  # for the others to end by themselves
-# What torch.distributed says when a partner is gone: TCP, gloo, NCCL, its store, and their time-outs.
-_ECHO = re.compile(
-    r"connection (was )?(closed|reset|refused|aborted)|broken pipe|recvValue failed|nccl|gloo|"
-    r"timed out|timeout|Dist(Network|Store|Backend)?Error",
-    re.IGNORECASE,
-)
 
 
 class Lost(AssayError):
@@ -49,11 +64,58 @@ class Lost(AssayError):
         super().__init__(ending.reason)
 
 
-def is_echo(error: BaseException) -> bool:
-    """Whether it is another process's error, or that one's death may be what raised it here."""
-    if isinstance(error, OfAnotherProcess):
-        return True
-    return isinstance(error, RuntimeError) and bool(_ECHO.search(f"{type(error).__name__}: {error}"))
+def lead(
+    folder: RunFolder,
+    attempt: int,
+    run: RunRecord,
+    options: Sequence[str],
+    slot: int | None,
+    steps: Callable[[], int],
+    lost: Callable[[Ending], None],
+) -> Ranks:
+    """Act as rank 0 of a run: listen for the other processes, and start them or tell Slurm's tasks where.
+
+    Args:
+        slot: as for `run_attempt`.
+        steps, lost: `steps` and `conclude` of Ranks.
+    """
+    size = run.config.processes
+    ranks = Ranks(size, attempt, HERE if slot is None else reachable_name(), steps, lost)
+    if slot is None:
+        for rank in range(1, size):  # before `show_own_gpu`, which would hide their GPUs
+            follower = Follower(folder, Place(rank, size, rank), ranks.meeting, options)
+            ranks.note_start(rank, follower.start())
+    else:
+        ranks.publish(meeting_file(jobs_folder(folder.path.parent), slot))
+    show_own_gpu(run.config, 0 if slot is None else int(os.environ.get("SLURM_LOCALID", "0")))
+    return ranks
+
+
+def join_as_first(ranks: Ranks, note: Callable[..., None], progress: Progress, config: RunConfig) -> World:
+    """Rank 0's side of the meeting: wait until all are ready, note where they are, and begin.
+
+    Raises:
+        Lost, NobodyCame: as `Ranks.wait_until_ready`.
+        UserError: two processes share a GPU.
+        RuntimeError: torch's, if they cannot reach each other.
+    """
+    records = [RankRecord(node=node_name(), gpu_uuid=progress.manifest.gpu_uuid)]
+    records += [RankRecord(node=other.node, gpu_uuid=other.gpu_uuid) for other in ranks.wait_until_ready()]
+    require_own_gpus([record.gpu_uuid for record in records])
+    note(ranks=records)
+    address, listening = ranks.begin(manifest=progress.manifest.model_dump(mode="json"))
+    return join_world(Place(0, config.processes, 0, address), config, listening)
+
+
+def require_own_gpus(uuids: Sequence[str | None]) -> None:
+    """Raise UserError if two processes, whose GPUs these are by rank, share one."""
+    given = [uuid for uuid in uuids if uuid]
+    if shared := sorted({uuid for uuid in given if given.count(uuid) > 1}):
+        ranks = [str(rank) for rank, uuid in enumerate(uuids) if uuid == shared[0]]
+        raise UserError(
+            f"ranks {', '.join(ranks)} share GPU {shared[0]}: give each node as many GPUs as it has tasks, "
+            "with `gpus_per_node` in the profile"
+        )
 
 
 class Ranks:
@@ -80,8 +142,9 @@ class Ranks:
         self._closed, self._terminations = Event(), Terminations()
         self._kills, self._asked = oom_kills(), 0.0
         self._notice: Path | None = None
+        # A cause, and an error that may be its echo, each with when it was seen.
         self._cause: tuple[Ending, float] | None = None
-        self._echoed: tuple[Ending, float] | None = None
+        self._echo: tuple[Ending, float] | None = None
         self._watching = Thread(target=self._watch, daemon=True)
         self._watching.start()
 
@@ -95,47 +158,47 @@ class Ranks:
         publish(notice, self.meeting)
         self._notice = notice
 
-    def started(self, rank: int, child: subprocess.Popen[bytes]) -> None:
+    def note_start(self, rank: int, child: subprocess.Popen[bytes]) -> None:
         """Note a process that this one has started: it may end before it connects."""
         other = self._others.by_rank[rank]
-        other.process, other.node = child, node()
+        other.process, other.node = child, node_name()
 
-    def gathered(self) -> list[Other]:
+    def wait_until_ready(self) -> list[Other]:
         """Wait until all are ready to begin.
 
         Raises:
             Lost: one has ended.
             NobodyCame: some did not come in time.
         """
-        self._until(lambda other: other.ready, PATIENCE_SECONDS)
-        self._take_down()
+        self._wait_until(lambda other: other.ready, PATIENCE_SECONDS)
+        self._take_down_notice()
         return [*self._others.by_rank.values()]
 
-    def go(self, **facts: Any) -> tuple[str, socket.socket]:
+    def begin(self, **facts: Any) -> tuple[str, socket.socket]:
         """Tell all to begin; returns HOST:PORT and socket at which torch's rank 0, this process, listens."""
-        listening = serve(self.meeting.host)
+        listening = listen(self.meeting.host)
         address = f"{self.meeting.host}:{listening.getsockname()[1]}"
         self._training = True
-        self._others.say(say="go", address=address, **facts)
+        self._others.send(say="go", address=address, **facts)
         return address, listening
 
-    def finished(self) -> None:
+    def wait_until_done(self) -> None:
         """Wait until all have done their part. Raises Lost."""
-        self._until(lambda other: other.done, None)
+        self._wait_until(lambda other: other.done, None)
         self._training = False
 
-    def more(self) -> None:
+    def continue_after_result(self) -> None:
         """Have all do what follows the run."""
         for other in self._others.by_rank.values():
             other.done = False
         self._training = True
-        self._others.say(say="more")
+        self._others.send(say="more")
 
     def pids(self) -> list[int]:
-        """Of the processes that this one has started."""
+        """Pids of the processes that this one has started."""
         return [other.process.pid for other in self._others.by_rank.values() if other.process]
 
-    def true_of(self, ending: Ending, error: BaseException) -> Ending:
+    def root_cause(self, ending: Ending, error: BaseException) -> Ending:
         """How the attempt ended, given how this process ended; another process may have caused that."""
         if isinstance(error, Lost):
             return error.ending
@@ -147,12 +210,12 @@ class Ranks:
             time.sleep(POLL_SECONDS)
         if self._cause:
             return self._cause[0]
-        return replace(ending, reason=f"{ending.reason}; {self._stands()}") if echo else of_rank_0(ending)
+        return self._with_places(ending) if echo else of_rank_0(ending)
 
     def close(self) -> None:
         """Close the connections, which ends the other processes, and wait for those started here."""
         self._closed.set()
-        self._take_down()
+        self._take_down_notice()
         if current_thread() is not self._watching:
             self._watching.join()
             self._terminations.close()
@@ -165,11 +228,11 @@ class Ranks:
                 child.kill()
                 child.wait()
 
-    def _take_down(self) -> None:
+    def _take_down_notice(self) -> None:
         if self._notice:
             self._notice.unlink(missing_ok=True)
 
-    def _until(self, reached: Callable[[Other], bool], patience: float | None) -> None:
+    def _wait_until(self, reached: Callable[[Other], bool], patience: float | None) -> None:
         end = None if patience is None else time.monotonic() + patience
         with self._others.changed:
             while late := [rank for rank, other in self._others.by_rank.items() if not reached(other)]:
@@ -188,69 +251,85 @@ class Ranks:
                 self._standstill.since += now - before
             before = now
             with self._others.changed:
-                self._ask(now)
+                if now - self._asked > ASK_SECONDS:
+                    self._asked = now
+                    self._others.send(say="where")
                 ending = self._ending(now)
             if ending and not self._closed.is_set():
                 self._conclude(ending)
 
-    def _ask(self, now: float) -> None:
-        if now - self._asked > ASK_SECONDS:
-            self._asked = now
-            self._others.say(say="where")
-
     def _ending(self, now: float) -> Ending | None:
         """How the attempt has ended; None if it has not, or the main thread still has time to notice."""
         if self._cause is None:
-            self._look(now)
+            self._look_for_cause(now)
         if self._cause:
             ending, since = self._cause
             return ending if now - since > OWN_SECONDS else None
-        if self._echoed and now - self._echoed[1] > ECHO_SECONDS + OWN_SECONDS:
-            return replace(self._echoed[0], reason=f"{self._echoed[0].reason}; {self._stands()}")
+        if self._echo and now - self._echo[1] > ECHO_SECONDS + OWN_SECONDS:
+            return self._with_places(self._echo[0])
         return None
 
-    def _look(self, now: float) -> None:
-        """Look for a cause: an error that a process reports, a death, or a hang."""
+    def _look_for_cause(self, now: float) -> None:
+        """Look for an error that a process reports, a death, or a hang."""
+        terminated = self._terminations.heard()
         for other in self._others.by_rank.values():
             if other.ending and other.echo:
-                self._echoed = self._echoed or (other.ending, now)
-            elif other.ending:
-                self._cause = other.ending, now
-                return
-            elif other.is_gone and (ending := self._death(other, now)):
+                self._echo = self._echo or (other.ending, now)
+                continue
+            ending = other.ending
+            if not ending and other.is_gone:
+                ending = other.death(now - (other.gone or now), terminated, oom_kills() > self._kills)
+            if ending:
                 self._cause = ending, now
                 return
-        if self._training and (ending := self._hang(now)):
+        if not self._training:
+            return
+        if hang := self._standstill.reason(now, self._places(), self._nodes(), stopping=terminated):
+            ending = Ending(Outcome.FAILED, hang)
+            if terminated:
+                ending = Ending(Outcome.CANCELLED, f"received SIGTERM; {hang}")
             self._cause = ending, now - OWN_SECONDS
 
-    def _death(self, other: Other, now: float) -> Ending | None:
-        oom = oom_kills() > self._kills
-        return death(other, now - (other.gone or now), self._terminations.heard(), oom)
-
-    def _hang(self, now: float) -> Ending | None:
-        asked = self._terminations.heard()
-        hang = self._standstill.reason(now, self._places(), self._nodes(), stopping=asked)
-        if hang is None:
-            return None
-        return (
-            Ending(Outcome.CANCELLED, f"received SIGTERM; {hang}") if asked else Ending(Outcome.FAILED, hang)
-        )
-
-    def _places(self) -> dict[int, Place | None]:
-        return {
-            0: place(self._steps()),
-            **{rank: other.now_at for rank, other in self._others.by_rank.items()},
-        }
+    def _places(self) -> dict[int, Whereabouts | None]:
+        others = {rank: other.now_at for rank, other in self._others.by_rank.items()}
+        return {0: whereabouts(self._steps()), **others}
 
     def _nodes(self) -> dict[int, str]:
-        return {0: node(), **{rank: other.node for rank, other in self._others.by_rank.items()}}
+        return {0: node_name(), **{rank: other.node for rank, other in self._others.by_rank.items()}}
 
-    def _stands(self) -> str:
-        return stands(self._places(), self._nodes())
+    def _with_places(self, ending: Ending) -> Ending:
+        return replace(ending, reason=f"{ending.reason}; {describe(self._places(), self._nodes())}")
 
 
 def of_rank_0(ending: Ending) -> Ending:
     """The ending, with this process's rank and node if it concerns only this process."""
     if not ending.outcome.of_one_process:
         return ending
-    return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")
+    return replace(ending, reason=f"rank 0 on {node_name()}: {ending.reason}")
+
+
+class Terminations:
+    """Notices SIGTERM while the main thread is stuck: Python runs a handler only at its next instruction.
+
+    Made and closed by the main thread, in a process that handles SIGTERM.
+    """
+
+    def __init__(self) -> None:
+        self._heard = False
+        self._ours, self._pythons = socket.socketpair()
+        for end in (self._ours, self._pythons):
+            end.setblocking(False)
+        self._before = signal.set_wakeup_fd(self._pythons.fileno(), warn_on_full_buffer=False)
+
+    def heard(self) -> bool:
+        """Whether SIGTERM has arrived."""
+        with suppress(BlockingIOError):
+            while numbers := self._ours.recv(64):
+                self._heard = self._heard or signal.SIGTERM in numbers
+        return self._heard
+
+    def close(self) -> None:
+        """Stop listening."""
+        signal.set_wakeup_fd(self._before)
+        self._ours.close()
+        self._pythons.close()

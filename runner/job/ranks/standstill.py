@@ -1,16 +1,77 @@
-"""Tells a run that hangs from one whose step is slow, by where its processes are in the code."""
+"""Where a run's processes are in their code, which tells a run that hangs from one whose step is slow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-from runner.job.ranks.where import Place
+from threading import Thread, main_thread
+from types import FrameType
 
 HANG_SECONDS = 120.0  # without any movement while no process is at work
 TURN_SECONDS = 5.0  # between checks whether rank 0 has asked; it asks as often
 STOP_SECONDS = 15.0  # like HANG_SECONDS, once the run is to stop: Slurm kills it 30 s after that
 LIMIT_SECONDS = 540.0  # without movement while one works and others wait; less than a collective's time-out
+# A thread in one of these waits for other processes.
+_WAITING = frozenset(
+    {
+        "model.training.parallel.world",
+        "torch.distributed.distributed_c10d",
+        "torch.distributed._functional_collectives",
+    }
+)
+# Modules whose callers wait for a thread of theirs, and how its name begins.
+_HELPERS = {"model.training.keeper": "checkpoint_", "model.training.feed": "data_"}
+_OWN = ("model", "runner")
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Where a process is in its code.
+
+    Attributes:
+        steps: done.
+        line: FILE:LINE of the innermost frame of our own code.
+        waits: whether it waits for other processes of the run.
+    """
+
+    steps: int
+    line: str
+    waits: bool
+
+
+def whereabouts(steps: int) -> Whereabouts:
+    """Where this process's main thread is; if it waits for a checkpoint or data, where their thread is."""
+    frames = _frames(main_thread())
+    if helper := _helper(frames):
+        frames = _frames(helper)
+    own = next((frame for frame in frames if _module(frame).partition(".")[0] in _OWN), None)
+    line = f"{own.f_code.co_filename}:{own.f_lineno}" if own else "nowhere"
+    return Whereabouts(steps, line, any(_module(frame) in _WAITING for frame in frames))
+
+
+def _helper(frames: Sequence[FrameType]) -> Thread | None:
+    """The thread that these frames wait for, if it is one of ours."""
+    if not frames or _module(frames[0]) != "threading":
+        return None
+    prefix = next((_HELPERS[name] for name in map(_module, frames) if name in _HELPERS), None)
+    return next(
+        (thread for thread in threading.enumerate() if prefix and thread.name.startswith(prefix)), None
+    )
+
+
+def _frames(thread: Thread) -> list[FrameType]:
+    """A thread's frames, the innermost first."""
+    frames, frame = [], sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 @dataclass
@@ -25,12 +86,12 @@ class Standstill:
     stop_seconds: float = STOP_SECONDS
     limit_seconds: float = LIMIT_SECONDS
     since: float = 0.0
-    _places: Mapping[int, Place | None] = field(default_factory=dict)
+    _places: Mapping[int, Whereabouts | None] = field(default_factory=dict)
 
     def reason(
         self,
         now: float,
-        places: Mapping[int, Place | None],
+        places: Mapping[int, Whereabouts | None],
         nodes: Mapping[int, str],
         stopping: bool = False,
     ) -> str | None:
@@ -52,7 +113,7 @@ class Standstill:
             patience = self.limit_seconds
         if not (any(waits) or silent) or still < patience:
             return None
-        return f"hangs: nothing has moved for {still:.0f} s; {stands(places, nodes)}"
+        return f"hangs: nothing has moved for {still:.0f} s; {describe(places, nodes)}"
 
 
 @dataclass
@@ -69,24 +130,24 @@ class Silence:
     heard: bool = True
     begun: bool = False
     seconds: float = 0.0
-    _before: Place | None = None
+    _before: Whereabouts | None = None
 
-    def turn(self, here: Place) -> bool:
+    def turn(self, here: Whereabouts) -> bool:
         """Count one more turn; returns whether rank 0 hangs."""
         self.seconds = 0.0 if self.heard or here != self._before else self.seconds + TURN_SECONDS
         self.heard, self._before = False, here
         return self.seconds >= (HANG_SECONDS if self.begun else LIMIT_SECONDS)
 
 
-def stands(places: Mapping[int, Place | None], nodes: Mapping[int, str]) -> str:
+def describe(places: Mapping[int, Whereabouts | None], nodes: Mapping[int, str]) -> str:
     """Where each process is; those that the others wait for come first."""
-    came = [rank for rank, place in places.items() if place and place.waits]
-    others = [rank for rank in places if rank not in came]
-    return "; ".join(_words(rank, places[rank], nodes.get(rank, "?")) for rank in (*others, *came))
-
-
-def _words(rank: int, place: Place | None, node: str) -> str:
-    if place is None:
-        return f"rank {rank} on {node} does not answer"
-    verb = "waits for the others" if place.waits else "is"
-    return f"rank {rank} on {node} {verb} after step {place.steps}, at {place.line}"
+    waiting = [rank for rank, place in places.items() if place and place.waits]
+    words = []
+    for rank in [*(rank for rank in places if rank not in waiting), *waiting]:
+        place, who = places[rank], f"rank {rank} on {nodes.get(rank, '?')}"
+        if place is None:
+            words.append(f"{who} does not answer")
+        else:
+            verb = "waits for the others" if place.waits else "is"
+            words.append(f"{who} {verb} after step {place.steps}, at {place.line}")
+    return "; ".join(words)

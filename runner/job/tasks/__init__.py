@@ -1,8 +1,8 @@
 """What a run does on its node: one file per task. Nothing here records an outcome.
 
-A file defines `work = Work(...)`, which says what to import and what to call; its name is the value of the
-key `task`. What a task reads of the configuration is in `model.record.config.SECTIONS`. Listing the tasks
-imports none of their files.
+A file defines `task = TaskSpec(...)`, which says what to import and what to call; its name is the value of
+the key `task`. What a task reads of the configuration is in `model.record.config.SECTIONS`. Listing the
+tasks imports none of their files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from model.attention import require
 from model.measure import machine
@@ -27,17 +27,10 @@ from model.record.folder import RunFolder
 from model.record.records import Manifest, RunRecord
 from model.record.text import Source
 from runner.job.stop import Stop
-from runner.job.tasks._compared import Row
 from runner.state.ledger import RunState
 
 if TYPE_CHECKING:
     from model.training.parallel.world import World
-
-
-def _alone() -> World:
-    from model.training.parallel.world import ALONE
-
-    return ALONE
 
 
 @dataclass
@@ -58,7 +51,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Given:
+class TaskContext:
     """What an attempt hands to its task.
 
     Attributes:
@@ -76,7 +69,7 @@ class Given:
     stop: Stop
     options: Sequence[str]
     source: Source | None
-    meet: Callable[[], World] = _alone
+    meet: Callable[[], World] = lambda: import_module("model.training.parallel.world").ALONE
     records: bool = True
 
     @property
@@ -92,7 +85,7 @@ class Given:
             UserError: it has changed since the run was planned.
         """
         assert self.source
-        return checked(self.run, self.source)
+        return unchanged(self.run, self.source)
 
     def note(self, **facts: Any) -> None:
         """Add facts to the attempt's manifest, in the process that records them."""
@@ -103,10 +96,31 @@ class Given:
 
 
 Afterwards = Callable[[], None]
+SAME, DIFFERS, UNKNOWN = "same", "differs", "unknown"
+
+
+class RepeatRow(NamedTuple):
+    """A row of the table that compares a run with its repeat.
+
+    Attributes:
+        verdict: SAME, DIFFERS, UNKNOWN, or how large the difference is.
+    """
+
+    subject: str
+    original: str
+    repeat: str
+    verdict: str
+
+    @classmethod
+    def of(cls, subject: str, original: Any, repeat: Any) -> RepeatRow:
+        """A row that says whether two values are the same; a value of None is not known."""
+        before, after = (UNKNOWN if value is None else str(value) for value in (original, repeat))
+        verdict = UNKNOWN if UNKNOWN in (before, after) else SAME if original == repeat else DIFFERS
+        return cls(subject, before, after, verdict)
 
 
 @dataclass(frozen=True)
-class Work:
+class TaskSpec:
     """What a task needs and does.
 
     Attributes:
@@ -119,20 +133,20 @@ class Work:
     """
 
     imports: tuple[str, ...]
-    run: Callable[[Given], Afterwards | None]
-    compared: Callable[[RunState, RunState], tuple[list[Row], str]]
+    run: Callable[[TaskContext], Afterwards | None]
+    compared: Callable[[RunState, RunState], tuple[list[RepeatRow], str]]
     resumes: bool = False
     admits: bool = False
     profiles: bool = False
 
 
-def load(task: str) -> Work:
+def load(name: str) -> TaskSpec:
     """Import one task's file, but not what it imports."""
-    found: Work = import_module(f"runner.job.tasks.{task}").work
-    return found
+    task: TaskSpec = import_module(f"runner.job.tasks.{name}").task
+    return task
 
 
-def checked(run: RunRecord, source: Source) -> Source:
+def unchanged(run: RunRecord, source: Source) -> Source:
     """The text that the run was planned with; raises UserError if it has changed since."""
     if not source.recognised:  # else it is as the launch checked it
         source = source.checked(run.config.text.text_column)
@@ -141,7 +155,7 @@ def checked(run: RunRecord, source: Source) -> Source:
     return source
 
 
-def prepared(config: RunConfig) -> Work:
+def prepare(config: RunConfig) -> TaskSpec:
     """Import torch and what the task needs.
 
     Raises:
@@ -152,18 +166,18 @@ def prepared(config: RunConfig) -> Work:
         raise Unsupported(lacks)
     machine.wait_patiently(config.device)
     gc.disable()  # torch's import makes many objects and no garbage: a sixth of its time
-    work = load(config.task)
-    if config.device == "cpu" and not work.admits:
+    task = load(config.task)
+    if config.device == "cpu" and not task.admits:
         require(config.attention, config.attention_case)
     import torch
 
-    for module in work.imports:
+    for module in task.imports:
         import_module(module)
     gc.enable()
     if config.device == "cuda" and not torch.cuda.is_available():
         require(config.attention, config.attention_case)
         raise Unsupported([f"no CUDA device is visible to torch {torch.__version__}"])
-    return work
+    return task
 
 
 def memory_limit(run: RunRecord, apart: Callable[[], Collection[int]] = lambda: ()) -> Limit:

@@ -8,7 +8,6 @@ say so, without times.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from model import attention
 from model.attention.verify import cases
@@ -20,9 +19,8 @@ from model.record.files import write
 from model.record.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes, Mode
 from model.record.records import now
 from runner.job import admission, phase
-from runner.job.admission import Killed, Refused
-from runner.job.tasks import Given, Work
-from runner.job.tasks._compared import DIFFERS, Row, row
+from runner.job.admission import BackendRefused, Killed
+from runner.job.tasks import DIFFERS, RepeatRow, TaskContext, TaskSpec
 from runner.state.ledger import RunState
 
 _TELL_SECONDS = 5.0
@@ -32,7 +30,7 @@ class Untimed(AssayError):
     """No backend could be timed, though not all of them say that they do not support it."""
 
 
-def run(given: Given) -> None:
+def run(context: TaskContext) -> None:
     """Certify and time the backends, and write the results.
 
     Raises:
@@ -42,80 +40,78 @@ def run(given: Given) -> None:
     """
     from model.attention.timing.measure import measure
 
-    config, case = given.run.config, given.run.config.attention_case
-    admitted = _admitted(given)
-    certified = {name: each.key for name, each in admitted.items() if isinstance(each, Certificate)}
+    config, case = context.run.config, context.run.config.attention_case
+    admitted = _admit_all(context)
+    certified = {name: found.key for name, found in admitted.items() if isinstance(found, Certificate)}
     backends = {name: attention.load(name) for name in certified}
-    with phase.shown(given.attempt) as tell:
-        asked = given.stop.requested
-        found = measure(backends, case, config.seed, config.call.steps, asked, _told(tell))
-    times = [each.model_copy(update={"certificate": certified[each.attention]}) for each in found.times]
-    for name, error in admitted.items():
-        times += _rows(name, error, config) if isinstance(error, Exception) else []
-    record = KernelTimes(
-        run_id=given.run.run_id,
-        attempt=given.progress.manifest.attempt,
-        case=case,
-        rounds=config.call.steps,
-        cache_bytes=found.cache_bytes,
-        product_flop=found.product_flop,
-        product_seconds=found.product_seconds,
-        times=sorted(times, key=lambda each: each.attention),
-        measured_at=now(),
-    )
-    write(given.attempt / FILE, record)
-    _refuse_nothing(record)
-    given.progress.steps = config.call.steps
-
-
-def _told(tell: phase.Tell) -> Callable[[str, int, int, Mode], None]:
-    """Says which call is timed, but not more often than every few seconds: it is no part of what is timed."""
     last = time.monotonic()
 
-    def call(name: str, number: int, rounds: int, mode: Mode) -> None:
-        nonlocal last
-        if time.monotonic() - last > _TELL_SECONDS:
-            last = time.monotonic()
-            called = {"eager": "called from Python", "graph": "a CUDA graph"}[mode]
-            tell(
-                phase.Stage(
-                    backend=name, begun=number, total=rounds, what=f"round {number}, {called}", doing="timing"
-                )
-            )
+    with phase.shown(context.attempt) as tell:
 
-    return call
+        def show(name: str, number: int, rounds: int, mode: Mode) -> None:
+            """Say which call is timed, but only every few seconds: it is no part of what is timed."""
+            nonlocal last
+            if time.monotonic() - last > _TELL_SECONDS:
+                last = time.monotonic()
+                way = {"eager": "called from Python", "graph": "a CUDA graph"}[mode]
+                what = f"round {number}, {way}"
+                tell(phase.Stage(backend=name, begun=number, total=rounds, what=what, doing="timing"))
+
+        measured = measure(backends, case, config.seed, config.call.steps, context.stop.requested, show)
+    times = [timed.model_copy(update={"certificate": certified[timed.attention]}) for timed in measured.times]
+    for name, error in admitted.items():
+        times += _untimed(name, error, config) if isinstance(error, Exception) else []
+    record = KernelTimes(
+        run_id=context.run.run_id,
+        attempt=context.progress.manifest.attempt,
+        case=case,
+        rounds=config.call.steps,
+        cache_bytes=measured.cache_bytes,
+        product_flop=measured.product_flop,
+        product_seconds=measured.product_seconds,
+        times=sorted(times, key=lambda timed: timed.attention),
+        measured_at=now(),
+    )
+    write(context.attempt / FILE, record)
+    _require_a_time(record)
+    context.progress.steps = config.call.steps
 
 
-def _admitted(given: Given) -> dict[str, Certificate | Exception]:
+def _admit_all(context: TaskContext) -> dict[str, Certificate | Exception]:
     """Each backend's certificate by its name, or why it has none."""
-    config, found = given.run.config, dict[str, Certificate | Exception]()
-    left = dict[str, Case]()
+    config, case = context.run.config, context.run.config.attention_case
+    refused, asked = dict[str, Certificate | Exception](), dict[str, Case]()
     for name in config.call.names:
         try:
-            attention.require(name, config.attention_case)
-            left[name] = _certified_as(name, config.attention_case)
+            attention.require(name, case)
+            # The certificate that all such shapes share, unless the backend cannot take its case.
+            shared = cases.shared(case)
+            asked[name] = case if attention.reasons_of(attention.load(name), shared) else shared
         except AssayError as error:
-            found[name] = error
+            refused[name] = error
         except Exception as error:  # another package's, which may raise anything
-            found[name] = UserError(f"`unsupported_reasons` raised {one_line(error)}")
-    root = given.folder.path.parent.parent
-    with phase.shown(given.attempt) as tell:
-        return found | admission.admit_each(left, root, given.options, tell)
+            refused[name] = UserError(f"`unsupported_reasons` raised {one_line(error)}")
+    root = context.folder.path.parent.parent
+    with phase.shown(context.attempt) as tell:
+        return refused | admission.admit_each(asked, root, context.options, tell)
 
 
-def _certified_as(name: str, case: Case) -> Case:
-    """The case of the certificate that a backend needs: the shared one, unless it cannot take that."""
-    shared = cases.shared(case)
-    return case if attention.reasons_of(attention.load(name), shared) else shared
-
-
-def _rows(name: str, error: Exception, config: RunConfig) -> list[KernelTime]:
+def _untimed(name: str, error: Exception, config: RunConfig) -> list[KernelTime]:
     """A row for each way in which the backend was not timed."""
     outcome, reason = _ending(error, config)
-    certificate = error.certificate.key if isinstance(error, Refused) and error.certificate else None
-    said = {"outcome": outcome, "reason": reason, "certificate": certificate}
-    ways = [(mode, direction) for mode in MODES[config.device] for direction in DIRECTIONS]
-    return [KernelTime(attention=name, direction=direction, mode=mode, **said) for mode, direction in ways]
+    certificate = error.certificate.key if isinstance(error, BackendRefused) and error.certificate else None
+    return [
+        KernelTime(
+            attention=name,
+            direction=direction,
+            mode=mode,
+            outcome=outcome,
+            reason=reason,
+            certificate=certificate,
+        )
+        for mode in MODES[config.device]
+        for direction in DIRECTIONS
+    ]
 
 
 def _ending(error: Exception, config: RunConfig) -> tuple[Ending, str]:
@@ -124,36 +120,37 @@ def _ending(error: Exception, config: RunConfig) -> tuple[Ending, str]:
     text = " ".join(str(error).split())
     if isinstance(error, Unsupported):
         return "unsupported", config.in_own_words(text)
-    if isinstance(error, Refused):
+    if isinstance(error, BackendRefused):
         return "wrong", text
     if isinstance(error, UserError):  # it could not be loaded, or asked
         return "failed", text
-    said = f"in its trial, {one_line(error)}"
+    reason = f"in its trial, {one_line(error)}"
     if isinstance(error, Killed) or is_out_of_memory(error):
-        return ("oom_gpu" if config.device == "cuda" and not isinstance(error, Killed) else "oom_host"), said
-    return "failed", said
+        on_gpu = config.device == "cuda" and not isinstance(error, Killed)
+        return "oom_gpu" if on_gpu else "oom_host", reason
+    return "failed", reason
 
 
-def _refuse_nothing(record: KernelTimes) -> None:
-    """A run that timed no backend is not completed."""
-    if any(each.outcome == "completed" for each in record.times):
+def _require_a_time(record: KernelTimes) -> None:
+    """Raise where no backend was timed: such a run is not completed."""
+    if any(timed.outcome == "completed" for timed in record.times):
         return
-    reasons = {each.attention: f"{each.attention}: {each.reason}" for each in record.times}
-    if all(each.outcome == "unsupported" for each in record.times):
+    reasons = {timed.attention: f"{timed.attention}: {timed.reason}" for timed in record.times}
+    if all(timed.outcome == "unsupported" for timed in record.times):
         raise Unsupported([*reasons.values()])
     raise Untimed(f"no backend was timed: {'; '.join(reasons.values())}")
 
 
-def compared(then: RunState, now: RunState) -> tuple[list[Row], str]:
+def compared(original: RunState, repeat: RunState) -> tuple[list[RepeatRow], str]:
     """How each backend ended, and the ratios of its times, which are never identical."""
-    before, after = (_timed(state) for state in (then, now))
+    before, after = _times(original), _times(repeat)
     both = sorted(before.keys() & after.keys())
-    rows = [row(", ".join(way), before[way].outcome, after[way].outcome) for way in both]
+    rows = [RepeatRow.of(", ".join(way), before[way].outcome, after[way].outcome) for way in both]
     pairs = [(before[way].median_seconds, after[way].median_seconds) for way in both]
     ratios = [new / old for old, new in pairs if old and new]
     if not ratios:
         return rows, "no times to compare"
-    unlike = sum(each[3] == DIFFERS for each in rows)
+    unlike = sum(row.verdict == DIFFERS for row in rows)
     ended = (
         f"{unlike} of {len(rows)} calls end differently"
         if unlike
@@ -162,9 +159,10 @@ def compared(then: RunState, now: RunState) -> tuple[list[Row], str]:
     return rows, f"{ended}; their times are {min(ratios):.2f} to {max(ratios):.2f} of what they were"
 
 
-def _timed(state: RunState) -> dict[tuple[str, str, str], KernelTime]:
+def _times(state: RunState) -> dict[tuple[str, str, str], KernelTime]:
     kernels = state.latest.kernels if state.latest else None
-    return {(each.attention, each.direction, each.mode): each for each in (kernels.times if kernels else ())}
+    times = kernels.times if kernels else ()
+    return {(timed.attention, timed.direction, timed.mode): timed for timed in times}
 
 
-work = Work(imports=("model.attention.timing.measure",), run=run, compared=compared, admits=True)
+task = TaskSpec(imports=("model.attention.timing.measure",), run=run, compared=compared, admits=True)

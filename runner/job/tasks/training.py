@@ -6,58 +6,56 @@ from functools import partial
 
 from model.record.files import append, read_lines
 from model.record.records import StepRecord
-from runner.job import profile
-from runner.job.tasks import Afterwards, Given, Work
-from runner.job.tasks._audits import kept
-from runner.job.tasks._ceilings import noted
-from runner.job.tasks._compared import Row, row
+from runner.job.tasks import Afterwards, RepeatRow, TaskContext, TaskSpec
+from runner.job.tasks._around import keep_audit, note_ceilings, profile_steps
 from runner.state.ledger import RunState
 
 
-def run(given: Given) -> Afterwards:
+def run(context: TaskContext) -> Afterwards:
     """Train to the last step; afterwards, profile a few more."""
     from model.attention.verify.accuracy import judge
     from model.training.keeper import Checkpoints
     from model.training.trainer import train
 
-    plan = given.run
-    noted(given)
-    world = given.meet()
-    resumed, attempt = given.progress.manifest.resumed_attempt, given.attempt
-    given.stop.steps = given.progress.manifest.resumed_step or 0
+    plan, progress, attempt = context.run, context.progress, context.attempt
+
+    def report(record: StepRecord) -> None:
+        append(attempt / "steps.jsonl", record, sync=True)  # on disk before a later checkpoint
+        progress.steps, progress.loss = record.step, record.loss
+        progress.memory_bytes = record.memory_bytes
+
+    note_ceilings(context)
+    world = context.meet()
+    resumed = progress.manifest.resumed_attempt
+    context.stop.steps = progress.manifest.resumed_step or 0
     checkpoints = Checkpoints(
         folder=attempt,
         every_seconds=plan.checkpoint_seconds,
-        should_stop=given.stop.requested,
-        resume_from=given.folder.attempt(resumed).path if resumed else None,
+        should_stop=context.stop.requested,
+        resume_from=context.folder.attempt(resumed).path if resumed else None,
     )
-    report, audited = partial(_report, given), partial(kept, attempt)
-    trained = train(plan.config, given.text, report, checkpoints, judge, audited, world)
-    return partial(profile.keep, trained, given.progress.manifest, attempt if given.records else None)
+    audited = partial(keep_audit, attempt)
+    trained = train(plan.config, context.text, report, checkpoints, judge, audited, world)
+    return partial(profile_steps, trained, progress.manifest, attempt if context.records else None)
 
 
-def _report(given: Given, record: StepRecord) -> None:
-    append(given.attempt / "steps.jsonl", record, sync=True)  # on disk before a later checkpoint
-    given.progress.steps, given.progress.loss = record.step, record.loss
-    given.progress.memory_bytes = record.memory_bytes
-
-
-def compared(before: RunState, after: RunState) -> tuple[list[Row], str]:
+def compared(original: RunState, repeat: RunState) -> tuple[list[RepeatRow], str]:
     """The losses of the steps that both have."""
-    then, now = _steps(before), _steps(after)
-    both = sorted(then.keys() & now.keys())
-    rows = [row("step records", len(then), len(now))]
+    before, after = _steps(original), _steps(repeat)
+    both = sorted(before.keys() & after.keys())
+    rows = [RepeatRow.of("step records", len(before), len(after))]
     if not both:
         return rows, "no steps to compare"
-    rows.append(row(f"loss at step {both[-1]}", _shown(then[both[-1]]), _shown(now[both[-1]])))
-    unequal = [step for step in both if then[step].loss != now[step].loss]
+    last = both[-1]
+    rows.append(RepeatRow.of(f"loss at step {last}", _in_words(before[last]), _in_words(after[last])))
+    unequal = [step for step in both if before[step].loss != after[step].loss]
     if not unequal:
         return rows, f"the losses of {len(both)} steps are bit-identical"
-    worst = max(unequal, key=lambda step: _difference(then[step].loss, now[step].loss))
-    difference = _difference(then[worst].loss, now[worst].loss)
-    what = f"largest loss difference, step {worst}"
-    rows.append([what, _shown(then[worst]), _shown(now[worst]), f"{difference:.2g}"])
-    return rows, f"{len(unequal)} of {len(both)} losses differ, by at most {difference:.2g}"
+    worst = max(unequal, key=lambda step: _difference(before[step].loss, after[step].loss))
+    difference = f"{_difference(before[worst].loss, after[worst].loss):.2g}"
+    losses = _in_words(before[worst]), _in_words(after[worst])
+    rows.append(RepeatRow(f"largest loss difference, step {worst}", *losses, difference))
+    return rows, f"{len(unequal)} of {len(both)} losses differ, by at most {difference}"
 
 
 def _steps(state: RunState) -> dict[int, StepRecord]:
@@ -67,16 +65,16 @@ def _steps(state: RunState) -> dict[int, StepRecord]:
     return {record.step: record for file in files for record in read_lines(file, StepRecord)}
 
 
-def _shown(record: StepRecord) -> str:
+def _in_words(record: StepRecord) -> str:
     return "not finite" if record.loss is None else str(record.loss)
 
 
-def _difference(then: float | None, now: float | None) -> float:
+def _difference(before: float | None, after: float | None) -> float:
     """Absolute difference; infinite if either loss is not finite."""
-    return float("inf") if then is None or now is None else abs(then - now)
+    return float("inf") if before is None or after is None else abs(before - after)
 
 
-work = Work(
+task = TaskSpec(
     imports=("model.training.keeper", "model.training.trainer"),
     run=run,
     compared=compared,

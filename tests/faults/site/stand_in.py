@@ -52,7 +52,7 @@ def train(config, source, report, checkpoints=None, judge=None, audited=None, wo
     checkpoint._tensors = lambda state: time.sleep(SAVE_SECONDS) or NoTensors()
     keeper = Keeper(
         checkpoints,
-        checkpoint.State(config, source.fingerprint(), None, None),
+        checkpoint.TrainingState(config, source.fingerprint(), None, None),
         world,
     )
     done, position = keeper.start()
@@ -136,7 +136,7 @@ def install():
     module("model.training.parallel.shards", connect=lambda: "group", save=save, load=load)
     module("model.attention.verify.accuracy", judge=None)
     module("runner.job.admission", admit=lambda *arguments: SimpleNamespace(key="stand-in"))
-    unmeasured = SimpleNamespace(no_ceilings="stand-in")
-    module("runner.job.ceilings", known=lambda *arguments: unmeasured)
-    module("runner.job.profile", keep=lambda *arguments: None)
+    around = dict.fromkeys(("judge_call", "keep_audit", "profile_steps"), lambda *arguments: None)
+    ceilings = {"note_ceilings": lambda context: context.note(no_ceilings="stand-in")}
+    module("runner.job.tasks._around", **around, **ceilings)
     sys.modules["model.attention.auto"] = Backends("model.attention.auto")

@@ -45,10 +45,11 @@ ALONE = World(SimpleNamespace(rank=0, size=1))
 
 def hurry():
     """Have those that watch each other look more often, as TURN_SECONDS says."""
-    from runner.job.ranks import first, leader
+    import __main__  # of a process other than rank 0, runner.job.ranks.follower
+    from runner.job.ranks import first
     from runner.state import process
 
-    first.ASK_SECONDS = leader.TURN_SECONDS = float(os.environ["TURN_SECONDS"])
+    first.ASK_SECONDS = __main__.TURN_SECONDS = float(os.environ["TURN_SECONDS"])
     if "SLURM_JOB_ID" in os.environ:  # nodes of the test cluster are one machine, and are to be several
         process.alive = lambda _process: None
 

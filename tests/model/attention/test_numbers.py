@@ -24,7 +24,7 @@ SHAPES = [
 
 def assert_right(backend: Backend, variant: Variant) -> dict[str, Tensor]:
     """O, dQ, dK and dV, over the whole and in every head, tile, row and column."""
-    subject, found = Subject(backend, variant.case, str(variant)), data.of(variant)
+    subject, found = Subject(backend, variant.case, str(variant)), data.solved_call(variant)
     results = call(subject, found.inputs)
     subject.numbers("right", results, found.exact, found.plain)
     assert {check.what for check in subject.checks if check.name == "right"} == set(STEPS)
@@ -37,7 +37,7 @@ def assert_right_in_float32(backend: Backend, variant: Variant) -> None:
 
     One token attends to itself alone: its dQ and dK are zero, and have no relative error.
     """
-    results, found = assert_right(backend, variant), data.of(variant)
+    results, found = assert_right(backend, variant), data.solved_call(variant)
     for step, exact in found.exact.values.items():
         if exact.norm() < 1e-12:
             assert results[step].norm() < 1e-5, step

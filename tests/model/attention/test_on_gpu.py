@@ -70,7 +70,7 @@ def test_a_gpu_backend_runs_compiled(name: str) -> None:
         return attention.attend(backend, case, q * 1.0, k, v) * 1.0
 
     subject = Subject(attention.for_compile(_backend(name, case)), case, "compiled", seam)
-    found = data.of(Variant(case))
+    found = data.solved_call(Variant(case))
     subject.numbers("right", call(subject, found.inputs), found.exact, found.plain)
     _assert_passed(name, subject.checks)
 

@@ -80,7 +80,7 @@ def test_settings_that_need_a_newer_triton_end_a_run_before_torch_is_imported(ha
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it is an error
     config = RunConfig.model_validate({"data": {"path": "a"}, "train": {key: value}})
     with pytest.raises(Unsupported, match=f"train.{key}={value} needs triton 3.6 or later, not 3.5.1"):
-        tasks.prepared(config)
+        tasks.prepare(config)
 
 
 def test_float8_needs_the_torch_that_torchao_is_made_for(have):
@@ -95,7 +95,7 @@ def test_a_torch_that_is_too_old_ends_a_run_before_it_is_imported(have, monkeypa
     have(torch="2.8.0")
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(Unsupported, match=r"needs torch 2.9 or later, not 2.8.0"):
-        tasks.prepared(RunConfig.model_validate({"data": {"path": "a"}}))
+        tasks.prepare(RunConfig.model_validate({"data": {"path": "a"}}))
 
 
 def test_settings_of_other_tasks_need_nothing(have):

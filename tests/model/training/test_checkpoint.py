@@ -15,7 +15,7 @@ from model.record.files import Unreadable
 from model.record.text import Source
 from model.training import checkpoint, keeper, meter, tensorfile
 from model.training.keeper import Checkpoints, Keeper
-from model.training.parallel import objective
+from model.training.loss import LOSSES
 from model.training.trainer import train
 from tests.model.attempts import Attempt, assert_same, attempt, files
 from tests.model.conftest import run_config
@@ -116,13 +116,13 @@ def test_periodic_checkpoints_come_by_the_clock_and_their_time_is_no_step_time(t
         clock[0] += 1000.0
 
     monkeypatch.setattr(checkpoint, "save", save)
-    loss = objective.LOSSES["cross_entropy"]
+    loss = LOSSES["cross_entropy"]
 
     def one_second(*given):
         clock[0] += 1.0
         return loss(*given)
 
-    monkeypatch.setattr(objective, "LOSSES", {"cross_entropy": one_second})
+    monkeypatch.setattr("model.training.step.LOSSES", {"cross_entropy": one_second})
     done = attempt(run_config(), tiny, tmp_path / "attempt-1", every=7.0)
     assert saved == [7, 14, 21, 28]
     assert {record.step_seconds for record in done.records} == {1.0}
@@ -130,9 +130,9 @@ def test_periodic_checkpoints_come_by_the_clock_and_their_time_is_no_step_time(t
 
 def test_the_random_numbers_of_a_resumed_run_go_on_too(tiny, tmp_path, monkeypatch):
     """The llama draws none while it trains; a model with dropout would."""
-    loss = objective.LOSSES["cross_entropy"]
+    loss = LOSSES["cross_entropy"]
     noisy = {"cross_entropy": lambda *given: loss(*given) * (1 + torch.rand(()))}
-    monkeypatch.setattr(objective, "LOSSES", noisy)
+    monkeypatch.setattr("model.training.step.LOSSES", noisy)
     config = run_config(log_every=1)
     whole = attempt(config, tiny, tmp_path / "whole")
     first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=11)

@@ -14,8 +14,8 @@ from model.record.text import Position, Source
 from model.training import meter
 from model.training.data import Batches
 from model.training.feed import Feed, Ready
+from model.training.loss import LOSSES
 from model.training.meter import Meter, no_collector
-from model.training.parallel import objective
 from model.training.parallel.own import MOST_STEPS, Own
 from model.training.trainer import train
 from tests.model.conftest import run_config
@@ -210,7 +210,7 @@ def test_a_run_on_a_cpu_has_times_and_no_sensors(corpus):
 
 @pytest.mark.fault
 def test_data_that_come_late_are_seen(corpus, clock, monkeypatch):
-    late, loss = Feed.__next__, objective.LOSSES["cross_entropy"]
+    late, loss = Feed.__next__, LOSSES["cross_entropy"]
 
     def after(seconds, call):
         def called(*given):
@@ -220,7 +220,7 @@ def test_data_that_come_late_are_seen(corpus, clock, monkeypatch):
         return called
 
     monkeypatch.setattr(Feed, "__next__", after(3.0, late))
-    monkeypatch.setattr(objective, "LOSSES", {"cross_entropy": after(1.0, loss)})
+    monkeypatch.setattr("model.training.step.LOSSES", {"cross_entropy": after(1.0, loss)})
     found = []
     train(run_config("math", steps=10), Source(corpus), found.append)
     assert [(record.step_seconds, record.data_wait_seconds) for record in found] == [
@@ -237,14 +237,14 @@ class Cycle:
 
 def test_the_collector_runs_at_records_and_never_in_a_step(corpus, monkeypatch):
     made, left = [], []
-    loss = objective.LOSSES["cross_entropy"]
+    loss = LOSSES["cross_entropy"]
 
     def littering(*given):
         made.append(weakref.ref(Cycle()))
         assert not gc.isenabled()
         return loss(*given)
 
-    monkeypatch.setattr(objective, "LOSSES", {"cross_entropy": littering})
+    monkeypatch.setattr("model.training.step.LOSSES", {"cross_entropy": littering})
     train(
         run_config("math", steps=10),
         Source(corpus),

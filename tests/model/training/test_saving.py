@@ -33,7 +33,7 @@ def state(weight, config=None):
     with torch.no_grad():
         for tensor in (*model.parameters(), *optimizer.means):
             tensor.fill_(weight)
-    return checkpoint.State(config, "data", model, optimizer)
+    return checkpoint.TrainingState(config, "data", model, optimizer)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

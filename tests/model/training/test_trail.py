@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.training.trail import Trail
+from model.training.meter import Trail
 
 NAMES = ["embedding.weight", "blocks.0.up.weight", "head.weight"]
 

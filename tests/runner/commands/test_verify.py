@@ -16,7 +16,7 @@ from model.record import backends
 from model.record.errors import UserError
 from runner.cli.app import app
 from runner.commands import verify
-from runner.job.trial import Crashed, Options, TooLong, Trial
+from runner.job.trial import Crashed, TooLong, Trial, TrialOptions
 from tests.analysis.fabricate import certificate
 
 
@@ -64,7 +64,7 @@ def test_every_certificate_is_stamped_also_that_of_a_backend_that_crashed(
     monkeypatch.setattr(verify, "hold", lambda *_: [RuntimeError("it crashed") if crashed else bare])
     monkeypatch.setattr(verify, "_ended", lambda *_: bare)
     monkeypatch.setattr(verify.admission, "keep", lambda found, _: kept.append(found))
-    (made,) = verify._made(["flash"], "cpu", tmp_path, Options(), verify._Progress(1))
+    (made,) = verify._made(["flash"], "cpu", tmp_path, TrialOptions(), verify._Progress(1))
     assert kept == [made]
     assert (made.git_sha, made.git_dirty) == ("a" * 40, True)
 
@@ -109,5 +109,5 @@ def test_a_trial_that_lacks_time_or_memory_says_nothing_about_its_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(verify, "hold", lambda *_: [answer])
-    assert list(verify._made(["flash"], "cpu", tmp_path, Options(), verify._Progress(1))) == []
+    assert list(verify._made(["flash"], "cpu", tmp_path, TrialOptions(), verify._Progress(1))) == []
     assert "flash: no verdict: " in capsys.readouterr().err

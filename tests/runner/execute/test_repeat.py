@@ -259,15 +259,15 @@ def test_equal_losses_are_said_to_be_equal_to_the_last_bit(root):
     found = compare(*both)
     said = "the outcome is the same, completed; the losses of 3 steps are bit-identical"
     assert found.verdict == f"{said}; unknown: packages"
-    assert ["packages", "unknown", "unknown", "unknown"] in found.rows
+    assert ("packages", "unknown", "unknown", "unknown") in found.rows
 
 
 def test_the_largest_loss_difference_and_its_step_are_named(root):
     then = fabricate(root / "a" / "a", [4.0, 3.0, 2.0])
     found = compare(then, fabricate(root / "b" / "b", [4.0, 3.5, 2.25, 1.0]))
     assert "2 of 3 losses differ, by at most 0.5" in found.verdict
-    assert ["largest loss difference, step 2", "3.0", "3.5", "0.5"] in found.rows
-    assert ["step records", "3", "4", "differs"] in found.rows
+    assert ("largest loss difference, step 2", "3.0", "3.5", "0.5") in found.rows
+    assert ("step records", "3", "4", "differs") in found.rows
 
 
 def test_a_loss_that_is_finite_on_one_side_only_differs_most(root):
@@ -281,10 +281,10 @@ def test_other_hardware_and_versions_are_named(root):
     now = fabricate(root / "b" / "b", [4.0], "extra==1\nnumpy==2.0\ntorch==2.11\n", **other)
     found = compare(then, now)
     for row in (
-        ["device", "a GPU", "another GPU", "differs"],
-        ["torch (job)", "2.11", "2.12", "differs"],
-        ["numpy", "1.0", "2.0", "differs"],
-        ["extra", "absent", "1", "differs"],
+        ("device", "a GPU", "another GPU", "differs"),
+        ("torch (job)", "2.11", "2.12", "differs"),
+        ("numpy", "1.0", "2.0", "differs"),
+        ("extra", "absent", "1", "differs"),
     ):
         assert row in found.rows
     assert found.verdict.endswith("; changed: device, torch (job), extra, numpy")

@@ -21,11 +21,12 @@ from model.record.outcome import Outcome
 from model.record.text import Source
 from model.training import audit
 from model.training.checkpoint import inspect
-from runner.job import admission, attempt
-from runner.job.attempt import Ending, Progress, _ending, _result
-from runner.job.manifest import first_manifest
+from runner.job import admission, attempt, slurm
+from runner.job.attempt import Conclusion, ending_of
+from runner.job.manifest import first_manifest, resumption
 from runner.job.stop import Stop
-from runner.state.endings import UNWRITTEN, Terminated
+from runner.job.tasks import Progress
+from runner.state.endings import UNWRITTEN, Ending, Terminated
 from tests.analysis.fabricate import Folder, plan
 from tests.model.conftest import run_config
 
@@ -42,11 +43,11 @@ def test_a_word_that_changes_after_planning_ends_the_job_before_a_backend_is_cer
     source = Source(file).checked("text")
     recorded = {"data_file": str(file), "tokenizer": "bytes", "data_fingerprint": source.fingerprint()}
     run = plan("x").model_copy(update=recorded | {"data_content": source.content if known else None})
-    monkeypatch.setattr(attempt, "with_device", lambda *_: pytest.fail("it went on"))
-    monkeypatch.setattr(attempt, "_certificate", lambda *_: pytest.fail("it was certified"))
+    monkeypatch.setattr(attempt, "device_facts", lambda *_: pytest.fail("it went on"))
+    monkeypatch.setattr(attempt, "require_certificate", lambda *_: pytest.fail("it was certified"))
     file.write_bytes(file.read_bytes().replace(b"document 17", b"dokument 17"))
     with pytest.raises(UserError, match="has changed since this run was planned"):
-        attempt._work(run, None, None, None, None, UNLIMITED)
+        attempt.do_task(run, None, None, None, None, UNLIMITED)
 
 
 @pytest.mark.fault
@@ -59,7 +60,7 @@ def test_a_run_whose_trial_was_killed_dies_the_same_way_so_that_its_outcome_show
     monkeypatch.setattr(attention, "require", lambda *_: None)
     monkeypatch.setattr(attempt.os, "kill", lambda *signal: sent.append(signal))
     with pytest.raises(admission.Killed):  # nothing follows the signal
-        attempt._certificate(plan("x"), RunFolder("root/study/x"), (), lambda _: None)
+        attempt.require_certificate(plan("x"), RunFolder("root/study/x"), (), lambda _: None)
     assert sent == [(os.getpid(), signal.SIGKILL)]
 
 
@@ -68,7 +69,7 @@ def test_a_run_whose_trial_was_killed_dies_the_same_way_so_that_its_outcome_show
 @pytest.mark.parametrize(("left", "outcome"), [(-1.0, "timeout"), (60.0, "cancelled"), (None, "cancelled")])
 def test_a_run_that_hangs_until_slurm_signals_it_at_its_limit_was_not_cancelled(error, left, outcome):
     end = None if left is None else time.monotonic() + left
-    assert _ending(error, Stop(None, cause="signal"), end).outcome == outcome
+    assert ending_of(error, Stop(None, cause="signal"), end).outcome == outcome
 
 
 @pytest.mark.fault
@@ -84,15 +85,15 @@ def test_a_file_that_is_replaced_while_a_backend_is_certified_is_not_trained_on(
         pq.write_table(pa.table({"text": ["meanwhile"]}), file)
         return "key"
 
-    monkeypatch.setattr(attempt, "with_device", lambda *_: {})
-    monkeypatch.setattr(attempt, "_certificate", certified)
-    monkeypatch.setattr("runner.job.ceilings.known", lambda *_: SimpleNamespace())
+    monkeypatch.setattr(attempt, "device_facts", lambda *_: {})
+    monkeypatch.setattr(attempt, "require_certificate", certified)
+    monkeypatch.setattr("runner.job.ceilings.known_ceilings", lambda *_: SimpleNamespace())
     monkeypatch.setattr("model.training.trainer.train", lambda *_: pytest.fail("it trained"))
     folder = RunFolder(tmp_path)
     (tmp_path / "attempt-1").mkdir()
-    progress = attempt.Progress(first_manifest("x", 1))
+    progress = Progress(first_manifest("x", 1))
     with pytest.raises(UserError, match="has changed since this run was planned"):
-        attempt._work(run, folder, progress, SimpleNamespace(requested=lambda: False), None, UNLIMITED)
+        attempt.do_task(run, folder, progress, SimpleNamespace(requested=lambda: False), None, UNLIMITED)
 
 
 def small(tmp_path, corpus, **train):
@@ -123,7 +124,7 @@ def attempted(monkeypatch):
     """Runs an attempt in this process with a backend that no trial has seen, and returns its folder."""
 
     def run(folder, number, backend):
-        monkeypatch.setattr(attempt, "_certificate", lambda *_: "key")
+        monkeypatch.setattr(attempt, "require_certificate", lambda *_: "key")
         monkeypatch.setattr(attention, "require", lambda *_: backend)
         monkeypatch.setattr(Stop, "listen", lambda _: None)
         monkeypatch.setattr(audit, "every", lambda _: 10)
@@ -166,7 +167,7 @@ def test_no_other_run_gets_the_gpu_while_the_step_is_profiled(tmp_path, corpus, 
         refused.append(uuid)
 
     monkeypatch.setattr(attempt.process, "hold_gpu", lambda _none: hold(uuid))
-    monkeypatch.setattr("runner.job.profile.keep", profiled)
+    monkeypatch.setattr("runner.job.tasks.training.profile_steps", profiled)
     assert attempted(small(tmp_path, corpus), 1, attention.load("math")).settled[0] == "completed"
     assert refused == [uuid]
     with hold(uuid):  # free again
@@ -186,20 +187,24 @@ def test_a_checkpoint_is_used_only_if_no_audit_of_its_attempt_failed(
         "damaged": [failed[:40] + "\n", *lines], "failed earlier": [failed, *lines],
     }  # fmt: skip
     (first.path / "audits.jsonl").write_text("".join(content[told]))
-    manifest = attempt._first_manifest(folder, folder.run, 2)
+    resumed = resumption(folder, 2)
     used = told in ("passed", "none", "torn")
-    assert manifest.resumed_attempt == (1 if used else None)
-    assert (manifest.not_resumed is None) == used
+    assert resumed.get("resumed_attempt") == (1 if used else None)
+    assert ("not_resumed" not in resumed) == used
     folder.attempt(2).path.mkdir()
     (folder.attempt(2).path / "checkpoint").symlink_to(first.path / "checkpoint")
-    assert attempt._first_manifest(folder, folder.run, 3).resumed_attempt == 2  # the run has started over
+    assert resumption(folder, 3)["resumed_attempt"] == 2  # the run has started over
 
 
-def test_a_result_has_the_peak_of_the_process_that_needs_most():
+@pytest.mark.parametrize(("own", "peak"), [(5, 7), (9, 9)])
+def test_a_result_has_the_peak_of_the_process_that_needs_most(tmp_path, monkeypatch, own, peak):
     """Records say it of all processes; the one that writes the result knows its own alone."""
     progress = Progress(first_manifest("r1", 1), memory_bytes=7)
-    ending = Ending(Outcome.COMPLETED)
-    assert [_result(progress, ending, own).peak_memory_bytes for own in (5, 9)] == [7, 9]
+    monkeypatch.setattr(attempt.machine, "peak_memory_bytes", lambda _device: own)
+    folder = RunFolder(tmp_path)
+    folder.attempt(1).path.mkdir()
+    Conclusion(folder, plan("r1"), progress, Stop(None), None, UNLIMITED).record(Ending(Outcome.COMPLETED))
+    assert folder.attempt(1).result.peak_memory_bytes == peak
 
 
 def test_a_run_that_cannot_write_its_result_says_what_it_is(tmp_path, monkeypatch, capsys):
@@ -210,9 +215,8 @@ def test_a_run_that_cannot_write_its_result_says_what_it_is(tmp_path, monkeypatc
 
     monkeypatch.setattr("os._exit", leave)
     killed = Ending(Outcome.FAILED, "rank 1 on n1: killed by SIGKILL")
-    conclusion = attempt._Conclusion(
-        plan("r1"), tmp_path / "gone", Progress(first_manifest("r1", 1)), UNLIMITED
-    )
+    gone, progress = RunFolder(tmp_path / "gone"), Progress(first_manifest("r1", 1))
+    conclusion = Conclusion(gone, plan("r1"), progress, Stop(None), None, UNLIMITED)
     with pytest.raises(SystemExit) as left:
         conclusion.record(killed)
     assert left.value.code == UNWRITTEN
@@ -247,12 +251,9 @@ def test_a_run_goes_back_into_the_queue_unless_it_would_start_over_again_and_aga
         folder.event("ended", outcome=before.partition(" ")[0])
         if before in ("node_failed", "cancelled"):
             folder.step(1)
-    stop = SimpleNamespace(cause="deadline" if outcome == "timeout" else None)
     progress = Progress(first_manifest("r1", number))
     progress.steps = steps
-    asked = Ending(Outcome(outcome)), stop, progress, RunFolder(folder.path)
-    assert attempt._is_to_go_on(*asked) == goes_on
+    asked = Ending(Outcome(outcome)), outcome == "timeout", progress, RunFolder(folder.path)
+    assert slurm.is_to_go_on(*asked) == goes_on
     monkeypatch.delenv("ASSAY_REQUEUE")
-    assert attempt._is_to_go_on(*asked) == (goes_on and outcome != "node_failed"), (
-        "its job ends with the node"
-    )
+    assert slurm.is_to_go_on(*asked) == (goes_on and outcome != "node_failed"), "its job ends with the node"

@@ -21,7 +21,7 @@ from model.training.certify import certify_case
 from runner.job import admission
 from runner.job.manifest import first_manifest
 from runner.job.stop import Stop
-from runner.job.tasks import Given, Progress, prepared
+from runner.job.tasks import Progress, TaskContext, prepare
 from runner.job.tasks import attention as task
 from runner.job.trial import Crashed, Trial
 from tests.analysis.fabricate import plan
@@ -38,7 +38,7 @@ def given(tmp_path, monkeypatch):
         run = plan("r1", study="kernels").model_copy(update={"config": config})
         (tmp_path / "root" / "kernels" / "r1" / "attempt-1").mkdir(parents=True)
         folder = RunFolder(tmp_path / "root" / "kernels" / "r1")
-        return Given(run, folder, Progress(first_manifest("r1", 1)), Stop(None), (), None)
+        return TaskContext(run, folder, Progress(first_manifest("r1", 1)), Stop(None), (), None)
 
     return make
 
@@ -318,7 +318,7 @@ def test_threads_of_every_run_on_a_cpu_wait_without_spinning(monkeypatch, task, 
         if task == "attention"
         else {"data": {"path": "x.parquet"}, "train": {"dtype": "float32"}}
     )
-    prepared(RunConfig.model_validate({"task": task, "device": device, **call}))
+    prepare(RunConfig.model_validate({"task": task, "device": device, **call}))
     assert os.environ.get("OMP_WAIT_POLICY") == ("passive" if waits else None)
     assert os.environ["KMP_BLOCKTIME"] == "7"
 

@@ -11,7 +11,7 @@ from model.measure.floor import floor
 from model.record.files import read, write
 from model.record.node import NodeRecord
 from runner.job import ceilings
-from runner.job.ceilings import key_of, known
+from runner.job.ceilings import key_of, known_ceilings
 from runner.job.manifest import first_manifest
 from tests.conftest import until
 from tests.model.conftest import run_config
@@ -36,12 +36,12 @@ def counted(monkeypatch):
         return measured(config)
 
     measure.made, measure.may_end = [], True
-    monkeypatch.setattr(ceilings, "_measured", measure)
+    monkeypatch.setattr(ceilings, "measure", measure)
     return measure
 
 
 def test_an_attempt_finds_what_an_earlier_one_on_its_node_measured(manifest, counted, tmp_path):
-    first, second = (known(CONFIG, manifest, tmp_path, ["-P"]) for _ in range(2))
+    first, second = (known_ceilings(CONFIG, manifest, tmp_path, ["-P"]) for _ in range(2))
     assert first == second and counted.made == [(CONFIG, ["-P"])]
     assert first.floor == floor(CONFIG, measured(CONFIG)) and first.no_ceilings is None
     (path,) = (tmp_path / ".nodes").iterdir()
@@ -52,10 +52,10 @@ def test_an_attempt_finds_what_an_earlier_one_on_its_node_measured(manifest, cou
 
 def test_where_it_would_take_the_runs_memory_nothing_is_measured(manifest, counted, tmp_path):
     """A run that fits its limit must not end because of the process that measures."""
-    assert "of the run's memory" in known(CONFIG, manifest, tmp_path, [], 2**28).no_ceilings
+    assert "of the run's memory" in known_ceilings(CONFIG, manifest, tmp_path, [], 2**28).no_ceilings
     assert not counted.made
-    assert known(CONFIG, manifest, tmp_path, [], 2**36).ceilings
-    assert known(CONFIG, manifest, tmp_path, [], 2**28).ceilings, "it was measured before"
+    assert known_ceilings(CONFIG, manifest, tmp_path, [], 2**36).ceilings
+    assert known_ceilings(CONFIG, manifest, tmp_path, [], 2**28).ceilings, "it was measured before"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_where_it_would_take_the_runs_memory_nothing_is_measured(manifest, count
 )
 def test_another_node_device_or_software_is_measured_on_its_own(manifest, counted, tmp_path, other):
     for each in (manifest, manifest.model_copy(update=other)):
-        known(CONFIG, each, tmp_path, [])
+        known_ceilings(CONFIG, each, tmp_path, [])
     assert len(counted.made) == 2 == len(list((tmp_path / ".nodes").iterdir()))
 
 
@@ -93,10 +93,10 @@ def test_no_floor_is_stated_from_ceilings_that_spread_widely(manifest, monkeypat
         ({"launch": loose(sure.launch)}, None),
     ):
         said = sure.model_copy(update=changed)
-        monkeypatch.setattr(ceilings, "_measured", lambda config, options, said=said: said)
+        monkeypatch.setattr(ceilings, "measure", lambda config, options, said=said: said)
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
-        found = known(CONFIG, manifest, folder, [])
+        found = known_ceilings(CONFIG, manifest, folder, [])
         assert found.ceilings == key_of(CONFIG, manifest)
         if which is None:
             assert found.floor and found.no_ceilings is None
@@ -113,7 +113,7 @@ def test_of_attempts_that_start_together_one_measures(manifest, counted, tmp_pat
 
     def attempt():
         barrier.wait()
-        found.append(known(CONFIG, manifest, tmp_path, []))
+        found.append(known_ceilings(CONFIG, manifest, tmp_path, []))
 
     threads = [Thread(target=attempt) for _ in range(3)]
     for thread in threads:
@@ -127,7 +127,7 @@ def test_of_attempts_that_start_together_one_measures(manifest, counted, tmp_pat
 
 
 def test_rates_in_16_bits_are_not_taken_for_those_in_8(manifest, counted, tmp_path):
-    found = known(run_config(float8="rowwise", dtype="bfloat16"), manifest, tmp_path, [])
+    found = known_ceilings(run_config(float8="rowwise", dtype="bfloat16"), manifest, tmp_path, [])
     assert "float8" in found.no_ceilings and found.floor is None and not counted.made
 
 
@@ -136,7 +136,7 @@ def test_rates_in_16_bits_are_not_taken_for_those_in_8(manifest, counted, tmp_pa
 def test_a_torn_record_is_measured_again(manifest, counted, tmp_path, content):
     (tmp_path / ".nodes").mkdir()
     (tmp_path / ".nodes" / f"{key_of(CONFIG, manifest)}.json").write_text(content)
-    assert known(CONFIG, manifest, tmp_path, []).floor
+    assert known_ceilings(CONFIG, manifest, tmp_path, []).floor
     assert len(counted.made) == 1
 
 
@@ -157,7 +157,7 @@ def test_a_run_trains_without_ceilings_that_cannot_be_measured(
     program.chmod(0o755)
     monkeypatch.setattr(ceilings, "LIMIT_SECONDS", 0.2 if "sleep" in code else 60.0)
     monkeypatch.setattr(sys, "executable", str(program))
-    found = known(CONFIG, manifest, tmp_path, [])
+    found = known_ceilings(CONFIG, manifest, tmp_path, [])
     assert why in found.no_ceilings and why in capsys.readouterr().err
     assert found.floor is None and found.ceilings is None
 
@@ -165,7 +165,7 @@ def test_a_run_trains_without_ceilings_that_cannot_be_measured(
 @pytest.mark.fault
 def test_a_run_trains_where_no_record_can_be_kept(manifest, counted, tmp_path):
     (tmp_path / ".nodes").write_text("in the way")
-    assert "Not a directory" in known(CONFIG, manifest, tmp_path, []).no_ceilings
+    assert "Not a directory" in known_ceilings(CONFIG, manifest, tmp_path, []).no_ceilings
 
 
 def steady(measured):

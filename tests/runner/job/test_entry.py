@@ -9,8 +9,8 @@ import pytest
 
 from model.record.config import RunConfig
 from model.record.folder import RunFolder
-from runner.job.entry import _place, run_slot
-from runner.job.ranks.meeting import Meeting, NobodyCame, found, publish
+from runner.job.entry import run_slot, slot_and_rank
+from runner.job.ranks.meeting import Meeting, NobodyCame, publish, wait_for_meeting
 from runner.state import gpus
 from tests.analysis.fabricate import Folder, plan
 
@@ -159,7 +159,7 @@ def test_a_task_has_a_slot_and_a_rank_in_it_and_one_too_many_has_a_slot_that_no_
         monkeypatch.delenv(name, raising=False)
     for name, value in where.items():
         monkeypatch.setenv(name, value)
-    assert _place(runs, processes) == place
+    assert slot_and_rank(runs, processes) == place
 
 
 @pytest.mark.fault
@@ -167,7 +167,7 @@ def test_a_task_has_a_slot_and_a_rank_in_it_and_one_too_many_has_a_slot_that_no_
 def test_a_task_that_does_not_find_rank_0_records_whose_fault_that_is(root, monkeypatch, began):
     """Slurm names the task that fails."""
     monkeypatch.setattr("runner.job.ranks.meeting.POLL_SECONDS", 0.0)
-    monkeypatch.setattr("runner.job.entry.found", partial(found, patience_seconds=0.01))
+    monkeypatch.setattr("runner.job.entry.wait_for_meeting", partial(wait_for_meeting, patience_seconds=0.01))
     for name, value in {"JOB_ID": "7", "PROCID": "1", "LOCALID": "0", "NODEID": "1"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     config = RunConfig(data={"path": "x"}, device="cpu", train={"batch_size": 2}, parallel={"shard": 2})
@@ -202,7 +202,7 @@ def test_a_task_whose_node_does_not_know_rank_0s_host_says_so_and_how_one_ended_
     def refused(*_arguments):
         raise error
 
-    monkeypatch.setattr("runner.job.ranks.leader.socket.create_connection", refused)
+    monkeypatch.setattr("runner.job.ranks.follower.socket.create_connection", refused)
     where = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NODEID": "1"}
     for name, value in (where | {"SLURMD_NODENAME": "n2"}).items():
         monkeypatch.setenv(name, value)

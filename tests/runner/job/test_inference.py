@@ -24,7 +24,7 @@ from tests.model.inference.test_infer import NEW, PROMPT, run_config
 def attempted(tmp_path, corpus, monkeypatch):
     """Runs an attempt in this process without a trial, and returns it."""
     monkeypatch.setattr(Stop, "listen", lambda _: None)
-    monkeypatch.setattr(attempt, "_certificate", lambda *_: "key")
+    monkeypatch.setattr(attempt, "require_certificate", lambda *_: "key")
     recorded = {"data_file": str(corpus), "tokenizer": "bytes"}
 
     def run(record=(), **config):
@@ -110,9 +110,7 @@ def test_one_that_nears_its_time_limit_is_not_requeued_to_start_over_for_ever(at
         return True
 
     monkeypatch.setattr(Stop, "requested", near)
-    monkeypatch.setattr(
-        attempt, "_go_on_in_the_queue", lambda *_: pytest.fail("it has nothing to go on from")
-    )
+    monkeypatch.setattr(attempt.slurm, "go_on", lambda *_: pytest.fail("it has nothing to go on from"))
     done = attempted(record={"requeue": True})
     outcome, reason = done.settled
     assert outcome == "timeout" and "so it starts over" in reason and done.result.steps == 1

@@ -8,8 +8,8 @@ import torch
 
 from model.record.files import read
 from model.record.profile import StepProfile
-from runner.job import profile
 from runner.job.manifest import first_manifest
+from runner.job.tasks._around import profile_steps
 from tests.model.conftest import run_config
 
 
@@ -24,7 +24,7 @@ def trained():
 
 @pytest.mark.fault
 def test_a_step_that_fails_leaves_the_reason_in_place_of_a_profile(trained, tmp_path, capsys):
-    profile.keep(trained, first_manifest("r1", 2), tmp_path)
+    profile_steps(trained, first_manifest("r1", 2), tmp_path)
     found = read(tmp_path / "profile.json", StepProfile)
     assert (found.run_id, found.attempt, found.steps, found.parts) == ("r1", 2, 0, [])
     assert "could not be profiled" in capsys.readouterr().err and found.reason == "RuntimeError: no such tile"
@@ -32,7 +32,7 @@ def test_a_step_that_fails_leaves_the_reason_in_place_of_a_profile(trained, tmp_
 
 @pytest.mark.fault
 def test_a_profile_that_cannot_be_written_ends_nothing(trained, tmp_path, capsys):
-    profile.keep(trained, first_manifest("r1", 2), tmp_path / "gone")
+    profile_steps(trained, first_manifest("r1", 2), tmp_path / "gone")
     assert "could not be written" in capsys.readouterr().err
 
 

@@ -29,9 +29,9 @@ def test_a_task_reads_sections_that_there_are_and_its_own_first(task):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_tasks_file_says_what_to_import_and_what_to_call(task):
-    work = tasks.load(task)
-    assert callable(work.run)
-    assert all(name.startswith("model.") for name in work.imports)
+    defined = tasks.load(task)
+    assert callable(defined.run)
+    assert all(name.startswith("model.") for name in defined.imports)
 
 
 def test_a_record_has_no_section_that_its_task_does_not_read():
@@ -50,12 +50,12 @@ import sys
 sys.modules["torch"] = None  # to import it fails
 from model.record.config import RunConfig
 from model.record.errors import Unsupported
-from runner.job.tasks import prepared
+from runner.job.tasks import prepare
 for name in sys.argv[1:]:
     data, train = {"path": "x.parquet"}, {"dtype": "bfloat16"}
     config = RunConfig.model_validate({"attention": name, "device": "cpu", "data": data, "train": train})
     try:
-        prepared(config)
+        prepare(config)
     except Unsupported as error:
         print(name, error.reasons[0])
 """

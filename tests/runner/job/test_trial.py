@@ -6,7 +6,7 @@ from threading import Thread, Timer
 import pytest
 
 from runner.job import trial
-from runner.job.trial import Crashed, Options, Stopped, TooLong, Trial, hold
+from runner.job.trial import Crashed, Stopped, TooLong, Trial, TrialOptions, hold
 from tests.conftest import until
 
 # Stands for `-m runner.job.trial`: says one stage, then works for a long time.
@@ -25,7 +25,7 @@ def test_a_trial_that_does_not_end_is_ended_and_says_nothing_about_the_backend(m
 
     monkeypatch.setattr(trial, "Timer", Late)
     monkeypatch.setattr(trial, "LIMIT_SECONDS", 0.1)
-    (answer,) = hold([Trial("math")], "cpu", Options(SLOW, tell=told.append))
+    (answer,) = hold([Trial("math")], "cpu", TrialOptions(SLOW, tell=told.append))
     assert isinstance(answer, TooLong)
     assert "'math' had not ended a stage" in str(answer) and "launch again" in str(answer)
     assert list(map(str, told)) == [
@@ -39,7 +39,7 @@ def test_a_crash_is_that_of_the_backend_on_trial() -> None:
     crash = f"import sys; print({answer!r}); print({SAID!r}, flush=True); sys.exit(3)"
     told = []
     first, second = hold(
-        [Trial("math"), Trial("tiled")], "cpu", Options(("-S", "-c", crash), tell=told.append)
+        [Trial("math"), Trial("tiled")], "cpu", TrialOptions(("-S", "-c", crash), tell=told.append)
     )
     assert isinstance(first, RuntimeError) and str(first) == "no such tile"
     assert isinstance(second, Crashed) and "'tiled' exited with code 3" in str(second)
@@ -54,7 +54,7 @@ def test_an_interrupt_ends_the_trial_at_once() -> None:
         processes.extend(options.running)
         raise KeyboardInterrupt
 
-    options = Options(SLOW, tell=interrupt)
+    options = TrialOptions(SLOW, tell=interrupt)
     with pytest.raises(KeyboardInterrupt):
         list(hold([Trial("math")], "cpu", options))
     assert [process.returncode for process in processes] == [-9]
@@ -74,7 +74,7 @@ def test_a_signal_just_as_the_limit_is_set_leaves_no_thread_that_the_process_wai
 
     monkeypatch.setattr(trial, "Timer", Late)
     with pytest.raises(KeyboardInterrupt):
-        list(hold([Trial("math")], "cpu", Options(SLOW)))
+        list(hold([Trial("math")], "cpu", TrialOptions(SLOW)))
     (timer,) = timers
     timer.cancel()
     assert timer.daemon
@@ -82,7 +82,7 @@ def test_a_signal_just_as_the_limit_is_set_leaves_no_thread_that_the_process_wai
 
 @pytest.mark.fault
 def test_trials_that_are_stopped_give_no_answer_and_start_no_others() -> None:
-    options = Options(SLOW)
+    options = TrialOptions(SLOW)
     options.tell = lambda _stage: Thread(target=options.end).start()
     with pytest.raises(Stopped):
         list(hold([Trial("math"), Trial("tiled")], "cpu", options))
@@ -94,6 +94,6 @@ def test_trials_that_are_stopped_give_no_answer_and_start_no_others() -> None:
 def test_threads_of_a_trial_wait_without_spinning(monkeypatch) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert trial._environment(1)["OMP_WAIT_POLICY"] == "passive"
-    assert "OMP_NUM_THREADS" not in trial._environment(1)  # a device's name has its number of threads
-    assert int(trial._environment(2)["OMP_NUM_THREADS"]) <= max(1, (os.cpu_count() or 2) // 2)
+    assert trial.environment(1)["OMP_WAIT_POLICY"] == "passive"
+    assert "OMP_NUM_THREADS" not in trial.environment(1)  # a device's name has its number of threads
+    assert int(trial.environment(2)["OMP_NUM_THREADS"]) <= max(1, (os.cpu_count() or 2) // 2)

@@ -116,7 +116,7 @@ def test_another_root_uses_the_certificate_of_this_machine(trials, tmp_path) -> 
 def test_a_wrong_backend_is_tried_again_in_another_root(trials, tmp_path) -> None:
     trials.answer = certificate("wrong").model_copy(update={"reasons": ["right: o is off"]})
     for name in ("one", "two"):
-        with pytest.raises(admission.Refused, match=f"{name}/.certificates"):
+        with pytest.raises(admission.BackendRefused, match=f"{name}/.certificates"):
             admission.admit("math", CASE, tmp_path / name, ())
     assert len(trials.held) == 2
 

@@ -170,7 +170,7 @@ def _check(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, query_offset: int, *l
 
 
 def _check_statistics(stats_2BHS: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
-    """As `forward` gives them: whoever keeps saved tensors elsewhere may give back others."""
+    """Check that they are what `forward` gives: whoever keeps saved tensors elsewhere may give back others."""
     same = (stats_2BHS.shape, stats_2BHS.dtype, stats_2BHS.device) == (shape, torch.float32, device)
     if not (same and stats_2BHS.is_contiguous() and fits(stats_2BHS)):
         raise ValueError(
@@ -188,7 +188,7 @@ def _dealt(
     device: torch.device, T: int, T_K: int, offset: int, heads: int, at_once: int, queries: int, keys: int,
     causal: bool,
 ) -> Tensor | None:  # fmt: skip
-    """Of each program of a forward, how many blocks it does, and their numbers: (programs, 1 + most blocks).
+    """How many blocks each program of a forward does, and their numbers: (programs, 1 + most blocks).
 
     Returns:
         None if a CUDA graph is being captured before any call with as many tiles: no table could be copied there.
@@ -219,7 +219,7 @@ def _dealt(
 def _work(
     blocks: int, T_K: int, offset: int, heads: int, at_once: int, queries: int, keys: int, causal: bool
 ) -> list[int]:
-    """Of each block, its tiles and one more: its start and end cost about as much as a tile."""
+    """The tiles of each block and one more: its start and end cost about as much as a tile."""
     longer = [schedule.locate.fn(number, blocks, heads, at_once)[0] for number in range(blocks * heads)]
     tiles_of = schedule.tiles_of_keys.fn
     return [tiles_of(blocks - 1 - each, T_K, offset, causal, queries, keys) + 1 for each in longer]

@@ -43,7 +43,7 @@ _OWN = gl.constexpr(BOX)  # keys of a warpgroup, and the queries and columns of 
 
 
 def queries(D: int) -> int:
-    """Of a tile. At head dim 64 longer ones have half as many barriers."""
+    """Queries of a tile. At head dim 64 longer tiles have half as many barriers."""
     return 128 if D == 64 else 64
 
 
@@ -82,7 +82,7 @@ def _statistics(stats_smem, stage, which: gl.constexpr, COUNT: gl.constexpr, QUE
 
 @gluon.jit
 def statistic(stats_smem, stage, which: gl.constexpr, LAYOUT: gl.constexpr, QUERIES: gl.constexpr):
-    """Of a tile's rows: 0 and 1 are the LSE and what its rounding lost, 2 is delta."""
+    """A statistic of a tile's rows: 0 and 1 are the LSE and what its rounding lost, 2 is delta."""
     # Threads read 16 bytes at a time; then every 16 values get the order of rows.
     EACH_THREAD: gl.constexpr = [[1], [2], [16], [32]] if QUERIES == 64 else [[1], [2], [16], [32], [64]]
     READ: gl.constexpr = gl.DistributedLinearLayout(

@@ -41,7 +41,7 @@ def consumers(D: int, causal: bool, T_Q: int, T_K: int, heads: int, processors: 
         return 2
 
     def rows(count: int) -> int:
-        """Of all rounds of blocks together."""
+        """Rows of all rounds of blocks together."""
         blocks = -(-T_Q // (count * ROWS)) * heads
         return -(-blocks // processors) * count * ROWS
 

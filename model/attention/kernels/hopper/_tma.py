@@ -117,7 +117,7 @@ class _Checked(TensorDescriptor):
 
 
 def _swizzled(size: int, columns: int) -> gl.NVMMASharedLayout:
-    """Of tiles of numbers of `size` bytes."""
+    """The layout of tiles of numbers of `size` bytes."""
     return gl.NVMMASharedLayout(
         swizzle_byte_width=min(128, size * columns), element_bitwidth=8 * size, rank=4
     )

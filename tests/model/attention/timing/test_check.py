@@ -10,7 +10,7 @@ import torch
 
 from model import attention
 from model.attention.timing import check, measure
-from model.attention.timing.passes import Eager, Inputs
+from model.attention.timing.passes import Eager, TimedInputs
 from model.record.case import Case
 from tests.model.attention.verify import planted
 
@@ -41,7 +41,7 @@ def timed(attend, case=CASE, seed=0):
 
 
 def results(attend, case, seed=0):
-    inputs = Inputs(case, seed)
+    inputs = TimedInputs(case, seed)
     inputs.renew()
     passes = Eager(backend(attend), case, inputs)
     passes.forward()

@@ -12,7 +12,7 @@ import torch
 from model import attention
 from model.attention.timing import measure as bench
 from model.attention.timing.device import Cpu, Timed
-from model.attention.timing.passes import Eager, Inputs
+from model.attention.timing.passes import Eager, TimedInputs
 from model.record.case import Case
 from model.record.errors import Interrupted
 
@@ -128,7 +128,7 @@ def test_a_backend_without_memory_enough_says_so_even_in_the_midst_of_the_rounds
 @pytest.mark.fault
 def test_a_lack_of_memory_that_makes_the_end_of_a_capture_raise_is_said_to_be_one():
     """As torch.cuda.graph does: a CPU has none."""
-    inputs = Inputs(CASE, 0)
+    inputs = TimedInputs(CASE, 0)
     it = bench._Bench(CASE, Cpu(), inputs, 0, Random(0), lambda: False, lambda *_: None)
     with it.noting("greedy", "graph", otherwise="unsupported"):
         try:
@@ -179,7 +179,7 @@ def test_the_cache_is_written_before_each_call():
 
 
 def test_a_backward_gives_the_gradients_of_the_last_forward():
-    inputs = Inputs(CASE, 0)
+    inputs = TimedInputs(CASE, 0)
     inputs.renew()
     passes, got = Eager(planted(plain), CASE, inputs), []
     inputs.q_BTHD.register_hook(got.append)

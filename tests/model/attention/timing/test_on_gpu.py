@@ -10,7 +10,7 @@ import torch
 from model import attention
 from model.attention.timing.device import Cuda
 from model.attention.timing.measure import measure
-from model.attention.timing.passes import Eager, Graphs, Inputs
+from model.attention.timing.passes import Eager, Graphs, TimedInputs
 from model.record import backends
 from model.record.case import Case
 
@@ -43,7 +43,7 @@ def test_every_backend_here_is_timed_in_both_modes_and_a_graph_costs_the_host_le
 
 
 def test_a_replayed_graph_reads_the_numbers_of_its_round():
-    inputs = Inputs(CASE, 0)
+    inputs = TimedInputs(CASE, 0)
     inputs.renew()
     eager = Eager(attention.load("flash"), CASE, inputs)
     seen = []
@@ -81,7 +81,7 @@ def test_out_of_memory_leaves_the_others_their_times():
 
 
 def test_memory_is_what_a_call_allocates():
-    inputs = Inputs(CASE, 0)
+    inputs = TimedInputs(CASE, 0)
     inputs.renew()
     flash = Eager(attention.load("flash"), CASE, inputs)
     output = 2 * 2048 * 8 * 128

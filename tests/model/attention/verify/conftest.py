@@ -13,9 +13,9 @@ from model.record import backends
 @pytest.fixture(autouse=True, scope="package")
 def numbers_are_kept():
     """A gate frees its memory afterwards, but sixty of them in a row need the same numbers."""
-    data.known.cache_clear, clear = (lambda: None), data.known.cache_clear
+    data.solution.cache_clear, clear = (lambda: None), data.solution.cache_clear
     yield
-    del data.known.cache_clear
+    del data.solution.cache_clear
     clear()
 
 

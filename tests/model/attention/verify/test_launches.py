@@ -27,7 +27,7 @@ from tests.model.attention.verify.planted import (
 
 
 def test_names_that_code_gives_itself_prove_nothing() -> None:
-    seen = launches.Seen()
+    seen = launches.SeenNames()
 
     def work():
         with torch.profiler.record_function("flash::flash_fwd_kernel"):
@@ -38,7 +38,7 @@ def test_names_that_code_gives_itself_prove_nothing() -> None:
 
 
 def test_the_profiler_is_silent(capfd) -> None:
-    launches._watch("cpu", launches.Seen(), lambda: torch.ones(2).exp())
+    launches._watch("cpu", launches.SeenNames(), lambda: torch.ones(2).exp())
     assert capfd.readouterr().err == ""
 
 

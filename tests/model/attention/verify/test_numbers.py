@@ -30,7 +30,7 @@ def test_the_reference_is_attention_as_autograd_has_it(causal, heads, monkeypatc
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_plain_attention_errs_by_about_the_roundings_that_are_counted(kind: str, dtype: str) -> None:
     """The unit of the tolerance: no data, and no precision, makes an honest error many of it."""
-    known = data.of(cases.Variant(Case("cpu", dtype, 2, 256, 4, 2, 64), kind))
+    known = data.solved_call(cases.Variant(Case("cpu", dtype, 2, 256, 4, 2, 64), kind))
     for step in STEPS:
         slices = numbers.slices(
             known.plain[step].double() - known.exact.values[step], known.exact.spread[step]
@@ -60,7 +60,7 @@ def long_even(head_dim: int) -> cases.Variant:
 @pytest.mark.parametrize("head_dim", [4, 6, 8, 64])
 def test_math_is_right_at_every_head_dim_in_float32(head_dim: int) -> None:
     """For head dims below 16 PyTorch's product adds one term after the other, as plain attention may."""
-    known = data.of(long_even(head_dim))
+    known = data.solved_call(long_even(head_dim))
     subject = call.Subject(attention.load("math"), long_even(head_dim).case)
     subject.numbers("right", call.call(subject, known.inputs), known.exact, known.plain)
     assert [check.what for check in subject.checks if check.name == "right"] == list(STEPS)
@@ -68,7 +68,7 @@ def test_math_is_right_at_every_head_dim_in_float32(head_dim: int) -> None:
 
 
 def test_the_error_of_plain_attention_in_float32_is_that_of_one_sum_over_all_rows() -> None:
-    known = data.of(long_even(8))
+    known = data.solved_call(long_even(8))
     q, k, do = (x[0].transpose(0, 1) for x in (known.inputs.q, known.inputs.k, known.inputs.do))
     scores = (q.double() @ k.double().mT * 8**-0.5).masked_fill_(
         torch.ones(4160, 4160).triu(1).bool(), -torch.inf
@@ -115,12 +115,15 @@ def test_settings_can_be_read_and_restored_however_they_were_made() -> None:
 
 @pytest.mark.parametrize("case", [CASE, replace(CASE, batch=1, heads=1, kv_heads=1), replace(CASE, batch=1)])
 def test_numbers_whose_results_follow_from_known_ones_are_what_the_reference_says(case: Case) -> None:
-    for found in (data.other(case), data.scaled(data.of(cases.Variant(case)), q=2.0, v=-4.0, do=0.5)):
+    for found in (
+        data.other(case),
+        data.scaled(data.solved_call(cases.Variant(case)), q=2.0, v=-4.0, do=0.5),
+    ):
         exact = reference.exact(found.inputs, case.causal)
         for step in STEPS:
             torch.testing.assert_close(found.exact.values[step], exact.values[step], rtol=1e-9, atol=1e-12)
             torch.testing.assert_close(found.exact.spread[step], exact.spread[step], rtol=1e-6, atol=1e-12)
-    first = data.of(cases.Variant(case))
+    first = data.solved_call(cases.Variant(case))
     assert not any(
         torch.equal(data.other(case).exact.values[step], first.exact.values[step]) for step in STEPS
     )
@@ -149,7 +152,7 @@ def test_one_row_after_the_last_tile_may_err_as_a_row_and_is_found_where_it_errs
 @pytest.mark.parametrize("layout", data.LAYOUTS)
 def test_a_layout_changes_where_the_numbers_lie_and_no_number(layout: str) -> None:
     base = cases.Variant(CASE, "repeated")
-    laid = data.of(replace(base, layout=layout)).inputs
+    laid = data.solved_call(replace(base, layout=layout)).inputs
     for name in ("q", "k", "v", "do"):
-        assert torch.equal(getattr(laid, name), getattr(data.of(base).inputs, name))
+        assert torch.equal(getattr(laid, name), getattr(data.solved_call(base).inputs, name))
     assert layout == "contiguous" or not all(getattr(laid, name).is_contiguous() for name in ("q", "k", "v"))

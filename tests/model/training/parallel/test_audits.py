@@ -8,7 +8,7 @@ from model.attention import Backend
 from model.attention.verify import accuracy
 from model.attention.verify.accuracy import judge
 from model.attention.verify.audited import Audit, Taken
-from model.attention.verify.numbers import Error
+from model.attention.verify.numbers import Deviation
 from model.record.errors import AuditFailed
 from model.record.text import Source
 from model.training import audit
@@ -127,7 +127,7 @@ def test_one_that_is_wrong_for_later_parts_alone_is_found_by_the_first_audit_of_
 def test_rows_of_a_part_are_named_by_their_positions_in_the_sample():
     taken = Taken(Audit(1, 0, 0, kv_head=1, part=2), heads=2)
     taken.tensors = {"q": torch.zeros(1, 8, 2, 4), "k": torch.zeros(1, 24, 1, 4)}
-    worst = Error(2.0, 1.0, "batch 0, row 3, head 0", 0.1)
+    worst = Deviation(2.0, 1.0, "batch 0, row 3, head 0", 0.1)
     assert accuracy._place(taken, "o", worst) == "row 19, head 2"
     assert accuracy._place(taken, "dk", worst) == "row 3, key head 1"
     assert (

@@ -17,13 +17,13 @@ from model import attention
 from model.record.config import RunConfig
 from model.record.errors import UserError
 from model.record.text import Source
+from model.training import step
 from model.training.llama import Block
 from model.training.loss import LOSSES
 from model.training.optim import AdamW
-from model.training.parallel import objective
 from model.training.parallel.held import holders, local
-from model.training.parallel.objective import Objective
 from model.training.parallel.world import ALONE
+from model.training.step import Objective
 from model.training.trainer import build_model, train
 from tests.model.conftest import run_config
 from tests.model.training.parallel.processes import together
@@ -108,7 +108,7 @@ def joined(world, texts, config):
         return loss.detach()
 
     sys.modules["model.training.kernels.cross_entropy"] = SimpleNamespace(loss_and_gradient=in_place)
-    objective.LOSSES = {"cross_entropy": LOSSES["linear_cross_entropy"]}
+    step.LOSSES = {"cross_entropy": LOSSES["linear_cross_entropy"]}
     return records(world, texts, config)
 
 
@@ -143,14 +143,14 @@ class Cycle:
 def littered(world, texts, config):
     """Whether the collector is on in each step of this process, whose garbage is left at the end, and if it is on then."""
     made, enabled = [], []
-    loss = objective.LOSSES["cross_entropy"]
+    loss = step.LOSSES["cross_entropy"]
 
     def littering(*given):
         made.append(weakref.ref(Cycle()))
         enabled.append(gc.isenabled())
         return loss(*given)
 
-    objective.LOSSES = {"cross_entropy": littering}
+    step.LOSSES = {"cross_entropy": littering}
     records(world, texts, config)
     return enabled, [each() is not None for each in made], gc.isenabled()
 

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from model.training import meter
+from model.training import meter, step
 from model.training.feed import Feed
 from model.training.llama import Block
 from model.training.optim import AdamW
-from model.training.parallel import objective, split
+from model.training.parallel import split
 from model.training.parallel.own import Own
 from model.training.parallel.world import ALONE
 from tests.conftest import PATIENCE_SECONDS
@@ -82,7 +82,7 @@ def planted(world, texts, config, rank, place, train=records):  # noqa: F811
 def slow_loss(world, texts, config, rank):  # noqa: F811
     shown(world)
     if world.place.rank == rank:
-        objective.LOSSES = {name: held_up(loss, world) for name, loss in objective.LOSSES.items()}
+        step.LOSSES = {name: held_up(loss, world) for name, loss in step.LOSSES.items()}
     return compiled(world, texts, config)[0]
 
 

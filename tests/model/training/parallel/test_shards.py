@@ -46,7 +46,7 @@ def state(world, seed=0, config=None, data="data"):
             fully_shard(block, mesh=world.mesh[axes])
         fully_shard(model, mesh=world.mesh[axes])
     optimizer = optim.AdamW(model.named_parameters(), config.train.weight_decay)
-    found = checkpoint.State(config, data, model, optimizer)
+    found = checkpoint.TrainingState(config, data, model, optimizer)
     generator = torch.Generator().manual_seed(seed)
     for tensor in checkpoint.trained(found).values():
         whole = torch.randn(tensor.shape, generator=generator).to(tensor.dtype)

@@ -10,8 +10,8 @@ from model.record.errors import UserError
 from model.record.folder import RunFolder
 from model.training.parallel.place import Place
 from runner.job.ranks import follower
+from runner.job.ranks.follower import Follower
 from runner.job.ranks.meeting import Meeting
-from runner.job.ranks.start import Follower
 from runner.state.process import hold_gpu
 from tests.analysis.fabricate import Folder, plan
 
@@ -26,7 +26,7 @@ def test_no_other_run_gets_its_gpu_while_something_is_measured_after_the_run(roo
             hold_gpu(uuid)
         refused.append(uuid)
 
-    leader = SimpleNamespace(done=lambda: None, order=dict, outlast=lambda: None)
+    leader = SimpleNamespace(report_done=lambda: None, next_order=dict, outlast=lambda: None)
     folder = Folder(root, plan("r1"))
     folder.event("claimed")
     asked = Follower(RunFolder(folder.path), Place(1, 2, 1), Meeting(attempt=1), [])
@@ -36,8 +36,8 @@ def test_no_other_run_gets_its_gpu_while_something_is_measured_after_the_run(roo
     monkeypatch.setattr(follower, "QuickExit", SimpleNamespace)
     monkeypatch.setattr(follower.Stop, "listen", lambda _self: None)
     monkeypatch.setattr(follower, "Leader", lambda *_, **__: leader)
-    monkeypatch.setattr(follower, "checked", lambda *_: None)
-    monkeypatch.setattr(follower, "prepared", lambda _config: SimpleNamespace(run=lambda _given: measured))
+    monkeypatch.setattr(follower, "unchanged", lambda *_: None)
+    monkeypatch.setattr(follower, "prepare", lambda _config: SimpleNamespace(run=lambda _context: measured))
     monkeypatch.setattr(follower.machine, "device", lambda _device: ("a GPU", uuid))
     follower.main()
     assert refused == [uuid]

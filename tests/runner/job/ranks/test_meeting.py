@@ -6,17 +6,17 @@ import pytest
 
 from runner.job import slurm
 from runner.job.ranks import meeting
-from runner.job.ranks.meeting import Meeting, NobodyCame, found, publish
+from runner.job.ranks.meeting import Meeting, NobodyCame, publish, wait_for_meeting
 from runner.state.slurm import NoAnswer
 
 
 def test_rank_0_is_found_by_its_user_alone_and_by_name(tmp_path):
     path = tmp_path / "12_0_0.meeting"
     with pytest.raises(NobodyCame, match=r"12_0_0\.meeting"):
-        found(path, 0.01)
+        wait_for_meeting(path, 0.01)
     meeting = Meeting.at(2, "n1", 4711)
     publish(path, meeting)
-    assert found(path) == meeting
+    assert wait_for_meeting(path) == meeting
     assert path.stat().st_mode & 0o777 == 0o600
     assert json.loads(path.read_text())["token"] == meeting.token
 
@@ -25,7 +25,12 @@ def test_rank_0_is_found_by_its_user_alone_and_by_name(tmp_path):
 def test_who_looks_for_a_rank_0_that_has_ended_has_nothing_left_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(meeting, "ASK_SECONDS", 0.0)
     asked = []
-    assert found(tmp_path / "12_0_0.meeting", is_over=lambda: asked.append(1) or len(asked) > 1).attempt == 0
+    assert (
+        wait_for_meeting(
+            tmp_path / "12_0_0.meeting", is_over=lambda: asked.append(1) or len(asked) > 1
+        ).attempt
+        == 0
+    )
     assert len(asked) == 2
 
 
@@ -51,7 +56,7 @@ def test_nodes_meet_by_the_names_that_their_network_has(monkeypatch, names, reso
     monkeypatch.delenv("SLURMD_NODENAME", raising=False)
     if names[0]:
         monkeypatch.setenv("SLURMD_NODENAME", names[0])
-    assert meeting.my_name() == name
+    assert meeting.reachable_name() == name
 
 
 LISTED = """\

@@ -18,15 +18,19 @@ from model.record.config import RunConfig
 from model.record.errors import Diverged, Interrupted, OfAnotherProcess, UserError
 from model.record.folder import RunFolder
 from model.record.outcome import Outcome
-from runner.job.ranks import first, meet, meeting, others, start
-from runner.job.ranks.first import Lost, Ranks, is_echo
-from runner.job.ranks.leader import Leader, node
-from runner.job.ranks.meet import _own_gpus
-from runner.job.ranks.meeting import Meeting, NobodyCame
-from runner.job.ranks.standstill import Standstill
-from runner.job.ranks.start import own_gpu
-from runner.job.ranks.where import Place
-from runner.job.ranks.wire import Connection, Vanished
+from runner.job.ranks import first, meeting, others
+from runner.job.ranks.first import Lost, Ranks, lead, require_own_gpus
+from runner.job.ranks.follower import Follower, Leader
+from runner.job.ranks.meeting import (
+    Connection,
+    Meeting,
+    NobodyCame,
+    Vanished,
+    is_echo,
+    node_name,
+    show_own_gpu,
+)
+from runner.job.ranks.standstill import Standstill, Whereabouts
 from runner.state import gpus
 from runner.state.endings import Ending
 from runner.state.endings import of_exception as ending_of
@@ -86,21 +90,21 @@ def concluded(endings):
 
 def test_all_begin_when_all_are_ready_and_end_with_rank_0(ranks, join):
     one, two = join(1), join(2)
-    one.ready("GPU-1")
-    two.ready(None)
-    assert [(other.rank, other.node, other.gpu_uuid) for other in ranks.gathered()] == [
-        (1, node(), "GPU-1"),
-        (2, node(), None),
+    one.report_ready("GPU-1")
+    two.report_ready(None)
+    assert [(other.rank, other.node, other.gpu_uuid) for other in ranks.wait_until_ready()] == [
+        (1, node_name(), "GPU-1"),
+        (2, node_name(), None),
     ]
-    address, listening = ranks.go(manifest={"attempt": 7})
+    address, listening = ranks.begin(manifest={"attempt": 7})
     with listening, pytest.raises(OSError, match="in use"):  # nobody can take the port before torch has it
         socket.create_server(listening.getsockname())
     for leader in (one, two):
-        assert leader.order(60) == {"say": "go", "address": address, "manifest": {"attempt": 7}}
-        leader.done()
-    ranks.finished()
-    ranks.more()
-    assert one.order(60) == {"say": "more"}
+        assert leader.next_order(60) == {"say": "go", "address": address, "manifest": {"attempt": 7}}
+        leader.report_done()
+    ranks.wait_until_done()
+    ranks.continue_after_result()
+    assert one.next_order(60) == {"say": "more"}
     ranks.close()
     assert one.left.wait(60)
     assert two.left.wait(60)
@@ -119,7 +123,7 @@ def test_who_does_not_know_the_token_is_no_process_of_the_run(ranks, said):
     with socket.create_connection((ranks.meeting.host, ranks.meeting.port)) as stranger:
         stranger.sendall(said)
         assert stranger.recv(1) == b""
-    assert not any(other.rank_says for other in ranks._others.by_rank.values())
+    assert not any(other.connection for other in ranks._others.by_rank.values())
 
 
 @pytest.mark.fault
@@ -128,65 +132,67 @@ def test_who_comes_when_rank_0_has_left_is_sent_away(ranks, join):
         late = join(1)  # whose greeting is not heard before
         ranks._others._closed = True
     assert late.left.wait(60)
-    assert ranks._others.by_rank[1].rank_says is None
+    assert ranks._others.by_rank[1].connection is None
 
 
 def test_what_one_process_says_of_its_failure_is_the_outcome_of_the_attempt(ranks, join, endings):
-    torch_says = "rank 2 on " + node() + ": CUDA out of memory. Tried to allocate 20 GiB."
-    join(2).ended(
+    torch_says = "rank 2 on " + node_name() + ": CUDA out of memory. Tried to allocate 20 GiB."
+    join(2).report_ending(
         Ending(Outcome.OOM_GPU, "CUDA out of memory. Tried to allocate 20 GiB.", 20 * 2**30), echo=False
     )
     assert concluded(endings) == ("oom_gpu", torch_says)
     assert endings[0].requested_bytes == 20 * 2**30
-    assert ranks.true_of(ending_of(GLOO), GLOO) == endings[0]
+    assert ranks.root_cause(ending_of(GLOO), GLOO) == endings[0]
     with pytest.raises(Lost, match="Tried to allocate"):
-        ranks.finished()
+        ranks.wait_until_done()
 
 
 def test_a_rank_0_that_goes_on_after_all_says_what_was_said_of_it(join, endings):
     hangs = "hangs: nothing has moved for 120 s; rank 0 on n1 does not answer"
-    join(2).ended(Ending(Outcome.FAILED, hangs), echo=False, of_all=True)
+    join(2).report_ending(Ending(Outcome.FAILED, hangs), echo=False, of_all=True)
     assert concluded(endings) == ("failed", hangs)
 
 
 def test_an_echo_gives_way_to_its_cause_and_is_the_outcome_only_where_there_is_none(ranks, join, endings):
-    join(1).ended(ending_of(GLOO), echo=True)
+    join(1).report_ending(ending_of(GLOO), echo=True)
     outcome, reason = concluded(endings)
     assert outcome == "failed"
-    assert f"rank 1 on {node()}: RuntimeError: [gloo" in reason
-    assert f"rank 0 on {node()} is after step 5, at " in reason
-    join(2).ended(Ending(Outcome.OOM_HOST, "out of host memory"), echo=False)
+    assert f"rank 1 on {node_name()}: RuntimeError: [gloo" in reason
+    assert f"rank 0 on {node_name()} is after step 5, at " in reason
+    join(2).report_ending(Ending(Outcome.OOM_HOST, "out of host memory"), echo=False)
     until(lambda: endings[-1].outcome == "oom_host" or ranks._cause, 0.01)
-    assert ranks.true_of(ending_of(GLOO), GLOO).reason == f"rank 2 on {node()}: out of host memory"
+    assert ranks.root_cause(ending_of(GLOO), GLOO).reason == f"rank 2 on {node_name()}: out of host memory"
 
 
 def test_rank_0_names_itself_where_the_failure_is_its_own_and_only_there(ranks):
     own = RuntimeError("a hook raised")
-    assert ranks.true_of(ending_of(own), own).reason.startswith(f"rank 0 on {node()}: RuntimeError: a hook")
+    assert ranks.root_cause(ending_of(own), own).reason.startswith(
+        f"rank 0 on {node_name()}: RuntimeError: a hook"
+    )
     all_saw = Diverged("the loss is nan")
-    assert ranks.true_of(ending_of(all_saw), all_saw).reason == "the loss is nan"
+    assert ranks.root_cause(ending_of(all_saw), all_saw).reason == "the loss is nan"
 
 
 def test_a_process_that_was_killed_is_named_with_what_its_slurm_task_saw(ranks, join, endings):
     task, rank = join(1, "task"), join(1)
-    task.died(-9, oom=True)
+    task.report_death(-9, oom=True)
     gone(rank)
     assert concluded(endings) == (
         "oom_host",
-        f"rank 1 on {node()}: killed by the kernel's OOM killer: the machine ran out of memory",
+        f"rank 1 on {node_name()}: killed by the kernel's OOM killer: the machine ran out of memory",
     )
 
 
 def test_a_process_that_ends_before_it_says_who_it_is_ends_the_attempt_too(join, endings):
-    join(2, "task").died(1, oom=False)
-    assert concluded(endings) == ("failed", f"rank 2 on {node()}: exited with code 1 without a result")
+    join(2, "task").report_death(1, oom=False)
+    assert concluded(endings) == ("failed", f"rank 2 on {node_name()}: exited with code 1 without a result")
 
 
 def test_a_process_that_is_killed_before_it_says_who_it_is_was_where_rank_0_started_it(ranks, endings):
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
-        ranks.started(1, child)
+        ranks.note_start(1, child)
         child.kill()
-        assert concluded(endings) == ("failed", f"rank 1 on {node()}: killed by SIGKILL")
+        assert concluded(endings) == ("failed", f"rank 1 on {node_name()}: killed by SIGKILL")
 
 
 def test_where_process_and_slurm_task_are_gone_and_slurm_ends_nobody_the_node_has_failed(join, endings):
@@ -195,7 +201,7 @@ def test_where_process_and_slurm_task_are_gone_and_slurm_ends_nobody_the_node_ha
     gone(rank)
     assert concluded(endings) == (
         "node_failed",
-        f"rank 1 on {node()}: both it and its Slurm task are gone",
+        f"rank 1 on {node_name()}: both it and its Slurm task are gone",
     )
 
 
@@ -205,13 +211,13 @@ def test_where_slurm_ends_the_others_as_well_the_process_was_killed(join, ending
     os.kill(os.getpid(), signal.SIGTERM)
     assert concluded(endings) == (
         "failed",
-        f"rank 1 on {node()} was killed, and its Slurm task with it",
+        f"rank 1 on {node_name()} was killed, and its Slurm task with it",
     )
 
 
 def test_a_host_that_no_longer_answers_is_noticed_in_less_than_15_seconds(ranks, join, endings, monkeypatch):
     leader = join(1)
-    channel = until(lambda: ranks._others.by_rank[1].rank_says)._channel
+    channel = until(lambda: ranks._others.by_rank[1].connection)._channel
     asks = [
         channel.getsockopt(socket.IPPROTO_TCP, name)
         for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
@@ -226,28 +232,28 @@ def test_a_host_that_no_longer_answers_is_noticed_in_less_than_15_seconds(ranks,
 
     monkeypatch.setattr(Connection, "__init__", lambda self, channel: setattr(self, "_channel", channel))
     with pytest.raises(Vanished, match="timed out"):
-        next(Connection(Silent()).heard())
+        next(Connection(Silent()).messages())
     other = ranks._others.by_rank[1]
     gone(leader)
     with ranks._others.changed:
         other.vanished = True
-    ending = others.death(other, 0.0, False, False)
-    assert (ending.outcome, ending.failed_nodes) == ("node_failed", (node(),))
+    ending = other.death(0.0, False, False)
+    assert (ending.outcome, ending.failed_nodes) == ("node_failed", (node_name(),))
 
 
 def test_a_run_that_is_stopped_ends_when_all_have_saved(ranks, join):
     for leader in (join(1), join(2)):
-        leader.done()
+        leader.report_done()
     ending = Ending(Outcome.CANCELLED, "received SIGTERM; a checkpoint was saved at step 7")
-    assert ranks.true_of(ending, Interrupted(7)) == ending
+    assert ranks.root_cause(ending, Interrupted(7)) == ending
 
 
 def test_processes_that_do_not_come_are_named(ranks, join, monkeypatch):
     monkeypatch.setattr(first, "PATIENCE_SECONDS", 0.1)
-    join(2).ready(None)
+    join(2).report_ready(None)
     with pytest.raises(NobodyCame, match=r"did not start within 0.1 s: 1"):
         until(lambda: ranks._others.by_rank[2].ready)
-        ranks.gathered()
+        ranks.wait_until_ready()
 
 
 @pytest.mark.parametrize(
@@ -268,14 +274,14 @@ def test_an_error_may_be_an_echo_if_it_says_that_a_partner_is_gone_or_failed(err
 
 @pytest.mark.fault
 def test_a_process_hears_that_rank_0_has_stopped(monkeypatch):
-    monkeypatch.setattr("runner.job.ranks.leader.TURN_SECONDS", 0.0)
+    monkeypatch.setattr("runner.job.ranks.follower.TURN_SECONDS", 0.0)
     found = Queue()
-    with meeting.serve(meeting.HERE) as stopped:
+    with meeting.listen(meeting.HERE) as stopped:
         at = Meeting.at(1, meeting.HERE, stopped.getsockname()[1])
         heard = Leader(at, 1, leave=lambda: None, silent=lambda *said: found.put(said))
         with stopped.accept()[0] as channel:
             channel.sendall(b'{"say": "go"}\n')
-            assert heard.order(60) == {"say": "go"}
+            assert heard.next_order(60) == {"say": "go"}
             who, where, seconds = found.get(timeout=60)
             heard._connection.close()
     assert (who, where.waits, seconds >= 120) == (heard, False, True)
@@ -288,9 +294,9 @@ def test_a_process_that_does_not_answer_while_the_others_wait_ends_the_attempt_a
     with socket.create_connection((ranks.meeting.host, ranks.meeting.port)) as stopped:
         hello = {"say": "hello", "token": ranks.meeting.token, "rank": 1, "kind": "rank", "node": "n2"}
         stopped.sendall(json.dumps(hello).encode() + b"\n")
-        until(lambda: ranks._others.by_rank[1].rank_says)
+        until(lambda: ranks._others.by_rank[1].connection)
         ranks._standstill = Standstill(hang_seconds=0.0)
-        ranks.go()[1].close()
+        ranks.begin()[1].close()
         outcome, reason = concluded(endings)
     assert outcome == "failed"
     assert reason.startswith("hangs: nothing has moved for ")
@@ -303,10 +309,10 @@ def test_a_run_of_which_all_processes_were_stopped_for_a_while_goes_on(ranks, jo
     clock = SimpleNamespace(sleep=time.sleep, ahead=0.0)
     clock.monotonic = lambda: time.monotonic() + clock.ahead
     monkeypatch.setattr(first, "time", clock)
-    monkeypatch.setattr(first, "place", lambda _: Place(7, "world.py:60", waits=True))
+    monkeypatch.setattr(first, "whereabouts", lambda _: Whereabouts(7, "world.py:60", waits=True))
     monkeypatch.setattr(others.Other, "now_at", None)
     ranks._standstill = Standstill(hang_seconds=1000.0)
-    ranks.go()[1].close()
+    ranks.begin()[1].close()
     since = until(lambda: ranks._standstill.since, 0.01)
     clock.ahead = 5000.0
     until(lambda: endings or ranks._standstill.since >= since + 5000, 0.01)
@@ -318,9 +324,9 @@ def test_a_run_that_hangs_when_it_is_told_to_stop_was_cancelled(ranks, join, end
     with socket.create_connection((ranks.meeting.host, ranks.meeting.port)) as stopped:
         hello = {"say": "hello", "token": ranks.meeting.token, "rank": 1, "kind": "rank", "node": "n2"}
         stopped.sendall(json.dumps(hello).encode() + b"\n")
-        until(lambda: ranks._others.by_rank[1].rank_says)
+        until(lambda: ranks._others.by_rank[1].connection)
         ranks._standstill = Standstill(stop_seconds=0.0)
-        ranks.go()[1].close()
+        ranks.begin()[1].close()
         ranks._terminations._heard = True
         outcome, reason = concluded(endings)
     assert outcome == "cancelled"
@@ -337,30 +343,49 @@ def test_a_process_says_where_its_main_thread_stands(ranks, join, monkeypatch):
     assert (place.steps, place.waits) == (20, True)
 
 
+@pytest.fixture
+def shown(tmp_path, monkeypatch):
+    """Shows a process the GPU of its place, given what its environment shows it; returns what it sees then."""
+    monkeypatch.setattr(gpus, "DEVICES", tmp_path)  # whatever this machine has
+
+    def show(local_rank, devices):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+        show_own_gpu(RunConfig(data={"path": "x"}, device="cuda"), local_rank)
+        return os.environ["CUDA_VISIBLE_DEVICES"]
+
+    return show
+
+
 @pytest.mark.parametrize(
     ("local_rank", "devices", "own"),
-    [(1, ["4", "5"], "5"), (0, ["GPU-a", "GPU-b"], "GPU-a"), (3, ["0"], None), (0, [], None)],
+    [(1, "4,5", "5"), (0, "GPU-a,GPU-b", "GPU-a"), (3, "0", "0"), (0, "", "")],
 )
-def test_a_process_leaves_itself_the_gpu_of_its_place(local_rank, devices, own):
+def test_a_process_leaves_itself_the_gpu_of_its_place(shown, local_rank, devices, own):
     """One that sees a single GPU has been given it by Slurm."""
-    assert own_gpu(local_rank, devices).get("CUDA_VISIBLE_DEVICES") == own
+    assert shown(local_rank, devices) == own
 
 
-def test_each_process_that_rank_0_starts_beside_itself_has_a_gpu_of_its_own(tmp_path, monkeypatch):
+def test_each_process_that_rank_0_starts_beside_itself_has_a_gpu_of_its_own(tmp_path, monkeypatch, shown):
     """They inherit what rank 0 sees, which has to be all of the run's GPUs until they have started."""
     seen = []
-    monkeypatch.setattr(gpus, "DEVICES", tmp_path)  # whatever this machine has
-    monkeypatch.setattr(meet, "start_here", lambda *_: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]))
+
+    def start(_follower):
+        seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(Follower, "start", start)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     heard = signal.getsignal(signal.SIGTERM)
     shared = {"data": {"path": "x"}, "device": "cuda", "train": {"batch_size": 3}, "parallel": {"shard": 3}}
     run = SimpleNamespace(config=RunConfig.model_validate(shared))
-    with closing(meet.lead(RunFolder(tmp_path), 1, run, [], None, lambda: 0, lambda _: None)):
+    with closing(lead(RunFolder(tmp_path), 1, run, [], None, lambda: 0, lambda _: None)):
         pass
     signal.signal(signal.SIGTERM, heard)
-    inherited = seen[0].split(",")
-    own = [own_gpu(rank, inherited)["CUDA_VISIBLE_DEVICES"] for rank in (1, 2)]
-    assert [os.environ["CUDA_VISIBLE_DEVICES"], *own] == ["4", "5", "6"]
+    own = [
+        os.environ["CUDA_VISIBLE_DEVICES"],
+        *(shown(rank, inherited) for rank, inherited in enumerate(seen, 1)),
+    ]
+    assert own == ["4", "5", "6"]
 
 
 def test_a_process_takes_no_gpu_that_its_user_hid(tmp_path, monkeypatch):
@@ -368,7 +393,7 @@ def test_a_process_takes_no_gpu_that_its_user_hid(tmp_path, monkeypatch):
     (tmp_path / "nvidia1").touch()
     monkeypatch.setattr(gpus, "DEVICES", tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    start.have_own_gpu(RunConfig(data={"path": "x"}, device="cuda"), 1)
+    show_own_gpu(RunConfig(data={"path": "x"}, device="cuda"), 1)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
@@ -379,12 +404,12 @@ def test_on_amd_gpus_hip_shows_each_process_its_own_of_those_that_slurm_gave_the
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "4,5,6,7")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0,1,2,3")  # also so that it is as before afterwards
-    start.have_own_gpu(RunConfig(data={"path": "x"}, device="cuda"), 3)
+    show_own_gpu(RunConfig(data={"path": "x"}, device="cuda"), 3)
     assert os.environ["HIP_VISIBLE_DEVICES"] == "3"
     assert os.environ["ROCR_VISIBLE_DEVICES"] == "4,5,6,7"
 
 
 def test_two_processes_on_one_gpu_are_refused():
-    _own_gpus(["GPU-a", "GPU-b", None, None])
+    require_own_gpus(["GPU-a", "GPU-b", None, None])
     with pytest.raises(UserError, match="ranks 0, 2 share GPU GPU-a"):
-        _own_gpus(["GPU-a", "GPU-b", "GPU-a"])
+        require_own_gpus(["GPU-a", "GPU-b", "GPU-a"])

@@ -2,11 +2,10 @@
 
 import pytest
 
-from runner.job.ranks.standstill import Silence, Standstill
-from runner.job.ranks.where import Place
+from runner.job.ranks.standstill import Silence, Standstill, Whereabouts
 
-AT_WORK, LATER = Place(6, "trainer.py:80", waits=False), Place(6, "trainer.py:81", waits=False)
-WAITS = Place(7, "world.py:60", waits=True)
+AT_WORK, LATER = Whereabouts(6, "trainer.py:80", waits=False), Whereabouts(6, "trainer.py:81", waits=False)
+WAITS = Whereabouts(7, "world.py:60", waits=True)
 NODES = {0: "n1", 1: "n2"}
 
 

@@ -12,7 +12,7 @@ from model.record.text import START
 from model.training import checkpoint
 from model.training.feed import Feed
 from model.training.keeper import Checkpoints, Keeper
-from runner.job.ranks.where import Place, place
+from runner.job.ranks.standstill import Whereabouts, whereabouts
 from tests.conftest import PATIENCE_SECONDS, until
 
 STATE = SimpleNamespace(config=SimpleNamespace(train=SimpleNamespace(steps=9)))
@@ -30,7 +30,7 @@ def test_a_process_that_waits_until_it_may_go_on_after_a_checkpoint_is_where_the
     with Keeper(Checkpoints(tmp_path, None, lambda: False, None), STATE) as keeper:
         keeper.keep(3, START)
         asking.join()
-        assert not place(3).waits
+        assert not whereabouts(3).waits
     (found,) = seen
     assert found.steps == 3
 
@@ -55,15 +55,15 @@ def test_a_process_that_waits_for_data_is_where_the_data_are_made():
     line = f"{inspect.getsourcefile(Feed)}:{_line(Feed._make, 'next(self._batches)')}"
 
     def ask():
-        until(lambda: batches.asked.is_set() and place(3).line == line, 0.01)
-        seen.append(place(3))
+        until(lambda: batches.asked.is_set() and whereabouts(3).line == line, 0.01)
+        seen.append(whereabouts(3))
         batches.told.set()
 
     (asking := Thread(target=ask, daemon=True)).start()
     with pytest.raises(UserError, match="no more"):
         next(Feed(batches, torch.device("cpu")))
     asking.join()
-    assert seen == [Place(3, line, waits=False)]
+    assert seen == [Whereabouts(3, line, waits=False)]
 
 
 def _line(function, text):
@@ -72,5 +72,5 @@ def _line(function, text):
 
 
 def waiting():
-    found = place(3)
-    return found if found.waits else None
+    here = whereabouts(3)
+    return here if here.waits else None

@@ -1,22 +1,73 @@
-"""What training minimises: the share of it that one process of a run computes."""
+"""The training step, written once: the trainer's loop, the profile after it and the benchmarks call it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from model.record.config import RunConfig, TrainConfig
+from model.training import optim
+from model.training.feed import MicroBatch, Ready
 from model.training.llama import Llama
 from model.training.loss import LOSSES, Loss
-from model.training.parallel.part import Part
-from model.training.parallel.world import World
+from model.training.parallel.world import ALONE, World
+
+
+class Update(NamedTuple):
+    """What one step did.
+
+    Attributes:
+        loss: mean over the labels of the whole batch, ().
+        rate: the learning rate.
+        norms: of each parameter's gradient, (P,), before clipping.
+        norm: of all gradients, ().
+    """
+
+    loss: Tensor
+    rate: float
+    norms: Tensor
+    norm: Tensor
+
+
+class TrainingStep:
+    """A forward and a backward pass over a batch, and an update of all weights."""
+
+    def __init__(self, config: RunConfig, model: Llama, world: World = ALONE) -> None:
+        self._train, self._device, self._world = config.train, torch.device(config.device), world
+        self._objective = Objective(config, model, world)
+        named, decay = model.named_parameters(), config.train.weight_decay
+        self.optimizer = optim.OPTIMIZERS[config.train.optimizer](named, decay, world)
+
+    def __call__(
+        self, batch: Ready, step: int, mark: Callable[[str], AbstractContextManager[object]] = nullcontext
+    ) -> Update:
+        """Do a step with a batch.
+
+        Args:
+            step: its number, from 1, which decides the learning rate.
+            mark: returns what surrounds a part of the step, given its name.
+        """
+        rate = optim.learning_rate(self._train, step)
+        loss = torch.zeros((), device=self._device)
+        for part in batch.parts(self._train.accumulate):
+            with mark("forward"):
+                share = self._objective.share(part, batch.training_tokens)
+            with mark("backward"):
+                self._objective.backward(share)
+            loss += share.detach()
+        self._world.total(loss, self._world.parallel.tensor)
+        with mark("optimizer"):
+            norms, norm = self.optimizer.clipped_step(rate, self._train.clip_norm)
+        return Update(loss, rate, norms, norm)
 
 
 class Objective:
-    """The loss of a part of a batch, and its gradients."""
+    """What training minimises: the share of the loss that this process computes, and its gradients."""
 
     def __init__(self, config: RunConfig, model: Llama, world: World) -> None:
         self._loss, self._model = LOSSES[config.train.loss], model
@@ -36,7 +87,7 @@ class Objective:
         self._gradient = torch.tensor(float(world.parts), device=self._model.cos_TD.device)
         self._model.embedding.register_forward_hook(self._until_its_gradient)
 
-    def share(self, part: Part, count: int) -> Tensor:
+    def share(self, part: MicroBatch, count: int) -> Tensor:
         """What these labels contribute to the batch's mean loss.
 
         Args:
@@ -46,8 +97,8 @@ class Objective:
         if self._split is None:
             return self._loss(self._model, part.inputs_BT, part.labels_BT, count)
         self._wait_for_last(self._split, part.last)
-        found: Tensor = self._split(part.inputs_BT, part.labels_BT, count)
-        return found
+        share: Tensor = self._split(part.inputs_BT, part.labels_BT, count)
+        return share
 
     def backward(self, share: Tensor) -> None:
         """Add a share's gradients to the parameters'."""

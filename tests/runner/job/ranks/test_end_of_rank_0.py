@@ -6,20 +6,20 @@ from types import SimpleNamespace
 
 import pytest
 
+from model.record.errors import UserError
 from model.record.folder import RunFolder
 from model.record.outcome import Outcome
 from model.training.parallel.place import Place
-from runner.job.ranks import start, stopped
-from runner.job.ranks.leader import node
-from runner.job.ranks.meeting import Meeting
-from runner.job.ranks.start import STOPPED, Follower, stand_by
-from runner.job.ranks.where import Place as Stand
+from runner.job.ranks import follower as followers
+from runner.job.ranks.follower import STOPPED, Follower, end_rank_0, stand_by
+from runner.job.ranks.meeting import Meeting, node_name
+from runner.job.ranks.standstill import Whereabouts
 from runner.state import process
 from tests.analysis.fabricate import Folder, plan
 
 pytestmark = pytest.mark.fault
-WAITS = Stand(7, "world.py:60", waits=True)
-HANGS = f"hangs: nothing has moved for 120 s; rank 0 on n1 does not answer; rank 1 on {node()} waits for the others"
+WAITS = Whereabouts(7, "world.py:60", waits=True)
+HANGS = f"hangs: nothing has moved for 120 s; rank 0 on n1 does not answer; rank 1 on {node_name()} waits for the others"
 
 
 class Left(Exception):
@@ -54,10 +54,10 @@ def ended(root, first):
         if outcome:
             folder.end(outcome)
         told = []
-        leader = SimpleNamespace(ended=lambda ending, **how: told.append((ending.reason, how)))
+        leader = SimpleNamespace(report_ending=lambda ending, **how: told.append((ending.reason, how)))
         follower = Follower(RunFolder(folder.path), Place(1, 2, 1), Meeting(attempt=1), [])
         with pytest.raises(Left, match=str(code)):
-            stopped.end_it(follower, leader, WAITS, 120.0)
+            end_rank_0(follower, leader, WAITS, 120.0)
         return RunFolder(folder.path), told
 
     return end
@@ -80,9 +80,9 @@ def test_another_process_that_has_said_it_is_not_repeated(ended):
 
 def test_a_ledger_that_cannot_be_written_does_not_keep_rank_0(ended, first, root, monkeypatch):
     def full(*_):
-        raise stopped.UserError("No space left on device")
+        raise UserError("No space left on device")
 
-    monkeypatch.setattr(stopped.ledger, "ended", full)
+    monkeypatch.setattr(followers.ledger, "ended", full)
     ended()
     assert first.wait(60) == -9
 
@@ -95,8 +95,8 @@ def test_a_rank_0_that_has_recorded_its_end_is_killed_unless_it_waits_to_requeue
 
 
 def test_a_slurm_task_fails_where_its_process_found_rank_0_stopped_so_that_srun_ends_it(monkeypatch):
-    monkeypatch.setattr(start, "Leader", lambda *_, **__: None)
-    monkeypatch.setattr(start.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(followers, "Leader", lambda *_, **__: None)
+    monkeypatch.setattr(followers.signal, "signal", lambda *_: None)
     child = SimpleNamespace(wait=lambda: STOPPED)
     follower = SimpleNamespace(meeting=None, place=Place(1, 2, 0), start=lambda: child)
     with pytest.raises(Left, match=str(STOPPED)):
