@@ -6,15 +6,20 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from model.record.errors import UserError, did_you_mean, local_path, no_runs
+from runner.commands._console import say
 from runner.inputs.shell import check_path
 from runner.state.filesystem import existing
 from runner.state.ledger import RunState
 from runner.state.runs import find, like, study_names
+
+if TYPE_CHECKING:
+    from runner.inputs.cells.cell import Cell
+    from runner.inputs.study import Study
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
 
@@ -180,6 +185,30 @@ def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | 
         return study_name(given, also), None
     state = find(root, given, studies=sorted(known))
     return state.brief.study, state
+
+
+def cells_of(
+    study: Study,
+    scale: str,
+    sets: Sequence[str] | None = None,
+    only: Sequence[str] | None = None,
+    repeats: int | None = None,
+) -> list[Cell]:
+    """Expand a study, and warn about what is probably a mistake.
+
+    Args:
+        repeats: of each cell, in place of the study's.
+
+    Raises:
+        UserError: as `expand`.
+    """
+    from runner.inputs.doubts import doubts
+    from runner.inputs.expansion import expand
+
+    cells = expand(study, scale, sets or (), only or (), repeats)
+    for doubt in doubts(cells):
+        say(doubt.shown())
+    return cells
 
 
 def is_file(given: str) -> bool:

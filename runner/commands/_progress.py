@@ -1,20 +1,23 @@
-"""Progress of the local queue: bars on a terminal, plain lines elsewhere."""
+"""Progress of the local queue: bars on a terminal, plain lines elsewhere, and how much longer it takes."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 from typing import TYPE_CHECKING
 
-from model.record.imported import ImportedStep
-from model.record.records import Outcome, StepRecord
+from model.measure.flops import of_run
+from model.record.records import Outcome, RunRecord, StepRecord
 from model.record.units import clock
 from runner.commands._console import say
-from runner.commands._forecast import Forecast
+from runner.commands._runs import step_text
 from runner.execute.local import Watcher
 from runner.job.phase import Stage
+from runner.plan.cost import AT_START
 from runner.state.tasks import Task
 
 if TYPE_CHECKING:
@@ -119,15 +122,6 @@ def progress_text(task: Task, record: StepRecord) -> str:
     return f"{step_text(record, task.steps)}, {left // 60}:{left % 60:02} left"
 
 
-def step_text(record: StepRecord | ImportedStep, steps: int) -> str:
-    """`step 30/60, loss 4.321, 12,345 tokens/s`; without the loss where nothing is trained."""
-    loss = ", loss not finite" if record.loss is None else f", loss {record.loss:.3f}"
-    if record.loss is None and isinstance(record, StepRecord) and record.learning_rate is None:
-        loss = ""
-    rate = "" if record.tokens_per_second is None else f", {record.tokens_per_second:,.0f} tokens/s"
-    return f"step {record.step}/{steps}{loss}{rate}"
-
-
 class Bar(Lines):
     """Two bars: the queue, and the run with its step, loss, tokens/s and time left."""
 
@@ -181,3 +175,81 @@ class Bar(Lines):
     def over(self) -> None:
         """Leave the bars as they are, and give the terminal its cursor back."""
         self.bars.stop()
+
+
+@dataclass
+class _PacedRun:
+    """A run of the queue: FLOP of a step in a process, steps, and when it started, in seconds."""
+
+    step_flop: float
+    steps: int
+    steps_done: int = 0
+    started: float | None = None
+    stepped: bool = False
+    ended: bool = False
+
+
+class Forecast:
+    """Estimates the time left: FLOP left at the newest pace, plus the usual time to start each run.
+
+    Nothing is known before the second step of a run, because its first step includes warming up.
+
+    Args:
+        runs: the runs that the queue may hold.
+        parallel: how many of them run at once.
+    """
+
+    def __init__(self, runs: Sequence[RunRecord], parallel: int) -> None:
+        self.parallel = parallel
+        self.runs = {run.run_id: _planned(run) for run in runs}
+        self.seconds_per_flop: float | None = None
+        self.starts: list[float] = []
+
+    def queued(self, run_ids: Iterable[str]) -> None:
+        """Keep the runs that the queue holds."""
+        self.runs = {run_id: self.runs[run_id] for run_id in run_ids}
+
+    def started(self, run_id: str, now: float) -> None:
+        """A run's process was started."""
+        self.runs[run_id].started = now
+
+    def stepped(self, run_id: str, record: StepRecord, now: float) -> None:
+        """A run wrote a step record."""
+        run = self.runs[run_id]
+        if not run.stepped and run.started is not None:
+            self.starts.append(max(0.0, now - run.started - record.steps * record.step_seconds))
+        run.stepped = True
+        run.steps_done = record.step
+        if record.step > 1:
+            self.seconds_per_flop = record.step_seconds / run.step_flop
+
+    def ended(self, run_id: str, now: float) -> None:
+        """A run's process has exited."""
+        run = self.runs[run_id]
+        if not run.stepped and run.started is not None:
+            self.starts.append(now - run.started)
+        run.ended = True
+
+    @property
+    def training_seconds(self) -> float | None:
+        """Estimated seconds of steps that are left; None if no step was timed yet."""
+        if self.seconds_per_flop is None:
+            return None
+        open_ = [run for run in self.runs.values() if not run.ended]
+        flop = sum(max(0, run.steps - run.steps_done) * run.step_flop for run in open_)
+        return flop * self.seconds_per_flop / self.parallel
+
+    @property
+    def seconds(self) -> float | None:
+        """Estimated seconds until the queue is done; None if no step was timed yet."""
+        if (training := self.training_seconds) is None:
+            return None
+        waiting = sum(run.started is None for run in self.runs.values())
+        return training + waiting * median_low(self.starts or [0.0]) / self.parallel
+
+
+def _planned(run: RunRecord) -> _PacedRun:
+    section = run.config.section
+    tokens = section.batch_size * section.sequence_length
+    steps = 0 if run.expected_outcome in AT_START else section.steps
+    return _PacedRun(tokens * (of_run(run.config) or 1) / run.config.processes, steps)

@@ -23,7 +23,7 @@ from model.record.home import user_folder
 from model.record.units import counted, size
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, ProfileName, Settings
-from runner.commands._trial import Check, jobs, places
+from runner.commands._slurm_checks import Check, check_jobs, check_places
 from runner.inputs.profile import Cluster, Profile, read_cluster
 from runner.plan.layout import layout
 from runner.state.filesystem import existing, promise, require_writable
@@ -58,9 +58,9 @@ def checks(cluster: Cluster, root: Path) -> list[Check]:
         _processes(cluster.profile),
     ]
     if on_slurm:
-        found += places(cluster, root)
+        found += check_places(cluster, root)
         answers = any(check.what == "cluster" and check.works for check in scheduler)
-        found += jobs(cluster, root) if answers else ()
+        found += check_jobs(cluster, root) if answers else ()
     return [*found, *(_backends() if torch[0].works else ())]
 
 

@@ -19,7 +19,7 @@ from model.record.imported import ImportedStep
 from model.record.records import StepRecord
 from runner.commands._console import say, show
 from runner.commands._options import RunName, Settings
-from runner.commands._progress import step_text
+from runner.commands._runs import step_text
 from runner.state.ledger import RunState, brief_state
 from runner.state.runs import find, name_of
 from runner.state.slurm import SchedulerError

@@ -19,7 +19,7 @@ from model.record.errors import UserError, did_you_mean
 from model.record.records import Outcome
 from runner.commands._console import say
 from runner.commands._options import OtherProfile, Settings, StudyOrRun, Wait, study_or_run
-from runner.commands._select import by_outcome
+from runner.commands._runs import by_outcome
 from runner.state.ledger import RunState
 from runner.state.runs import name_of
 

@@ -22,8 +22,7 @@ from model.record.records import StepRecord
 from model.record.units import counted
 from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyOrRunName, study_or_run, typed
-from runner.commands._select import by_outcome, by_setting
-from runner.commands._table import filled, labels, newest, written
+from runner.commands._runs import by_outcome, by_setting, filled, labels, newest, written
 from runner.execute import queue
 from runner.execute.reconcile import waits_for
 from runner.execute.watch import Watch

@@ -13,7 +13,7 @@ from analysis.store.database import open_for_reading
 from analysis.verdicts.source import Source, read
 from model.record.folder import study_record
 from model.record.records import Outcome
-from runner.commands._until import begun, worth_repeating
+from runner.commands._start import begun, worth_repeating
 from runner.inputs.expansion import expand
 from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import read_cluster

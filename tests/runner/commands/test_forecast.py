@@ -5,8 +5,7 @@ import pytest
 from model.record.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.record.folder import RunFolder
 from model.record.records import Outcome, StepRecord
-from runner.commands._forecast import Forecast
-from runner.commands._progress import Bar, Lines
+from runner.commands._progress import Bar, Forecast, Lines
 from runner.execute import local
 from runner.inputs.profile import read_cluster
 from runner.plan.write import next_task

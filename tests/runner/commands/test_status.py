@@ -11,8 +11,7 @@ from model.record.errors import UserError
 from runner.cli.app import app
 from runner.commands import _console
 from runner.commands import status as commands_status
-from runner.commands._select import by_setting, setting
-from runner.commands._table import labels
+from runner.commands._runs import by_setting, labels, setting
 from runner.commands.status import summarize
 from runner.execute.watch import Watch
 from runner.inputs.cells.options import named

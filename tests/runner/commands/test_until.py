@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from analysis.store.collect import collect
 from model.record.records import Outcome
 from runner.cli.app import app
-from runner.commands import _start, _until
+from runner.commands import _start
 from runner.execute import wait
 from runner.inputs.problems import InvalidFile, Mark, Problem
 from runner.plan.plan import refreshed
@@ -56,8 +56,8 @@ def launch(study, root, monkeypatch):
             rounds.append([(task.folder.run.config.attention, task.folder.run.repeat) for task in tasks])
             return how.get("waited", True)
 
-        monkeypatch.setattr(_until, "run", run)
-        monkeypatch.setattr(_until, "reconciled", lambda *_: ())
+        monkeypatch.setattr(_start, "run", run)
+        monkeypatch.setattr(_start, "reconciled", lambda *_: ())
         done = CliRunner().invoke(app, ["--root", str(root), "launch", str(study(extra)), *arguments])
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception

@@ -1,4 +1,4 @@
-"""Tries a Slurm profile where its runs are launched: what Slurm says to its jobs, and what they will find."""
+"""Checks a Slurm profile where its runs are launched: what Slurm says to its jobs, and what they find."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Check:
         return "ok" if self.works else "FAILS" if self.needed else "no"
 
 
-def places(cluster: Cluster, root: Path) -> Iterator[Check]:
+def check_places(cluster: Cluster, root: Path) -> Iterator[Check]:
     """What the profile still has to be told, and the places that its jobs use. Asks nobody."""
     for problem in cluster.placeholders:
         yield Check("to fill in", False, str(problem), needed=True)
@@ -55,7 +55,7 @@ def places(cluster: Cluster, root: Path) -> Iterator[Check]:
         )
 
 
-def jobs(cluster: Cluster, root: Path) -> Iterator[Check]:
+def check_jobs(cluster: Cluster, root: Path) -> Iterator[Check]:
     """What Slurm says to the profile's jobs. Submits none."""
     profile = cluster.profile
     yield _job("job", cluster, profile, 1, root, needed=True)
