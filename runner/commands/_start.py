@@ -202,7 +202,7 @@ class _Pursuit:
         A group without any completed pair with its baseline is left out: it might never become precise.
         """
         from analysis.stats.sequential import look
-        from runner.execute.collected import collected
+        from runner.execute.reconcile import collected
 
         root, study, until = self.whole.root, self.whole.study.name, self.until
         collected(root, study)

@@ -103,7 +103,7 @@ def command(
     from analysis.verdicts.comparison import Options, compare
     from analysis.verdicts.source import read
     from analysis.verdicts.words import sections, summary
-    from runner.execute.collected import collected
+    from runner.execute.reconcile import collected
 
     options = Options(match or (), margins(margin or ()), _topics(across or ()), single_runs)
     before, after = (dataclasses.replace(_source(text), removed=removed) for text in (a, b))

@@ -33,7 +33,7 @@ def command(
     run: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run ends.")] = False,
 ) -> None:
-    from runner.execute.watch import Patience
+    from runner.execute.reconcile import Patience
 
     state, read, patience = find(Settings.root, run), dict[Path, int](), Patience()
     while True:
@@ -84,8 +84,7 @@ def _about_ten(
 
 def _find_out(state: RunState) -> None:
     """Record how the run ended if it could not do so itself."""
-    from runner.execute.reconcile import reconciled
-    from runner.execute.repair import orphaned
+    from runner.execute.reconcile import orphaned, reconciled
 
     if state.job_id or orphaned(state):
         with suppress(SchedulerError):  # its output can still be followed

@@ -89,7 +89,7 @@ def command(
     from analysis.several.index import build_index
     from analysis.store.database import studies
     from analysis.writeup.write import write
-    from runner.execute.collected import collected
+    from runner.execute.reconcile import collected
 
     if (study is None) == (index is None):
         raise UserError("name a study, or with --index a folder of reports")
@@ -170,7 +170,7 @@ def watch(root: Path, study: str, build: Build, every_seconds: float, pause: Cal
     notice that its signs of life have stopped, and say so.
     """
     from analysis.report.live import awaited, sign, unmark
-    from runner.execute.collected import collected
+    from runner.execute.reconcile import collected
 
     first: Path | None = None
     try:

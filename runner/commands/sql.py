@@ -59,7 +59,7 @@ def on_a_terminal() -> bool:
 def _read_only(root: Path) -> None:
     """Collect a root that has no database of this version, if nobody can do so for this user."""
     from analysis.store.database import can_collect, open_for_reading
-    from runner.execute.collected import collected
+    from runner.execute.reconcile import collected
 
     if not root.is_dir() or can_collect(root):
         return

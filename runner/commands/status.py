@@ -24,8 +24,7 @@ from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyOrRunName, study_or_run, typed
 from runner.commands._runs import by_outcome, by_setting, filled, labels, newest, written
 from runner.execute import queue
-from runner.execute.reconcile import waits_for
-from runner.execute.watch import Watch
+from runner.execute.reconcile import Watch, waits_for
 from runner.job.phase import current
 from runner.state.ledger import RunState
 from runner.state.runs import last_step, name_of, removed_runs

@@ -6,8 +6,8 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import runner
@@ -38,24 +38,17 @@ log = logging.getLogger(__name__)
 
 def run_here(plan: Plan, watcher: local.Watcher) -> None:
     """Run the plan's remaining runs on this machine, once it is free, and wait for them."""
-    warn_of_risks(plan.root / plan.study.name, plan.cluster)
+    study = plan.root / plan.study.name
+    warn_of_risks(study, plan.cluster)
     reconciled(plan.root, plan.study.name)
-    if not refreshed(plan).left:
-        _run(plan, watcher)
-        return
-    with turn(plan.study.name, plan.root) as waited:
+    with turn(plan.study.name, plan.root) if refreshed(plan).left else nullcontext() as waited:
         if waited:
             reconciled(plan.root, plan.study.name)
-        _run(plan, watcher)
-
-
-def _run(plan: Plan, watcher: local.Watcher) -> None:
-    with alone(plan):
-        now, tasks = _next_tasks(plan)
-    said = f"{len(tasks)} to do{_others(plan, now)}, in {plan.root / plan.study.name}"
-    log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, said)
-    if tasks:
-        local.run_queue(tasks, plan.cluster, watcher)
+        with alone(plan):
+            now, tasks = _next_tasks(plan)
+        _log(plan, f"{len(tasks)} to do{_others(plan, now)}, in {study}")
+        if tasks:
+            local.run_queue(tasks, plan.cluster, watcher)
 
 
 def submit(plan: Plan, wait: bool) -> Sequence[Task]:
@@ -70,16 +63,19 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
     """
     require("sbatch")
     client.max_array_size()  # if Slurm does not answer, nothing is written
-    _time_there(plan)
+    _require_time_there(plan)
     warn_of_risks(plan.root / plan.study.name, plan.cluster)
     reconciled(plan.root, plan.study.name)
     with alone(plan):
         now, tasks = _next_tasks(plan)
         left = submit_tasks(plan, tasks, wait=wait)
-    said = f"{len(tasks) - len(left)} submitted to {plan.cluster.name}{_others(plan, now)}"
-    log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, said)
+    _log(plan, f"{len(tasks) - len(left)} submitted to {plan.cluster.name}{_others(plan, now)}")
     log.info("see their status with `runner status %s`", plan.study.name)
     return left
+
+
+def _log(plan: Plan, progress: str) -> None:
+    log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, progress)
 
 
 def risks(study: Path, cluster: Cluster) -> Iterator[str]:
@@ -110,20 +106,18 @@ def refusals(plan: Plan) -> Iterator[str]:
     if limits := budget.limits_of(plan):
         for problem in budget.exceeded(plan.root, limits, cost.of_plan(plan)):
             yield problem.shown()
-    of_runs = [_own, _room_here if plan.cluster.profile.executor == "local" else _time_there]
-    for check in [_writable, *(of_runs if plan.left else ())]:
+    checks: list[Callable[[], None]] = [lambda: require_writable(plan.root / plan.study.name)]
+    if plan.left:
+        room = _require_room_here if plan.cluster.profile.executor == "local" else _require_time_there
+        checks += [lambda: _require_own(plan), lambda: room(plan)]
+    for check in checks:
         try:
-            check(plan)
+            check()
         except (UserError, SchedulerError) as error:
             yield str(error)
 
 
-def _writable(plan: Plan) -> None:
-    """Raise UserError if this user cannot write to the study's folder."""
-    require_writable(plan.root / plan.study.name)
-
-
-def _own(plan: Plan) -> None:
+def _require_own(plan: Plan) -> None:
     """Raise UserError if others can change what has been written of the runs."""
     guard.require_closed_to_strangers(plan.root / plan.study.name)
     if (study := plan.root / plan.study.name).exists():
@@ -132,13 +126,13 @@ def _own(plan: Plan) -> None:
         guard.require_own(study, *runs)
 
 
-def _room_here(plan: Plan) -> None:
+def _require_room_here(plan: Plan) -> None:
     """Raise InvalidFile if this machine has too few GPUs, or lacks the program that starts runs."""
     local.require_program(plan.cluster)
     local.devices_for(plan.cluster, [Shape.of(run).processes for run in plan.left])
 
 
-def _time_there(plan: Plan) -> None:
+def _require_time_there(plan: Plan) -> None:
     """Raise SchedulerError if Slurm would let runs wait for ever, for their time limit."""
     longest = max((run.time_limit_seconds or 0 for run in plan.left), default=0)
     with suppress(NoAnswer):
@@ -163,10 +157,10 @@ def _others(plan: Plan, now: Plan) -> str:
     """`; 5 are in flight; ...`: runs that are not done and that this launch does not start."""
     waiting = sum(state is not None and state.in_flight for _, state in now.runs)
     cancelled = 0 if plan.once else len(plan.runs) - len(now.runs)
-    said = f"; {waiting} in flight" if waiting else ""
+    others = f"; {waiting} in flight" if waiting else ""
     if cancelled:
-        said += f"; {cancelled} cancelled since this launch began: launch again to start them"
-    return said
+        others += f"; {cancelled} cancelled since this launch began: launch again to start them"
+    return others
 
 
 def submit_tasks(

@@ -22,11 +22,10 @@ from model.record.folder import RunFolder
 from model.record.records import now
 from runner.execute import local
 from runner.execute.launch import warn_of_risks
-from runner.execute.profiled import wait_until_profiled
 from runner.execute.queue import turn
-from runner.execute.reconcile import reconciled
+from runner.execute.reconcile import Watch, reconciled
 from runner.execute.slurm import submit as slurm
-from runner.execute.watch import Watch
+from runner.execute.wait import wait_until_profiled
 from runner.inputs.profile import Cluster, read_cluster
 from runner.plan.plan import cluster_of
 from runner.plan.write import next_task

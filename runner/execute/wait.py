@@ -1,4 +1,4 @@
-"""Waits for a plan's runs on Slurm, and retries those that ended for an external reason."""
+"""Waits for runs on Slurm and for their profiles, and retries those that ended for an external reason."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 
+from model.record import profile
 from model.record.folder import Attempt
 from model.record.records import Outcome, now
+from model.record.units import counted
 from runner.execute.cancel import cancel
 from runner.execute.launch import alone, submit_tasks, warn_of_stuck
-from runner.execute.profiled import wait_until_profiled
-from runner.execute.reconcile import reconciled
-from runner.execute.watch import Patience, Watch
+from runner.execute.reconcile import Patience, Watch, reconciled
+from runner.execute.slurm import client
+from runner.job.tasks import load
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.state.ledger import RunState
 from runner.state.runs import in_flight, name_of, warn_once
-from runner.state.slurm import SchedulerError
+from runner.state.slurm import NoAnswer, SchedulerError
 from runner.state.tasks import Task, label
 
 POLL_SECONDS = 2.0  # between looks at files; Slurm is asked less often
+PROFILE_WITHIN = timedelta(minutes=10)  # after the end of a run; nobody waits longer for its profile
 # Out of memory, a non-finite loss or an error in the code would end the same way again.
 RETRIED = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED, Outcome.LOST})
 log = logging.getLogger(__name__)
@@ -133,3 +137,52 @@ def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[Task]:
     with alone(plan):
         current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
         return write_runs(current)
+
+
+def wait_until_profiled(states: Iterable[RunState], since: datetime) -> None:
+    """Wait for the profiles of completed runs, and name those that are left without one.
+
+    Args:
+        since: runs that ended before are not named, unless they were waited for.
+    """
+    lacking = [state for state in states if _lacks_profile(state)]
+    waiting = [state for state in lacking if _ended_after(state, now() - PROFILE_WITHIN)]
+    if _going_on(waiting):
+        runs = counted(len(waiting), "completed run")
+        log.info("profiling the steps of %s; after Ctrl-C the jobs still do it", runs)
+    patience = Patience()
+    while _going_on(waiting):
+        while (yet := sum(map(_lacks_profile, waiting))) and not patience.due(yet):
+            time.sleep(POLL_SECONDS)
+    ours = [state for state in lacking if state in waiting or _ended_after(state, since)]
+    left = [state for state in ours if _lacks_profile(state)]
+    running = _still_profiling(left)  # suspended jobs, for example
+    for state in left:
+        if state.job_id in running:
+            log.warning("%s has no profile of its steps yet: its job may still make it", name_of(state))
+        else:
+            log.warning("%s completed without a profile of its steps: its output may say why", name_of(state))
+
+
+def _lacks_profile(state: RunState) -> bool:
+    if state.outcome is not Outcome.COMPLETED or not state.latest or not state.job_id:
+        return False
+    return load(state.brief.task).profiles and not (state.latest.path / profile.FILE).exists()
+
+
+def _ended_after(state: RunState, since: datetime) -> bool:
+    ended = state.latest.ended_at if state.latest else None
+    return ended is not None and ended > since
+
+
+def _going_on(states: Sequence[RunState]) -> bool:
+    return bool(_still_profiling([state for state in states if _ended_after(state, now() - PROFILE_WITHIN)]))
+
+
+def _still_profiling(states: Sequence[RunState]) -> set[str]:
+    """Jobs of runs that lack a profile, as far as they run. While Slurm does not answer, that is assumed."""
+    jobs = {state.job_id for state in states if state.job_id and _lacks_profile(state)}
+    try:
+        return jobs & client.running() if jobs else jobs
+    except NoAnswer:
+        return jobs

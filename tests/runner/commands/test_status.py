@@ -13,7 +13,7 @@ from runner.commands import _console
 from runner.commands import status as commands_status
 from runner.commands._runs import by_setting, labels, setting
 from runner.commands.status import summarize
-from runner.execute.watch import Watch
+from runner.execute.reconcile import Watch
 from runner.inputs.cells.options import named
 from runner.job.phase import FILE, Stage
 from runner.state.runs import states

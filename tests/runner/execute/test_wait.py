@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from model.record.folder import RunFolder
-from runner.execute import launch, repair, wait, watch
+from runner.execute import launch, reconcile, wait
 from runner.execute.slurm.submit import SubmitUnknown
 from runner.inputs.profile import read_cluster
 from runner.state import ledger
@@ -32,8 +32,8 @@ class Waiting:
         )  # fmt: skip
         monkeypatch.setattr(launch.slurm, "submit", self.submit)
         monkeypatch.setattr(wait, "POLL_SECONDS", 0.02)
-        monkeypatch.setattr(watch, "SHORTEST", 0.02)
-        monkeypatch.setattr(repair, "UNANSWERED", timedelta(seconds=0.3))
+        monkeypatch.setattr(reconcile, "SHORTEST", 0.02)
+        monkeypatch.setattr(reconcile, "UNANSWERED", timedelta(seconds=0.3))
 
     def submit(self, tasks, *_):
         for task in tasks:

@@ -14,7 +14,7 @@ import pytest
 from model.record.errors import UserError
 from model.record.folder import RunFolder
 from model.record.records import Outcome, now
-from runner.execute import repair
+from runner.execute import reconcile
 from runner.job.entry import attempt_of_restart
 from runner.plan.write import next_task
 from runner.state import ledger, process
@@ -134,7 +134,7 @@ def test_nobody_sees_an_attempt_without_its_claim(run, monkeypatch):
     seen = []
 
     def looking(path, line):
-        seen.append(repair.orphaned(ledger.state(run)))
+        seen.append(reconcile.orphaned(ledger.state(run)))
         raise UserError("and here the launcher is killed")
 
     with monkeypatch.context() as patch:
@@ -145,7 +145,7 @@ def test_nobody_sees_an_attempt_without_its_claim(run, monkeypatch):
     assert claims(run, 1)[0].pid == os.getpid()
     assert not ledger.claim(run, 1, "local"), "nobody claims it twice"
     monkeypatch.setattr("runner.state.process.alive", lambda claim: False)
-    assert repair.orphaned(ledger.state(run)), "a claim whose launcher is dead"
+    assert reconcile.orphaned(ledger.state(run)), "a claim whose launcher is dead"
 
 
 @pytest.mark.fault
@@ -217,11 +217,11 @@ def test_an_attempt_of_an_earlier_version_without_a_claim_is_left_alone_for_minu
     """It made the folder, then wrote the line: between the two it looked dead."""
     attempt = run.attempt(1).path
     attempt.mkdir()
-    assert not repair.orphaned(ledger.state(run))
+    assert not reconcile.orphaned(ledger.state(run))
     assert not ledger.claim(run, 1, "local")
     an_hour_ago = time.time() - 3600
     os.utime(attempt, (an_hour_ago, an_hour_ago))
-    assert repair.orphaned(ledger.state(run))
+    assert reconcile.orphaned(ledger.state(run))
 
 
 @pytest.mark.fault
@@ -235,7 +235,7 @@ def test_a_run_on_another_machine_is_alive_as_long_as_it_writes(root, silent_hou
     then = (now() - timedelta(hours=silent_hours)).timestamp()
     for path in (attempt := folder.path / "attempt-1", attempt / "steps.jsonl"):
         os.utime(path, (then, then))
-    assert repair.orphaned(ledger.state(RunFolder(folder.path))) == dead
+    assert reconcile.orphaned(ledger.state(RunFolder(folder.path))) == dead
 
 
 @pytest.mark.fault
