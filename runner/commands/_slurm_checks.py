@@ -68,9 +68,9 @@ def check_jobs(cluster: Cluster, root: Path) -> Iterator[Check]:
 
 def _job(what: str, cluster: Cluster, profile: Profile, processes: int, root: Path, needed: bool) -> Check:
     """Ask Slurm when it would start such a job, which tries partition, account, QoS and their limits."""
-    from runner.execute.slurm.client import expected_start
     from runner.execute.slurm.refusals import explained, too_long
     from runner.execute.slurm.script import script
+    from runner.execute.slurm.site import expected_start
 
     shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus, processes)
     assert profile.slurm

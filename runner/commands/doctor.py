@@ -228,14 +228,14 @@ def _scheduler(cluster: Cluster) -> Iterator[Check]:
 
 def _controller(needed: bool) -> Check:
     """Whether Slurm's controller answers, and what its cluster offers."""
-    from runner.execute.slurm import client
+    from runner.execute.slurm import site
     from runner.state.slurm import NoAnswer
 
     try:
-        largest = client.max_array_size()
+        largest = site.max_array_size()
     except NoAnswer as error:
         return Check("cluster", False, str(error), needed)
-    records = "accounting" if client.has_accounting() else "no accounting: keep `launch --wait` running"
+    records = "accounting" if site.has_accounting() else "no accounting: keep `launch --wait` running"
     return Check("cluster", True, f"answers; job arrays of up to {largest:,}; {records}", needed)
 
 

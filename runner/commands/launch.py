@@ -216,7 +216,7 @@ def _write(path: Path, text: str, jobs: str) -> None:
 def _expected_start(script: str, cluster: Cluster, shape: Shape) -> str:
     """When Slurm expects the first job to start, or why there is no estimate; empty if it never would."""
     from runner.execute.slurm import refusals
-    from runner.execute.slurm.client import expected_start
+    from runner.execute.slurm.site import expected_start
 
     try:
         if refusals.too_long(cluster, shape.time_limit_seconds):

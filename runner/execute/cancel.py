@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from model.record.records import Outcome
 from runner.execute.slurm import client
-from runner.execute.slurm.ours import job_of
 from runner.state import ledger, process, runs
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
@@ -31,7 +30,7 @@ def cancel(states: Iterable[RunState], at_once: bool = False) -> list[RunState]:
     """
     open_ = in_flight(states)
     shared = _shared_jobs(open_)
-    jobs = [job_of(state) for state in open_ if state.job_id and state.job_id not in shared]
+    jobs = [client.job_of(state) for state in open_ if state.job_id and state.job_id not in shared]
     answer = client.cancel(jobs, () if at_once else saving(open_))
     reached = answer.alive
     for state in open_:

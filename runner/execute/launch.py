@@ -17,7 +17,7 @@ from model.record.units import counted
 from runner.execute import local
 from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled
-from runner.execute.slurm import client
+from runner.execute.slurm import client, site
 from runner.execute.slurm import submit as slurm
 from runner.execute.slurm.refusals import explained, is_for_ever, released_by, too_long
 from runner.execute.slurm.submit import SubmitLimit
@@ -62,7 +62,7 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
         SchedulerError: Slurm refused or cannot be reached.
     """
     require("sbatch")
-    client.max_array_size()  # if Slurm does not answer, nothing is written
+    site.max_array_size()  # if Slurm does not answer, nothing is written
     _require_time_there(plan)
     warn_of_risks(plan.root / plan.study.name, plan.cluster)
     reconciled(plan.root, plan.study.name)

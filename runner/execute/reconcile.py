@@ -19,7 +19,6 @@ from model.record.files import Unreadable
 from model.record.folder import Attempt, RunFolder, run_folders
 from model.record.records import Outcome, now
 from runner.execute.slurm import client
-from runner.execute.slurm.ours import intent_of, job_of
 from runner.state import culprit, ledger, process
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
@@ -141,7 +140,7 @@ class Watch:
 def _settle(runs: list[RunState]) -> bool:
     """Record how jobs ended, in the ledgers of their runs; returns whether anything was. Raises NoAnswer."""
     in_doubt = list(recordable(state for state in runs if must_ask_slurm(state) and state.job_id))
-    answer = client.poll(map(job_of, in_doubt))
+    answer = client.poll(map(client.job_of, in_doubt))
     if answer.problem:
         warn_once(f"{answer.problem}: cannot tell how jobs ended until it answers again")
     for state in in_doubt:
@@ -252,7 +251,7 @@ def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
         # Read again: what looked orphaned before the lock may have been another launcher's work in progress.
         orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
         # In this order: Slurm knows what an sbatch has submitted that has ended by now.
-        busy = _sbatch_runs({intent.submission for state in orphans if (intent := intent_of(state))})
+        busy = _sbatch_runs({intent.submission for state in orphans if (intent := client.intent_of(state))})
         jobs = jobs_by_name(orphans, study.stat().st_uid)
         for state in orphans:
             if job_id := jobs.get(state.folder.path):
@@ -272,7 +271,9 @@ def jobs_by_name(states: Iterable[RunState], owner: int) -> dict[Path, str]:
         NoAnswer: Slurm cannot be reached.
     """
     intents = {
-        state.folder.path: intent for state in states if (intent := intent_of(state)) and intent.submission
+        state.folder.path: intent
+        for state in states
+        if (intent := client.intent_of(state)) and intent.submission
     }
     if not intents:
         return {}

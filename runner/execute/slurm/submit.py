@@ -12,6 +12,7 @@ import contextlib
 import io
 import signal
 import subprocess
+import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,8 +23,8 @@ from types import FrameType
 
 from model.record.errors import UserError
 from model.record.units import counted
-from runner.execute.slurm import client, refusals
-from runner.execute.slurm.script import Array, submitted
+from runner.execute.slurm import client, refusals, site
+from runner.execute.slurm.script import request
 from runner.inputs.profile import Profile
 from runner.plan.layout import layout
 from runner.state import guard, ledger
@@ -49,6 +50,29 @@ class SubmitLimit(SchedulerError):
 
 class SubmitUnknown(NoAnswer):
     """Slurm may or may not have accepted an array."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """A job array: one call of sbatch. All its runs have the same shape and code snapshot.
+
+    Attributes:
+        packs: the runs of each array element, which share a job.
+        limit: maximum number of elements that run at once.
+        exclude: nodes to avoid.
+        after: ids of arrays that must end first (a dependency).
+    """
+
+    name: str
+    packs: Sequence[Sequence[Task]]
+    limit: int
+    exclude: Sequence[str] = ()
+    after: Sequence[str] = ()
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks of all elements, in order."""
+        return [task for pack in self.packs for task in pack]
 
 
 @dataclass
@@ -90,7 +114,7 @@ def submit(
             processes.
     """
     _require_own(folder, tasks)
-    size, kinds = client.max_array_size(), Counter(map(_kind, tasks))
+    size, kinds = site.max_array_size(), Counter(map(_kind, tasks))
     shares = {kind: layout(profile, kind[0].processes).runs for kind in kinds}
     arrays = sum(-(-count // (size * shares[kind])) for kind, count in kinds.items())
     lanes = Lanes(max(1, profile.max_parallel // max(shares.values(), default=1)), arrays)
@@ -185,8 +209,9 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
         SubmitUnknown: it did not answer, so the array may exist.
     """
     try:
-        with _silent(), _deadline(SBATCH_SECONDS), clean_environment():
-            job_id = submitted(array, profile, folder)
+        # Submitit repeats in its exception what it writes on standard error.
+        with contextlib.redirect_stderr(io.StringIO()), _deadline(SBATCH_SECONDS), clean_environment():
+            job_id = _submitted(array, profile, folder)
     except UserError:
         raise
     except Exception as error:
@@ -196,11 +221,54 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
             if not refusals.is_unanswered(refusal):
                 raise (SubmitLimit if refusals.is_full(refusal) else SchedulerError)(refusal) from error
         # Killed, or without an answer, sbatch may still have submitted the array.
-        late = isinstance(error, TimeoutError) or isinstance(cause, TimeoutError)
-        unknown = f"sbatch did not answer within {SBATCH_SECONDS} s" if late else _words(error)
+        unknown = str(error)
+        if isinstance(error, TimeoutError) or isinstance(cause, TimeoutError):
+            unknown = f"sbatch did not answer within {SBATCH_SECONDS} s"
+        elif isinstance(cause, subprocess.CalledProcessError):
+            unknown = f"sbatch: {words(cause)}"
         raise SubmitUnknown(f"{unknown}; run `runner status` to find out whether the jobs exist") from error
     count = len(array.packs)
     return [job_id] if count == 1 else [f"{job_id}_{index}" for index in range(count)]
+
+
+def _submitted(array: Array, profile: Profile, folder: Path) -> str:
+    """Submit an array through submitit, whose files go to `folder`, and return its id.
+
+    Submitit's own way would have each job unpickle a file. Here the batch script names the runs: Slurm keeps
+    a copy of it, so nothing that a job finds on disk decides what it starts. It is copied from a private
+    folder, because others may be able to put another folder in the place of `folder`.
+    """
+    from submitit import SlurmExecutor
+
+    class Executor(SlurmExecutor):
+        def _make_submission_file_text(self, command: str, uid: str) -> str:
+            self.text: str = super()._make_submission_file_text(command, uid)
+            return self.text
+
+        def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+            own = Path(private, submission_file_path.name)
+            own.write_text(self.text, encoding="utf-8")
+            return ["sbatch", f"--job-name={array.name}", str(own)]  # by the name, others know whose it is
+
+    first = array.tasks[0]
+    made = Executor(folder=folder)
+    # Submitit's own takes the first "job N" of any text.
+    made._get_job_id_from_submission_command = client.job_id  # type: ignore[method-assign, assignment]
+    packs = [[f"{task.folder.path.name}/{task.attempt}" for task in pack] for pack in array.packs]
+    parameters, command = request(profile, folder, array.name, first.shape, packs, array.limit, first.code)
+    options = parameters["additional_parameters"]
+    own = {
+        "dependency": f"afterany:{':'.join(array.after)}" if array.after else "",
+        "exclude": ",".join(sorted(array.exclude)),
+    }
+    for option, value in own.items():
+        if value:  # the profile may also set it
+            options[option] = f"{options[option]},{value}" if option in options else value
+    made.update_parameters(**parameters)
+    if len(packs) > 1:
+        made.parameters["map_count"] = len(packs)
+    with tempfile.TemporaryDirectory(prefix="assay-") as private:
+        return made._submit_command(command).job_id
 
 
 @contextlib.contextmanager
@@ -217,15 +285,3 @@ def _deadline(seconds: int) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Suppress submitit's output on standard error, which the exception repeats."""
-    with contextlib.redirect_stderr(io.StringIO()):
-        yield
-
-
-def _words(error: Exception) -> str:
-    cause = error.__cause__
-    return f"sbatch: {words(cause)}" if isinstance(cause, subprocess.CalledProcessError) else str(error)

@@ -17,7 +17,7 @@ from runner.commands.status import _lines, rows
 from runner.execute import reconcile
 from runner.execute.cancel import cancel
 from runner.execute.reconcile import reconciled
-from runner.execute.slurm.ours import job_of
+from runner.execute.slurm.client import job_of
 from runner.state import ledger
 from runner.state.runs import warn_once
 from runner.state.tasks import jobs_folder

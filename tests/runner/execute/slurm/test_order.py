@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.record.folder import RunFolder
-from runner.execute.slurm import client, submit
+from runner.execute.slurm import site, submit
 from runner.execute.slurm.submit import Lanes
 from runner.inputs.profile import Profile
 from runner.state import ledger
@@ -32,7 +32,7 @@ def arrays(processes, cap, size=1001):
     with (
         patch.object(submit, "_submit", accepted),
         patch.object(submit, "_require_own"),
-        patch.object(client, "max_array_size", lambda: size),
+        patch.object(site, "max_array_size", lambda: size),
         patch.object(ledger, "claim", lambda *_: True),
     ):
         submit.submit(tasks, profile, Path(), "tiny")
