@@ -62,7 +62,7 @@ def command(
     from analysis.logs.write import Design, write
     from runner.inputs.document import read_document
     from runner.inputs.validation import validated
-    from runner.state.lock import locked
+    from runner.state.filesystem import locked
 
     load(form)
     given = validated(read_document(mapping), Mapping) if mapping else Mapping()

@@ -26,8 +26,7 @@ from runner.plan import budget, cost
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.state import guard
-from runner.state.filesystem import require_writable
-from runner.state.lock import locked
+from runner.state.filesystem import locked, require_writable
 from runner.state.runs import MOST_NAMED, warn_once
 from runner.state.slurm import NoAnswer, SchedulerError, require
 from runner.state.tasks import Shape, Task, jobs_folder

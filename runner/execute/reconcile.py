@@ -21,8 +21,8 @@ from model.record.records import Outcome, now
 from runner.execute.slurm import client
 from runner.state import culprit, ledger, process
 from runner.state.endings import Ending
+from runner.state.filesystem import study_lock
 from runner.state.ledger import RunState
-from runner.state.lock import study_lock
 from runner.state.runs import in_flight, recordable, states, states_of, warn_once
 from runner.state.slurm import NoAnswer
 

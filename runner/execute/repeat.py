@@ -31,9 +31,8 @@ from runner.plan.plan import cluster_of
 from runner.plan.write import next_task
 from runner.state import guard, ledger
 from runner.state.code import provenance, snapshot
-from runner.state.filesystem import require_writable
+from runner.state.filesystem import locked, require_writable
 from runner.state.ledger import RunState
-from runner.state.lock import locked
 from runner.state.runs import find, name_of, states
 from runner.state.tasks import jobs_folder
 

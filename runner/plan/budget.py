@@ -19,7 +19,7 @@ from runner.inputs.problems import InvalidFile, Mark, Problem
 from runner.inputs.profile import Budget, Cluster
 from runner.plan.usage import NAME, Limit, Reservation, Reserved, Unit, Usage, measure
 from runner.state import process
-from runner.state.lock import locked
+from runner.state.filesystem import locked
 
 if TYPE_CHECKING:
     from runner.plan.cost import Estimate

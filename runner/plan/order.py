@@ -8,8 +8,7 @@ from pathlib import Path
 from model.record.files import Unreadable
 from model.record.folder import run_folders
 from model.record.records import RunRecord
-from runner.state.brief import RunBrief, brief_of
-from runner.state.ledger import RunState
+from runner.state.ledger import RunBrief, RunState, brief_of
 
 Planned = tuple[RunRecord, RunState | None]
 

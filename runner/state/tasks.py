@@ -9,7 +9,7 @@ from pathlib import Path
 from model.record.config import ParallelConfig
 from model.record.folder import RunFolder
 from model.record.records import Outcome, RunRecord
-from runner.state.brief import RunBrief
+from runner.state.ledger import RunBrief
 
 
 @dataclass(frozen=True)
