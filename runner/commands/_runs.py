@@ -14,9 +14,9 @@ from model.record.records import Outcome, StepRecord
 from runner.commands._console import say
 from runner.inputs.cells.options import named
 from runner.inputs.settings import leaves, short_for
+from runner.state.attempts import label
 from runner.state.ledger import RunState
 from runner.state.runs import last_step
-from runner.state.tasks import label
 
 PHASES = ("planned", "queued", "running")
 WORDS = (*Outcome, *PHASES)

@@ -15,9 +15,9 @@ from model.record.units import counted
 from runner.inputs.container import Apptainer, Container, Edf, NoContainer, Pyxis, Uenv
 from runner.inputs.profile import Cluster, Profile
 from runner.plan.layout import layout
+from runner.state.attempts import Shape, jobs_folder
 from runner.state.filesystem import existing
 from runner.state.slurm import SchedulerError
-from runner.state.tasks import Shape, jobs_folder
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ from runner.plan.cost import Basis, Estimate, RunCost
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import forecast
 from runner.plan.unable import refuse_versions, unable
+from runner.state.attempts import Shape, jobs_folder, label
 from runner.state.slurm import NoAnswer, SchedulerError
-from runner.state.tasks import Shape, jobs_folder, label
 
 
 def command(

@@ -20,10 +20,10 @@ from model.record.records import StepRecord
 from runner.commands._console import say, show
 from runner.commands._options import RunName, Settings
 from runner.commands._runs import step_text
+from runner.state.attempts import jobs_folder
 from runner.state.ledger import RunState, brief_state
 from runner.state.runs import find, name_of
 from runner.state.slurm import SchedulerError
-from runner.state.tasks import jobs_folder
 
 POLL_SECONDS = 0.5
 JOB_BYTES = 4000  # of each node's output

@@ -26,11 +26,11 @@ from model.record.folder import DECODED, RunFolder
 from model.record.records import NAME, Outcome
 from model.record.units import size
 from runner.state import ledger
+from runner.state.attempts import jobs_folder
 from runner.state.code import provenance, snapshot
 from runner.state.filesystem import study_lock
 from runner.state.ledger import RunState
 from runner.state.slurm import MAY_COME_BACK
-from runner.state.tasks import jobs_folder
 
 log = logging.getLogger(__name__)
 

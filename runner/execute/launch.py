@@ -26,10 +26,10 @@ from runner.plan import budget, cost
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.state import guard
+from runner.state.attempts import NextAttempt, Shape, jobs_folder
 from runner.state.filesystem import locked, require_writable
 from runner.state.runs import MOST_NAMED, warn_once
 from runner.state.slurm import NoAnswer, SchedulerError, require
-from runner.state.tasks import Shape, Task, jobs_folder
 
 REASON_SECONDS = 0.5, 1.0  # how long Slurm has to say why a new job does not start
 log = logging.getLogger(__name__)
@@ -44,17 +44,17 @@ def run_here(plan: Plan, watcher: local.Watcher) -> None:
         if waited:
             reconciled(plan.root, plan.study.name)
         with alone(plan):
-            now, tasks = _next_tasks(plan)
-        _log(plan, f"{len(tasks)} to do{_others(plan, now)}, in {study}")
-        if tasks:
-            local.run_queue(tasks, plan.cluster, watcher)
+            now, attempts = _next_attempts(plan)
+        _log(plan, f"{len(attempts)} to do{_others(plan, now)}, in {study}")
+        if attempts:
+            local.run_queue(attempts, plan.cluster, watcher)
 
 
-def submit(plan: Plan, wait: bool) -> Sequence[Task]:
+def submit(plan: Plan, wait: bool) -> Sequence[NextAttempt]:
     """Submit the plan's remaining runs to Slurm.
 
     Args:
-        wait: return the tasks to submit later, instead of raising an error: those that do not fit into the
+        wait: return the attempts to submit later, instead of raising an error: those that do not fit into the
             queue now, and those for which sbatch gives no answer.
 
     Raises:
@@ -66,9 +66,9 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
     warn_of_risks(plan.root / plan.study.name, plan.cluster)
     reconciled(plan.root, plan.study.name)
     with alone(plan):
-        now, tasks = _next_tasks(plan)
-        left = submit_tasks(plan, tasks, wait=wait)
-    _log(plan, f"{len(tasks) - len(left)} submitted to {plan.cluster.name}{_others(plan, now)}")
+        now, attempts = _next_attempts(plan)
+        left = submit_attempts(plan, attempts, wait=wait)
+    _log(plan, f"{len(attempts) - len(left)} submitted to {plan.cluster.name}{_others(plan, now)}")
     log.info("see their status with `runner status %s`", plan.study.name)
     return left
 
@@ -145,7 +145,7 @@ def alone(plan: Plan) -> AbstractContextManager[None]:
     return locked(plan.root / study, f"another launch of {study} is running; try again when it is done")
 
 
-def _next_tasks(plan: Plan) -> tuple[Plan, list[Task]]:
+def _next_attempts(plan: Plan) -> tuple[Plan, list[NextAttempt]]:
     """Refresh the plan, then reserve and write what is still to do. The caller holds the study's lock."""
     now = refreshed(plan)
     budget.reserve(now.root, now.study.name, budget.limits_of(now), cost.of_plan(now))
@@ -162,24 +162,24 @@ def _others(plan: Plan, now: Plan) -> str:
     return others
 
 
-def submit_tasks(
-    plan: Plan, tasks: Sequence[Task], exclude: Sequence[str] = (), wait: bool = False
-) -> Sequence[Task]:
-    """Submit tasks; an error about a profile setting starts with the position of that setting.
+def submit_attempts(
+    plan: Plan, attempts: Sequence[NextAttempt], exclude: Sequence[str] = (), wait: bool = False
+) -> Sequence[NextAttempt]:
+    """Submit attempts; an error about a profile setting starts with the position of that setting.
 
     Args:
         exclude: nodes to avoid.
-        wait: return the tasks to submit later, instead of raising SubmitLimit or NoAnswer.
+        wait: return the attempts to submit later, instead of raising SubmitLimit or NoAnswer.
 
     Raises:
-        SubmitLimit: the queue is full; the error has the tasks that are left.
-        NoAnswer: Slurm does not answer; tasks that were submitted have their job's id in their ledgers.
+        SubmitLimit: the queue is full; the error has the attempts that are left.
+        NoAnswer: Slurm does not answer; attempts that were submitted have their job's id in their ledgers.
         SchedulerError: sbatch refused.
     """
     folder = jobs_folder(plan.root / plan.study.name)
     try:
-        slurm.submit(tasks, plan.cluster.profile, folder, plan.study.name, exclude)
-        named = {task.folder.attempt(task.attempt).job_id: task.name for task in tasks}
+        slurm.submit(attempts, plan.cluster.profile, folder, plan.study.name, exclude)
+        named = {attempt.record.job_id: attempt.name for attempt in attempts}
         warn_of_stuck(plan.cluster, {job_id: name for job_id, name in named.items() if job_id}, wait=not wait)
         return ()
     except SubmitLimit as limit:
@@ -191,7 +191,7 @@ def submit_tasks(
         if not wait:
             raise
         warn_once(f"{error}; trying again until Slurm answers")
-        return [task for task in tasks if not task.folder.attempt(task.attempt).job_id]
+        return [attempt for attempt in attempts if not attempt.record.job_id]
     except SchedulerError as error:
         raise type(error)(explained(str(error), plan.cluster)) from error
 

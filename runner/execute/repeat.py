@@ -28,13 +28,13 @@ from runner.execute.slurm import submit as slurm
 from runner.execute.wait import wait_until_profiled
 from runner.inputs.profile import Cluster, read_cluster
 from runner.plan.plan import cluster_of
-from runner.plan.write import next_task
+from runner.plan.write import next_attempt
 from runner.state import guard, ledger
+from runner.state.attempts import jobs_folder
 from runner.state.code import provenance, snapshot
 from runner.state.filesystem import locked, require_writable
 from runner.state.ledger import RunState
 from runner.state.runs import find, name_of, states
-from runner.state.tasks import jobs_folder
 
 SUFFIX = ".reproduced"
 POLL_SECONDS = 2.0
@@ -76,12 +76,12 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
     run = state.run
     warn_of_risks(repeat.folder.path.parent, repeat.cluster)
     expected = repeat.original.outcome or run.expected_outcome
-    task = replace(next_task(repeat.folder, run, state), expected=expected)
+    attempt = replace(next_attempt(repeat.folder, run, state), expected=expected)
     if profile.executor == "local":
         with turn(repeat.study, repeat.root):
-            local.run_queue([task], repeat.cluster, watcher)
+            local.run_queue([attempt], repeat.cluster, watcher)
     else:
-        slurm.submit([task], profile, jobs_folder(repeat.folder.path.parent), repeat.study)
+        slurm.submit([attempt], profile, jobs_folder(repeat.folder.path.parent), repeat.study)
 
 
 def wait_for(repeat: Repeat) -> RunState:

@@ -13,16 +13,16 @@ from model.record.folder import Attempt
 from model.record.records import Outcome, now
 from model.record.units import counted
 from runner.execute.cancel import cancel
-from runner.execute.launch import alone, submit_tasks, warn_of_stuck
+from runner.execute.launch import alone, submit_attempts, warn_of_stuck
 from runner.execute.reconcile import Patience, Watch, reconciled
 from runner.execute.slurm import client
 from runner.job.tasks import load
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
+from runner.state.attempts import NextAttempt, label
 from runner.state.ledger import RunState
 from runner.state.runs import in_flight, name_of, warn_once
 from runner.state.slurm import NoAnswer, SchedulerError
-from runner.state.tasks import Task, label
 
 POLL_SECONDS = 2.0  # between looks at files; Slurm is asked less often
 PROFILE_WITHIN = timedelta(minutes=10)  # after the end of a run; nobody waits longer for its profile
@@ -31,13 +31,13 @@ RETRIED = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED, Outcome.LOST})
 log = logging.getLogger(__name__)
 
 
-def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
+def wait_for(plan: Plan, left: Sequence[NextAttempt], fail_fast: bool = False) -> None:
     """Wait until all runs of a plan have ended, also through times in which Slurm does not answer.
 
     A completed run has its result first, and then profiles some steps. That is waited for, too.
 
     Args:
-        left: tasks that are not submitted yet; they are submitted as room appears, with growing intervals
+        left: attempts that are not submitted yet; they are submitted as room appears, with growing intervals
             between tries.
         fail_fast: submit no more after a run that ended unexpectedly, and cancel those in flight.
     """
@@ -46,7 +46,7 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
     while True:
         states = _of_plan(plan, watch.look())
         left = _unsubmitted(left, states)
-        waiting = {task.folder.path for task in left}
+        waiting = {attempt.folder.path for attempt in left}
         ended = [state for state in states if state.folder.path not in waiting]
         again = [state for state in ended if _worth_another(state, plan.cluster.profile.retries)]
         stopped = stopped or (fail_fast and _stopped(ended, again))
@@ -58,8 +58,8 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
         elif not left and not in_flight(states):
             break
         if left and tries.due(len(left)):
-            with alone(plan):  # a task that is claimed is not submitted a second time
-                submit_tasks(plan, left, exclude=sorted(bad), wait=True)
+            with alone(plan):  # an attempt that is claimed is not submitted a second time
+                submit_attempts(plan, left, exclude=sorted(bad), wait=True)
         if watch.asked:
             queued = [state for state in states if state.phase == "queued" and state.job_id]
             warn_of_stuck(plan.cluster, {state.job_id or "": name_of(state) for state in queued})
@@ -67,14 +67,14 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
     wait_until_profiled(states, began)
 
 
-def _unsubmitted(left: Sequence[Task], states: Iterable[RunState]) -> list[Task]:
-    """The tasks whose attempt has neither a job nor an ending, for example because sbatch did not answer."""
-    for task in left:
-        if task.removed:
-            warn_once(f"{task.label}: {task.removed}")
-    left = [task for task in left if not task.removed]
+def _unsubmitted(left: Sequence[NextAttempt], states: Iterable[RunState]) -> list[NextAttempt]:
+    """Those that have neither a job nor an ending, for example because sbatch did not answer."""
+    for attempt in left:
+        if attempt.removed:
+            warn_once(f"{attempt.label}: {attempt.removed}")
+    left = [attempt for attempt in left if not attempt.removed]
     begun = {state.folder.path: state.attempt for state in states if state.job_id or state.phase == "ended"}
-    return [task for task in left if begun.get(task.folder.path, 0) < task.attempt]
+    return [attempt for attempt in left if begun.get(attempt.folder.path, 0) < attempt.number]
 
 
 def states_of(plan: Plan) -> list[RunState]:
@@ -130,7 +130,7 @@ def _got_farther(attempt: Attempt | None) -> bool:
     return attempt.result.steps > (attempt.manifest.resumed_step or 0)
 
 
-def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[Task]:
+def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[NextAttempt]:
     """The next attempts of runs that have ended."""
     for state in states:
         log.info("%s: attempt %d ended as %s; retrying", label(state.brief), state.attempt, state.outcome)

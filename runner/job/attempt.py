@@ -32,9 +32,9 @@ from runner.job.slurm import is_preempted, job_end, nodes_of_job
 from runner.job.stop import Stop, deadline
 from runner.job.tasks import Afterwards, Given, Progress, checked, load, memory_limit, prepared
 from runner.state import ledger, process
+from runner.state.attempts import jobs_folder
 from runner.state.code import snapshot
 from runner.state.endings import UNWRITTEN, Ending, Terminated, of_exception, with_need
-from runner.state.tasks import jobs_folder
 
 _TAKEN = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED})  # the run had no part in it
 

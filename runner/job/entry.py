@@ -19,9 +19,9 @@ from runner.job.ranks.meeting import Meeting, NobodyCame, found, place_of, publi
 from runner.job.ranks.start import Follower, stand_by
 from runner.job.slurm import ending_before_restart, has_earlier, is_over, job_id, predecessor
 from runner.state import gpus, guard, ledger
+from runner.state.attempts import jobs_folder
 from runner.state.code import snapshot
 from runner.state.endings import Ending
-from runner.state.tasks import jobs_folder
 
 # Outcomes of an attempt that was stopped by a Slurm requeue or by the time limit.
 STOPPED = frozenset({Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.PREEMPTED, Outcome.NODE_FAILED})

@@ -25,7 +25,7 @@ from model.record.units import counted
 from runner.inputs.profile import Profile
 from runner.plan.layout import Layout, layout
 from runner.plan.plan import Plan
-from runner.state.tasks import Shape
+from runner.state.attempts import Shape
 
 _HISTORY = """
 SELECT config, profile, outcome, gpu, step_seconds, wall_seconds, steps, gpus FROM runs

@@ -16,8 +16,8 @@ from model.record.records import RunRecord
 from model.record.units import size
 from runner.inputs.profile import Cluster
 from runner.state import gpus
+from runner.state.attempts import label
 from runner.state.endings import out_of_memory
-from runner.state.tasks import label
 
 _NAMED = 3  # groups that are named one by one
 _SAVE: tuple[dict[str, Any], ...] = (

@@ -10,15 +10,15 @@ from model.record.records import DesignRecord, RunRecord
 from runner.plan import edits
 from runner.plan.plan import Plan
 from runner.state import ledger
+from runner.state.attempts import NextAttempt, Shape, label
 from runner.state.code import provenance
 from runner.state.ledger import RunState
-from runner.state.tasks import Shape, Task, label
 
 
-def write_runs(plan: Plan) -> list[Task]:
+def write_runs(plan: Plan) -> list[NextAttempt]:
     """Write run.json where it is new or changed; return the next attempts of the runs to do, not yet claimed.
 
-    The tasks are in the order of starting.
+    They are in the order of starting.
 
     Raises:
         UserError: the root is not writable.
@@ -26,7 +26,7 @@ def write_runs(plan: Plan) -> list[Task]:
     left = {run.run_id for run in plan.left}
     if left:
         provenance.keep(plan.study.path.resolve().parent, plan.root / plan.study.name)
-    tasks = []
+    attempts = []
     for run, state in plan.runs:
         folder = plan.folder(run)
         record = run if state is None else _updated(run, state, run.run_id in left)
@@ -39,12 +39,12 @@ def write_runs(plan: Plan) -> list[Task]:
         except OSError as error:
             raise UserError(f"{folder.path}: {error.strerror}; choose another place with --root") from error
         if run.run_id in left:
-            tasks.append(next_task(folder, record, state, plan.parallel(run)))
+            attempts.append(next_attempt(folder, record, state, plan.parallel(run)))
     if plan.record:
         edits.keep(plan.record, plan.root)
-    if tasks:
+    if attempts:
         ledger.flush(plan.root)
-    return sorted(tasks, key=lambda task: task.position)
+    return sorted(attempts, key=lambda attempt: attempt.position)
 
 
 # Fields of an already planned run that a study or profile may still change: its limits and descriptions.
@@ -87,17 +87,17 @@ def _redesigned(now: DesignRecord | None, before: DesignRecord | None) -> dict[s
     return {"design": before.model_copy(update=changes)}
 
 
-def next_task(
+def next_attempt(
     folder: RunFolder, run: RunRecord, state: RunState | None, parallel: ParallelConfig | None = None
-) -> Task:
-    """A task for the attempt after the last one in a run's status.
+) -> NextAttempt:
+    """The attempt after the last one in a run's status.
 
     Args:
         parallel: the attempt's processes in place of the run's own.
     """
-    return Task(
+    return NextAttempt(
         folder=folder,
-        attempt=(state.highest if state else 0) + 1,
+        number=(state.highest if state else 0) + 1,
         label=label(run),
         steps=run.config.section.steps,
         shape=Shape.of(run.on(parallel)),

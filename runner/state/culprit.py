@@ -9,8 +9,8 @@ from dataclasses import replace
 from model.record.folder import Attempt, RunFolder
 from model.record.records import Outcome
 from runner.state import slurm
+from runner.state.attempts import jobs_folder
 from runner.state.endings import Ending, of_abort
-from runner.state.tasks import jobs_folder
 
 # `srun: error: n1: task 0: Killed`, `srun: error: n1: tasks 0-1,3: Exited with exit code 1`
 _ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)

@@ -13,8 +13,8 @@ from runner.inputs.profile import Profile, Slurm
 from runner.inputs.shell import quoted
 from runner.plan.layout import Layout, layout
 from runner.state import culprit
+from runner.state.attempts import Shape
 from runner.state.code import snapshot
-from runner.state.tasks import Shape
 
 _HOST = Path(__file__).with_name("host.sh")
 

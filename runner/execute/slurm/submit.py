@@ -28,9 +28,9 @@ from runner.execute.slurm.script import request
 from runner.inputs.profile import Profile
 from runner.plan.layout import layout
 from runner.state import guard, ledger
+from runner.state.attempts import NextAttempt, Shape
 from runner.state.code import snapshot
 from runner.state.slurm import NoAnswer, SchedulerError, clean_environment, words
-from runner.state.tasks import Shape, Task
 
 _BEFORE = 32  # how many arrays an array waits for at most
 SBATCH_SECONDS = 180  # sbatch itself retries for two minutes if the controller is busy or its queue full
@@ -40,10 +40,10 @@ class SubmitLimit(SchedulerError):
     """The user's job limit in Slurm's queue is reached.
 
     Attributes:
-        left: the tasks that were not submitted; they are not claimed.
+        left: the attempts that were not submitted; they are not claimed.
     """
 
-    def __init__(self, message: str, left: Sequence[Task] = ()) -> None:
+    def __init__(self, message: str, left: Sequence[NextAttempt] = ()) -> None:
         super().__init__(message)
         self.left = left
 
@@ -64,15 +64,15 @@ class Array:
     """
 
     name: str
-    packs: Sequence[Sequence[Task]]
+    packs: Sequence[Sequence[NextAttempt]]
     limit: int
     exclude: Sequence[str] = ()
     after: Sequence[str] = ()
 
     @property
-    def tasks(self) -> list[Task]:
-        """The tasks of all elements, in order."""
-        return [task for pack in self.packs for task in pack]
+    def attempts(self) -> list[NextAttempt]:
+        """The attempts of all elements, in order."""
+        return [attempt for pack in self.packs for attempt in pack]
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Lanes:
 
 
 def submit(
-    tasks: Sequence[Task], profile: Profile, folder: Path, name: str, exclude: Sequence[str] = ()
+    attempts: Sequence[NextAttempt], profile: Profile, folder: Path, name: str, exclude: Sequence[str] = ()
 ) -> None:
     """Claim attempts and submit them as job arrays.
 
@@ -108,19 +108,19 @@ def submit(
         name: prefix of the job names.
 
     Raises:
-        SubmitLimit: the queue is full; the error has the tasks that are left, with their claims released.
-        SchedulerError: sbatch refused; claims of tasks that were not submitted are released.
+        SubmitLimit: the queue is full; the error has the attempts that are left, with their claims released.
+        SchedulerError: sbatch refused; claims of attempts that were not submitted are released.
         UserError: another user could change what the jobs would run, or the profile cannot give a run its
             processes.
     """
-    _require_own(folder, tasks)
-    size, kinds = site.max_array_size(), Counter(map(_kind, tasks))
+    _require_own(folder, attempts)
+    size, kinds = site.max_array_size(), Counter(map(_kind, attempts))
     shares = {kind: layout(profile, kind[0].processes).runs for kind in kinds}
     arrays = sum(-(-count // (size * shares[kind])) for kind, count in kinds.items())
     lanes = Lanes(max(1, profile.max_parallel // max(shares.values(), default=1)), arrays)
-    waiting = list(tasks)
+    waiting = list(attempts)
     while waiting:
-        fits = min(size, _room(profile, waiting, len(tasks)))
+        fits = min(size, _room(profile, waiting, len(attempts)))
         kind = _kind(waiting[0])
         share = shares[kind]
         most = fits * share
@@ -128,9 +128,10 @@ def submit(
             same = list(next(groupby(waiting, _kind))[1])[:most]
             rest = waiting[len(same) :]
         else:
-            every = [task for task in waiting if _kind(task) == kind]
-            same, rest = every[:most], [task for task in waiting if _kind(task) != kind] + every[most:]
-        claimed = [task for task in same if ledger.claim(task.folder, task.attempt, "slurm", task.parallel)]
+            alike = [attempt for attempt in waiting if _kind(attempt) == kind]
+            others = [attempt for attempt in waiting if _kind(attempt) != kind]
+            same, rest = alike[:most], others + alike[most:]
+        claimed = [one for one in same if ledger.claim(one.folder, one.number, "slurm", one.parallel)]
         packs = [claimed[start : start + share] for start in range(0, len(claimed), share)]
         try:
             if packs:
@@ -140,18 +141,18 @@ def submit(
         except SubmitLimit as error:
             left = [*claimed, *rest]
             if len(packs) == 1:
-                raise SubmitLimit(_left(str(error), len(tasks), left), left) from error
+                raise SubmitLimit(_left(str(error), len(attempts), left), left) from error
             waiting, size = left, len(packs) // 2  # a smaller array may still fit
         else:
             waiting = rest
 
 
-def _kind(task: Task) -> tuple[Shape, str | None]:
+def _kind(attempt: NextAttempt) -> tuple[Shape, str | None]:
     """What all runs of an array must share, because it has one command and one set of resources."""
-    return task.shape, task.code
+    return attempt.shape, attempt.code
 
 
-def _room(profile: Profile, waiting: Sequence[Task], count: int) -> int:
+def _room(profile: Profile, waiting: Sequence[NextAttempt], count: int) -> int:
     """How many more jobs the profile allows in the queue. Raises SubmitLimit if none."""
     if profile.max_queued is None:
         return len(waiting)
@@ -163,41 +164,41 @@ def _room(profile: Profile, waiting: Sequence[Task], count: int) -> int:
     return room
 
 
-def _left(why: str, count: int, left: Sequence[Task]) -> str:
+def _left(why: str, count: int, left: Sequence[NextAttempt]) -> str:
     done = f"{count - len(left)} submitted, {len(left)} left"
     return f"{why}; {done}: launch again later, or use --wait to submit them as the queue empties"
 
 
-def _require_own(folder: Path, tasks: Sequence[Task]) -> None:
+def _require_own(folder: Path, attempts: Sequence[NextAttempt]) -> None:
     """Create submitit's folder, and refuse if other users could change a script or what the jobs run."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
-    runs = [path for task in tasks for path in (task.folder.path, task.folder.path / "run.json")]
+    runs = [path for attempt in attempts for path in (attempt.folder.path, attempt.folder.path / "run.json")]
     guard.require_closed_to_strangers(folder.parent)
     guard.require_own(folder.parent, folder, *runs)
-    for code in {task.code for task in tasks if task.code}:
+    for code in {attempt.code for attempt in attempts if attempt.code}:
         snapshot.own(folder.parent, code)
 
 
 def _submit(array: Array, profile: Profile, folder: Path) -> str:
     """Submit an array and return its id."""
     for index, pack in enumerate(array.packs):
-        for slot, task in enumerate(pack):
-            ledger.intend(task.folder, task.attempt, array.name, index, len(array.packs), slot)
+        for slot, attempt in enumerate(pack):
+            ledger.intend(attempt.folder, attempt.number, array.name, index, len(array.packs), slot)
     ledger.flush(folder)
     try:
         jobs = _sbatch(array, profile, folder)
     except SubmitUnknown:
         raise  # the intents stay: the next command looks for the array by its name
     except SchedulerError as error:
-        for task in array.tasks:
-            ledger.release(task.folder, task.attempt, str(error))
+        for attempt in array.attempts:
+            ledger.release(attempt.folder, attempt.number, str(error))
         raise
     for pack, job_id in zip(array.packs, jobs, strict=True):
-        for task in pack:
-            ledger.submitted(task.folder, task.attempt, job_id)
+        for attempt in pack:
+            ledger.submitted(attempt.folder, attempt.number, job_id)
     return jobs[0].partition("_")[0]
 
 
@@ -250,11 +251,11 @@ def _submitted(array: Array, profile: Profile, folder: Path) -> str:
             own.write_text(self.text, encoding="utf-8")
             return ["sbatch", f"--job-name={array.name}", str(own)]  # by the name, others know whose it is
 
-    first = array.tasks[0]
+    first = array.attempts[0]
     made = Executor(folder=folder)
     # Submitit's own takes the first "job N" of any text.
     made._get_job_id_from_submission_command = client.job_id  # type: ignore[method-assign, assignment]
-    packs = [[f"{task.folder.path.name}/{task.attempt}" for task in pack] for pack in array.packs]
+    packs = [[f"{attempt.folder.path.name}/{attempt.number}" for attempt in pack] for pack in array.packs]
     parameters, command = request(profile, folder, array.name, first.shape, packs, array.limit, first.code)
     options = parameters["additional_parameters"]
     own = {

@@ -17,8 +17,8 @@ from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meeting import HERE, my_name, place_of
 from runner.job.ranks.start import have_own_gpu, start_here
 from runner.job.tasks import Progress
+from runner.state.attempts import jobs_folder
 from runner.state.endings import Ending
-from runner.state.tasks import jobs_folder
 
 if TYPE_CHECKING:
     from model.training.parallel.world import World

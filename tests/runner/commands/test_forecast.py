@@ -8,7 +8,7 @@ from model.record.records import Outcome, StepRecord
 from runner.commands._progress import Bar, Forecast, Lines
 from runner.execute import local
 from runner.inputs.profile import read_cluster
-from runner.plan.write import next_task
+from runner.plan.write import next_attempt
 from tests.analysis.fabricate import START, Folder, plan
 
 MODEL = ModelConfig(dim=32, layers=1, heads=2, kv_heads=1, ffn_dim=64, vocab_size=300)
@@ -73,7 +73,7 @@ def test_a_run_that_resumed_counts_the_steps_that_are_left():
 def tasks(tmp_path):
     runs = [run("a"), run("b")]
     folders = [RunFolder(Folder(tmp_path, each).path) for each in runs]
-    return runs, [next_task(folder, each, None) for folder, each in zip(folders, runs, strict=True)]
+    return runs, [next_attempt(folder, each, None) for folder, each in zip(folders, runs, strict=True)]
 
 
 def test_lines_say_an_estimate_once_and_what_is_left_at_each_end(tasks, capsys):

@@ -334,7 +334,7 @@ def test_fail_fast_on_a_cluster_cancels_what_is_in_flight_and_submits_no_more(
 
     monkeypatch.setattr(wait, "cancel", cancel)
     monkeypatch.setattr(wait, "POLL_SECONDS", 0)
-    monkeypatch.setattr(wait, "submit_tasks", lambda _, tasks, **__: tasks)  # the queue is full
+    monkeypatch.setattr(wait, "submit_attempts", lambda _, tasks, **__: tasks)  # the queue is full
     whole = planned(read_study(study()), [], "full", read_cluster(str(slurm)), root)
     (left,) = [_Waiting(root / "backends" / "c")]
     wait.wait_for(whole, [left], fail_fast=True)

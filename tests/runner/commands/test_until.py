@@ -28,7 +28,7 @@ STEADY = [1.02, 1.021, 1.019, 1.02]
 
 def train(task, ratio, outcome="completed"):
     """What a run leaves on disk, without running it."""
-    assert ledger.claim(task.folder, task.attempt, "local")
+    assert ledger.claim(task.folder, task.number, "local")
     end(task, ratio, outcome)
 
 
@@ -38,8 +38,8 @@ def end(task, ratio, outcome="completed"):
     folder.run, folder.path = run, task.folder.path
     seconds = DRIFT[run.repeat - 1] * (ratio[run.repeat - 1] if run.config.attention != "auto" else 1.0)
     for step in range(1, run.config.train.steps + 1):
-        folder.step(step, seconds=seconds, steps=1, attempt=task.attempt)
-    ledger.ended(task.folder, task.attempt, Ending(Outcome(outcome)))
+        folder.step(step, seconds=seconds, steps=1, attempt=task.number)
+    ledger.ended(task.folder, task.number, Ending(Outcome(outcome)))
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_runs_that_another_launch_has_started_are_waited_for(launch, root, monke
     def claim(plan):
         if not elsewhere:
             elsewhere.extend(write_runs(refreshed(plan)))
-            assert all(ledger.claim(task.folder, task.attempt, "local") for task in elsewhere)
+            assert all(ledger.claim(task.folder, task.number, "local") for task in elsewhere)
 
     def time_passes(_):
         for task in elsewhere:

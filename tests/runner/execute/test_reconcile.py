@@ -19,8 +19,8 @@ from runner.execute.cancel import cancel
 from runner.execute.reconcile import reconciled
 from runner.execute.slurm.client import job_of
 from runner.state import ledger
+from runner.state.attempts import jobs_folder
 from runner.state.runs import warn_once
-from runner.state.tasks import jobs_folder
 from tests.analysis.fabricate import LLAMA, START, Folder, plan
 
 LOCAL = "%Y-%m-%dT%H:%M:%S"

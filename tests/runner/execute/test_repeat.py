@@ -15,7 +15,7 @@ from runner.commands.reproduce import compare
 from runner.execute import repeat
 from runner.inputs.expansion import expand
 from runner.inputs.study import read_study
-from runner.plan.write import next_task
+from runner.plan.write import next_attempt
 from runner.state import ledger
 from runner.state.code import provenance
 from tests.analysis.fabricate import START, plan
@@ -187,7 +187,7 @@ def change(folder, **changes):
 def test_the_limits_are_those_that_the_run_had(ended, root):
     change(ended, memory_bytes=2**30 + 2**19, time_limit_seconds=90061)
     again = repeat.prepare(root, ended.name)
-    shape = next_task(again.folder, again.state.run, again.state).shape
+    shape = next_attempt(again.folder, again.state.run, again.state).shape
     assert (shape.memory_bytes, shape.time_limit_seconds) == (2**30 + 2**19, 90061)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from runner.execute.slurm.script import script as script_of
 from runner.inputs.profile import profile_files, read_cluster
-from runner.state.tasks import Shape
+from runner.state.attempts import Shape
 
 PROJECT = "your-project"
 GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres")

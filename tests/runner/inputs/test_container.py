@@ -30,7 +30,7 @@ def rendered(profile):
     from runner import slurm, start
     from runner.execute.slurm import script as module
     from runner.execute.slurm.script import script
-    from runner.state.tasks import Shape
+    from runner.state.attempts import Shape
 
     shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus)
     text = script(profile, FOLDER, "study", shape, 4)

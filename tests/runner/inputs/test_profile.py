@@ -7,7 +7,7 @@ from runner.execute.slurm.script import script as script_of
 from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import profile_files, read_cluster
 from runner.inputs.quantities import parse_memory, parse_time
-from runner.state.tasks import Shape
+from runner.state.attempts import Shape
 
 
 def script(profile, folder, name, count):

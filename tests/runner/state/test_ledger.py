@@ -16,7 +16,7 @@ from model.record.folder import RunFolder
 from model.record.records import Outcome, now
 from runner.execute import reconcile
 from runner.job.entry import attempt_of_restart
-from runner.plan.write import next_task
+from runner.plan.write import next_attempt
 from runner.state import ledger, process
 from runner.state.endings import Ending
 from tests.analysis.fabricate import Folder, plan
@@ -243,9 +243,9 @@ def test_a_run_that_another_launch_started_since_its_status_was_read_is_not_star
     """Planned as attempt 2, it would run a second time beside attempt 1."""
     state = ledger.state(run)
     assert ledger.claim(run, 1, "local"), "another launch is faster"
-    task = next_task(run, run.run, state)
-    assert not ledger.claim(run, task.attempt, "local")
-    assert next_task(run, run.run, ledger.state(run)).attempt == 2
+    task = next_attempt(run, run.run, state)
+    assert not ledger.claim(run, task.number, "local")
+    assert next_attempt(run, run.run, ledger.state(run)).number == 2
 
 
 # What every version of the code can read.

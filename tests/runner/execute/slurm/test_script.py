@@ -8,8 +8,8 @@ import pytest
 from model.record.errors import UserError
 from runner.execute.slurm.script import script
 from runner.inputs.profile import Profile
+from runner.state.attempts import Shape
 from runner.state.culprit import START
-from runner.state.tasks import Shape
 
 ONE = {"executor": "slurm", "cpus": 4, "gpus": 1, "gpus_per_node": 4, "memory": "3GiB", "max_parallel": 8}
 ALPS = {"exclusive": True, "srun_args": ["--cpus-per-task=72", "--gpus-per-task=1", "-G1"]}
