@@ -105,10 +105,10 @@ class Lines(Watcher):
     def ended(self, attempt: NextAttempt, outcome: Outcome, reason: str | None) -> None:
         """Print the outcome, whether it was expected, the reason, and how much time is left."""
         self.stop_early |= self.fail_fast and outcome is not attempt.expected
-        said = f"{verdict(outcome, attempt.expected)}{f': {reason}' if reason else ''}"
+        ending = f"{verdict(outcome, attempt.expected)}{f': {reason}' if reason else ''}"
         if self.forecast:
             self.forecast.ended(attempt.folder.path.name, time.monotonic())
-        self.line(attempt, said + self.left())
+        self.line(attempt, ending + self.left())
 
     def left(self) -> str:
         """`; about 0:12:00 left`, if runs are left and a pace is known."""

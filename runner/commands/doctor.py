@@ -34,12 +34,12 @@ _THREADS = 64  # per CPU, of a run's libraries and of what works beside it
 
 
 def command(profile: ProfileName = None, as_json: AsJson = False) -> None:
-    found = checks(read_cluster(profile), Settings.root)
+    results = checks(read_cluster(profile), Settings.root)
     if as_json:
-        print_json([check.__dict__ for check in found])
+        print_json([check.__dict__ for check in results])
     else:
-        table(["", "what", "found"], [[check.mark, check.what, check.found] for check in found])
-    raise typer.Exit(1 if any(check.needed and not check.works for check in found) else 0)
+        table(["", "what", "found"], [[check.mark, check.what, check.found] for check in results])
+    raise typer.Exit(1 if any(check.needed and not check.works for check in results) else 0)
 
 
 def checks(cluster: Cluster, root: Path) -> list[Check]:
@@ -47,7 +47,7 @@ def checks(cluster: Cluster, root: Path) -> list[Check]:
     place, on_slurm = existing(root), cluster.profile.executor == "slurm"
     torch = [*_torch(needed=cluster.profile.python is None)]
     scheduler = [*_scheduler(cluster)]
-    found = [
+    all_checks = [
         *_machine(root, place),
         _neighbours(cluster, root),
         _memory_limit(cluster),
@@ -58,10 +58,10 @@ def checks(cluster: Cluster, root: Path) -> list[Check]:
         _processes(cluster.profile),
     ]
     if on_slurm:
-        found += check_places(cluster, root)
+        all_checks += check_places(cluster, root)
         answers = any(check.what == "cluster" and check.works for check in scheduler)
-        found += check_jobs(cluster, root) if answers else ()
-    return [*found, *(_backends() if torch[0].works else ())]
+        all_checks += check_jobs(cluster, root) if answers else ()
+    return [*all_checks, *(_backends() if torch[0].works else ())]
 
 
 def _neighbours(cluster: Cluster, root: Path) -> Check:
@@ -73,18 +73,20 @@ def _neighbours(cluster: Cluster, root: Path) -> Check:
 
 
 def _filesystem(place: Path, on_slurm: bool) -> Check:
-    found = promise(place)
-    works = found.shared is not False and found.locks is not False if on_slurm else bool(found.locks)
-    return Check("filesystem", works, f"{place} is on {found.kind}: {found.text}")
+    promised = promise(place)
+    works = bool(promised.locks)
+    if on_slurm:
+        works = promised.shared is not False and promised.locks is not False
+    return Check("filesystem", works, f"{place} is on {promised.kind}: {promised.text}")
 
 
 def _machine(root: Path, parent: Path) -> Iterator[Check]:
     import psutil
 
     yield Check("python", True, f"{platform.python_version()}, {platform.platform()}")
-    there, mine = os.cpu_count() or 1, machine.cores()
-    fewer = f"{mine} of {there}, by a mask or a control group"
-    yield Check("cpus", True, fewer if mine < there else str(there))
+    there, usable_cores = os.cpu_count() or 1, machine.cores()
+    fewer = f"{usable_cores} of {there}, by a mask or a control group"
+    yield Check("cpus", True, fewer if usable_cores < there else str(there))
     memory, left = psutil.virtual_memory(), hostmemory.left()
     by_group = left is not None and left < memory.available - _NOISE
     usable = (
@@ -131,16 +133,17 @@ def _memory_limit(cluster: Cluster) -> Check:
     most = cluster.profile.memory_bytes
     if most is None:
         return Check("memory limit", True, "none: the profile sets no `memory`")
-    each = f"{size(most)} per process (`memory` of profile {cluster.name})"
+    per_process = f"{size(most)} per process (`memory` of profile {cluster.name})"
     if cluster.profile.executor == "slurm":
-        return Check("memory limit", True, f"{each}, watched in each run; Slurm has its own")
+        return Check("memory limit", True, f"{per_process}, watched in each run; Slurm has its own")
     taken = False  # a group that others manage can be made, and takes no process
     if group := hostmemory.Group.make(f"assay-doctor-{os.getpid()}", most, ""):
         with subprocess.Popen(["sleep", "60"]) as process:
             taken = group.add(process.pid)
             process.kill()
         group.remove()
-    return Check("memory limit", True, f"{each}, by {'a control group' if taken else 'watching each run'}")
+    by = "a control group" if taken else "watching each run"
+    return Check("memory limit", True, f"{per_process}, by {by}")
 
 
 def _figures() -> Check:
@@ -172,12 +175,12 @@ def _torch(needed: bool = True) -> Iterator[Check]:
         if torch.cuda.is_available()
         else []
     )
-    found = ", ".join(names) or "no GPU that PyTorch can use; studies at scale laptop run on the CPU"
+    gpus = ", ".join(names) or "no GPU that PyTorch can use; studies at scale laptop run on the CPU"
     if names and (architecture := rocm.architecture()):
-        found += f" ({architecture}): no backend was measured on AMD GPUs yet, see docs/backends.md"
+        gpus += f" ({architecture}): no backend was measured on AMD GPUs yet, see docs/backends.md"
     if names and _precision() == "float32":
-        found += ", without bfloat16: use --set train.dtype=float32"
-    yield Check("gpu", bool(names), found)
+        gpus += ", without bfloat16: use --set train.dtype=float32"
+    yield Check("gpu", bool(names), gpus)
     for feature in (name for name in versions.NEEDS if name.startswith("train.")):
         package, lacks = versions.NEEDS[feature].package, versions.lacking(feature)
         if names and feature == "train.float8" and not lacks:
@@ -241,7 +244,7 @@ def _controller(needed: bool) -> Check:
 
 def _processes(profile: Profile) -> Check:
     """The layout that runs of several processes would get."""
-    said, refused = [], ""
+    layouts, refused = [], ""
     for processes in (2, 4, 8, 16):
         try:
             job = layout(profile, processes)
@@ -251,10 +254,11 @@ def _processes(profile: Profile) -> Check:
         else:
             nodes = counted(job.nodes, "node")
             shared = f" ({job.runs} such runs share it)" if job.runs > 1 else ""
-            said.append(f"{processes} on {nodes}{shared}")
+            layouts.append(f"{processes} on {nodes}{shared}")
     cpus = profile.cpus or 1 if profile.slurm else min(profile.cpus or machine.cores(), machine.cores())
-    each = f"each with {counted(cpus, 'CPU')}{' and a GPU' if profile.gpus else ''}"
-    return Check("processes", bool(said), f"per run: {', '.join(said)}; {each}" if said else refused)
+    per_process = f"each with {counted(cpus, 'CPU')}{' and a GPU' if profile.gpus else ''}"
+    layout_text = f"per run: {', '.join(layouts)}; {per_process}"
+    return Check("processes", bool(layouts), layout_text if layouts else refused)
 
 
 def _require_gpus(profile: Profile, processes: int) -> None:
@@ -277,7 +281,7 @@ def _backends() -> Iterator[Check]:
         try:
             backend = attention.load(name)
             reasons = attention.reasons_of(backend, case)
-            found = "; ".join(reasons) or backend.summary
+            result = "; ".join(reasons) or backend.summary
         except Exception as error:  # of another package, which must not hide what the others can do
-            reasons = [found := str(error) if isinstance(error, UserError) else one_line(error)]
-        yield Check(f"attention {name}", not reasons, found)
+            reasons = [result := str(error) if isinstance(error, UserError) else one_line(error)]
+        yield Check(f"attention {name}", not reasons, result)

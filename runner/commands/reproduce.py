@@ -39,10 +39,10 @@ def command(
             does = "waits for this repeat, which goes on" if prepared.state.in_flight else "repeats it anew"
             say(f"next: the same command {does}")
         raise
-    found = compare(prepared.original, ended)
-    table(["", "original", "repeat", ""], found.rows)
-    say(found.verdict)
-    raise typer.Exit(0 if found.same_outcome else 1)
+    comparison = compare(prepared.original, ended)
+    table(["", "original", "repeat", ""], comparison.rows)
+    say(comparison.verdict)
+    raise typer.Exit(0 if comparison.same_outcome else 1)
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def compare(then: RunState, now: RunState) -> Comparison:
     outcome = (
         f"the outcome is the same, {now.outcome}" if same else f"{now.outcome} instead of {then.outcome}"
     )
-    changed = [each[0] for each in differing if each[3] == DIFFERS]
+    changed = [line[0] for line in differing if line[3] == DIFFERS]
     around = f"; changed: {', '.join(changed)}" if changed else ""
-    if unknown := [each[0] for each in differing if each[3] == UNKNOWN]:
+    if unknown := [line[0] for line in differing if line[3] == UNKNOWN]:
         around += f"; unknown: {', '.join(unknown)}"
     return Comparison(same, rows, f"{outcome}; {verdict}{around}")
 

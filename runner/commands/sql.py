@@ -91,4 +91,4 @@ def _sql(query: str | None, study: str | None) -> tuple[str, str | None]:
 def _list() -> None:
     from analysis.report.named import queries
 
-    table(("name", "answers"), [(f"@{name}", each.text) for name, each in queries().items()])
+    table(("name", "answers"), [(f"@{name}", query.text) for name, query in queries().items()])

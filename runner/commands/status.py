@@ -77,8 +77,8 @@ def command(
     look = Watch(root, name)
 
     def chosen() -> list[RunState]:
-        found = [state for state in look.look() if run is None or name_of(state) == name_of(run)]
-        return by_setting(by_outcome(found, outcome or ()), only or ())
+        states = [state for state in look.look() if run is None or name_of(state) == name_of(run)]
+        return by_setting(by_outcome(states, outcome or ()), only or ())
 
     if as_json:
         print_json([*rows(chosen()), *([] if outcome or only or run else _waiting(root, name))])
@@ -97,11 +97,11 @@ def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> 
         waits: why jobs wait, by their ids; None asks Slurm.
     """
     waiting, gone = waits_for(states) if waits is None else waits, _gone(states)
-    found = []
+    table_rows = []
     for state in states:
         last = last_step(state)
         counts = state.brief.task != "attention"  # that task has rounds, without a record of each
-        found.append({
+        table_rows.append({
             "study": state.brief.study,
             "run_id": state.brief.run_id,
             "factors": state.brief.factors,
@@ -122,7 +122,7 @@ def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> 
             "imported": state.brief.imported and state.brief.imported["file"],
             "in_study": state.brief.run_id not in gone[state.brief.study],
         })  # fmt: skip
-    return found
+    return table_rows
 
 
 def _gone(states: Sequence[RunState]) -> dict[str, Mapping[str, str]]:
@@ -134,8 +134,8 @@ def _gone(states: Sequence[RunState]) -> dict[str, Mapping[str, str]]:
 def _say_gone(states: Sequence[RunState]) -> None:
     """Say which of these runs their study no longer has."""
     for study, gone in _gone(states).items():
-        mine = {state.brief.run_id for state in states if state.brief.study == study}
-        if here := {run: what for run, what in gone.items() if run in mine}:
+        ids = {state.brief.run_id for state in states if state.brief.study == study}
+        if here := {run: what for run, what in gone.items() if run in ids}:
             from runner.plan import edits  # slow to import, and seldom needed
 
             say(edits.told(study, here, typed()))
@@ -145,13 +145,13 @@ def _waiting(root: Path, study: str | None) -> list[dict[str, Any]]:
     """Launches that wait for another one, as `status --json` prints them: no run of theirs is claimed yet."""
     nothing = dict.fromkeys(KEYS) | {"factors": {}, "phase": "waiting"}
     after = str(queue.holder() or "another launch")
-    return [nothing | {"study": each.study, "waits_for": after} for each in queue.waiting(root, study)]
+    return [nothing | {"study": launch.study, "waits_for": after} for launch in queue.waiting(root, study)]
 
 
 def _stage(state: RunState) -> str | None:
     """What a running run does where it has no steps: a backend's trial, or the timing of attention alone."""
-    found = current(state.folder.attempt(state.attempt).path) if state.phase == "running" else None
-    return str(found) if found else None
+    stage = current(state.folder.attempt(state.attempt).path) if state.phase == "running" else None
+    return str(stage) if stage else None
 
 
 def show(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> None:
@@ -178,9 +178,9 @@ def summarize(states: Sequence[RunState]) -> None:
 
 
 def _group(members: Sequence[RunState], label: str) -> list[str]:
-    known = [newest(state) for state in members]
-    losses = [loss for loss, _ in known if loss is not None]
-    rates = [rate for _, rate in known if rate is not None]
+    figures_of_runs = [newest(state) for state in members]
+    losses = [loss for loss, _ in figures_of_runs if loss is not None]
+    rates = [rate for _, rate in figures_of_runs if rate is not None]
     figures = written(mean(losses) if losses else None, median(rates) if rates else None)
     if label == members[0].brief.run_id:  # no factor but seed and repeat
         label = ""
@@ -188,7 +188,7 @@ def _group(members: Sequence[RunState], label: str) -> list[str]:
 
 
 def _lines(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[list[str]]:
-    return [_line(*each) for each in zip(states, rows(states, waits), labels(states), strict=True)]
+    return [_line(*row) for row in zip(states, rows(states, waits), labels(states), strict=True)]
 
 
 def _line(state: RunState, row: dict[str, Any], label: str) -> list[str]:
@@ -224,11 +224,13 @@ def _words(states: Sequence[RunState]) -> str:
 def _watch(changing: Iterator[tuple[list[RunState], Mapping[str, str]]]) -> None:
     """Show the status until nothing is in flight: in place on a terminal, else one table after another."""
     if sys.stdout.isatty():
-        pages = ((_lines(sorted(found, key=_interest), waits), _counts(found)) for found, waits in changing)
+        pages = (
+            (_lines(sorted(states, key=_interest), waits), _counts(states)) for states, waits in changing
+        )
         live(HEADS, pages)
         return
-    for found, waits in changing:
-        show(found, waits)
+    for states, waits in changing:
+        show(states, waits)
 
 
 def _changing(

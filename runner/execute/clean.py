@@ -73,10 +73,10 @@ def plan(root: Path, study: str | None = None) -> list[Item]:
     root = root.resolve()
     folders = [folder for folder in _folders(root) if NAME.fullmatch(folder.name)]
     chosen = [folder for folder in folders if study in (None, folder.name)]
-    found = [item for folder in chosen for item in _in_study(folder)]
+    items = [item for folder in chosen for item in _in_study(folder)]
     if study is None:
-        found += _beside_studies(root)
-    return sorted(found, key=lambda item: item.path)
+        items += _beside_studies(root)
+    return sorted(items, key=lambda item: item.path)
 
 
 def remove(root: Path, items: Sequence[Item]) -> list[Item]:
@@ -148,11 +148,11 @@ def _in_study(study: Path) -> Iterator[Item]:
         if state and not state.in_flight:
             yield from _in_run(state, study)
     if None not in states:  # a run that cannot be read may need any of these
-        known = [state for state in states if state]
-        jobs = list(_job_files(jobs_folder(study), known))
+        readable = [state for state in states if state]
+        jobs = list(_job_files(jobs_folder(study), readable))
         links = _links_to(jobs, jobs_folder(study))
         yield from _items([*jobs, *links], "submitit's files of ended attempts", study)
-        yield from _unreferenced(study, known)
+        yield from _unreferenced(study, readable)
 
 
 def _state(run: RunFolder) -> RunState | None:

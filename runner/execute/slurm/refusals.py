@@ -122,8 +122,8 @@ def _one_of(key: str, values: Iterable[str]) -> str:
 
 def _qos(cluster: Cluster) -> str:
     account = cluster.profile.slurm and cluster.profile.slurm.account
-    mine = [each for each in site.associations() if account in (None, each.account)]
-    return _one_of("slurm.qos", (name for each in mine for name in each.qos))
+    allowed = [association for association in site.associations() if account in (None, association.account)]
+    return _one_of("slurm.qos", (name for association in allowed for name in association.qos))
 
 
 def _time(cluster: Cluster) -> str:
@@ -178,7 +178,7 @@ _CAUSES = (
         r"[Ii]nvalid account|InvalidAccount|AccountNotAllowed",
         [("slurm", "account")],
         lambda _: (
-            _one_of("slurm.account", (each.account for each in site.associations()))
+            _one_of("slurm.account", (association.account for association in site.associations()))
             or "Slurm knows no account of yours on this cluster: ask its support for one"
         ),
     ),

@@ -52,8 +52,8 @@ def state(folder: Path) -> State:
     """State of the repository that contains a folder; its fields are None if there is none."""
     commit = None
     try:
-        found = _git(folder, "rev-parse", "--show-toplevel", "HEAD^{commit}", settings=_SETTINGS)
-        top, commit = os.fsdecode(found).rstrip("\n").rsplit("\n", 1)
+        answer = _git(folder, "rev-parse", "--show-toplevel", "HEAD^{commit}", settings=_SETTINGS)
+        top, commit = os.fsdecode(answer).rstrip("\n").rsplit("\n", 1)
         settings = _SETTINGS | _without_filters(folder)
         tracked = _git(Path(top), *_DIFF, settings=settings)
         others = _git(Path(top), "ls-files", "-z", "--others", "--exclude-standard", settings=settings)

@@ -48,7 +48,9 @@ def arrays(processes, cap, size=1001):
 )
 def test_runs_that_run_alone_keep_their_order_across_arrays(processes, size):
     found = arrays(processes, cap=1, size=size)
-    assert [task.position for array in found.values() for task in array.attempts] == list(range(len(processes)))
+    assert [task.position for array in found.values() for task in array.attempts] == list(
+        range(len(processes))
+    )
     assert all(array.limit == 1 for array in found.values())
     for number, array in enumerate(found.values()):
         assert array.after == [str(other) for other in range(number)], (
