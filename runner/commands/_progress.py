@@ -31,7 +31,7 @@ def watcher(forecast: Forecast | None = None, fail_fast: bool = False) -> Watche
         forecast: estimates the queue's time left.
         fail_fast: start no more runs after one that ended unexpectedly.
     """
-    return (Bar if sys.stderr.isatty() else Lines)(forecast, fail_fast)
+    return (ProgressBars if sys.stderr.isatty() else ProgressLines)(forecast, fail_fast)
 
 
 def verdict(outcome: Outcome, expected: Outcome) -> str:
@@ -41,7 +41,7 @@ def verdict(outcome: Outcome, expected: Outcome) -> str:
     return f"{outcome} ({'as expected' if outcome is expected else f'expected {expected}'})"
 
 
-class Lines(Watcher):
+class ProgressLines(Watcher):
     """One line when a run starts, at each tenth of it, and when it ends."""
 
     def __init__(self, forecast: Forecast | None = None, fail_fast: bool = False) -> None:
@@ -122,7 +122,7 @@ def progress_text(attempt: NextAttempt, record: StepRecord) -> str:
     return f"{step_text(record, attempt.steps)}, {left // 60}:{left % 60:02} left"
 
 
-class Bar(Lines):
+class ProgressBars(ProgressLines):
     """Two bars: the queue, and the run with its step, loss, tokens/s and time left."""
 
     def __init__(self, forecast: Forecast | None = None, fail_fast: bool = False) -> None:

@@ -45,7 +45,7 @@ from runner.plan.cost import Basis, Estimate, RunCost
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import forecast
 from runner.plan.unable import refuse_versions, unable
-from runner.state.attempts import Shape, jobs_folder, label
+from runner.state.attempts import JobShape, jobs_folder, label
 from runner.state.slurm import NoAnswer, SchedulerError
 
 
@@ -135,7 +135,7 @@ def _say_price(planned: Plan) -> None:
         say(f"--set makes {runs} beside those of the study's file: groups of their own")
     for line in price(cost.of_plan(planned)):
         say(line)
-    order = [Shape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
+    order = [JobShape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
     kinds, profile = set(order), planned.cluster.profile
     if profile.executor == "slurm" and len(kinds) > 1:
         count, order_kept = len([*groupby(order)]), "they start one after another, in the order of the runs"
@@ -189,7 +189,7 @@ def _show_scripts(planned: Plan, folder: Path | None) -> None:
     from runner.execute.slurm.script import script
 
     profile, name = planned.cluster.profile, planned.study.name
-    shapes = Counter(Shape.of(run) for run in planned.left)
+    shapes = Counter(JobShape.of(run) for run in planned.left)
     starts = dict[str, None]()  # what is true of all arrays is said once
     for number, (shape, count) in enumerate(shapes.items(), start=1):
         text = script(profile, jobs_folder(planned.root / name), name, shape, count)
@@ -213,7 +213,7 @@ def _write(path: Path, text: str, jobs: str) -> None:
     say(f"{path}")
 
 
-def _expected_start(script: str, cluster: Cluster, shape: Shape) -> str:
+def _expected_start(script: str, cluster: Cluster, shape: JobShape) -> str:
     """When Slurm expects the first job to start, or why there is no estimate; empty if it never would."""
     from runner.execute.slurm import refusals
     from runner.execute.slurm.site import expected_start

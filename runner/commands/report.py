@@ -156,14 +156,16 @@ def _formats(figures: str) -> tuple[Format, ...]:
     return tuple(form for form in FORMATS if form in asked)
 
 
-class Build(Protocol):
+class ReportBuilder(Protocol):
     """Builds the report."""
 
     def __call__(self, *, reload_seconds: float | None = None) -> Path:
         """Build it and return its first page."""
 
 
-def watch(root: Path, study: str, build: Build, every_seconds: float, pause: Callable[[float], None]) -> None:
+def watch(
+    root: Path, study: str, build: ReportBuilder, every_seconds: float, pause: Callable[[float], None]
+) -> None:
     """Collect and build until every run has an outcome; the caller then builds once more, for good.
 
     If Ctrl-C or an error ends it early, the pages no longer reload themselves. If it is killed, the pages

@@ -46,7 +46,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RepeatComparison:
     """Result of comparing a run with its repeat.
 
     Attributes:
@@ -59,7 +59,7 @@ class Comparison:
     verdict: str
 
 
-def compare(then: RunState, now: RunState) -> Comparison:
+def compare(then: RunState, now: RunState) -> RepeatComparison:
     """Compare two ended runs. Raises Unreadable."""
     same = then.outcome is now.outcome
     results, verdict = tasks.load(then.run.config.task).compared(then, now)
@@ -72,7 +72,7 @@ def compare(then: RunState, now: RunState) -> Comparison:
     around = f"; changed: {', '.join(changed)}" if changed else ""
     if unknown := [line[0] for line in differing if line[3] == UNKNOWN]:
         around += f"; unknown: {', '.join(unknown)}"
-    return Comparison(same, rows, f"{outcome}; {verdict}{around}")
+    return RepeatComparison(same, rows, f"{outcome}; {verdict}{around}")
 
 
 def _manifests(then: RunState, now: RunState) -> Iterator[Row]:

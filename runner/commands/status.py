@@ -24,7 +24,7 @@ from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyOrRunName, study_or_run, typed
 from runner.commands._runs import by_outcome, by_setting, filled, labels, newest, written
 from runner.execute import queue
-from runner.execute.reconcile import Watch, waits_for
+from runner.execute.reconcile import RunWatch, waits_for
 from runner.job.phase import current
 from runner.state.ledger import RunState
 from runner.state.runs import last_step, name_of, removed_runs
@@ -74,7 +74,7 @@ def command(
     if not root.is_dir() and not waits:
         say(f"{root} does not exist yet: `runner launch STUDY` creates it, or name another with --root")
 
-    look = Watch(root, name)
+    look = RunWatch(root, name)
 
     def chosen() -> list[RunState]:
         states = [state for state in look.look() if run is None or name_of(state) == name_of(run)]
@@ -234,7 +234,7 @@ def _watch(changing: Iterator[tuple[list[RunState], Mapping[str, str]]]) -> None
 
 
 def _changing(
-    look: Watch, chosen: Callable[[], list[RunState]], more: Callable[[], bool]
+    look: RunWatch, chosen: Callable[[], list[RunState]], more: Callable[[], bool]
 ) -> Iterator[tuple[list[RunState], Mapping[str, str]]]:
     """The chosen runs and why they wait, which Slurm is asked together with how they are.
 

@@ -26,7 +26,7 @@ from runner.plan import budget, cost
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.state import guard
-from runner.state.attempts import NextAttempt, Shape, jobs_folder
+from runner.state.attempts import JobShape, NextAttempt, jobs_folder
 from runner.state.filesystem import locked, require_writable
 from runner.state.runs import MOST_NAMED, warn_once
 from runner.state.slurm import NoAnswer, SchedulerError, require
@@ -128,7 +128,7 @@ def _require_own(plan: Plan) -> None:
 def _require_room_here(plan: Plan) -> None:
     """Raise InvalidFile if this machine has too few GPUs, or lacks the program that starts runs."""
     local.require_program(plan.cluster)
-    local.devices_for(plan.cluster, [Shape.of(run).processes for run in plan.left])
+    local.devices_for(plan.cluster, [JobShape.of(run).processes for run in plan.left])
 
 
 def _require_time_there(plan: Plan) -> None:

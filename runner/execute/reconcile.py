@@ -116,7 +116,7 @@ class Patience:
         return True
 
 
-class Watch:
+class RunWatch:
     """The runs under a root, or of one study, while they go on: Slurm is asked after pauses that grow.
 
     Attributes:

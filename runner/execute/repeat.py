@@ -23,7 +23,7 @@ from model.record.records import now
 from runner.execute import local
 from runner.execute.launch import warn_of_risks
 from runner.execute.queue import turn
-from runner.execute.reconcile import Watch, reconciled
+from runner.execute.reconcile import RunWatch, reconciled
 from runner.execute.slurm import submit as slurm
 from runner.execute.wait import wait_until_profiled
 from runner.inputs.profile import Cluster, read_cluster
@@ -86,7 +86,7 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
 
 def wait_for(repeat: Repeat) -> RunState:
     """Wait until a repeat has ended and, if it completed, been profiled; returns its final status."""
-    began, watch = now(), Watch(repeat.root, repeat.study)
+    began, watch = now(), RunWatch(repeat.root, repeat.study)
     while True:
         watch.look()
         if (state := repeat.state).phase == "ended":

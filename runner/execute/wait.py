@@ -14,7 +14,7 @@ from model.record.records import Outcome, now
 from model.record.units import counted
 from runner.execute.cancel import cancel
 from runner.execute.launch import alone, submit_attempts, warn_of_stuck
-from runner.execute.reconcile import Patience, Watch, reconciled
+from runner.execute.reconcile import Patience, RunWatch, reconciled
 from runner.execute.slurm import client
 from runner.job.tasks import load
 from runner.plan.plan import Plan, refreshed
@@ -41,7 +41,7 @@ def wait_for(plan: Plan, left: Sequence[NextAttempt], fail_fast: bool = False) -
             between tries.
         fail_fast: submit no more after a run that ended unexpectedly, and cancel those in flight.
     """
-    began, watch, tries = now(), Watch(plan.root, plan.study.name), Patience()
+    began, watch, tries = now(), RunWatch(plan.root, plan.study.name), Patience()
     stopped, bad = False, set[str]()
     while True:
         states = _of_plan(plan, watch.look())
@@ -88,7 +88,7 @@ def wait_for_others(plan: Plan, told: Callable[[int], None]) -> None:
     Args:
         told: called once with their number, if there are any.
     """
-    watch, first = Watch(plan.root, plan.study.name), True
+    watch, first = RunWatch(plan.root, plan.study.name), True
     while flying := in_flight(_of_plan(plan, watch.look())):
         if first:
             told(len(flying))

@@ -25,7 +25,7 @@ from model.record.units import counted
 from runner.inputs.profile import Profile
 from runner.plan.layout import Layout, layout
 from runner.plan.plan import Plan
-from runner.state.attempts import Shape
+from runner.state.attempts import JobShape
 
 _HISTORY = """
 SELECT config, profile, outcome, gpu, step_seconds, wall_seconds, steps, gpus FROM runs
@@ -120,7 +120,7 @@ class RunCost:
     run_id: str
     wall_seconds: float | None
     basis: Basis
-    shape: Shape
+    shape: JobShape
     gpus: int
     layout: Layout
 
@@ -233,7 +233,7 @@ def _room(runs: Sequence[RunRecord], profile: Profile) -> int | None:
 
 def _cost(run: RunRecord, index: _Index, profile: Profile, jobs: Callable[[int], Layout]) -> RunCost:
     seconds, basis = index.look_up(run)
-    shape, limit = Shape.of(run), run.time_limit_seconds
+    shape, limit = JobShape.of(run), run.time_limit_seconds
     if seconds is None:
         seconds, basis = limit, Basis.LIMIT if limit else Basis.UNKNOWN
     gpus = profile.gpus * shape.processes

@@ -10,7 +10,7 @@ from model.record.records import DesignRecord, RunRecord
 from runner.plan import edits
 from runner.plan.plan import Plan
 from runner.state import ledger
-from runner.state.attempts import NextAttempt, Shape, label
+from runner.state.attempts import JobShape, NextAttempt, label
 from runner.state.code import provenance
 from runner.state.ledger import RunState
 
@@ -100,7 +100,7 @@ def next_attempt(
         number=(state.highest if state else 0) + 1,
         label=label(run),
         steps=run.config.section.steps,
-        shape=Shape.of(run.on(parallel)),
+        shape=JobShape.of(run.on(parallel)),
         code=run.provenance.code,
         expected=run.expected_outcome,
         position=run.position or 0,

@@ -13,7 +13,7 @@ from runner.state.ledger import RunBrief
 
 
 @dataclass(frozen=True)
-class Shape:
+class JobShape:
     """The resources that a run requests; the same for all runs of a job array.
 
     Attributes:
@@ -27,7 +27,7 @@ class Shape:
     processes: int = 1
 
     @classmethod
-    def of(cls, run: RunRecord) -> Shape:
+    def of(cls, run: RunRecord) -> JobShape:
         """The resources that the run was planned with."""
         return cls(run.memory_bytes, run.time_limit_seconds, run.cpus, run.config.processes)
 
@@ -44,7 +44,7 @@ class NextAttempt:
     number: int
     label: str
     steps: int
-    shape: Shape
+    shape: JobShape
     code: str | None = None  # hash of its code snapshot; None: the installed code
     expected: Outcome = Outcome.COMPLETED
     position: int = 0  # in the order of starting

@@ -5,7 +5,7 @@ import pytest
 from model.record.folder import RunFolder
 from runner.execute.slurm.submit import submit
 from runner.inputs.profile import Profile
-from runner.state.attempts import NextAttempt, Shape, jobs_folder
+from runner.state.attempts import JobShape, NextAttempt, jobs_folder
 from tests.analysis.fabricate import Folder, plan
 from tests.conftest import until
 
@@ -31,7 +31,7 @@ def said(cluster, root, tmp_path, monkeypatch):
         more = {"env": {"SAID": str(heard)}, "slurm": {"partition": "debug", **slurm}}
         profile = Profile.model_validate({"executor": "slurm", **keys, **more})
         folders = [RunFolder(Folder(root, plan(f"r{number}", study="tiny")).path) for number in range(runs)]
-        shape = Shape(profile.memory_bytes, 600, 1, processes)
+        shape = JobShape(profile.memory_bytes, 600, 1, processes)
         submit(
             [NextAttempt(folder, 1, "", 5, shape) for folder in folders],
             profile,

@@ -13,13 +13,13 @@ from runner.inputs.profile import Profile, Slurm
 from runner.inputs.shell import quoted
 from runner.plan.layout import Layout, layout
 from runner.state import culprit
-from runner.state.attempts import Shape
+from runner.state.attempts import JobShape
 from runner.state.code import snapshot
 
 _HOST = Path(__file__).with_name("host.sh")
 
 
-def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) -> str:
+def script(profile: Profile, folder: Path, name: str, shape: JobShape, count: int) -> str:
     """The batch script that `submit` would pass to sbatch for `count` runs of a shape. Needs no Slurm."""
     from submitit.slurm import slurm
 
@@ -36,7 +36,7 @@ def request(
     profile: Profile,
     folder: Path,
     name: str,
-    shape: Shape,
+    shape: JobShape,
     packs: Sequence[Sequence[str]],
     limit: int,
     code: str | None,
@@ -61,7 +61,7 @@ def request(
 
 
 def _parameters(
-    profile: Profile, folder: Path, name: str, shape: Shape, limit: int, count: int
+    profile: Profile, folder: Path, name: str, shape: JobShape, limit: int, count: int
 ) -> dict[str, Any]:
     assert profile.slurm
     job, seconds = layout(profile, shape.processes), shape.time_limit_seconds
@@ -135,7 +135,7 @@ def _unasked(slurm: Slurm, job: Layout) -> bool:
     return job.runs > 1 and not slurm.ask_gpus
 
 
-def _logs(folder: Path, shape: Shape, several: bool) -> list[str]:
+def _logs(folder: Path, shape: JobShape, several: bool) -> list[str]:
     """Options of srun for one output file per node; submitit asks for one per process."""
     if shape.processes == 1:
         return []

@@ -28,7 +28,7 @@ from runner.execute.slurm.script import request
 from runner.inputs.profile import Profile
 from runner.plan.layout import layout
 from runner.state import guard, ledger
-from runner.state.attempts import NextAttempt, Shape
+from runner.state.attempts import JobShape, NextAttempt
 from runner.state.code import snapshot
 from runner.state.slurm import NoAnswer, SchedulerError, clean_environment, words
 
@@ -147,7 +147,7 @@ def submit(
             waiting = rest
 
 
-def _kind(attempt: NextAttempt) -> tuple[Shape, str | None]:
+def _kind(attempt: NextAttempt) -> tuple[JobShape, str | None]:
     """What all runs of an array must share, because it has one command and one set of resources."""
     return attempt.shape, attempt.code
 

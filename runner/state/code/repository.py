@@ -34,7 +34,7 @@ _DIFF = (
 
 
 @dataclass(frozen=True)
-class State:
+class RepositoryState:
     """A repository's state. None means unknown: no git, no repository, no commit, or a timeout.
 
     Attributes:
@@ -48,7 +48,7 @@ class State:
     diff: bytes | None = None
 
 
-def state(folder: Path) -> State:
+def state(folder: Path) -> RepositoryState:
     """State of the repository that contains a folder; its fields are None if there is none."""
     commit = None
     try:
@@ -58,12 +58,12 @@ def state(folder: Path) -> State:
         tracked = _git(Path(top), *_DIFF, settings=settings)
         others = _git(Path(top), "ls-files", "-z", "--others", "--exclude-standard", settings=settings)
     except (OSError, ValueError, subprocess.SubprocessError):
-        return State(commit)
+        return RepositoryState(commit)
     # A file that was touched but not changed has only a header line.
     parts = [part for part in re.split(rb"(?m)^(?=diff --git )", tracked) if part.count(b"\n") > 1]
     names = [name for name in others.split(b"\0") if name]
     parts += [_untracked(Path(top), name) for name in names]
-    return State(commit, bool(parts), _fitted(parts) if parts else None)
+    return RepositoryState(commit, bool(parts), _fitted(parts) if parts else None)
 
 
 def _git(folder: Path, *arguments: str, settings: dict[str, str]) -> bytes:

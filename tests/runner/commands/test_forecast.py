@@ -5,7 +5,7 @@ import pytest
 from model.record.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.record.folder import RunFolder
 from model.record.records import Outcome, StepRecord
-from runner.commands._progress import Bar, Forecast, Lines
+from runner.commands._progress import Forecast, ProgressBars, ProgressLines
 from runner.execute import local
 from runner.inputs.profile import read_cluster
 from runner.plan.write import next_attempt
@@ -78,7 +78,7 @@ def tasks(tmp_path):
 
 def test_lines_say_an_estimate_once_and_what_is_left_at_each_end(tasks, capsys):
     runs, (first, second) = tasks
-    lines = Lines(Forecast([*runs, run("done before")], parallel=1))
+    lines = ProgressLines(Forecast([*runs, run("done before")], parallel=1))
     lines.queued([first, second])
     lines.started(first)
     for step in (1, 2, 3):
@@ -97,7 +97,7 @@ def test_lines_say_an_estimate_once_and_what_is_left_at_each_end(tasks, capsys):
 @pytest.mark.parametrize(("fail_fast", "stops"), [(True, True), (False, False)])
 def test_only_an_unexpected_end_stops_the_queue_and_only_if_asked(tasks, fail_fast, stops):
     runs, (first, second) = tasks
-    lines = Lines(Forecast(runs, parallel=1), fail_fast)
+    lines = ProgressLines(Forecast(runs, parallel=1), fail_fast)
     lines.queued([first, second])
     lines.started(first)
     lines.ended(first, first.expected, None)
@@ -109,7 +109,7 @@ def test_only_an_unexpected_end_stops_the_queue_and_only_if_asked(tasks, fail_fa
 
 @pytest.mark.fault
 def test_a_queue_that_is_interrupted_leaves_the_terminal_its_cursor_and_foretells_nothing(tasks, monkeypatch):
-    bar = Bar(Forecast(tasks[0], parallel=1))
+    bar = ProgressBars(Forecast(tasks[0], parallel=1))
 
     def interrupted(*_):
         assert bar.bars.live.is_started

@@ -12,7 +12,7 @@ from runner.execute import launch, reconcile, wait
 from runner.execute.slurm.submit import SubmitUnknown
 from runner.inputs.profile import read_cluster
 from runner.state import ledger
-from runner.state.attempts import NextAttempt, Shape, jobs_folder
+from runner.state.attempts import JobShape, NextAttempt, jobs_folder
 from runner.state.slurm import NoAnswer, SchedulerError
 from tests.analysis.fabricate import Folder, plan
 
@@ -25,7 +25,7 @@ class Waiting:
         run = RunFolder(self.folder.path)
         jobs_folder(run.path.parent).mkdir()
         (profile := root / "slurm.yaml").write_text("executor: slurm\nslurm: {partition: gpu}\n")
-        self.task = NextAttempt(run, 1, "a label", 5, Shape(None, 60, 1))
+        self.task = NextAttempt(run, 1, "a label", 5, JobShape(None, 60, 1))
         self.plan = SimpleNamespace(
             root=root, study=SimpleNamespace(name="tiny"), runs=[(run.run, None)],
             cluster=read_cluster(str(profile)),

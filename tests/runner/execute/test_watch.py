@@ -6,7 +6,7 @@ import pytest
 
 from model.record.folder import RunFolder
 from runner.execute import reconcile
-from runner.execute.reconcile import Patience, Watch
+from runner.execute.reconcile import Patience, RunWatch
 from runner.state import ledger
 from tests.analysis.fabricate import Folder, plan
 
@@ -60,7 +60,7 @@ def looks(root, monkeypatch):
     monkeypatch.setattr(reconcile, "reconciled", reconciled)
 
     def look(times):
-        monitor = Watch(root, "tiny")
+        monitor = RunWatch(root, "tiny")
         found = [monitor.look()[0].phase for _ in range(times)]
         return found, len(asked)
 

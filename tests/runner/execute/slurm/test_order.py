@@ -13,13 +13,13 @@ from runner.execute.slurm import site, submit
 from runner.execute.slurm.submit import Lanes
 from runner.inputs.profile import Profile
 from runner.state import ledger
-from runner.state.attempts import NextAttempt, Shape
+from runner.state.attempts import JobShape, NextAttempt
 
 
 def arrays(processes, cap, size=1001):
     """The arrays that a launch of runs of so many processes submits, by id."""
     tasks = [
-        NextAttempt(RunFolder(Path(f"r{n}")), 1, "", 5, Shape(None, 60, 1, each), position=n)
+        NextAttempt(RunFolder(Path(f"r{n}")), 1, "", 5, JobShape(None, 60, 1, each), position=n)
         for n, each in enumerate(processes)
     ]
     keys = {"max_parallel": cap, "processes_per_node": 8, "slurm": {}}
