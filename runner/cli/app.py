@@ -119,8 +119,10 @@ class _Verbs(TyperGroup):
         if ctx.resilient_parsing and cmd_name != self.called:  # a shell completes verbs: their names will do
             return TyperCommand(cmd_name, help=_summary(files[cmd_name]))
         module = import_module(f"runner.commands.{files[cmd_name].stem}")
+        # Its examples keep their lines, which click would otherwise join.
+        help_text = (module.__doc__ or "").replace("\nExamples:\n", "\n\b\nExamples:\n")
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name, cls=_Verb, help=_help(module.__doc__), context_settings=_CONTEXT)(
+        single.command(cmd_name, cls=_Verb, help=help_text, context_settings=_CONTEXT)(
             _taking_local_paths(module.command)
         )
         command = typer.main.get_command(single)
@@ -165,11 +167,6 @@ def _taking_local_paths(command: Callable[..., None]) -> Callable[..., None]:
         command(**given)
 
     return with_local_paths
-
-
-def _help(docstring: str | None) -> str:
-    """A verb's help; its examples keep their lines, which click would otherwise join."""
-    return (docstring or "").replace("\nExamples:\n", "\n\b\nExamples:\n")
 
 
 def _summary(path: Path) -> str:

@@ -190,6 +190,14 @@ class _PacedRun:
     stepped: bool = False
     ended: bool = False
 
+    @classmethod
+    def of(cls, run: RunRecord) -> _PacedRun:
+        """The run before it starts."""
+        section = run.config.section
+        tokens = section.batch_size * section.sequence_length
+        steps = 0 if run.expected_outcome in AT_START else section.steps
+        return cls(tokens * (of_run(run.config) or 1) / run.config.processes, steps)
+
 
 class Forecast:
     """Estimates the time left: FLOP left at the newest pace, plus the usual time to start each run.
@@ -203,7 +211,7 @@ class Forecast:
 
     def __init__(self, runs: Sequence[RunRecord], parallel: int) -> None:
         self.parallel = parallel
-        self.runs = {run.run_id: _planned(run) for run in runs}
+        self.runs = {run.run_id: _PacedRun.of(run) for run in runs}
         self.seconds_per_flop: float | None = None
         self.starts: list[float] = []
 
@@ -248,10 +256,3 @@ class Forecast:
             return None
         waiting = sum(run.started is None for run in self.runs.values())
         return training + waiting * median_low(self.starts or [0.0]) / self.parallel
-
-
-def _planned(run: RunRecord) -> _PacedRun:
-    section = run.config.section
-    tokens = section.batch_size * section.sequence_length
-    steps = 0 if run.expected_outcome in AT_START else section.steps
-    return _PacedRun(tokens * (of_run(run.config) or 1) / run.config.processes, steps)

@@ -42,7 +42,9 @@ def command(
     from analysis.query.formats import query as answer
 
     if listed or query == "@":
-        _list()
+        from analysis.report.named import queries
+
+        table(("name", "answers"), [(f"@{name}", query.text) for name, query in queries().items()])
         return
     _read_only(Settings.root)
     sql, meant = _sql(query, study)
@@ -86,9 +88,3 @@ def _sql(query: str | None, study: str | None) -> tuple[str, str | None]:
             "the query is no UTF-8 text: set a locale of UTF-8, such as LC_ALL=C.UTF-8"
         ) from error
     return query, None
-
-
-def _list() -> None:
-    from analysis.report.named import queries
-
-    table(("name", "answers"), [(f"@{name}", query.text) for name, query in queries().items()])

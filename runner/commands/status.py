@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import typer
 
@@ -32,12 +32,31 @@ from runner.state.runs import last_step, name_of, removed_runs
 REFRESH_SECONDS = 2.0
 MOST_ROWS = 40  # above that, a table has a row for each group
 HEADS = ("run", "factors", "status", "step", "loss", "last tokens/s", "reason")
-KEYS = (  # of each row of `--json`
-    "study", "run_id", "factors", "repeat", "phase", "outcome", "expected_outcome", "reason", "stage",
-    "waits_for", "attempt", "job_id", "step", "steps", "loss", "tokens_per_second", "slowest_rank",
-    "imported", "in_study",
-)  # fmt: skip
 GROUP_HEADS = ("study", "factors", "runs", "status", "mean loss", "median last tokens/s")
+
+
+class StatusRow(TypedDict):
+    """A run as `status --json` prints it."""
+
+    study: str
+    run_id: str
+    factors: Mapping[str, object]
+    repeat: int
+    phase: str
+    outcome: str | None
+    expected_outcome: str
+    reason: str | None
+    stage: str | None
+    waits_for: str | None
+    attempt: int
+    job_id: str | None
+    step: int | None
+    steps: int | None
+    loss: float | None
+    tokens_per_second: float | None
+    slowest_rank: int | None
+    imported: str | None
+    in_study: bool
 
 
 def command(
@@ -90,16 +109,18 @@ def command(
         summarize(chosen())
 
 
-def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-    """One mapping per run, as `status --json` prints it.
+def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[StatusRow]:
+    """A row for each run.
 
     Args:
         waits: why jobs wait, by their ids; None asks Slurm.
     """
     waiting, gone = waits_for(states) if waits is None else waits, _gone(states)
-    table_rows = []
+    table_rows = list[StatusRow]()
     for state in states:
         last = last_step(state)
+        # What a running run does where it has no steps: a backend's trial, or the timing of attention alone.
+        stage = current(state.folder.attempt(state.attempt).path) if state.phase == "running" else None
         counts = state.brief.task != "attention"  # that task has rounds, without a record of each
         table_rows.append({
             "study": state.brief.study,
@@ -110,7 +131,7 @@ def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> 
             "outcome": state.outcome,
             "expected_outcome": state.brief.expected_outcome,
             "reason": state.reason,
-            "stage": _stage(state),
+            "stage": str(stage) if stage else None,
             "waits_for": waiting.get(state.job_id or "") if state.phase == "queued" else None,
             "attempt": state.attempt,
             "job_id": state.job_id,
@@ -119,7 +140,7 @@ def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> 
             "loss": last.loss if last else None,
             "tokens_per_second": last.tokens_per_second if last else None,
             "slowest_rank": last.slowest_rank if isinstance(last, StepRecord) else None,
-            "imported": state.brief.imported and state.brief.imported["file"],
+            "imported": state.brief.imported["file"] if state.brief.imported else None,
             "in_study": state.brief.run_id not in gone[state.brief.study],
         })  # fmt: skip
     return table_rows
@@ -143,15 +164,9 @@ def _say_gone(states: Sequence[RunState]) -> None:
 
 def _waiting(root: Path, study: str | None) -> list[dict[str, Any]]:
     """Launches that wait for another one, as `status --json` prints them: no run of theirs is claimed yet."""
-    nothing = dict.fromkeys(KEYS) | {"factors": {}, "phase": "waiting"}
+    nothing = dict.fromkeys(StatusRow.__annotations__) | {"factors": {}, "phase": "waiting"}
     after = str(queue.holder() or "another launch")
     return [nothing | {"study": launch.study, "waits_for": after} for launch in queue.waiting(root, study)]
-
-
-def _stage(state: RunState) -> str | None:
-    """What a running run does where it has no steps: a backend's trial, or the timing of attention alone."""
-    stage = current(state.folder.attempt(state.attempt).path) if state.phase == "running" else None
-    return str(stage) if stage else None
 
 
 def show(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> None:
@@ -191,20 +206,17 @@ def _lines(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -
     return [_line(*row) for row in zip(states, rows(states, waits), labels(states), strict=True)]
 
 
-def _line(state: RunState, row: dict[str, Any], label: str) -> list[str]:
+def _line(state: RunState, row: StatusRow, label: str) -> list[str]:
+    aside = " (imported)" if row["imported"] else "" if row["in_study"] else " (removed from the study)"
     mark = " (as expected)" if state.outcome and state.as_expected and state.outcome != "completed" else ""
     return [
         name_of(state),
         label,
-        f"{state.outcome or state.phase}{mark}{_aside(row)}",
+        f"{state.outcome or state.phase}{mark}{aside}",
         f"{row['step']}/{row['steps']}" if row["steps"] else "" if row["step"] is None else str(row["step"]),
         *written(row["loss"], row["tokens_per_second"]),
         state.reason or row["stage"] or (f"waits: {row['waits_for']}" if row["waits_for"] else ""),
     ]
-
-
-def _aside(row: dict[str, Any]) -> str:
-    return " (imported)" if row["imported"] else "" if row["in_study"] else " (removed from the study)"
 
 
 def _counts(states: Sequence[RunState]) -> str:

@@ -54,11 +54,15 @@ def command(
     if report:
         require_writable(report, "--report")
     names = _known(backend) if backend else _importable()
+    if device is None:
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     from analysis.report.build import certificates_page
     from analysis.store.collect import collect_certificates
 
     root = Settings.root
-    certificates = verify(names, device or _default_device(), root)
+    certificates = verify(names, device, root)
     collect_certificates(root)
     if report:
         say(f"{certificates_page(root, report, replace)}")
@@ -182,13 +186,6 @@ def _ended(name: str, device: str, error: Exception) -> Certificate:
     return without_trial(name, device, f"{type(error).__name__}: {error}")
 
 
-def _default_device() -> str:
-    """`cuda` if PyTorch finds a GPU, else `cpu`."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def show(certificates: Sequence[Certificate]) -> None:
     """Print a row per backend with its largest errors; reasons go to standard error."""
     table(
@@ -203,7 +200,8 @@ def show(certificates: Sequence[Certificate]) -> None:
                 *_errors(certificate),
                 *_effort(certificate),
                 _yes(certificate.deterministic),
-                _graph(certificate),
+                # `--json` and reports give the reason where torch.compile keeps a call in several graphs.
+                "" if certificate.graph_break is None else _yes(not certificate.graph_break),
                 _parts(certificate),
                 _kernels(certificate),
             ]
@@ -233,11 +231,6 @@ def _effort(certificate: Certificate) -> list[str]:
         check.measured / check.tolerance for check in checks if check.measured is not None and check.tolerance
     ]
     return [f"{max(shares):.0%}" if shares else "", str(len(checks) or "")]
-
-
-def _graph(certificate: Certificate) -> str:
-    """Whether torch.compile keeps a call in one graph; `--json` and reports give the reason if not."""
-    return "" if certificate.graph_break is None else _yes(not certificate.graph_break)
 
 
 def _parts(certificate: Certificate) -> str:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ from model.measure import machine
 from model.measure.hostmemory import Group, oom_kills
 from model.record.errors import UserError
 from model.record.files import no_link, open_regular
-from model.record.records import Outcome, Result, StepRecord
+from model.record.records import Outcome, StepRecord
 from runner.inputs.profile import Profile
 from runner.job.phase import Stage, current
 from runner.job.ranks.leader import node
@@ -66,12 +66,11 @@ class Child:
             return []
         self.read += len(content)
         *lines, self.torn = (self.torn + content).split(b"\n")
-        return [record for line in lines for record in _records(line)]
-
-
-def _records(line: bytes) -> Iterator[StepRecord]:
-    with suppress(ValidationError):
-        yield StepRecord.model_validate_json(line)
+        records = []
+        for line in lines:
+            with suppress(ValidationError):
+                records.append(StepRecord.model_validate_json(line))
+        return records
 
 
 def start(attempt: NextAttempt, profile: Profile, own: tuple[str, ...]) -> Child:
@@ -145,8 +144,12 @@ def note(child: Child) -> None:
     if child.group:
         child.group.remove()
     if ending and (result is None or result.outcome is Outcome.CANCELLED):
+        # The run's own reason may end in a note about its checkpoint.
+        checkpoint = result.reason.partition("; ")[2] if result and result.reason else ""
+        if checkpoint:
+            ending = replace(ending, reason=f"{ending.reason}; {checkpoint}")
         try:
-            ledger.ended(child.attempt.folder, child.attempt.number, _with(result, ending))
+            ledger.ended(child.attempt.folder, child.attempt.number, ending)
         except OSError as error:
             where = child.attempt.folder.path
             raise UserError(f"{where}: {error.strerror}; could not record how the run ended") from error
@@ -163,12 +166,6 @@ def _of_rank_0(child: Child) -> Ending:
     if child.attempt.shape.processes == 1:
         return ending
     return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")
-
-
-def _with(result: Result | None, ending: Ending) -> Ending:
-    """The queue's ending, with the run's note about its checkpoint."""
-    kept = result.reason.partition("; ")[2] if result and result.reason else ""
-    return replace(ending, reason=f"{ending.reason}; {kept}") if kept else ending
 
 
 def stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:

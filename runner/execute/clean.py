@@ -86,7 +86,9 @@ def remove(root: Path, items: Sequence[Item]) -> list[Item]:
         UserError: some items cannot be removed; all others have been.
     """
     root, gone, problems = root.resolve(), list[Item](), list[str]()
-    for study, group in groupby(sorted(items, key=_by_study), key=lambda item: item.study):
+    for study, group in groupby(
+        sorted(items, key=lambda item: str(item.study or "")), key=lambda item: item.study
+    ):
         with _quiet(study) as quiet:
             # Look again now that no launch can run: an item may have come into use since it was planned.
             now = list(_in_study(study) if study else _beside_studies(root)) if quiet else []
@@ -129,10 +131,6 @@ def rows(root: Path, items: Iterable[Item]) -> list[list[str]]:
         [str(item.path.relative_to(home)), size(item.size_bytes), f"{item.inodes:,}", item.why]
         for item in items
     ]
-
-
-def _by_study(item: Item) -> str:
-    return str(item.study or "")
 
 
 def _beside_studies(root: Path) -> Iterator[Item]:
@@ -221,18 +219,13 @@ def _is_hash(name: str) -> bool:
 def _temporary(folder: Path) -> Iterator[Path]:
     """Old files and folders with temporary names whose writer is no longer running."""
     for path in [*_files(folder), *_folders(folder)]:
-        match = _TEMPORARY.fullmatch(path.name)
-        if match and (_is_old(path, DAY_SECONDS) if _is_foreign(match) else _is_left(path, match["pid"])):
-            yield path
-
-
-def _is_foreign(match: re.Match[str]) -> bool:
-    """Whether a process of another machine wrote a temporary file, of which nothing can be known here."""
-    return match["host"] not in (None, os.uname().nodename)
-
-
-def _is_left(path: Path, pid: str | None) -> bool:
-    return _is_old(path) and not (pid and psutil.pid_exists(int(pid)))
+        if match := _TEMPORARY.fullmatch(path.name):
+            if match["host"] not in (None, os.uname().nodename):  # of its process, nothing can be known here
+                left = _is_old(path, DAY_SECONDS)
+            else:
+                left = _is_old(path) and not (match["pid"] and psutil.pid_exists(int(match["pid"])))
+            if left:
+                yield path
 
 
 def _is_old(path: Path, seconds: float = HOUR_SECONDS) -> bool:

@@ -112,7 +112,7 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
     run = original.run
     if original.phase != "ended":
         raise UserError(f"{name_of(original)} has not ended ({original.phase}): nothing to reproduce yet")
-    require_writable(study := (out or root) / _study_name(run.study), "--out")
+    require_writable(study := (out or root) / study_of_repeats(run.study), "--out")
     files = _code(original)
     _check_data(original)
     cluster = read_cluster(profile) if profile else cluster_of(run)
@@ -131,8 +131,8 @@ def _under_way(study: Path, original: RunState) -> RunFolder | None:
     return None
 
 
-def _study_name(study: str) -> str:
-    # A repeat of a repeat stays in the same study.
+def study_of_repeats(study: str) -> str:
+    """The study that repeats of a study's runs go to; repeats of a repeat stay in the same one."""
     return study if study.endswith(SUFFIX) else study + SUFFIX
 
 

@@ -102,7 +102,9 @@ def of_exception(error: BaseException, device: str = "cpu", limit: Limit | None 
         return Ending(out_of_memory(device), f"a tensor is larger than any memory: {first}")
     if isinstance(error, AssayError):
         return Ending(Outcome.FAILED, text)
-    return Ending(Outcome.FAILED, f"{type(error).__name__}: {first} ({_where(error)})")
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no traceback"
+    return Ending(Outcome.FAILED, f"{type(error).__name__}: {first} ({where})")
 
 
 def _requested(text: str) -> int | None:
@@ -119,11 +121,6 @@ def _host_memory(text: str, limit: Limit | None = None) -> str:
 def _beside(limit: Limit | None) -> str:
     """What was in use when an allocation failed, and which limits there are."""
     return "".join(f"; {text}" for text in (limit and limit.state(), hostmemory.address_space()) if text)
-
-
-def _where(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no traceback"
 
 
 def out_of_memory(device: str) -> Outcome:

@@ -10,7 +10,6 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -157,15 +156,9 @@ def _fitted(parts: list[bytes]) -> bytes:
             kept.append(part)
             size += len(part)
         else:
-            left_out.append(b"# left out: %b (%d bytes, over the limit)\n" % (_first_line(part), len(part)))
-    return b"".join([*kept, *_shortened(left_out)])
-
-
-def _first_line(part: bytes) -> bytes:
-    return part.partition(b"\n")[0].removeprefix(b"diff --git ")
-
-
-def _shortened(lines: list[bytes]) -> Iterator[bytes]:
-    yield from lines[:_NAMED_LEFT_OUT]
-    if len(lines) > _NAMED_LEFT_OUT:
-        yield b"# left out: %d more\n" % (len(lines) - _NAMED_LEFT_OUT)
+            left_out.append(
+                b"# left out: %b (%d bytes, over the limit)\n"
+                % (part.partition(b"\n")[0].removeprefix(b"diff --git "), len(part))
+            )
+    more = [b"# left out: %d more\n" % (len(left_out) - _NAMED_LEFT_OUT)] * (len(left_out) > _NAMED_LEFT_OUT)
+    return b"".join([*kept, *left_out[:_NAMED_LEFT_OUT], *more])

@@ -234,9 +234,9 @@ def test_a_workspace_that_cannot_be_written_is_a_users_error(ended, root, tmp_pa
 
 @pytest.mark.parametrize("name", ["a", "a" * 100, f"{'a' * 100}.rehearsal", "a.reproduced"])
 def test_a_repeats_study_has_a_valid_name(name):
-    assert NAME.fullmatch(repeat._study_name(name))
-    assert repeat._study_name(name).startswith(name)
-    assert repeat._study_name(name).count(".reproduced") == 1
+    assert NAME.fullmatch(repeat.study_of_repeats(name))
+    assert repeat.study_of_repeats(name).startswith(name)
+    assert repeat.study_of_repeats(name).count(".reproduced") == 1
 
 
 def fabricate(folder, values, packages=None, **facts):
