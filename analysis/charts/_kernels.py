@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import stats
 from analysis.stats.paired import RUNS, Ratio, paired_rounds
+from model.record.outcome import OUT_OF_MEMORY
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ HOW = {
     "graph": "Replayed from CUDA graphs, which leave the host's share out",
     "eager": "Called from Python, eagerly",
 }
-_WORDS = {"oom_gpu": "OOM", "oom_host": "OOM"}
 UNMASKED = "both, without a mask"
 _NO_GRAPH = "no graph"  # of what runs eagerly, but is nothing that a CUDA graph can hold
 
@@ -69,7 +69,7 @@ class Point:
             if row["outcome"] == "unsupported" and row["run_id"] in eager:
                 found[_NO_GRAPH] += 1
             elif row["outcome"] != "completed":
-                found[_WORDS.get(row["outcome"]) or row["outcome"]] += 1
+                found["OOM" if row["outcome"] in OUT_OF_MEMORY else row["outcome"]] += 1
         return dict(found)
 
     @property

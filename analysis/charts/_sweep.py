@@ -11,12 +11,12 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
+from model.record.outcome import NONE_YET, Outcome
 
 if TYPE_CHECKING:
     from analysis.charts import Row
 
 FEWEST = 3  # values; a number that has fewer in the study is a category
-_WORDS = {"oom_gpu": "OOM", "oom_host": "OOM", "node_failed": "node failed", None: "no outcome yet"}
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def completed(runs: Sequence[Row]) -> tuple[str, ...]:
 def ended(runs: Sequence[Row], measured: bool) -> dict[str, int]:
     """How many runs of a cell have no value, by how they ended in a word."""
     outcomes = [run["outcome"] for run in runs if run["outcome"] != "completed"]
-    found = Counter(_WORDS.get(outcome, outcome) for outcome in outcomes)
+    found = Counter(Outcome(outcome).short if outcome else NONE_YET for outcome in outcomes)
     return dict(found) if found or measured else {"not measured": len(runs)}
 
 

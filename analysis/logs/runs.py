@@ -17,7 +17,8 @@ from analysis.logs.steps import steps_of
 from analysis.logs.table import Table
 from model.record.files import dumps
 from model.record.imported import PREFIX, Finding, Imported, ImportedRun, ImportedStep
-from model.record.records import Manifest, Outcome, Result
+from model.record.outcome import Outcome
+from model.record.records import Manifest, Result
 
 Factor = str | int | float | bool
 

@@ -11,6 +11,7 @@ from analysis.store.database import open_for_reading
 from analysis.store.scan import CERTIFICATES, Key, Seen
 from analysis.store.tables import count
 from model.record.errors import UserError
+from model.record.outcome import Outcome
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -22,11 +23,12 @@ WHERE (study = '{CERTIFICATES}' OR $1 IS NULL OR study = $1) AND missing_since I
 _LOST = f"""\
 SELECT DISTINCT study, run_id FROM files
 WHERE (study = '{CERTIFICATES}' OR $1 IS NULL OR study = $1) AND missing_since IS NOT NULL"""
-# Whether a job that was stopped by a signal or its time limit goes on, or why it was, only its ledger says.
-_OVER = """\
+# Whether the job of such an attempt goes on, or why it was stopped, only its ledger says.
+_STOPPED = [outcome.value for outcome in Outcome if outcome.may_come_back]
+_OVER = f"""\
 SELECT study, run_id, coalesce(max(attempt), 0) FROM run_records LEFT JOIN attempts USING (study, run_id)
 WHERE $1 IS NULL OR study = $1 GROUP BY ALL HAVING coalesce(arg_max(
-    outcome IS NOT NULL AND (job_id IS NULL OR outcome NOT IN ('cancelled', 'timeout')), attempt), true)"""
+    outcome IS NOT NULL AND (job_id IS NULL OR outcome NOT IN {(*_STOPPED,)}), attempt), true)"""
 
 
 @dataclass(frozen=True)

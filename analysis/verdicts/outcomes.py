@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.verdicts.difference import Row
-
-# What code can be blamed for; the other outcomes come from the machine, or from somebody's request.
-_BAD = frozenset({"oom_gpu", "oom_host", "unsupported", "diverged", "timeout", "failed"})
-NONE_YET = "no outcome yet"
+from model.record.outcome import NONE_YET, Outcome
 
 
 @dataclass(frozen=True)
@@ -18,7 +15,8 @@ class Outcomes:
     """Numbers of runs by outcome.
 
     Attributes:
-        worse: bad outcomes of B that its study does not expect and that no run of A had.
+        worse: outcomes of B for which its code can be blamed, unless its study expects them or a run of A has
+            them too.
     """
 
     a: Mapping[str, int]
@@ -35,4 +33,5 @@ def outcomes(a: Sequence[Row], b: Sequence[Row]) -> Outcomes:
     """Compare how two sets of runs ended."""
     mine, theirs = (Counter(run["outcome"] or NONE_YET for run in runs) for runs in (a, b))
     unexpected = {run["outcome"] for run in b if run["outcome"] != run["expected_outcome"]}
-    return Outcomes(mine, theirs, tuple(sorted((unexpected & _BAD) - mine.keys())))
+    bad = {outcome.value for outcome in Outcome if outcome.cause == "code"}
+    return Outcomes(mine, theirs, tuple(sorted((unexpected & bad) - mine.keys())))

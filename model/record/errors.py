@@ -6,7 +6,7 @@ AssayError
 ├── Diverged             the loss became NaN or infinite: outcome `diverged`
 ├── AuditFailed          attention went wrong in a running model: outcome `failed`
 ├── Interrupted          stopped on request after step N
-└── (runner.inputs.problems and runner.state.slurm add InvalidFile and SchedulerError)
+└── (runner.inputs.document and runner.state.slurm add InvalidFile and SchedulerError)
 """
 
 from __future__ import annotations

@@ -35,13 +35,13 @@ from model.record.files import Record, Unreadable, read, read_lines
 from model.record.imported import PREFIX, ImportedRun
 from model.record.kernels import FILE as KERNELS
 from model.record.kernels import KernelTimes
+from model.record.outcome import Outcome
 from model.record.profile import FILE, StepProfile
 from model.record.records import (
     NAME,
     DecodeRecord,
     LedgerEvent,
     Manifest,
-    Outcome,
     Result,
     RunRecord,
     StudyRecord,

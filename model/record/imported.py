@@ -12,7 +12,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from model.record.config import Frozen
-from model.record.records import SCHEMA_VERSION, Outcome, Version
+from model.record.outcome import Outcome
+from model.record.records import SCHEMA_VERSION, Version
 
 PREFIX = "log-"  # begins the id of every imported run, and of no other
 

@@ -10,7 +10,6 @@ import json
 import math
 import re
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,26 +17,11 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 
 from model.record.config import Frozen, ParallelConfig, RunConfig
 from model.record.node import FloorPart
+from model.record.outcome import Outcome
 from model.record.text import Content, Source
 
 SCHEMA_VERSION: Literal[1] = 1
 Version = Literal[1]
-
-
-class Outcome(StrEnum):
-    """How an attempt, and so a run, ended."""
-
-    COMPLETED = "completed"
-    OOM_GPU = "oom_gpu"
-    OOM_HOST = "oom_host"
-    UNSUPPORTED = "unsupported"
-    DIVERGED = "diverged"
-    TIMEOUT = "timeout"
-    PREEMPTED = "preempted"
-    NODE_FAILED = "node_failed"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
-    LOST = "lost"
 
 
 class Provenance(Frozen):

@@ -12,13 +12,13 @@ import typer
 
 from model.record.errors import UserError, did_you_mean, local_path, no_runs
 from runner.commands._console import say
-from runner.inputs.shell import check_path
+from runner.inputs.batch import check_path
 from runner.state.filesystem import existing
 from runner.state.ledger import RunState
 from runner.state.runs import find, like, study_names
 
 if TYPE_CHECKING:
-    from runner.inputs.cells.cell import Cell
+    from runner.inputs.cells import Cell
     from runner.inputs.study import Study
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
@@ -202,7 +202,7 @@ def cells_of(
     Raises:
         UserError: as `expand`.
     """
-    from runner.inputs.doubts import doubts
+    from runner.inputs.checks import doubts
     from runner.inputs.expansion import expand
 
     cells = expand(study, scale, sets or (), only or (), repeats)

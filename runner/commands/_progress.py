@@ -11,13 +11,13 @@ from statistics import median_low
 from typing import TYPE_CHECKING
 
 from model.measure.flops import of_run
-from model.record.records import Outcome, RunRecord, StepRecord
+from model.record.outcome import Outcome
+from model.record.records import RunRecord, StepRecord
 from model.record.units import clock
 from runner.commands._console import say
 from runner.commands._runs import step_text
 from runner.execute.local import Watcher
 from runner.job.phase import Stage
-from runner.plan.cost import AT_START
 from runner.state.attempts import NextAttempt
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class _PacedRun:
         """The run before it starts."""
         section = run.config.section
         tokens = section.batch_size * section.sequence_length
-        steps = 0 if run.expected_outcome in AT_START else section.steps
+        steps = 0 if run.expected_outcome.is_early else section.steps
         return cls(tokens * (of_run(run.config) or 1) / run.config.processes, steps)
 
 

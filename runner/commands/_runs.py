@@ -10,9 +10,10 @@ from model.record.config import SECTIONS
 from model.record.errors import UserError, did_you_mean
 from model.record.files import Unreadable
 from model.record.imported import ImportedStep
-from model.record.records import Outcome, StepRecord
+from model.record.outcome import Outcome
+from model.record.records import StepRecord
 from runner.commands._console import say
-from runner.inputs.cells.options import named
+from runner.inputs.options import named
 from runner.inputs.settings import leaves, short_for
 from runner.state.attempts import label
 from runner.state.ledger import RunState

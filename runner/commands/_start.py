@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from model.record.files import no_link
-from model.record.records import Outcome, RunRecord
+from model.record.outcome import Outcome
+from model.record.records import RunRecord
 from model.record.units import counted
 from runner.commands._console import say, table
 from runner.commands._options import typed
@@ -18,9 +19,9 @@ from runner.commands._runs import filled, labels, newest, written
 from runner.execute.launch import run_here, submit
 from runner.execute.reconcile import reconciled
 from runner.execute.wait import states_of, wait_for, wait_for_others
-from runner.inputs.cells.cell import Cell
+from runner.inputs.cells import Cell
 from runner.inputs.design import Design, Until
-from runner.inputs.problems import InvalidFile
+from runner.inputs.document import InvalidFile
 from runner.plan.plan import REHEARSAL, Plan, refreshed
 from runner.plan.precision import comparisons, seconds_per_token
 from runner.state import guard

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, Only, ProfileName, ScaleName, Sets, StudyPath, cells_of
-from runner.inputs.problems import InvalidFile
+from runner.inputs.document import InvalidFile
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
 from runner.plan.layout import refused

@@ -37,14 +37,14 @@ from runner.commands._options import (
     folder_name,
     typed,
 )  # fmt: skip
-from runner.inputs.problems import Mark
+from runner.inputs.document import Mark
 from runner.inputs.profile import Cluster, read_cluster
 from runner.inputs.study import read_study
-from runner.plan import budget, cost, edits, memory
-from runner.plan.cost import Basis, Estimate, RunCost
+from runner.plan import budget, cost, edits, fit
+from runner.plan.cost import Basis, CostEstimate, RunCost
+from runner.plan.fit import refuse_versions, unsupported_calls
 from runner.plan.plan import Plan, plan, rehearsal
-from runner.plan.precision import forecast
-from runner.plan.unable import refuse_versions, unable
+from runner.plan.precision import repeats_forecast
 from runner.state.attempts import JobShape, jobs_folder, label
 from runner.state.slurm import NoAnswer, SchedulerError
 
@@ -89,7 +89,7 @@ def command(
     cells = cells_of(parsed, at, sets, only, until.at_most if until else None)
     refuse_versions(cells, cluster.profile)
     whole = plan(parsed, worth_repeating(cells, design), at, cluster, Settings.root, sets or ())
-    for doubt in unable(cells):
+    for doubt in unsupported_calls(cells):
         say(doubt.shown())
     planned = begun(whole, design) if until else whole
     if design.until and only:
@@ -107,7 +107,7 @@ def command(
         _say_worst(planned, whole)
     if dry_run:
         refused = (f"a launch would be refused: {why}" for why in refusals(planned))
-        for line in chain(refused, () if rehearse else forecast(planned, design)):
+        for line in chain(refused, () if rehearse else repeats_forecast(planned, design)):
             say(line)
         return
     if cluster.profile.executor == "slurm" and not yes and sys.stdin.isatty():
@@ -129,11 +129,11 @@ def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
 def _say_price(planned: Plan) -> None:
     """Say what a launch leaves behind of the study as it was, and what it needs: time, arrays, memory."""
     if planned.record and planned.record.removed:
-        say(edits.told(planned.study.name, planned.record.removed, typed()))
+        say(edits.describe_removed(planned.study.name, planned.record.removed, typed()))
     if changed := [run for run in planned.left if edits.changed_by_set(run)]:
         runs = counted(len(changed), "run")
         say(f"--set makes {runs} beside those of the study's file: groups of their own")
-    for line in price(cost.of_plan(planned)):
+    for line in price(cost.estimate_plan(planned)):
         say(line)
     order = [JobShape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
     kinds, profile = set(order), planned.cluster.profile
@@ -149,13 +149,13 @@ def _say_price(planned: Plan) -> None:
         reasons = ["runs have different numbers of processes"] * (len(processes) > 1)
         reasons += ["rules give some runs different resources"] * (len(resources) > 1)
         say(f"{count} arrays, because {' and '.join(reasons)}: {order_kept}")
-    for line in memory.forecast(planned.cluster, planned.left):
+    for line in fit.memory_forecast(planned.cluster, planned.left):
         say(line)
 
 
 def _say_worst(planned: Plan, whole: Plan) -> None:
     """What the repeats that `until` may add would cost."""
-    more, worst = len(whole.left) - len(planned.left), cost.of_plan(whole)
+    more, worst = len(whole.left) - len(planned.left), cost.estimate_plan(whole)
     if not more:
         return
     for line in price(worst):
@@ -230,7 +230,7 @@ def _expected_start(script: str, cluster: Cluster, shape: JobShape) -> str:
     return f"Slurm expects the first job to start at {start}" if start else "Slurm gives no start estimate"
 
 
-def price(estimate: Estimate) -> Iterator[str]:
+def price(estimate: CostEstimate) -> Iterator[str]:
     """Yield lines for the user: total cost and its basis, runs that exceed their time limit, a note.
 
     Runs without past timings are not in the total: a limit says little about a cost.
@@ -253,11 +253,11 @@ def price(estimate: Estimate) -> Iterator[str]:
         yield estimate.note
 
 
-def _for(part: Sequence[RunCost], estimate: Estimate) -> str:
+def _for(part: Sequence[RunCost], estimate: CostEstimate) -> str:
     return f" for {len(part)} of the {len(estimate.runs)} runs" if len(part) < len(estimate.runs) else ""
 
 
-def _limit(estimate: Estimate) -> str:
+def _limit(estimate: CostEstimate) -> str:
     """`limit 1:00:00 per run, at most 8.0 GPU-hours`: what runs without an estimate can cost."""
     least, *others = sorted({run.wall_seconds or 0.0 for run in estimate.runs})
     limits = f"limits {clock(least)} to {clock(others[-1])}" if others else f"limit {clock(least)}"
@@ -265,12 +265,12 @@ def _limit(estimate: Estimate) -> str:
     return f"{limits} per run, at most {paid}" if paid else f"{limits} per run"
 
 
-def _total(estimate: Estimate) -> str:
+def _total(estimate: CostEstimate) -> str:
     paid = f"{_paid(estimate)}, " if _paid(estimate) else ""
     return f"about {paid}{clock(estimate.wall_seconds or 0.0)} with {estimate.parallel} at once"
 
 
-def _paid(estimate: Estimate) -> str:
+def _paid(estimate: CostEstimate) -> str:
     hours = f"{_hours(estimate.gpu_hours or 0.0)} GPU-hours" if any(run.gpus for run in estimate.runs) else ""
     nodes = "" if estimate.node_hours is None else f" ({_hours(estimate.node_hours)} node-hours)"
     return f"{hours}{nodes}".strip()

@@ -16,7 +16,7 @@ import typer
 
 from model.record.config import AXES
 from model.record.errors import UserError, did_you_mean
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.commands._console import say
 from runner.commands._options import OtherProfile, Settings, StudyOrRun, Wait, study_or_run
 from runner.commands._runs import by_outcome
@@ -71,7 +71,7 @@ def _changes(sets: Sequence[str]) -> dict[str, int]:
         InvalidFile: one set twice.
         UserError: another setting, or no number of processes.
     """
-    from runner.inputs.cells.options import overrides
+    from runner.inputs.options import overrides
     from runner.inputs.settings import leaves
 
     axes = [f"parallel.{name}" for name in AXES]

@@ -159,7 +159,7 @@ def _say_gone(states: Sequence[RunState]) -> None:
         if here := {run: what for run, what in gone.items() if run in ids}:
             from runner.plan import edits  # slow to import, and seldom needed
 
-            say(edits.told(study, here, typed()))
+            say(edits.describe_removed(study, here, typed()))
 
 
 def _waiting(root: Path, study: str | None) -> list[dict[str, Any]]:

@@ -22,7 +22,6 @@ from model import attention
 from model.attention.verify.certificate import Certificate
 from model.record import backends
 from model.record.errors import UserError, one_line
-from model.record.records import Outcome
 from runner.commands._console import print_json, say, table
 from runner.commands._options import AsJson, Replace, Settings, folder_name
 from runner.job import admission
@@ -170,7 +169,7 @@ def _says_nothing(answer: Certificate | Exception) -> TypeGuard[Exception]:
         return answer.signal is signal.SIGKILL  # most likely by the OOM killer
     if not isinstance(answer, Exception):
         return False
-    return isinstance(answer, TooLong) or of_exception(answer).outcome in (Outcome.OOM_HOST, Outcome.OOM_GPU)
+    return isinstance(answer, TooLong) or of_exception(answer).outcome.out_of_memory
 
 
 def checkout() -> dict[str, str | bool | None]:

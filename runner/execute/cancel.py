@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.execute.slurm import client
 from runner.state import ledger, process, runs
 from runner.state.endings import Ending

@@ -16,7 +16,8 @@ from model.measure import machine
 from model.measure.hostmemory import Group, oom_kills
 from model.record.errors import UserError
 from model.record.files import no_link, open_regular
-from model.record.records import Outcome, StepRecord
+from model.record.outcome import Outcome
+from model.record.records import StepRecord
 from runner.inputs.profile import Profile
 from runner.job.phase import Stage, current
 from runner.job.ranks.leader import node

@@ -23,14 +23,14 @@ import psutil
 from model.record.errors import UserError
 from model.record.files import Unreadable
 from model.record.folder import DECODED, RunFolder
-from model.record.records import NAME, Outcome
+from model.record.outcome import Outcome
+from model.record.records import NAME
 from model.record.units import size
 from runner.state import ledger
 from runner.state.attempts import jobs_folder
 from runner.state.code import provenance, snapshot
 from runner.state.filesystem import study_lock
 from runner.state.ledger import RunState
-from runner.state.slurm import MAY_COME_BACK
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def _job_files(folder: Path, states: list[RunState]) -> Iterator[Path]:
     for state in states:
         ids = {event.job_id for event in state.folder.ledger if event.job_id}
         ids |= {job_id.partition("_")[0] for job_id in ids}  # the whole array's script
-        at_rest = not state.in_flight and state.outcome not in MAY_COME_BACK
+        at_rest = not (state.in_flight or (state.outcome and state.outcome.may_come_back))
         (over if at_rest else busy).update(ids)
     quiet = not any(state.in_flight for state in states)
     for path in _files(folder):

@@ -23,8 +23,7 @@ from runner.execute.slurm.refusals import explained, is_for_ever, released_by, t
 from runner.execute.slurm.submit import SubmitLimit
 from runner.inputs.profile import Cluster
 from runner.plan import budget, cost
-from runner.plan.plan import Plan, refreshed
-from runner.plan.write import write_runs
+from runner.plan.plan import Plan, refreshed, write_runs
 from runner.state import guard
 from runner.state.attempts import JobShape, NextAttempt, jobs_folder
 from runner.state.filesystem import locked, require_writable
@@ -103,7 +102,7 @@ def warn_of_risks(study: Path, cluster: Cluster) -> None:
 def refusals(plan: Plan) -> Iterator[str]:
     """Why a launch of this plan would be refused, as far as can be told without starting it."""
     if limits := budget.limits_of(plan):
-        for problem in budget.exceeded(plan.root, limits, cost.of_plan(plan)):
+        for problem in budget.exceeded(plan.root, limits, cost.estimate_plan(plan)):
             yield problem.shown()
     checks: list[Callable[[], None]] = [lambda: require_writable(plan.root / plan.study.name)]
     if plan.left:
@@ -148,7 +147,7 @@ def alone(plan: Plan) -> AbstractContextManager[None]:
 def _next_attempts(plan: Plan) -> tuple[Plan, list[NextAttempt]]:
     """Refresh the plan, then reserve and write what is still to do. The caller holds the study's lock."""
     now = refreshed(plan)
-    budget.reserve(now.root, now.study.name, budget.limits_of(now), cost.of_plan(now))
+    budget.reserve(now.root, now.study.name, budget.limits_of(now), cost.estimate_plan(now))
     return now, write_runs(now)
 
 

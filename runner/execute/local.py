@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from model.record.errors import UserError
-from model.record.records import Outcome, StepRecord
+from model.record.outcome import Outcome
+from model.record.records import StepRecord
 from model.record.units import counted
 from runner.execute.child import POLL_SECONDS, Child, note, start, stop
-from runner.inputs.problems import InvalidFile, Problem
+from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.profile import Cluster, Profile
 from runner.job.phase import Stage
 from runner.plan.layout import layout

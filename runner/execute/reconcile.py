@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from model.record.errors import UserError
 from model.record.files import Unreadable
 from model.record.folder import Attempt, RunFolder, run_folders
-from model.record.records import Outcome, now
+from model.record.outcome import Outcome
+from model.record.records import now
 from runner.execute.slurm import client
 from runner.state import culprit, ledger, process
 from runner.state.endings import Ending

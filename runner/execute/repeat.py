@@ -27,8 +27,7 @@ from runner.execute.reconcile import RunWatch, reconciled
 from runner.execute.slurm import submit as slurm
 from runner.execute.wait import wait_until_profiled
 from runner.inputs.profile import Cluster, read_cluster
-from runner.plan.plan import cluster_of
-from runner.plan.write import next_attempt
+from runner.plan.plan import cluster_of, next_attempt
 from runner.state import guard, ledger
 from runner.state.attempts import jobs_folder
 from runner.state.code import provenance, snapshot

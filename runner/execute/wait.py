@@ -10,15 +10,15 @@ from datetime import datetime, timedelta
 
 from model.record import profile
 from model.record.folder import Attempt
-from model.record.records import Outcome, now
+from model.record.outcome import Outcome
+from model.record.records import now
 from model.record.units import counted
 from runner.execute.cancel import cancel
 from runner.execute.launch import alone, submit_attempts, warn_of_stuck
 from runner.execute.reconcile import Patience, RunWatch, reconciled
 from runner.execute.slurm import client
 from runner.job.tasks import load
-from runner.plan.plan import Plan, refreshed
-from runner.plan.write import write_runs
+from runner.plan.plan import Plan, refreshed, write_runs
 from runner.state.attempts import NextAttempt, label
 from runner.state.ledger import RunState
 from runner.state.runs import in_flight, name_of, warn_once
@@ -26,8 +26,6 @@ from runner.state.slurm import NoAnswer, SchedulerError
 
 POLL_SECONDS = 2.0  # between looks at files; Slurm is asked less often
 PROFILE_WITHIN = timedelta(minutes=10)  # after the end of a run; nobody waits longer for its profile
-# Out of memory, a non-finite loss or an error in the code would end the same way again.
-RETRIED = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED, Outcome.LOST})
 log = logging.getLogger(__name__)
 
 
@@ -120,7 +118,7 @@ def _worth_another(state: RunState, retries: int) -> bool:
         return False
     if state.outcome is Outcome.TIMEOUT:  # its job could not see to the next one
         return state.brief.requeue and _got_farther(state.latest)
-    return state.outcome in RETRIED and state.attempt <= retries
+    return state.outcome is not None and state.outcome.is_retried and state.attempt <= retries
 
 
 def _got_farther(attempt: Attempt | None) -> bool:

@@ -5,13 +5,12 @@ All of them go on the srun line or after it, never on sbatch: the batch script i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from model.record.config import Frozen
-from runner.inputs.shell import Place, Single
+from runner.inputs.batch import ContainerPath, Mount
 
 
 class NoContainer(Frozen):
@@ -24,7 +23,7 @@ class Edf(Frozen):
     """CSCS Container Engine, configured by an environment definition file."""
 
     kind: Literal["edf"]
-    name: Place = Field(
+    name: ContainerPath = Field(
         description="The file's path, or its name on the search path: srun --environment=NAME."
     )
 
@@ -33,8 +32,10 @@ class Uenv(Frozen):
     """CSCS user environment: a mounted image with views that set environment variables."""
 
     kind: Literal["uenv"]
-    name: Place = Field(description="Label or squashfs file; separate several by commas: srun --uenv=NAME.")
-    view: Place | None = Field(
+    name: ContainerPath = Field(
+        description="Label or squashfs file; separate several by commas: srun --uenv=NAME."
+    )
+    view: ContainerPath | None = Field(
         None, description="A view such as default, or several separated by commas: srun --view=VIEW."
     )
 
@@ -43,8 +44,10 @@ class Pyxis(Frozen):
     """An enroot image, started by NVIDIA's pyxis plugin."""
 
     kind: Literal["pyxis"]
-    image: Place = Field(description="srun --container-image=IMAGE: [REGISTRY#]IMAGE[:TAG], or a .sqsh file.")
-    mounts: list[Single] = Field(
+    image: ContainerPath = Field(
+        description="srun --container-image=IMAGE: [REGISTRY#]IMAGE[:TAG], or a .sqsh file."
+    )
+    mounts: list[Mount] = Field(
         default=[],
         description="srun --container-mounts: a list of SOURCE:TARGET[:FLAGS]; must include the root.",
     )
@@ -54,19 +57,19 @@ class Apptainer(Frozen):
     """An Apptainer or Singularity image, started by srun."""
 
     kind: Literal["apptainer"]
-    image: Place = Field(description="A .sif file, or a URI such as docker://IMAGE.")
+    image: ContainerPath = Field(description="A .sif file, or a URI such as docker://IMAGE.")
     command: Literal["apptainer", "singularity"] = Field("apptainer", description="What the cluster has.")
     nv: bool = Field(True, description="--nv: use the host's NVIDIA driver in the container.")
     rocm: bool = Field(False, description="--rocm, in place of --nv: use the host's AMD driver.")
-    binds: list[Single] = Field(
+    binds: list[Mount] = Field(
         default=[],
         description="--bind: a list of SOURCE[:TARGET[:OPTIONS]]; must include the root, if outside home.",
     )
 
 
 Container = Annotated[NoContainer | Edf | Uenv | Pyxis | Apptainer, Field(discriminator="kind")]
-# srun options that select a container and could contradict `container`.
-_OPTIONS = ("--environment", "--uenv", "--view", "--container-image", "--container-mounts")
+# Options of srun that select a container.
+SRUN_OPTIONS = ("--environment", "--uenv", "--view", "--container-image", "--container-mounts")
 
 
 def srun_args(container: Container) -> list[str]:
@@ -92,19 +95,3 @@ def argv(container: Container) -> list[str]:
             return [command, "exec", *driver, *bound, image]
         case _:
             return []
-
-
-def require_python(container: Container, python: str | None) -> None:
-    """Check that a profile names the Python inside its container. Raises ValueError."""
-    # A uenv is mounted over the host's files, so the launching Python keeps its path.
-    if python is None and not isinstance(container, NoContainer | Uenv):
-        raise ValueError(
-            f"container kind {container.kind} needs `python:`, the Python inside it, such as python3"
-        )
-
-
-def refuse_second(container: Container, arguments: Sequence[str]) -> None:
-    """Check that `srun_args` does not select a container as well. Raises ValueError."""
-    twice = [word for word in arguments if word.startswith(_OPTIONS)]
-    if twice and not isinstance(container, NoContainer):
-        raise ValueError(f"srun_args has {twice[0]} in addition to `container`: keep one of the two")

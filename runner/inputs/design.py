@@ -1,9 +1,14 @@
-"""The keys of a study that decide what its runs can show: repeats, order, baseline, margins, `until`."""
+"""The design of a study, on which depends what its runs can show. Pure.
+
+Its keys: repeats, order, baseline, margins, `until`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -19,25 +24,18 @@ _PERCENT = r"(\d{1,2}(?:\.\d{1,6})?) ?%"
 
 def _percent(text: Any) -> float:
     """`1%` or `0.5 %` as a fraction."""
-    found = re.fullmatch(_PERCENT, str(text), re.ASCII)
-    if not found or not float(found[1]):
+    match = re.fullmatch(_PERCENT, str(text), re.ASCII)
+    if not match or not float(match[1]):
         raise ValueError(
             f"expected a percentage above 0 and below 100, such as 1% or 0.5%, got {str(text)!r}"
         )
-    return float(found[1]) / 100
+    return float(match[1]) / 100
 
 
 Share = Annotated[
     float, BeforeValidator(_percent), WithJsonSchema({"type": "string", "pattern": f"^{_PERCENT}$"})
 ]
 Repeats = Annotated[int, Field(strict=True, ge=1, le=MAX_REPEATS)]
-
-
-def order_seed(study: str, order: Order) -> int | None:
-    """The seed of a study's shuffling, from its name alone; None where nothing is shuffled."""
-    if order == "as written":
-        return None
-    return int.from_bytes(hashlib.sha256(f"order of {study}".encode()).digest()[:4], "big")
 
 
 class Margins(Strict):
@@ -101,7 +99,7 @@ class Design:
     until: Until | None
 
     @classmethod
-    def of(cls, study: DesignKeys, scale: DesignKeys) -> Design:
+    def combined(cls, study: DesignKeys, scale: DesignKeys) -> Design:
         """Each key from the scale, else from the study, else its default."""
         return cls(
             repeats=scale.repeats or study.repeats or 1,
@@ -120,3 +118,34 @@ class Design:
             margins=self.margins.stated,
             until=self.until.model_dump() if self.until else None,
         )
+
+
+def order_seed(study: str, order: Order) -> int | None:
+    """The seed of a study's shuffling, from its name alone; None where nothing is shuffled."""
+    if order == "as written":
+        return None
+    return int.from_bytes(hashlib.sha256(f"order of {study}".encode()).digest()[:4], "big")
+
+
+def places(runs: Sequence[tuple[str, str]], order: Order, seed: int | None) -> list[tuple[int, int | None]]:
+    """Position of each run in the order of starting, and its block, from 1; None where there are no blocks.
+
+    Block n holds the n-th repetition of every group, so that drift during the runs (clocks, temperature,
+    other users, caches) affects all groups alike. A shuffled order is that of a hash of the seed and each
+    run's id: leaving runs out, or adding some, does not reorder the others. A later launch of the same study
+    orders the same runs alike.
+
+    Args:
+        runs: group and id of each, in the order of the file.
+    """
+    shuffled, in_blocks = order != "as written", order == "interleaved"
+    repetitions, blocks, keys = Counter[str](), list[int](), list[tuple[int, str]]()
+    for group, run_id in runs:
+        repetitions[group] += 1
+        block = repetitions[group]
+        drawn = hashlib.sha256(f"{seed}/{run_id}".encode()).hexdigest() if shuffled else ""
+        blocks.append(block)
+        keys.append((block if in_blocks else 0, drawn))
+    started = sorted(range(len(runs)), key=keys.__getitem__)
+    positions = {number: n for n, number in enumerate(started, 1)}
+    return [(positions[number], block if in_blocks else None) for number, block in enumerate(blocks)]

@@ -1,4 +1,4 @@
-"""Parses YAML 1.2 into plain data, with the position of every key and value.
+"""YAML documents: parsed into plain data with the position of every key and value, and errors that name one.
 
 Rejects input that would not mean what it looks like: duplicate keys, tags, merge keys, cyclic or explosive
 aliases, tabs, hidden characters, and encodings other than UTF-8.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import errno
 import re
 import stat
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.record.errors import did_you_mean
-from runner.inputs.problems import HIDDEN_IN_TEXT, InvalidFile, Mark, Problem, code_point
+from model.record.errors import UserError, did_you_mean
+from model.record.units import visible
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 1_000_000
 MAX_VALUES = 200_000  # after aliases are expanded
 MAX_DEPTH = 40
+MOST_SHOWN = 20  # errors of one file
+_REACH = 60  # characters shown on each side of an error in a long line
 
 TAGS = ("str", "int", "float", "bool", "null", "timestamp", "value", "merge", "map", "seq")
 SECOND_COLON = "a second ':' in one line; put text with ': ' in quotes, and a space after each key's ':'"
@@ -34,7 +38,89 @@ _NUMBER_OF_1_1 = re.compile(r"_|^[-+]?0b")  # 1_000 and 0b11 are text in YAML 1.
 _DECIMAL = re.compile(r"-?[0-9]+,[0-9]+")
 _TOKENS = {"stream end": "the end of the file", "scalar": "a value", None: "a value"}
 
+# Control characters, line breaks that only some programs honor, characters that make a terminal show a text
+# in another order than it is read (Boucher & Anderson 2021, arXiv:2111.00169), halves of surrogate pairs.
+_HIDDEN = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+HIDDEN = re.compile(f"[{_HIDDEN}]")
+HIDDEN_IN_TEXT = re.compile(f"(?![\t\n])[{_HIDDEN}]")  # a text may have several lines
+
 KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, order=True)
+class Mark:
+    """A position: `FILE:LINE:COL`, counted from 1, or a command-line option.
+
+    Attributes:
+        text: the whole line.
+    """
+
+    source: str
+    line: int | None = None
+    column: int | None = None
+    text: str = field(default="", compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """`FILE:LINE:COL`, the form that editors and terminals turn into a link."""
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+    @property
+    def excerpt(self) -> str:
+        """The line with a caret under the position; empty if there is nothing to show."""
+        if not self.text.strip() or not self.line or not self.column:
+            return ""
+        first = max(0, self.column - 1 - _REACH)
+        before = visible(self.text[first : self.column - 1])
+        after = visible(self.text[self.column - 1 : self.column - 1 + _REACH])
+        gutter = " " * len(str(self.line))
+        return f"  {self.line} | {before}{after}\n  {gutter} | {' ' * width(before)}^"
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One error and its fix."""
+
+    mark: Mark
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.mark}: {self.text}"
+
+    def shown(self) -> str:
+        """The error, and below it the line that it is about."""
+        return "\n".join(filter(None, (str(self), self.mark.excerpt)))
+
+
+class InvalidFile(UserError):
+    """A study or profile has errors; the message shows each with its line."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = sorted(set(problems))
+        shown = [problem.shown() for problem in self.problems[:MOST_SHOWN]]
+        if more := len(self.problems) - len(shown):
+            shown.append(f"and {more:,} more")
+        super().__init__("\n".join(shown))
+
+
+def code_point(character: str) -> str:
+    """A character's code point, such as U+0007."""
+    return f"U+{ord(character):04X}"
+
+
+def look_alike(word: str) -> str:
+    """Name the first letter that is not ASCII, which may look like another; empty if there is none."""
+    foreign = next((letter for letter in word if not letter.isascii()), None)
+    if foreign is None:
+        return ""
+    return f"; its letter '{foreign}' is {code_point(foreign)}, {unicodedata.name(foreign, 'without a name')}"
+
+
+def width(text: str) -> int:
+    """Columns that a terminal needs for a text."""
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
 
 
 @dataclass(frozen=True)
@@ -65,29 +151,51 @@ def read_document(path: Path) -> Document:
     """
     source = str(path)
     try:
-        content = _content(path)
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "a folder; give the path of a YAML file")
+        if not stat.S_ISREG(status.st_mode):  # a pipe could be read only once, and make us wait without end
+            raise OSError(errno.EINVAL, "not a regular file; save the text in one and give its path")
+        if status.st_size > MAX_BYTES:
+            text = f"{status.st_size:,} bytes; the limit for a study or profile is {MAX_BYTES:,}"
+            raise OSError(errno.EFBIG, text)
+        content = path.read_bytes()
     except FileNotFoundError as error:
-        there = sorted(str(each) for each in path.parent.glob("*.yaml"))
-        raise _invalid(Mark(source), f"{error.strerror} {did_you_mean(source, there)}") from error
+        neighbours = sorted(map(str, path.parent.glob("*.yaml")))
+        raise _invalid(Mark(source), f"{error.strerror} {did_you_mean(source, neighbours)}") from error
     except OSError as error:
         raise _invalid(Mark(source), f"{error.strerror}") from error
     except ValueError as error:  # a NUL in the path
         raise _invalid(Mark(source), str(error)) from error
-    return parse(_decode(content, source), source)
+    try:
+        return parse(content.decode("utf-8-sig"), source)
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
+        text = f"byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise _invalid(Mark(source, line, column), text) from error
 
 
 def parse(text: str, source: str) -> Document:
     """Parse YAML text; `source` names it in errors.
 
     Raises:
-        InvalidFile: as in read_document.
+        InvalidFile: with the line and column of the error.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     lines = [line.removesuffix("\r") for line in text.split("\n")]
-    _refuse_hidden_characters(lines, source)
-    _refuse_directives(lines, source)
+    for number, line in enumerate(lines, start=1):
+        if hidden := HIDDEN_IN_TEXT.search(line):
+            mark = Mark(source, number, hidden.start() + 1, line)
+            raise _invalid(mark, f"a hidden character ({code_point(hidden[0])}); remove it")
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("%"):  # `%YAML 1.1` would turn yes, 010 and 30:00 into other values
+            mark = Mark(source, number, 1, line)
+            raise _invalid(mark, "remove the directive; the file is read as YAML 1.2")
+        if line.strip() and not line.startswith("#"):
+            break
     yaml = YAML(typ="safe", pure=True)
     yaml.composer.warn_double_anchors = False  # the builder refuses them
     try:
@@ -138,7 +246,7 @@ class _Builder:
         result: dict[str, Any] = {}
         for number, (key_node, value_node) in enumerate(node.value):
             if number and node.flow_style and self.lacks_colon(key_node):
-                raise self.invalid(key_node, _comma(node.value[number - 1][1], key_node))
+                raise self.invalid(key_node, _split_by_comma(node.value[number - 1][1], key_node))
             key = self.key(key_node)
             if key in result:
                 first = self.marks[(*path, key)]
@@ -151,8 +259,8 @@ class _Builder:
 
     def lacks_colon(self, key: Node) -> bool:
         """Whether a key is alone, as what follows a comma in `{a: 0,1}`."""
-        at = key.end_mark
-        after = self.lines[at.line][at.column :].lstrip()
+        end = key.end_mark
+        after = self.lines[end.line][end.column :].lstrip()
         return isinstance(key.value, str) and after.startswith((",", "}"))
 
     def key(self, node: Node) -> str:
@@ -196,7 +304,7 @@ class _Builder:
         return _invalid(self.mark(node), text)
 
 
-def _comma(before: Node, key: Node) -> str:
+def _split_by_comma(before: Node, key: Node) -> str:
     """What to do about a key without a value: the comma before it was most often meant as text."""
     text = f"'{key.value}' has no value, since a comma ends the one before it"
     if not isinstance(before.value, str) or not before.value:
@@ -204,47 +312,6 @@ def _comma(before: Node, key: Node) -> str:
     joined = f"{before.value},{key.value}"
     point = ", or write a decimal number with a point" if _DECIMAL.fullmatch(joined) else ""
     return f"{text}: put text with commas in quotes, '{joined}'{point}"
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of a file. A pipe is refused: reading it could wait without end, and works only once."""
-    about = path.stat()
-    if stat.S_ISDIR(about.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "a folder; give the path of a YAML file")
-    if not stat.S_ISREG(about.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file; save the text in one and give its path")
-    if about.st_size > MAX_BYTES:
-        text = f"{about.st_size:,} bytes; the limit for a study or profile is {MAX_BYTES:,}"
-        raise OSError(errno.EFBIG, text)
-    return path.read_bytes()
-
-
-def _decode(content: bytes, source: str) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        line, column = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
-        text = f"byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise _invalid(Mark(source, line, column), text) from error
-
-
-def _refuse_hidden_characters(lines: list[str], source: str) -> None:
-    for number, line in enumerate(lines, start=1):
-        if found := HIDDEN_IN_TEXT.search(line):
-            mark = Mark(source, number, found.start() + 1, line)
-            raise _invalid(mark, f"a hidden character ({code_point(found[0])}); remove it")
-
-
-def _refuse_directives(lines: list[str], source: str) -> None:
-    """`%YAML 1.1` would turn yes, 010 and 30:00 into other values."""
-    for number, line in enumerate(lines, start=1):
-        if line.startswith("%"):
-            raise _invalid(
-                Mark(source, number, 1, line), "remove the directive; the file is read as YAML 1.2"
-            )
-        if line.strip() and not line.startswith("#"):
-            return
 
 
 def _mark(source: str, lines: list[str], at: Any) -> Mark:

@@ -12,37 +12,86 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ByteSize,
+    Field,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from model.record.config import Positive, Strict
 from model.record.errors import UserError, did_you_mean, local_path
-from runner.inputs import container as containers
-from runner.inputs import counts
-from runner.inputs.container import Container, NoContainer, refuse_second, require_python
-from runner.inputs.counts import SbatchOption, SetupLine, SrunWord
-from runner.inputs.document import Document, KeyPath, read_document
-from runner.inputs.problems import InvalidFile, Problem
-from runner.inputs.quantities import Memory, Time, parse_memory, parse_time
-from runner.inputs.shell import Expanded, Setting, Variable, Word, expanded
+from runner.inputs.batch import (
+    Expandable,
+    GpusPerProcess,
+    SbatchOption,
+    SetupLine,
+    SlurmValue,
+    SrunWord,
+    Variable,
+    Word,
+    cpus_of,
+    expanded,
+    idle_gpus,
+)
+from runner.inputs.container import SRUN_OPTIONS, Container, NoContainer, Uenv, argv
+from runner.inputs.document import Document, InvalidFile, KeyPath, Problem, read_document
 from runner.inputs.validation import validated
 
 DEFAULT = "local"
 PLACEHOLDER = "your-project"  # in shipped profiles, where a user's own must be
 GRACE_SECONDS = 120.0
+_BYTES = TypeAdapter(ByteSize)
+
+
+def parse_memory(text: str) -> int:
+    """Convert `512MiB`, `3GiB` and the like to bytes. Raises ValueError."""
+    amount = re.fullmatch(r"\d{1,6}(?:\.\d{1,6})? ?[KMGT]iB", text, re.ASCII)
+    if not amount or not (parsed := _BYTES.validate_python(text)):
+        raise ValueError(f"expected an amount of memory such as 512MiB or 3GiB, got '{text}'")
+    return int(parsed)
+
+
+def parse_time(text: str) -> int:
+    """Convert `H:MM:SS` or `D-HH:MM:SS`, Slurm's format for time limits, to seconds. Raises ValueError."""
+    match = re.fullmatch(r"(?:(\d{1,4})-)?(\d{1,5}):([0-5]\d):([0-5]\d)", text, re.ASCII)
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0, 0)
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if not total:
+        raise ValueError(f"expected a time limit such as 0:30:00 or 12:00:00, got '{text}'")
+    return total
+
+
+def _memory(text: Any) -> Any:
+    """Check before the type is checked, so that the error for a number without a unit shows an example."""
+    parse_memory(text if isinstance(text, str) else str(text))
+    return text
+
+
+def _time(text: Any) -> Any:
+    parse_time(text if isinstance(text, str) else str(text))
+    return text
+
+
+Memory = Annotated[str, BeforeValidator(_memory)]
+Time = Annotated[str, BeforeValidator(_time)]
 
 
 class _Queue(Strict):
     """Where Slurm queues jobs."""
 
-    partition: Setting | None = Field(None, description="--partition")
-    account: Setting | None = Field(None, description="--account")
-    qos: Setting | None = Field(None, description="--qos")
-    reservation: Setting | None = Field(None, description="--reservation")
-    constraint: Setting | None = Field(None, description="--constraint")
-    gres: Setting | None = Field(
+    partition: SlurmValue | None = Field(None, description="--partition")
+    account: SlurmValue | None = Field(None, description="--account")
+    qos: SlurmValue | None = Field(None, description="--qos")
+    reservation: SlurmValue | None = Field(None, description="--reservation")
+    constraint: SlurmValue | None = Field(None, description="--constraint")
+    gres: SlurmValue | None = Field(
         None, description="--gres, such as gpu:t4:1; default: --gpus-per-node, computed from `gpus`."
     )
-    options: dict[SbatchOption, Literal[True] | Setting | int] = Field(
+    options: dict[SbatchOption, Literal[True] | SlurmValue | int] = Field(
         default={},
         description="Any other sbatch options, by name without dashes; `true` for one without a value.",
     )
@@ -64,7 +113,7 @@ class Slurm(_Queue):
         default=[],
         description="Shell lines run before srun, such as module loads; one that fails ends the job.",
     )
-    host_suffix: Setting | None = Field(
+    host_suffix: SlurmValue | None = Field(
         None,
         description="What a node's name needs at its end to be reached by the network between nodes, such as "
         "`i` at JSC.",
@@ -116,7 +165,7 @@ class Profile(Strict):
         description="CPUs per process of a run, and so its threads; default: 1 on Slurm; on this machine its "
         "cores, divided among what runs there.",
     )
-    gpus: Annotated[int, AfterValidator(counts.at_most_one)] = Field(
+    gpus: GpusPerProcess = Field(
         0, ge=0, description="GPUs per process of a run: 0 or 1.", json_schema_extra={"maximum": 1}
     )
     gpus_per_node: int | None = Field(
@@ -170,7 +219,7 @@ class Profile(Strict):
     max_parallel: Positive = Field(
         1, description="Maximum number of concurrent runs; more than one per machine distorts timings."
     )
-    env: dict[Variable, Expanded] = Field(
+    env: dict[Variable, Expandable] = Field(
         default={},
         description="Environment variables to set in runs. $NAME is expanded where a run starts; $$ is a $.",
     )
@@ -238,7 +287,7 @@ class Profile(Strict):
     def python_command(self) -> list[str]:
         """The argv that starts Python: container command, wrapper, Python. On Slurm it may have $NAME."""
         words = [
-            *containers.argv(self.container),
+            *argv(self.container),
             *self.wrapper,
             self.python or sys.executable.replace("$", "$$"),
         ]
@@ -306,7 +355,11 @@ class Profile(Strict):
     def _container_can_start(cls, container: Container, info: ValidationInfo) -> Container:
         if not isinstance(container, NoContainer) and info.data.get("executor") == "local":
             raise ValueError("a container needs executor: slurm; with executor local, start runner inside it")
-        require_python(container, info.data.get("python"))
+        # A uenv is mounted over the host's files, so the launching Python keeps its path.
+        if info.data.get("python") is None and not isinstance(container, NoContainer | Uenv):
+            raise ValueError(
+                f"container kind {container.kind} needs `python:`, the Python inside it, such as python3"
+            )
         return container
 
     @field_validator("wrapper")
@@ -319,8 +372,9 @@ class Profile(Strict):
     @field_validator("slurm")
     @classmethod
     def _container_is_given_once(cls, slurm: Slurm | None, info: ValidationInfo) -> Slurm | None:
-        if slurm and (container := info.data.get("container")):
-            refuse_second(container, slurm.srun_args)
+        twice = [word for word in slurm.srun_args if word.startswith(SRUN_OPTIONS)] if slurm else []
+        if twice and not isinstance(info.data.get("container", NoContainer()), NoContainer):
+            raise ValueError(f"srun_args has {twice[0]} in addition to `container`: keep one of the two")
         return slurm
 
     @model_validator(mode="after")
@@ -364,16 +418,16 @@ def profile_files(study: Path | None = None) -> dict[str, Path]:
         *([study.absolute().parent.parent / "cluster_profiles"] if study else []),
         Path.cwd() / "cluster_profiles",
     ]
-    return shipped() | _in(folders)
+    return shipped() | _by_name(folders)
 
 
 def shipped() -> dict[str, Path]:
     """The profile files that come with this project, by name."""
     home = Path(__file__).parents[2]  # the repository, or site-packages
-    return _in([home / "assay_data" / "cluster_profiles", home / "cluster_profiles"])
+    return _by_name([home / "assay_data" / "cluster_profiles", home / "cluster_profiles"])
 
 
-def _in(folders: Sequence[Path]) -> dict[str, Path]:
+def _by_name(folders: Sequence[Path]) -> dict[str, Path]:
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
 
@@ -395,34 +449,21 @@ def read_cluster(name: str | None = None, study: Path | None = None) -> Cluster:
         raise UserError(f"{asked}no profile '{name}' {choices}; or give the path of a .yaml file")
     document = read_document(path)
     profile = validated(document, Profile)
-    checks = (_idle_gpus, _contradictions, _no_shell)
-    if problems := [problem for check in checks for problem in check(profile, document)]:
+    if problems := [*_slurm_contradictions(profile, document), *_broken_setup(profile, document)]:
         raise InvalidFile(problems)
     return Cluster(path.stem, profile, document)
 
 
-def _idle_gpus(profile: Profile, document: Document) -> Iterator[Problem]:
-    slurm, used = profile.slurm or Slurm(), max(1, profile.gpus) * profile.runs_per_job
+def _slurm_contradictions(profile: Profile, document: Document) -> Iterator[Problem]:
+    """GPUs that no run would use, and what two settings ask of Slurm that only one can say."""
+    slurm, cpus = profile.slurm or Slurm(), str(profile.cpus or 1)
+    used = max(1, profile.gpus) * profile.runs_per_job
     settings = {("slurm", "gres"): slurm.gres, ("slurm", "options", "gres"): slurm.options.get("gres")}
     for path, gres in settings.items():
-        if problem := counts.idle_gpus(gres, used):
+        if problem := idle_gpus(gres, used):
             yield Problem(document.mark(path), problem)
-
-
-def _texts(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
-    """The texts among the values of a document, each with its path."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict | list):
-        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _texts(part, (*path, key))
-
-
-def _contradictions(profile: Profile, document: Document) -> Iterator[Problem]:
-    """What two settings ask of Slurm that only one can say."""
-    slurm, cpus = profile.slurm or Slurm(), str(profile.cpus or 1)
     for index, word in enumerate(slurm.srun_args):
-        if counts.cpus_of(word) not in (None, cpus):
+        if cpus_of(word) not in (None, cpus):
             text = f"{word} contradicts `cpus: {cpus}`, which srun gets: set `cpus` alone"
             yield Problem(document.mark(("slurm", "srun_args", index)), text)
     elsewhere = {"cpus-per-task": "cpus", "time": "time_limit"}
@@ -437,8 +478,8 @@ def _contradictions(profile: Profile, document: Document) -> Iterator[Problem]:
             )
 
 
-def _no_shell(profile: Profile, document: Document) -> Iterator[Problem]:
-    """The line of `setup` that bash does not take: an open quote would make text of what follows."""
+def _broken_setup(profile: Profile, document: Document) -> Iterator[Problem]:
+    """The line of `setup` that bash does not take: an open quote would make text of the lines below."""
     lines = profile.slurm.setup if profile.slurm else []
     if not lines or not shutil.which("bash"):
         return
@@ -446,3 +487,12 @@ def _no_shell(profile: Profile, document: Document) -> Iterator[Problem]:
     if match := re.search(r"line (\d+): (.+)", done.stderr):
         index = min(int(match[1]), len(lines)) - 1
         yield Problem(document.mark(("slurm", "setup", index)), f"no line for bash: {match[2]}")
+
+
+def _texts(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
+    """The texts among the values of a document, each with its path."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts(part, (*path, key))

@@ -58,10 +58,9 @@ def _run_properties() -> dict[str, Any]:
 
 def _leaf_schemas(definitions: dict[str, Any]) -> dict[str, Any]:
     kinds = {name: kind.__name__ for name, kind in sections().items()}
-    found: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
     for dotted in leaves():
         section, _, name = dotted.rpartition(".")
-        found[dotted] = (
-            definitions[kinds[section]]["properties"][name] if section else _run_properties()[name]
-        )
-    return found
+        properties = definitions[kinds[section]]["properties"] if section else _run_properties()
+        schemas[dotted] = properties[name]
+    return schemas

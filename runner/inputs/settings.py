@@ -12,11 +12,11 @@ from pydantic import BaseModel
 
 from model.record.config import SECTIONS, UNREAD, RunConfig, Task
 from model.record.errors import did_you_mean
-from runner.inputs.document import KeyPath
-from runner.inputs.problems import look_alike
+from runner.inputs.document import KeyPath, Mark, look_alike
 
 _TYPO = 0.9  # share of equal letters above which a name is taken for a misspelt setting
 Scalar = str | int | float | bool
+Setting = tuple[Any, Mark]  # a value and where it was set
 # What other tools call our settings, as the words of ours.
 _OTHER_NAMES = {
     "lr": "learning rate", "eta": "learning rate", "bs": "batch size", "wd": "weight decay",
@@ -30,14 +30,14 @@ _OTHER_NAMES = {
 @cache
 def leaves(kind: type[BaseModel] = RunConfig, prefix: str = "") -> tuple[str, ...]:
     """The dotted paths of all settings: `attention`, `model.dim`, ..."""
-    found: list[str] = []
+    paths: list[str] = []
     inner = sections(kind)
     for name in kind.model_fields:
         if name in inner:
-            found += leaves(inner[name], f"{prefix}{name}.")
+            paths += leaves(inner[name], f"{prefix}{name}.")
         else:
-            found.append(prefix + name)
-    return tuple(found)
+            paths.append(prefix + name)
+    return tuple(paths)
 
 
 def sections(kind: type[BaseModel] = RunConfig) -> dict[str, type[BaseModel]]:
@@ -46,10 +46,10 @@ def sections(kind: type[BaseModel] = RunConfig) -> dict[str, type[BaseModel]]:
         name: (info.annotation, *get_args(info.annotation)) for name, info in kind.model_fields.items()
     }
     return {
-        name: each
+        name: member
         for name, types in members.items()
-        for each in types
-        if isinstance(each, type) and issubclass(each, BaseModel)
+        for member in types
+        if isinstance(member, type) and issubclass(member, BaseModel)
     }
 
 
@@ -85,16 +85,13 @@ def unknown(dotted: str, tasks: Sequence[Task] = ()) -> str:
     section = dotted.rpartition(".")[0]
     if section in leaves():
         return f"'{section}' holds one value, so it has no '{dotted.removeprefix(section + '.')}'"
-    wanted = tasks or (_task_of(section),)
+    # The task whose own section was written, if it is one's.
+    task: Task = next((task for task, names in SECTIONS.items() if names[0] == section), "training")
+    wanted = tasks or (task,)
     choices = [leaf for leaf in leaves() if any(_reads(task, leaf) for task in wanted)]
     typo = next(iter(get_close_matches(dotted, choices, n=1, cutoff=_TYPO)), None)
-    known = did_you_mean(dotted, choices, typo or nearest(dotted, choices))
-    return f"unknown setting '{dotted}' {known}{look_alike(dotted)}"
-
-
-def _task_of(section: str) -> Task:
-    """The task whose own section this is; `training` if it is no task's own."""
-    return next((task for task, names in SECTIONS.items() if names[0] == section), "training")
+    advice = did_you_mean(dotted, choices, typo or nearest(dotted, choices))
+    return f"unknown setting '{dotted}' {advice}{look_alike(dotted)}"
 
 
 def _reads(task: Task, leaf: str) -> bool:
@@ -111,27 +108,32 @@ def short_for(name: str, dotted: Sequence[str]) -> list[str]:
     """
     if name in dotted:
         return [name]
-    ranks = {each: _rank(name, each.rpartition(".")[2]) for each in dotted}
-    best = min(ranks.values(), default=_NONE)
-    return [each for each, rank in ranks.items() if rank == best < _NONE]
+    no_fit = 3
 
+    def rank(last: str) -> int:
+        words = last.split("_")
+        begins = last.startswith(name) or name == "".join(word[:1] for word in words)
+        fits = (last == name, begins, any(word.startswith(name) for word in words), True)
+        return fits.index(True) if name else no_fit
 
-_NONE = 3  # the rank of a name that does not mean it at all
-
-
-def _rank(name: str, last: str) -> int:
-    words = last.split("_")
-    begins = last.startswith(name) or name == "".join(word[:1] for word in words)
-    fits = (last == name, begins, any(word.startswith(name) for word in words), True)
-    return fits.index(True) if name else _NONE
+    ranks = {path: rank(path.rpartition(".")[2]) for path in dotted}
+    best = min(ranks.values(), default=no_fit)
+    return [path for path, rank_of_path in ranks.items() if rank_of_path == best < no_fit]
 
 
 def nearest(dotted: str, choices: Sequence[str] | None = None) -> str | None:
     """The setting that shares most words with a name, such as train.learning_rate for `lr`, if any does."""
     words = _words(dotted)
-    scores = {leaf: _shared(words, leaf) for leaf in (leaves() if choices is None else choices)}
+
+    def score(leaf: str) -> float:
+        """How many words begin a word of this setting, or the other way round; less for its other words."""
+        own = _words(leaf)
+        hits = sum(any(a.startswith(b) or b.startswith(a) for b in own) for a in words)
+        return hits - 0.1 * len(own) if hits else 0.0
+
+    scores = {leaf: score(leaf) for leaf in (leaves() if choices is None else choices)}
     best = max(scores.values(), default=0.0)
-    alike = [leaf for leaf, score in scores.items() if score == best]
+    alike = [leaf for leaf in scores if scores[leaf] == best]
     # Sections are compared only if one was written: otherwise a short one would seem nearer than a long one.
     written = {leaf: leaf if "." in dotted else leaf.rpartition(".")[2] for leaf in alike}
     ratios = {leaf: SequenceMatcher(None, dotted, text).ratio() for leaf, text in written.items()}
@@ -142,10 +144,3 @@ def _words(dotted: str) -> list[str]:
     """The words of a setting's name without its section."""
     words = re.split(r"[^a-z]+", dotted.lower().rpartition(".")[2])
     return [part for word in words if len(word) > 1 for part in _OTHER_NAMES.get(word, word).split()]
-
-
-def _shared(words: list[str], leaf: str) -> float:
-    """How many words begin a word of this setting, or the other way round; less for its other words."""
-    own = _words(leaf)
-    hits = sum(any(a.startswith(b) or b.startswith(a) for b in own) for a in words)
-    return hits - 0.1 * len(own) if hits else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -10,10 +11,10 @@ from pydantic import AfterValidator, Field, model_validator
 
 from model.record.config import SECTIONS, Frozen, Task
 from model.record.errors import did_you_mean
-from model.record.records import NAME, Outcome
+from model.record.outcome import Outcome
+from model.record.records import NAME
 from runner.inputs.design import Design, DesignKeys
-from runner.inputs.document import Document, KeyPath, read_document
-from runner.inputs.problems import InvalidFile, Mark, Problem
+from runner.inputs.document import Document, InvalidFile, KeyPath, Mark, Problem, read_document
 from runner.inputs.profile import Budget, Cluster, Profile, Resources
 from runner.inputs.settings import Scalar, flatten, leaves, unknown
 from runner.inputs.validation import validated
@@ -86,7 +87,7 @@ class Scale(DesignKeys):
     rules: list[Rule] = Field(default=[], description="Rules of this scale, applied after the study's.")
 
 
-class _Head(Frozen):
+class _Heading(Frozen):
     """What a study is called. A separate class, so that these keys come first wherever keys are listed."""
 
     name: Annotated[str, AfterValidator(valid_name)] = Field(
@@ -96,7 +97,7 @@ class _Head(Frozen):
     description: str = Field("", description="The question, in a few sentences; shown in the report.")
 
 
-class StudyFile(DesignKeys, _Head):
+class StudyFile(DesignKeys, _Heading):
     """The keys of a study's YAML file."""
 
     base: Assignment = Field(default={}, description="Configuration that all runs share.")
@@ -128,8 +129,11 @@ class Study:
     def axes(self) -> tuple[str, ...]:
         """All factors, in file order."""
         zipped = [axis for group in self.file.zip for axis in group]
-        entries = [self.file.include, *(scale.include for scale in self.file.scales.values())]
-        included = [dotted for each in entries for entry in each for dotted, _, _ in flatten(entry, ())]
+        entries = [
+            *self.file.include,
+            *(entry for scale in self.file.scales.values() for entry in scale.include),
+        ]
+        included = [dotted for entry in entries for dotted, _, _ in flatten(entry, ())]
         return tuple(dict.fromkeys([*self.file.matrix, *zipped, *included]))
 
     @property
@@ -151,7 +155,7 @@ class Study:
 
     def design(self, scale: str) -> Design:
         """Repeats, order, baseline, margins and `until` at a scale. Raises InvalidFile: no such scale."""
-        return Design.of(self.file, self.scale(scale)[0])
+        return Design.combined(self.file, self.scale(scale)[0])
 
     def key_at(self, scale: str, *path: str | int) -> Mark:
         """Position of a key that the scale may override: there, else in the study."""
@@ -170,8 +174,8 @@ class Study:
         if not self.file.scales:
             return "full"
         if (name := cluster.profile.scale) not in self.scale_names:
-            known = f"valid: {', '.join(self.scale_names)}"
-            text = f"profile {cluster.name} asks for scale '{name}', which this study lacks ({known})"
+            choices = f"valid: {', '.join(self.scale_names)}"
+            text = f"profile {cluster.name} asks for scale '{name}', which this study lacks ({choices})"
             raise InvalidFile([Problem(self.document.mark(("scales",)), f"{text}; choose one with --scale")])
         return name
 
@@ -185,8 +189,8 @@ class Study:
             return self.file.scales[name], ("scales", name)
         if name == "full":
             return Scale(), ("scales",)
-        known = did_you_mean(name, self.scale_names)
-        text = f"no scale '{name}' in this study {known}; choose one with --scale"
+        choices = did_you_mean(name, self.scale_names)
+        text = f"no scale '{name}' in this study {choices}; choose one with --scale"
         raise InvalidFile([Problem(self.document.mark(("scales",)), text)])
 
 
@@ -196,7 +200,12 @@ def read_study(path: Path) -> Study:
     Raises:
         InvalidFile: lists every invalid key, value and setting path with its position.
     """
-    document = _document(path)
+    try:
+        document = read_document(path)
+    except InvalidFile as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise InvalidFile([Problem(Mark(str(path)), f"No such file {_studies_nearby(path)}")]) from error
     file = validated(document, StudyFile, _misplaced)
     try:
         name = file.name or valid_name(path.stem)
@@ -205,36 +214,21 @@ def read_study(path: Path) -> Study:
             [Problem(document.mark(()), f"file name '{path.stem}': {error}; or add `name:`")]
         ) from error
     study = Study(name, path, file, document)
-    shape = (_uneven_zips, _foreign_zips, _axes_given_twice, _shadowed)
-    checks = (_unknown_paths, _set_twice, *shape, _designs)
+    checks = (_wrong_settings, _wrong_zips, _wrong_axes, _wrong_until)
     if problems := [problem for check in checks for problem in check(study)]:
         raise InvalidFile(problems)
     return study
 
 
-def _document(path: Path) -> Document:
-    """Read the file.
-
-    Raises:
-        InvalidFile: it cannot be read; of a missing one this says which studies are near.
-    """
-    try:
-        return read_document(path)
-    except InvalidFile as error:
-        if not isinstance(error.__cause__, FileNotFoundError):
-            raise
-        raise InvalidFile([Problem(Mark(str(path)), f"No such file {_near(path)}")]) from error
-
-
-def _near(path: Path) -> str:
+def _studies_nearby(path: Path) -> str:
     """The studies beside a path and in `experiments/`, and which one was probably meant."""
     folders = (path.parent, Path("experiments"))
-    near = sorted(
-        {each.absolute(): str(each) for folder in folders for each in folder.glob("*.yaml")}.values()
-    )
-    if not near:
+    files = {file.absolute(): str(file) for folder in folders for file in folder.glob("*.yaml")}
+    if not files:
         return "(no study nearby: change to the folder that has yours, or write one with `runner init`)"
-    return did_you_mean(str(path), near, next((each for each in near if Path(each).stem == path.stem), None))
+    studies = sorted(files.values())
+    same_name = next((study for study in studies if Path(study).stem == path.stem), None)
+    return did_you_mean(str(path), studies, same_name)
 
 
 def _misplaced(place: KeyPath) -> str:
@@ -254,122 +248,84 @@ def _misplaced(place: KeyPath) -> str:
     return ""
 
 
-def _assignments(study: Study) -> list[tuple[Assignment, KeyPath]]:
+def _assignments(study: Study) -> Iterator[tuple[Assignment, KeyPath]]:
+    """Every mapping of settings to values, with its path."""
     file = study.file
-    found: list[tuple[Assignment, KeyPath]] = [(file.base, ("base",)), (dict(file.matrix), ("matrix",))]
-    found += [(dict(group), ("zip", i)) for i, group in enumerate(file.zip)]
-    found += [(entry, ("include", i)) for i, entry in enumerate(file.include)]
-    found += [(rule.set, ("rules", i, "set")) for i, rule in enumerate(file.rules)]
-    for name, scale in file.scales.items():
-        found += [(scale.set, ("scales", name, "set")), (dict(scale.matrix), ("scales", name, "matrix"))]
-        found += [(dict(group), ("scales", name, "zip", i)) for i, group in enumerate(scale.zip)]
-        found += [(entry, ("scales", name, "include", i)) for i, entry in enumerate(scale.include)]
-        found += [(rule.set, ("scales", name, "rules", i, "set")) for i, rule in enumerate(scale.rules)]
-    return found
+    yield file.base, ("base",)
+    parts: list[tuple[StudyFile | Scale, KeyPath]] = [(file, ())]
+    parts += [(scale, ("scales", name)) for name, scale in file.scales.items()]
+    for part, path in parts:
+        if isinstance(part, Scale):
+            yield part.set, (*path, "set")
+        yield dict(part.matrix), (*path, "matrix")
+        yield from ((dict(group), (*path, "zip", i)) for i, group in enumerate(part.zip))
+        yield from ((entry, (*path, "include", i)) for i, entry in enumerate(part.include))
+        yield from ((rule.set, (*path, "rules", i, "set")) for i, rule in enumerate(part.rules))
 
 
-def _unknown_paths(study: Study) -> list[Problem]:
-    return [
-        Problem(study.document.mark(path), unknown(dotted, study.tasks))
-        for assignment, place in _assignments(study)
-        for dotted, _, path in flatten(assignment, place)
-        if dotted not in leaves()
-    ]
-
-
-def _set_twice(study: Study) -> list[Problem]:
-    """Settings that are given nested and dotted in one mapping: `train: {steps: 1}` and `train.steps: 2`."""
-    problems = []
+def _wrong_settings(study: Study) -> Iterator[Problem]:
+    """Unknown settings, and those set twice in one mapping: `train: {steps: 1}` and `train.steps: 2`."""
     for assignment, place in _assignments(study):
         first: dict[str, KeyPath] = {}
         for dotted, _, path in flatten(assignment, place):
+            if dotted not in leaves():
+                yield Problem(study.document.mark(path), unknown(dotted, study.tasks))
             if dotted in first:
                 line = study.document.mark(first[dotted]).line
                 text = f"'{dotted}' is already set on line {line}; keep one of the two"
-                problems.append(Problem(study.document.mark(path), text))
+                yield Problem(study.document.mark(path), text)
             first.setdefault(dotted, path)
-    return problems
 
 
-def _uneven_zips(study: Study) -> list[Problem]:
-    return [
-        Problem(
-            study.document.mark((*place, i)),
-            f"axes of unequal length: {', '.join(f'{a} {len(v)}' for a, v in group.items())}",
-        )
-        for groups, place in [(study.file.zip, ("zip",)), *_zips_of_scales(study)]
-        for i, group in enumerate(groups)
-        if len({len(values) for values in group.values()}) > 1
+def _wrong_zips(study: Study) -> Iterator[Problem]:
+    """Groups of unequal length, and groups of scales that take no group's place."""
+    own_groups = [set(group) for group in study.file.zip]
+    choices = "; ".join(", ".join(group) for group in study.file.zip) or "none"
+    groups: list[tuple[KeyPath, dict[str, Axis]]] = [
+        (("zip", i), group) for i, group in enumerate(study.file.zip)
     ]
-
-
-def _zips_of_scales(study: Study) -> list[tuple[list[dict[str, Axis]], KeyPath]]:
-    return [(scale.zip, ("scales", name, "zip")) for name, scale in study.file.scales.items()]
-
-
-def _foreign_zips(study: Study) -> list[Problem]:
-    """Groups of scales that take no group's place."""
-    mine = [set(group) for group in study.file.zip]
-    known = "; ".join(", ".join(group) for group in study.file.zip) or "none"
-    return [
-        Problem(
-            study.document.mark((*place, i)),
-            f"no group of `zip` has exactly these axes (its groups: {known})",
-        )
-        for groups, place in _zips_of_scales(study)
-        for i, group in enumerate(groups)
-        if set(group) not in mine
-    ]
-
-
-def _shadowed(study: Study) -> list[Problem]:
-    """Settings of scales that no cell would have, because it has a value of an axis."""
-    zipped = {axis for group in study.file.zip for axis in group}
-    return [
-        Problem(
-            study.document.mark(place),
-            f"'{dotted}' is a factor of this study, so a scale's `set` cannot change it; "
-            f"give this scale values for it under its `{'zip' if dotted in zipped else 'matrix'}`",
-        )
-        for name, scale in study.file.scales.items()
-        for dotted, _, place in flatten(scale.set, ("scales", name, "set"))
-        if dotted in zipped or dotted in study.file.matrix
-    ]
-
-
-def _axes_given_twice(study: Study) -> list[Problem]:
-    seen: set[str] = set(study.file.matrix)
-    problems = []
-    for i, group in enumerate(study.file.zip):
-        problems += [
-            Problem(study.document.mark(("zip", i, axis)), f"'{axis}' is already an axis")
-            for axis in group
-            if axis in seen
-        ]
-        seen |= set(group)
     for name, scale in study.file.scales.items():
-        problems += [
-            Problem(
-                study.document.mark(("scales", name, "matrix", axis)),
-                f"'{axis}' is not an axis of `matrix` {did_you_mean(axis, list(study.file.matrix))}",
-            )
-            for axis in scale.matrix
-            if axis not in study.file.matrix
-        ]
-    return problems
+        groups += [(("scales", name, "zip", i), group) for i, group in enumerate(scale.zip)]
+    for path, group in groups:
+        mark = study.document.mark(path)
+        if len({len(values) for values in group.values()}) > 1:
+            lengths = ", ".join(f"{axis} {len(values)}" for axis, values in group.items())
+            yield Problem(mark, f"axes of unequal length: {lengths}")
+        if set(group) not in own_groups:
+            yield Problem(mark, f"no group of `zip` has exactly these axes (its groups: {choices})")
 
 
-def _designs(study: Study) -> list[Problem]:
+def _wrong_axes(study: Study) -> Iterator[Problem]:
+    """Axes given twice, axes of scales that the study lacks, and settings of scales that an axis hides."""
+    axes, zipped = set(study.file.matrix), {axis for group in study.file.zip for axis in group}
+    for i, group in enumerate(study.file.zip):
+        for axis in group:
+            if axis in axes:
+                yield Problem(study.document.mark(("zip", i, axis)), f"'{axis}' is already an axis")
+        axes |= set(group)
+    for name, scale in study.file.scales.items():
+        for axis in scale.matrix:
+            if axis not in study.file.matrix:
+                text = f"'{axis}' is not an axis of `matrix` {did_you_mean(axis, list(study.file.matrix))}"
+                yield Problem(study.document.mark(("scales", name, "matrix", axis)), text)
+        for dotted, _, place in flatten(scale.set, ("scales", name, "set")):
+            if dotted in axes:
+                text = (
+                    f"'{dotted}' is a factor of this study, so a scale's `set` cannot change it; "
+                    f"give this scale values for it under its `{'zip' if dotted in zipped else 'matrix'}`"
+                )
+                yield Problem(study.document.mark(place), text)
+
+
+def _wrong_until(study: Study) -> Iterator[Problem]:
     """What is wrong with `until` at any scale."""
-    problems = []
     for name in study.scale_names:
         design = study.design(name)
         if not design.until:
             continue
         if design.baseline is None:
             text = "`until` compares each group with a baseline: add one, such as `baseline: {FACTOR: VALUE}`"
-            problems.append(Problem(study.key_at(name, "until"), text))
+            yield Problem(study.key_at(name, "until"), text)
         if design.until.at_most < design.repeats:
             text = f"'at_most' {design.until.at_most} is less than repeats, which is {design.repeats}"
-            problems.append(Problem(study.key_at(name, "until", "at_most"), text))
-    return problems
+            yield Problem(study.key_at(name, "until", "at_most"), text)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from model.record.errors import did_you_mean
-from runner.inputs.document import Document, KeyPath
-from runner.inputs.problems import InvalidFile, Problem, look_alike
+from runner.inputs.document import Document, InvalidFile, KeyPath, Problem, look_alike
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Model = TypeVar("Model", bound=BaseModel)
 # Sections with values of axes, which are a union of types.
-_OF_VALUES = ("matrix", "zip", "exclude", "rules", "scales", "baseline")
+_SECTIONS_OF_VALUES = ("matrix", "zip", "exclude", "rules", "scales", "baseline")
 _BRANCHES = ("str", "int", "float", "bool")
 
 
@@ -34,26 +33,22 @@ def validated(
     if not isinstance(document.data, dict):
         valid = ", ".join(kind.model_fields)
         problem = Problem(
-            document.mark(()), f"expected keys and values, got {shown(document.data)} (keys: {valid})"
+            document.mark(()), f"expected keys and values, got {as_yaml(document.data)} (keys: {valid})"
         )
         raise InvalidFile([problem])
     try:
         return kind.model_validate(document.data)
     except ValidationError as error:
-        problems = [_problem(document, kind, detail, advice) for detail in error.errors(include_url=False)]
+        problems = []
+        for detail in error.errors(include_url=False):
+            place = _place(document, detail)
+            name = next((str(step) for step in reversed(place) if isinstance(step, str)), "")
+            more = advice(place) if detail["type"] == "extra_forbidden" else ""
+            problems.append(Problem(document.mark(place), explain(kind, detail, name) + more))
         raise InvalidFile(problems) from error
 
 
-def _problem(
-    document: Document, kind: type[BaseModel], detail: ErrorDetails, advice: Callable[[KeyPath], str]
-) -> Problem:
-    place = _written(document, detail)
-    name = next((str(step) for step in reversed(place) if isinstance(step, str)), "")
-    more = advice(place) if detail["type"] == "extra_forbidden" else ""
-    return Problem(document.mark(place), explain(kind, detail, name) + more)
-
-
-def _written(document: Document, detail: ErrorDetails) -> KeyPath:
+def _place(document: Document, detail: ErrorDetails) -> KeyPath:
     """Document path of an error. A union's branch is a step in `loc` but not a key in the document."""
     path: KeyPath = ()
     for step in detail["loc"]:
@@ -75,33 +70,39 @@ def explain(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
     if detail["type"] == "missing":
         return f"missing key '{last}'"
     if detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        return _wrong_tag(str(last), context, _tags(kind, [*parents, last]))
+        # The tags of a union's members are the values of their first fields.
+        tags = [str(tag) for model in _at(kind, [*parents, last]) for tag in _tag_values(model)]
+        key = str(context["discriminator"]).strip("'")
+        if "tag" not in context:
+            return f"missing key '{key}' in '{last}' (valid: {', '.join(tags)})"
+        return f"unknown {key} '{context['tag']}' {did_you_mean(str(context['tag']), tags)}"
     if detail["type"] == "value_error":
         message = detail["msg"].removeprefix("Value error, ")
         return message[:1].lower() + message[1:]
-    return f"'{name}' {_must(kind, detail, name)}, got {shown(detail['input'])}"
+    return f"'{name}' {_must(kind, detail, name)}, got {as_yaml(detail['input'])}"
 
 
 def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
     """What a value must be, in terms of YAML rather than Python."""
     message, got = detail["msg"], detail["input"]
     first, last = (detail["loc"][0], str(detail["loc"][-1])) if detail["loc"] else ("", "")
-    if first in _OF_VALUES and (last in _BRANCHES or last.startswith("list[")):
-        said = "can only take values that are text, a finite number, true or false"
+    if first in _SECTIONS_OF_VALUES and (last in _BRANCHES or last.startswith("list[")):
+        text = "can only take values that are text, a finite number, true or false"
         apart = isinstance(got, dict) and next(iter(got), None)
-        return f"{said}; write a separate axis for each, such as {name}.{apart}: [...]" if apart else said
+        return f"{text}; write a separate axis for each, such as {name}.{apart}: [...]" if apart else text
+    scalar = isinstance(got, str | int | float)
     match detail["type"]:
         case "list_type" if {"matrix", "zip"} & {*detail["loc"][:-1]} and isinstance(got, dict) and got:
             return f"must be a list; write an axis as one dotted name, such as {last}.{next(iter(got))}"
         case "list_type":
-            return f"must be a list, such as [{shown(got)}]" if _scalar(got) else "must be a list"
+            return f"must be a list, such as [{as_yaml(got)}]" if scalar else "must be a list"
         case "too_short" if got in ([], {}):
             return "must have at least 1 item"
         case "dict_type" | "model_type" | "model_attributes_type":
             keys = _keys(kind, detail["loc"])
             return "must have keys and values of its own" + (f" (keys: {', '.join(keys)})" if keys else "")
         case "string_type":
-            return "must be text" + (f', such as "{shown(got)}" in quotes' if _scalar(got) else "")
+            return "must be text" + (f', such as "{as_yaml(got)}" in quotes' if scalar else "")
         case "int_type" | "int_parsing" | "int_from_float":
             whole = isinstance(got, float) and got.is_integer()
             return "must be a whole number" + (f": write {got:.0f}" if whole else "")
@@ -112,18 +113,7 @@ def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
     return message.replace("Input should be", "must be").replace("String should", "must")
 
 
-def _scalar(value: Any) -> bool:
-    return isinstance(value, str | int | float)
-
-
-def _wrong_tag(name: str, context: dict[str, Any], tags: list[str]) -> str:
-    key = str(context["discriminator"]).strip("'")
-    if "tag" not in context:
-        return f"missing key '{key}' in '{name}' (valid: {', '.join(tags)})"
-    return f"unknown {key} '{context['tag']}' {did_you_mean(str(context['tag']), tags)}"
-
-
-def shown(value: Any) -> str:
+def as_yaml(value: Any) -> str:
     """A value's repr, at most 60 characters; `true`, `false` and `nothing` as YAML has them."""
     text = "nothing" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
@@ -132,11 +122,6 @@ def shown(value: Any) -> str:
 def _keys(kind: type[BaseModel], parents: Sequence[str | int]) -> list[str]:
     """The valid keys of the mapping at this path."""
     return list(dict.fromkeys(name for model in _at(kind, parents) for name in model.model_fields))
-
-
-def _tags(kind: type[BaseModel], place: Sequence[str | int]) -> list[str]:
-    """The tags of a union's members: the values of their first field."""
-    return [str(tag) for model in _at(kind, place) for tag in _tag_values(model)]
 
 
 def _at(kind: type[BaseModel], place: Sequence[str | int]) -> list[type[BaseModel]]:

@@ -20,7 +20,8 @@ from model.measure.hostmemory import Limit
 from model.record.errors import Interrupted, Unsupported, UserError
 from model.record.files import Unreadable, write
 from model.record.folder import Attempt, RunFolder
-from model.record.records import Manifest, Outcome, Result, RunRecord, now
+from model.record.outcome import Outcome
+from model.record.records import Manifest, Result, RunRecord, now
 from model.record.stderr import say
 from model.training.checkpoint import inspect
 from runner.job import admission, phase, slurm
@@ -35,8 +36,6 @@ from runner.state import ledger, process
 from runner.state.attempts import jobs_folder
 from runner.state.code import snapshot
 from runner.state.endings import UNWRITTEN, Ending, Terminated, of_exception, with_need
-
-_TAKEN = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED})  # the run had no part in it
 
 
 def run_attempt(
@@ -222,7 +221,7 @@ def _is_to_go_on(ending: Ending, stop: Stop, progress: Progress, folder: RunFold
     if ending.outcome is Outcome.NODE_FAILED and not slurm.is_requeued():
         return False
     farther = progress.steps > (progress.manifest.resumed_step or 0)
-    if ending.outcome not in _TAKEN:
+    if not ending.outcome.is_taken:
         return stop.cause == "deadline" and farther
     number = progress.manifest.attempt
     return farther or number == 1 or not _taken_before_a_step(folder.attempt(number - 1))
@@ -230,7 +229,7 @@ def _is_to_go_on(ending: Ending, stop: Stop, progress: Progress, folder: RunFold
 
 def _taken_before_a_step(attempt: Attempt) -> bool:
     """Whether an attempt lost its node, or had to make room, before it recorded a step."""
-    taken = attempt.settled is not None and attempt.settled[0] in _TAKEN
+    taken = attempt.settled is not None and attempt.settled[0].is_taken
     return taken and not (attempt.path / "steps.jsonl").exists()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from model.record.errors import UserError
 from model.record.files import no_link
 from model.record.folder import Attempt, RunFolder
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from model.training.parallel.place import Place
 from runner.job.attempt import run_attempt, withdrawn
 from runner.job.ranks.meeting import Meeting, NobodyCame, found, place_of, publish
@@ -22,9 +22,6 @@ from runner.state import gpus, guard, ledger
 from runner.state.attempts import jobs_folder
 from runner.state.code import snapshot
 from runner.state.endings import Ending
-
-# Outcomes of an attempt that was stopped by a Slurm requeue or by the time limit.
-STOPPED = frozenset({Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.PREEMPTED, Outcome.NODE_FAILED})
 
 
 def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
@@ -131,7 +128,8 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
         return None  # done, or taken over by another job
     if newest.settled is None and ledger.untouched(folder, newest.number):
         return newest.number
-    if not state.in_flight and (state.outcome not in STOPPED or withdrawn(newest)):
+    stopped = state.outcome is not None and state.outcome.may_come_back
+    if not state.in_flight and (not stopped or withdrawn(newest)):
         return None
     if state.in_flight:
         ledger.ended(folder, newest.number, ending_before_restart(folder, newest))

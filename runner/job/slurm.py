@@ -13,7 +13,7 @@ from pathlib import Path
 
 from model.record.files import no_link
 from model.record.folder import Attempt, RunFolder
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.state import culprit, ledger
 from runner.state.endings import Ending
 from runner.state.slurm import SchedulerError, ask, ending_of

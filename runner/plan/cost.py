@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +21,8 @@ from pydantic import ValidationError
 
 from model.record.config import SECTIONS, RunConfig
 from model.record.errors import UserError
-from model.record.records import Outcome, RunRecord
+from model.record.outcome import Outcome
+from model.record.records import RunRecord
 from model.record.units import counted
 from runner.inputs.profile import Profile
 from runner.plan.layout import Layout, layout
@@ -43,8 +45,6 @@ _NEUTRAL: dict[str, dict[str, Any]] = {
     },
     "inference": {"steps": 1, "warmup_steps": 0},
 }  # fmt: skip
-# Runs with these outcomes end before the first step completes, however many were planned.
-AT_START = frozenset({Outcome.UNSUPPORTED, Outcome.OOM_GPU, Outcome.OOM_HOST})
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,13 @@ def history(root: Path) -> History:
             rows = connection.execute(_HISTORY).fetchall()
     except (UserError, duckdb.Error, OSError) as error:
         return History(note=f"past runs are not used: {store.first_lines(error)}")
-    runs = tuple(run for row in rows if (run := _past(*row)))
+    runs = list[PastRun]()
+    for config, profile, outcome, *measured in rows:
+        with suppress(ValidationError):
+            runs.append(PastRun(RunConfig.model_validate_json(config), profile, Outcome(outcome), *measured))
     left_out = len(rows) - len(runs)
-    return History(runs, f"{left_out} past runs from another version are not used" if left_out else None)
-
-
-def _past(config: str, profile: str, outcome: str, *measured: Any) -> PastRun | None:
-    try:
-        return PastRun(RunConfig.model_validate_json(config), profile, Outcome(outcome), *measured)
-    except ValidationError:
-        return None
+    note = f"{left_out} past runs from another version are not used" if left_out else None
+    return History(tuple(runs), note)
 
 
 class Basis(StrEnum):
@@ -128,12 +125,13 @@ class RunCost:
     def limit_passed(self) -> int | None:
         """The time limit in seconds if past runs suggest that the run will exceed it, else None."""
         limit = self.shape.time_limit_seconds
-        known = self.wall_seconds is not None and self.basis is not Basis.LIMIT
-        return limit if known and limit and (self.wall_seconds or 0) > limit else None
+        if self.wall_seconds is None or self.basis is Basis.LIMIT or not limit:
+            return None
+        return limit if self.wall_seconds > limit else None
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """Estimated cost of a launch.
 
     Attributes:
@@ -201,55 +199,48 @@ class Estimate:
         return all(run.wall_seconds is not None for run in self.runs)
 
 
-def of_plan(plan: Plan) -> Estimate:
+def estimate_plan(plan: Plan) -> CostEstimate:
     """Estimate the plan's remaining runs from past runs under its root."""
     runs = [run.on(plan.parallel(run)) for run in plan.left]
     return estimate(runs, plan.cluster.profile, history(plan.root))
 
 
-def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Estimate:
+def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> CostEstimate:
     """Estimate these runs under a profile, from the best matching past runs, else from their time limits."""
-    index = _Index(past.runs)
-    whole = profile.slurm is not None and profile.slurm.exclusive
-    jobs = cache(partial(layout, profile))
-    return Estimate(
-        runs=tuple(_cost(run, index, profile, jobs) for run in runs),
+    index, costs, room = PastRunIndex(past.runs), list[RunCost](), None
+    layouts = cache(lambda processes: layout(profile, processes))
+    for run in runs:
+        seconds, basis = index.look_up(run)
+        shape, limit = JobShape.of(run), run.time_limit_seconds
+        if seconds is None:
+            seconds, basis = limit, Basis.LIMIT if limit else Basis.UNKNOWN
+        gpus = profile.gpus * shape.processes
+        costs.append(RunCost(run.run_id, seconds, basis, shape, gpus, layouts(shape.processes)))
+    if profile.executor == "local" and profile.gpus:
+        # If the profile does not say how many there are, the fewest with which its queue would start.
+        most = max((run.config.processes for run in runs), default=1)
+        room = max(profile.gpus_per_node or profile.max_parallel, most)
+    return CostEstimate(
+        runs=tuple(costs),
         parallel=profile.max_parallel,
         profile=runs[0].profile if runs else "",
         profile_file=runs[0].profile_file if runs else None,
-        whole=whole,
+        whole=profile.slurm is not None and profile.slurm.exclusive,
         note=past.note,
-        room=_room(runs, profile),
+        room=room,
     )
-
-
-def _room(runs: Sequence[RunRecord], profile: Profile) -> int | None:
-    """GPUs of this machine; if its profile does not say, the fewest with which its queue would start."""
-    if profile.executor != "local" or not profile.gpus:
-        return None
-    most = max((run.config.processes for run in runs), default=1)
-    return max(profile.gpus_per_node or profile.max_parallel, most)
-
-
-def _cost(run: RunRecord, index: _Index, profile: Profile, jobs: Callable[[int], Layout]) -> RunCost:
-    seconds, basis = index.look_up(run)
-    shape, limit = JobShape.of(run), run.time_limit_seconds
-    if seconds is None:
-        seconds, basis = limit, Basis.LIMIT if limit else Basis.UNKNOWN
-    gpus = profile.gpus * shape.processes
-    return RunCost(run.run_id, seconds, basis, shape, gpus, jobs(shape.processes))
 
 
 _Key = tuple[str, RunConfig]
 
 
-class _Index:
+class PastRunIndex:
     """Past runs, indexed by configuration and by shape."""
 
     def __init__(self, past: Iterable[PastRun]) -> None:
         self.same: dict[_Key, list[PastRun]] = defaultdict(list)
         self.alike: dict[_Key, list[PastRun]] = defaultdict(list)
-        self.known: dict[tuple[_Key, Outcome], tuple[float | None, Basis]] = {}
+        self.answers: dict[tuple[_Key, Outcome], tuple[float | None, Basis]] = {}
         for run in past:
             same = (run.profile, _without_seed(run.config))
             self.same[same].append(run)
@@ -260,11 +251,12 @@ class _Index:
         if not self.same:
             return None, Basis.UNKNOWN
         key = (run.profile, _without_seed(run.config))
-        if (key, run.expected_outcome) not in self.known:
-            self.known[key, run.expected_outcome] = self._match(run, key)
-        return self.known[key, run.expected_outcome]
+        if (key, run.expected_outcome) not in self.answers:
+            self.answers[key, run.expected_outcome] = self.match(run, key)
+        return self.answers[key, run.expected_outcome]
 
-    def _match(self, run: RunRecord, key: _Key) -> tuple[float | None, Basis]:
+    def match(self, run: RunRecord, key: _Key) -> tuple[float | None, Basis]:
+        """The same, looked up anew."""
         for outcome in dict.fromkeys([run.expected_outcome, Outcome.COMPLETED]):
             if same := [past.wall_seconds for past in self.same.get(key, ()) if past.outcome is outcome]:
                 return median(same), Basis.SAME
@@ -274,7 +266,7 @@ class _Index:
 
 def _scaled(run: RunRecord, alike: Sequence[PastRun]) -> float | None:
     """Past start-up time plus the planned steps at the past pace; None if no past run measured its steps."""
-    if run.expected_outcome in AT_START:
+    if run.expected_outcome.is_early:
         early = [past.wall_seconds for past in alike if past.outcome is run.expected_outcome]
         return median(early) if early else None
     done = [past for past in alike if past.outcome is Outcome.COMPLETED and past.step_seconds and past.steps]

@@ -15,8 +15,8 @@ from model.record.records import RunRecord
 from model.record.text import Column, Content, Source, load_tokenizer, open_parquet
 from model.record.units import size
 from model.training.data import check_amount, check_vocabulary, passes
-from runner.inputs.cells.cell import Cell
-from runner.inputs.problems import InvalidFile, Problem
+from runner.inputs.cells import Cell
+from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.study import Study
 
 LARGE_BYTES = 4 * 2**30  # reading this much takes long enough to say so
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 Checked = tuple[Source, str] | tuple[None, None]  # a source and its fingerprint
-Known = dict[tuple[Path, str], Content]  # by file, and the column that was read with it
+Contents = dict[tuple[Path, str], Content]  # by file, and the column that was read with it
 
 
 def checked_sources(study: Study, cells: Sequence[Cell], root: Path) -> dict[DataConfig | None, Checked]:
@@ -35,11 +35,11 @@ def checked_sources(study: Study, cells: Sequence[Cell], root: Path) -> dict[Dat
     Raises:
         InvalidFile: what is wrong with a file, a tokenizer or the amount of text, at the setting to change.
     """
-    known, problems = _known(study, cells, root), list[Problem]()
+    contents, problems = _recorded_contents(study, cells, root), list[Problem]()
     sources: dict[DataConfig | None, Checked] = {None: (None, None)}
     for data in dict.fromkeys(cell.config.data for cell in cells if cell.config.data):
         try:
-            sources[data] = _checked(study, [cell for cell in cells if cell.config.data == data], known)
+            sources[data] = _checked(study, [cell for cell in cells if cell.config.data == data], contents)
         except InvalidFile as error:
             problems += error.problems
     if problems:
@@ -47,7 +47,7 @@ def checked_sources(study: Study, cells: Sequence[Cell], root: Path) -> dict[Dat
     return sources
 
 
-def _checked(study: Study, cells: Sequence[Cell], known: Known) -> tuple[Source, str]:
+def _checked(study: Study, cells: Sequence[Cell], contents: Contents) -> tuple[Source, str]:
     """Check all cells of one data configuration."""
     data = cells[0].config.text
     with _pointing_at(study, cells[0], "data.path"):
@@ -58,13 +58,14 @@ def _checked(study: Study, cells: Sequence[Cell], known: Known) -> tuple[Source,
         _pointing_at(study, cells[0], "data.text_column", "data.path"),
         Column(source.file, data.text_column) as text,
     ):
-        source = replace(source, content=known.get((source.file, data.text_column)))
+        source = replace(source, content=contents.get((source.file, data.text_column)))
         if not source.recognised:
             if (amount := source.file.stat().st_size) >= LARGE_BYTES:
                 log.info("reading %s (%s) once, to check and to fingerprint it", source.file, size(amount))
             text.check()
         source = source.checked(data.text_column)
-        known |= {(source.file, data.text_column): source.content} if source.content else {}
+        if source.content:
+            contents[source.file, data.text_column] = source.content
     with _pointing_at(study, cells[0], "data.tokenizer"):
         tokenizer, fingerprint = load_tokenizer(source.tokenizer), source.fingerprint()
     for cell in {cell.config.model.vocab_size: cell for cell in cells}.values():
@@ -73,7 +74,11 @@ def _checked(study: Study, cells: Sequence[Cell], known: Known) -> tuple[Source,
     longest = max(cells, key=lambda cell: cell.config.section.sequence_length)
     with _pointing_at(study, longest, longest.config.length_key, "data.path"):
         check_amount(longest.config, source, tokenizer)
-    _say_if_it_repeats(cells, source)
+    trains = [cell.config.train for cell in cells if cell.config.task == "training"]
+    train = max(trains, key=lambda section: section.tokens, default=None)
+    if train and (times := passes(data, train, source)) > 1:
+        reading = f"{train.steps:,} steps read {source.file} at least {times:,.1f} times"
+        log.warning("%s, so the loss is on text seen before: use more text, or fewer steps", reading)
     return source, fingerprint
 
 
@@ -88,22 +93,14 @@ def _pointing_at(study: Study, cell: Cell, *settings: str) -> Iterator[None]:
         raise InvalidFile([Problem(mark, str(error))]) from error
 
 
-def _say_if_it_repeats(cells: Sequence[Cell], source: Source) -> None:
-    trains = [cell.config.train for cell in cells if cell.config.task == "training"]
-    train = max(trains, key=lambda each: each.tokens, default=None)
-    if train and (times := passes(cells[0].config.text, train, source)) > 1:
-        what = f"{train.steps:,} steps read {source.file} at least {times:,.1f} times"
-        log.warning("%s, so the loss is on text seen before: use more text, or fewer steps", what)
-
-
-def _known(study: Study, cells: Sequence[Cell], root: Path) -> Known:
+def _recorded_contents(study: Study, cells: Sequence[Cell], root: Path) -> Contents:
     """What the newest runs of these cells recorded of each data file."""
-    known: Known = {}
+    contents: Contents = {}
     for cell in {cell.config.data: cell for cell in cells}.values():
         try:
             run = read(root / study.name / cell.run_id / "run.json", RunRecord)
         except Unreadable:  # not planned yet
             continue
         if run.data_file and run.data_content:
-            known[Path(run.data_file), run.config.text.text_column] = run.data_content
-    return known
+            contents[Path(run.data_file), run.config.text.text_column] = run.data_content
+    return contents

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from model.record.errors import UserError
-from runner.inputs.cells.cell import Cell
-from runner.inputs.problems import Mark, Problem
+from model.record.records import RunRecord
+from runner.inputs.cells import Cell
+from runner.inputs.document import Problem
 from runner.inputs.profile import Cluster, Profile
 
 HERE = 8  # most processes of a run without GPUs on this machine, if its profile does not say
+_TRIED = 512  # numbers of processes among which a suggestion is looked for: each validates a run anew
 
 
 @dataclass(frozen=True)
@@ -44,23 +48,23 @@ def layout(profile: Profile, processes: int) -> Layout:
     key = "gpus_per_node" if profile.gpus else "processes_per_node"
     room = getattr(profile, key)
     if profile.executor == "local":
-        return _here(processes, key, room if profile.gpus else room or HERE)
+        # If the profile names no number of GPUs, the queue counts them later.
+        limit = room if profile.gpus else room or HERE
+        if limit is not None and processes > limit:
+            text = f"{processes} processes are too many for this machine, since `{key}` is {limit}"
+            raise UserError(f"{text}: use {limit} or fewer")
+        return Layout(processes, 1, 1)
     if room is None:
         raise UserError(f"{processes} processes need a profile that sets `{key}`: add it")
     nodes, whole = -(-processes // room), bool(profile.gpus and profile.slurm and profile.slurm.exclusive)
     if unfit := _unfit(processes, room, whole):
-        text = f"{processes} processes {unfit}, since `{key}` is {room}"
-        raise UserError(f"{text}: use {_instead(processes, room, whole)}")
+        # The nearest numbers that nodes can take: always 1, and each multiple of their room.
+        sides = (range(processes - 1, 0, -1), range(processes + 1, processes + room + 1))
+        nearest = [next((n for n in side if not _unfit(n, room, whole)), None) for side in sides]
+        numbers = " or ".join(str(number) for number in nearest if number)
+        raise UserError(f"{processes} processes {unfit}, since `{key}` is {room}: use {numbers}")
     sharing = min(room // processes, profile.max_parallel) if whole and nodes == 1 else 1
     return Layout(processes, nodes, sharing)
-
-
-def _here(processes: int, key: str, room: int | None) -> Layout:
-    """The layout on this machine. If the profile names no number of GPUs, the queue counts them later."""
-    if room is not None and processes > room:
-        text = f"{processes} processes are too many for this machine, since `{key}` is {room}"
-        raise UserError(f"{text}: use {room} or fewer")
-    return Layout(processes, 1, 1)
 
 
 def _unfit(processes: int, room: int, whole: bool) -> str | None:
@@ -72,24 +76,30 @@ def _unfit(processes: int, room: int, whole: bool) -> str | None:
     return "would leave some of the node's slots idle" if idle else None
 
 
-def _instead(processes: int, room: int, whole: bool) -> str:
-    """The nearest numbers of processes that nodes can take: always 1, and each multiple of their room."""
-    sides = (range(processes - 1, 0, -1), range(processes + 1, processes + room + 1))
-    found = (next((each for each in side if not _unfit(each, room, whole)), None) for side in sides)
-    return " or ".join(str(number) for number in found if number)
-
-
 def refused(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
     """The cells that the profile cannot give their processes, each at the setting that says how many.
 
     If it lacks the key without which no cell can have several, that is one problem, of the profile.
     """
-    return _lacking(cells, cluster) or sorted(
-        {problem for cell in cells if (problem := _refused(cell, cluster))}
-    )
+    if problems := _lacking_key(cells, cluster):
+        return problems
+    profile, refusals = cluster.profile, set[Problem]()
+    for cell in cells:
+        processes = cell.config.processes
+        try:
+            if processes > 1 and cell.config.device == "cuda" and not profile.gpus:
+                raise UserError(f"{processes} processes need a GPU each, but `gpus` is 0: set it to 1")
+            layout(profile, processes)
+        except UserError as error:
+            # At the newest of the settings that ask for several processes.
+            several = {f"parallel.{axis}" for axis, number in cell.config.parallel if number > 1}
+            marks = [mark for dotted, mark in cell.marks.items() if dotted in several]
+            mark = marks[-1] if marks else cell.origin
+            refusals.add(Problem(mark, f"profile {cluster.name}: {error}"))
+    return sorted(refusals)
 
 
-def _lacking(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
+def _lacking_key(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
     profile, several = cluster.profile, [cell.config for cell in cells if cell.config.processes > 1]
     on_gpus = bool(profile.gpus) or any(config.device == "cuda" for config in several)
     key, beside = ("gpus_per_node", "gpus") if on_gpus else ("processes_per_node", "executor")
@@ -102,19 +112,36 @@ def _lacking(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
     return [Problem(cluster.document.mark((beside,)), text)]
 
 
-def _refused(cell: Cell, cluster: Cluster) -> Problem | None:
-    processes, profile = cell.config.processes, cluster.profile
+def refuse_processes(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> None:
+    """Raise UserError if a run cannot be restarted with these axes of `parallel`, and say what would do."""
+    if run.config.task != "training":
+        raise UserError(f"run {run.run_id}: task {run.config.task} has no `parallel`")
     try:
-        if processes > 1 and cell.config.device == "cuda" and not profile.gpus:
-            raise UserError(f"{processes} processes need a GPU each, but `gpus` is 0: set it to 1")
-        layout(profile, processes)
-    except UserError as error:
-        return Problem(_place(cell), f"profile {cluster.name}: {error}")
-    return None
+        _restarted(run, changes, cluster.profile)
+    except ValidationError as error:
+        # What would do for its other settings is of no use: a restart keeps them.
+        why, _, _ = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ").partition(": ")
+        raise UserError(f"run {run.run_id}: {why}{_instead(run, changes, cluster.profile)}") from error
 
 
-def _place(cell: Cell) -> Mark:
-    """Where the newest of the settings that ask for several processes was set."""
-    several = {f"parallel.{axis}" for axis, number in cell.config.parallel if number > 1}
-    marks = [mark for dotted, mark in cell.marks.items() if dotted in several]
-    return marks[-1] if marks else cell.origin
+def _restarted(run: RunRecord, changes: Mapping[str, int], profile: Profile) -> Layout:
+    """The layout of a run with these axes changed. Raises ValidationError if they cannot share it."""
+    return layout(profile, run.on(run.config.parallel.on(changes)).config.processes)
+
+
+def _instead(run: RunRecord, changes: Mapping[str, int], profile: Profile) -> str:
+    """Values that would do, the nearest below and above that were tried, if one axis is changed."""
+    if len(changes) != 1:
+        return ""
+    ((axis, value),) = changes.items()
+
+    def fits(number: int) -> bool:
+        try:
+            return bool(_restarted(run, {axis: number}, profile))
+        except (ValidationError, UserError):
+            return False
+
+    sides = (range(min(value - 1, _TRIED), 0, -1), range(value + 1, value + _TRIED // 8))
+    nearest = [next(filter(fits, side), None) for side in sides]
+    numbers = " or ".join(str(number) for number in nearest if number)
+    return f": {numbers} would do for parallel.{axis}" if numbers else ""

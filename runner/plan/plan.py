@@ -1,48 +1,57 @@
-"""Plans: a study's runs under a root, and which of them are still to do. Writes nothing."""
+"""Plans: a study's runs under a root, which of them are still to do, and their folders on disk."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from model.record.config import SECTIONS, ParallelConfig, RunConfig
 from model.record.errors import UserError
-from model.record.files import Unreadable
-from model.record.folder import RunFolder, folders, study_record
+from model.record.files import Unreadable, write_text
+from model.record.folder import RunFolder, folders, run_folders, study_record
 from model.record.imported import PREFIX
-from model.record.records import Outcome, RunRecord, StudyRecord, now
-from model.record.text import Source
-from runner.inputs.cells.cell import Cell
-from runner.inputs.problems import InvalidFile, Problem
+from model.record.outcome import Outcome
+from model.record.records import DesignRecord, RunRecord, StudyRecord, now
+from runner.inputs.cells import Cell
+from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.profile import Cluster, Profile, Resources, profile_files, read_cluster
 from runner.inputs.study import Study, read_study
 from runner.plan import edits
 from runner.plan.data import checked_sources
-from runner.plan.layout import layout, refused
-from runner.plan.order import Planned, placed
+from runner.plan.layout import refuse_processes, refused
 from runner.state import guard, ledger
+from runner.state.attempts import JobShape, NextAttempt, label
 from runner.state.code import provenance
-from runner.state.ledger import RunState
+from runner.state.ledger import RunBrief, RunState, brief_of
 
 REHEARSAL = ".rehearsal"  # ends the name of a rehearsal's study
+PlannedRun = tuple[RunRecord, RunState | None]  # with its status; None for a run that is not on disk yet
+# Fields of an already planned run that a study or profile may still change: its descriptions and limits.
+_DESCRIPTIONS = (
+    *("expected_outcome", "because", "label", "title", "description", "scale_description"),
+    *("overridden", "factors", "why"),
+)
+_LIMITS = (
+    *("profile", "profile_file", "memory_bytes", "memory_source", "time_limit_seconds", "cpus"),
+    *("checkpoint_seconds", "grace_seconds", "requeue"),
+)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A study's runs under one root, each with its status; None for a run that is not on disk yet."""
+    """A study's runs under one root, each with its status."""
 
     study: Study
     scale: str
     cluster: Cluster
     root: Path
-    runs: list[Planned]
+    runs: list[PlannedRun]
     again: bool = False  # also restart runs that are done
     once: bool = False  # restart none that another launch has restarted since the plan was made
     changes: Mapping[str, int] = field(default_factory=dict)  # axes of `parallel` in which restarts differ
@@ -51,10 +60,11 @@ class Plan:
     @property
     def left(self) -> list[RunRecord]:
         """Runs to start: neither done nor in flight."""
-        return [run for run, state in self.runs if state is None or self._to_do(state)]
-
-    def _to_do(self, state: RunState) -> bool:
-        return not state.in_flight and (self.again or not state.done)
+        return [
+            run
+            for run, state in self.runs
+            if state is None or (not state.in_flight and (self.again or not state.done))
+        ]
 
     def parallel(self, run: RunRecord) -> ParallelConfig | None:
         """The processes of a run's next attempt, if they differ from its own."""
@@ -89,11 +99,14 @@ def plan(
     """
     if problems := refused(cells, cluster):
         raise InvalidFile(problems)
-    _refuse_logs(study.name, root)
+    if logs := [name for name in folders(root / study.name) if name.startswith(PREFIX)]:
+        raise UserError(  # they would look like runs of this study
+            f"study '{study.name}' under {root} holds {len(logs)} imported logs, which cannot be run: "
+            "give the study another `name:`, or use another --root"
+        )
     edits.refuse_another_file(study, root)
     _refuse_another_task(cells, root, study.name)
     sources = checked_sources(study, cells, root)
-    made = provenance.provenance(study.path.resolve().parent)
     common = {
         "study": study.name,
         "study_file": str(study.path),
@@ -105,26 +118,42 @@ def plan(
         "scale": scale,
         "scale_description": study.scale(scale)[0].description,
         "design": study.design(scale).record(study.name),
-        "provenance": made,
+        "provenance": provenance.provenance(study.path.resolve().parent),
     }
-    texts = {data: _planned_with(*found) for data, found in sources.items()}
+    texts = {
+        data: {
+            "data_file": source and str(source.file),
+            "tokenizer": source and source.tokenizer,
+            "data_fingerprint": fingerprint,
+            "data_content": source and source.content,
+        }
+        for data, (source, fingerprint) in sources.items()
+    }
     limits = cache(lambda resources: _limits(cluster.profile, resources))
-    records = [
-        _record(cell, {**common, **texts[cell.config.data], **limits(cell.resources)}) for cell in cells
-    ]
-    there = {*folders(root / study.name)}  # one look at the folder, not one for each run
-    runs: list[Planned] = [(run, _known(root, run) if run.run_id in there else None) for run in records]
-    left = edits.record(study, root, scale, cells, sets)
-    return Plan(study, scale, cluster, root, placed(runs, root, study.name), record=left)
-
-
-def _refuse_logs(study: str, root: Path) -> None:
-    """Refuse a study that holds imported runs: they would look like runs of this study."""
-    if logs := [name for name in folders(root / study) if name.startswith(PREFIX)]:
-        raise UserError(
-            f"study '{study}' under {root} holds {len(logs)} imported logs, which cannot be run: "
-            "give the study another `name:`, or use another --root"
+    on_disk = {*folders(root / study.name)}  # one look at the folder, not one for each run
+    runs = list[PlannedRun]()
+    for cell in cells:
+        shared = {**common, **texts[cell.config.data], **limits(cell.resources)}
+        shared["requeue"] = shared["requeue"] and cell.config.task == "training"
+        run = RunRecord(
+            run_id=cell.run_id,
+            group=cell.group,
+            repeat=cell.repeat,
+            position=cell.position,
+            block=cell.block,
+            overridden=cell.overridden,
+            factors=cell.factors,
+            config=cell.config,
+            expected_outcome=cell.expected,
+            because=cell.because,
+            label=cell.label,
+            why=list(cell.why),
+            created_at=now(),
+            **shared,
         )
+        runs.append((run, _state(root, run) if run.run_id in on_disk else None))
+    record = edits.launch_record(study, root, scale, cells, sets)
+    return Plan(study, scale, cluster, root, _placed(runs, root, study.name), record=record)
 
 
 def _refuse_another_task(cells: Sequence[Cell], root: Path, study: str) -> None:
@@ -142,55 +171,6 @@ def _refuse_another_task(cells: Sequence[Cell], root: Path, study: str) -> None:
         return
 
 
-def refreshed(plan: Plan) -> Plan:
-    """The plan with the current status of its runs, without those that `once` leaves out.
-
-    Runs that somebody has cancelled since are left out too: a launch that waited must not undo that.
-    """
-    now = [(run, before, _known(plan.root, run)) for run, before in plan.runs]
-    kept = [
-        (run, state)
-        for run, before, state in now
-        if not (_cancelled(before, state) or (plan.once and _restarted(before, state)))
-    ]
-    return dataclasses.replace(plan, runs=kept)
-
-
-def _cancelled(before: RunState | None, now: RunState | None) -> bool:
-    if now is None or now.in_flight or now.outcome is not Outcome.CANCELLED:
-        return False
-    return before is None or before.outcome is not Outcome.CANCELLED or now.highest > before.highest
-
-
-def _restarted(before: RunState | None, now: RunState | None) -> bool:
-    return bool(before and now and now.highest > before.highest)
-
-
-def _known(root: Path, record: RunRecord) -> RunState | None:
-    folder = RunFolder(root / record.study / record.run_id)
-    if not (folder.path / "run.json").exists():
-        return None
-    state = ledger.state(folder)
-    if not _same_data(record, state.run.data_fingerprint):
-        changed = f"{record.data_file} has changed since run {record.run_id} was planned"
-        raise UserError(f"{changed}: rename the study, or remove {folder.path}")
-    return state
-
-
-def _same_data(record: RunRecord, planned: str | None) -> bool:
-    return planned == record.data_fingerprint or bool(record.source and record.source.has(planned))
-
-
-def _planned_with(source: Source | None, fingerprint: str | None) -> dict[str, Any]:
-    """What a run's record says of its text."""
-    return {
-        "data_file": source and str(source.file),
-        "tokenizer": source and source.tokenizer,
-        "data_fingerprint": fingerprint,
-        "data_content": source and source.content,
-    }
-
-
 def _limits(profile: Profile, resources: Resources) -> dict[str, Any]:
     """What a run's record says of the resources that it may use: those of a rule, else the profile's."""
     profile = profile.allowing(resources)
@@ -206,25 +186,61 @@ def _limits(profile: Profile, resources: Resources) -> dict[str, Any]:
     }
 
 
-def _record(cell: Cell, shared: dict[str, Any]) -> RunRecord:
-    """A cell's record; other cells share the rest of it."""
-    requeue = shared["requeue"] and cell.config.task == "training"
-    own = shared | {"requeue": requeue, "created_at": now()}
-    return RunRecord(
-        run_id=cell.run_id,
-        group=cell.group,
-        repeat=cell.repeat,
-        position=cell.position,
-        block=cell.block,
-        overridden=cell.overridden,
-        factors=cell.factors,
-        config=cell.config,
-        expected_outcome=cell.expected,
-        because=cell.because,
-        label=cell.label,
-        why=list(cell.why),
-        **own,
-    )
+def _state(root: Path, run: RunRecord) -> RunState | None:
+    """The status of a run; None if it is not on disk. Raises UserError if its data has changed."""
+    folder = RunFolder(root / run.study / run.run_id)
+    if not (folder.path / "run.json").exists():
+        return None
+    state = ledger.state(folder)
+    fingerprint = state.run.data_fingerprint
+    if fingerprint != run.data_fingerprint and not (run.source and run.source.has(fingerprint)):
+        changed = f"{run.data_file} has changed since run {run.run_id} was planned"
+        raise UserError(f"{changed}: rename the study, or remove {folder.path}")
+    return state
+
+
+def _placed(runs: list[PlannedRun], root: Path, study: str) -> list[PlannedRun]:
+    """The same runs with their places: earlier ones keep theirs, and new ones come after all of them.
+
+    A block therefore holds runs that were planned together. A run that was planned without a place gets one
+    only if it starts again.
+    """
+    places = {
+        run.run_id: {"position": state.run.position, "block": state.run.block}
+        for run, state in runs
+        if state and state.run.position is not None
+    }
+    new = sorted((run for run, _ in runs if run.run_id not in places), key=lambda run: run.position or 0)
+    briefs = list[RunBrief]()
+    for folder in run_folders(root, study) if new else ():
+        with suppress(Unreadable):  # who reads the runs themselves says so
+            briefs.append(brief_of(folder))
+    first = 1 + max((brief.position or 0 for brief in briefs), default=0)
+    first_block = 1 + max((brief.block or 0 for brief in briefs), default=0)
+    blocks = {
+        block: n for n, block in enumerate(sorted({run.block for run in new if run.block}), first_block)
+    }
+    for n, run in enumerate(new):
+        places[run.run_id] = {"position": first + n, "block": run.block and blocks[run.block]}
+    return [(run.model_copy(update=places[run.run_id]), state) for run, state in runs]
+
+
+def refreshed(plan: Plan) -> Plan:
+    """The plan with the current status of its runs, without those that `once` leaves out.
+
+    Runs that somebody has cancelled since are left out too: a launch that waited must not undo that.
+    """
+    runs = list[PlannedRun]()
+    for run, before in plan.runs:
+        state = _state(plan.root, run)
+        restarted = bool(before and state and state.highest > before.highest)
+        cancelled = state and not state.in_flight and state.outcome is Outcome.CANCELLED
+        cancelled_since = cancelled and (
+            before is None or before.outcome is not Outcome.CANCELLED or restarted
+        )
+        if not cancelled_since and not (plan.once and restarted):
+            runs.append((run, state))
+    return dataclasses.replace(plan, runs=runs)
 
 
 def rehearsal(plan: Plan) -> Plan:
@@ -237,22 +253,21 @@ def rehearsal(plan: Plan) -> Plan:
     profile, limit = cluster.profile, {}
     if profile.time_limit != plan.cluster.profile.time_limit:
         limit = {"time_limit_seconds": profile.time_limit_seconds, "grace_seconds": profile.grace_seconds}
-    runs = []
     firsts = dict[RunConfig, RunRecord]()
     for run, _ in plan.runs:
         firsts.setdefault(run.config, run)
+    runs = list[PlannedRun]()
     for run in firsts.values():
         section = {SECTIONS[run.config.task][0]: run.config.section.rehearsed()}
+        ids = {
+            name: hashlib.sha256(f"rehearsal of {run.study}/{text}".encode()).hexdigest()[:12]
+            for name, text in (("run_id", run.run_id), ("group", run.group))
+        }
         config = run.config.model_copy(update=section)
-        ids = {name: _rehearsed(run.study, getattr(run, name)) for name in ("run_id", "group")}
         short_run = {"study": study.name, "config": config, "requeue": False, **ids, **limit}
-        runs.append(run.model_copy(update=short_run))
-    known = [(run, _known(plan.root, run)) for run in runs]
-    return Plan(study, plan.scale, cluster, plan.root, known, again=True)
-
-
-def _rehearsed(study: str, identity: str) -> str:
-    return hashlib.sha256(f"rehearsal of {study}/{identity}".encode()).hexdigest()[:12]
+        record = run.model_copy(update=short_run)
+        runs.append((record, _state(plan.root, record)))
+    return Plan(study, plan.scale, cluster, plan.root, runs, again=True)
 
 
 def planned_again(
@@ -274,56 +289,16 @@ def planned_again(
     except UserError as error:
         advice = "put it back to restart them"
         raise UserError(f"{error}\nruns of {first.study} were launched from it: {advice}") from error
-    named = dataclasses.replace(study, name=first.study)
-    runs: list[Planned] = [(_under(state.run, cluster), state) for state in states]
-    again = Plan(named, first.scale, cluster, root, runs, again=True, once=True, changes=changes or {})
+    study = dataclasses.replace(study, name=first.study)
+    profile = {"profile": cluster.name, "profile_file": str(cluster.file)}
+    runs = list[PlannedRun]()
+    for state in states:
+        run = state.run  # only keys that its record has: older code rejects others
+        update = {key: value for key, value in profile.items() if key in run.model_fields_set}
+        runs.append((run.model_copy(update=update), state))
     for run, _ in runs if changes else ():
-        _refuse_processes(run, changes or {}, cluster)
-    return again
-
-
-_TRIED = 512  # numbers of processes that a suggestion is looked for among: each validates a run anew
-
-
-def _refuse_processes(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> None:
-    """Raise UserError if a run cannot be restarted on these processes."""
-    if run.config.task != "training":
-        raise UserError(f"run {run.run_id}: task {run.config.task} has no `parallel`")
-    try:
-        layout(cluster.profile, _processes(run, changes))
-    except ValidationError as error:
-        # What would do for its other settings is of no use: a restart keeps them.
-        why, _, _ = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ").partition(": ")
-        raise UserError(f"run {run.run_id}: {why}{_instead(run, changes, cluster)}") from error
-
-
-def _processes(run: RunRecord, changes: Mapping[str, int]) -> int:
-    """How many a run has with these axes changed. Raises ValidationError if they cannot share it."""
-    return run.on(run.config.parallel.on(changes)).config.processes
-
-
-def _instead(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> str:
-    """Values that would do, the nearest below and above that were tried, if one axis is changed."""
-    if len(changes) != 1:
-        return ""
-    ((axis, value),) = changes.items()
-
-    def fits(number: int) -> bool:
-        try:
-            return bool(layout(cluster.profile, _processes(run, {axis: number})))
-        except (ValidationError, UserError):
-            return False
-
-    sides = (range(min(value - 1, _TRIED), 0, -1), range(value + 1, value + _TRIED // 8))
-    found = [next(filter(fits, side), None) for side in sides]
-    numbers = " or ".join(str(number) for number in found if number)
-    return f": {numbers} would do for parallel.{axis}" if numbers else ""
-
-
-def _under(run: RunRecord, cluster: Cluster) -> RunRecord:
-    """The run with this profile's name and file, if its record has them: older code rejects new keys."""
-    now = {"profile": cluster.name, "profile_file": str(cluster.file)}
-    return run.model_copy(update={key: now[key] for key in now.keys() & run.model_fields_set})
+        refuse_processes(run, changes or {}, cluster)
+    return Plan(study, first.scale, cluster, root, runs, again=True, once=True, changes=changes or {})
 
 
 def cluster_of(run: RunRecord) -> Cluster:
@@ -342,3 +317,77 @@ def cluster_of(run: RunRecord) -> Cluster:
         launched = f"{run.study}/{run.run_id} was launched with it"
         raise UserError(f"{error}\n{launched}: choose a profile with --profile") from error
     return cluster
+
+
+def write_runs(plan: Plan) -> list[NextAttempt]:
+    """Write run.json where it is new or changed; return the next attempts of the runs to do, not yet claimed.
+
+    They are in the order of starting.
+
+    Raises:
+        UserError: the root is not writable.
+    """
+    left = {run.run_id for run in plan.left}
+    if left:
+        provenance.keep(plan.study.path.resolve().parent, plan.root / plan.study.name)
+    attempts = []
+    for run, state in plan.runs:
+        folder = plan.folder(run)
+        record = run if state is None else _updated(run, state, run.run_id in left)
+        try:
+            if state is None or record != state.run:
+                folder.path.mkdir(parents=True, exist_ok=True)
+                # Omit keys that an older record lacks: the older code that the run executes rejects them.
+                text = record.model_dump_json(exclude_unset=True, indent=1)
+                write_text(folder.path / "run.json", text + "\n", sync=False)
+        except OSError as error:
+            raise UserError(f"{folder.path}: {error.strerror}; choose another place with --root") from error
+        if run.run_id in left:
+            attempts.append(next_attempt(folder, record, state, plan.parallel(run)))
+    if plan.record:
+        edits.keep_record(plan.record, plan.root)
+    if attempts:
+        ledger.flush(plan.root)
+    return sorted(attempts, key=lambda attempt: attempt.position)
+
+
+def _updated(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
+    """An already planned run: new if it starts without a checkpoint, else with some fields changed alone."""
+    saved = any((attempt.path / "checkpoint").exists() for attempt in state.folder.attempts())
+    if starts and not saved:
+        return run.model_copy(update={"created_at": state.run.created_at})
+    names = (*_DESCRIPTIONS, *(_LIMITS if starts else ()))
+    changes = {name: getattr(run, name) for name in names if name in state.run.model_fields_set}
+    return state.run.model_copy(update=changes | _redesigned(run.design, state.run.design))
+
+
+def _redesigned(new: DesignRecord | None, before: DesignRecord | None) -> dict[str, DesignRecord]:
+    """The design of a run that has started. It keeps its margins: those stated after results prove nothing.
+
+    If `until` was removed from the study, its earlier looks at the results still count.
+    """
+    if new is None or before is None:
+        return {}
+    changes = {"baseline": new.baseline, "until": new.until or before.until}
+    return {"design": before.model_copy(update=changes)}
+
+
+def next_attempt(
+    folder: RunFolder, run: RunRecord, state: RunState | None, parallel: ParallelConfig | None = None
+) -> NextAttempt:
+    """The attempt after the last one in a run's status.
+
+    Args:
+        parallel: the attempt's processes in place of the run's own.
+    """
+    return NextAttempt(
+        folder=folder,
+        number=(state.highest if state else 0) + 1,
+        label=label(run),
+        steps=run.config.section.steps,
+        shape=JobShape.of(run.on(parallel)),
+        code=run.provenance.code,
+        expected=run.expected_outcome,
+        position=run.position or 0,
+        parallel=parallel,
+    )

@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import variance
 
 from model.record.errors import UserError
-from model.record.records import Outcome, RunRecord
+from model.record.outcome import Outcome
+from model.record.records import RunRecord
 from model.record.units import counted
 from runner.inputs.design import Design, Until
 from runner.inputs.settings import Scalar
@@ -23,7 +24,7 @@ WHERE study = $1 AND imported IS NULL AND outcome = 'completed' AND tokens_per_s
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedGroup:
     """A group and the baseline that differs from it by the baseline's factors alone.
 
     Attributes:
@@ -60,48 +61,50 @@ def seconds_per_token(root: Path, study: str) -> dict[str, float]:
 
 def comparisons(
     runs: Sequence[RunRecord], baseline: Mapping[str, Scalar], seconds: Mapping[str, float]
-) -> list[Comparison]:
+) -> list[PairedGroup]:
     """Each group that has a baseline, in the order of the runs."""
     groups = dict[str, list[RunRecord]]()
     for run in runs:
         groups.setdefault(run.group, []).append(run)
-    picked = {
-        group: all(mine[0].factors.get(axis) == value for axis, value in baseline.items())
-        for group, mine in groups.items()
+    shared = {  # the factors that a group shares with its baseline
+        group: tuple(
+            (axis, value) for axis, value in runs[0].factors.items() if axis not in {*baseline, "seed"}
+        )
+        for group, runs in groups.items()
     }
-    bases = {_rest(mine[0], baseline): group for group, mine in groups.items() if picked[group]}
+    picked = {
+        group
+        for group, runs in groups.items()
+        if all(runs[0].factors.get(axis) == value for axis, value in baseline.items())
+    }
+    bases = {shared[group]: group for group in groups if group in picked}
     return [
-        Comparison(
+        PairedGroup(
             group=group,
             base=base,
-            label=label(mine[0], [axis for axis in mine[0].factors if axis != "seed"]),
-            seeds=len({run.config.seed for run in mine}),
-            pairs=_pairs(mine, groups[base], seconds),
+            label=label(runs[0], [axis for axis in runs[0].factors if axis != "seed"]),
+            seeds=len({run.config.seed for run in runs}),
+            pairs=_pairs(runs, groups[base], seconds),
         )
-        for group, mine in groups.items()
-        if not picked[group] and (base := bases.get(_rest(mine[0], baseline)))
+        for group, runs in groups.items()
+        if group not in picked and (base := bases.get(shared[group]))
     ]
-
-
-def _rest(run: RunRecord, baseline: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
-    """The factors that a group shares with its baseline."""
-    return tuple((axis, value) for axis, value in run.factors.items() if axis not in {*baseline, "seed"})
 
 
 def _pairs(
     group: Sequence[RunRecord], base: Sequence[RunRecord], seconds: Mapping[str, float]
 ) -> tuple[tuple[float, float], ...]:
-    known = {(run.config.seed, run.repeat): seconds[run.run_id] for run in base if run.run_id in seconds}
+    of_base = {(run.config.seed, run.repeat): seconds[run.run_id] for run in base if run.run_id in seconds}
     return tuple(
-        (seconds[run.run_id], known[key])
+        (seconds[run.run_id], of_base[key])
         for run in group
-        if run.run_id in seconds and (key := (run.config.seed, run.repeat)) in known
+        if run.run_id in seconds and (key := (run.config.seed, run.repeat)) in of_base
     )
 
 
-def spread(found: Sequence[Comparison]) -> tuple[float, int] | None:
+def spread(groups: Sequence[PairedGroup]) -> tuple[float, int] | None:
     """Standard deviation of the log ratio of a pair, pooled over groups, and the number of pairs."""
-    logs = [[log(base / own) for own, base in each.pairs] for each in found if len(each.pairs) > 1]
+    logs = [[log(base / own) for own, base in group.pairs] for group in groups if len(group.pairs) > 1]
     if not logs:
         return None
     pairs = sum(map(len, logs))
@@ -109,7 +112,7 @@ def spread(found: Sequence[Comparison]) -> tuple[float, int] | None:
     return sqrt(squares / (pairs - len(logs))), pairs
 
 
-def forecast(plan: Plan, design: Design) -> list[str]:
+def repeats_forecast(plan: Plan, design: Design) -> list[str]:
     """How many repeats the margin and `until` need, by the spread of past runs of the study."""
     margin, until = design.margins.tokens_per_second, design.until
     if design.baseline is None or not (margin or until):
@@ -118,12 +121,12 @@ def forecast(plan: Plan, design: Design) -> list[str]:
         seconds = seconds_per_token(plan.root, plan.study.name)
     except UserError as error:
         return [f"past runs are not used: {error}"]
-    found = comparisons([run for run, _ in plan.runs], design.baseline, seconds)
-    if (known := spread(found)) is None:
+    paired = comparisons([run for run, _ in plan.runs], design.baseline, seconds)
+    if (pooled := spread(paired)) is None:
         return ["how many repeats the study needs is unknown: no group has two past pairs with the baseline"]
-    sigma, pairs = known
+    sigma, pairs = pooled
     lines = [f"{pairs} past pairs of runs spread by {100 * sigma:.2g} % around their ratios"]
-    seeds = min((each.seeds for each in found), default=1)
+    seeds = min((group.seeds for group in paired), default=1)
     if margin:
         groups = {run.group for run, _ in plan.runs if run.expected_outcome is Outcome.COMPLETED}
         lines.append(_to_find(sigma, margin, len(groups), seeds, design))
@@ -137,10 +140,10 @@ def _to_find(sigma: float, margin: float, groups: int, seeds: int, design: Desig
     from analysis.stats.power import repeats_needed
 
     pairs = repeats_needed(sigma, margin, comparisons=max(1, comb(groups, 2)))
-    said = "more than 10,000 repeats" if pairs is None else counted(ceil(pairs / seeds), "repeat")
+    needed = "more than 10,000 repeats" if pairs is None else counted(ceil(pairs / seeds), "repeat")
     planned = f"{design.repeats} to {design.until.at_most}" if design.until else design.repeats
-    what = f"to rank two groups {100 * margin:.3g} % apart in tokens/s in 80 % of studies"
-    return f"{what}, each cell needs about {said}; the study has {planned}"
+    aim = f"to rank two groups {100 * margin:.3g} % apart in tokens/s in 80 % of studies"
+    return f"{aim}, each cell needs about {needed}; the study has {planned}"
 
 
 def _to_reach(sigma: float, until: Until, seeds: int) -> str:

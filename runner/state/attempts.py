@@ -8,7 +8,8 @@ from pathlib import Path
 
 from model.record.config import ParallelConfig
 from model.record.folder import Attempt, RunFolder
-from model.record.records import Outcome, RunRecord
+from model.record.outcome import Outcome
+from model.record.records import RunRecord
 from runner.state.ledger import RunBrief
 
 

@@ -7,7 +7,7 @@ import signal
 from dataclasses import replace
 
 from model.record.folder import Attempt, RunFolder
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.state import slurm
 from runner.state.attempts import jobs_folder
 from runner.state.endings import Ending, of_abort
@@ -17,7 +17,6 @@ _ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILIN
 # `srun: error: Node failure on n2`
 _NODE = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 _ABORTED = re.compile(rf"exit code (?:\d+:{signal.SIGABRT:d}|{128 + signal.SIGABRT}:0)\b")  # as Slurm has it
-_OWN = frozenset({Outcome.FAILED, Outcome.OOM_HOST})  # endings of one process
 # Begins a line that the batch script prints: a requeued job continues in the same file.
 START = "the job starts, restart "
 
@@ -33,7 +32,8 @@ def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
     aborted = ending.outcome is Outcome.FAILED and _ABORTED.search(ending.reason or "")
     if aborted and not own and (abort := of_abort(attempt.path / "stderr.log")):
         return replace(abort, reason=f"{abort.reason} ({ending.reason})", nodes=ending.nodes)
-    if attempt.manifest is None and ending.outcome in (Outcome.FAILED, Outcome.LOST):
+    unexplained = not (ending.outcome.may_come_back or ending.outcome.out_of_memory)
+    if attempt.manifest is None and unexplained:
         # Python did not begin: what the batch script or srun printed last, apart from a task's exit code.
         lines = [line.strip() for line in _ENDED.sub("", _printed(folder, attempt)).splitlines()]
         words = next(filter(None, reversed(lines)), None)
@@ -54,7 +54,7 @@ def _culprit(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[int |
     processes = attempt.planned.config.processes
     first = _slot(folder, attempt) * processes  # runs that share a job have a range of its tasks each
     mine = range(first, first + processes)
-    if ending.outcome in _OWN and (task := _first(_printed(folder, attempt), mine)):
+    if ending.outcome.of_one_process and (task := _first(_printed(folder, attempt), mine)):
         rank = task[0] - first
         return rank, f"rank {rank} on {task[1]}: {task[2]}"
     return None, None

@@ -16,7 +16,7 @@ from model.measure.memory_inference import needed
 from model.record.config import RunConfig
 from model.record.errors import AssayError, Diverged, Unsupported, out_of_host_memory
 from model.record.files import tail
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from model.record.units import size
 
 UNWRITTEN = 74  # exit code of an attempt that could not write its result; EX_IOERR in sysexits.h

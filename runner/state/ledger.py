@@ -22,7 +22,8 @@ from model.record.config import SECTIONS, ParallelConfig, TrainConfig
 from model.record.errors import UserError
 from model.record.files import Unreadable, append, read, temporary, write_text
 from model.record.folder import CLAIM, Attempt, RunFolder
-from model.record.records import SCHEMA_VERSION, LedgerEvent, Outcome, RunRecord, Version, now
+from model.record.outcome import Outcome
+from model.record.records import SCHEMA_VERSION, LedgerEvent, RunRecord, Version, now
 from runner.state import process
 from runner.state.endings import Ending
 

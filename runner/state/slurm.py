@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from model.record.errors import AssayError
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.state.endings import Ending
 
 TIMEOUT_SECONDS = 60
@@ -28,25 +28,11 @@ _ONE_NODE = re.compile(r"[^][,]+")  # several are `n1,n3` or `n[1-2]`
 _REACH = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})  # where the cluster is, and who asks
 
 # Every final state of Slurm (JOB STATE CODES in the manual pages of squeue and sacct).
-_OUTCOMES = {
-    "BOOT_FAIL": Outcome.NODE_FAILED,
-    "CANCELLED": Outcome.CANCELLED,
-    "COMPLETED": Outcome.LOST,  # it left no result, so exit code 0 proves nothing
-    "DEADLINE": Outcome.TIMEOUT,
-    "FAILED": Outcome.FAILED,
-    "LAUNCH_FAILED": Outcome.NODE_FAILED,
-    "NODE_FAIL": Outcome.NODE_FAILED,
-    "OUT_OF_MEMORY": Outcome.OOM_HOST,
-    "PREEMPTED": Outcome.PREEMPTED,
-    "REVOKED": Outcome.CANCELLED,
-    "TIMEOUT": Outcome.TIMEOUT,
-}
+_OUTCOMES = {state: outcome for outcome in Outcome for state in outcome.slurm_states}
 ALIVE = frozenset({
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
     "RESIZING", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
 })  # fmt: skip
-# Slurm may requeue such a job on its own. A job that Slurm preempts records `cancelled` itself.
-MAY_COME_BACK = frozenset({Outcome.PREEMPTED, Outcome.NODE_FAILED, Outcome.TIMEOUT, Outcome.CANCELLED})
 
 
 class SchedulerError(AssayError):

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from model.attention.verify.certificate import Certificate, Check
-from model.record.records import DesignRecord, Outcome
+from model.record.outcome import Outcome
+from model.record.records import DesignRecord
 from tests.analysis.fabricate import H200, Folder, certificate, check, number, plan
 
 SECONDS = {

@@ -18,12 +18,12 @@ from model.record.case import Case
 from model.record.config import DataConfig, InferenceConfig, ModelConfig, RunConfig, TrainConfig
 from model.record.folder import DECODED
 from model.record.node import PASSES, Ceilings, LoadClocks, NodeRecord, ProductTiming, Timing
+from model.record.outcome import Outcome
 from model.record.profile import FILE, StepProfile
 from model.record.records import (
     DecodeRecord,
     LedgerEvent,
     Manifest,
-    Outcome,
     Provenance,
     Result,
     RunRecord,

@@ -1,8 +1,11 @@
 """Small configurations and runs, and backends that are known by name for one test."""
 
+import os
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from model import attention
 from model.record import backends
@@ -61,3 +64,18 @@ def reference(tiny, corpus, tmp_path_factory):
         return found[mode, path]
 
     return run
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request):
+    """Where Triton's kernels run: a GPU, or its interpreter on a CPU, which tests/conftest.py chooses.
+
+    The interpreter rounds to float32 as a GPU does, and to 16 bits as none does.
+    """
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    if request.param == "cpu":
+        pytest.importorskip("triton", reason="needs triton: pip install 'assay-studies[dev]'")
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            pytest.skip("the kernels are compiled: this machine has a GPU")
+    return request.param

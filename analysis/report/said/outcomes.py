@@ -10,24 +10,12 @@ from analysis.report.said.ran import span
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats import grouped
 from analysis.stats.verdict import name
+from model.record.outcome import OUT_OF_MEMORY, Outcome
 from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.backends import Backends
     from analysis.report.facts import Facts, Row
-
-MEANING = {
-    "oom_gpu": "out of GPU memory",
-    "oom_host": "out of host memory",
-    "unsupported": "the backend reports that it cannot run there",
-    "diverged": "a loss that is not finite",
-    "timeout": "the time limit",
-    "preempted": "stopped by the scheduler",
-    "node_failed": "the machine failed",
-    "cancelled": "stopped by a person",
-    "failed": "an error",
-    "lost": "no trace of how it ended",
-}
 
 
 def expected(runs: Sequence[Row]) -> list[Sentence]:
@@ -87,9 +75,7 @@ def _why(because: str | None) -> str:
 
 def out_of_memory(facts: Facts) -> list[Sentence]:
     """Backends that had no memory enough for attention alone. That is a result."""
-    return list(
-        _untimed(facts, ("oom_gpu", "oom_host"), "ran out of memory in {runs} and was not timed there.")
-    )
+    return list(_untimed(facts, OUT_OF_MEMORY, "ran out of memory in {runs} and was not timed there."))
 
 
 def _untimed(facts: Facts, outcomes: Sequence[str], said: str) -> Iterator[Sentence]:
@@ -139,7 +125,7 @@ def _wrong(trust: Backends) -> Iterator[Sentence]:
 def _ended(runs: Sequence[Row], rest: str) -> Sentence:
     """`math` ended as `oom_gpu` (out of GPU memory), 3 runs, ..."""
     outcome = runs[0]["outcome"]
-    meaning = f" ({MEANING[outcome]})" if outcome in MEANING else ""
+    meaning = "" if outcome == Outcome.COMPLETED else f" ({Outcome(outcome).meaning})"
     groups = listed(list(dict.fromkeys(name(run["label"]) for run in runs)))
     text = f"{groups} ended as `{outcome}`{meaning} in {counted(len(runs), 'run')}, {rest}."
     number = Number(

@@ -19,7 +19,6 @@ from runner.state import slurm
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
 from runner.state.slurm import (
-    MAY_COME_BACK,
     NoAnswer,
     ask,
     ending_of,
@@ -185,7 +184,7 @@ def poll(jobs: Iterable[Job]) -> Poll:
         accounting = _Jobs(wanted, _accounting(wanted))
     except NoAnswer as error:
         return _without_accounting(wanted, str(error))
-    back = {job_id for job_id, ending in accounting.endings.items() if ending.outcome in MAY_COME_BACK}
+    back = {job_id for job_id, ending in accounting.endings.items() if ending.outcome.may_come_back}
     untold = {job_id for job_id in accounting.endings if accounting.ours[job_id].open}
     doubtful = back | untold
     alive, taken, late, problem = accounting.alive, accounting.taken, dict[str, Ending](), None

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from model.record.units import counted
 from runner.execute.slurm import site
-from runner.inputs.document import KeyPath
-from runner.inputs.problems import Mark
+from runner.inputs.document import KeyPath, Mark
 from runner.inputs.profile import Cluster
 from runner.state.slurm import NoAnswer
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.inputs import container
-from runner.inputs.counts import asks_for_gpus, counts_gpus, cpus_of, gres_for
+from runner.inputs.batch import asks_for_gpus, counts_gpus, cpus_of, gres_for, quoted
 from runner.inputs.profile import Profile, Slurm
-from runner.inputs.shell import quoted
 from runner.plan.layout import Layout, layout
 from runner.state import culprit
 from runner.state.attempts import JobShape

@@ -15,7 +15,7 @@ from typing import Any
 
 from model.measure.hostmemory import oom_kills
 from model.record.errors import AssayError, Interrupted, OfAnotherProcess
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.job.ranks.leader import node
 from runner.job.ranks.meeting import PATIENCE_SECONDS, Meeting, NobodyCame, publish, serve
 from runner.job.ranks.others import Other, Others, death
@@ -29,8 +29,6 @@ POLL_SECONDS = 0.2
 OWN_SECONDS = 3.0  # for the main thread to notice a death itself, and end
 ECHO_SECONDS = 10.0  # for the cause of an error to show, if another process may have caused it
 LEAVE_SECONDS = 10.0  # for the others to end by themselves
-# Outcomes that concern one process; the other outcomes concern all processes of a run.
-_OWN = frozenset({Outcome.OOM_GPU, Outcome.OOM_HOST, Outcome.FAILED})
 # What torch.distributed says when a partner is gone: TCP, gloo, NCCL, its store, and their time-outs.
 _ECHO = re.compile(
     r"connection (was )?(closed|reset|refused|aborted)|broken pipe|recvValue failed|nccl|gloo|"
@@ -253,6 +251,6 @@ class Ranks:
 
 def of_rank_0(ending: Ending) -> Ending:
     """The ending, with this process's rank and node if it concerns only this process."""
-    if ending.outcome not in _OWN:
+    if not ending.outcome.of_one_process:
         return ending
     return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")

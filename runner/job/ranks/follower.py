@@ -15,7 +15,8 @@ from socket import socket
 from model.measure import machine
 from model.measure.hostmemory import Limit
 from model.record.errors import Interrupted
-from model.record.records import Outcome, RunRecord
+from model.record.outcome import Outcome
+from model.record.records import RunRecord
 from model.record.stderr import say
 from runner.job.manifest import first_manifest
 from runner.job.ranks.first import is_echo

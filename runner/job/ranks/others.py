@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import Any
 
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.job.ranks.meeting import Meeting, serve
 from runner.job.ranks.where import Place
 from runner.job.ranks.wire import Connection, Message, Vanished

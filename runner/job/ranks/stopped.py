@@ -8,16 +8,13 @@ from contextlib import suppress
 
 from model.record.errors import UserError
 from model.record.folder import Attempt
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.standstill import stands
 from runner.job.ranks.start import STOPPED, Follower
 from runner.job.ranks.where import Place
 from runner.state import ledger, process
 from runner.state.endings import Ending
-
-# Outcomes after which an attempt neither continues nor waits to requeue its job.
-_OVER = frozenset({Outcome.COMPLETED, Outcome.FAILED})
 
 
 def end_it(follower: Follower, leader: Leader, here: Place, seconds: float) -> None:
@@ -33,7 +30,7 @@ def end_it(follower: Follower, leader: Leader, here: Place, seconds: float) -> N
         leader.ended(ending, echo=False, of_all=True)  # rank 0 reads it if it continues after all
         with suppress(UserError):  # the disk may be what has stopped it
             ledger.ended(follower.folder, attempt.number, ending)
-    elif attempt.settled[0] not in _OVER:
+    elif attempt.settled[0].may_come_back:  # it may wait to requeue its job
         os._exit(1)
     if attempt.manifest:
         process.terminate(attempt.manifest, by=signal.SIGKILL)

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.report.build import build_report
 from analysis.store.collect import collect
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from tests.analysis.fabricate import Folder, plan
 from tests.analysis.report.test_build import Page, words
 

@@ -10,7 +10,8 @@ from model.record import files
 from model.record.folder import Imported as NoPlan
 from model.record.folder import RunFolder
 from model.record.imported import Imported, ImportedRun, ImportedStep
-from model.record.records import Manifest, Outcome, Result
+from model.record.outcome import Outcome
+from model.record.records import Manifest, Result
 from runner.state.ledger import brief_state
 from runner.state.runs import last_step
 from tests.analysis.conftest import Ask

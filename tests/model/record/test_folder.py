@@ -4,7 +4,8 @@ import pytest
 
 from model.record.files import append, write
 from model.record.folder import Attempt, RunFolder, run_folders
-from model.record.records import LedgerEvent, Outcome, Result, now
+from model.record.outcome import Outcome
+from model.record.records import LedgerEvent, Result, now
 
 
 @pytest.fixture

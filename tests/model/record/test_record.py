@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from model.record.files import Unreadable, append, dumps, read, read_lines, temporary, write
 from model.record.folder import settle
-from model.record.records import LedgerEvent, Outcome, Result, StepRecord, finite, now
+from model.record.outcome import Outcome
+from model.record.records import LedgerEvent, Result, StepRecord, finite, now
 
 
 def step(number=1):

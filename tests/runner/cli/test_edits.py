@@ -12,14 +12,13 @@ from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 from analysis.verdicts.source import Source, read
 from model.record.folder import study_record
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.commands._start import begun, worth_repeating
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
-from runner.plan.plan import plan, planned_again, rehearsal
-from runner.plan.write import write_runs
+from runner.plan.plan import plan, planned_again, rehearsal, write_runs
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.runs import states

@@ -13,7 +13,8 @@ from typer.testing import CliRunner, Result
 
 from model.record.config import CallConfig, RunConfig
 from model.record.errors import UserError
-from model.record.records import Outcome, Provenance
+from model.record.outcome import Outcome
+from model.record.records import Provenance
 from runner.cli.app import app
 from tests.analysis.demo import certify
 from tests.analysis.fabricate import Folder, inferred, plan

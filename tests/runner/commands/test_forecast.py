@@ -4,11 +4,12 @@ import pytest
 
 from model.record.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.record.folder import RunFolder
-from model.record.records import Outcome, StepRecord
+from model.record.outcome import Outcome
+from model.record.records import StepRecord
 from runner.commands._progress import Forecast, ProgressBars, ProgressLines
 from runner.execute import local
 from runner.inputs.profile import read_cluster
-from runner.plan.write import next_attempt
+from runner.plan.plan import next_attempt
 from tests.analysis.fabricate import START, Folder, plan
 
 MODEL = ModelConfig(dim=32, layers=1, heads=2, kv_heads=1, ffn_dim=64, vocab_size=300)

@@ -14,7 +14,7 @@ from runner.commands import status as commands_status
 from runner.commands._runs import by_setting, labels, setting
 from runner.commands.status import summarize
 from runner.execute.reconcile import RunWatch
-from runner.inputs.cells.options import named
+from runner.inputs.options import named
 from runner.job.phase import FILE, Stage
 from runner.state.runs import states
 from tests.analysis.fabricate import Folder, completed, plan

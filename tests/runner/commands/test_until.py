@@ -6,13 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.store.collect import collect
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.cli.app import app
 from runner.commands import _start
 from runner.execute import wait
-from runner.inputs.problems import InvalidFile, Mark, Problem
-from runner.plan.plan import refreshed
-from runner.plan.write import write_runs
+from runner.inputs.document import InvalidFile, Mark, Problem
+from runner.plan.plan import refreshed, write_runs
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.runs import states

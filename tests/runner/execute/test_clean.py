@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from model.record.errors import UserError
 from model.record.files import append, write
-from model.record.records import LedgerEvent, Manifest, Outcome, Provenance, Result
+from model.record.outcome import Outcome
+from model.record.records import LedgerEvent, Manifest, Provenance, Result
 from runner.execute import clean
 from runner.state.filesystem import study_lock
 from tests.analysis.fabricate import START, plan

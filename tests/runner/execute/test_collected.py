@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 from model.record.folder import RunFolder
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.cli.app import app
 from runner.execute import reconcile
 from runner.execute.reconcile import collected, must_ask_slurm

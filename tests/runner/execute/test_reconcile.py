@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from model.record.config import RunConfig
 from model.record.folder import RunFolder
-from model.record.records import Outcome, now
+from model.record.outcome import Outcome
+from model.record.records import now
 from runner.cli.app import app
 from runner.commands.explain import explain
 from runner.commands.status import _lines, rows

@@ -10,12 +10,13 @@ import pytest
 from model.record.errors import UserError
 from model.record.files import append, write
 from model.record.folder import RunFolder
-from model.record.records import NAME, Manifest, Outcome, Result, StepRecord
+from model.record.outcome import Outcome
+from model.record.records import NAME, Manifest, Result, StepRecord
 from runner.commands.reproduce import compare
 from runner.execute import repeat
 from runner.inputs.expansion import expand
 from runner.inputs.study import read_study
-from runner.plan.write import next_attempt
+from runner.plan.plan import next_attempt
 from runner.state import ledger
 from runner.state.code import provenance
 from tests.analysis.fabricate import START, plan

@@ -11,7 +11,7 @@ from model.record.config import RunConfig
 from model.record.errors import UserError
 from model.record.files import dumps
 from runner.inputs import expansion
-from runner.inputs.doubts import doubts
+from runner.inputs.checks import doubts
 from runner.inputs.expansion import expand
 from runner.inputs.study import read_study
 from tests.conftest import TINY
@@ -147,7 +147,7 @@ def test_cells_and_errors_are_as_if_each_cell_were_resolved_alone(tmp_path_facto
     path = tmp_path_factory.mktemp("study") / "tiny.yaml"
     path.write_text(TINY + "".join(f"{key}: {json.dumps(value)}\n" for key, value in study.items() if value))
     together = expanded(path, scale, options)
-    with mock.patch.object(expansion._Resolver, "resolved", expansion._Resolver._alone):
+    with mock.patch.object(expansion.Resolver, "resolve", expansion.Resolver.resolve_alone):
         assert together == expanded(path, scale, options)
     if isinstance(together, str):
         return

@@ -10,9 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model.record.errors import UserError
-from runner.inputs import container, shell
-from runner.inputs.document import parse
-from runner.inputs.problems import InvalidFile
+from runner.inputs import batch, container
+from runner.inputs.document import InvalidFile, parse
 from runner.inputs.profile import Profile, read_cluster
 from runner.inputs.validation import validated
 
@@ -290,5 +289,5 @@ def test_an_option_of_sbatch_cannot_be_another_one_or_one_of_ours(name, says):
 @pytest.mark.parametrize("path", ["/a\nb", "/a\x00b", "/a\u2028b"])
 def test_a_path_with_a_line_break_cannot_reach_a_script(path):
     with pytest.raises(UserError, match="--root"):
-        shell.check_path(Path(path))
-    shell.check_path(Path("/a b/é🙂'\"$"))
+        batch.check_path(Path(path))
+    batch.check_path(Path("/a b/é🙂'\"$"))

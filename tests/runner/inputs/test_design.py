@@ -6,8 +6,8 @@ from statistics import fmean
 import jsonschema
 import pytest
 
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.schema import json_schema
 from runner.inputs.study import read_study
 
@@ -22,9 +22,11 @@ def cells(study, extra, scale="full", **options):
     return expand(read_study(study(extra)), scale, **options)
 
 
-def started(found):
+def started(expanded):
     """The cells' factors and repeats, in the order of starting."""
-    return [(*cell.factors.values(), cell.repeat) for cell in sorted(found, key=lambda cell: cell.position)]
+    return [
+        (*cell.factors.values(), cell.repeat) for cell in sorted(expanded, key=lambda cell: cell.position)
+    ]
 
 
 def test_repeats_run_the_identical_configuration_in_the_same_group_under_ids_of_their_own(study):
@@ -37,14 +39,14 @@ def test_repeats_run_the_identical_configuration_in_the_same_group_under_ids_of_
 
 
 def test_repeats_can_be_picked_as_seeds_can(study):
-    found = cells(study, TWO + "repeats: 3\n", only=["repeat=2,3", "seed=1"])
-    assert sorted(started(found)) == [("auto", 1, 2), ("auto", 1, 3), ("tiled", 1, 2), ("tiled", 1, 3)]
+    expanded = cells(study, TWO + "repeats: 3\n", only=["repeat=2,3", "seed=1"])
+    assert sorted(started(expanded)) == [("auto", 1, 2), ("auto", 1, 3), ("tiled", 1, 2), ("tiled", 1, 3)]
 
 
 def test_an_interleaved_block_is_one_repetition_of_every_group(study):
-    found = cells(study, "matrix: {attention: [auto, tiled, flash], seed: [0, 1]}\nrepeats: 2\n")
+    expanded = cells(study, "matrix: {attention: [auto, tiled, flash], seed: [0, 1]}\nrepeats: 2\n")
     blocks = {}
-    for cell in sorted(found, key=lambda cell: cell.position):
+    for cell in sorted(expanded, key=lambda cell: cell.position):
         blocks.setdefault(cell.block, []).append(cell)
     assert list(blocks) == [1, 2, 3, 4]
     assert all(
@@ -58,16 +60,16 @@ def test_an_interleaved_block_is_one_repetition_of_every_group(study):
 def test_groups_are_shuffled_differently_in_each_block_and_alike_in_each_launch(study):
     extra = "matrix: {attention: [auto, tiled, flash], seed: [0]}\nrepeats: 30\n"
     order = started(cells(study, extra))
-    blocks = [tuple(each[0] for each in order[n : n + 3]) for n in range(0, 90, 3)]
+    blocks = [tuple(start[0] for start in order[n : n + 3]) for n in range(0, 90, 3)]
     assert len(set(blocks)) == 6, "every order of three groups comes about in thirty blocks"
     assert order == started(cells(study, extra))
     without = started(cells(study, extra, only=["attention=auto,flash"]))
-    assert without == [each for each in order if each[0] != "tiled"], "leaving runs out reorders no others"
+    assert without == [start for start in order if start[0] != "tiled"], "leaving runs out reorders no others"
 
 
 def test_groups_whose_seeds_differ_still_share_blocks(study):
-    found = cells(study, "zip: [{train.learning_rate: [1e-3, 2e-3], seed: [0, 1]}]\nrepeats: 2\n")
-    assert [cell.block for cell in found] == [1, 1, 2, 2]
+    expanded = cells(study, "zip: [{train.learning_rate: [1e-3, 2e-3], seed: [0, 1]}]\nrepeats: 2\n")
+    assert [cell.block for cell in expanded] == [1, 1, 2, 2]
 
 
 def test_other_orders_have_no_blocks(study):

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from runner.inputs.document import parse, read_document
-from runner.inputs.problems import InvalidFile
+from runner.inputs.document import InvalidFile, parse, read_document
 
 
 def test_scalars_are_read_by_yaml_1_2():

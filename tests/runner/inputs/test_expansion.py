@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from model.record.errors import UserError
 from model.record.files import dumps
-from model.record.records import Outcome
-from runner.inputs.cells import matrix
-from runner.inputs.document import parse
+from model.record.outcome import Outcome
+from runner.inputs import checks
+from runner.inputs.document import InvalidFile, parse
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import Resources
 from runner.inputs.settings import short_for
 from runner.inputs.study import read_study
@@ -304,8 +303,8 @@ def test_a_cell_remembers_what_the_study_says_where_a_scale_or_an_option_says_ot
     read = read_study(path)
     assert [cell.overridden for cell in expand(read)] == [{}, {}]
     auto, tiled = expand(read, "small", sets=["train.learning_rate=0.5", "train.steps=4"])
-    said = {name: (each.own, each.by) for name, each in auto.overridden.items()}
-    assert said == {
+    overrides = {name: (override.own, override.by) for name, override in auto.overridden.items()}
+    assert overrides == {
         "train.steps": (6, "`--set`"),
         "train.compile": (None, "scale small"),
         "train.learning_rate": (1e-2, "`--set`"),
@@ -333,9 +332,9 @@ def test_a_label_is_not_part_of_a_runs_id(study):
 
 
 def test_what_cells_can_have_is_listed_once_however_many_rules_a_study_has(study, monkeypatch):
-    listed, possible = [], matrix.possible
+    listed, possible = [], checks.possible
     monkeypatch.setattr(
-        matrix, "possible", lambda of, *scales: listed.append(scales) or possible(of, *scales)
+        checks, "possible", lambda of, *scales: listed.append(scales) or possible(of, *scales)
     )
     rules = [f"{{where: {{seed: [{seed}]}}, expect: completed}}" for seed in range(3)]
     scaled = "{where: {seed: [0]}, expect: failed, because: it must}"

@@ -55,10 +55,10 @@ def rows(case: Case, run_id: str) -> list[dict[str, object]]:
 )
 def test_the_shapes_of_a_scale_give_its_figures(scale: str, figures: set[str]) -> None:
     cells = expand(read_study(STUDY), scale)
-    found = [row for cell in cells for row in rows(cell.config.attention_case, cell.run_id)]
-    assert {name for name in FIGURES if charts.load(name).applies(found)} == figures
+    measured = [row for cell in cells for row in rows(cell.config.attention_case, cell.run_id)]
+    assert {name for name in FIGURES if charts.load(name).applies(measured)} == figures
     for name in figures:
-        figure = charts.load(name).build(found, {})
+        figure = charts.load(name).build(measured, {})
         assert figure and "not measured" not in figure.caption, name
 
 

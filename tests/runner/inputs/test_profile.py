@@ -4,9 +4,8 @@ import pytest
 
 from model.record.errors import UserError
 from runner.execute.slurm.script import script as script_of
-from runner.inputs.problems import InvalidFile
-from runner.inputs.profile import profile_files, read_cluster
-from runner.inputs.quantities import parse_memory, parse_time
+from runner.inputs.document import InvalidFile
+from runner.inputs.profile import parse_memory, parse_time, profile_files, read_cluster
 from runner.state.attempts import JobShape
 
 
@@ -186,8 +185,8 @@ def test_a_rehearsal_goes_where_debug_says_and_is_otherwise_like_a_run(tmp_path)
 
 @pytest.mark.parametrize("name", sorted(profile_files()))
 def test_every_shipped_profile_that_takes_whole_nodes_says_how_many_gpus_they_have(name):
-    found = read_cluster(name).profile
-    assert not (found.slurm and found.slurm.exclusive) or found.gpus_per_node
+    profile = read_cluster(name).profile
+    assert not (profile.slurm and profile.slurm.exclusive) or profile.gpus_per_node
 
 
 @pytest.mark.refused

@@ -4,8 +4,8 @@ import pytest
 
 from model.record import backends
 from model.record.config import SECTIONS, RunConfig
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.study import read_study
 
 pytestmark = pytest.mark.refused
@@ -14,8 +14,8 @@ HEAD = "title: t\nbase: {data: {path: text.parquet}}\n"
 
 def test_training_is_the_default_and_a_run_that_says_so_is_the_same_run(study):
     (silent,) = expand(read_study(study("")))
-    (said,) = expand(read_study(study("")), sets=["task=training"])
-    assert silent.run_id == said.run_id
+    (stated,) = expand(read_study(study("")), sets=["task=training"])
+    assert silent.run_id == stated.run_id
     assert "task" not in silent.config.model_dump(), "so that older code can read the record"
 
 

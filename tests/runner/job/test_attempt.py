@@ -17,7 +17,7 @@ from model.measure.hostmemory import Limit
 from model.record.errors import Interrupted, UserError
 from model.record.files import write
 from model.record.folder import RunFolder
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from model.record.text import Source
 from model.training import audit
 from model.training.checkpoint import inspect

@@ -7,15 +7,14 @@ import pytest
 
 from model.record.config import DataConfig, RunConfig, TrainConfig
 from model.record.files import append
-from model.record.records import LedgerEvent, Outcome, now
-from runner.inputs.document import parse
-from runner.inputs.problems import InvalidFile, Mark
+from model.record.outcome import Outcome
+from model.record.records import LedgerEvent, now
+from runner.inputs.document import InvalidFile, Mark, parse
 from runner.inputs.profile import Budget, Cluster, Profile
 from runner.inputs.validation import validated
 from runner.plan import budget, cost
-from runner.plan.budget import reserve
+from runner.plan.budget import NAME, Reservation, SpendingLimit, measure, reserve
 from runner.plan.cost import History, estimate
-from runner.plan.usage import NAME, Limit, Reservation, measure
 from tests.analysis.fabricate import Folder, completed, plan
 
 
@@ -27,7 +26,7 @@ MARK = Mark("study.yaml", 7, 9)
 
 
 def limit(hours=10.0, unit="gpu_hours", **whose):
-    return Limit(unit, hours, MARK, **(whose or {"study": "backends"}))
+    return SpendingLimit(unit, hours, MARK, **(whose or {"study": "backends"}))
 
 
 def asks(*run_ids, hours=4.0, **keys):
@@ -141,24 +140,24 @@ def test_a_profiles_budget_counts_the_runs_of_all_studies_that_used_it(tmp_path)
 
 
 def test_a_budget_leaves_out_the_runs_of_another_profile_of_its_name(tmp_path):
-    mine, other, copy = (tmp_path / name / "alps.yaml" for name in ("mine", "other", "copy"))
-    for path, text in ((mine, "gpus: 1\n"), (other, "gpus: 4\n"), (copy, "gpus: 1\n")):
+    own, other, copy = (tmp_path / name / "alps.yaml" for name in ("mine", "other", "copy"))
+    for path, text in ((own, "gpus: 1\n"), (other, "gpus: 4\n"), (copy, "gpus: 1\n")):
         path.parent.mkdir()
         path.write_text(text)
-    for number, file in enumerate((mine, other, copy, tmp_path / "moved.yaml", None)):
+    for number, file in enumerate((own, other, copy, tmp_path / "moved.yaml", None)):
         completed(tmp_path, f"r{number}", profile_file=file and str(file)).end(seconds=3600)
-    count = limit(profile="alps", profile_file=mine)
+    count = limit(profile="alps", profile_file=own)
     assert measure(tmp_path, count).spent == 4, "all but those of the other file"
     assert measure(tmp_path, limit(profile="alps", profile_file=other)).spent == 3
 
 
 def test_a_reservation_remembers_the_profiles_file(tmp_path):
-    mine, other = tmp_path / "mine.yaml", tmp_path / "other.yaml"
-    mine.write_text("gpus: 1\n")
+    own, other = tmp_path / "mine.yaml", tmp_path / "other.yaml"
+    own.write_text("gpus: 1\n")
     other.write_text("gpus: 4\n")
-    runs = [plan("a", profile_file=str(mine))]
+    runs = [plan("a", profile_file=str(own))]
     reserve(tmp_path, "backends", [limit()], estimate(runs, profile(), History()))
-    counts = [limit(profile="alps", profile_file=file) for file in (mine, other)]
+    counts = [limit(profile="alps", profile_file=file) for file in (own, other)]
     assert [measure(tmp_path, count).reserved for count in counts] == [1, 0]
 
 
@@ -185,11 +184,11 @@ def test_every_gpu_and_every_node_of_a_run_is_reserved_and_spent(tmp_path):
     whole = profile(slurm={"exclusive": True}, gpus_per_node=4, max_parallel=4)
     limits = [limit(30.0), limit(5.0, "node_hours")]
     reserve(tmp_path, "backends", limits, estimate(runs, whole, History()))
-    assert [measure(tmp_path, each).reserved for each in limits] == [16, 4]
+    assert [measure(tmp_path, spending).reserved for spending in limits] == [16, 4]
     for run in runs:
         (folder := Folder(tmp_path, run)).start(gpus=8, nodes=2, slurm={"SLURM_JOB_ID": run.run_id})
         folder.end(seconds=1800)
-    assert [measure(tmp_path, each).spent for each in limits] == [8, 2]
+    assert [measure(tmp_path, spending).spent for spending in limits] == [8, 2]
 
 
 @pytest.mark.fault
@@ -228,12 +227,14 @@ def test_a_launcher_on_another_machine_counts_for_a_while(tmp_path):
 def test_limits_have_the_place_where_they_are_written():
     document = parse("executor: slurm\nslurm: {}\nbudget:\n  gpu_hours: 100\n  node_hours: 5\n", "c.yaml")
     cluster = Cluster("c", validated(document, Profile), document)
-    assert [(found.unit, found.hours, str(found.mark)) for found in budget.of_profile(cluster)] == [
+    assert [
+        (spending.unit, spending.hours, str(spending.mark)) for spending in budget.profile_limits(cluster)
+    ] == [
         ("gpu_hours", 100, "c.yaml:4:3"),
         ("node_hours", 5, "c.yaml:5:3"),
     ]
-    assert budget.of_study("s", None, document) == []
-    assert budget.of_study("s", Budget(gpu_hours=1), document)[0].study == "s"
+    assert budget.study_limits("s", None, document) == []
+    assert budget.study_limits("s", Budget(gpu_hours=1), document)[0].study == "s"
 
 
 @pytest.mark.refused

@@ -5,7 +5,7 @@ import pytest
 from analysis.store import database as store
 from analysis.store.collect import collect
 from model.record.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.commands.launch import price
 from runner.inputs.profile import Profile
 from runner.plan import cost
@@ -25,8 +25,8 @@ def trained(attention="auto", seed=0, **train):
     )
 
 
-def lines(found):
-    return "\n".join(price(found))
+def lines(result):
+    return "\n".join(price(result))
 
 
 # What past runs tell
@@ -36,10 +36,10 @@ def test_a_run_is_estimated_from_past_runs_that_differ_by_seed_alone(tmp_path):
     for seed, seconds in enumerate((50.0, 60.0, 400.0)):
         completed(tmp_path, f"a{seed}", study="other", seed=seed).end(seconds=seconds)
     collect(tmp_path)
-    found = estimate([plan("new", seed=9)], profile(), history(tmp_path))
-    assert found.runs[0].wall_seconds == 60, "the median, from any study"
-    assert found.counts == {Basis.SAME: 1}
-    assert lines(found) == (
+    result = estimate([plan("new", seed=9)], profile(), history(tmp_path))
+    assert result.runs[0].wall_seconds == 60, "the median, from any study"
+    assert result.counts == {Basis.SAME: 1}
+    assert lines(result) == (
         "about 0.017 GPU-hours, 0:01:00 with 1 at once: 1 run from past runs of the same configuration"
     )
 
@@ -48,9 +48,9 @@ def test_another_number_of_steps_costs_the_start_up_and_each_step(tmp_path):
     completed(tmp_path, "a", seconds=0.4).end(seconds=100)  # 100 steps of 0.4 s, so 60 s of start-up
     collect(tmp_path)
     longer = plan("new", config=trained(steps=1000, learning_rate=1e-3, log_every=50))
-    found = estimate([longer], profile(), history(tmp_path))
-    assert found.runs[0].wall_seconds == pytest.approx(60 + 1000 * 0.4)
-    assert "1 run from past runs with a different number of steps" in lines(found)
+    result = estimate([longer], profile(), history(tmp_path))
+    assert result.runs[0].wall_seconds == pytest.approx(60 + 1000 * 0.4)
+    assert "1 run from past runs with a different number of steps" in lines(result)
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_another_number_of_steps_costs_the_start_up_and_each_step(tmp_path):
 def test_what_is_not_alike_tells_nothing_and_the_limit_is_no_estimate(tmp_path, different):
     completed(tmp_path, "a")
     collect(tmp_path)
-    found = estimate([plan("new", **different)], profile(), history(tmp_path))
-    assert found.counts == {Basis.LIMIT: 1}
-    assert lines(found) == "no estimate yet; limit 1:00:00 per run, at most 1.0 GPU-hours"
+    result = estimate([plan("new", **different)], profile(), history(tmp_path))
+    assert result.counts == {Basis.LIMIT: 1}
+    assert lines(result) == "no estimate yet; limit 1:00:00 per run, at most 1.0 GPU-hours"
 
 
 def test_without_past_runs_and_without_a_limit_nothing_is_claimed(tmp_path):
-    found = estimate([plan("new", time_limit_seconds=None)], profile(), history(tmp_path))
-    assert (found.gpu_hours, found.node_hours, found.wall_seconds) == (None, None, None)
-    assert lines(found) == "no estimate yet; the profile has no time_limit"
+    result = estimate([plan("new", time_limit_seconds=None)], profile(), history(tmp_path))
+    assert (result.gpu_hours, result.node_hours, result.wall_seconds) == (None, None, None)
+    assert lines(result) == "no estimate yet; the profile has no time_limit"
 
 
 def test_failed_runs_and_crashed_attempts_are_no_past_runs(tmp_path):
@@ -94,10 +94,10 @@ def test_a_run_that_is_expected_to_be_unsupported_costs_its_start_up_only_if_his
     folder.start()
     folder.end("unsupported", seconds=7, steps=0)
     collect(tmp_path)
-    found = estimate(
+    result = estimate(
         [plan("b", seed=1, **refused), plan("c", steps=9, **refused)], limited, history(tmp_path)
     )
-    assert [run.wall_seconds for run in found.runs] == [7, 7], "however many steps were planned"
+    assert [run.wall_seconds for run in result.runs] == [7, 7], "however many steps were planned"
 
 
 def test_an_expected_failure_is_no_measure_for_a_run_that_should_complete(tmp_path):
@@ -112,9 +112,9 @@ def test_an_expected_failure_is_no_measure_for_a_run_that_should_complete(tmp_pa
 def test_a_database_that_cannot_be_read_is_said_and_the_limit_counts(tmp_path):
     completed(tmp_path, "a")
     store.database(tmp_path).write_bytes(b"not a database at all" * 100)
-    found = estimate([plan("new")], profile(), history(tmp_path))
-    assert found.counts == {Basis.LIMIT: 1}
-    assert "past runs are not used: " in list(price(found))[1]
+    result = estimate([plan("new")], profile(), history(tmp_path))
+    assert result.counts == {Basis.LIMIT: 1}
+    assert "past runs are not used: " in list(price(result))[1]
 
 
 def test_a_run_that_other_processes_than_its_own_ended_is_no_past_run(tmp_path):
@@ -142,7 +142,7 @@ def test_a_database_of_another_version_is_said(tmp_path):
 # What many runs come to
 
 
-def of(*seconds, **keys):
+def estimated(*seconds, **keys):
     """The estimate of runs that take so long, by past runs of one configuration each."""
     runs = [plan(f"r{i}", config=trained(steps=i + 1)) for i in range(len(seconds))]
     past = [
@@ -155,15 +155,15 @@ def of(*seconds, **keys):
 def test_each_run_counts_by_the_limit_that_it_has_and_shares_nodes_with_its_like():
     whole = profile(slurm={"exclusive": True}, gpus_per_node=2, max_parallel=4)
     runs = [plan(f"r{i}", seed=i, time_limit_seconds=3600 * hours) for i, hours in enumerate((1, 5, 1, 5))]
-    found = estimate(runs, whole, History())
-    assert [run.wall_seconds for run in found.runs] == [3600, 5 * 3600, 3600, 5 * 3600]
-    assert found.node_hours == 1 + 5
+    result = estimate(runs, whole, History())
+    assert [run.wall_seconds for run in result.runs] == [3600, 5 * 3600, 3600, 5 * 3600]
+    assert result.node_hours == 1 + 5
 
 
 def test_runs_start_in_order_as_soon_as_a_place_is_free():
-    assert of(3600, 1800, 1800, 600, max_parallel=2).wall_seconds == 3600 + 600
-    assert of(3600, 1800, 1800, 600, max_parallel=9).wall_seconds == 3600
-    assert of(3600, 1800, 1800, 600).wall_seconds == 7800
+    assert estimated(3600, 1800, 1800, 600, max_parallel=2).wall_seconds == 3600 + 600
+    assert estimated(3600, 1800, 1800, 600, max_parallel=9).wall_seconds == 3600
+    assert estimated(3600, 1800, 1800, 600).wall_seconds == 7800
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,13 @@ def test_runs_of_several_gpus_wait_on_this_machine_until_as_many_are_free(machin
 
 def test_whole_nodes_are_held_until_the_longest_of_the_runs_that_share_one_ends():
     whole = {"slurm": {"exclusive": True}, "gpus_per_node": 4, "max_parallel": 4}
-    found = of(3600, 1800, 1800, 1800, 3600, **whole)
-    assert (found.gpu_hours, found.node_hours) == (3.5, 2.0)
-    assert lines(found).startswith(
+    result = estimated(3600, 1800, 1800, 1800, 3600, **whole)
+    assert (result.gpu_hours, result.node_hours) == (3.5, 2.0)
+    assert lines(result).startswith(
         "about 3.5 GPU-hours (2.0 node-hours), 1:30:00 with 4 at once: 5 runs from past"
     )
-    assert of(3600, 3600, **{**whole, "gpus_per_node": 1}).node_hours == 2.0
-    assert of(3600, 3600).node_hours is None, "nodes are shared with others"
+    assert estimated(3600, 3600, **{**whole, "gpus_per_node": 1}).node_hours == 2.0
+    assert estimated(3600, 3600).node_hours is None, "nodes are shared with others"
 
 
 def several(run_id, hours, **parallel):
@@ -207,9 +207,9 @@ def several(run_id, hours, **parallel):
 
 def test_all_gpus_of_a_run_count():
     runs = [several("a", 1), several("b", 2, shard=2), several("c", 3, replicate=4, context=2)]
-    found = estimate(runs, profile(gpus_per_node=4), History())
-    assert found.gpu_hours == 1 + 2 * 2 + 8 * 3
-    assert "at most 29.0 GPU-hours" in lines(found)
+    result = estimate(runs, profile(gpus_per_node=4), History())
+    assert result.gpu_hours == 1 + 2 * 2 + 8 * 3
+    assert "at most 29.0 GPU-hours" in lines(result)
     cpus = estimate(runs, profile(gpus=0, processes_per_node=4), History())
     assert cpus.gpu_hours == 0
     assert "GPU" not in lines(cpus)
@@ -220,9 +220,9 @@ def test_all_whole_nodes_of_a_run_count_and_runs_of_as_many_processes_share_one(
     pairs = [several(f"p{number}", 2, shard=2) for number in range(3)]
     runs = [several("a", 1), *pairs, several("c", 3, replicate=8)]
     whole = profile(slurm={"exclusive": True}, gpus_per_node=4, max_parallel=8)
-    found = estimate(runs, whole, History())
-    assert found.node_hours == 1 + 2 + 2 + 2 * 3
-    assert found.gpu_hours == 1 + 3 * 2 * 2 + 8 * 3
+    result = estimate(runs, whole, History())
+    assert result.node_hours == 1 + 2 + 2 + 2 * 3
+    assert result.gpu_hours == 1 + 3 * 2 * 2 + 8 * 3
 
 
 def test_the_basis_of_each_part_is_counted_and_a_limit_that_is_too_short_is_said():
@@ -230,8 +230,8 @@ def test_the_basis_of_each_part_is_counted_and_a_limit_that_is_too_short_is_said
         plan(f"m{i}", attention="math", seed=i) for i in (0, 1)
     ]
     past = cost.PastRun(runs[0].config, "alps", Outcome.COMPLETED, None, 0.1, 5400.0, 100, 1)
-    found = estimate(runs, profile(max_parallel=4), History((past,)))
-    assert list(price(found)) == [
+    result = estimate(runs, profile(max_parallel=4), History((past,)))
+    assert list(price(result)) == [
         "about 12.0 GPU-hours, 3:00:00 with 4 at once: 8 runs from past runs of the same configuration",
         "no estimate yet for 2 of the 10 runs; limit 1:00:00 per run, at most 2.0 GPU-hours",
         "8 of them will exceed the time limit of 1:00:00",
@@ -245,7 +245,7 @@ def test_runs_that_differ_by_seed_alone_are_looked_up_once(monkeypatch):
     past = tuple(
         cost.PastRun(run.config, "alps", Outcome.COMPLETED, None, 0.1, 5.0, 10, 1) for run in runs[:1000]
     )
-    looked_up, match = [], cost._Index._match
-    monkeypatch.setattr(cost._Index, "_match", lambda *asked: looked_up.append(asked) or match(*asked))
+    looked_up, match = [], cost.PastRunIndex.match
+    monkeypatch.setattr(cost.PastRunIndex, "match", lambda *asked: looked_up.append(asked) or match(*asked))
     assert estimate(runs, profile(), History(past)).gpu_hours
     assert len(looked_up) == 50, "10,000 runs of 50 lengths"

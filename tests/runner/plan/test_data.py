@@ -10,8 +10,8 @@ import pytest
 from model.record import text
 from model.record.errors import UserError
 from model.record.files import write
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
 from runner.plan import data as plan_data
@@ -112,9 +112,9 @@ def test_a_run_that_reads_its_text_again_and_again_is_said_to(planned, caplog):
     assert not caplog.records
     with caplog.at_level(logging.WARNING):
         planned(study=STUDY.replace("steps: 2", "steps: 2000"))
-    (said,) = caplog.messages
-    assert "2,000 steps read" in said
-    assert "at least 6.9 times" in said
+    (message,) = caplog.messages
+    assert "2,000 steps read" in message
+    assert "at least 6.9 times" in message
 
 
 def test_a_file_is_hashed_once_and_later_launches_of_the_study_recognise_it(planned, monkeypatch):
@@ -190,5 +190,5 @@ def test_reading_a_large_file_is_announced(planned, monkeypatch, caplog):
     with caplog.at_level(logging.INFO):
         keep(planned())
         planned()
-    (said,) = caplog.messages
-    assert "once, to check and to fingerprint it" in said
+    (message,) = caplog.messages
+    assert "once, to check and to fingerprint it" in message

@@ -3,7 +3,7 @@
 import pytest
 
 from model.record.errors import UserError
-from runner.inputs.problems import InvalidFile
+from runner.inputs.document import InvalidFile
 from runner.inputs.profile import Profile, read_cluster
 from runner.plan.layout import Layout, layout
 
@@ -39,9 +39,9 @@ def laid(profile, processes):
     ],
 )
 def test_processes_fill_as_few_nodes_as_they_can(profile, processes, nodes, runs, per_node):
-    found = laid(profile, processes)
-    assert found == Layout(processes, nodes, runs)
-    assert found.per_node == per_node
+    result = laid(profile, processes)
+    assert result == Layout(processes, nodes, runs)
+    assert result.per_node == per_node
 
 
 @pytest.mark.refused

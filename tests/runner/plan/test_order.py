@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.inputs.expansion import expand
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
-from runner.plan.plan import plan, rehearsal
-from runner.plan.write import write_runs
+from runner.plan.plan import plan, rehearsal, write_runs
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.runs import states

@@ -8,15 +8,14 @@ import pytest
 from model.record.config import ParallelConfig
 from model.record.errors import UserError
 from model.record.files import write
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.commands.retry import _changes, _cluster
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
-from runner.inputs.problems import InvalidFile
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
-from runner.plan.cost import of_plan
-from runner.plan.plan import plan, planned_again, refreshed, rehearsal
-from runner.plan.write import write_runs
+from runner.plan.cost import estimate_plan
+from runner.plan.plan import plan, planned_again, refreshed, rehearsal, write_runs
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.runs import states
@@ -149,10 +148,10 @@ def test_a_retry_on_fewer_processes_needs_a_profile_for_these_alone(planned, roo
     chosen = [state for state in states(root) if state.run.study == "shared"]
     (tmp_path / "few.yaml").write_text("executor: local\nprocesses_per_node: 1\n")
     few = read_cluster("few.yaml")
-    (run,) = of_plan(planned_again(root, chosen, few, {"shard": 1})).runs
+    (run,) = estimate_plan(planned_again(root, chosen, few, {"shard": 1})).runs
     assert run.layout.processes == 1
     with pytest.raises(UserError, match="2 processes are too many for this machine"):
-        of_plan(planned_again(root, chosen, few))
+        estimate_plan(planned_again(root, chosen, few))
 
 
 def test_a_record_of_an_earlier_version_gets_no_key_that_its_code_refuses(planned, root):

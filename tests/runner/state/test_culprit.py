@@ -7,7 +7,7 @@ import pytest
 
 from model.record.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
 from model.record.folder import RunFolder
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.state import slurm
 from runner.state.attempts import jobs_folder
 from runner.state.culprit import START, true_of

@@ -12,7 +12,7 @@ from model.attention.verify.call import is_out_of_memory
 from model.measure import hostmemory
 from model.record import errors
 from model.record.errors import Diverged, Unsupported
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.state.endings import UNWRITTEN, Ending, Terminated, of_abort, of_exception, of_exit
 from tests.conftest import REPOSITORY
 

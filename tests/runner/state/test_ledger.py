@@ -13,10 +13,11 @@ import pytest
 
 from model.record.errors import UserError
 from model.record.folder import RunFolder
-from model.record.records import Outcome, now
+from model.record.outcome import Outcome
+from model.record.records import now
 from runner.execute import reconcile
 from runner.job.entry import attempt_of_restart
-from runner.plan.write import next_attempt
+from runner.plan.plan import next_attempt
 from runner.state import ledger, process
 from runner.state.endings import Ending
 from tests.analysis.fabricate import Folder, plan

@@ -22,19 +22,21 @@ OTHER_FILES = {
     "auto": SDPA,
     "cudnn": SDPA,
     "custom": {
-        "kernels/__init__.py",
-        "kernels/dense.py",
-        "kernels/op.py",
-        "kernels/operators.py",
-        *(f"kernels/hopper/{name}.py" for name in HOPPER),
+        "record/versions.py",
+        "attention/kernels/__init__.py",
+        "attention/kernels/dense.py",
+        "attention/kernels/op.py",
+        "attention/kernels/operators.py",
+        *(f"attention/kernels/hopper/{name}.py" for name in HOPPER),
     },
     "efficient": SDPA,
     "flash": SDPA,
     "math": SDPA,
     "portable": {
-        "kernels/operators.py",
+        "record/versions.py",
+        "attention/kernels/operators.py",
         *(
-            f"kernels/portable/{name}.py"
+            f"attention/kernels/portable/{name}.py"
             for name in ("__init__", "backward", "checks", "forward", "op", "tiles")
         ),
     },
@@ -79,21 +81,19 @@ def test_the_code_covers_every_file_that_a_backend_computes_with(name: str) -> N
     found = {str(path.relative_to(MODEL)) for path in identity._files(f"model.attention.{name}")}
     own = {
         "__init__.py",
-        "errors.py",
+        *(f"record/{file}.py" for file in ("__init__", "backends", "case", "errors", "rocm")),
         "attention/__init__.py",
         "attention/_parts.py",
         "attention/_reasons.py",
         f"attention/{name}.py",
-        "versions/__init__.py",
-        "versions/rocm.py",
     }
     assert found == own | OTHER_FILES.get(name, set())
 
 
 def test_the_code_covers_what_the_rules_compute_with() -> None:
     found = {str(path.relative_to(MODEL)) for path in identity._files("model.training.certify")}
-    assert found >= {"llama.py", "optim.py", "loss.py", "disk/checkpoint.py", "trainer.py"}
-    assert found >= {"config/__init__.py", "config/sections.py"}
+    training = ("llama", "optim", "loss", "checkpoint", "trainer")
+    assert found >= {f"training/{name}.py" for name in training} | {"record/config.py", "record/sections.py"}
 
 
 FOREIGN = {

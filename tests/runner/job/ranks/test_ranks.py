@@ -17,7 +17,7 @@ import pytest
 from model.record.config import RunConfig
 from model.record.errors import Diverged, Interrupted, OfAnotherProcess, UserError
 from model.record.folder import RunFolder
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from runner.job.ranks import first, meet, meeting, others, start
 from runner.job.ranks.first import Lost, Ranks, is_echo
 from runner.job.ranks.leader import Leader, node

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from model.record.folder import RunFolder
-from model.record.records import Outcome
+from model.record.outcome import Outcome
 from model.training.parallel.place import Place
 from runner.job.ranks import start, stopped
 from runner.job.ranks.leader import node

@@ -1,16 +1,21 @@
-"""A launch says how much memory its runs need, and names those that will not fit, with what would."""
+"""A launch names the runs that will not fit into memory, with what would, and backends that lack a kind of call."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from model import attention
 from model.measure import hostmemory
 from model.measure.memory_inference import needed
 from model.record.config import RunConfig
-from model.record.records import Outcome
-from runner.inputs.profile import read_cluster
-from runner.plan import memory
+from model.record.outcome import Outcome
+from runner.inputs.document import InvalidFile
+from runner.inputs.expansion import expand
+from runner.inputs.profile import Profile, read_cluster
+from runner.inputs.study import read_study
+from runner.plan import fit
+from runner.plan.fit import refuse_versions, unsupported_calls
 from runner.state import gpus
 from tests.analysis.fabricate import plan
 
@@ -24,10 +29,10 @@ def elsewhere(tmp_path, monkeypatch):
 
 def forecast(runs, gpu_memory, executor="slurm"):
     """Of runs under a profile with GPUs of so many bytes; None: it does not say."""
-    known = f"gpu_memory: {gpu_memory // GIB}GiB\n" if gpu_memory else ""
+    memory = f"gpu_memory: {gpu_memory // GIB}GiB\n" if gpu_memory else ""
     slurm = "slurm: {}\n" if executor == "slurm" else ""
-    Path("mine.yaml").write_text(f"executor: {executor}\ngpus: 1\ngpus_per_node: 4\n{known}{slurm}")
-    return memory.forecast(read_cluster("mine.yaml"), runs)
+    Path("mine.yaml").write_text(f"executor: {executor}\ngpus: 1\ngpus_per_node: 4\n{memory}{slurm}")
+    return fit.memory_forecast(read_cluster("mine.yaml"), runs)
 
 
 def planned(
@@ -216,3 +221,62 @@ def test_on_a_cpu_python_and_torch_count_and_what_the_backward_of_math_makes():
     assert 0.8 < needed(config) / (1474 * 2**20) < 1.1
     short = config.train.model_copy(update={"sequence_length": 64})
     assert 1 <= needed(config.model_copy(update={"train": short})) / (403 * 2**20) < 1.1
+
+
+SPLIT = "scales: {full: {set: {parallel.context: 2}}}\n"
+READS = "title: t\nbase:\n  task: inference\n  device: cpu\n  data: {path: a.parquet}\n"
+EXPECTED = "rules: [{where: {attention: [cudnn]}, expect: unsupported, because: no parts}]\n"
+
+
+def warnings_of(study, extra, sets=(), **base):
+    return [
+        str(each) for each in unsupported_calls(expand(read_study(study(extra, **base)), "full", sets=sets))
+    ]
+
+
+def test_a_backend_without_parts_of_sequences_is_named_at_its_line(study):
+    (line,) = warnings_of(study, "matrix: {attention: [flash, cudnn]}\n" + SPLIT)
+    place, _, text = line.partition(": ")
+    assert place.endswith("tiny.yaml:7:29")
+    assert text == f"warning: 'cudnn' {attention.NOT_OFFSET}; or state `expect: unsupported`"
+
+
+def test_a_backend_that_cannot_decode_is_named_unless_it_reads_prompts_alone(study):
+    matrix = "matrix: {attention: [flex, math]}\n"
+    (line,) = warnings_of(study, matrix, base=READS)
+    assert f"'flex' {attention.NOT_CACHED}" in line
+    assert warnings_of(study, matrix, sets=["inference.new_tokens=0"], base=READS) == []
+
+
+def test_what_the_study_expects_is_no_surprise(study):
+    assert warnings_of(study, "matrix: {attention: [flash, cudnn]}\n" + SPLIT + EXPECTED) == []
+
+
+def test_no_backend_is_loaded_where_no_run_asks_for_such_calls(study, monkeypatch):
+    def load(name):
+        pytest.fail(f"{name} was loaded")
+
+    monkeypatch.setattr(attention, "load", load)
+    assert warnings_of(study, "matrix: {attention: [flash, cudnn]}\n") == []
+
+
+ON_A_GPU = "title: t\nbase:\n  data: {path: a.parquet}\n"
+ONE_PASS = "matrix: {train.optimizer: [adamw, adamw_one_pass]}\n"
+NO_TRITON = "rules: [{where: {train.optimizer: adamw_one_pass}, expect: unsupported, because: no triton}]\n"
+
+
+def refused(study, monkeypatch, extra, **profile):
+    monkeypatch.setattr("model.record.versions.version", {"torch": "2.9.1", "triton": "3.5.1"}.get)
+    cells = expand(read_study(study(extra, base=ON_A_GPU)), "full")
+    refuse_versions(cells, Profile.model_validate({"executor": "local", **profile}))
+
+
+def test_a_setting_that_this_triton_is_too_old_for_is_an_error_at_its_line(study, monkeypatch):
+    with pytest.raises(InvalidFile, match=r"tiny.yaml:4:35: train.optimizer=adamw_one_pass needs triton 3.6"):
+        refused(study, monkeypatch, ONE_PASS)
+
+
+def test_versions_are_no_error_where_the_runs_use_another_python_or_are_to_be_refused(study, monkeypatch):
+    refused(study, monkeypatch, ONE_PASS + NO_TRITON)
+    refused(study, monkeypatch, ONE_PASS, python="/opt/python")
+    refused(study, monkeypatch, ONE_PASS, executor="slurm", slurm={})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.inputs.problems import InvalidFile
+from runner.inputs.document import InvalidFile
 from runner.inputs.profile import read_cluster
 
 TASKS = ("nodes", "ntasks", "ntasks-per-node", "ntasks_per_n", "ntasks-per-gpu", "tasks-per-node")
@@ -25,12 +25,12 @@ def read(tmp_path):
 def refused(read):
     """What is said about a profile of these lines."""
 
-    def said(*lines):
+    def message(*lines):
         with pytest.raises(InvalidFile) as error:
             read(*lines)
         return str(error.value)
 
-    return said
+    return message
 
 
 @pytest.mark.refused
@@ -42,9 +42,9 @@ def refused(read):
     ],
 )
 def test_an_option_of_sbatch_that_changes_how_many_tasks_or_gpus_there_are(refused, option, says):
-    said = refused("slurm:", f"  options: {{mem: 1G, {option}: 2}}")
-    assert f"c.yaml:3:22: '{option}' is not allowed" in said
-    assert says in said
+    message = refused("slurm:", f"  options: {{mem: 1G, {option}: 2}}")
+    assert f"c.yaml:3:22: '{option}' is not allowed" in message
+    assert says in message
 
 
 @pytest.mark.refused
@@ -56,17 +56,17 @@ def test_an_argument_of_srun_that_does(refused, word):
 @pytest.mark.refused
 @pytest.mark.parametrize("line", ["#SBATCH --nodes=2", "#BSUB -n 3", "#PBS -N x"])
 def test_a_line_of_setup_that_sbatch_reads_as_an_option(refused, line):
-    assert "c.yaml:2:17: " in (said := refused(f"slurm: {{setup: ['{line}']}}"))
-    assert "put it under `slurm.options`" in said
+    assert "c.yaml:2:17: " in (message := refused(f"slurm: {{setup: ['{line}']}}"))
+    assert "put it under `slurm.options`" in message
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize("gpus", [2, 8])
 @pytest.mark.parametrize("more", [[], ["gpus_per_node: 4", "slurm: {exclusive: true}"]])
 def test_more_than_one_gpu(refused, gpus, more):
-    said = refused(f"gpus: {gpus}", *(more or ["slurm: {}"]))
-    assert f"c.yaml:2:1: gpus: {gpus} would leave GPUs idle" in said
-    assert "and `slurm.exclusive`, or on this machine `max_parallel`" in said
+    message = refused(f"gpus: {gpus}", *(more or ["slurm: {}"]))
+    assert f"c.yaml:2:1: gpus: {gpus} would leave GPUs idle" in message
+    assert "and `slurm.exclusive`, or on this machine `max_parallel`" in message
 
 
 @pytest.mark.refused
@@ -75,16 +75,16 @@ def test_more_than_one_gpu(refused, gpus, more):
     [("gres: gpu:2", 2), ("gres: 'gpu:h100:3(S:0,1)'", 3), ("gres: 'nvme:4,gpu:a:1,gpu:b'", 2)],
 )
 def test_gres_with_more_gpus_than_the_run_uses(refused, gres, count):
-    said = refused("gpus: 1", f"slurm: {{account: a, {gres}}}")
-    assert "c.yaml:3:21: " in said
-    assert f"asks for {count} GPUs, but the runs of a job use 1: ask for gpu:1" in said
+    message = refused("gpus: 1", f"slurm: {{account: a, {gres}}}")
+    assert "c.yaml:3:21: " in message
+    assert f"asks for {count} GPUs, but the runs of a job use 1: ask for gpu:1" in message
 
 
 @pytest.mark.refused
 def test_gres_with_more_gpus_than_the_runs_of_a_node_use(refused):
     node = ("gpus: 1", "gpus_per_node: 4", "max_parallel: 2")
-    said = refused(*node, "slurm: {exclusive: true, options: {gres: gpu:4}}")
-    assert "c.yaml:5:36: gres gpu:4 asks for 4 GPUs, but the runs of a job use 2" in said
+    message = refused(*node, "slurm: {exclusive: true, options: {gres: gpu:4}}")
+    assert "c.yaml:5:36: gres gpu:4 asks for 4 GPUs, but the runs of a job use 2" in message
 
 
 @pytest.mark.parametrize(

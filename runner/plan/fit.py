@@ -1,4 +1,7 @@
-"""Which runs will not fit into memory, and what would make them fit. Runs are not refused for it."""
+"""Which runs will probably not complete, for lack of memory or of what a backend or a version has.
+
+A run that is too large, or whose backend lacks a kind of call, starts nevertheless: a study may show that.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from model import attention
 from model.measure import hostmemory
 from model.measure.flops import parameter_count
 from model.measure.memory import trained_memory
 from model.measure.memory_inference import needed
+from model.record import backends
 from model.record.config import RunConfig
+from model.record.outcome import Outcome
 from model.record.records import RunRecord
 from model.record.units import size
-from runner.inputs.profile import Cluster
+from runner.inputs.cells import Cell
+from runner.inputs.document import InvalidFile, Problem
+from runner.inputs.profile import Cluster, Profile
 from runner.state import gpus
 from runner.state.attempts import label
 from runner.state.endings import out_of_memory
@@ -27,27 +35,60 @@ _SAVE: tuple[dict[str, Any], ...] = (
 )
 
 
+def refuse_versions(cells: Sequence[Cell], profile: Profile) -> None:
+    """Check settings against the torch and triton of this Python, if the runs use it.
+
+    Raises:
+        InvalidFile: some need others; runs that are expected to end unsupported may start.
+    """
+    if profile.executor != "local" or profile.python is not None:
+        return
+    if problems := [
+        Problem(cell.marks.get(setting, cell.origin), why)
+        for cell in cells
+        if cell.expected is not Outcome.UNSUPPORTED
+        for setting, why in cell.config.lacking().items()
+    ]:
+        raise InvalidFile(problems)
+
+
+def unsupported_calls(cells: Sequence[Cell]) -> list[Problem]:
+    """A warning for each backend that lacks a kind of call, at its place, unless the cells expect it.
+
+    Torch is imported only if some run needs such calls.
+    """
+    warnings = set[Problem]()
+    for cell in cells:
+        name, case = cell.config.attention, cell.config.attention_case
+        asks = case.context > 1 or case.new_tokens > 0
+        if not asks or cell.expected is Outcome.UNSUPPORTED or backends.is_foreign(name):
+            continue
+        if lacks := attention.lacking(attention.load(name), case):
+            text = f"warning: '{name}' {'; '.join(lacks)}; or state `expect: unsupported`"
+            warnings.add(Problem(cell.marks.get("attention", cell.origin), text))
+    return sorted(warnings)
+
+
 @dataclass(frozen=True)
 class Room:
     """Memory that there is for a process of a run.
 
     Attributes:
-        bytes: how much.
-        whose: and where, as a sentence begins that ends with how much: `the profile's GPUs have`.
+        owner: whose it is, with a verb: `the profile's GPUs have`.
     """
 
     bytes: int
-    whose: str
+    owner: str
 
     def __str__(self) -> str:
-        return f"{self.whose} {size(self.bytes)}"
+        return f"{self.owner} {size(self.bytes)}"
 
 
 # NVIDIA's B300 (DGX B300 datasheet) and AMD's MI355X (datasheet) have 288 GB: nothing larger is sold in 2026.
 LARGEST = Room(288 * 10**9, "the largest GPUs have")
 
 
-def gpu_room(cluster: Cluster) -> Room | None:
+def _gpu_room(cluster: Cluster) -> Room | None:
     """Memory of one GPU: the profile's, or that of this machine where runs start here; None if unknown."""
     profile, rooms = cluster.profile, list[Room]()
     if profile.gpu_memory_bytes:
@@ -57,33 +98,30 @@ def gpu_room(cluster: Cluster) -> Room | None:
     return min(rooms, key=lambda room: room.bytes, default=None)
 
 
-def host_room(cluster: Cluster, run: RunRecord) -> Room | None:
+def _host_room(cluster: Cluster, run: RunRecord) -> Room | None:
     """Host memory of one process of a run: the profile's, or what this machine has left; None if unknown."""
     rooms = list[Room]()
     if run.memory_bytes:
         rooms.append(Room(run.memory_bytes, "the profile gives it"))
     if cluster.profile.executor == "local" and (left := hostmemory.left()):
-        among = run.config.processes
-        whose = (
-            f"this machine, shared by {among} processes, still has for each"
-            if among > 1
-            else "this machine still has"
-        )
-        rooms.append(Room(left // among, whose))
+        among, owner = run.config.processes, "this machine still has"
+        if among > 1:
+            owner = f"this machine, shared by {among} processes, still has for each"
+        rooms.append(Room(left // among, owner))
     return min(rooms, key=lambda room: room.bytes, default=None)
 
 
-def forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str]:
+def memory_forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str]:
     """Lines for the user: what the runs need, and which of them need more than there is."""
     groups = {run.group: run for run in runs if needed(run.config) is not None}
     on_gpus = {group: run for group, run in groups.items() if run.config.device == "cuda"}
-    rooms = {group: host_room(cluster, run) for group, run in groups.items() if group not in on_gpus}
+    rooms = {group: _host_room(cluster, run) for group, run in groups.items() if group not in on_gpus}
     if on_gpus:
         needs = [_need(run.config) for run in on_gpus.values()]
         least, most = size(min(needs)), size(max(needs))
-        whose = "run" if all(run.config.processes == 1 for run in on_gpus.values()) else "GPU"
-        yield f"GPU memory, estimated: {least if least == most else f'{least} to {most}'} per {whose}"
-        room = gpu_room(cluster)
+        unit = "run" if all(run.config.processes == 1 for run in on_gpus.values()) else "GPU"
+        yield f"GPU memory, estimated: {least if least == most else f'{least} to {most}'} per {unit}"
+        room = _gpu_room(cluster)
         if room is None and cluster.profile.executor == "local":
             yield "it is compared with no GPU: nvidia-smi names none here; state `gpu_memory` in the profile"
         rooms |= dict.fromkeys(on_gpus, room or LARGEST)
@@ -124,8 +162,12 @@ def _arithmetic(config: RunConfig, room: Room) -> str:
 
 def _instead(config: RunConfig, memory: int) -> str:
     """What would make a run fit, as options to type."""
-    for change in _ways(config):
-        again = config.parallel.model_copy(update=change)
+    parallel = config.parallel
+    ways: list[dict[str, Any]] = []  # to share the model among as many processes
+    ways += [{"reshard": True}] if not parallel.reshard else []
+    ways += [{"replicate": 1, "shard": parallel.samples}] if parallel.replicate > 1 else []
+    for change in ways:
+        again = parallel.model_copy(update=change)
         if _need(config.model_copy(update={"parallel": again})) <= memory:
             return f"use {_typed('parallel', change)}"
     section = {"training": "train"}.get(config.task, config.task)
@@ -137,16 +179,8 @@ def _instead(config: RunConfig, memory: int) -> str:
 
 
 def _typed(section: str, changes: Mapping[str, Any]) -> str:
-    return " ".join(f"--set {section}.{key}={_yaml(value)}" for key, value in changes.items())
-
-
-def _ways(config: RunConfig) -> Iterator[dict[str, Any]]:
-    """Other ways to share a model among as many processes."""
-    parallel = config.parallel
-    if not parallel.reshard:
-        yield {"reshard": True}
-    if parallel.replicate > 1:
-        yield {"replicate": 1, "shard": parallel.samples}
+    values = {key: str(value).lower() if isinstance(value, bool) else value for key, value in changes.items()}
+    return " ".join(f"--set {section}.{key}={value}" for key, value in values.items())
 
 
 def _savings(config: RunConfig) -> Iterator[dict[str, Any]]:
@@ -162,9 +196,5 @@ def _savings(config: RunConfig) -> Iterator[dict[str, Any]]:
 
 
 def _halved(size: int) -> list[int]:
-    """Half of it, a quarter, and so on down to 1."""
+    """Half of a size, a quarter, and so on down to 1."""
     return [size >> times for times in range(1, size.bit_length())]
-
-
-def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from runner.commands.init import STUDY
-from runner.inputs.doubts import doubts
+from runner.inputs.checks import doubts
 from runner.inputs.expansion import expand
 from runner.inputs.study import read_study
 from tests.conftest import REPOSITORY, TINY

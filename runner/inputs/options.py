@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from model.record.config import Task
 from model.record.errors import UserError, did_you_mean
-from runner.inputs.document import parse
-from runner.inputs.problems import InvalidFile, Mark, Problem
-from runner.inputs.settings import Scalar, leaves, nearest, short_for, unknown
-
-Setting = tuple[Any, Mark]  # a value and where it was set
+from runner.inputs.document import InvalidFile, Mark, Problem, parse
+from runner.inputs.settings import Scalar, Setting, leaves, nearest, short_for, unknown
 
 
 def overrides(sets: Sequence[str], axes: Sequence[str], tasks: Sequence[Task] = ()) -> dict[str, Setting]:
@@ -24,24 +22,21 @@ def overrides(sets: Sequence[str], axes: Sequence[str], tasks: Sequence[Task] = 
     Raises:
         InvalidFile: no such setting, a factor of the study, or one set twice.
     """
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for text in sets:
-        dotted, setting = _override(text, axes, tasks)
-        if dotted in found:
-            raise _wrong(text, f"{found[dotted][1]} sets it too; keep one of the two")
-        found[dotted] = setting
-    return found
-
-
-def _override(text: str, axes: Sequence[str], tasks: Sequence[Task]) -> tuple[str, Setting]:
-    dotted, equals, value = text.partition("=")
-    if dotted not in leaves():
-        raise _wrong(text, unknown(dotted, tasks) if dotted.strip() else "expected SETTING=VALUE")
-    if not equals or not value.strip():
-        raise _wrong(text, f"expected a value, such as --set {dotted}=VALUE")
-    if dotted in axes:
-        raise _wrong(text, f"'{dotted}' is a factor of this study; select cells with --only {dotted}=VALUE")
-    return dotted, (_value("--set", text, value), Mark(f"--set {text}"))
+        dotted, equals, value = text.partition("=")
+        if dotted not in leaves():
+            raise _wrong(text, unknown(dotted, tasks) if dotted.strip() else "expected SETTING=VALUE")
+        if not equals or not value.strip():
+            raise _wrong(text, f"expected a value, such as --set {dotted}=VALUE")
+        if dotted in axes:
+            advice = f"select cells with --only {dotted}=VALUE"
+            raise _wrong(text, f"'{dotted}' is a factor of this study; {advice}")
+        parsed = _value("--set", text, value)
+        if dotted in settings:
+            raise _wrong(text, f"{settings[dotted][1]} sets it too; keep one of the two")
+        settings[dotted] = parsed, Mark(f"--set {text}")
+    return settings
 
 
 def wanted(
@@ -56,7 +51,7 @@ def wanted(
         UserError: no such factor, or no cell with this value.
     """
     cells = list(cells)
-    found: dict[str, list[Scalar]] = {}
+    selected: dict[str, list[Scalar]] = {}
     for text in only:
         axis, equals, values = text.partition("=")
         axis = _factor(text, axis, axes)
@@ -69,10 +64,10 @@ def wanted(
                 raise UserError(f"--only {text}: write several values without brackets: {example}")
             if not meant:
                 got = _value("--only", text, part)
-                known = did_you_mean(str(got), list(dict.fromkeys(map(str, present))))
-                raise UserError(f"--only {text}: no cell has {axis} = '{got}' {known}")
-            found.setdefault(axis, []).extend(meant)
-    return found
+                choices = did_you_mean(str(got), list(dict.fromkeys(map(str, present))))
+                raise UserError(f"--only {text}: no cell has {axis} = '{got}' {choices}")
+            selected.setdefault(axis, []).extend(meant)
+    return selected
 
 
 def named(values: str, present: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -85,13 +80,16 @@ def named(values: str, present: Iterable[Any]) -> Iterator[tuple[str, list[Any]]
     for value in present:
         if str(value) not in exact:
             exact[str(value)] = value
-            alike.setdefault(_alike(value), []).append(value)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            alike.setdefault(float(value) if number else str(value).lower(), []).append(value)
     most = 1 + max((text.count(",") for text in exact), default=0)
 
     def meant(part: str) -> list[Any]:
         if part in exact:
             return [exact[part]]
-        return next((alike[key] for key in (part.lower(), _number(part)) if key in alike), [])
+        with suppress(ValueError):
+            return alike.get(part.lower()) or alike.get(float(part), [])
+        return alike.get(part.lower(), [])
 
     parts = values.split(",")
     while parts:
@@ -102,18 +100,6 @@ def named(values: str, present: Iterable[Any]) -> Iterator[tuple[str, list[Any]]
                 yield part, values_meant
                 del parts[:length]
                 break
-
-
-def _alike(value: Any) -> str | float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number else str(value).lower()
-
-
-def _number(part: str) -> float | None:
-    try:
-        return float(part)
-    except ValueError:
-        return None
 
 
 def _unquoted(part: str) -> str:
@@ -131,8 +117,8 @@ def _factor(text: str, axis: str, axes: Sequence[str]) -> str:
         raise UserError(f"--only {text}: '{axis}' could mean {' or '.join(meant)}")
     if not axes:
         raise UserError(f"--only {text}: this study has no factors; it is one run")
-    known = did_you_mean(axis, axes, nearest(axis, axes))
-    raise UserError(f"--only {text}: '{axis}' is not a factor of this study {known}")
+    choices = did_you_mean(axis, axes, nearest(axis, axes))
+    raise UserError(f"--only {text}: '{axis}' is not a factor of this study {choices}")
 
 
 def _value(option: str, text: str, value: str) -> Any:

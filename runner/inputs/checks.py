@@ -1,0 +1,274 @@
+"""Checks the cells of a study together: rules, baseline, labels, twins, tasks; and doubts what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from model.record import backends
+from model.record.config import UNREAD
+from model.record.outcome import Outcome
+from model.record.units import counted
+from runner.inputs.cells import Cell, idle, matches, mistyped, possible
+from runner.inputs.document import KeyPath, Problem
+from runner.inputs.settings import Scalar, Setting, flatten
+from runner.inputs.study import Rule, Study, Where
+
+LABEL = "label"  # where a cell's marks have the key that gave it
+_MANY = 3  # factors from which on names leave out what is as in the baseline
+_SHOWN = 3  # seeds that a message names
+_NAME = frozenset[tuple[str, str]]  # what the name of a group says: a value by factor
+
+
+def idle_rules(
+    study: Study, rules: Sequence[tuple[Rule, KeyPath]], cells: Sequence[Mapping[str, Setting]]
+) -> Iterator[Problem]:
+    """Rules that match no cell, have a value that none can have, or set a factor.
+
+    Args:
+        cells: the factors of all cells, base included.
+    """
+    # Listed once, not for each rule: a study can have many rules and long axes.
+    settings = cache(lambda scales: [*possible(study, *scales)])
+    for rule, path in rules:
+        scales = (str(path[1]),) if path[0] == "scales" else study.scale_names
+        yield from (wrong := mistyped(study, rule.where, (*path, "where"), settings(scales)))
+        if not wrong and not (
+            set(rule.where) <= set(study.axes) and any(matches(cell, rule.where) for cell in cells)
+        ):
+            yield idle(study, rule.where, (*path, "where"), cells)
+        for dotted, _, place in flatten(rule.set, (*path, "set")):
+            if dotted in study.axes:
+                text = f"'{dotted}' is a factor of this study, so rules cannot change it"
+                yield Problem(study.document.mark(place), text)
+
+
+def wrong_baseline(study: Study, scale: str, cells: Sequence[Mapping[str, Setting]]) -> Iterator[Problem]:
+    """A baseline that picks no cell, or leaves none to compare with.
+
+    Args:
+        cells: the factors of all cells, base included.
+    """
+    if (baseline := study.design(scale).baseline) is None:
+        return
+    if "seed" in baseline:
+        text = "seeds are not groups: runs are paired with the baseline seed by seed; leave out `seed`"
+        yield Problem(study.key_at(scale, "baseline", "seed"), text)
+        return
+    where: Where = {**baseline}
+    if not (set(where) <= set(study.axes) and any(matches(cell, where) for cell in cells)):
+        overlay, place = study.scale(scale)
+        path: KeyPath = (*place, "baseline") if overlay.baseline is not None else ("baseline",)
+        yield idle(study, where, path, cells)
+    elif all(matches(cell, where) for cell in cells):
+        text = "every cell is the baseline, so there is nothing to compare it with"
+        yield Problem(study.key_at(scale, "baseline"), f"{text}: name a factor that varies")
+
+
+def baseline_that_never_completes(
+    study: Study, scale: str, endings: Iterable[tuple[Mapping[str, Scalar], Outcome]]
+) -> Iterator[Problem]:
+    """A baseline whose runs are all expected to end otherwise: nothing can be compared with it.
+
+    Args:
+        endings: the factors of each cell, and its expected outcome.
+    """
+    baseline = study.design(scale).baseline or {}
+    outcomes = {
+        expected
+        for factors, expected in endings
+        if baseline and all(factors[axis] == value for axis, value in baseline.items())
+    }
+    if outcomes and Outcome.COMPLETED not in outcomes:
+        text = f"the baseline's runs are expected to end as {', '.join(sorted(outcomes))}"
+        advice = "name a baseline that completes" + (f" at scale {scale}" if study.file.scales else "")
+        yield Problem(study.key_at(scale, "baseline"), f"{text}: {advice}")
+
+
+def unmeasured_quantities(study: Study, scale: str, task: str) -> Iterator[Problem]:
+    """The keys that judge quantities which no run of the task measures."""
+    design = study.design(scale)
+    if task == "attention":
+        for key in ("baseline", "margins", "until"):
+            if getattr(design, key) and (key != "margins" or design.margins.stated):
+                text = (
+                    f"'{key}' has no effect on task {task}: each run compares its backends itself, call by "
+                    "call; leave it out, and give `repeats` to measure in several processes"
+                )
+                yield Problem(study.key_at(scale, key), text)
+    elif task != "training" and design.margins.loss is not None:
+        text = f"runs of task {task} have no loss; only those of task training do: leave out `loss`"
+        yield Problem(study.key_at(scale, "margins", "loss"), text)
+
+
+def twins(cells: Sequence[Cell]) -> Iterator[Problem]:
+    """Cells that are equal to an earlier one, at the key in which their places differ."""
+    firsts: dict[str, Cell] = {}
+    for cell in cells:
+        first = firsts.setdefault(cell.run_id, cell)
+        if first is cell:
+            continue
+        factors = ", ".join(f"{axis} {value}" for axis, value in cell.factors.items()) or "no factors"
+        text = f"the same run as an earlier cell: {factors}; remove one of the two"
+        axis = next((axis for axis in cell.factors if cell.marks.get(axis) != first.marks.get(axis)), None)
+        if axis is None:
+            yield Problem(cell.origin, text)
+        else:
+            other = first.marks.get(axis, first.origin)
+            yield Problem(cell.marks.get(axis, cell.origin), f"{text} (the first is at {other})")
+
+
+def several_tasks(cells: Sequence[Cell]) -> Iterator[Problem]:
+    """The first cell of a second task. No chart or table may mix rates of different work."""
+    for cell in cells:
+        if cell.config.task != cells[0].config.task:
+            text = f"a study has one task, but other cells have {cells[0].config.task}: make it two studies"
+            yield Problem(cell.marks.get("task", cell.origin), text)
+            return
+
+
+def misleading_labels(cells: Sequence[Cell], baseline: Mapping[str, Any] | None = None) -> Iterator[Problem]:
+    """Labels of several groups or of a part of one, and those that name another backend, value or group.
+
+    Args:
+        baseline: factors of the study's baseline, of which names of many factors leave out what is equal.
+    """
+    yield from _labels_of_a_part(cells)
+    labelled: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        if cell.label:
+            labelled.setdefault(cell.label, {}).setdefault(cell.group, cell)
+    for label, groups in labelled.items():
+        first, *others = groups.values()
+        if others:
+            differing = (
+                axis
+                for axis, value in first.factors.items()
+                if axis != "seed" and any(other.factors[axis] != value for other in others)
+            )
+            apart = f"tell them apart in `where`, by {' or '.join(differing)}"
+            yield Problem(
+                first.marks[LABEL], f"'{label}' would be the label of {len(groups)} groups: {apart}"
+            )
+        for cell in groups.values():
+            attention, task = cell.config.attention, cell.config.task
+            if "attention" not in UNREAD[task] and label in backends.names() and label != attention:
+                text = f"'{label}' names a different backend than this group's, {attention}"
+                yield Problem(cell.marks[LABEL], text)
+                break
+    names = dict(_unlabelled(cells, baseline or {})) if labelled else {}
+    for label, groups in labelled.items():
+        for group, cell in groups.items():
+            if other := _other_value(label, cell):
+                yield Problem(cell.marks[LABEL], f"'{label}' is not true of this group, which has {other}")
+            elif names.get(_parsed(label), group) != group:
+                text = (
+                    f"'{label}' is what another group is called by its factors; give this one another label"
+                )
+                yield Problem(cell.marks[LABEL], text)
+
+
+def _labels_of_a_part(cells: Sequence[Cell]) -> Iterator[Problem]:
+    """Labels that not all runs of a group get: a label is the whole group's."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.group, []).append(cell)
+    reported = set()
+    for members in groups.values():
+        first = next((cell for cell in members if cell.label), None)
+        others = [cell for cell in members if first and cell.label != first.label]
+        if first and others and first.marks[LABEL] not in reported:
+            reported.add(first.marks[LABEL])
+            seeds = ", ".join(str(cell.config.seed) for cell in others[:_SHOWN])
+            seeds += ", ..." * (len(others) > _SHOWN)
+            text = (
+                f"'{first.label}' would be the label of seed {first.config.seed} but not of seed "
+                f"{seeds} of the same group, and a label names a group: leave `seed` out of `where`"
+            )
+            yield Problem(first.marks[LABEL], text)
+
+
+def _parsed(label: str) -> _NAME:
+    """What a name made of factors says: a value by factor, and the backend under its own name."""
+    pairs = [part.rpartition("=") for part in label.split(", ")]
+    return frozenset((axis or "attention", _normal(value)) for axis, _, value in pairs)
+
+
+def _normal(value: str) -> str:
+    """A value in one way of writing, whichever it was written in."""
+    try:
+        return repr(float(value))
+    except ValueError:
+        return value.lower()
+
+
+def _unlabelled(cells: Sequence[Cell], baseline: Mapping[str, Any]) -> Iterator[tuple[_NAME, str]]:
+    """The names of groups without a label, made of their factors as `labelled` in views.sql does."""
+    groups = {cell.group: cell for cell in cells}.values()
+    values = {axis: {cell.factors[axis] for cell in groups} for axis in cells[0].factors if axis != "seed"}
+    varying = [axis for axis, different in values.items() if len(different) > 1]
+    for cell in groups:
+        if cell.label:
+            continue
+        whole = {axis: _normal(str(cell.factors[axis])) for axis in varying}
+        names = [whole]
+        if len(varying) >= _MANY and baseline:
+            apart = {axis: value for axis, value in whole.items() if cell.factors[axis] != baseline.get(axis)}
+            names.append(apart or {"attention": "baseline"})
+        for name in names:
+            yield frozenset(name.items()), cell.group
+            yield frozenset((axis.rpartition(".")[2], value) for axis, value in name.items()), cell.group
+
+
+def _other_value(label: str, cell: Cell) -> str | None:
+    """`learning_rate=0.001`, where a label names another value."""
+    named = {axis: value for axis, value in _parsed(label) if "=" in label}
+    for axis, value in cell.factors.items():
+        for name in (axis, axis.rpartition(".")[2]):
+            if name in named and name != "attention" and named[name] != _normal(str(value)):
+                return f"{name}={value}"
+    return None
+
+
+def doubts(cells: Sequence[Cell]) -> list[Problem]:
+    """What a study probably does not mean: a warning for each such line; its runs start nevertheless."""
+    of_cells = {doubt for cell in cells for doubt in (_endless_warm_up(cell), _unnamed_shape(cell)) if doubt}
+    return sorted(of_cells | _nothing_summed(cells))
+
+
+def _endless_warm_up(cell: Cell) -> Problem | None:
+    """The learning rate reaches its value at step warmup_steps + 1; studies of it would compare nothing."""
+    train = cell.config.train
+    if cell.config.task != "training" or train.warmup_steps < train.steps:
+        return None
+    default = "" if "train.warmup_steps" in cell.marks else " (the default)"
+    text = (
+        f"the warm-up of {counted(train.warmup_steps, 'step')}{default} does not end within "
+        f"{counted(train.steps, 'step')}, so the learning rate never reaches its value: "
+        f"set train.warmup_steps below {train.steps}"
+    )
+    settings = ("train.warmup_steps", "train.steps")
+    mark = next((cell.marks[dotted] for dotted in settings if dotted in cell.marks), cell.origin)
+    return Problem(mark, f"warning: {text}")
+
+
+def _unnamed_shape(cell: Cell) -> Problem | None:
+    """Attention alone is timed at a shape, and nobody chose that of the default."""
+    if cell.config.task != "attention" or "call.shape" in cell.marks:
+        return None
+    shape = cell.config.call.shape
+    return Problem(cell.origin, f"warning: without call.shape, attention is timed at {shape}, an 8B llama's")
+
+
+def _nothing_summed(cells: Sequence[Cell]) -> set[Problem]:
+    """Gradients are summed across processes that have data of their own, and no run of the study has any."""
+    training = [cell for cell in cells if cell.config.task == "training"]
+    wide = [cell for cell in training if cell.config.train.reduce == "float32"]
+    if any(cell.config.parallel.processes > cell.config.parallel.tensor for cell in wide):
+        return set()
+    text = (
+        "train.reduce float32 changes nothing: no run sums gradients across processes; "
+        "leave it out, or set parallel.shard or parallel.replicate"
+    )
+    return {Problem(cell.marks.get("train.reduce", cell.origin), f"warning: {text}") for cell in wide}

@@ -1,0 +1,58 @@
+"""All that is known of an outcome stands in its line: a new one needs no other."""
+
+import ast
+import re
+
+import pytest
+
+from model.record.outcome import Outcome
+from tests.conftest import REPOSITORY
+
+MODULES = [path for name in ("runner", "analysis", "model") for path in (REPOSITORY / name).rglob("*.py")]
+
+
+def _outcome(node):
+    """The outcome that an expression names, by its member or by its word."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Outcome":
+        return node.attr
+    return node.value if isinstance(node, ast.Constant) and node.value in [*Outcome] else None
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_an_outcome_has_a_meaning_a_cause_and_a_short_word(outcome):
+    assert outcome.meaning
+    assert (outcome.cause is None) is (outcome is Outcome.COMPLETED)
+    assert re.fullmatch("[a-z ]+|OOM", outcome.short)
+
+
+def test_no_state_of_slurm_means_two_outcomes():
+    states = [state for outcome in Outcome for state in outcome.slurm_states]
+    assert len(set(states)) == len(states)
+
+
+def test_a_run_that_lost_its_machine_or_left_no_trace_is_started_again_and_no_other():
+    assert {outcome for outcome in Outcome if outcome.is_retried} == {
+        Outcome.NODE_FAILED,
+        Outcome.PREEMPTED,
+        Outcome.LOST,
+    }
+    assert {outcome for outcome in Outcome if outcome.is_taken} == {Outcome.NODE_FAILED, Outcome.PREEMPTED}
+
+
+def test_no_other_module_lists_outcomes():
+    """It asks for what they have in common instead. `Ending` in model/record/kernels.py is a type of its own."""
+    lists = []
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        types = {id(node.slice) for node in ast.walk(tree) if isinstance(node, ast.Subscript)}
+        for node in ast.walk(tree):
+            parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+            if len({_outcome(part) for part in parts} - {None}) > 1 and id(node) not in types:
+                lists.append(f"{path.relative_to(REPOSITORY)}:{node.lineno}")
+    assert [place for place in lists if not place.startswith("model/record/outcome.py")] == []
+
+
+def test_the_page_on_comparing_names_the_outcomes_that_code_can_be_blamed_for():
+    page = (REPOSITORY / "docs" / "comparing.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"ended in a way that is bad \(([^)]+)\)", page)
+    assert named == ", ".join(f"`{outcome}`" for outcome in Outcome if outcome.cause == "code")
