@@ -71,8 +71,8 @@ class _Verb(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:  # some typer versions speak pydantic's language
-            said = error.message.removeprefix("Value error, ").replace("Input should be", "must be")
-            error.message = re.sub("must be a valid integer.*", "must be a whole number", said)
+            text = error.message.removeprefix("Value error, ").replace("Input should be", "must be")
+            error.message = re.sub("must be a valid integer.*", "must be a whole number", text)
             raise
 
     def _with_texts_apart(self, ctx: Any, args: list[str]) -> list[str]:
@@ -94,8 +94,8 @@ class _Verbs(TyperGroup):
         self.called = ""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        known = verbs()
-        _refuse_slips(self, ctx, args, next((n for n, arg in enumerate(args) if arg in known), None))
+        files = verbs()
+        _refuse_slips(self, ctx, args, next((n for n, arg in enumerate(args) if arg in files), None))
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -109,18 +109,20 @@ class _Verbs(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         self.called = args[0]
-        if self.called not in (known := verbs()) and not ctx.resilient_parsing:
-            raise UserError(f"no command '{self.called}' {did_you_mean(self.called.lower(), list(known))}")
+        if self.called not in (files := verbs()) and not ctx.resilient_parsing:
+            raise UserError(f"no command '{self.called}' {did_you_mean(self.called.lower(), list(files))}")
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in (known := verbs()):
+        if cmd_name not in (files := verbs()):
             return None
         if ctx.resilient_parsing and cmd_name != self.called:  # a shell completes verbs: their names will do
-            return TyperCommand(cmd_name, help=_summary(known[cmd_name]))
-        module = import_module(f"runner.commands.{known[cmd_name].stem}")
+            return TyperCommand(cmd_name, help=_summary(files[cmd_name]))
+        module = import_module(f"runner.commands.{files[cmd_name].stem}")
+        # Its examples keep their lines, which click would otherwise join.
+        help_text = (module.__doc__ or "").replace("\nExamples:\n", "\n\b\nExamples:\n")
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name, cls=_Verb, help=_help(module.__doc__), context_settings=_CONTEXT)(
+        single.command(cmd_name, cls=_Verb, help=help_text, context_settings=_CONTEXT)(
             _taking_local_paths(module.command)
         )
         command = typer.main.get_command(single)
@@ -161,15 +163,10 @@ def _taking_local_paths(command: Callable[..., None]) -> Callable[..., None]:
             if isinstance(value, Path):
                 given[name] = local_path(value)
             elif isinstance(value, list):
-                given[name] = [local_path(each) if isinstance(each, Path) else each for each in value]
+                given[name] = [local_path(path) if isinstance(path, Path) else path for path in value]
         command(**given)
 
     return with_local_paths
-
-
-def _help(docstring: str | None) -> str:
-    """A verb's help; its examples keep their lines, which click would otherwise join."""
-    return (docstring or "").replace("\nExamples:\n", "\n\b\nExamples:\n")
 
 
 def _summary(path: Path) -> str:

@@ -6,15 +6,20 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from model.record.errors import UserError, did_you_mean, local_path, no_runs
+from runner.commands._console import say
 from runner.inputs.batch import check_path
 from runner.state.filesystem import existing
 from runner.state.ledger import RunState
 from runner.state.runs import find, like, study_names
+
+if TYPE_CHECKING:
+    from runner.inputs.cells import Cell
+    from runner.inputs.study import Study
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
 
@@ -154,12 +159,12 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
         from runner.inputs.study import read_study
 
         name = read_study(local_path(given)).name
-    if name not in (known := sorted({*study_names(root), *also})):
+    if name not in (names := sorted({*study_names(root), *also})):
         if waits := queue.waits(root, name):
             raise UserError(f"no runs of study '{name}' yet: {waits[0]}")
         if (runs := like(root, given)) and not is_file(given):
             raise UserError(f"'{given}' is a run; name its study, {runs[0].path.parent.name}")
-        raise no_runs(root, name, sorted({*known, *queue.waiting_studies(root)}))
+        raise no_runs(root, name, sorted({*names, *queue.waiting_studies(root)}))
     return name
 
 
@@ -175,11 +180,35 @@ def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | 
     from runner.execute import queue
 
     root = Settings.root
-    known = {*study_names(root), *also}
-    if is_file(given) or given in known or not known or queue.waits(root, given):
+    names = {*study_names(root), *also}
+    if is_file(given) or given in names or not names or queue.waits(root, given):
         return study_name(given, also), None
-    state = find(root, given, studies=sorted(known))
+    state = find(root, given, studies=sorted(names))
     return state.brief.study, state
+
+
+def cells_of(
+    study: Study,
+    scale: str,
+    sets: Sequence[str] | None = None,
+    only: Sequence[str] | None = None,
+    repeats: int | None = None,
+) -> list[Cell]:
+    """Expand a study, and warn about what is probably a mistake.
+
+    Args:
+        repeats: of each cell, in place of the study's.
+
+    Raises:
+        UserError: as `expand`.
+    """
+    from runner.inputs.checks import doubts
+    from runner.inputs.expansion import expand
+
+    cells = expand(study, scale, sets or (), only or (), repeats)
+    for doubt in doubts(cells):
+        say(doubt.shown())
+    return cells
 
 
 def is_file(given: str) -> bool:
@@ -197,7 +226,7 @@ def margins(texts: Sequence[str]) -> dict[str, float]:
 
     from runner.inputs.design import Margins
 
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     valid = list(Margins.model_fields)
     for text in texts:
         name, equals, value = text.partition("=")
@@ -206,8 +235,8 @@ def margins(texts: Sequence[str]) -> dict[str, float]:
         if name not in valid:
             raise UserError(f"--margin {text}: no margin '{name}' {did_you_mean(name, valid)}")
         try:
-            found |= Margins.model_validate({name: value}, strict=False).stated
+            values |= Margins.model_validate({name: value}, strict=False).stated
         except ValidationError as error:
             why = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
             raise UserError(f"--margin {text}: {why}") from error
-    return found
+    return values

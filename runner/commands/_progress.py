@@ -1,22 +1,24 @@
-"""Progress of the local queue: bars on a terminal, plain lines elsewhere."""
+"""Progress of the local queue: bars on a terminal, plain lines elsewhere, and how much longer it takes."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 from typing import TYPE_CHECKING
 
-from model.record.imported import ImportedStep
+from model.measure.flops import of_run
 from model.record.outcome import Outcome
-from model.record.records import StepRecord
+from model.record.records import RunRecord, StepRecord
 from model.record.units import clock
 from runner.commands._console import say
-from runner.commands._forecast import Forecast
+from runner.commands._runs import step_text
 from runner.execute.local import Watcher
 from runner.job.phase import Stage
-from runner.state.tasks import Task
+from runner.state.attempts import NextAttempt
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -29,7 +31,7 @@ def watcher(forecast: Forecast | None = None, fail_fast: bool = False) -> Watche
         forecast: estimates the queue's time left.
         fail_fast: start no more runs after one that ended unexpectedly.
     """
-    return (Bar if sys.stderr.isatty() else Lines)(forecast, fail_fast)
+    return (ProgressBars if sys.stderr.isatty() else ProgressLines)(forecast, fail_fast)
 
 
 def verdict(outcome: Outcome, expected: Outcome) -> str:
@@ -39,7 +41,7 @@ def verdict(outcome: Outcome, expected: Outcome) -> str:
     return f"{outcome} ({'as expected' if outcome is expected else f'expected {expected}'})"
 
 
-class Lines(Watcher):
+class ProgressLines(Watcher):
     """One line when a run starts, at each tenth of it, and when it ends."""
 
     def __init__(self, forecast: Forecast | None = None, fail_fast: bool = False) -> None:
@@ -48,65 +50,65 @@ class Lines(Watcher):
         self.numbers: dict[Path, int] = {}
         self.tenths: dict[Path, int] = {}
 
-    def queued(self, tasks: Sequence[Task]) -> None:
+    def queued(self, attempts: Sequence[NextAttempt]) -> None:
         """Remember the total for the `[1/6]` prefix."""
-        self.total = len(tasks)
+        self.total = len(attempts)
         if self.forecast:
-            self.forecast.queued(task.folder.path.name for task in tasks)
+            self.forecast.queued(attempt.folder.path.name for attempt in attempts)
 
-    def line(self, task: Task, text: str) -> None:
+    def line(self, attempt: NextAttempt, text: str) -> None:
         """Print a line that starts with the run's number and name."""
-        say(self.named(task, text))
+        say(self.named(attempt, text))
 
-    def named(self, task: Task, text: str) -> str:
+    def named(self, attempt: NextAttempt, text: str) -> str:
         """`[1/6] flash seed=0: started`."""
-        return f"[{self.numbers[task.folder.path]}/{self.total}] {task.label}: {text}"
+        return f"[{self.numbers[attempt.folder.path]}/{self.total}] {attempt.label}: {text}"
 
-    def number(self, task: Task) -> None:
+    def number(self, attempt: NextAttempt) -> None:
         """Count a run that starts."""
         self.begun += 1
-        self.numbers[task.folder.path] = self.begun
+        self.numbers[attempt.folder.path] = self.begun
         if self.forecast:
-            self.forecast.started(task.folder.path.name, time.monotonic())
+            self.forecast.started(attempt.folder.path.name, time.monotonic())
 
-    def started(self, task: Task) -> None:
+    def started(self, attempt: NextAttempt) -> None:
         """Number the run and print its attempt's folder."""
-        self.number(task)
-        self.line(task, f"started, {task.folder.attempt(task.attempt).path}")
+        self.number(attempt)
+        self.line(attempt, f"started, {attempt.record.path}")
 
-    def certifying(self, task: Task, stage: Stage) -> None:
+    def certifying(self, attempt: NextAttempt, stage: Stage) -> None:
         """Print when a trial begins, every fifth stage after that, when it waits, and slow timing."""
         if stage.begun == 1 or stage.begun % 5 == 0 or stage.doing == "timing":
-            self.line(task, str(stage))
+            self.line(attempt, str(stage))
 
-    def stepped(self, task: Task, record: StepRecord) -> None:
+    def stepped(self, attempt: NextAttempt, record: StepRecord) -> None:
         """Print progress at each tenth of the run, and once how long the queue's training takes."""
-        self.foretell(task, record)
-        tenth = 10 * record.step // task.steps
-        if tenth > self.tenths.get(task.folder.path, 0):
-            self.tenths[task.folder.path] = tenth
-            self.line(task, progress_text(task, record))
+        self.foretell(attempt, record)
+        tenth = 10 * record.step // attempt.steps
+        if tenth > self.tenths.get(attempt.folder.path, 0):
+            self.tenths[attempt.folder.path] = tenth
+            self.line(attempt, progress_text(attempt, record))
 
-    def foretell(self, task: Task, record: StepRecord) -> None:
+    def foretell(self, attempt: NextAttempt, record: StepRecord) -> None:
         """Update the forecast; say the first one if several runs are to come."""
         if not self.forecast:
             return
-        self.forecast.stepped(task.folder.path.name, record, time.monotonic())
+        self.forecast.stepped(attempt.folder.path.name, record, time.monotonic())
         seconds = self.forecast.training_seconds
         if seconds is not None and not self.foretold and self.total > 1:
             self.foretold = True
             self.line(
-                task,
+                attempt,
                 f"at this run's pace, the steps of all {self.total} runs will take about {clock(seconds)}",
             )
 
-    def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
+    def ended(self, attempt: NextAttempt, outcome: Outcome, reason: str | None) -> None:
         """Print the outcome, whether it was expected, the reason, and how much time is left."""
-        self.stop_early |= self.fail_fast and outcome is not task.expected
-        said = f"{verdict(outcome, task.expected)}{f': {reason}' if reason else ''}"
+        self.stop_early |= self.fail_fast and outcome is not attempt.expected
+        ending = f"{verdict(outcome, attempt.expected)}{f': {reason}' if reason else ''}"
         if self.forecast:
-            self.forecast.ended(task.folder.path.name, time.monotonic())
-        self.line(task, said + self.left())
+            self.forecast.ended(attempt.folder.path.name, time.monotonic())
+        self.line(attempt, ending + self.left())
 
     def left(self) -> str:
         """`; about 0:12:00 left`, if runs are left and a pace is known."""
@@ -114,22 +116,13 @@ class Lines(Watcher):
         return f"; about {clock(seconds)} left" if seconds else ""
 
 
-def progress_text(task: Task, record: StepRecord) -> str:
+def progress_text(attempt: NextAttempt, record: StepRecord) -> str:
     """`step 30/60, loss 4.321, 12,345 tokens/s, 0:08 left`."""
-    left = int((task.steps - record.step) * record.step_seconds)
-    return f"{step_text(record, task.steps)}, {left // 60}:{left % 60:02} left"
+    left = int((attempt.steps - record.step) * record.step_seconds)
+    return f"{step_text(record, attempt.steps)}, {left // 60}:{left % 60:02} left"
 
 
-def step_text(record: StepRecord | ImportedStep, steps: int) -> str:
-    """`step 30/60, loss 4.321, 12,345 tokens/s`; without the loss where nothing is trained."""
-    loss = ", loss not finite" if record.loss is None else f", loss {record.loss:.3f}"
-    if record.loss is None and isinstance(record, StepRecord) and record.learning_rate is None:
-        loss = ""
-    rate = "" if record.tokens_per_second is None else f", {record.tokens_per_second:,.0f} tokens/s"
-    return f"step {record.step}/{steps}{loss}{rate}"
-
-
-class Bar(Lines):
+class ProgressBars(ProgressLines):
     """Two bars: the queue, and the run with its step, loss, tokens/s and time left."""
 
     def __init__(self, forecast: Forecast | None = None, fail_fast: bool = False) -> None:
@@ -146,39 +139,120 @@ class Bar(Lines):
         )
         self.rows: dict[Path, TaskID] = {}
 
-    def queued(self, tasks: Sequence[Task]) -> None:
+    def queued(self, attempts: Sequence[NextAttempt]) -> None:
         """Show the queue's bar."""
-        super().queued(tasks)
+        super().queued(attempts)
         self.all = self.bars.add_task("runs", total=self.total, text=f"0/{self.total}")
         self.bars.start()
 
-    def line(self, task: Task, text: str) -> None:
+    def line(self, attempt: NextAttempt, text: str) -> None:
         """Print above the bars."""
-        self.bars.console.print(self.named(task, text), markup=False, highlight=False)
+        self.bars.console.print(self.named(attempt, text), markup=False, highlight=False)
 
-    def started(self, task: Task) -> None:
+    def started(self, attempt: NextAttempt) -> None:
         """Add the run's bar."""
-        self.number(task)
-        self.rows[task.folder.path] = self.bars.add_task(task.label, total=task.steps, text="starting")
+        self.number(attempt)
+        self.rows[attempt.folder.path] = self.bars.add_task(
+            attempt.label, total=attempt.steps, text="starting"
+        )
 
-    def certifying(self, task: Task, stage: Stage) -> None:
+    def certifying(self, attempt: NextAttempt, stage: Stage) -> None:
         """Show the stages of the trial in the run's bar, which its steps take over."""
-        row = self.rows[task.folder.path]
+        row = self.rows[attempt.folder.path]
         self.bars.update(row, total=stage.total or None, completed=stage.begun, text=str(stage))
 
-    def stepped(self, task: Task, record: StepRecord) -> None:
+    def stepped(self, attempt: NextAttempt, record: StepRecord) -> None:
         """Move the run's bar."""
-        self.foretell(task, record)
-        row = self.rows[task.folder.path]
-        self.bars.update(row, total=task.steps, completed=record.step, text=progress_text(task, record))
+        self.foretell(attempt, record)
+        row = self.rows[attempt.folder.path]
+        self.bars.update(row, total=attempt.steps, completed=record.step, text=progress_text(attempt, record))
 
-    def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
+    def ended(self, attempt: NextAttempt, outcome: Outcome, reason: str | None) -> None:
         """Replace the run's bar with a line."""
-        self.bars.remove_task(self.rows.pop(task.folder.path))
-        super().ended(task, outcome, reason)
+        self.bars.remove_task(self.rows.pop(attempt.folder.path))
+        super().ended(attempt, outcome, reason)
         done = self.begun - len(self.rows)
         self.bars.update(self.all, completed=done, text=f"{done}/{self.total}{self.left()}")
 
     def over(self) -> None:
         """Leave the bars as they are, and give the terminal its cursor back."""
         self.bars.stop()
+
+
+@dataclass
+class _PacedRun:
+    """A run of the queue: FLOP of a step in a process, steps, and when it started, in seconds."""
+
+    step_flop: float
+    steps: int
+    steps_done: int = 0
+    started: float | None = None
+    stepped: bool = False
+    ended: bool = False
+
+    @classmethod
+    def of(cls, run: RunRecord) -> _PacedRun:
+        """The run before it starts."""
+        section = run.config.section
+        tokens = section.batch_size * section.sequence_length
+        steps = 0 if run.expected_outcome.is_early else section.steps
+        return cls(tokens * (of_run(run.config) or 1) / run.config.processes, steps)
+
+
+class Forecast:
+    """Estimates the time left: FLOP left at the newest pace, plus the usual time to start each run.
+
+    Nothing is known before the second step of a run, because its first step includes warming up.
+
+    Args:
+        runs: the runs that the queue may hold.
+        parallel: how many of them run at once.
+    """
+
+    def __init__(self, runs: Sequence[RunRecord], parallel: int) -> None:
+        self.parallel = parallel
+        self.runs = {run.run_id: _PacedRun.of(run) for run in runs}
+        self.seconds_per_flop: float | None = None
+        self.starts: list[float] = []
+
+    def queued(self, run_ids: Iterable[str]) -> None:
+        """Keep the runs that the queue holds."""
+        self.runs = {run_id: self.runs[run_id] for run_id in run_ids}
+
+    def started(self, run_id: str, now: float) -> None:
+        """A run's process was started."""
+        self.runs[run_id].started = now
+
+    def stepped(self, run_id: str, record: StepRecord, now: float) -> None:
+        """A run wrote a step record."""
+        run = self.runs[run_id]
+        if not run.stepped and run.started is not None:
+            self.starts.append(max(0.0, now - run.started - record.steps * record.step_seconds))
+        run.stepped = True
+        run.steps_done = record.step
+        if record.step > 1:
+            self.seconds_per_flop = record.step_seconds / run.step_flop
+
+    def ended(self, run_id: str, now: float) -> None:
+        """A run's process has exited."""
+        run = self.runs[run_id]
+        if not run.stepped and run.started is not None:
+            self.starts.append(now - run.started)
+        run.ended = True
+
+    @property
+    def training_seconds(self) -> float | None:
+        """Estimated seconds of steps that are left; None if no step was timed yet."""
+        if self.seconds_per_flop is None:
+            return None
+        open_ = [run for run in self.runs.values() if not run.ended]
+        flop = sum(max(0, run.steps - run.steps_done) * run.step_flop for run in open_)
+        return flop * self.seconds_per_flop / self.parallel
+
+    @property
+    def seconds(self) -> float | None:
+        """Estimated seconds until the queue is done; None if no step was timed yet."""
+        if (training := self.training_seconds) is None:
+            return None
+        waiting = sum(run.started is None for run in self.runs.values())
+        return training + waiting * median_low(self.starts or [0.0]) / self.parallel

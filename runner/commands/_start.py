@@ -1,22 +1,29 @@
-"""Starts a plan and shows how its runs ended; shared by `launch` and `retry`."""
+"""Starts a plan for `launch` and `retry`, repeats it as `until:` asks, and shows how its runs ended."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from model.record.files import no_link
 from model.record.outcome import Outcome
+from model.record.records import RunRecord
+from model.record.units import counted
 from runner.commands._console import say, table
-from runner.commands._forecast import Forecast
 from runner.commands._options import typed
-from runner.commands._progress import verdict, watcher
-from runner.commands._table import filled, labels, newest, written
+from runner.commands._progress import Forecast, verdict, watcher
+from runner.commands._runs import filled, labels, newest, written
 from runner.execute.launch import run_here, submit
-from runner.execute.wait import states_of, wait_for
-from runner.plan.plan import REHEARSAL, Plan
+from runner.execute.reconcile import reconciled
+from runner.execute.wait import states_of, wait_for, wait_for_others
+from runner.inputs.cells import Cell
+from runner.inputs.design import Design, Until
+from runner.inputs.document import InvalidFile
+from runner.plan.plan import REHEARSAL, Plan, refreshed
+from runner.plan.precision import comparisons, seconds_per_token
 from runner.state import guard
 from runner.state.ledger import RunState
 from runner.state.runs import name_of
@@ -54,42 +61,33 @@ def run(plan: Plan, wait: bool | None, fail_fast: bool = False) -> bool:
         wait: whether to wait for all runs to end; None waits on this machine but not on a cluster.
         fail_fast: start no more runs after one that ended unexpectedly; on a cluster, only if waiting.
     """
-    try:
-        return _run(plan, wait, fail_fast)
-    except KeyboardInterrupt:
-        if (plan.root / plan.study.name).is_dir():
-            with suppress(OSError):  # the terminal may be gone
-                say(f"next: {_goes_on(plan)}")
-        raise
-
-
-def _run(plan: Plan, wait: bool | None, fail_fast: bool) -> bool:
     profile = plan.cluster.profile
-    if profile.executor == "local":
-        run_here(plan, watcher(Forecast([run for run, _ in plan.runs], profile.max_parallel), fail_fast))
-    else:
+    try:
+        if profile.executor == "local":
+            forecast = Forecast([run for run, _ in plan.runs], profile.max_parallel)
+            run_here(plan, watcher(forecast, fail_fast))
+            return True
         left = submit(plan, wait=bool(wait))
-        if not wait:
-            return False
-        wait_for(plan, left, fail_fast)
-    return True
-
-
-def _goes_on(plan: Plan) -> str:
-    """What becomes of a launch that was interrupted."""
-    runner, name = typed(), plan.study.name
-    if plan.cluster.profile.executor == "local":
-        return f"`{runner} status {name}` shows what is left; to go on, launch the study again"
-    return (
-        f"what is submitted goes on; `{runner} status {name}` shows it, `{runner} cancel {name}` ends it; "
-        "for the rest, launch the study again"
-    )
+        if wait:
+            wait_for(plan, left, fail_fast)
+        return bool(wait)
+    except KeyboardInterrupt:
+        runner, name = typed(), plan.study.name
+        local = f"`{runner} status {name}` shows what is left; to go on, launch the study again"
+        slurm = (
+            f"what is submitted goes on; `{runner} status {name}` shows it, "
+            f"`{runner} cancel {name}` ends it; for the rest, launch the study again"
+        )
+        if (plan.root / name).is_dir():
+            with suppress(OSError):  # the terminal may be gone
+                say(f"next: {local if profile.executor == 'local' else slurm}")
+        raise
 
 
 def summary(plan: Plan) -> int:
     """Print the outcomes of all runs in the plan; returns 0 if all are there and as expected, else 1."""
-    found = {state.brief.run_id: state for state in states_of(plan)}
-    states = [found[run.run_id] for run, _ in plan.runs if run.run_id in found]
+    by_id = {state.brief.run_id: state for state in states_of(plan)}
+    states = [by_id[run.run_id] for run, _ in plan.runs if run.run_id in by_id]
     rows = [
         [
             name_of(state),
@@ -123,3 +121,137 @@ def _verdict(state: RunState) -> str:
     if state.phase != "ended" or state.outcome is None:
         return state.phase
     return verdict(state.outcome, state.brief.expected_outcome)
+
+
+def worth_repeating(cells: Sequence[Cell], design: Design) -> list[Cell]:
+    """The cells, without repeats that only `until` adds to cells that are not expected to complete."""
+    return [cell for cell in cells if cell.repeat <= design.repeats or cell.expected is Outcome.COMPLETED]
+
+
+def begun(whole: Plan, design: Design) -> Plan:
+    """The part of a plan that a launch starts with: the study's repeats, and those of earlier launches."""
+    number = max([design.repeats, *(run.repeat for run, state in whole.runs if state)])
+    return _part(whole, lambda run: run.repeat <= number)
+
+
+def pursue(whole: Plan, design: Design, wait: bool | None, fail_fast: bool) -> int:
+    """Run what `begun` has, then one more repeat at a time until every comparison is precise enough.
+
+    Args:
+        whole: all repeats that `until` allows.
+        wait, fail_fast: as `run` takes them.
+
+    Returns:
+        The exit code.
+    """
+    now = begun(whole, design)
+    return 0 if detached(now, wait) else _Pursuit(whole, design, wait, fail_fast).go(now)
+
+
+class _Pursuit:
+    """The rounds of one launch; `number` is the repeat that the round is about."""
+
+    def __init__(self, whole: Plan, design: Design, wait: bool | None, fail_fast: bool) -> None:
+        assert design.until
+        self.whole, self.design, self.until = whole, design, design.until
+        self.fail_fast, self.wait = fail_fast, wait
+        self.waits = whole.cluster.profile.executor == "local" or bool(wait)
+        self.number = 0
+        self.asked = set[str]()  # ids of the runs of all rounds so far
+
+    def go(self, now: Plan) -> int:
+        self.number = first = max(run.repeat for run, _ in now.runs)
+        try:
+            while self.over(now):
+                groups = self.undecided()
+                if not groups or (self.waits and self.unstarted(now)):
+                    return summary(self.so_far())
+                now = self.next(groups)
+        except InvalidFile as error:
+            if self.number == first:
+                raise
+            say(f"until: repeat {self.number} was not started: {error}")
+            return summary(self.so_far())
+        say("until: launch again once these runs have ended, to continue from there")
+        return 0
+
+    def over(self, now: Plan) -> bool:
+        """Start what is left, and wait for it if this launch waits; returns whether all have ended.
+
+        If it does not wait, failed runs do not hold up the next round: they start again with it.
+        """
+        ended = False
+        if not self.waits:
+            reconciled(now.root, now.study.name)
+            ended = all(state and state.phase == "ended" for _, state in refreshed(now).runs)
+        over = ended or run(now, self.wait, self.fail_fast)
+        if self.waits:  # otherwise the runs of another launch would look missing
+            runs = "{} that another launch has started"
+            wait_for_others(
+                now, lambda count: say(f"until: waiting for {runs.format(counted(count, 'run'))}")
+            )
+        self.asked |= {run.run_id for run, _ in now.runs}
+        return over
+
+    def unstarted(self, now: Plan) -> bool:
+        """Whether some run was not even started, because another one ended unexpectedly."""
+        return any(state is None or state.phase == "planned" for _, state in refreshed(now).runs)
+
+    def undecided(self) -> set[str]:
+        """Say how precise each comparison is; returns the groups to repeat, or none if this is the end.
+
+        A group without any completed pair with its baseline is left out: it might never become precise.
+        """
+        from analysis.stats.sequential import look
+        from runner.execute.reconcile import collected
+
+        root, study, until = self.whole.root, self.whole.study.name, self.until
+        collected(root, study)
+        compared = comparisons(
+            [run for run, _ in self.so_far().runs],
+            self.design.baseline or {},
+            seconds_per_token(root, study),
+        )
+        looks = [
+            (group, look(group.pairs, until.tokens_per_second, until.at_most, group.seeds))
+            for group in compared
+        ]
+        say(f"until: after repeat {self.number} of at most {until.at_most}")
+        for group, precision in looks:
+            sentence = precision.sentence if group.pairs else "no completed pair with the baseline"
+            say(f"  {group.label}: {sentence}")
+        open_ = [group for group, precision in looks if group.pairs and not precision.reached]
+        if open_ and self.number < until.at_most:
+            return {name for group in compared if group.pairs for name in (group.group, group.base)}
+        missed = [group.label for group, precision in looks if not precision.reached]
+        say(f"until: {_conclusion(until, bool(compared), missed)}")
+        return set()
+
+    def next(self, groups: set[str]) -> Plan:
+        """The next repeat of these groups; if this launch does not wait, also the runs that failed."""
+        failed = set() if self.waits else {run.run_id for run in refreshed(self.so_far()).left}
+        self.number += 1
+        number = self.number
+        return _part(
+            self.whole,
+            lambda run: (run.repeat == number and run.group in groups) or run.run_id in failed,
+        )
+
+    def so_far(self) -> Plan:
+        """The runs of all rounds."""
+        return _part(self.whole, lambda run: run.run_id in self.asked)
+
+
+def _conclusion(until: Until, compared: bool, missed: list[str]) -> str:
+    if not compared:
+        return (
+            "no group differs from its baseline in the baseline's factors alone, so nothing can be compared"
+        )
+    target = f"within {100 * until.tokens_per_second:.3g} %"
+    if missed:
+        return f"not {target}: {', '.join(missed)}"
+    return f"the interval of every group is {target} of its ratio"
+
+
+def _part(plan: Plan, wanted: Callable[[RunRecord], bool]) -> Plan:
+    return replace(plan, runs=[(run, state) for run, state in plan.runs if wanted(run)])

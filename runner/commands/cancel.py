@@ -27,26 +27,26 @@ def command(
     from runner.execute.cancel import cancel
     from runner.execute.reconcile import reconciled
 
-    root, known = Settings.root, study_names(Settings.root)
+    root, studies = Settings.root, study_names(Settings.root)
     waiting = queue.waiting_studies(root)
     name = _named(target, waiting) if is_file(target) else target
     stopped = queue.leave(root, name)
     for launch in stopped:
         say(f"{launch} no longer waits for its turn")
-    if stopped and name not in known:
+    if stopped and name not in studies:
         return
     study, run = study_or_run(name, waiting)
-    found = [run] if run else reconciled(root, study)
-    if not (open_ := in_flight(found)):
-        if name in known and (own := queue.running(root, name)):
+    runs = [run] if run else reconciled(root, study)
+    if not (open_ := in_flight(runs)):
+        if name in studies and (own := queue.running(root, name)):
             ends = f"`kill {own.pid}` ends it"
             say(f"no run is in flight just now, but {own} still starts the remaining runs: {ends}")
             raise typer.Exit(1)
         say(f"nothing of {name} is in flight")
         return
     told = cancel(open_, at_once=now)
-    say(f"cancelling {counted(len(told), 'run')} in flight, of {len(found)}")
-    if len(found) > 1:
+    say(f"cancelling {counted(len(told), 'run')} in flight, of {len(runs)}")
+    if len(runs) > 1:
         _say_who_goes_on(open_)
     if len(told) < len(open_):
         raise typer.Exit(1)

@@ -30,7 +30,7 @@ def command(
     ] = False,
 ) -> None:
     from analysis.store.database import NAME, database, studies
-    from runner.execute.collected import collected
+    from runner.execute.reconcile import collected
 
     root = Settings.root
     if rebuild and study:

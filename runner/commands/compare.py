@@ -17,13 +17,13 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from model.record.errors import UserError, did_you_mean, local_path
 from model.record.units import counted
-from runner.commands._console import print_json, say
+from runner.commands._console import print_json, say, show, table
 from runner.commands._options import (
     AsJson,
     Removed,
@@ -37,6 +37,8 @@ from runner.commands._options import (
 from runner.inputs.settings import leaves
 
 if TYPE_CHECKING:
+    from analysis.verdicts.comparison import Comparison, Result
+    from analysis.verdicts.match import Group
     from analysis.verdicts.source import Source
 
 Names = Annotated[
@@ -100,29 +102,30 @@ def command(
     from analysis.several.pair import build_pair
     from analysis.verdicts.comparison import Options, compare
     from analysis.verdicts.source import read
-    from analysis.verdicts.words import summary
-    from runner.commands._comparison import document, show
-    from runner.execute.collected import collected
+    from analysis.verdicts.words import sections, summary
+    from runner.execute.reconcile import collected
 
     options = Options(match or (), margins(margin or ()), _topics(across or ()), single_runs)
-    before, after = (dataclasses.replace(_source(each), removed=removed) for each in (a, b))
+    before, after = (dataclasses.replace(_source(text), removed=removed) for text in (a, b))
     if (before.root, before.study, before.commit) == (after.root, after.study, after.commit):
         raise UserError(f"{a} and {b} are the same runs: name another study, root or commit")
-    for each in dict.fromkeys((each.root, each.study) for each in (before, after)):
-        collected(*each)
+    for root, study in dict.fromkeys((source.root, source.study) for source in (before, after)):
+        collected(root, study)
     for source in (before, after):
         if gone := source.left_out():
             what = f"{counted(len(gone), 'run')} that the study no longer has"
             say(f"{source.text}: without {what}; --removed includes {'it' if len(gone) == 1 else 'them'}")
-    found = compare(*read(before, after), options)
+    comparison = compare(*read(before, after), options)
     if html:
         say(f"written: {build_pair(before, after, options, html, replace=replace)}")
     if as_json:
-        print_json(document(found))
+        print_json(_document(comparison))
     else:
-        show(found)
-    say(summary(found))
-    raise typer.Exit(1 if found.regressions or (strict and found.unsettled) else 0)
+        for section in sections(comparison):
+            show(f"\n{section.title}")
+            table(section.columns, section.rows)
+    say(summary(comparison))
+    raise typer.Exit(1 if comparison.regressions or (strict and comparison.unsettled) else 0)
 
 
 def _source(text: str) -> Source:
@@ -174,3 +177,51 @@ def _topics(names: Sequence[str]) -> Sequence[str]:
         if name not in valid:
             raise UserError(f"--across {name}: no such topic {did_you_mean(name, valid)}")
     return names
+
+
+def _document(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as `--json` prints it."""
+    from analysis.verdicts.words import wrong
+
+    a, b = comparison.names
+    return {
+        "a": a,
+        "b": b,
+        "margins": comparison.options.margins,
+        "regressions": comparison.regressions,
+        "unsettled": comparison.unsettled,
+        "wrong_in_logs": wrong(comparison),
+        "settings": [
+            dataclasses.asdict(setting) | {"groups": labels} for setting, labels in comparison.settings
+        ],
+        "differences": [
+            dataclasses.asdict(difference)
+            | {
+                "breaks": sorted(difference.breaks),
+                "meant": comparison.options.meant(difference),
+                "groups": labels,
+            }
+            for difference, labels in comparison.said
+        ],
+        "a_alone": [_group(group) for group in comparison.a_alone],
+        "b_alone": [_group(group) for group in comparison.b_alone],
+        "groups": [_result(result) for result in comparison.results],
+    }
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {"label": group.label, "run_ids": [run["run_id"] for run in group.runs]}
+
+
+def _result(result: Result) -> dict[str, Any]:
+    return {
+        "label": result.pair.label,
+        "a": _group(result.pair.a),
+        "b": _group(result.pair.b),
+        "regressions": result.regressions,
+        "speed": result.speed and dataclasses.asdict(result.speed),
+        "loss": result.loss and dataclasses.asdict(result.loss),
+        "outcomes": dataclasses.asdict(result.outcomes),
+        "step_seconds": result.step_seconds,
+        "peak_memory_bytes": result.peak_memory_bytes,
+    }

@@ -86,8 +86,8 @@ def _write(folder: Path, out: Path, match: str, exclude: Sequence[str]) -> Tally
     schema = pa.schema([("text", pa.string()), ("path", pa.string())])
     with replacing(out) as aside:
         with pq.ParquetWriter(aside, schema, compression="zstd", write_page_checksum=True) as writer:
-            found = _counted(folder, paths, tally)
-            while rows := list(islice(found, ROWS_A_GROUP)):
+            rows_of_files = _counted(folder, paths, tally)
+            while rows := list(islice(rows_of_files, ROWS_A_GROUP)):
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
         if not tally.documents:
             raise UserError(f"{folder}: no text file matches '{match}'")

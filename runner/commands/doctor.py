@@ -23,7 +23,7 @@ from model.record.home import user_folder
 from model.record.units import counted, size
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, ProfileName, Settings
-from runner.commands._trial import Check, jobs, places
+from runner.commands._slurm_checks import DoctorCheck, check_jobs, check_places
 from runner.inputs.profile import Cluster, Profile, read_cluster
 from runner.plan.layout import layout
 from runner.state.filesystem import existing, promise, require_writable
@@ -34,20 +34,20 @@ _THREADS = 64  # per CPU, of a run's libraries and of what works beside it
 
 
 def command(profile: ProfileName = None, as_json: AsJson = False) -> None:
-    found = checks(read_cluster(profile), Settings.root)
+    results = checks(read_cluster(profile), Settings.root)
     if as_json:
-        print_json([check.__dict__ for check in found])
+        print_json([check.__dict__ for check in results])
     else:
-        table(["", "what", "found"], [[check.mark, check.what, check.found] for check in found])
-    raise typer.Exit(1 if any(check.needed and not check.works for check in found) else 0)
+        table(["", "what", "found"], [[check.mark, check.what, check.found] for check in results])
+    raise typer.Exit(1 if any(check.needed and not check.works for check in results) else 0)
 
 
-def checks(cluster: Cluster, root: Path) -> list[Check]:
+def checks(cluster: Cluster, root: Path) -> list[DoctorCheck]:
     """Check this machine for launches with this profile: root, torch, Slurm, attention backends."""
     place, on_slurm = existing(root), cluster.profile.executor == "slurm"
     torch = [*_torch(needed=cluster.profile.python is None)]
     scheduler = [*_scheduler(cluster)]
-    found = [
+    all_checks = [
         *_machine(root, place),
         _neighbours(cluster, root),
         _memory_limit(cluster),
@@ -58,54 +58,56 @@ def checks(cluster: Cluster, root: Path) -> list[Check]:
         _processes(cluster.profile),
     ]
     if on_slurm:
-        found += places(cluster, root)
+        all_checks += check_places(cluster, root)
         answers = any(check.what == "cluster" and check.works for check in scheduler)
-        found += jobs(cluster, root) if answers else ()
-    return [*found, *(_backends() if torch[0].works else ())]
+        all_checks += check_jobs(cluster, root) if answers else ()
+    return [*all_checks, *(_backends() if torch[0].works else ())]
 
 
-def _neighbours(cluster: Cluster, root: Path) -> Check:
+def _neighbours(cluster: Cluster, root: Path) -> DoctorCheck:
     """Who else could change what runs as this user."""
     from runner.execute.launch import risks
 
     risk = "; ".join(risks(root / "STUDY", cluster))
-    return Check("neighbours", not risk, risk or "nobody else can replace what runs as you")
+    return DoctorCheck("neighbours", not risk, risk or "nobody else can replace what runs as you")
 
 
-def _filesystem(place: Path, on_slurm: bool) -> Check:
-    found = promise(place)
-    works = found.shared is not False and found.locks is not False if on_slurm else bool(found.locks)
-    return Check("filesystem", works, f"{place} is on {found.kind}: {found.text}")
+def _filesystem(place: Path, on_slurm: bool) -> DoctorCheck:
+    promised = promise(place)
+    works = bool(promised.locks)
+    if on_slurm:
+        works = promised.shared is not False and promised.locks is not False
+    return DoctorCheck("filesystem", works, f"{place} is on {promised.kind}: {promised.text}")
 
 
-def _machine(root: Path, parent: Path) -> Iterator[Check]:
+def _machine(root: Path, parent: Path) -> Iterator[DoctorCheck]:
     import psutil
 
-    yield Check("python", True, f"{platform.python_version()}, {platform.platform()}")
-    there, mine = os.cpu_count() or 1, machine.cores()
-    fewer = f"{mine} of {there}, by a mask or a control group"
-    yield Check("cpus", True, fewer if mine < there else str(there))
+    yield DoctorCheck("python", True, f"{platform.python_version()}, {platform.platform()}")
+    there, usable_cores = os.cpu_count() or 1, machine.cores()
+    fewer = f"{usable_cores} of {there}, by a mask or a control group"
+    yield DoctorCheck("cpus", True, fewer if usable_cores < there else str(there))
     memory, left = psutil.virtual_memory(), hostmemory.left()
     by_group = left is not None and left < memory.available - _NOISE
     usable = (
         f", of which {size(left)} can be used{' in this control group' if by_group else ''}" if left else ""
     )
-    yield Check("memory", True, f"{size(memory.total)}{usable}")
+    yield DoctorCheck("memory", True, f"{size(memory.total)}{usable}")
     yield from _limits()
     try:
         require_writable(root)
-        yield Check("root", True, f"{root}, {size(shutil.disk_usage(parent).free)} free", needed=True)
+        yield DoctorCheck("root", True, f"{root}, {size(shutil.disk_usage(parent).free)} free", needed=True)
     except UserError as error:
-        yield Check("root", False, str(error), needed=True)
+        yield DoctorCheck("root", False, str(error), needed=True)
     try:
         cache = user_folder("cache")
         require_writable(cache)
-        yield Check("home", True, f"scripts of reports are kept in {cache}")
+        yield DoctorCheck("home", True, f"scripts of reports are kept in {cache}")
     except (OSError, UserError) as error:
-        yield Check("home", False, f"{error}; each report takes seconds longer")
+        yield DoctorCheck("home", False, f"{error}; each report takes seconds longer")
 
 
-def _limits() -> Iterator[Check]:
+def _limits() -> Iterator[DoctorCheck]:
     """Limits of the shell that end programs in ways that name no limit, and shared memory."""
     low = []
     least = {
@@ -118,66 +120,69 @@ def _limits() -> Iterator[Check]:
             low.append(f"`ulimit {option}` is {soft}; {enough:,} are safe")
     if space := hostmemory.address_space():
         low.append(space)
-    yield Check("limits", not low, "; ".join(low) or "enough files, processes and address space")
+    yield DoctorCheck("limits", not low, "; ".join(low) or "enough files, processes and address space")
     shared = Path("/dev/shm")  # noqa: S108 - only looked at
     if shared.is_dir() and os.access(shared, os.W_OK):
-        yield Check("shared memory", True, f"{shared}, {size(shutil.disk_usage(shared).free)} free")
+        yield DoctorCheck("shared memory", True, f"{shared}, {size(shutil.disk_usage(shared).free)} free")
     else:
-        yield Check("shared memory", False, f"{shared} is missing or read-only: NCCL needs it between GPUs")
+        yield DoctorCheck(
+            "shared memory", False, f"{shared} is missing or read-only: NCCL needs it between GPUs"
+        )
 
 
-def _memory_limit(cluster: Cluster) -> Check:
+def _memory_limit(cluster: Cluster) -> DoctorCheck:
     """What ends a run that needs too much memory."""
     most = cluster.profile.memory_bytes
     if most is None:
-        return Check("memory limit", True, "none: the profile sets no `memory`")
-    each = f"{size(most)} per process (`memory` of profile {cluster.name})"
+        return DoctorCheck("memory limit", True, "none: the profile sets no `memory`")
+    per_process = f"{size(most)} per process (`memory` of profile {cluster.name})"
     if cluster.profile.executor == "slurm":
-        return Check("memory limit", True, f"{each}, watched in each run; Slurm has its own")
+        return DoctorCheck("memory limit", True, f"{per_process}, watched in each run; Slurm has its own")
     taken = False  # a group that others manage can be made, and takes no process
     if group := hostmemory.Group.make(f"assay-doctor-{os.getpid()}", most, ""):
         with subprocess.Popen(["sleep", "60"]) as process:
             taken = group.add(process.pid)
             process.kill()
         group.remove()
-    return Check("memory limit", True, f"{each}, by {'a control group' if taken else 'watching each run'}")
+    by = "a control group" if taken else "watching each run"
+    return DoctorCheck("memory limit", True, f"{per_process}, by {by}")
 
 
-def _figures() -> Check:
+def _figures() -> DoctorCheck:
     from analysis.drawings.draw import require_room
 
     try:
         require_room()
     except UserError as error:
-        return Check("figures", False, str(error))
-    return Check("figures", True, "reports can be drawn")
+        return DoctorCheck("figures", False, str(error))
+    return DoctorCheck("figures", True, "reports can be drawn")
 
 
-def _torch(needed: bool = True) -> Iterator[Check]:
+def _torch(needed: bool = True) -> Iterator[DoctorCheck]:
     """What the torch that is here can do, and the GPUs. On Slurm it need not be that of the nodes."""
     elsewhere = "" if needed else "; a launch needs none, the nodes do"
     if lacks := versions.lacking("torch"):
-        yield Check("torch", False, f"{lacks[0]}{elsewhere}", needed)
+        yield DoctorCheck("torch", False, f"{lacks[0]}{elsewhere}", needed)
         return
     try:
         import torch
     except ImportError as error:
-        yield Check("torch", False, f"{error}{elsewhere or '; pip install torch'}", needed)
+        yield DoctorCheck("torch", False, f"{error}{elsewhere or '; pip install torch'}", needed)
         return
     hip, cuda = rocm.version(), torch.version.cuda
     build = f"ROCm, HIP {hip}" if hip else f"CUDA {cuda}" if cuda else "no CUDA or ROCm (a CPU build)"
-    yield Check("torch", True, f"{torch.__version__}, {build}")
+    yield DoctorCheck("torch", True, f"{torch.__version__}, {build}")
     names = (
         [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         if torch.cuda.is_available()
         else []
     )
-    found = ", ".join(names) or "no GPU that PyTorch can use; studies at scale laptop run on the CPU"
+    gpus = ", ".join(names) or "no GPU that PyTorch can use; studies at scale laptop run on the CPU"
     if names and (architecture := rocm.architecture()):
-        found += f" ({architecture}): no backend was measured on AMD GPUs yet, see docs/backends.md"
+        gpus += f" ({architecture}): no backend was measured on AMD GPUs yet, see docs/backends.md"
     if names and _precision() == "float32":
-        found += ", without bfloat16: use --set train.dtype=float32"
-    yield Check("gpu", bool(names), found)
+        gpus += ", without bfloat16: use --set train.dtype=float32"
+    yield DoctorCheck("gpu", bool(names), gpus)
     for feature in (name for name in versions.NEEDS if name.startswith("train.")):
         package, lacks = versions.NEEDS[feature].package, versions.lacking(feature)
         if names and feature == "train.float8" and not lacks:
@@ -186,22 +191,24 @@ def _torch(needed: bool = True) -> Iterator[Check]:
             lacks = float8.lacking()
         here = versions.installed(package)
         works = bool(here) and not lacks
-        yield Check(feature, works, lacks[0] if lacks else f"{package} {here or 'is not installed'}")
+        yield DoctorCheck(feature, works, lacks[0] if lacks else f"{package} {here or 'is not installed'}")
     if names and rocm.version():
-        yield Check("sensors", False, "on AMD GPUs runs record no energy, no clocks, nor what throttles them")
+        yield DoctorCheck(
+            "sensors", False, "on AMD GPUs runs record no energy, no clocks, nor what throttles them"
+        )
     elif names:
         yield _sensors(str(torch.cuda.get_device_properties(0).uuid))
 
 
-def _sensors(uuid: str) -> Check:
+def _sensors(uuid: str) -> DoctorCheck:
     """Whether runs can record what the GPU draws, and how fast it is clocked."""
     gpu = Gpu(uuid)
     read = {"energy": gpu.joules(), "clocks": gpu.sm_mhz(), "what throttles them": gpu.throttle_reasons()}
     missing = [name for name, value in read.items() if value is None]
     if not missing:
-        return Check("sensors", True, "runs record energy, clocks, and what throttles them")
+        return DoctorCheck("sensors", True, "runs record energy, clocks, and what throttles them")
     why = "the driver does not report it" if find_spec("pynvml") else "pip install nvidia-ml-py"
-    return Check("sensors", False, f"runs cannot record {', '.join(missing)}: {why}")
+    return DoctorCheck("sensors", False, f"runs cannot record {', '.join(missing)}: {why}")
 
 
 def _precision() -> str:
@@ -212,11 +219,11 @@ def _precision() -> str:
     return "bfloat16" if modern else "float32"
 
 
-def _scheduler(cluster: Cluster) -> Iterator[Check]:
+def _scheduler(cluster: Cluster) -> Iterator[DoctorCheck]:
     on_slurm = cluster.profile.executor == "slurm"
     for command in ("sbatch", "srun", "sacct", "squeue", "scancel", "scontrol"):
         path = shutil.which(command)
-        yield Check(
+        yield DoctorCheck(
             command,
             bool(path),
             path or f"not on PATH{'; run this on a login node' if on_slurm else ''}",
@@ -226,22 +233,22 @@ def _scheduler(cluster: Cluster) -> Iterator[Check]:
         yield _controller(on_slurm)
 
 
-def _controller(needed: bool) -> Check:
+def _controller(needed: bool) -> DoctorCheck:
     """Whether Slurm's controller answers, and what its cluster offers."""
-    from runner.execute.slurm import client
+    from runner.execute.slurm import site
     from runner.state.slurm import NoAnswer
 
     try:
-        largest = client.max_array_size()
+        largest = site.max_array_size()
     except NoAnswer as error:
-        return Check("cluster", False, str(error), needed)
-    records = "accounting" if client.has_accounting() else "no accounting: keep `launch --wait` running"
-    return Check("cluster", True, f"answers; job arrays of up to {largest:,}; {records}", needed)
+        return DoctorCheck("cluster", False, str(error), needed)
+    records = "accounting" if site.has_accounting() else "no accounting: keep `launch --wait` running"
+    return DoctorCheck("cluster", True, f"answers; job arrays of up to {largest:,}; {records}", needed)
 
 
-def _processes(profile: Profile) -> Check:
+def _processes(profile: Profile) -> DoctorCheck:
     """The layout that runs of several processes would get."""
-    said, refused = [], ""
+    layouts, refused = [], ""
     for processes in (2, 4, 8, 16):
         try:
             job = layout(profile, processes)
@@ -251,10 +258,11 @@ def _processes(profile: Profile) -> Check:
         else:
             nodes = counted(job.nodes, "node")
             shared = f" ({job.runs} such runs share it)" if job.runs > 1 else ""
-            said.append(f"{processes} on {nodes}{shared}")
+            layouts.append(f"{processes} on {nodes}{shared}")
     cpus = profile.cpus or 1 if profile.slurm else min(profile.cpus or machine.cores(), machine.cores())
-    each = f"each with {counted(cpus, 'CPU')}{' and a GPU' if profile.gpus else ''}"
-    return Check("processes", bool(said), f"per run: {', '.join(said)}; {each}" if said else refused)
+    per_process = f"each with {counted(cpus, 'CPU')}{' and a GPU' if profile.gpus else ''}"
+    layout_text = f"per run: {', '.join(layouts)}; {per_process}"
+    return DoctorCheck("processes", bool(layouts), layout_text if layouts else refused)
 
 
 def _require_gpus(profile: Profile, processes: int) -> None:
@@ -268,7 +276,7 @@ def _require_gpus(profile: Profile, processes: int) -> None:
         raise UserError(f"{processes} processes need {processes} GPUs, but this machine has {here}")
 
 
-def _backends() -> Iterator[Check]:
+def _backends() -> Iterator[DoctorCheck]:
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -277,7 +285,7 @@ def _backends() -> Iterator[Check]:
         try:
             backend = attention.load(name)
             reasons = attention.reasons_of(backend, case)
-            found = "; ".join(reasons) or backend.summary
+            result = "; ".join(reasons) or backend.summary
         except Exception as error:  # of another package, which must not hide what the others can do
-            reasons = [found := str(error) if isinstance(error, UserError) else one_line(error)]
-        yield Check(f"attention {name}", not reasons, found)
+            reasons = [result := str(error) if isinstance(error, UserError) else one_line(error)]
+        yield DoctorCheck(f"attention {name}", not reasons, result)

@@ -8,8 +8,7 @@ Examples:
 from __future__ import annotations
 
 from runner.commands._console import print_json, table
-from runner.commands._options import AsJson, Only, ProfileName, ScaleName, Sets, StudyPath
-from runner.commands._study import cells_of
+from runner.commands._options import AsJson, Only, ProfileName, ScaleName, Sets, StudyPath, cells_of
 from runner.inputs.document import InvalidFile
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
@@ -26,14 +25,14 @@ def command(
 ) -> None:
     parsed = read_study(study)
     cluster = read_cluster(profile, study)
-    found = cells_of(parsed, parsed.scale_for(scale, cluster), sets, only)
-    if profile and (problems := refused(found, cluster)):
+    cells = cells_of(parsed, parsed.scale_for(scale, cluster), sets, only)
+    if profile and (problems := refused(cells, cluster)):
         raise InvalidFile(problems)
     if as_json:
-        print_json([cell.as_json() for cell in found])  # in the order of the file
+        print_json([cell.as_json() for cell in cells])  # in the order of the file
         return
-    axes = list(found[0].factors) if found else []
-    again = ["repeat"] if any(cell.repeat > 1 for cell in found) else []
+    axes = list(cells[0].factors) if cells else []
+    again = ["repeat"] if any(cell.repeat > 1 for cell in cells) else []
     rows = [
         [
             cell.run_id,
@@ -44,6 +43,6 @@ def command(
             cell.expected,
             " ".join(cell.why),
         ]
-        for cell in sorted(found, key=lambda cell: cell.position)
+        for cell in sorted(cells, key=lambda cell: cell.position)
     ]
     table(["run", *axes, *again, "place", "block", "expected", "why"], rows)

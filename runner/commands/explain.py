@@ -51,7 +51,7 @@ def _import(state: RunState) -> dict[str, Any]:
         "imported": told,
         "certificate": "none: its attention backend was not verified here",
         "config": run.config or "unknown",
-        "findings": [f"{found.level}: {found.sentence}" for found in run.imported.findings],
+        "findings": [f"{finding.level}: {finding.sentence}" for finding in run.imported.findings],
     }
 
 

@@ -38,7 +38,7 @@ def command(
     from analysis.export.pack import pack
     from analysis.export.tables import write_tables
     from analysis.store.database import open_for_reading, studies
-    from runner.execute.collected import collected
+    from runner.execute.reconcile import collected
 
     root = Settings.root
     name = study_name(study, studies(root))

@@ -58,7 +58,7 @@ def command(
     from analysis.importers import ImportDesign, Mapping, load, write_runs
     from runner.inputs.document import read_document
     from runner.inputs.validation import validated
-    from runner.state.lock import locked
+    from runner.state.filesystem import locked
 
     load(form)
     given = validated(read_document(mapping), Mapping) if mapping else Mapping()
@@ -67,7 +67,7 @@ def command(
     with locked(Settings.root / study):
         written = write_runs(Settings.root, study, new, design)
     if as_json:
-        print_json({"runs": [_as_json(each) for each in written], "refused": refused})
+        print_json({"runs": [_as_json(run) for run in written], "refused": refused})
     else:
         _show(written)
     raise typer.Exit(1 if refused else 0)
@@ -98,11 +98,11 @@ def _read(files: Sequence[Path], mapping: Mapping, origin: Origin) -> tuple[list
     refused = []
     for file in files:
         try:
-            found = read(file, mapping, origin)
+            wholes = read(file, mapping, origin)
         except Refused as error:
             refused.append(str(error))
             continue
-        for whole in found:
+        for whole in wholes:
             if (same := new.get(whole.run.run_id)) is not None:
                 say(f"{file}: the same content as {same.run.imported.file}; imported once")
             new.setdefault(whole.run.run_id, whole)
@@ -141,26 +141,28 @@ def _show(written: Sequence[Written]) -> None:
     from analysis.importers import shortened
 
     rows = [
-        [f"{each.whole.run.study}/{each.whole.run.run_id}", each.whole.name, *_counts(each.whole), each.done]
-        for each in written
+        [f"{run.whole.run.study}/{run.whole.run.run_id}", run.whole.name, *_counts(run.whole), run.done]
+        for run in written
     ]
     table(["run", "factors", "records", "last step", "outcome", ""], rows)
-    imported = [each.whole.run.imported for each in written]
-    for columns in dict.fromkeys(each.sources["columns"] for each in imported if "columns" in each.sources):
+    imported = [run.whole.run.imported for run in written]
+    sources = [record.sources for record in imported]
+    for columns in dict.fromkeys(source["columns"] for source in sources if "columns" in source):
         say(visible(f"columns {columns}; other choices: --mapping"))
-    for each in imported:
-        for line in shortened(each.not_imported):
+    for record in imported:
+        for line in shortened(record.not_imported):
             say(visible(f"not imported: {line}"))
-    found = [(each.whole.name, finding) for each in written for finding in each.whole.run.imported.findings]
+    findings = [(run.whole.name, finding) for run in written for finding in run.whole.run.imported.findings]
     for level in ("note", "error"):
-        for sentence in _folded([(name, each.sentence) for name, each in found if each.level == level]):
+        alike = [(name, finding.sentence) for name, finding in findings if finding.level == level]
+        for sentence in _folded(alike):
             show(visible(f"{level}: {sentence}"))
-    if len(written) > 1 and not any(finding.evidence.get("across") for _, finding in found):
+    if len(written) > 1 and not any(finding.evidence.get("across") for _, finding in findings):
         say(
             "these runs are not compared with each other: nothing says that they should be equal; "
             "if they should, say how much their losses may differ with --margin loss=NATS"
         )
-    errors = sum(finding.level == "error" for _, finding in found)
+    errors = sum(finding.level == "error" for _, finding in findings)
     say(
         f"{counted(len(written), 'imported run')} in the study, {counted(errors, 'error')} found in their "
         "logs; none has a certificate"

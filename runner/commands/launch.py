@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from model.record.errors import UserError
-from model.record.units import counted
+from model.record.units import clock, counted
 from runner.commands._console import say, table
 from runner.commands._options import (
     DryRun,
@@ -32,20 +33,20 @@ from runner.commands._options import (
     StudyPath,
     Wait,
     Yes,
+    cells_of,
     folder_name,
     typed,
 )  # fmt: skip
-from runner.commands._price import price
-from runner.commands._study import cells_of
 from runner.inputs.document import Mark
 from runner.inputs.profile import Cluster, read_cluster
 from runner.inputs.study import read_study
 from runner.plan import budget, cost, edits, fit
+from runner.plan.cost import Basis, CostEstimate, RunCost
 from runner.plan.fit import refuse_versions, unsupported_calls
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import repeats_forecast
+from runner.state.attempts import JobShape, jobs_folder, label
 from runner.state.slurm import NoAnswer, SchedulerError
-from runner.state.tasks import Shape, jobs_folder, label
 
 
 def command(
@@ -72,9 +73,8 @@ def command(
         ),
     ] = None,
 ) -> None:
-    from runner.commands._start import start
-    from runner.commands._until import begun, pursue, worth_repeating
-    from runner.execute.launch import warn_of_risks
+    from runner.commands._start import begun, pursue, start, worth_repeating
+    from runner.execute.launch import refusals, warn_of_risks
 
     if scripts and not dry_run:
         raise UserError("--scripts needs --dry-run: a launch keeps its own scripts")
@@ -106,8 +106,8 @@ def command(
     if until:
         _say_worst(planned, whole)
     if dry_run:
-        _say_refusals(planned)
-        for line in () if rehearse else repeats_forecast(planned, design):
+        refused = (f"a launch would be refused: {why}" for why in refusals(planned))
+        for line in chain(refused, () if rehearse else repeats_forecast(planned, design)):
             say(line)
         return
     if cluster.profile.executor == "slurm" and not yes and sys.stdin.isatty():
@@ -135,32 +135,22 @@ def _say_price(planned: Plan) -> None:
         say(f"--set makes {runs} beside those of the study's file: groups of their own")
     for line in price(cost.estimate_plan(planned)):
         say(line)
-    order = [Shape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
+    order = [JobShape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
     kinds, profile = set(order), planned.cluster.profile
     if profile.executor == "slurm" and len(kinds) > 1:
-        count, said = len([*groupby(order)]), "they start one after another, in the order of the runs"
+        count, order_kept = len([*groupby(order)]), "they start one after another, in the order of the runs"
         if profile.max_parallel > 1:
             count = len(kinds)
-            said = "the order of the runs is kept within each array, across arrays only with --parallel 1"
-        say(f"{count} arrays, because {_apart(kinds)}: {said}")
+            order_kept = (
+                "the order of the runs is kept within each array, across arrays only with --parallel 1"
+            )
+        processes = {kind.processes for kind in kinds}
+        resources = {replace(kind, processes=1) for kind in kinds}
+        reasons = ["runs have different numbers of processes"] * (len(processes) > 1)
+        reasons += ["rules give some runs different resources"] * (len(resources) > 1)
+        say(f"{count} arrays, because {' and '.join(reasons)}: {order_kept}")
     for line in fit.memory_forecast(planned.cluster, planned.left):
         say(line)
-
-
-def _apart(kinds: set[Shape]) -> str:
-    """Why runs cannot share one array."""
-    numbers = {kind.processes for kind in kinds}
-    resources = {replace(kind, processes=1) for kind in kinds}
-    why = ["runs have different numbers of processes"] * (len(numbers) > 1)
-    return " and ".join([*why, *["rules give some runs different resources"] * (len(resources) > 1)])
-
-
-def _say_refusals(planned: Plan) -> None:
-    """Why a launch would be refused."""
-    from runner.execute.launch import refusals
-
-    for why in refusals(planned):
-        say(f"a launch would be refused: {why}")
 
 
 def _say_worst(planned: Plan, whole: Plan) -> None:
@@ -186,7 +176,7 @@ def _show(planned: Plan, scripts: Path | None) -> None:
             run.expected_outcome.value,
             "start" if run.run_id in left else f"skip: {state.outcome or state.phase}" if state else "",
         ]
-        for run, state in sorted(planned.runs, key=lambda each: each[0].position or 0)
+        for run, state in sorted(planned.runs, key=lambda pair: pair[0].position or 0)
     ]
     table(["run", "factors", "place", "block", "expected", "action"], rows)
     if planned.cluster.profile.executor == "slurm":
@@ -199,14 +189,14 @@ def _show_scripts(planned: Plan, folder: Path | None) -> None:
     from runner.execute.slurm.script import script
 
     profile, name = planned.cluster.profile, planned.study.name
-    shapes = Counter(Shape.of(run) for run in planned.left)
+    shapes = Counter(JobShape.of(run) for run in planned.left)
     starts = dict[str, None]()  # what is true of all arrays is said once
     for number, (shape, count) in enumerate(shapes.items(), start=1):
         text = script(profile, jobs_folder(planned.root / name), name, shape, count)
         sys.stdout.write("\n" + text)
         if folder:
             _write(folder / f"{name}-{number}.sh", text, str(jobs_folder(planned.root / name)))
-        starts[_start(text, planned.cluster, shape)] = None
+        starts[_expected_start(text, planned.cluster, shape)] = None
     for line in filter(None, starts):
         say(line)
 
@@ -223,10 +213,10 @@ def _write(path: Path, text: str, jobs: str) -> None:
     say(f"{path}")
 
 
-def _start(script: str, cluster: Cluster, shape: Shape) -> str:
+def _expected_start(script: str, cluster: Cluster, shape: JobShape) -> str:
     """When Slurm expects the first job to start, or why there is no estimate; empty if it never would."""
     from runner.execute.slurm import refusals
-    from runner.execute.slurm.client import expected_start
+    from runner.execute.slurm.site import expected_start
 
     try:
         if refusals.too_long(cluster, shape.time_limit_seconds):
@@ -238,3 +228,53 @@ def _start(script: str, cluster: Cluster, shape: Shape) -> str:
         refused = "a launch would be refused" if refusals.is_certain(str(error)) else "no start estimate"
         return f"{refused}: {refusals.explained(str(error), cluster)}"
     return f"Slurm expects the first job to start at {start}" if start else "Slurm gives no start estimate"
+
+
+def price(estimate: CostEstimate) -> Iterator[str]:
+    """Yield lines for the user: total cost and its basis, runs that exceed their time limit, a note.
+
+    Runs without past timings are not in the total: a limit says little about a cost.
+    """
+    if not estimate.runs:
+        yield "nothing to start"
+        return
+    parts = {basis: tuple(run for run in estimate.runs if run.basis is basis) for basis in Basis}
+    if timed := parts[Basis.SAME] + parts[Basis.SCALED]:
+        of_timed = replace(estimate, runs=timed)
+        yield f"{_total(of_timed)}: {of_timed.basis}"
+    if limited := parts[Basis.LIMIT]:
+        yield f"no estimate yet{_for(limited, estimate)}; {_limit(replace(estimate, runs=limited))}"
+    if unknown := parts[Basis.UNKNOWN]:
+        yield f"no estimate yet{_for(unknown, estimate)}; the profile has no time_limit"
+    limits = [limit for run in estimate.runs if (limit := run.limit_passed)]
+    for limit, count in sorted(Counter(limits).items()):
+        yield f"{count} of them will exceed the time limit of {clock(limit)}"
+    if estimate.note:
+        yield estimate.note
+
+
+def _for(part: Sequence[RunCost], estimate: CostEstimate) -> str:
+    return f" for {len(part)} of the {len(estimate.runs)} runs" if len(part) < len(estimate.runs) else ""
+
+
+def _limit(estimate: CostEstimate) -> str:
+    """`limit 1:00:00 per run, at most 8.0 GPU-hours`: what runs without an estimate can cost."""
+    least, *others = sorted({run.wall_seconds or 0.0 for run in estimate.runs})
+    limits = f"limits {clock(least)} to {clock(others[-1])}" if others else f"limit {clock(least)}"
+    paid = _paid(estimate)
+    return f"{limits} per run, at most {paid}" if paid else f"{limits} per run"
+
+
+def _total(estimate: CostEstimate) -> str:
+    paid = f"{_paid(estimate)}, " if _paid(estimate) else ""
+    return f"about {paid}{clock(estimate.wall_seconds or 0.0)} with {estimate.parallel} at once"
+
+
+def _paid(estimate: CostEstimate) -> str:
+    hours = f"{_hours(estimate.gpu_hours or 0.0)} GPU-hours" if any(run.gpus for run in estimate.runs) else ""
+    nodes = "" if estimate.node_hours is None else f" ({_hours(estimate.node_hours)} node-hours)"
+    return f"{hours}{nodes}".strip()
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"

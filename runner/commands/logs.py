@@ -19,11 +19,11 @@ from model.record.imported import ImportedStep
 from model.record.records import StepRecord
 from runner.commands._console import say, show
 from runner.commands._options import RunName, Settings
-from runner.commands._progress import step_text
+from runner.commands._runs import step_text
+from runner.state.attempts import jobs_folder
 from runner.state.ledger import RunState, brief_state
 from runner.state.runs import find, name_of
 from runner.state.slurm import SchedulerError
-from runner.state.tasks import jobs_folder
 
 POLL_SECONDS = 0.5
 JOB_BYTES = 4000  # of each node's output
@@ -33,7 +33,7 @@ def command(
     run: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run ends.")] = False,
 ) -> None:
-    from runner.execute.watch import Patience
+    from runner.execute.reconcile import Patience
 
     state, read, patience = find(Settings.root, run), dict[Path, int](), Patience()
     while True:
@@ -84,8 +84,7 @@ def _about_ten(
 
 def _find_out(state: RunState) -> None:
     """Record how the run ended if it could not do so itself."""
-    from runner.execute.reconcile import reconciled
-    from runner.execute.repair import orphaned
+    from runner.execute.reconcile import orphaned, reconciled
 
     if state.job_id or orphaned(state):
         with suppress(SchedulerError):  # its output can still be followed

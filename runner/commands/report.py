@@ -13,23 +13,23 @@ Examples:
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from model.record.errors import UserError, did_you_mean
+from model.record.errors import AssayError, UserError, did_you_mean
 from runner.commands._console import say, show
 from runner.commands._options import Removed, Replace, Settings, folder_name, study_name
-from runner.commands._watch import watch
 from runner.execute import queue
 
 if TYPE_CHECKING:
     from analysis.drawings import Format
-    from analysis.report.build import Extra
 
 _WORTH_SAYING = 25 * 2**20  # bytes
+PAGES_LOOK_SECONDS = 2.0  # a page that is open costs nothing on the machine that trains
 
 
 def command(
@@ -88,7 +88,8 @@ def command(
     from analysis.report.carried import RECORDS
     from analysis.several.index import build_index
     from analysis.store.database import studies
-    from runner.execute.collected import collected
+    from analysis.writeup.write import write
+    from runner.execute.reconcile import collected
 
     if (study is None) == (index is None):
         raise UserError("name a study, or with --index a folder of reports")
@@ -113,7 +114,7 @@ def command(
         records,
         logs=logs,
         figures=formats,
-        extra=_extra(latex),
+        extra=write if latex else None,
         removed=removed,
         replace=replace,
     )
@@ -130,14 +131,12 @@ def command(
 def _alone(context: typer.Context, option: str) -> None:
     """Refuse options that would have no effect beside this one."""
     others = [
-        it
-        for it in context.command.params
-        if it.expose_value and it.name != option and _given(context, it.name or "")
+        param.opts[0]
+        for param in context.command.params
+        if param.expose_value and param.name != option and _given(context, param.name or "")
     ]
     if others:
-        raise UserError(
-            f"--{option} takes no other option: leave out {', '.join(it.opts[0] for it in others)}"
-        )
+        raise UserError(f"--{option} takes no other option: leave out {', '.join(others)}")
 
 
 def _given(context: typer.Context, name: str) -> bool:
@@ -148,16 +147,50 @@ def _given(context: typer.Context, name: str) -> bool:
 def _formats(figures: str) -> tuple[Format, ...]:
     from analysis.drawings import FORMATS
 
-    asked = [each.strip() for each in figures.split(",")]
-    for each in asked:
-        if " " in each or not each:
+    asked = [word.strip() for word in figures.split(",")]
+    for word in asked:
+        if " " in word or not word:
             raise UserError("separate formats with commas: --figures svg,pdf,png")
-        if each not in FORMATS:
-            raise UserError(f"no such figure format '{each}' {did_you_mean(each, FORMATS)}")
-    return tuple(each for each in FORMATS if each in asked)
+        if word not in FORMATS:
+            raise UserError(f"no such figure format '{word}' {did_you_mean(word, FORMATS)}")
+    return tuple(form for form in FORMATS if form in asked)
 
 
-def _extra(latex: bool) -> Extra | None:
-    from analysis.writeup.write import write
+class ReportBuilder(Protocol):
+    """Builds the report."""
 
-    return write if latex else None
+    def __call__(self, *, reload_seconds: float | None = None) -> Path:
+        """Build it and return its first page."""
+
+
+def watch(
+    root: Path, study: str, build: ReportBuilder, every_seconds: float, pause: Callable[[float], None]
+) -> None:
+    """Collect and build until every run has an outcome; the caller then builds once more, for good.
+
+    If Ctrl-C or an error ends it early, the pages no longer reload themselves. If it is killed, the pages
+    notice that its signs of life have stopped, and say so.
+    """
+    from analysis.report.live import awaited, sign, unmark
+    from runner.execute.reconcile import collected
+
+    first: Path | None = None
+    try:
+        while True:
+            summary = collected(root, study)
+            waiting, runs = awaited(root, study)
+            if not waiting:
+                return
+            if summary.updated or not first:
+                first = build(reload_seconds=PAGES_LOOK_SECONDS)
+                say(f"{first}: {runs - waiting} of {runs} runs have ended; Ctrl-C stops watching")
+            sign(first.parent, every_seconds)
+            pause(every_seconds)
+    except BaseException:
+        if first:
+            try:
+                build()  # for good
+            except (AssayError, OSError) as error:  # such as without a root
+                unmark(first.parent)
+                say(f"keeping the last build of the report: {error}")
+        raise

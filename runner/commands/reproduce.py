@@ -39,14 +39,14 @@ def command(
             does = "waits for this repeat, which goes on" if prepared.state.in_flight else "repeats it anew"
             say(f"next: the same command {does}")
         raise
-    found = compare(prepared.original, ended)
-    table(["", "original", "repeat", ""], found.rows)
-    say(found.verdict)
-    raise typer.Exit(0 if found.same_outcome else 1)
+    comparison = compare(prepared.original, ended)
+    table(["", "original", "repeat", ""], comparison.rows)
+    say(comparison.verdict)
+    raise typer.Exit(0 if comparison.same_outcome else 1)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RepeatComparison:
     """Result of comparing a run with its repeat.
 
     Attributes:
@@ -59,7 +59,7 @@ class Comparison:
     verdict: str
 
 
-def compare(then: RunState, now: RunState) -> Comparison:
+def compare(then: RunState, now: RunState) -> RepeatComparison:
     """Compare two ended runs. Raises Unreadable."""
     same = then.outcome is now.outcome
     results, verdict = tasks.load(then.run.config.task).compared(then, now)
@@ -72,7 +72,7 @@ def compare(then: RunState, now: RunState) -> Comparison:
     around = f"; changed: {', '.join(changed)}" if changed else ""
     if unknown := [row.subject for row in differing if row.verdict == UNKNOWN]:
         around += f"; unknown: {', '.join(unknown)}"
-    return Comparison(same, rows, f"{outcome}; {verdict}{around}")
+    return RepeatComparison(same, rows, f"{outcome}; {verdict}{around}")
 
 
 def _manifests(then: RunState, now: RunState) -> Iterator[RepeatRow]:

@@ -19,7 +19,7 @@ from model.record.errors import UserError, did_you_mean
 from model.record.outcome import Outcome
 from runner.commands._console import say
 from runner.commands._options import OtherProfile, Settings, StudyOrRun, Wait, study_or_run
-from runner.commands._select import by_outcome
+from runner.commands._runs import by_outcome
 from runner.state.ledger import RunState
 from runner.state.runs import name_of
 
@@ -50,10 +50,10 @@ def command(
 
     changes = _changes(sets or ())
     study, run = study_or_run(target)
-    found = [
+    runs = [
         state for state in reconciled(Settings.root, study) if run is None or name_of(state) == name_of(run)
     ]
-    chosen = _ended(found, outcome or ())
+    chosen = _ended(runs, outcome or ())
     if not chosen:
         say("nothing to restart")
         return
@@ -79,15 +79,15 @@ def _changes(sets: Sequence[str]) -> dict[str, int]:
         if dotted not in axes:
             # A name without a section, such as `shrd`, may be an axis of `parallel`.
             whole = "." in dotted or dotted in leaves()
-            known = did_you_mean(dotted if whole else f"parallel.{dotted}", axes)
+            near = did_you_mean(dotted if whole else f"parallel.{dotted}", axes)
             raise UserError(
-                f"--set {dotted}: a run restarts as planned, and only its processes can change {known}"
+                f"--set {dotted}: a run restarts as planned, and only its processes can change {near}"
             )
-    found = {dotted: value for dotted, (value, _) in overrides(sets, ()).items()}
-    for dotted, value in found.items():
+    numbers = {dotted: value for dotted, (value, _) in overrides(sets, ()).items()}
+    for dotted, value in numbers.items():
         if type(value) is not int or value < 1:
             raise UserError(f"--set {dotted}={value}: expected a number of processes, 1 or more")
-    return {dotted.partition(".")[2]: value for dotted, value in found.items()}
+    return {dotted.partition(".")[2]: value for dotted, value in numbers.items()}
 
 
 def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:
@@ -101,13 +101,13 @@ def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:
 
     if profile:
         return read_cluster(profile)
-    found = {cluster.file: cluster for cluster in (cluster_of(state.run) for state in chosen)}
-    if len(found) > 1:
-        files = ", ".join(sorted(map(str, found)))
+    clusters = {cluster.file: cluster for cluster in (cluster_of(state.run) for state in chosen)}
+    if len(clusters) > 1:
+        files = ", ".join(sorted(map(str, clusters)))
         raise UserError(
-            f"these runs were launched with {len(found)} profiles: {files}; choose with --profile"
+            f"these runs were launched with {len(clusters)} profiles: {files}; choose with --profile"
         )
-    return next(iter(found.values()))
+    return next(iter(clusters.values()))
 
 
 def _kept(chosen: Sequence[RunState], cluster: Cluster) -> str:
@@ -124,11 +124,11 @@ def _kept(chosen: Sequence[RunState], cluster: Cluster) -> str:
     )
 
 
-def _ended(found: Iterable[RunState], outcomes: Sequence[str]) -> list[RunState]:
+def _ended(runs: Iterable[RunState], outcomes: Sequence[str]) -> list[RunState]:
     """Ended runs with one of these outcomes; by default, those that neither completed nor ended as expected.
 
     Raises:
         UserError: no such outcome.
     """
-    over = [state for state in by_outcome(found, outcomes, list(Outcome)) if state.phase == "ended"]
+    over = [state for state in by_outcome(runs, outcomes, list(Outcome)) if state.phase == "ended"]
     return [state for state in over if outcomes or not state.done]

@@ -42,7 +42,9 @@ def command(
     from analysis.query.formats import query as answer
 
     if listed or query == "@":
-        _list()
+        from analysis.report.named import queries
+
+        table(("name", "answers"), [(f"@{name}", query.text) for name, query in queries().items()])
         return
     _read_only(Settings.root)
     sql, meant = _sql(query, study)
@@ -59,7 +61,7 @@ def on_a_terminal() -> bool:
 def _read_only(root: Path) -> None:
     """Collect a root that has no database of this version, if nobody can do so for this user."""
     from analysis.store.database import can_collect, open_for_reading
-    from runner.execute.collected import collected
+    from runner.execute.reconcile import collected
 
     if not root.is_dir() or can_collect(root):
         return
@@ -86,9 +88,3 @@ def _sql(query: str | None, study: str | None) -> tuple[str, str | None]:
             "the query is no UTF-8 text: set a locale of UTF-8, such as LC_ALL=C.UTF-8"
         ) from error
     return query, None
-
-
-def _list() -> None:
-    from analysis.report.named import queries
-
-    table(("name", "answers"), [(f"@{name}", each.text) for name, each in queries().items()])

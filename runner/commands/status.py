@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import typer
 
@@ -22,11 +22,9 @@ from model.record.records import StepRecord
 from model.record.units import counted
 from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyOrRunName, study_or_run, typed
-from runner.commands._select import by_outcome, by_setting
-from runner.commands._table import filled, labels, newest, written
+from runner.commands._runs import by_outcome, by_setting, filled, labels, newest, written
 from runner.execute import queue
-from runner.execute.reconcile import waits_for
-from runner.execute.watch import Watch
+from runner.execute.reconcile import RunWatch, waits_for
 from runner.job.phase import current
 from runner.state.ledger import RunState
 from runner.state.runs import last_step, name_of, removed_runs
@@ -34,12 +32,31 @@ from runner.state.runs import last_step, name_of, removed_runs
 REFRESH_SECONDS = 2.0
 MOST_ROWS = 40  # above that, a table has a row for each group
 HEADS = ("run", "factors", "status", "step", "loss", "last tokens/s", "reason")
-KEYS = (  # of each row of `--json`
-    "study", "run_id", "factors", "repeat", "phase", "outcome", "expected_outcome", "reason", "stage",
-    "waits_for", "attempt", "job_id", "step", "steps", "loss", "tokens_per_second", "slowest_rank",
-    "imported", "in_study",
-)  # fmt: skip
 GROUP_HEADS = ("study", "factors", "runs", "status", "mean loss", "median last tokens/s")
+
+
+class StatusRow(TypedDict):
+    """A run as `status --json` prints it."""
+
+    study: str
+    run_id: str
+    factors: Mapping[str, object]
+    repeat: int
+    phase: str
+    outcome: str | None
+    expected_outcome: str
+    reason: str | None
+    stage: str | None
+    waits_for: str | None
+    attempt: int
+    job_id: str | None
+    step: int | None
+    steps: int | None
+    loss: float | None
+    tokens_per_second: float | None
+    slowest_rank: int | None
+    imported: str | None
+    in_study: bool
 
 
 def command(
@@ -76,11 +93,11 @@ def command(
     if not root.is_dir() and not waits:
         say(f"{root} does not exist yet: `runner launch STUDY` creates it, or name another with --root")
 
-    look = Watch(root, name)
+    look = RunWatch(root, name)
 
     def chosen() -> list[RunState]:
-        found = [state for state in look.look() if run is None or name_of(state) == name_of(run)]
-        return by_setting(by_outcome(found, outcome or ()), only or ())
+        states = [state for state in look.look() if run is None or name_of(state) == name_of(run)]
+        return by_setting(by_outcome(states, outcome or ()), only or ())
 
     if as_json:
         print_json([*rows(chosen()), *([] if outcome or only or run else _waiting(root, name))])
@@ -92,18 +109,20 @@ def command(
         summarize(chosen())
 
 
-def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-    """One mapping per run, as `status --json` prints it.
+def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[StatusRow]:
+    """A row for each run.
 
     Args:
         waits: why jobs wait, by their ids; None asks Slurm.
     """
     waiting, gone = waits_for(states) if waits is None else waits, _gone(states)
-    found = []
+    table_rows = list[StatusRow]()
     for state in states:
         last = last_step(state)
+        # What a running run does where it has no steps: a backend's trial, or the timing of attention alone.
+        stage = current(state.folder.attempt(state.attempt).path) if state.phase == "running" else None
         counts = state.brief.task != "attention"  # that task has rounds, without a record of each
-        found.append({
+        table_rows.append({
             "study": state.brief.study,
             "run_id": state.brief.run_id,
             "factors": state.brief.factors,
@@ -112,7 +131,7 @@ def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> 
             "outcome": state.outcome,
             "expected_outcome": state.brief.expected_outcome,
             "reason": state.reason,
-            "stage": _stage(state),
+            "stage": str(stage) if stage else None,
             "waits_for": waiting.get(state.job_id or "") if state.phase == "queued" else None,
             "attempt": state.attempt,
             "job_id": state.job_id,
@@ -121,10 +140,10 @@ def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> 
             "loss": last.loss if last else None,
             "tokens_per_second": last.tokens_per_second if last else None,
             "slowest_rank": last.slowest_rank if isinstance(last, StepRecord) else None,
-            "imported": state.brief.imported and state.brief.imported["file"],
+            "imported": state.brief.imported["file"] if state.brief.imported else None,
             "in_study": state.brief.run_id not in gone[state.brief.study],
         })  # fmt: skip
-    return found
+    return table_rows
 
 
 def _gone(states: Sequence[RunState]) -> dict[str, Mapping[str, str]]:
@@ -136,8 +155,8 @@ def _gone(states: Sequence[RunState]) -> dict[str, Mapping[str, str]]:
 def _say_gone(states: Sequence[RunState]) -> None:
     """Say which of these runs their study no longer has."""
     for study, gone in _gone(states).items():
-        mine = {state.brief.run_id for state in states if state.brief.study == study}
-        if here := {run: what for run, what in gone.items() if run in mine}:
+        ids = {state.brief.run_id for state in states if state.brief.study == study}
+        if here := {run: what for run, what in gone.items() if run in ids}:
             from runner.plan import edits  # slow to import, and seldom needed
 
             say(edits.describe_removed(study, here, typed()))
@@ -145,15 +164,9 @@ def _say_gone(states: Sequence[RunState]) -> None:
 
 def _waiting(root: Path, study: str | None) -> list[dict[str, Any]]:
     """Launches that wait for another one, as `status --json` prints them: no run of theirs is claimed yet."""
-    nothing = dict.fromkeys(KEYS) | {"factors": {}, "phase": "waiting"}
+    nothing = dict.fromkeys(StatusRow.__annotations__) | {"factors": {}, "phase": "waiting"}
     after = str(queue.holder() or "another launch")
-    return [nothing | {"study": each.study, "waits_for": after} for each in queue.waiting(root, study)]
-
-
-def _stage(state: RunState) -> str | None:
-    """What a running run does where it has no steps: a backend's trial, or the timing of attention alone."""
-    found = current(state.folder.attempt(state.attempt).path) if state.phase == "running" else None
-    return str(found) if found else None
+    return [nothing | {"study": launch.study, "waits_for": after} for launch in queue.waiting(root, study)]
 
 
 def show(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> None:
@@ -180,9 +193,9 @@ def summarize(states: Sequence[RunState]) -> None:
 
 
 def _group(members: Sequence[RunState], label: str) -> list[str]:
-    known = [newest(state) for state in members]
-    losses = [loss for loss, _ in known if loss is not None]
-    rates = [rate for _, rate in known if rate is not None]
+    figures_of_runs = [newest(state) for state in members]
+    losses = [loss for loss, _ in figures_of_runs if loss is not None]
+    rates = [rate for _, rate in figures_of_runs if rate is not None]
     figures = written(mean(losses) if losses else None, median(rates) if rates else None)
     if label == members[0].brief.run_id:  # no factor but seed and repeat
         label = ""
@@ -190,23 +203,20 @@ def _group(members: Sequence[RunState], label: str) -> list[str]:
 
 
 def _lines(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[list[str]]:
-    return [_line(*each) for each in zip(states, rows(states, waits), labels(states), strict=True)]
+    return [_line(*row) for row in zip(states, rows(states, waits), labels(states), strict=True)]
 
 
-def _line(state: RunState, row: dict[str, Any], label: str) -> list[str]:
+def _line(state: RunState, row: StatusRow, label: str) -> list[str]:
+    aside = " (imported)" if row["imported"] else "" if row["in_study"] else " (removed from the study)"
     mark = " (as expected)" if state.outcome and state.as_expected and state.outcome != "completed" else ""
     return [
         name_of(state),
         label,
-        f"{state.outcome or state.phase}{mark}{_aside(row)}",
+        f"{state.outcome or state.phase}{mark}{aside}",
         f"{row['step']}/{row['steps']}" if row["steps"] else "" if row["step"] is None else str(row["step"]),
         *written(row["loss"], row["tokens_per_second"]),
         state.reason or row["stage"] or (f"waits: {row['waits_for']}" if row["waits_for"] else ""),
     ]
-
-
-def _aside(row: dict[str, Any]) -> str:
-    return " (imported)" if row["imported"] else "" if row["in_study"] else " (removed from the study)"
 
 
 def _counts(states: Sequence[RunState]) -> str:
@@ -226,15 +236,17 @@ def _words(states: Sequence[RunState]) -> str:
 def _watch(changing: Iterator[tuple[list[RunState], Mapping[str, str]]]) -> None:
     """Show the status until nothing is in flight: in place on a terminal, else one table after another."""
     if sys.stdout.isatty():
-        pages = ((_lines(sorted(found, key=_interest), waits), _counts(found)) for found, waits in changing)
+        pages = (
+            (_lines(sorted(states, key=_interest), waits), _counts(states)) for states, waits in changing
+        )
         live(HEADS, pages)
         return
-    for found, waits in changing:
-        show(found, waits)
+    for states, waits in changing:
+        show(states, waits)
 
 
 def _changing(
-    look: Watch, chosen: Callable[[], list[RunState]], more: Callable[[], bool]
+    look: RunWatch, chosen: Callable[[], list[RunState]], more: Callable[[], bool]
 ) -> Iterator[tuple[list[RunState], Mapping[str, str]]]:
     """The chosen runs and why they wait, which Slurm is asked together with how they are.
 

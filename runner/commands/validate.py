@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from model.record.units import counted
 from runner.commands._console import show
-from runner.commands._options import StudyPath
-from runner.commands._study import cells_of
+from runner.commands._options import StudyPath, cells_of
 from runner.inputs.document import InvalidFile
 from runner.inputs.study import read_study
 

@@ -53,21 +53,25 @@ def command(
     if report:
         require_writable(report, "--report")
     names = _known(backend) if backend else _importable()
+    if device is None:
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     from analysis.report.build import certificates_page
     from analysis.store.collect import collect_certificates
 
     root = Settings.root
-    found = verify(names, device or _default_device(), root)
+    certificates = verify(names, device, root)
     collect_certificates(root)
     if report:
         say(f"{certificates_page(root, report, replace)}")
     if as_json:
-        print_json([certificate.model_dump(mode="json") for certificate in found])
+        print_json([certificate.model_dump(mode="json") for certificate in certificates])
     else:
-        show(found)
+        show(certificates)
     broken = not backend and len(names) < len(backends.names())
-    untold = len(found) < len(names)
-    wrong = any(certificate.verdict == "wrong" for certificate in found)
+    untold = len(certificates) < len(names)
+    wrong = any(certificate.verdict == "wrong" for certificate in certificates)
     raise typer.Exit(1 if broken or untold or wrong else 0)
 
 
@@ -84,8 +88,8 @@ def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
     options = TrialOptions(side_by_side=len(lanes), tell=progress.stage)
     with ThreadPoolExecutor(len(lanes)) as pool:
         try:
-            each = pool.map(lambda lane: list(_made(lane, device, root, options, progress)), lanes)
-            made = [found for lane in each for found in lane]
+            by_lane = pool.map(lambda lane: list(_made(lane, device, root, options, progress)), lanes)
+            made = [certificate for certificates in by_lane for certificate in certificates]
         except BaseException:
             options.end()  # Ctrl-C: the lanes wait for their trials, and the pool for its lanes
             raise
@@ -105,14 +109,14 @@ def _known(names: Sequence[str]) -> list[str]:
 
 def _importable() -> list[str]:
     """All backends but those of other packages that cannot be imported, of which it says why."""
-    found = []
+    importable = []
     for name in backends.names():
         try:
             attention.load(name)
-            found.append(name)
+            importable.append(name)
         except UserError as error:
             say(str(error))
-    return found
+    return importable
 
 
 @dataclass
@@ -170,8 +174,8 @@ def _says_nothing(answer: Certificate | Exception) -> TypeGuard[Exception]:
 
 def checkout() -> dict[str, str | bool | None]:
     """The commit of the code that verifies, by the fields of a certificate."""
-    found = repository.state(Path(model.__path__[0]).parent)
-    return {"git_sha": found.commit, "git_dirty": found.dirty}
+    state = repository.state(Path(model.__path__[0]).parent)
+    return {"git_sha": state.commit, "git_dirty": state.dirty}
 
 
 def _ended(name: str, device: str, error: Exception) -> Certificate:
@@ -179,13 +183,6 @@ def _ended(name: str, device: str, error: Exception) -> Certificate:
     from model.training.certify import without_trial
 
     return without_trial(name, device, f"{type(error).__name__}: {error}")
-
-
-def _default_device() -> str:
-    """`cuda` if PyTorch finds a GPU, else `cpu`."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def show(certificates: Sequence[Certificate]) -> None:
@@ -197,21 +194,22 @@ def show(certificates: Sequence[Certificate]) -> None:
         ],
         [
             [
-                each.backend,
-                each.verdict,
-                *_errors(each),
-                *_effort(each),
-                _yes(each.deterministic),
-                _graph(each),
-                _parts(each),
-                _kernels(each),
+                certificate.backend,
+                certificate.verdict,
+                *_errors(certificate),
+                *_effort(certificate),
+                _yes(certificate.deterministic),
+                # `--json` and reports give the reason where torch.compile keeps a call in several graphs.
+                "" if certificate.graph_break is None else _yes(not certificate.graph_break),
+                _parts(certificate),
+                _kernels(certificate),
             ]
-            for each in certificates
+            for certificate in certificates
         ],
     )
-    for each in certificates:
-        for reason in each.reasons:
-            say(f"{each.backend} is {each.verdict}: {reason}")
+    for certificate in certificates:
+        for reason in certificate.reasons:
+            say(f"{certificate.backend} is {certificate.verdict}: {reason}")
 
 
 def _errors(certificate: Certificate) -> list[str]:
@@ -220,23 +218,18 @@ def _errors(certificate: Certificate) -> list[str]:
     Of plain data only: the error is meaningless where results cancel.
     """
     plain = [check for check in certificate.checks if check.variant.startswith("plain")]
-    known = [(check.what, check.relative_error) for check in plain if check.relative_error is not None]
-    errors = [[error for what, error in known if what == gradient] for gradient in GRADIENTS]
-    return [f"{max(each):.1e}" if each else "" for each in errors]
+    measured = [(check.what, check.relative_error) for check in plain if check.relative_error is not None]
+    errors = ([error for what, error in measured if what == gradient] for gradient in GRADIENTS)
+    return [f"{max(of_one):.1e}" if of_one else "" for of_one in errors]
 
 
 def _effort(certificate: Certificate) -> list[str]:
     """The largest measured error as a percentage of its tolerance, and the number of checks."""
     checks = certificate.checks
     shares = [
-        each.measured / each.tolerance for each in checks if each.measured is not None and each.tolerance
+        check.measured / check.tolerance for check in checks if check.measured is not None and check.tolerance
     ]
     return [f"{max(shares):.0%}" if shares else "", str(len(checks) or "")]
-
-
-def _graph(certificate: Certificate) -> str:
-    """Whether torch.compile keeps a call in one graph; `--json` and reports give the reason if not."""
-    return "" if certificate.graph_break is None else _yes(not certificate.graph_break)
 
 
 def _parts(certificate: Certificate) -> str:
@@ -245,8 +238,8 @@ def _parts(certificate: Certificate) -> str:
     return _yes(any(" Q" in shape and "causal" in shape for shape in shapes) if shapes else None)
 
 
-def _yes(said: bool | None) -> str:
-    return "" if said is None else "yes" if said else "no"
+def _yes(answer: bool | None) -> str:
+    return "" if answer is None else "yes" if answer else "no"
 
 
 def _kernels(certificate: Certificate) -> str:

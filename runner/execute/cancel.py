@@ -7,17 +7,16 @@ from collections.abc import Iterable, Sequence
 
 from model.record.outcome import Outcome
 from runner.execute.slurm import client
-from runner.execute.slurm.ours import job_of
-from runner.state import ledger, process
+from runner.state import ledger, process, runs
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
-from runner.state.runs import in_flight, last_step, name_of, states
+from runner.state.runs import in_flight, last_step, name_of
 
 LOST_SOON = "the run counts as lost once it has written nothing for two minutes"
 log = logging.getLogger(__name__)
 
 
-def cancel(found: Iterable[RunState], at_once: bool = False) -> list[RunState]:
+def cancel(states: Iterable[RunState], at_once: bool = False) -> list[RunState]:
     """Cancel the runs that are in flight, and return those that could be told; the others are logged.
 
     Args:
@@ -29,13 +28,13 @@ def cancel(found: Iterable[RunState], at_once: bool = False) -> list[RunState]:
     Raises:
         NoAnswer: Slurm cannot be reached.
     """
-    open_ = in_flight(found)
+    open_ = in_flight(states)
     shared = _shared_jobs(open_)
-    jobs = [job_of(state) for state in open_ if state.job_id and state.job_id not in shared]
-    said = client.cancel(jobs, () if at_once else _saving(open_))
-    reached = said.alive
+    jobs = [client.job_of(state) for state in open_ if state.job_id and state.job_id not in shared]
+    answer = client.cancel(jobs, () if at_once else saving(open_))
+    reached = answer.alive
     for state in open_:
-        if state.job_id in said.runaway:
+        if state.job_id in answer.runaway:
             unknown = "%s: Slurm's controller does not know its job %s, so there is nothing to cancel; "
             log.warning(unknown + LOST_SOON, name_of(state), state.job_id)
     for state in open_:
@@ -49,9 +48,9 @@ def cancel(found: Iterable[RunState], at_once: bool = False) -> list[RunState]:
     return [state for state in open_ if (state.job_id in told if state.job_id else _told_here(state))]
 
 
-def _saving(found: Iterable[RunState]) -> set[str]:
+def saving(states: Iterable[RunState]) -> set[str]:
     """Ids of jobs with a run that trains, and so has something to save."""
-    training = [state for state in found if state.brief.task == "training"]
+    training = [state for state in states if state.brief.task == "training"]
     return {state.job_id for state in training if state.job_id and last_step(state)}
 
 
@@ -69,9 +68,9 @@ def _told_here(state: RunState) -> bool:
     return False
 
 
-def _shared_jobs(found: Sequence[RunState]) -> set[str]:
+def _shared_jobs(cancelled: Sequence[RunState]) -> set[str]:
     """Ids of jobs that these runs share with other in-flight runs of their studies."""
-    mine = {state.folder.path for state in found}
-    studies = {(path.parent.parent, path.parent.name) for path in mine}
-    others = [state for root, study in studies for state in in_flight(states(root, study))]
-    return {state.job_id for state in others if state.job_id and state.folder.path not in mine}
+    paths = {state.folder.path for state in cancelled}
+    studies = {(path.parent.parent, path.parent.name) for path in paths}
+    flying = [state for root, study in studies for state in in_flight(runs.states(root, study))]
+    return {state.job_id for state in flying if state.job_id and state.folder.path not in paths}

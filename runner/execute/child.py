@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -17,15 +17,15 @@ from model.measure.hostmemory import Group, oom_kills
 from model.record.errors import UserError
 from model.record.files import no_link, open_regular
 from model.record.outcome import Outcome
-from model.record.records import Result, StepRecord
+from model.record.records import StepRecord
 from runner.inputs.profile import Profile
 from runner.job.phase import Stage, current
 from runner.job.ranks.meeting import node_name
 from runner.state import gpus, ledger
+from runner.state.attempts import NextAttempt
 from runner.state.code import snapshot
 from runner.state.endings import ABORTED, Ending, of_abort, of_exit, with_need
 from runner.state.process import go_on
-from runner.state.tasks import Task
 
 POLL_SECONDS = 0.1
 
@@ -34,7 +34,7 @@ POLL_SECONDS = 0.1
 class Child:
     """A run's process, and how much of its step records has been read."""
 
-    task: Task
+    attempt: NextAttempt
     process: subprocess.Popen[bytes]
     gpus: tuple[str, ...]  # only this run sees them; empty if it sees all
     deadline: float
@@ -47,7 +47,7 @@ class Child:
 
     def new_stage(self) -> Stage | None:
         """What the run does before its first step, if that has changed since the last call."""
-        now = None if self.read else current(self.task.folder.attempt(self.task.attempt).path)
+        now = None if self.read else current(self.attempt.record.path)
         if now is None or now == self.stage:
             return None
         self.stage = now
@@ -59,7 +59,7 @@ class Child:
         A line that is not a record is skipped: it must not end the queue and its other runs.
         """
         try:
-            path = self.task.folder.attempt(self.task.attempt).path / "steps.jsonl"
+            path = self.attempt.record.path / "steps.jsonl"
             with open(path, "rb", opener=open_regular) as file:
                 file.seek(self.read)
                 content = file.read()
@@ -67,15 +67,14 @@ class Child:
             return []
         self.read += len(content)
         *lines, self.torn = (self.torn + content).split(b"\n")
-        return [record for line in lines for record in _records(line)]
+        records = []
+        for line in lines:
+            with suppress(ValidationError):
+                records.append(StepRecord.model_validate_json(line))
+        return records
 
 
-def _records(line: bytes) -> Iterator[StepRecord]:
-    with suppress(ValidationError):
-        yield StepRecord.model_validate_json(line)
-
-
-def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
+def start(attempt: NextAttempt, profile: Profile, own: tuple[str, ...]) -> Child:
     """Start a run's process.
 
     Args:
@@ -84,17 +83,17 @@ def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
     Raises:
         UserError: it cannot be started.
     """
-    share = machine.thread_limits(task.shape.cpus, profile.max_parallel * task.shape.processes)
+    share = machine.thread_limits(attempt.shape.cpus, profile.max_parallel * attempt.shape.processes)
     choice = gpus.variable({**os.environ, **profile.env_here})
     visible = {choice: ",".join(own)} if own else {}  # some of those that the profile's `env` names
-    folder = task.folder.attempt(task.attempt).path
+    folder = attempt.record.path
     command = [
         *profile.python_command,
-        *snapshot.options(task.folder.path.parent, task.code),
+        *snapshot.options(attempt.folder.path.parent, attempt.code),
         "-m",
         "runner.job",
-        str(task.folder.path),
-        str(task.attempt),
+        str(attempt.folder.path),
+        str(attempt.number),
         str(os.getpid()),
     ]
     try:
@@ -114,19 +113,19 @@ def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
     except OSError as error:
         why = f"{error.filename or command[0]}: {error.strerror}"  # a fork that fails names no file
         with suppress(UserError):  # its disk may be full
-            ledger.ended(task.folder, task.attempt, Ending(Outcome.FAILED, why))
-        raise UserError(f"{why}; {task.label} was not started") from error
-    limit = task.shape.time_limit_seconds
+            ledger.ended(attempt.folder, attempt.number, Ending(Outcome.FAILED, why))
+        raise UserError(f"{why}; {attempt.label} was not started") from error
+    limit = attempt.shape.time_limit_seconds
     deadline = time.monotonic() + limit if limit else float("inf")
-    return Child(task, process, own, deadline, oom_kills(), _group(task, process.pid))
+    return Child(attempt, process, own, deadline, oom_kills(), _group(attempt, process.pid))
 
 
-def _group(task: Task, pid: int) -> Group | None:
+def _group(attempt: NextAttempt, pid: int) -> Group | None:
     """A control group for a run's processes, with the memory of all of them; None where none can be made."""
-    run = task.folder.run
+    run = attempt.folder.run
     if run.memory_bytes is None:
         return None
-    group = Group.make(f"assay-{pid}", run.memory_bytes * task.shape.processes, run.limit_of_memory)
+    group = Group.make(f"assay-{pid}", run.memory_bytes * attempt.shape.processes, run.limit_of_memory)
     if group and not group.add(pid):
         group.remove()
         return None
@@ -135,41 +134,39 @@ def _group(task: Task, pid: int) -> Group | None:
 
 def note(child: Child) -> None:
     """Record how a process ended if nobody has, or it was stopped by the queue, unless its folder is gone."""
-    if child.task.removed:
+    if child.attempt.removed:
         if child.group:
             child.group.remove()
         return
-    attempt, ending = child.task.folder.attempt(child.task.attempt), child.ending
-    result = attempt.result
-    if attempt.settled is None and ending is None:
+    record, ending = child.attempt.record, child.ending
+    result = record.result
+    if record.settled is None and ending is None:
         ending = _of_rank_0(child)
     if child.group:
         child.group.remove()
     if ending and (result is None or result.outcome is Outcome.CANCELLED):
+        # The run's own reason may end in a note about its checkpoint.
+        checkpoint = result.reason.partition("; ")[2] if result and result.reason else ""
+        if checkpoint:
+            ending = replace(ending, reason=f"{ending.reason}; {checkpoint}")
         try:
-            ledger.ended(child.task.folder, child.task.attempt, _with(result, ending))
+            ledger.ended(child.attempt.folder, child.attempt.number, ending)
         except OSError as error:
-            where = child.task.folder.path
+            where = child.attempt.folder.path
             raise UserError(f"{where}: {error.strerror}; could not record how the run ended") from error
 
 
 def _of_rank_0(child: Child) -> Ending:
     """How a process without a result ended. If it is one of several, the reason names it."""
-    code, attempt = child.process.returncode, child.task.folder.attempt(child.task.attempt)
-    aborted = of_abort(attempt.path / "stderr.log") if code in ABORTED else None
+    code, record = child.process.returncode, child.attempt.record
+    aborted = of_abort(record.path / "stderr.log") if code in ABORTED else None
     memory = child.group.killed() if child.group else None
     ending = aborted or of_exit(code, oom_killed=oom_kills() > child.kills, memory=memory)
     if ending.outcome is Outcome.OOM_HOST:
-        ending = with_need(ending, attempt.planned.config)
-    if child.task.shape.processes == 1:
+        ending = with_need(ending, record.planned.config)
+    if child.attempt.shape.processes == 1:
         return ending
     return replace(ending, reason=f"rank 0 on {node_name()}: {ending.reason}")
-
-
-def _with(result: Result | None, ending: Ending) -> Ending:
-    """The queue's ending, with the run's note about its checkpoint."""
-    kept = result.reason.partition("; ")[2] if result and result.reason else ""
-    return replace(ending, reason=f"{ending.reason}; {kept}") if kept else ending
 
 
 def stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:
@@ -178,7 +175,7 @@ def stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -
         child.process.terminate()
         with suppress(ProcessLookupError):
             go_on(child.process.pid)  # one that was stopped would not hear it
-    there = (child.task.folder for child in children if not child.task.removed)
+    there = (child.attempt.folder for child in children if not child.attempt.removed)
     grace = max((folder.run.grace_seconds for folder in there), default=0.0)
     until = time.monotonic() + grace
     while (

@@ -27,10 +27,10 @@ from model.record.outcome import Outcome
 from model.record.records import NAME
 from model.record.units import size
 from runner.state import ledger
+from runner.state.attempts import jobs_folder
 from runner.state.code import provenance, snapshot
+from runner.state.filesystem import study_lock
 from runner.state.ledger import RunState
-from runner.state.lock import study_lock
-from runner.state.tasks import jobs_folder
 
 log = logging.getLogger(__name__)
 
@@ -73,10 +73,10 @@ def plan(root: Path, study: str | None = None) -> list[Item]:
     root = root.resolve()
     folders = [folder for folder in _folders(root) if NAME.fullmatch(folder.name)]
     chosen = [folder for folder in folders if study in (None, folder.name)]
-    found = [item for folder in chosen for item in _in_study(folder)]
+    items = [item for folder in chosen for item in _in_study(folder)]
     if study is None:
-        found += _beside_studies(root)
-    return sorted(found, key=lambda item: item.path)
+        items += _beside_studies(root)
+    return sorted(items, key=lambda item: item.path)
 
 
 def remove(root: Path, items: Sequence[Item]) -> list[Item]:
@@ -86,7 +86,9 @@ def remove(root: Path, items: Sequence[Item]) -> list[Item]:
         UserError: some items cannot be removed; all others have been.
     """
     root, gone, problems = root.resolve(), list[Item](), list[str]()
-    for study, group in groupby(sorted(items, key=_by_study), key=lambda item: item.study):
+    for study, group in groupby(
+        sorted(items, key=lambda item: str(item.study or "")), key=lambda item: item.study
+    ):
         with _quiet(study) as quiet:
             # Look again now that no launch can run: an item may have come into use since it was planned.
             now = list(_in_study(study) if study else _beside_studies(root)) if quiet else []
@@ -131,10 +133,6 @@ def rows(root: Path, items: Iterable[Item]) -> list[list[str]]:
     ]
 
 
-def _by_study(item: Item) -> str:
-    return str(item.study or "")
-
-
 def _beside_studies(root: Path) -> Iterator[Item]:
     yield from _items(_temporary(root), "left by a command that was killed", None)
 
@@ -148,11 +146,11 @@ def _in_study(study: Path) -> Iterator[Item]:
         if state and not state.in_flight:
             yield from _in_run(state, study)
     if None not in states:  # a run that cannot be read may need any of these
-        known = [state for state in states if state]
-        jobs = list(_job_files(jobs_folder(study), known))
+        readable = [state for state in states if state]
+        jobs = list(_job_files(jobs_folder(study), readable))
         links = _links_to(jobs, jobs_folder(study))
         yield from _items([*jobs, *links], "submitit's files of ended attempts", study)
-        yield from _unreferenced(study, known)
+        yield from _unreferenced(study, readable)
 
 
 def _state(run: RunFolder) -> RunState | None:
@@ -221,18 +219,13 @@ def _is_hash(name: str) -> bool:
 def _temporary(folder: Path) -> Iterator[Path]:
     """Old files and folders with temporary names whose writer is no longer running."""
     for path in [*_files(folder), *_folders(folder)]:
-        match = _TEMPORARY.fullmatch(path.name)
-        if match and (_is_old(path, DAY_SECONDS) if _is_foreign(match) else _is_left(path, match["pid"])):
-            yield path
-
-
-def _is_foreign(match: re.Match[str]) -> bool:
-    """Whether a process of another machine wrote a temporary file, of which nothing can be known here."""
-    return match["host"] not in (None, os.uname().nodename)
-
-
-def _is_left(path: Path, pid: str | None) -> bool:
-    return _is_old(path) and not (pid and psutil.pid_exists(int(pid)))
+        if match := _TEMPORARY.fullmatch(path.name):
+            if match["host"] not in (None, os.uname().nodename):  # of its process, nothing can be known here
+                left = _is_old(path, DAY_SECONDS)
+            else:
+                left = _is_old(path) and not (match["pid"] and psutil.pid_exists(int(match["pid"])))
+            if left:
+                yield path
 
 
 def _is_old(path: Path, seconds: float = HOUR_SECONDS) -> bool:

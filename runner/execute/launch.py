@@ -6,8 +6,8 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import runner
@@ -17,7 +17,7 @@ from model.record.units import counted
 from runner.execute import local
 from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled
-from runner.execute.slurm import client
+from runner.execute.slurm import client, site
 from runner.execute.slurm import submit as slurm
 from runner.execute.slurm.refusals import explained, is_for_ever, released_by, too_long
 from runner.execute.slurm.submit import SubmitLimit
@@ -25,11 +25,10 @@ from runner.inputs.profile import Cluster
 from runner.plan import budget, cost
 from runner.plan.plan import Plan, refreshed, write_runs
 from runner.state import guard
-from runner.state.filesystem import require_writable
-from runner.state.lock import locked
+from runner.state.attempts import JobShape, NextAttempt, jobs_folder
+from runner.state.filesystem import locked, require_writable
 from runner.state.runs import MOST_NAMED, warn_once
 from runner.state.slurm import NoAnswer, SchedulerError, require
-from runner.state.tasks import Shape, Task, jobs_folder
 
 REASON_SECONDS = 0.5, 1.0  # how long Slurm has to say why a new job does not start
 log = logging.getLogger(__name__)
@@ -37,48 +36,44 @@ log = logging.getLogger(__name__)
 
 def run_here(plan: Plan, watcher: local.Watcher) -> None:
     """Run the plan's remaining runs on this machine, once it is free, and wait for them."""
-    warn_of_risks(plan.root / plan.study.name, plan.cluster)
+    study = plan.root / plan.study.name
+    warn_of_risks(study, plan.cluster)
     reconciled(plan.root, plan.study.name)
-    if not refreshed(plan).left:
-        _run(plan, watcher)
-        return
-    with turn(plan.study.name, plan.root) as waited:
+    with turn(plan.study.name, plan.root) if refreshed(plan).left else nullcontext() as waited:
         if waited:
             reconciled(plan.root, plan.study.name)
-        _run(plan, watcher)
+        with alone(plan):
+            now, attempts = _next_attempts(plan)
+        _log(plan, f"{len(attempts)} to do{_others(plan, now)}, in {study}")
+        if attempts:
+            local.run_queue(attempts, plan.cluster, watcher)
 
 
-def _run(plan: Plan, watcher: local.Watcher) -> None:
-    with alone(plan):
-        now, tasks = _next_tasks(plan)
-    said = f"{len(tasks)} to do{_others(plan, now)}, in {plan.root / plan.study.name}"
-    log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, said)
-    if tasks:
-        local.run_queue(tasks, plan.cluster, watcher)
-
-
-def submit(plan: Plan, wait: bool) -> Sequence[Task]:
+def submit(plan: Plan, wait: bool) -> Sequence[NextAttempt]:
     """Submit the plan's remaining runs to Slurm.
 
     Args:
-        wait: return the tasks to submit later, instead of raising an error: those that do not fit into the
+        wait: return the attempts to submit later, instead of raising an error: those that do not fit into the
             queue now, and those for which sbatch gives no answer.
 
     Raises:
         SchedulerError: Slurm refused or cannot be reached.
     """
     require("sbatch")
-    client.max_array_size()  # if Slurm does not answer, nothing is written
-    _time_there(plan)
+    site.max_array_size()  # if Slurm does not answer, nothing is written
+    _require_time_there(plan)
     warn_of_risks(plan.root / plan.study.name, plan.cluster)
     reconciled(plan.root, plan.study.name)
     with alone(plan):
-        now, tasks = _next_tasks(plan)
-        left = submit_tasks(plan, tasks, wait=wait)
-    said = f"{len(tasks) - len(left)} submitted to {plan.cluster.name}{_others(plan, now)}"
-    log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, said)
+        now, attempts = _next_attempts(plan)
+        left = submit_attempts(plan, attempts, wait=wait)
+    _log(plan, f"{len(attempts) - len(left)} submitted to {plan.cluster.name}{_others(plan, now)}")
     log.info("see their status with `runner status %s`", plan.study.name)
     return left
+
+
+def _log(plan: Plan, progress: str) -> None:
+    log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, progress)
 
 
 def risks(study: Path, cluster: Cluster) -> Iterator[str]:
@@ -109,20 +104,18 @@ def refusals(plan: Plan) -> Iterator[str]:
     if limits := budget.limits_of(plan):
         for problem in budget.exceeded(plan.root, limits, cost.estimate_plan(plan)):
             yield problem.shown()
-    of_runs = [_own, _room_here if plan.cluster.profile.executor == "local" else _time_there]
-    for check in [_writable, *(of_runs if plan.left else ())]:
+    checks: list[Callable[[], None]] = [lambda: require_writable(plan.root / plan.study.name)]
+    if plan.left:
+        room = _require_room_here if plan.cluster.profile.executor == "local" else _require_time_there
+        checks += [lambda: _require_own(plan), lambda: room(plan)]
+    for check in checks:
         try:
-            check(plan)
+            check()
         except (UserError, SchedulerError) as error:
             yield str(error)
 
 
-def _writable(plan: Plan) -> None:
-    """Raise UserError if this user cannot write to the study's folder."""
-    require_writable(plan.root / plan.study.name)
-
-
-def _own(plan: Plan) -> None:
+def _require_own(plan: Plan) -> None:
     """Raise UserError if others can change what has been written of the runs."""
     guard.require_closed_to_strangers(plan.root / plan.study.name)
     if (study := plan.root / plan.study.name).exists():
@@ -131,13 +124,13 @@ def _own(plan: Plan) -> None:
         guard.require_own(study, *runs)
 
 
-def _room_here(plan: Plan) -> None:
+def _require_room_here(plan: Plan) -> None:
     """Raise InvalidFile if this machine has too few GPUs, or lacks the program that starts runs."""
     local.require_program(plan.cluster)
-    local.devices_for(plan.cluster, [Shape.of(run).processes for run in plan.left])
+    local.devices_for(plan.cluster, [JobShape.of(run).processes for run in plan.left])
 
 
-def _time_there(plan: Plan) -> None:
+def _require_time_there(plan: Plan) -> None:
     """Raise SchedulerError if Slurm would let runs wait for ever, for their time limit."""
     longest = max((run.time_limit_seconds or 0 for run in plan.left), default=0)
     with suppress(NoAnswer):
@@ -151,7 +144,7 @@ def alone(plan: Plan) -> AbstractContextManager[None]:
     return locked(plan.root / study, f"another launch of {study} is running; try again when it is done")
 
 
-def _next_tasks(plan: Plan) -> tuple[Plan, list[Task]]:
+def _next_attempts(plan: Plan) -> tuple[Plan, list[NextAttempt]]:
     """Refresh the plan, then reserve and write what is still to do. The caller holds the study's lock."""
     now = refreshed(plan)
     budget.reserve(now.root, now.study.name, budget.limits_of(now), cost.estimate_plan(now))
@@ -162,30 +155,30 @@ def _others(plan: Plan, now: Plan) -> str:
     """`; 5 are in flight; ...`: runs that are not done and that this launch does not start."""
     waiting = sum(state is not None and state.in_flight for _, state in now.runs)
     cancelled = 0 if plan.once else len(plan.runs) - len(now.runs)
-    said = f"; {waiting} in flight" if waiting else ""
+    others = f"; {waiting} in flight" if waiting else ""
     if cancelled:
-        said += f"; {cancelled} cancelled since this launch began: launch again to start them"
-    return said
+        others += f"; {cancelled} cancelled since this launch began: launch again to start them"
+    return others
 
 
-def submit_tasks(
-    plan: Plan, tasks: Sequence[Task], exclude: Sequence[str] = (), wait: bool = False
-) -> Sequence[Task]:
-    """Submit tasks; an error about a profile setting starts with the position of that setting.
+def submit_attempts(
+    plan: Plan, attempts: Sequence[NextAttempt], exclude: Sequence[str] = (), wait: bool = False
+) -> Sequence[NextAttempt]:
+    """Submit attempts; an error about a profile setting starts with the position of that setting.
 
     Args:
         exclude: nodes to avoid.
-        wait: return the tasks to submit later, instead of raising SubmitLimit or NoAnswer.
+        wait: return the attempts to submit later, instead of raising SubmitLimit or NoAnswer.
 
     Raises:
-        SubmitLimit: the queue is full; the error has the tasks that are left.
-        NoAnswer: Slurm does not answer; tasks that were submitted have their job's id in their ledgers.
+        SubmitLimit: the queue is full; the error has the attempts that are left.
+        NoAnswer: Slurm does not answer; attempts that were submitted have their job's id in their ledgers.
         SchedulerError: sbatch refused.
     """
     folder = jobs_folder(plan.root / plan.study.name)
     try:
-        slurm.submit(tasks, plan.cluster.profile, folder, plan.study.name, exclude)
-        named = {task.folder.attempt(task.attempt).job_id: task.name for task in tasks}
+        slurm.submit(attempts, plan.cluster.profile, folder, plan.study.name, exclude)
+        named = {attempt.record.job_id: attempt.name for attempt in attempts}
         warn_of_stuck(plan.cluster, {job_id: name for job_id, name in named.items() if job_id}, wait=not wait)
         return ()
     except SubmitLimit as limit:
@@ -197,7 +190,7 @@ def submit_tasks(
         if not wait:
             raise
         warn_once(f"{error}; trying again until Slurm answers")
-        return [task for task in tasks if not task.folder.attempt(task.attempt).job_id]
+        return [attempt for attempt in attempts if not attempt.record.job_id]
     except SchedulerError as error:
         raise type(error)(explained(str(error), plan.cluster)) from error
 

@@ -21,9 +21,9 @@ from runner.inputs.profile import Cluster, Profile
 from runner.job.phase import Stage
 from runner.plan.layout import layout
 from runner.state import gpus, guard, ledger
+from runner.state.attempts import NextAttempt
 from runner.state.code import snapshot
 from runner.state.endings import Ending
-from runner.state.tasks import Task
 
 log = logging.getLogger(__name__)
 
@@ -37,27 +37,27 @@ class Watcher:
 
     stop_early = False
 
-    def queued(self, tasks: Sequence[Task]) -> None:
+    def queued(self, attempts: Sequence[NextAttempt]) -> None:
         """Called once, before the first run starts."""
 
-    def started(self, task: Task) -> None:
+    def started(self, attempt: NextAttempt) -> None:
         """Called after a run's process has started."""
 
-    def certifying(self, task: Task, stage: Stage) -> None:
+    def certifying(self, attempt: NextAttempt, stage: Stage) -> None:
         """Called when a run's trial of its backend has come to another stage."""
 
-    def stepped(self, task: Task, record: StepRecord) -> None:
+    def stepped(self, attempt: NextAttempt, record: StepRecord) -> None:
         """Called for each step record that a run writes."""
 
-    def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
+    def ended(self, attempt: NextAttempt, outcome: Outcome, reason: str | None) -> None:
         """Called after a run's process has exited and its outcome is on disk."""
 
     def over(self) -> None:
         """Called once, after the last event, whatever ended the queue."""
 
 
-def run_queue(tasks: Sequence[Task], cluster: Cluster, watcher: Watcher) -> None:
-    """Run tasks in order, `max_parallel` at a time, claiming each just before it starts.
+def run_queue(attempts: Sequence[NextAttempt], cluster: Cluster, watcher: Watcher) -> None:
+    """Run attempts in order, `max_parallel` at a time, claiming each just before it starts.
 
     Whatever ends the queue, its runs save a checkpoint, if their task has one, and are recorded as cancelled.
 
@@ -67,13 +67,13 @@ def run_queue(tasks: Sequence[Task], cluster: Cluster, watcher: Watcher) -> None
         KeyboardInterrupt: after a SIGINT, a SIGTERM, or the SIGHUP of a terminal that was closed.
     """
     require_program(cluster)  # before anything is claimed
-    devices = devices_for(cluster, [task.shape.processes for task in tasks])
+    devices = devices_for(cluster, [attempt.shape.processes for attempt in attempts])
     profile = cluster.profile
     children = list[Child]()
-    watcher.queued(tasks)
+    watcher.queued(attempts)
     with _signals() as received:
         try:
-            _run(list(tasks), children, profile, devices, watcher, received)
+            _run(list(attempts), children, profile, devices, watcher, received)
         except BaseException as error:
             _abandon(children, watcher, error, received)
             raise
@@ -83,7 +83,7 @@ def run_queue(tasks: Sequence[Task], cluster: Cluster, watcher: Watcher) -> None
 
 
 def _run(
-    waiting: list[Task],
+    waiting: list[NextAttempt],
     children: list[Child],
     profile: Profile,
     devices: Sequence[str],
@@ -98,13 +98,13 @@ def _run(
             if (own := _free(devices, children, waiting[0])) is None:
                 break
             try:
-                if _claimed(task := waiting.pop(0)):
-                    children.append(start(task, profile, own))
-                    watcher.started(task)
+                if _claimed(attempt := waiting.pop(0)):
+                    children.append(start(attempt, profile, own))
+                    watcher.started(attempt)
             except UserError:
-                if task.removed is None:
+                if attempt.removed is None:
                     raise
-                log.warning("%s: %s", task.label, task.removed)
+                log.warning("%s: %s", attempt.label, attempt.removed)
         time.sleep(POLL_SECONDS)
         children[:] = [child for child in children if not _finished(child, watcher)]
         if received:
@@ -160,18 +160,18 @@ def _abandon(
             _tell(child, watcher)
 
 
-def _claimed(task: Task) -> bool:
-    """Claim a task, unless another user could change what it would run (UserError)."""
-    run = task.folder.path
-    if task.removed:
-        raise UserError(task.removed)
+def _claimed(attempt: NextAttempt) -> bool:
+    """Claim an attempt, unless another user could change what it would run (UserError)."""
+    run = attempt.folder.path
+    if attempt.removed:
+        raise UserError(attempt.removed)
     guard.require_closed_to_strangers(run.parent)
     guard.require_own(run.parent, run, run / "run.json")
-    if task.code:
-        snapshot.own(run.parent, task.code)
-    if ledger.claim(task.folder, task.attempt, "local", task.parallel):
+    if attempt.code:
+        snapshot.own(run.parent, attempt.code)
+    if ledger.claim(attempt.folder, attempt.number, "local", attempt.parallel):
         return True
-    log.info("%s: already claimed by another launch", task.label)
+    log.info("%s: already claimed by another launch", attempt.label)
     return False
 
 
@@ -222,20 +222,20 @@ def _refused(cluster: Cluster, key: str, text: str) -> InvalidFile:
     return InvalidFile([Problem(cluster.document.mark((key,)), text)])
 
 
-def _free(devices: Sequence[str], children: Sequence[Child], task: Task) -> tuple[str, ...] | None:
+def _free(devices: Sequence[str], children: Sequence[Child], attempt: NextAttempt) -> tuple[str, ...] | None:
     """GPUs for a run, one for each process; None while too few are free."""
     taken = {device for child in children for device in child.gpus}
     free = [device for device in devices if device not in taken]
-    wanted = task.shape.processes if devices else 0
+    wanted = attempt.shape.processes if devices else 0
     return tuple(free[:wanted]) if len(free) >= wanted else None
 
 
 def _finished(child: Child, watcher: Watcher) -> bool:
     over = child.process.poll() is not None
     if not over and (stage := child.new_stage()):
-        watcher.certifying(child.task, stage)
+        watcher.certifying(child.attempt, stage)
     for record in child.new_steps():
-        watcher.stepped(child.task, record)
+        watcher.stepped(child.attempt, record)
     if not over:
         if time.monotonic() > child.deadline:
             child.ending = Ending(Outcome.TIMEOUT, "reached its time limit")
@@ -248,9 +248,9 @@ def _finished(child: Child, watcher: Watcher) -> bool:
 
 
 def _tell(child: Child, watcher: Watcher) -> None:
-    if removed := child.task.removed:
-        watcher.ended(child.task, Outcome.LOST, removed)
+    if removed := child.attempt.removed:
+        watcher.ended(child.attempt, Outcome.LOST, removed)
         return
-    state = ledger.state(child.task.folder)
+    state = ledger.state(child.attempt.folder)
     assert state.outcome
-    watcher.ended(child.task, state.outcome, state.reason)
+    watcher.ended(child.attempt, state.outcome, state.reason)

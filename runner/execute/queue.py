@@ -82,18 +82,18 @@ def _file() -> Path:
 
 def waiting(root: Path, study: str | None = None) -> list[Launch]:
     """This user's launches under a root, or of one study, that wait on this machine."""
-    found = []
+    launches = []
     with suppress(OSError):
         file = _file()
         for note in file.parent.glob(f"{file.name}.*"):
             with suppress(Unreadable):
                 launch = read(note, Launch)
                 if process.runs(launch.pid, launch.pid_started):
-                    found.append(launch)
+                    launches.append(launch)
                 else:  # it was killed
                     note.unlink(missing_ok=True)
-    mine = (each for each in found if each.root.resolve() == root.resolve())
-    return [each for each in mine if study in (None, each.study)]
+    here = (launch for launch in launches if launch.root.resolve() == root.resolve())
+    return [launch for launch in here if study in (None, launch.study)]
 
 
 def waiting_studies(root: Path) -> list[str]:
@@ -104,7 +104,8 @@ def waiting_studies(root: Path) -> list[str]:
 def waits(root: Path, study: str | None = None) -> list[str]:
     """A sentence for each launch that waits, as of `waiting`, with the launch that it waits for."""
     return [
-        f"{each} waits for its turn, after {holder() or 'another launch'}" for each in waiting(root, study)
+        f"{launch} waits for its turn, after {holder() or 'another launch'}"
+        for launch in waiting(root, study)
     ]
 
 

@@ -22,20 +22,18 @@ from model.record.folder import RunFolder
 from model.record.records import now
 from runner.execute import local
 from runner.execute.launch import warn_of_risks
-from runner.execute.profiled import wait_until_profiled
 from runner.execute.queue import turn
-from runner.execute.reconcile import reconciled
+from runner.execute.reconcile import RunWatch, reconciled
 from runner.execute.slurm import submit as slurm
-from runner.execute.watch import Watch
+from runner.execute.wait import wait_until_profiled
 from runner.inputs.profile import Cluster, read_cluster
-from runner.plan.plan import cluster_of, next_task
+from runner.plan.plan import cluster_of, next_attempt
 from runner.state import guard, ledger
+from runner.state.attempts import jobs_folder
 from runner.state.code import provenance, snapshot
-from runner.state.filesystem import require_writable
+from runner.state.filesystem import locked, require_writable
 from runner.state.ledger import RunState
-from runner.state.lock import locked
 from runner.state.runs import find, name_of, states
-from runner.state.tasks import jobs_folder
 
 SUFFIX = ".reproduced"
 POLL_SECONDS = 2.0
@@ -77,17 +75,17 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
     run = state.run
     warn_of_risks(repeat.folder.path.parent, repeat.cluster)
     expected = repeat.original.outcome or run.expected_outcome
-    task = replace(next_task(repeat.folder, run, state), expected=expected)
+    attempt = replace(next_attempt(repeat.folder, run, state), expected=expected)
     if profile.executor == "local":
         with turn(repeat.study, repeat.root):
-            local.run_queue([task], repeat.cluster, watcher)
+            local.run_queue([attempt], repeat.cluster, watcher)
     else:
-        slurm.submit([task], profile, jobs_folder(repeat.folder.path.parent), repeat.study)
+        slurm.submit([attempt], profile, jobs_folder(repeat.folder.path.parent), repeat.study)
 
 
 def wait_for(repeat: Repeat) -> RunState:
     """Wait until a repeat has ended and, if it completed, been profiled; returns its final status."""
-    began, watch = now(), Watch(repeat.root, repeat.study)
+    began, watch = now(), RunWatch(repeat.root, repeat.study)
     while True:
         watch.look()
         if (state := repeat.state).phase == "ended":
@@ -113,7 +111,7 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
     run = original.run
     if original.phase != "ended":
         raise UserError(f"{name_of(original)} has not ended ({original.phase}): nothing to reproduce yet")
-    require_writable(study := (out or root) / _study_name(run.study), "--out")
+    require_writable(study := (out or root) / study_of_repeats(run.study), "--out")
     files = _code(original)
     _check_data(original)
     cluster = read_cluster(profile) if profile else cluster_of(run)
@@ -132,8 +130,8 @@ def _under_way(study: Path, original: RunState) -> RunFolder | None:
     return None
 
 
-def _study_name(study: str) -> str:
-    # A repeat of a repeat stays in the same study.
+def study_of_repeats(study: str) -> str:
+    """The study that repeats of a study's runs go to; repeats of a repeat stay in the same one."""
     return study if study.endswith(SUFFIX) else study + SUFFIX
 
 

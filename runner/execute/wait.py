@@ -1,4 +1,4 @@
-"""Waits for a plan's runs on Slurm, and retries those that ended for an external reason."""
+"""Waits for runs on Slurm and for their profiles, and retries those that ended for an external reason."""
 
 from __future__ import annotations
 
@@ -6,41 +6,45 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 
+from model.record import profile
 from model.record.folder import Attempt
 from model.record.outcome import Outcome
 from model.record.records import now
+from model.record.units import counted
 from runner.execute.cancel import cancel
-from runner.execute.launch import alone, submit_tasks, warn_of_stuck
-from runner.execute.profiled import wait_until_profiled
-from runner.execute.reconcile import reconciled
-from runner.execute.watch import Patience, Watch
+from runner.execute.launch import alone, submit_attempts, warn_of_stuck
+from runner.execute.reconcile import Patience, RunWatch, reconciled
+from runner.execute.slurm import client
+from runner.job.tasks import load
 from runner.plan.plan import Plan, refreshed, write_runs
+from runner.state.attempts import NextAttempt, label
 from runner.state.ledger import RunState
 from runner.state.runs import in_flight, name_of, warn_once
-from runner.state.slurm import SchedulerError
-from runner.state.tasks import Task, label
+from runner.state.slurm import NoAnswer, SchedulerError
 
 POLL_SECONDS = 2.0  # between looks at files; Slurm is asked less often
+PROFILE_WITHIN = timedelta(minutes=10)  # after the end of a run; nobody waits longer for its profile
 log = logging.getLogger(__name__)
 
 
-def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
+def wait_for(plan: Plan, left: Sequence[NextAttempt], fail_fast: bool = False) -> None:
     """Wait until all runs of a plan have ended, also through times in which Slurm does not answer.
 
     A completed run has its result first, and then profiles some steps. That is waited for, too.
 
     Args:
-        left: tasks that are not submitted yet; they are submitted as room appears, with growing intervals
+        left: attempts that are not submitted yet; they are submitted as room appears, with growing intervals
             between tries.
         fail_fast: submit no more after a run that ended unexpectedly, and cancel those in flight.
     """
-    began, watch, tries = now(), Watch(plan.root, plan.study.name), Patience()
+    began, watch, tries = now(), RunWatch(plan.root, plan.study.name), Patience()
     stopped, bad = False, set[str]()
     while True:
         states = _of_plan(plan, watch.look())
         left = _unsubmitted(left, states)
-        waiting = {task.folder.path for task in left}
+        waiting = {attempt.folder.path for attempt in left}
         ended = [state for state in states if state.folder.path not in waiting]
         again = [state for state in ended if _worth_another(state, plan.cluster.profile.retries)]
         stopped = stopped or (fail_fast and _stopped(ended, again))
@@ -52,8 +56,8 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
         elif not left and not in_flight(states):
             break
         if left and tries.due(len(left)):
-            with alone(plan):  # a task that is claimed is not submitted a second time
-                submit_tasks(plan, left, exclude=sorted(bad), wait=True)
+            with alone(plan):  # an attempt that is claimed is not submitted a second time
+                submit_attempts(plan, left, exclude=sorted(bad), wait=True)
         if watch.asked:
             queued = [state for state in states if state.phase == "queued" and state.job_id]
             warn_of_stuck(plan.cluster, {state.job_id or "": name_of(state) for state in queued})
@@ -61,14 +65,14 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
     wait_until_profiled(states, began)
 
 
-def _unsubmitted(left: Sequence[Task], states: Iterable[RunState]) -> list[Task]:
-    """The tasks whose attempt has neither a job nor an ending, for example because sbatch did not answer."""
-    for task in left:
-        if task.removed:
-            warn_once(f"{task.label}: {task.removed}")
-    left = [task for task in left if not task.removed]
+def _unsubmitted(left: Sequence[NextAttempt], states: Iterable[RunState]) -> list[NextAttempt]:
+    """Those that have neither a job nor an ending, for example because sbatch did not answer."""
+    for attempt in left:
+        if attempt.removed:
+            warn_once(f"{attempt.label}: {attempt.removed}")
+    left = [attempt for attempt in left if not attempt.removed]
     begun = {state.folder.path: state.attempt for state in states if state.job_id or state.phase == "ended"}
-    return [task for task in left if begun.get(task.folder.path, 0) < task.attempt]
+    return [attempt for attempt in left if begun.get(attempt.folder.path, 0) < attempt.number]
 
 
 def states_of(plan: Plan) -> list[RunState]:
@@ -82,7 +86,7 @@ def wait_for_others(plan: Plan, told: Callable[[int], None]) -> None:
     Args:
         told: called once with their number, if there are any.
     """
-    watch, first = Watch(plan.root, plan.study.name), True
+    watch, first = RunWatch(plan.root, plan.study.name), True
     while flying := in_flight(_of_plan(plan, watch.look())):
         if first:
             told(len(flying))
@@ -124,10 +128,59 @@ def _got_farther(attempt: Attempt | None) -> bool:
     return attempt.result.steps > (attempt.manifest.resumed_step or 0)
 
 
-def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[Task]:
+def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[NextAttempt]:
     """The next attempts of runs that have ended."""
     for state in states:
         log.info("%s: attempt %d ended as %s; retrying", label(state.brief), state.attempt, state.outcome)
     with alone(plan):
         current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
         return write_runs(current)
+
+
+def wait_until_profiled(states: Iterable[RunState], since: datetime) -> None:
+    """Wait for the profiles of completed runs, and name those that are left without one.
+
+    Args:
+        since: runs that ended before are not named, unless they were waited for.
+    """
+    lacking = [state for state in states if _lacks_profile(state)]
+    waiting = [state for state in lacking if _ended_after(state, now() - PROFILE_WITHIN)]
+    if _going_on(waiting):
+        runs = counted(len(waiting), "completed run")
+        log.info("profiling the steps of %s; after Ctrl-C the jobs still do it", runs)
+    patience = Patience()
+    while _going_on(waiting):
+        while (yet := sum(map(_lacks_profile, waiting))) and not patience.due(yet):
+            time.sleep(POLL_SECONDS)
+    ours = [state for state in lacking if state in waiting or _ended_after(state, since)]
+    left = [state for state in ours if _lacks_profile(state)]
+    running = _still_profiling(left)  # suspended jobs, for example
+    for state in left:
+        if state.job_id in running:
+            log.warning("%s has no profile of its steps yet: its job may still make it", name_of(state))
+        else:
+            log.warning("%s completed without a profile of its steps: its output may say why", name_of(state))
+
+
+def _lacks_profile(state: RunState) -> bool:
+    if state.outcome is not Outcome.COMPLETED or not state.latest or not state.job_id:
+        return False
+    return load(state.brief.task).profiles and not (state.latest.path / profile.FILE).exists()
+
+
+def _ended_after(state: RunState, since: datetime) -> bool:
+    ended = state.latest.ended_at if state.latest else None
+    return ended is not None and ended > since
+
+
+def _going_on(states: Sequence[RunState]) -> bool:
+    return bool(_still_profiling([state for state in states if _ended_after(state, now() - PROFILE_WITHIN)]))
+
+
+def _still_profiling(states: Sequence[RunState]) -> set[str]:
+    """Jobs of runs that lack a profile, as far as they run. While Slurm does not answer, that is assumed."""
+    jobs = {state.job_id for state in states if state.job_id and _lacks_profile(state)}
+    try:
+        return jobs & client.running() if jobs else jobs
+    except NoAnswer:
+        return jobs

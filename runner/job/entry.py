@@ -19,9 +19,9 @@ from runner.job.ranks.follower import Follower, stand_by
 from runner.job.ranks.meeting import Meeting, NobodyCame, meeting_file, publish, wait_for_meeting
 from runner.job.slurm import ending_before_restart, has_earlier, is_over, job_id, predecessor
 from runner.state import gpus, guard, ledger
+from runner.state.attempts import jobs_folder
 from runner.state.code import snapshot
 from runner.state.endings import Ending
-from runner.state.tasks import jobs_folder
 
 
 def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:

@@ -17,9 +17,9 @@ from model.record.files import no_link
 from model.record.folder import Attempt, RunFolder
 from model.record.outcome import Outcome
 from runner.state import culprit, ledger
+from runner.state.attempts import jobs_folder
 from runner.state.endings import Ending
 from runner.state.slurm import SchedulerError, ask, ending_of
-from runner.state.tasks import jobs_folder
 
 if TYPE_CHECKING:
     from runner.job.tasks import Progress

@@ -25,7 +25,7 @@ from model.record.units import counted
 from runner.inputs.document import Document, InvalidFile, Mark, Problem
 from runner.inputs.profile import Budget, Cluster
 from runner.state import process
-from runner.state.lock import locked
+from runner.state.filesystem import locked
 
 if TYPE_CHECKING:
     from runner.plan.cost import CostEstimate

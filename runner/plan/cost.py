@@ -27,7 +27,7 @@ from model.record.units import counted
 from runner.inputs.profile import Profile
 from runner.plan.layout import Layout, layout
 from runner.plan.plan import Plan
-from runner.state.tasks import Shape
+from runner.state.attempts import JobShape
 
 _HISTORY = """
 SELECT config, profile, outcome, gpu, step_seconds, wall_seconds, steps, gpus FROM runs
@@ -117,7 +117,7 @@ class RunCost:
     run_id: str
     wall_seconds: float | None
     basis: Basis
-    shape: Shape
+    shape: JobShape
     gpus: int
     layout: Layout
 
@@ -211,7 +211,7 @@ def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Cost
     layouts = cache(lambda processes: layout(profile, processes))
     for run in runs:
         seconds, basis = index.look_up(run)
-        shape, limit = Shape.of(run), run.time_limit_seconds
+        shape, limit = JobShape.of(run), run.time_limit_seconds
         if seconds is None:
             seconds, basis = limit, Basis.LIMIT if limit else Basis.UNKNOWN
         gpus = profile.gpus * shape.processes

@@ -24,8 +24,8 @@ from runner.inputs.cells import Cell
 from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.profile import Cluster, Profile
 from runner.state import gpus
+from runner.state.attempts import label
 from runner.state.endings import out_of_memory
-from runner.state.tasks import label
 
 _NAMED = 3  # groups that are named one by one
 _SAVE: tuple[dict[str, Any], ...] = (

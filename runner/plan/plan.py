@@ -26,10 +26,9 @@ from runner.plan import edits
 from runner.plan.data import checked_sources
 from runner.plan.layout import refuse_processes, refused
 from runner.state import guard, ledger
-from runner.state.brief import RunBrief, brief_of
+from runner.state.attempts import JobShape, NextAttempt, label
 from runner.state.code import provenance
-from runner.state.ledger import RunState
-from runner.state.tasks import Shape, Task, label
+from runner.state.ledger import RunBrief, RunState, brief_of
 
 REHEARSAL = ".rehearsal"  # ends the name of a rehearsal's study
 PlannedRun = tuple[RunRecord, RunState | None]  # with its status; None for a run that is not on disk yet
@@ -320,10 +319,10 @@ def cluster_of(run: RunRecord) -> Cluster:
     return cluster
 
 
-def write_runs(plan: Plan) -> list[Task]:
+def write_runs(plan: Plan) -> list[NextAttempt]:
     """Write run.json where it is new or changed; return the next attempts of the runs to do, not yet claimed.
 
-    The tasks are in the order of starting.
+    They are in the order of starting.
 
     Raises:
         UserError: the root is not writable.
@@ -331,7 +330,7 @@ def write_runs(plan: Plan) -> list[Task]:
     left = {run.run_id for run in plan.left}
     if left:
         provenance.keep(plan.study.path.resolve().parent, plan.root / plan.study.name)
-    tasks = []
+    attempts = []
     for run, state in plan.runs:
         folder = plan.folder(run)
         record = run if state is None else _updated(run, state, run.run_id in left)
@@ -344,12 +343,12 @@ def write_runs(plan: Plan) -> list[Task]:
         except OSError as error:
             raise UserError(f"{folder.path}: {error.strerror}; choose another place with --root") from error
         if run.run_id in left:
-            tasks.append(next_task(folder, record, state, plan.parallel(run)))
+            attempts.append(next_attempt(folder, record, state, plan.parallel(run)))
     if plan.record:
         edits.keep_record(plan.record, plan.root)
-    if tasks:
+    if attempts:
         ledger.flush(plan.root)
-    return sorted(tasks, key=lambda task: task.position)
+    return sorted(attempts, key=lambda attempt: attempt.position)
 
 
 def _updated(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
@@ -373,20 +372,20 @@ def _redesigned(new: DesignRecord | None, before: DesignRecord | None) -> dict[s
     return {"design": before.model_copy(update=changes)}
 
 
-def next_task(
+def next_attempt(
     folder: RunFolder, run: RunRecord, state: RunState | None, parallel: ParallelConfig | None = None
-) -> Task:
-    """A task for the attempt after the last one in a run's status.
+) -> NextAttempt:
+    """The attempt after the last one in a run's status.
 
     Args:
         parallel: the attempt's processes in place of the run's own.
     """
-    return Task(
+    return NextAttempt(
         folder=folder,
-        attempt=(state.highest if state else 0) + 1,
+        number=(state.highest if state else 0) + 1,
         label=label(run),
         steps=run.config.section.steps,
-        shape=Shape.of(run.on(parallel)),
+        shape=JobShape.of(run.on(parallel)),
         code=run.provenance.code,
         expected=run.expected_outcome,
         position=run.position or 0,

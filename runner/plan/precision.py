@@ -15,7 +15,7 @@ from model.record.units import counted
 from runner.inputs.design import Design, Until
 from runner.inputs.settings import Scalar
 from runner.plan.plan import Plan
-from runner.state.tasks import label
+from runner.state.attempts import label
 
 _MEASURED = """
 SELECT run_id, 1 / tokens_per_second FROM runs

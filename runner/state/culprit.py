@@ -9,8 +9,8 @@ from dataclasses import replace
 from model.record.folder import Attempt, RunFolder
 from model.record.outcome import Outcome
 from runner.state import slurm
+from runner.state.attempts import jobs_folder
 from runner.state.endings import Ending, of_abort
-from runner.state.tasks import jobs_folder
 
 # `srun: error: n1: task 0: Killed`, `srun: error: n1: tasks 0-1,3: Exited with exit code 1`
 _ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
@@ -28,7 +28,7 @@ def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
     processes, the reason names the one that ended first, or the node that failed.
     """
     attempt = folder.attempt(number)
-    own, rank, said = attempt.result, None, None
+    own, rank, words = attempt.result, None, None
     aborted = ending.outcome is Outcome.FAILED and _ABORTED.search(ending.reason or "")
     if aborted and not own and (abort := of_abort(attempt.path / "stderr.log")):
         return replace(abort, reason=f"{abort.reason} ({ending.reason})", nodes=ending.nodes)
@@ -36,15 +36,15 @@ def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
     if attempt.manifest is None and unexplained:
         # Python did not begin: what the batch script or srun printed last, apart from a task's exit code.
         lines = [line.strip() for line in _ENDED.sub("", _printed(folder, attempt)).splitlines()]
-        said = next(filter(None, reversed(lines)), None)
+        words = next(filter(None, reversed(lines)), None)
     if attempt.planned.config.processes > 1:
         ending = replace(ending, failed_nodes=_failed_nodes(ending, folder, attempt))
         rank, first = _culprit(ending, folder, attempt)
-        said = first or said
+        words = first or words
     if own and (ending.outcome is Outcome.LOST or (ending.outcome is Outcome.FAILED and not rank)):
         return Ending(own.outcome, own.reason)  # Slurm only saw this process's exit code
-    said = said or (own.reason if own else None)
-    return replace(ending, reason=f"{said} ({ending.reason})") if said else ending
+    words = words or (own.reason if own else None)
+    return replace(ending, reason=f"{words} ({ending.reason})") if words else ending
 
 
 def _culprit(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[int | None, str | None]:
@@ -94,11 +94,11 @@ def _printed(folder: RunFolder, attempt: Attempt) -> str:
     return text.rpartition(f"{START}{restart}\n")[2].partition(START)[0]
 
 
-def _first(printed: str, mine: range) -> tuple[int, str, str] | None:
+def _first(printed: str, own_tasks: range) -> tuple[int, str, str] | None:
     """The first of these tasks that ended, its node, and how."""
     for node, tasks, words in _ENDED.findall(printed):
-        if found := sorted(set(mine) & _numbers(tasks)):
-            return found[0], node, _in_own_words(words)
+        if ended := sorted(set(own_tasks) & _numbers(tasks)):
+            return ended[0], node, _in_own_words(words)
     return None
 
 
@@ -109,6 +109,6 @@ def _numbers(tasks: str) -> set[int]:
 
 
 def _in_own_words(words: str) -> str:
-    said = words.removesuffix(" (core dumped)").strip()
+    text = words.removesuffix(" (core dumped)").strip()
     signals = {signal.strsignal(number): number.name for number in signal.Signals}
-    return f"killed by {signals[said]}" if said in signals else f"{said[0].lower()}{said[1:]}"
+    return f"killed by {signals[text]}" if text in signals else f"{text[0].lower()}{text[1:]}"

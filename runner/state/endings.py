@@ -92,17 +92,19 @@ def of_exception(error: BaseException, device: str = "cpu", limit: Limit | None 
     if out_of_host_memory(error):
         return Ending(Outcome.OOM_HOST, f"out of host memory: {first}{_beside(limit)}")
     if isinstance(error, RuntimeError) and (of_cuda := _CUDA_MEMORY.search(text)):
-        said = of_cuda[0].strip()
+        words = of_cuda[0].strip()
         if limit and (short := limit.short()):
-            return Ending(Outcome.OOM_HOST, f"out of host memory: {short}: {said}")
-        return Ending(Outcome.OOM_GPU, said)
+            return Ending(Outcome.OOM_HOST, f"out of host memory: {short}: {words}")
+        return Ending(Outcome.OOM_GPU, words)
     if isinstance(error, RuntimeError) and _NO_THREAD.search(text) and limit and (short := limit.short()):
         return Ending(Outcome.OOM_HOST, f"out of host memory: {short}: {first}")
     if isinstance(error, RuntimeError) and _ANY_MEMORY.search(text):
         return Ending(out_of_memory(device), f"a tensor is larger than any memory: {first}")
     if isinstance(error, AssayError):
         return Ending(Outcome.FAILED, text)
-    return Ending(Outcome.FAILED, f"{type(error).__name__}: {first} ({_where(error)})")
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no traceback"
+    return Ending(Outcome.FAILED, f"{type(error).__name__}: {first} ({where})")
 
 
 def _requested(text: str) -> int | None:
@@ -112,18 +114,13 @@ def _requested(text: str) -> int | None:
 
 def _host_memory(text: str, limit: Limit | None = None) -> str:
     requested = _requested(text)
-    said = f"out of host memory: requested {size(requested)}" if requested else "out of host memory"
-    return f"{said}{_beside(limit)}"
+    reason = f"out of host memory: requested {size(requested)}" if requested else "out of host memory"
+    return f"{reason}{_beside(limit)}"
 
 
 def _beside(limit: Limit | None) -> str:
     """What was in use when an allocation failed, and which limits there are."""
     return "".join(f"; {text}" for text in (limit and limit.state(), hostmemory.address_space()) if text)
-
-
-def _where(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no traceback"
 
 
 def out_of_memory(device: str) -> Outcome:
@@ -135,9 +132,9 @@ def with_need(ending: Ending, config: RunConfig) -> Ending:
     """An ending for lack of memory, and what its run needs in all: the last request may have been small."""
     if ending.outcome is not out_of_memory(config.device) or (need := needed(config)) is None:
         return ending
-    each = "each process" if config.processes > 1 else "it"
-    said = f"; by its configuration {each} needs about {size(need)} in all"
-    return replace(ending, reason=(ending.reason or "out of memory").rstrip(".") + said)
+    process = "each process" if config.processes > 1 else "it"
+    needs = f"; by its configuration {process} needs about {size(need)} in all"
+    return replace(ending, reason=(ending.reason or "out of memory").rstrip(".") + needs)
 
 
 def of_abort(output: Path) -> Ending | None:
@@ -146,7 +143,7 @@ def of_abort(output: Path) -> Ending | None:
         printed = tail(output, _LAST_BYTES).decode(errors="replace")
     except OSError:
         return None
-    starts = [found.start() for found in _TERMINATED.finditer(printed)]
+    starts = [match.start() for match in _TERMINATED.finditer(printed)]
     if not starts or not _NO_MEMORY.match(text := printed[starts[-1] :]):
         return None
     return Ending(Outcome.OOM_HOST, f"{_host_memory(text)}, and aborted", _requested(text))

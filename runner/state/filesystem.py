@@ -1,13 +1,25 @@
-"""Whether a folder can be written to, and what its filesystem promises: on which machines file locks hold."""
+"""Whether a folder can be written to, what its filesystem promises, and the lock of a study's folder.
+
+One launcher or repairing command holds a study's lock. The kernel releases it if its holder dies.
+"""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from model.record.errors import UserError
+from model.record.files import no_link
+from model.record.locks import hold
+from runner.state import guard
+
+WAIT_SECONDS = 60.0  # for a study's lock
+log = logging.getLogger(__name__)
 
 # Filesystems of one machine alone. Others that are not named below, such as FUSE, may be either.
 _LOCAL = frozenset(["btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"])
@@ -32,7 +44,7 @@ class Promise:
 
 def existing(path: Path) -> Path:
     """The path, or its nearest parent that exists, be it a link that leads nowhere."""
-    return next(each for each in (path, *path.parents) if each.exists() or each.is_symlink())
+    return next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
 
 
 def require_writable(folder: Path, option: str = "--root") -> None:
@@ -63,10 +75,10 @@ def promise(folder: Path) -> Promise:
     import psutil  # slow to import, and seldom needed
 
     path = folder.resolve()
-    mounts = [each for each in psutil.disk_partitions(all=True) if path.is_relative_to(each.mountpoint)]
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if path.is_relative_to(mount.mountpoint)]
     # If two mounts are at one place, the later one is seen.
-    found = max(enumerate(mounts), key=lambda each: (len(each[1].mountpoint), each[0]), default=None)
-    return of_mount(found[1].fstype, found[1].opts) if found else of_mount("unknown", "")
+    _, mount = max(enumerate(mounts), key=lambda pair: (len(pair[1].mountpoint), pair[0]), default=(0, None))
+    return of_mount(mount.fstype, mount.opts) if mount else of_mount("unknown", "")
 
 
 def of_mount(kind: str, options: str) -> Promise:
@@ -84,3 +96,51 @@ def of_mount(kind: str, options: str) -> Promise:
     return Promise(
         kind, None, None, "unknown whether other nodes can see it, or whether file locks hold there"
     )
+
+
+@contextmanager
+def locked(study_folder: Path, refusal: str | None = None) -> Iterator[None]:
+    """Hold a study's lock.
+
+    Args:
+        refusal: what the error says.
+
+    Raises:
+        UserError: another process keeps it for WAIT_SECONDS, or the study's folder is not writable.
+    """
+    with study_lock(study_folder, WAIT_SECONDS) as held:
+        if not held:
+            keeps = f"another command has held {study_folder.name} for {WAIT_SECONDS:.0f} s; try again later"
+            raise UserError(refusal or keeps)
+        yield
+
+
+@contextmanager
+def study_lock(study_folder: Path, wait_seconds: float) -> Iterator[bool]:
+    """Hold a study's lock; yields False if another process still holds it after `wait_seconds`.
+
+    On a filesystem without locks this warns and continues. Even then nothing is started twice, because a run
+    is claimed by a folder that only one launcher can create; only two repairs could collide.
+
+    Raises:
+        UserError: the study's folder is not writable.
+    """
+    require_writable(study_folder)
+    try:
+        guard.make(study_folder)
+        descriptor = no_link(study_folder / ".lock", os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise UserError(f"{study_folder}: {error.strerror}; choose another place with --root") from error
+    try:
+        try:
+            held = hold(descriptor, wait_seconds)
+        except OSError as error:
+            log.warning(
+                "%s: the filesystem has no file locks (%s); do not run two launches of this study at once",
+                study_folder,
+                error.strerror,
+            )
+            held = True
+        yield held
+    finally:
+        os.close(descriptor)

@@ -49,16 +49,16 @@ def visible(environment: Mapping[str, str]) -> tuple[str, ...]:
     return _chosen(environment.get(HIP, environment.get(CUDA)), here)
 
 
-def _chosen(said: str | None, here: int) -> tuple[str, ...]:
+def _chosen(listed: str | None, here: int) -> tuple[str, ...]:
     """Those of so many GPUs (0: unknown) that a list names, as it names them; all if there is no list."""
-    if said is None:
+    if listed is None:
         return tuple(map(str, range(here)))
 
     def is_one(name: str) -> bool:
         number = not name.isdecimal() or not here or int(name) < here
         return number and bool(_NAME.fullmatch(name))
 
-    names = tuple(takewhile(is_one, map(str.strip, said.split(","))))
+    names = tuple(takewhile(is_one, map(str.strip, listed.split(","))))
     return names if len({*names}) == len(names) else ()
 
 

@@ -1,4 +1,4 @@
-"""The ledger: who claimed each attempt of a run and how it ended, in an append-only file in the run's folder.
+"""A run's status, and its ledger: who claimed each attempt and how it ended.
 
 An attempt is claimed by renaming a folder that holds the claim to the attempt's name, which only one launcher
 can do. What a launcher or the scheduler learns about it is a line in `ledger.jsonl`; one `flush` syncs the
@@ -11,22 +11,61 @@ import errno
 import os
 import shutil
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from model.record.config import ParallelConfig
+from pydantic import AliasChoices, AliasPath, BaseModel, Field
+
+from model.record.config import SECTIONS, ParallelConfig, TrainConfig
 from model.record.errors import UserError
 from model.record.files import Unreadable, append, read, temporary, write_text
 from model.record.folder import CLAIM, Attempt, RunFolder
 from model.record.outcome import Outcome
-from model.record.records import LedgerEvent, RunRecord, now
+from model.record.records import SCHEMA_VERSION, LedgerEvent, RunRecord, Version, now
 from runner.state import process
-from runner.state.brief import RunBrief, brief_of
 from runner.state.endings import Ending
 
 Phase = Literal["planned", "queued", "running", "ended"]
 Executor = Literal["local", "slurm"]
+
+
+class RunBrief(BaseModel, frozen=True):
+    """The part of `run.json` that a run's status needs; parsing it is much faster than parsing all of it.
+
+    The rest is not validated, so the file may still be an invalid RunRecord.
+    """
+
+    schema_version: Version = SCHEMA_VERSION
+    run_id: str
+    group: str = ""
+    study: str
+    repeat: int = 1
+    position: int | None = None
+    block: int | None = None
+    factors: dict[str, str | int | float | bool]
+    planned_steps: int = Field(
+        TrainConfig.model_fields["steps"].default,
+        validation_alias=AliasChoices(*(AliasPath("config", own, "steps") for own, *_ in SECTIONS.values())),
+    )
+    task: str = Field("training", validation_alias=AliasPath("config", "task"))
+    expected_outcome: Outcome
+    because: str | None = None
+    requeue: bool = False
+    created_at: datetime
+    imported: dict[str, Any] | None = None
+
+    @property
+    def steps(self) -> int | None:
+        """Steps that were planned; None if nobody knows, as with most imported runs."""
+        recorded = self.imported is None or "planned_steps" in self.model_fields_set
+        return self.planned_steps if recorded else None
+
+    @property
+    def varied(self) -> dict[str, str | int | float | bool]:
+        """What can tell runs of one study apart: the factors, and which repeat it is."""
+        return {**self.factors, "repeat": self.repeat}
 
 
 @dataclass(frozen=True)
@@ -82,29 +121,31 @@ class RunState:
         return self.latest.event(kind) if self.latest else None
 
 
+def brief_of(folder: RunFolder) -> RunBrief:
+    """Read the status part of a run's run.json. Raises Unreadable."""
+    return read(f"{os.fspath(folder)}/run.json", RunBrief)
+
+
 def state(folder: RunFolder) -> RunState:
     """Read a run's status and its complete run.json. Raises Unreadable."""
-    found = brief_state(folder)
-    _ = found.run
-    return found
+    status = brief_state(folder)
+    _ = status.run
+    return status
 
 
 def brief_state(folder: RunFolder) -> RunState:
     """Read a run's status; the complete run.json is read on first use. Raises Unreadable."""
     brief, attempts, latest = brief_of(folder), folder.attempts(), None
     for attempt in attempts:
-        latest = _state_of(folder, brief, attempt, attempts[-1].number)
+        highest, (outcome, reason) = attempts[-1].number, attempt.settled or (None, None)
+        if outcome and not _may_go_on(brief, attempt):
+            latest = RunState(folder, brief, "ended", attempt, outcome, reason, highest)
+        else:
+            phase: Phase = "running" if attempt.started else "queued"
+            latest = RunState(folder, brief, phase, attempt, highest=highest)
         if latest.outcome is Outcome.COMPLETED:
             break
     return latest or RunState(folder, brief, "planned")
-
-
-def _state_of(folder: RunFolder, brief: RunBrief, attempt: Attempt, highest: int) -> RunState:
-    outcome, reason = attempt.settled or (None, None)
-    if outcome and not _may_go_on(brief, attempt):
-        return RunState(folder, brief, "ended", attempt, outcome, reason, highest)
-    phase: Phase = "running" if attempt.started else "queued"
-    return RunState(folder, brief, phase, attempt, highest=highest)
 
 
 def _may_go_on(brief: RunBrief, attempt: Attempt) -> bool:

@@ -20,26 +20,26 @@ def started(pid: int) -> float | None:
     Seconds since boot do not change when the clock is set. Seconds since 1970 do: the kernel computes them
     from the boot time.
     """
-    found = _stat(pid)
-    return int(found[19]) / os.sysconf("SC_CLK_TCK") if found and found[0] != "Z" else None
+    fields = _stat(pid)
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK") if fields and fields[0] != "Z" else None
 
 
 def runs(pid: int, pid_started: float | None) -> bool:
     """Whether the process that a record names is still running; its PID may have been reused."""
-    found = started(pid)
-    if found is None or pid_started is None:
+    running_since = started(pid)
+    if running_since is None or pid_started is None:
         return False
     if pid_started > 1e9:  # written by an earlier version: seconds since 1970
         import psutil  # slow to import, and seldom needed
 
-        return abs(found + psutil.boot_time() - pid_started) < 1
-    return abs(found - pid_started) < 0.005
+        return abs(running_since + psutil.boot_time() - pid_started) < 1
+    return abs(running_since - pid_started) < 0.005
 
 
 def suspended(pid: int) -> bool:
     """Whether a process on this machine was suspended, as by Ctrl-Z."""
-    found = _stat(pid)
-    return bool(found and found[0] == "T")
+    fields = _stat(pid)
+    return bool(fields and fields[0] == "T")
 
 
 def alive(process: Manifest | LedgerEvent) -> bool | None:

@@ -32,14 +32,14 @@ def states(root: Path, study: str | None = None) -> list[RunState]:
 
 def states_of(folders: Iterable[RunFolder]) -> list[RunState]:
     """The runs in these folders. Unreadable runs are skipped with a warning."""
-    found = []
+    states = []
     for folder in folders:
         try:
-            found.append(ledger.brief_state(folder))
+            states.append(ledger.brief_state(folder))
         except Unreadable as error:
             warn_once(f"{error}; skipping this run")  # collect puts the file in quarantine
     # Sorted by timestamp, because comparing aware datetimes is slow.
-    return sorted(found, key=lambda state: (state.brief.study, state.brief.created_at.timestamp()))
+    return sorted(states, key=lambda state: (state.brief.study, state.brief.created_at.timestamp()))
 
 
 @cache
@@ -66,17 +66,17 @@ def find(root: Path, name: str, studies: Sequence[str] | None = None) -> RunStat
     study, slash, run = name.rpartition("/")
     if not run.strip():
         raise UserError(f"'{name}' names no run; list them with `runner status`")
-    if slash and study not in (known := study_names(root)):
-        raise no_runs(root, study, known)
-    if len(found := like(root, name)) == 1:
-        return ledger.brief_state(found[0])
-    if not found and name in study_names(root):
+    if slash and study not in (studies_here := study_names(root)):
+        raise no_runs(root, study, studies_here)
+    if len(runs := like(root, name)) == 1:
+        return ledger.brief_state(runs[0])
+    if not runs and name in study_names(root):
         raise UserError(f"'{name}' is a study; name one of its runs, which `runner status {name}` lists")
-    if not found:
+    if not runs:
         raise UserError(_no_run(root, name, None if slash else studies))
-    names = [f"{folder.path.parent.name}/{folder.path.name}" for folder in found[:MOST_NAMED]]
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    raise UserError(f"'{name}' is the start of {len(found)} runs: {', '.join(names)}{more}; type more of one")
+    names = [f"{folder.path.parent.name}/{folder.path.name}" for folder in runs[:MOST_NAMED]]
+    more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
+    raise UserError(f"'{name}' is the start of {len(runs)} runs: {', '.join(names)}{more}; type more of one")
 
 
 def like(root: Path, name: str) -> list[RunFolder]:
@@ -91,9 +91,9 @@ def _no_run(root: Path, name: str, studies: Sequence[str] | None) -> str:
 
     study, slash, run = name.rpartition("/")
     paths = [folder.path for folder in run_folders(root, study or None)]
-    known = {path.name: f"{path.parent.name}/{path.name}" for path in paths}
-    known |= {} if slash else {each: each for each in studies or study_names(root)}
-    near = next((f"did you mean '{known[each]}'?" for each in get_close_matches(run, known, n=1)), "")
+    names = {path.name: f"{path.parent.name}/{path.name}" for path in paths}
+    names |= {} if slash else {word: word for word in studies or study_names(root)}
+    near = next((f"did you mean '{names[word]}'?" for word in get_close_matches(run, names, n=1)), "")
     valid = f"valid studies: {', '.join(studies)}" if studies else ""
     hint = f" ({' '.join(filter(None, [near, valid]))})" if near or valid else ""
     kind = "run" if studies is None else "study or run"

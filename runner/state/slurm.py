@@ -137,8 +137,8 @@ def _is_down(state: str) -> bool:
 
 def rows(answer: str, fields: int) -> list[list[str]]:
     """The fields of each line, without lines that only a line break in a job's name has made."""
-    found = (line.split(BAR, fields - 1) for line in answer.splitlines())
-    return [row for row in found if len(row) == fields]
+    fields_of_lines = (line.split(BAR, fields - 1) for line in answer.splitlines())
+    return [row for row in fields_of_lines if len(row) == fields]
 
 
 def placed(node: str) -> bool:
@@ -168,10 +168,10 @@ def ending_of(state: str, exit_code: str, node: str = "") -> Ending | None:
         return None
     node = node if placed(node) else ""
     where = f" on {node}" if node else ""
-    said = f"Slurm: {state}{exit_code and f', exit code {exit_code}'}{where}"
+    words = f"Slurm: {state}{exit_code and f', exit code {exit_code}'}{where}"
     if word not in _OUTCOMES:
-        return Ending(Outcome.LOST, f"{said} (an unknown state)", nodes=node)
-    said = f"{said}, but the attempt left no result" if word == "COMPLETED" else said
+        return Ending(Outcome.LOST, f"{words} (an unknown state)", nodes=node)
+    words = f"{words}, but the attempt left no result" if word == "COMPLETED" else words
     outcome = _OUTCOMES[word]
     failed = (node,) if outcome is Outcome.NODE_FAILED and _ONE_NODE.fullmatch(node) else ()
-    return Ending(outcome, said, failed_nodes=failed, nodes=node)
+    return Ending(outcome, words, failed_nodes=failed, nodes=node)

@@ -13,7 +13,7 @@ import pytest
 
 from model.record.folder import RunFolder
 from model.record.records import LedgerEvent, now
-from runner.execute import repair
+from runner.execute import reconcile
 from runner.job import stop
 from runner.job.slurm import job_end
 from runner.state import ledger, process
@@ -125,7 +125,7 @@ def test_a_claim_of_another_machine_whose_clock_is_ahead_is_left_alone(root):
         time=now() + timedelta(hours=1), event="claimed", attempt=1, host="elsewhere", pid=1, pid_started=1.0
     )
     (folder.path / "ledger.jsonl").write_text(claim.model_dump_json() + "\n")
-    assert not repair.orphaned(ledger.state(RunFolder(folder.path)))
+    assert not reconcile.orphaned(ledger.state(RunFolder(folder.path)))
 
 
 def test_a_process_is_told_from_another_by_its_start_since_boot_which_no_clock_moves(monkeypatch):

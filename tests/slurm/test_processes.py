@@ -5,7 +5,7 @@ import pytest
 from model.record.folder import RunFolder
 from runner.execute.slurm.submit import submit
 from runner.inputs.profile import Profile
-from runner.state.tasks import Shape, Task, jobs_folder
+from runner.state.attempts import JobShape, NextAttempt, jobs_folder
 from tests.analysis.fabricate import Folder, plan
 from tests.conftest import until
 
@@ -31,9 +31,12 @@ def said(cluster, root, tmp_path, monkeypatch):
         more = {"env": {"SAID": str(heard)}, "slurm": {"partition": "debug", **slurm}}
         profile = Profile.model_validate({"executor": "slurm", **keys, **more})
         folders = [RunFolder(Folder(root, plan(f"r{number}", study="tiny")).path) for number in range(runs)]
-        shape = Shape(profile.memory_bytes, 600, 1, processes)
+        shape = JobShape(profile.memory_bytes, 600, 1, processes)
         submit(
-            [Task(folder, 1, "", 5, shape) for folder in folders], profile, jobs_folder(root / "tiny"), "tiny"
+            [NextAttempt(folder, 1, "", 5, shape) for folder in folders],
+            profile,
+            jobs_folder(root / "tiny"),
+            "tiny",
         )
         until(lambda: len([*heard.glob("[0-9]*")]) == tasks)
         ranked = sorted(heard.glob("[0-9]*"), key=lambda path: tuple(map(int, path.name.split("-"))))

@@ -1,31 +1,96 @@
-"""The launcher's queries to Slurm. Each is one command for hundreds of jobs."""
+"""Our jobs in Slurm: which they are, whether they go on, how they ended. One command asks for hundreds.
+
+Slurm can give a job's number to another job later: when a controller loses its state or is set up again, and
+when it has used up its numbers.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from runner.execute.slurm.ours import Job
+from model.record.records import LedgerEvent
+from runner.execute.slurm.site import has_accounting
 from runner.state import slurm
 from runner.state.endings import Ending
+from runner.state.ledger import RunState
 from runner.state.slurm import (
     NoAnswer,
-    SchedulerError,
     ask,
     ending_of,
     run,
     words,
 )
 
+CLOCKS = timedelta(minutes=10)  # how far the clocks of a launcher and of the controller may differ
 CALL = 500  # ids or names a call: command lines have a maximum length
 _UNKNOWN = re.compile("Invalid job id")
 _ENDED = re.compile(f"already completing or completed|{_UNKNOWN.pattern}")
 _SUBMITTED = re.compile(r"Submitted batch job (\d+)(?: on cluster \S+)?|(\d+)(?:;\S+)?")
 _EXIT = re.compile(r"\b(JobId|ArrayJobId|ArrayTaskId|ExitCode)=(\S+)")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job, or an array element, that we submitted.
+
+    Attributes:
+        job_id: `ID`, or `ID_INDEX` for an array element.
+        name: the unique name of its array; None if the ledger does not have it.
+        after, before: sbatch was called between these two times; None if the ledger does not have them.
+    """
+
+    job_id: str
+    name: str | None = None
+    after: datetime | None = None
+    before: datetime | None = None
+
+    def is_ours(self, name: str, submitted: str) -> bool:
+        """Whether a job of this number is ours, by its name and when it was submitted (Slurm's local time).
+
+        Someone may have renamed our job, but no other job of this number was submitted at the same time. A
+        requeue makes the submission time later, so a job whose name we do not know may also be a later one.
+        """
+        if self.name == name or self.after is None or self.before is None:
+            return True
+        try:
+            moment = datetime.fromisoformat(submitted).astimezone()
+        except ValueError:  # `Unknown`
+            return self.name is None
+        return self.after - CLOCKS <= moment and (self.name is None or moment <= self.before + CLOCKS)
+
+
+def job_of(state: RunState) -> Job:
+    """The job of a run's latest attempt, which must have one."""
+    assert state.job_id
+    intent, submitted = state.event("intent"), state.event("submitted")
+    if intent is None or submitted is None:  # a requeued job made this attempt: its first one has the intent
+        about = _events_of_job(state)
+        intent = intent_of(state)
+        submitted = next((event for event in about if event.job_id == state.job_id), None)
+    return Job(
+        state.job_id,
+        intent.submission if intent else None,
+        intent.time if intent else submitted.time if submitted else None,
+        submitted.time if submitted else None,
+    )
+
+
+def intent_of(state: RunState) -> LedgerEvent | None:
+    """The line about the latest attempt's job that was written before it was submitted."""
+    about = (event for event in reversed(_events_of_job(state)) if event.event == "intent")
+    return state.event("intent") or next(about, None)
+
+
+def _events_of_job(state: RunState) -> list[LedgerEvent]:
+    """The lines of the ledger about all attempts of the latest attempt's job."""
+    events = state.folder.ledger
+    numbers = {event.attempt for event in events if event.job_id == state.job_id}
+    return [event for event in events if event.attempt in numbers]
 
 
 class Poll:
@@ -80,9 +145,9 @@ class _Jobs:
     """What one source shows of the jobs asked about: our jobs, and ids that other jobs have now."""
 
     def __init__(self, wanted: Mapping[str, Job], shown: Mapping[str, _Sight]) -> None:
-        known = {job_id: sight for job_id in wanted if (sight := _of(job_id, shown))}
-        self.ours = {id_: job for id_, job in known.items() if wanted[id_].is_(job.name, job.submitted)}
-        self.taken = set(known) - set(self.ours)
+        sights = {job_id: sight for job_id in wanted if (sight := _of(job_id, shown))}
+        self.ours = {id_: job for id_, job in sights.items() if wanted[id_].is_ours(job.name, job.submitted)}
+        self.taken = set(sights) - set(self.ours)
         endings = {job_id: job.ending for job_id, job in self.ours.items()}
         self.endings = {job_id: ending for job_id, ending in endings.items() if ending}
         self.alive = set(self.ours) - set(self.endings)
@@ -116,25 +181,27 @@ def poll(jobs: Iterable[Job]) -> Poll:
     if not wanted:
         return Poll({}, set())
     try:
-        said = _Jobs(wanted, _accounting(wanted))
+        accounting = _Jobs(wanted, _accounting(wanted))
     except NoAnswer as error:
         return _without_accounting(wanted, str(error))
-    back = {job_id for job_id, ending in said.endings.items() if ending.outcome.may_come_back}
-    untold = {job_id for job_id in said.endings if said.ours[job_id].open}
+    back = {job_id for job_id, ending in accounting.endings.items() if ending.outcome.may_come_back}
+    untold = {job_id for job_id in accounting.endings if accounting.ours[job_id].open}
     doubtful = back | untold
-    alive, taken, late, problem = said.alive, said.taken, dict[str, Ending](), None
+    alive, taken, late, problem = accounting.alive, accounting.taken, dict[str, Ending](), None
     forgotten = set[str]()
-    if doubtful or said.alive or len(said.ours) < len(wanted):
+    if doubtful or accounting.alive or len(accounting.ours) < len(wanted):
         try:
             queue = _Jobs(wanted, _queue(wanted))
             doubtful = back & queue.alive | untold & set(queue.ours)
-            if forgotten := said.alive - set(queue.ours):  # unless they have ended since accounting was asked
+            if forgotten := accounting.alive - set(queue.ours):  # or ended since accounting was asked
                 late = _Jobs(wanted, _accounting(forgotten)).endings
-            alive = (alive - forgotten) | doubtful | (set(queue.ours) - set(said.ours))
+            alive = (alive - forgotten) | doubtful | (set(queue.ours) - set(accounting.ours))
             taken = taken | queue.taken
         except NoAnswer as error:
             problem = str(error)
-    ended = {job_id: ending for job_id, ending in (said.endings | late).items() if job_id not in doubtful}
+    ended = {
+        job_id: ending for job_id, ending in (accounting.endings | late).items() if job_id not in doubtful
+    }
     return Poll(ended, alive, taken, problem, forgotten - set(late))
 
 
@@ -150,16 +217,6 @@ def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
     codes = _exit_codes(queue.endings)
     told = {job_id: job._replace(exit_code=codes.get(job_id, "")) for job_id, job in queue.ours.items()}
     return Poll(_Jobs(wanted, told).endings, queue.alive, queue.taken)
-
-
-def has_accounting() -> bool:
-    """Whether the cluster has accounting, as far as this machine can tell."""
-    if not shutil.which("sacct"):
-        return False
-    try:
-        return configuration().get("AccountingStorageType") not in ("", "(null)", "accounting_storage/none")
-    except NoAnswer:
-        return True
 
 
 def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:
@@ -253,9 +310,8 @@ def find(names: Iterable[str], since: datetime, owner: int) -> dict[str, str]:
     """
     wanted = set(names)
     start = (since.astimezone() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
-
-    found = [row for some in _calls(wanted) for row in _named(some, start, owner)]
-    theirs = [(job_id, name) for user, job_id, name in found if user == str(owner)]
+    jobs = [row for some in _calls(wanted) for row in _named(some, start, owner)]
+    theirs = [(job_id, name) for user, job_id, name in jobs if user == str(owner)]
     return {name: job_id.partition("_")[0] for job_id, name in theirs if name in wanted}
 
 
@@ -331,59 +387,30 @@ def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> Poll:
         NoAnswer: Slurm cannot be reached, so that some of them may go on.
     """
     wanted = {job.job_id: job for job in jobs}
-    said = poll(wanted.values())
-    if said.problem and set(wanted) - said.alive - set(said.endings) - said.taken:
-        raise NoAnswer(said.problem)
-    for some in _calls(said.alive - set(saving)):
+    answer = poll(wanted.values())
+    if answer.problem and set(wanted) - answer.alive - set(answer.endings) - answer.taken:
+        raise NoAnswer(answer.problem)
+    for some in _calls(answer.alive - set(saving)):
         ask("scancel", *some.split(","))
-    for some in _calls(said.alive & set(saving)):
-        _end(some.split(","))
-    return said
+    for some in _calls(answer.alive & set(saving)):
+        done = run("scancel", "--signal=TERM", *some.split(","))
+        # Jobs may end while it is sent.
+        if done.returncode and any(
+            not _ENDED.search(line) for line in done.stderr.splitlines()
+        ):  # jobs may end
+            raise NoAnswer(f"scancel: {words(done)}")
+    return answer
 
 
-def _end(jobs: Sequence[str]) -> None:
-    """Send SIGTERM to the processes of jobs. Raises NoAnswer, but not for jobs that end while it is sent."""
-    done = run("scancel", "--signal=TERM", *jobs)
-    if done.returncode and any(not _ENDED.search(line) for line in done.stderr.splitlines()):
-        raise NoAnswer(f"scancel: {words(done)}")
-
-
-def max_array_size() -> int:
-    """The most elements an array can have; MaxArraySize is 0 where arrays are off. Raises NoAnswer."""
-    settings = configuration()
-    tasks = re.search(r"\bmax_array_tasks=(\d+)", settings.get("SchedulerParameters", ""))
-    size = int(settings.get("MaxArraySize") or 1001)
-    return max(1, min(size, int(tasks[1]) if tasks else size))
-
-
-def configuration() -> dict[str, str]:
-    """The settings of the cluster. Raises NoAnswer."""
-    lines = (line.partition("=") for line in ask("scontrol", "show", "config").splitlines())
-    return {name.strip(): value.strip() for name, _, value in lines}
-
-
-def job_id(said: str) -> str:
+def job_id(answer: str) -> str:
     """The id in what sbatch printed; a site's wrapper may print more, with other numbers.
 
     Raises:
         ValueError: no line of it is sbatch's answer.
     """
     # The second form is that of --parsable.
-    lines = [_SUBMITTED.fullmatch(line.strip()) for line in said.splitlines()]
+    lines = [_SUBMITTED.fullmatch(line.strip()) for line in answer.splitlines()]
     answers = [line[1] or line[2] for line in lines if line]
     if not answers:
-        raise ValueError(f"sbatch's answer names no job: {said!r}")
+        raise ValueError(f"sbatch's answer names no job: {answer!r}")
     return answers[-1]
-
-
-def expected_start(script: str) -> str | None:
-    """Slurm's estimate of when a batch script's first job would start if submitted now; None if unknown.
-
-    Raises:
-        SchedulerError: the script would be refused, or Slurm cannot be reached; the message quotes it.
-    """
-    done = run("sbatch", "--test-only", given=script)
-    if done.returncode:
-        raise SchedulerError(f"sbatch: {words(done)}")
-    match = re.search(r"to start at (\S+)", done.stderr)
-    return match[1] if match else None

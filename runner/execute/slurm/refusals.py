@@ -13,8 +13,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from model.record.units import counted
-from runner.execute.slurm import limits
-from runner.execute.slurm.client import max_array_size
+from runner.execute.slurm import site
 from runner.inputs.document import KeyPath, Mark
 from runner.inputs.profile import Cluster
 from runner.state.slurm import NoAnswer
@@ -95,7 +94,7 @@ def too_long(cluster: Cluster, seconds: int | None) -> str | None:
         NoAnswer: Slurm cannot be reached.
     """
     asked = -(-(seconds or 0) // 60) * 60  # sbatch is given whole minutes
-    for where, written, most in limits.time_limits(cluster.profile) if asked else ():
+    for where, written, most in site.time_limits(cluster.profile) if asked else ():
         if asked > most:
             return f"{_place([_TIME], cluster)}: {timedelta(seconds=asked)} is above the {written} {where}"
     return None
@@ -122,28 +121,28 @@ def _one_of(key: str, values: Iterable[str]) -> str:
 
 def _qos(cluster: Cluster) -> str:
     account = cluster.profile.slurm and cluster.profile.slurm.account
-    mine = [each for each in limits.associations() if account in (None, each.account)]
-    return _one_of("slurm.qos", (name for each in mine for name in each.qos))
+    allowed = [association for association in site.associations() if account in (None, association.account)]
+    return _one_of("slurm.qos", (name for association in allowed for name in association.qos))
 
 
 def _time(cluster: Cluster) -> str:
     if not cluster.profile.time_limit:
         return "set `time_limit`: this cluster wants one"
-    most = [f"{limit.written} {limit.where}" for limit in limits.time_limits(cluster.profile)]
+    most = [f"{limit.written} {limit.where}" for limit in site.time_limits(cluster.profile)]
     return f"`time_limit` can be at most {' and '.join(most)}" if most else "lower `time_limit`"
 
 
 def _partition_has(cluster: Cluster) -> str:
-    number = sum(int(nodes.number) for nodes in limits.nodes(cluster.profile))
-    times = [f"time limits up to {limit.written}" for limit in limits.time_limits(cluster.profile)[:1]]
+    number = sum(int(nodes.number) for nodes in site.nodes(cluster.profile))
+    times = [f"time limits up to {limit.written}" for limit in site.time_limits(cluster.profile)[:1]]
     return f"the partition has {' and '.join([counted(number, 'node'), *times])}" if number else ""
 
 
-def _nodes_have(advice: str, value: Callable[[limits.Nodes], str]) -> Callable[[Cluster], str]:
+def _nodes_have(advice: str, value: Callable[[site.Nodes], str]) -> Callable[[Cluster], str]:
     """Says what the nodes of the profile's partition have."""
 
     def choices(cluster: Cluster) -> str:
-        there = dict.fromkeys(value(nodes) for nodes in limits.nodes(cluster.profile))
+        there = dict.fromkeys(value(nodes) for nodes in site.nodes(cluster.profile))
         return f"{advice}: a node has {' or '.join(there)}" if there else ""
 
     return choices
@@ -178,7 +177,7 @@ _CAUSES = (
         r"[Ii]nvalid account|InvalidAccount|AccountNotAllowed",
         [("slurm", "account")],
         lambda _: (
-            _one_of("slurm.account", (each.account for each in limits.associations()))
+            _one_of("slurm.account", (association.account for association in site.associations()))
             or "Slurm knows no account of yours on this cluster: ask its support for one"
         ),
     ),
@@ -187,7 +186,7 @@ _CAUSES = (
     _Cause(
         r"[Pp]artition",
         [("slurm", "partition")],
-        lambda _: _one_of("slurm.partition", (nodes.partition for nodes in limits.nodes())),
+        lambda _: _one_of("slurm.partition", (nodes.partition for nodes in site.nodes())),
     ),
     _Cause(
         r"[Ff]eature|BadConstraints",
@@ -197,12 +196,14 @@ _CAUSES = (
     _Cause(
         r"[Rr]eservation",
         [("slurm", "reservation")],
-        lambda _: _one_of("slurm.reservation", limits.reservations()) or "the cluster has no reservation",
+        lambda _: _one_of("slurm.reservation", site.reservations()) or "the cluster has no reservation",
     ),
     _Cause(
         r"job array",
         [("max_queued",)],
-        lambda _: f"arrays have at most {counted(max_array_size(), 'element')}: set `max_queued` to fewer",
+        lambda _: (
+            f"arrays have at most {counted(site.max_array_size(), 'element')}: set `max_queued` to fewer"
+        ),
     ),
     _Cause(
         _NODE,

@@ -1,50 +1,24 @@
-"""Translates a profile into submitit's parameters for sbatch and srun."""
+"""Translates a profile into batch scripts: submitit's parameters for sbatch and srun, and a job's command."""
 
 from __future__ import annotations
 
 import shlex
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.execute.slurm import client
 from runner.inputs import container
 from runner.inputs.batch import asks_for_gpus, counts_gpus, cpus_of, gres_for, quoted
 from runner.inputs.profile import Profile, Slurm
 from runner.plan.layout import Layout, layout
 from runner.state import culprit
+from runner.state.attempts import JobShape
 from runner.state.code import snapshot
-from runner.state.tasks import Shape, Task
 
 _HOST = Path(__file__).with_name("host.sh")
 
 
-@dataclass(frozen=True)
-class Array:
-    """A job array: one call of sbatch. All its runs have the same shape and code snapshot.
-
-    Attributes:
-        packs: the runs of each array element, which share a job.
-        limit: maximum number of elements that run at once.
-        exclude: nodes to avoid.
-        after: ids of arrays that must end first (a dependency).
-    """
-
-    name: str
-    packs: Sequence[Sequence[Task]]
-    limit: int
-    exclude: Sequence[str] = ()
-    after: Sequence[str] = ()
-
-    @property
-    def tasks(self) -> list[Task]:
-        """The tasks of all elements, in order."""
-        return [task for pack in self.packs for task in pack]
-
-
-def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) -> str:
+def script(profile: Profile, folder: Path, name: str, shape: JobShape, count: int) -> str:
     """The batch script that `submit` would pass to sbatch for `count` runs of a shape. Needs no Slurm."""
     from submitit.slurm import slurm
 
@@ -52,58 +26,16 @@ def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) 
     runs = [f"RUN_{number}/1" for number in range(count)]
     packs = [runs[start : start + share] for start in range(0, count, share)]
     limit = profile.max_parallel // share
-    parameters, command = _request(profile, folder, name, shape, packs, limit, snapshot.current())
+    parameters, command = request(profile, folder, name, shape, packs, limit, snapshot.current())
     several: dict[str, Any] = {"map_count": len(packs)} if len(packs) > 1 else {}
     return slurm._make_sbatch_string(command=command, folder=folder, **parameters, **several)
 
 
-def submitted(array: Array, profile: Profile, folder: Path) -> str:
-    """Submit an array through submitit, whose files go to `folder`, and return its id.
-
-    Submitit's own way would have each job unpickle a file. Here the batch script names the runs: Slurm keeps
-    a copy of it, so nothing that a job finds on disk decides what it starts. It is copied from a private
-    folder, because others may be able to put another folder in the place of `folder`.
-    """
-    from submitit import SlurmExecutor
-
-    class Executor(SlurmExecutor):
-        def _make_submission_file_text(self, command: str, uid: str) -> str:
-            self.text: str = super()._make_submission_file_text(command, uid)
-            return self.text
-
-        def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-            own = Path(private, submission_file_path.name)
-            own.write_text(self.text, encoding="utf-8")
-            return ["sbatch", f"--job-name={array.name}", str(own)]  # by the name, others know whose it is
-
-    first = array.tasks[0]
-    made = Executor(folder=folder)
-    # Submitit's own takes the first "job N" of any text.
-    made._get_job_id_from_submission_command = client.job_id  # type: ignore[method-assign, assignment]
-    packs = [[f"{task.folder.path.name}/{task.attempt}" for task in pack] for pack in array.packs]
-    parameters, command = _request(profile, folder, array.name, first.shape, packs, array.limit, first.code)
-    options = parameters["additional_parameters"]
-    if array.after:
-        _join(options, "dependency", f"afterany:{':'.join(array.after)}")
-    if array.exclude:
-        _join(options, "exclude", ",".join(sorted(array.exclude)))
-    made.update_parameters(**parameters)
-    if len(packs) > 1:
-        made.parameters["map_count"] = len(packs)
-    with tempfile.TemporaryDirectory(prefix="assay-") as private:
-        return made._submit_command(command).job_id
-
-
-def _join(options: dict[str, Any], name: str, value: str) -> None:
-    """Add to an option that the profile may also set."""
-    options[name] = f"{options[name]},{value}" if name in options else value
-
-
-def _request(
+def request(
     profile: Profile,
     folder: Path,
     name: str,
-    shape: Shape,
+    shape: JobShape,
     packs: Sequence[Sequence[str]],
     limit: int,
     code: str | None,
@@ -120,19 +52,15 @@ def _request(
     runs = shlex.join(" ".join(pack) for pack in packs)
     parameters["setup"] += [f"enter={enter}", f"start={start}", f"runs=({runs})"]
     parameters["srun_args"] += _logs(folder, shape, several)
-    return parameters, _command(profile, folder.parent, code, several)
-
-
-def _command(profile: Profile, study: Path, code: str | None, several: bool) -> str:
-    """The command of a job; `runs[0]` if not an array, since a launcher's own index may be inherited."""
-    home = str(snapshot.path_of(study, code)) if code else ""
-    runs = "${runs[SLURM_ARRAY_TASK_ID]}" if several else "${runs[0]}"
+    home = str(snapshot.path_of(folder.parent, code)) if code else ""
+    # The first of the runs if this is no array, since a launcher's own index may be inherited.
+    own = "${runs[SLURM_ARRAY_TASK_ID]}" if several else "${runs[0]}"
     python = " ".join(map(quoted, [*profile.python_command, "-P", "-u", "-c"]))
-    return f'{python} "$enter" {shlex.join([str(study), home])} "$start" {runs}'
+    return parameters, f'{python} "$enter" {shlex.join([str(folder.parent), home])} "$start" {own}'
 
 
 def _parameters(
-    profile: Profile, folder: Path, name: str, shape: Shape, limit: int, count: int
+    profile: Profile, folder: Path, name: str, shape: JobShape, limit: int, count: int
 ) -> dict[str, Any]:
     assert profile.slurm
     job, seconds = layout(profile, shape.processes), shape.time_limit_seconds
@@ -206,7 +134,7 @@ def _unasked(slurm: Slurm, job: Layout) -> bool:
     return job.runs > 1 and not slurm.ask_gpus
 
 
-def _logs(folder: Path, shape: Shape, several: bool) -> list[str]:
+def _logs(folder: Path, shape: JobShape, several: bool) -> list[str]:
     """Options of srun for one output file per node; submitit asks for one per process."""
     if shape.processes == 1:
         return []

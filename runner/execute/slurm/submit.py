@@ -12,6 +12,7 @@ import contextlib
 import io
 import signal
 import subprocess
+import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,14 +23,14 @@ from types import FrameType
 
 from model.record.errors import UserError
 from model.record.units import counted
-from runner.execute.slurm import client, refusals
-from runner.execute.slurm.script import Array, submitted
+from runner.execute.slurm import client, refusals, site
+from runner.execute.slurm.script import request
 from runner.inputs.profile import Profile
 from runner.plan.layout import layout
 from runner.state import guard, ledger
+from runner.state.attempts import JobShape, NextAttempt
 from runner.state.code import snapshot
 from runner.state.slurm import NoAnswer, SchedulerError, clean_environment, words
-from runner.state.tasks import Shape, Task
 
 _BEFORE = 32  # how many arrays an array waits for at most
 SBATCH_SECONDS = 180  # sbatch itself retries for two minutes if the controller is busy or its queue full
@@ -39,16 +40,39 @@ class SubmitLimit(SchedulerError):
     """The user's job limit in Slurm's queue is reached.
 
     Attributes:
-        left: the tasks that were not submitted; they are not claimed.
+        left: the attempts that were not submitted; they are not claimed.
     """
 
-    def __init__(self, message: str, left: Sequence[Task] = ()) -> None:
+    def __init__(self, message: str, left: Sequence[NextAttempt] = ()) -> None:
         super().__init__(message)
         self.left = left
 
 
 class SubmitUnknown(NoAnswer):
     """Slurm may or may not have accepted an array."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """A job array: one call of sbatch. All its runs have the same shape and code snapshot.
+
+    Attributes:
+        packs: the runs of each array element, which share a job.
+        limit: maximum number of elements that run at once.
+        exclude: nodes to avoid.
+        after: ids of arrays that must end first (a dependency).
+    """
+
+    name: str
+    packs: Sequence[Sequence[NextAttempt]]
+    limit: int
+    exclude: Sequence[str] = ()
+    after: Sequence[str] = ()
+
+    @property
+    def attempts(self) -> list[NextAttempt]:
+        """The attempts of all elements, in order."""
+        return [attempt for pack in self.packs for attempt in pack]
 
 
 @dataclass
@@ -74,7 +98,7 @@ class Lanes:
 
 
 def submit(
-    tasks: Sequence[Task], profile: Profile, folder: Path, name: str, exclude: Sequence[str] = ()
+    attempts: Sequence[NextAttempt], profile: Profile, folder: Path, name: str, exclude: Sequence[str] = ()
 ) -> None:
     """Claim attempts and submit them as job arrays.
 
@@ -84,19 +108,19 @@ def submit(
         name: prefix of the job names.
 
     Raises:
-        SubmitLimit: the queue is full; the error has the tasks that are left, with their claims released.
-        SchedulerError: sbatch refused; claims of tasks that were not submitted are released.
+        SubmitLimit: the queue is full; the error has the attempts that are left, with their claims released.
+        SchedulerError: sbatch refused; claims of attempts that were not submitted are released.
         UserError: another user could change what the jobs would run, or the profile cannot give a run its
             processes.
     """
-    _require_own(folder, tasks)
-    size, kinds = client.max_array_size(), Counter(map(_kind, tasks))
+    _require_own(folder, attempts)
+    size, kinds = site.max_array_size(), Counter(map(_kind, attempts))
     shares = {kind: layout(profile, kind[0].processes).runs for kind in kinds}
     arrays = sum(-(-count // (size * shares[kind])) for kind, count in kinds.items())
     lanes = Lanes(max(1, profile.max_parallel // max(shares.values(), default=1)), arrays)
-    waiting = list(tasks)
+    waiting = list(attempts)
     while waiting:
-        fits = min(size, _room(profile, waiting, len(tasks)))
+        fits = min(size, _room(profile, waiting, len(attempts)))
         kind = _kind(waiting[0])
         share = shares[kind]
         most = fits * share
@@ -104,9 +128,10 @@ def submit(
             same = list(next(groupby(waiting, _kind))[1])[:most]
             rest = waiting[len(same) :]
         else:
-            every = [task for task in waiting if _kind(task) == kind]
-            same, rest = every[:most], [task for task in waiting if _kind(task) != kind] + every[most:]
-        claimed = [task for task in same if ledger.claim(task.folder, task.attempt, "slurm", task.parallel)]
+            alike = [attempt for attempt in waiting if _kind(attempt) == kind]
+            others = [attempt for attempt in waiting if _kind(attempt) != kind]
+            same, rest = alike[:most], others + alike[most:]
+        claimed = [one for one in same if ledger.claim(one.folder, one.number, "slurm", one.parallel)]
         packs = [claimed[start : start + share] for start in range(0, len(claimed), share)]
         try:
             if packs:
@@ -116,18 +141,18 @@ def submit(
         except SubmitLimit as error:
             left = [*claimed, *rest]
             if len(packs) == 1:
-                raise SubmitLimit(_left(str(error), len(tasks), left), left) from error
+                raise SubmitLimit(_left(str(error), len(attempts), left), left) from error
             waiting, size = left, len(packs) // 2  # a smaller array may still fit
         else:
             waiting = rest
 
 
-def _kind(task: Task) -> tuple[Shape, str | None]:
+def _kind(attempt: NextAttempt) -> tuple[JobShape, str | None]:
     """What all runs of an array must share, because it has one command and one set of resources."""
-    return task.shape, task.code
+    return attempt.shape, attempt.code
 
 
-def _room(profile: Profile, waiting: Sequence[Task], count: int) -> int:
+def _room(profile: Profile, waiting: Sequence[NextAttempt], count: int) -> int:
     """How many more jobs the profile allows in the queue. Raises SubmitLimit if none."""
     if profile.max_queued is None:
         return len(waiting)
@@ -139,41 +164,41 @@ def _room(profile: Profile, waiting: Sequence[Task], count: int) -> int:
     return room
 
 
-def _left(why: str, count: int, left: Sequence[Task]) -> str:
+def _left(why: str, count: int, left: Sequence[NextAttempt]) -> str:
     done = f"{count - len(left)} submitted, {len(left)} left"
     return f"{why}; {done}: launch again later, or use --wait to submit them as the queue empties"
 
 
-def _require_own(folder: Path, tasks: Sequence[Task]) -> None:
+def _require_own(folder: Path, attempts: Sequence[NextAttempt]) -> None:
     """Create submitit's folder, and refuse if other users could change a script or what the jobs run."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
-    runs = [path for task in tasks for path in (task.folder.path, task.folder.path / "run.json")]
+    runs = [path for attempt in attempts for path in (attempt.folder.path, attempt.folder.path / "run.json")]
     guard.require_closed_to_strangers(folder.parent)
     guard.require_own(folder.parent, folder, *runs)
-    for code in {task.code for task in tasks if task.code}:
+    for code in {attempt.code for attempt in attempts if attempt.code}:
         snapshot.own(folder.parent, code)
 
 
 def _submit(array: Array, profile: Profile, folder: Path) -> str:
     """Submit an array and return its id."""
     for index, pack in enumerate(array.packs):
-        for slot, task in enumerate(pack):
-            ledger.intend(task.folder, task.attempt, array.name, index, len(array.packs), slot)
+        for slot, attempt in enumerate(pack):
+            ledger.intend(attempt.folder, attempt.number, array.name, index, len(array.packs), slot)
     ledger.flush(folder)
     try:
         jobs = _sbatch(array, profile, folder)
     except SubmitUnknown:
         raise  # the intents stay: the next command looks for the array by its name
     except SchedulerError as error:
-        for task in array.tasks:
-            ledger.release(task.folder, task.attempt, str(error))
+        for attempt in array.attempts:
+            ledger.release(attempt.folder, attempt.number, str(error))
         raise
     for pack, job_id in zip(array.packs, jobs, strict=True):
-        for task in pack:
-            ledger.submitted(task.folder, task.attempt, job_id)
+        for attempt in pack:
+            ledger.submitted(attempt.folder, attempt.number, job_id)
     return jobs[0].partition("_")[0]
 
 
@@ -185,8 +210,9 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
         SubmitUnknown: it did not answer, so the array may exist.
     """
     try:
-        with _silent(), _deadline(SBATCH_SECONDS), clean_environment():
-            job_id = submitted(array, profile, folder)
+        # Submitit repeats in its exception what it writes on standard error.
+        with contextlib.redirect_stderr(io.StringIO()), _deadline(SBATCH_SECONDS), clean_environment():
+            job_id = _submitted(array, profile, folder)
     except UserError:
         raise
     except Exception as error:
@@ -196,11 +222,54 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
             if not refusals.is_unanswered(refusal):
                 raise (SubmitLimit if refusals.is_full(refusal) else SchedulerError)(refusal) from error
         # Killed, or without an answer, sbatch may still have submitted the array.
-        late = isinstance(error, TimeoutError) or isinstance(cause, TimeoutError)
-        unknown = f"sbatch did not answer within {SBATCH_SECONDS} s" if late else _words(error)
+        unknown = str(error)
+        if isinstance(error, TimeoutError) or isinstance(cause, TimeoutError):
+            unknown = f"sbatch did not answer within {SBATCH_SECONDS} s"
+        elif isinstance(cause, subprocess.CalledProcessError):
+            unknown = f"sbatch: {words(cause)}"
         raise SubmitUnknown(f"{unknown}; run `runner status` to find out whether the jobs exist") from error
     count = len(array.packs)
     return [job_id] if count == 1 else [f"{job_id}_{index}" for index in range(count)]
+
+
+def _submitted(array: Array, profile: Profile, folder: Path) -> str:
+    """Submit an array through submitit, whose files go to `folder`, and return its id.
+
+    Submitit's own way would have each job unpickle a file. Here the batch script names the runs: Slurm keeps
+    a copy of it, so nothing that a job finds on disk decides what it starts. It is copied from a private
+    folder, because others may be able to put another folder in the place of `folder`.
+    """
+    from submitit import SlurmExecutor
+
+    class Executor(SlurmExecutor):
+        def _make_submission_file_text(self, command: str, uid: str) -> str:
+            self.text: str = super()._make_submission_file_text(command, uid)
+            return self.text
+
+        def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+            own = Path(private, submission_file_path.name)
+            own.write_text(self.text, encoding="utf-8")
+            return ["sbatch", f"--job-name={array.name}", str(own)]  # by the name, others know whose it is
+
+    first = array.attempts[0]
+    made = Executor(folder=folder)
+    # Submitit's own takes the first "job N" of any text.
+    made._get_job_id_from_submission_command = client.job_id  # type: ignore[method-assign, assignment]
+    packs = [[f"{attempt.folder.path.name}/{attempt.number}" for attempt in pack] for pack in array.packs]
+    parameters, command = request(profile, folder, array.name, first.shape, packs, array.limit, first.code)
+    options = parameters["additional_parameters"]
+    own = {
+        "dependency": f"afterany:{':'.join(array.after)}" if array.after else "",
+        "exclude": ",".join(sorted(array.exclude)),
+    }
+    for option, value in own.items():
+        if value:  # the profile may also set it
+            options[option] = f"{options[option]},{value}" if option in options else value
+    made.update_parameters(**parameters)
+    if len(packs) > 1:
+        made.parameters["map_count"] = len(packs)
+    with tempfile.TemporaryDirectory(prefix="assay-") as private:
+        return made._submit_command(command).job_id
 
 
 @contextlib.contextmanager
@@ -217,15 +286,3 @@ def _deadline(seconds: int) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Suppress submitit's output on standard error, which the exception repeats."""
-    with contextlib.redirect_stderr(io.StringIO()):
-        yield
-
-
-def _words(error: Exception) -> str:
-    cause = error.__cause__
-    return f"sbatch: {words(cause)}" if isinstance(cause, subprocess.CalledProcessError) else str(error)

@@ -39,8 +39,8 @@ from runner.job.ranks.meeting import (
 from runner.job.ranks.others import Other, Others
 from runner.job.ranks.standstill import Standstill, Whereabouts, describe, whereabouts
 from runner.job.tasks import Progress
+from runner.state.attempts import jobs_folder
 from runner.state.endings import Ending
-from runner.state.tasks import jobs_folder
 
 if TYPE_CHECKING:
     from model.training.parallel.world import World

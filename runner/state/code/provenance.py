@@ -144,15 +144,15 @@ def _write(path: Path, content: bytes) -> None:
 
 def packages() -> dict[str, str]:
     """Versions by name of all installed packages that this Python can import."""
-    found: dict[str, tuple[str, str]] = {}
+    versions: dict[str, tuple[str, str]] = {}
     for package in metadata.distributions():
         # Its `metadata` and `version` parse the whole file, twice: most of the time of a small launch.
         text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
         header = dict(line.split(": ", 1) for line in text.partition("\n\n")[0].splitlines() if ": " in line)
         if "Name" in header:  # it is missing in the remains of an uninstalled package
             key = re.sub(r"[-_.]+", "-", header["Name"]).lower()
-            found.setdefault(key, (header["Name"], header["Version"]))
-    return dict(found[key] for key in sorted(found))
+            versions.setdefault(key, (header["Name"], header["Version"]))
+    return dict(versions[key] for key in sorted(versions))
 
 
 @cache
@@ -162,7 +162,7 @@ def _evidence(study_folder: Path) -> Evidence:
     files = {_named(lock, "lock"): lock}
     if state.diff:
         files[_named(state.diff, "diff")] = state.diff
-    found = Provenance(
+    origin = Provenance(
         git_sha=state.commit,
         git_dirty=state.dirty,
         command=["runner", *sys.argv[1:]],
@@ -175,7 +175,7 @@ def _evidence(study_folder: Path) -> Evidence:
         packages=_hash(lock),
         code=snapshot.current(),
     )
-    return Evidence(found, files)
+    return Evidence(origin, files)
 
 
 def _hash(content: bytes) -> str:

@@ -10,7 +10,6 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -34,7 +33,7 @@ _DIFF = (
 
 
 @dataclass(frozen=True)
-class State:
+class RepositoryState:
     """A repository's state. None means unknown: no git, no repository, no commit, or a timeout.
 
     Attributes:
@@ -48,22 +47,22 @@ class State:
     diff: bytes | None = None
 
 
-def state(folder: Path) -> State:
+def state(folder: Path) -> RepositoryState:
     """State of the repository that contains a folder; its fields are None if there is none."""
     commit = None
     try:
-        found = _git(folder, "rev-parse", "--show-toplevel", "HEAD^{commit}", settings=_SETTINGS)
-        top, commit = os.fsdecode(found).rstrip("\n").rsplit("\n", 1)
+        answer = _git(folder, "rev-parse", "--show-toplevel", "HEAD^{commit}", settings=_SETTINGS)
+        top, commit = os.fsdecode(answer).rstrip("\n").rsplit("\n", 1)
         settings = _SETTINGS | _without_filters(folder)
         tracked = _git(Path(top), *_DIFF, settings=settings)
         others = _git(Path(top), "ls-files", "-z", "--others", "--exclude-standard", settings=settings)
     except (OSError, ValueError, subprocess.SubprocessError):
-        return State(commit)
+        return RepositoryState(commit)
     # A file that was touched but not changed has only a header line.
     parts = [part for part in re.split(rb"(?m)^(?=diff --git )", tracked) if part.count(b"\n") > 1]
     names = [name for name in others.split(b"\0") if name]
     parts += [_untracked(Path(top), name) for name in names]
-    return State(commit, bool(parts), _fitted(parts) if parts else None)
+    return RepositoryState(commit, bool(parts), _fitted(parts) if parts else None)
 
 
 def _git(folder: Path, *arguments: str, settings: dict[str, str]) -> bytes:
@@ -157,15 +156,9 @@ def _fitted(parts: list[bytes]) -> bytes:
             kept.append(part)
             size += len(part)
         else:
-            left_out.append(b"# left out: %b (%d bytes, over the limit)\n" % (_first_line(part), len(part)))
-    return b"".join([*kept, *_shortened(left_out)])
-
-
-def _first_line(part: bytes) -> bytes:
-    return part.partition(b"\n")[0].removeprefix(b"diff --git ")
-
-
-def _shortened(lines: list[bytes]) -> Iterator[bytes]:
-    yield from lines[:_NAMED_LEFT_OUT]
-    if len(lines) > _NAMED_LEFT_OUT:
-        yield b"# left out: %d more\n" % (len(lines) - _NAMED_LEFT_OUT)
+            left_out.append(
+                b"# left out: %b (%d bytes, over the limit)\n"
+                % (part.partition(b"\n")[0].removeprefix(b"diff --git "), len(part))
+            )
+    more = [b"# left out: %d more\n" % (len(left_out) - _NAMED_LEFT_OUT)] * (len(left_out) > _NAMED_LEFT_OUT)
+    return b"".join([*kept, *left_out[:_NAMED_LEFT_OUT], *more])

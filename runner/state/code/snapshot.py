@@ -150,18 +150,14 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-        _rename(aside, folder)
+        try:
+            aside.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another launch wrote it first, and verify() checks it
+                raise
     except OSError as error:
         raise UserError(
             f"{folder.parent}: {error.strerror}; free some space, or choose another place with --root"
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _rename(aside: Path, folder: Path) -> None:
-    try:
-        aside.rename(folder)
-    except OSError:
-        if not folder.is_dir():  # otherwise another launch wrote it first, and verify() checks it
-            raise

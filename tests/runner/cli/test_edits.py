@@ -13,7 +13,7 @@ from analysis.store.database import open_for_reading
 from analysis.verdicts.source import Source, read
 from model.record.folder import study_record
 from model.record.outcome import Outcome
-from runner.commands._until import begun, worth_repeating
+from runner.commands._start import begun, worth_repeating
 from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
 from runner.inputs.profile import read_cluster
@@ -50,15 +50,15 @@ def launch(study, root, monkeypatch):
 
 def train(task):
     """What a run leaves on disk, without running it."""
-    assert ledger.claim(task.folder, task.attempt, "local")
+    assert ledger.claim(task.folder, task.number, "local")
     folder = Folder.__new__(Folder)
     folder.run, folder.path = task.folder.run, task.folder.path
-    shutil.rmtree(folder.path / f"attempt-{task.attempt}")  # `start` makes it again
-    folder.start(task.attempt)
+    shutil.rmtree(folder.path / f"attempt-{task.number}")  # `start` makes it again
+    folder.start(task.number)
     for step in range(1, folder.run.config.train.steps + 1):
-        folder.step(step, steps=1, attempt=task.attempt)
-    folder.end(attempt=task.attempt, final_loss=10 - folder.run.config.train.steps / 100)
-    ledger.ended(task.folder, task.attempt, Ending(Outcome.COMPLETED))
+        folder.step(step, steps=1, attempt=task.number)
+    folder.end(attempt=task.number, final_loss=10 - folder.run.config.train.steps / 100)
+    ledger.ended(task.folder, task.number, Ending(Outcome.COMPLETED))
 
 
 def gone(removed):

@@ -14,7 +14,7 @@ from analysis.query.ask import ask
 from analysis.query.formats import write_table
 from model.record import files
 from runner.commands._options import Settings
-from runner.state.lock import study_lock
+from runner.state.filesystem import study_lock
 from tests.analysis.fabricate import completed
 from tests.analysis.importers import made
 from tests.runner.cli.conftest import Answer
@@ -222,7 +222,7 @@ def test_an_import_that_was_killed_leaves_nothing_that_looks_like_a_run(
 def test_an_import_waits_for_another_command_of_the_study_and_gives_up(
     cli: Cli, root: Path, logs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.state.lock.WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("runner.state.filesystem.WAIT_SECONDS", 0.1)
     with study_lock(root / "theirs", 0):
         refused = cli("import", *logs, "--format", "lsai", "--study", "theirs")
     assert (refused.code, "another command has held theirs" in refused.err) == (2, True)

@@ -6,11 +6,10 @@ from model.record.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.record.folder import RunFolder
 from model.record.outcome import Outcome
 from model.record.records import StepRecord
-from runner.commands._forecast import Forecast
-from runner.commands._progress import Bar, Lines
+from runner.commands._progress import Forecast, ProgressBars, ProgressLines
 from runner.execute import local
 from runner.inputs.profile import read_cluster
-from runner.plan.plan import next_task
+from runner.plan.plan import next_attempt
 from tests.analysis.fabricate import START, Folder, plan
 
 MODEL = ModelConfig(dim=32, layers=1, heads=2, kv_heads=1, ffn_dim=64, vocab_size=300)
@@ -75,12 +74,12 @@ def test_a_run_that_resumed_counts_the_steps_that_are_left():
 def tasks(tmp_path):
     runs = [run("a"), run("b")]
     folders = [RunFolder(Folder(tmp_path, each).path) for each in runs]
-    return runs, [next_task(folder, each, None) for folder, each in zip(folders, runs, strict=True)]
+    return runs, [next_attempt(folder, each, None) for folder, each in zip(folders, runs, strict=True)]
 
 
 def test_lines_say_an_estimate_once_and_what_is_left_at_each_end(tasks, capsys):
     runs, (first, second) = tasks
-    lines = Lines(Forecast([*runs, run("done before")], parallel=1))
+    lines = ProgressLines(Forecast([*runs, run("done before")], parallel=1))
     lines.queued([first, second])
     lines.started(first)
     for step in (1, 2, 3):
@@ -99,7 +98,7 @@ def test_lines_say_an_estimate_once_and_what_is_left_at_each_end(tasks, capsys):
 @pytest.mark.parametrize(("fail_fast", "stops"), [(True, True), (False, False)])
 def test_only_an_unexpected_end_stops_the_queue_and_only_if_asked(tasks, fail_fast, stops):
     runs, (first, second) = tasks
-    lines = Lines(Forecast(runs, parallel=1), fail_fast)
+    lines = ProgressLines(Forecast(runs, parallel=1), fail_fast)
     lines.queued([first, second])
     lines.started(first)
     lines.ended(first, first.expected, None)
@@ -111,7 +110,7 @@ def test_only_an_unexpected_end_stops_the_queue_and_only_if_asked(tasks, fail_fa
 
 @pytest.mark.fault
 def test_a_queue_that_is_interrupted_leaves_the_terminal_its_cursor_and_foretells_nothing(tasks, monkeypatch):
-    bar = Bar(Forecast(tasks[0], parallel=1))
+    bar = ProgressBars(Forecast(tasks[0], parallel=1))
 
     def interrupted(*_):
         assert bar.bars.live.is_started

@@ -15,7 +15,7 @@ from runner.cli.app import app
 from runner.commands import _start
 from runner.commands._options import Settings
 from runner.execute import child, wait
-from runner.execute.slurm import client
+from runner.execute.slurm import site
 from runner.inputs.expansion import expand
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
@@ -149,7 +149,7 @@ def test_runs_that_will_not_fit_the_profiles_gpus_are_named(study, root, slurm):
 
 
 def test_a_dry_run_names_the_budget_that_all_gpus_of_its_runs_exceed(study, root, slurm, monkeypatch):
-    monkeypatch.setattr(client, "expected_start", lambda script: None)
+    monkeypatch.setattr(site, "expected_start", lambda script: None)
     slurm.write_text(SLURM + "gpus: 1\ngpus_per_node: 4\ntime_limit: 1:00:00\n")
     matrix = "matrix: {parallel.shard: [2, 4]}\n"
     texts = [f"budget: {{gpu_hours: {hours}}}\n{matrix}" for hours in (5.9, 6)]
@@ -191,7 +191,7 @@ def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm,
 def test_why_there_are_several_arrays_is_said_and_what_is_true_of_all_is_said_once(
     study, root, slurm, monkeypatch, rules, why
 ):
-    monkeypatch.setattr(client, "expected_start", lambda script: None)  # a cluster of other tests may run
+    monkeypatch.setattr(site, "expected_start", lambda script: None)  # a cluster of other tests may run
     slurm.write_text(SLURM + "processes_per_node: 2\n")
     path = study("matrix: {seed: [0, 1]}\nrules: [{where: {" + rules + "}]\n")
     dry = (root, path, "-p", slurm, "--dry-run", "--set", "train.batch_size=2", "--parallel")
@@ -324,7 +324,7 @@ def test_fail_fast_on_a_cluster_cancels_what_is_in_flight_and_submits_no_more(
     found, cancelled = ended(root), []
     flying = replace(found[0], phase="running", outcome=None)
     looks = [[flying, found[1]], [flying, found[1]], found]
-    monkeypatch.setattr(wait, "Watch", lambda *_: SimpleNamespace(look=lambda: looks.pop(0), asked=False))
+    monkeypatch.setattr(wait, "RunWatch", lambda *_: SimpleNamespace(look=lambda: looks.pop(0), asked=False))
     monkeypatch.setattr(wait, "_of_plan", lambda _, states: states)
 
     def cancel(asked):
@@ -334,7 +334,7 @@ def test_fail_fast_on_a_cluster_cancels_what_is_in_flight_and_submits_no_more(
 
     monkeypatch.setattr(wait, "cancel", cancel)
     monkeypatch.setattr(wait, "POLL_SECONDS", 0)
-    monkeypatch.setattr(wait, "submit_tasks", lambda _, tasks, **__: tasks)  # the queue is full
+    monkeypatch.setattr(wait, "submit_attempts", lambda _, tasks, **__: tasks)  # the queue is full
     whole = planned(read_study(study()), [], "full", read_cluster(str(slurm)), root)
     (left,) = [_Waiting(root / "backends" / "c")]
     wait.wait_for(whole, [left], fail_fast=True)

@@ -11,10 +11,9 @@ from model.record.errors import UserError
 from runner.cli.app import app
 from runner.commands import _console
 from runner.commands import status as commands_status
-from runner.commands._select import by_setting, setting
-from runner.commands._table import labels
+from runner.commands._runs import by_setting, labels, setting
 from runner.commands.status import summarize
-from runner.execute.watch import Watch
+from runner.execute.reconcile import RunWatch
 from runner.inputs.options import named
 from runner.job.phase import FILE, Stage
 from runner.state.runs import states
@@ -177,7 +176,7 @@ def test_watching_goes_on_while_a_launch_waits_for_its_turn(tmp_path, monkeypatc
     waits, shown = iter([True, True, False]), []
     monkeypatch.setattr(commands_status, "REFRESH_SECONDS", 0.0)
     monkeypatch.setattr(commands_status, "show", lambda states, _: shown.append(states))
-    look = Watch(tmp_path, None)
+    look = RunWatch(tmp_path, None)
     commands_status._watch(commands_status._changing(look, look.look, lambda: next(waits)))
     assert len(shown) == 3
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from analysis.store.collect import collect
 from model.record.outcome import Outcome
 from runner.cli.app import app
-from runner.commands import _start, _until
+from runner.commands import _start
 from runner.execute import wait
 from runner.inputs.document import InvalidFile, Mark, Problem
 from runner.plan.plan import refreshed, write_runs
@@ -27,7 +27,7 @@ STEADY = [1.02, 1.021, 1.019, 1.02]
 
 def train(task, ratio, outcome="completed"):
     """What a run leaves on disk, without running it."""
-    assert ledger.claim(task.folder, task.attempt, "local")
+    assert ledger.claim(task.folder, task.number, "local")
     end(task, ratio, outcome)
 
 
@@ -37,8 +37,8 @@ def end(task, ratio, outcome="completed"):
     folder.run, folder.path = run, task.folder.path
     seconds = DRIFT[run.repeat - 1] * (ratio[run.repeat - 1] if run.config.attention != "auto" else 1.0)
     for step in range(1, run.config.train.steps + 1):
-        folder.step(step, seconds=seconds, steps=1, attempt=task.attempt)
-    ledger.ended(task.folder, task.attempt, Ending(Outcome(outcome)))
+        folder.step(step, seconds=seconds, steps=1, attempt=task.number)
+    ledger.ended(task.folder, task.number, Ending(Outcome(outcome)))
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def launch(study, root, monkeypatch):
             rounds.append([(task.folder.run.config.attention, task.folder.run.repeat) for task in tasks])
             return how.get("waited", True)
 
-        monkeypatch.setattr(_until, "run", run)
-        monkeypatch.setattr(_until, "reconciled", lambda *_: ())
+        monkeypatch.setattr(_start, "run", run)
+        monkeypatch.setattr(_start, "reconciled", lambda *_: ())
         done = CliRunner().invoke(app, ["--root", str(root), "launch", str(study(extra)), *arguments])
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
@@ -110,7 +110,7 @@ def test_runs_that_another_launch_has_started_are_waited_for(launch, root, monke
     def claim(plan):
         if not elsewhere:
             elsewhere.extend(write_runs(refreshed(plan)))
-            assert all(ledger.claim(task.folder, task.attempt, "local") for task in elsewhere)
+            assert all(ledger.claim(task.folder, task.number, "local") for task in elsewhere)
 
     def time_passes(_):
         for task in elsewhere:

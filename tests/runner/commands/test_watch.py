@@ -9,8 +9,7 @@ from analysis.report.live import awaited
 from model.record.errors import UserError
 from runner.cli import run
 from runner.cli.app import app
-from runner.commands import _watch
-from runner.commands._watch import watch
+from runner.commands.report import PAGES_LOOK_SECONDS, watch
 from tests.analysis.fabricate import Folder, completed, plan
 
 
@@ -64,7 +63,7 @@ def interrupt():
 def test_it_builds_at_first_then_when_something_changed_and_ends_with_the_last_run(root, running, builds):
     pause = steps(lambda: None, lambda: running.step(5), lambda: None, running.end)
     watch(root, "tiny", builds, 7, pause)
-    assert builds.asked == [_watch._PAGES_LOOK_SECONDS] * 2
+    assert builds.asked == [PAGES_LOOK_SECONDS] * 2
 
 
 def test_while_it_waits_its_pages_are_told_that_it_lives(root, running, builds):
@@ -104,7 +103,7 @@ def test_whatever_stops_it_the_report_that_it_leaves_does_not_reload(root, runni
         builds.asked.clear()
         with pytest.raises(error):
             watch(root, "tiny", builds, 7, steps(stop))
-        assert builds.asked == [_watch._PAGES_LOOK_SECONDS, None]
+        assert builds.asked == [PAGES_LOOK_SECONDS, None]
 
 
 @pytest.mark.fault
@@ -132,7 +131,7 @@ def test_ctrl_c_leaves_an_ordinary_report_and_ends_with_130(root, running, build
     )
     monkeypatch.setattr("time.sleep", lambda _: interrupt())
     assert run.run(["--root", str(root), "report", "tiny", "--watch"]) == 130
-    assert builds.asked == [_watch._PAGES_LOOK_SECONDS, None]
+    assert builds.asked == [PAGES_LOOK_SECONDS, None]
 
 
 def test_an_interval_below_a_second_is_refused():

@@ -7,7 +7,7 @@ import pytest
 from model.record.config import RunConfig
 from model.record.errors import Interrupted
 from model.record.folder import RunFolder
-from runner.execute.cancel import _saving
+from runner.execute.cancel import saving
 from runner.job.phase import current
 from runner.state import ledger
 from tests.analysis.fabricate import Folder, plan
@@ -80,7 +80,7 @@ def test_slurm_gives_time_for_a_checkpoint_to_runs_that_make_one(root, task, wai
     folder.event("submitted", executor="slurm", job_id="7")
     folder.start()
     folder.step(5)
-    assert _saving([ledger.state(RunFolder(folder.path))]) == ({"7"} if waits else set())
+    assert saving([ledger.state(RunFolder(folder.path))]) == ({"7"} if waits else set())
 
 
 def test_what_is_counted_is_said():

@@ -6,7 +6,7 @@ from model.record.folder import RunFolder
 from runner.execute import local
 from runner.inputs.profile import read_cluster
 from runner.state import ledger
-from runner.state.tasks import Shape, Task
+from runner.state.attempts import JobShape, NextAttempt
 from tests.analysis.fabricate import Folder, plan
 
 ABORTS = """#!/bin/sh
@@ -28,6 +28,6 @@ def test_a_run_that_aborts_is_out_of_memory_only_if_it_says_so(root, tmp_path, s
     job.chmod(0o755)
     (path := tmp_path / "p.yaml").write_text(f"executor: local\npython: {job}\nenv: {{SAYS: '{says}'}}\n")
     folder = RunFolder(Folder(root, plan("r1")).path)
-    task = Task(folder, 1, "r1", 1, Shape(None, None, None))
+    task = NextAttempt(folder, 1, "r1", 1, JobShape(None, None, None))
     local.run_queue([task], read_cluster(str(path)), local.Watcher())
     assert (ledger.state(folder).outcome, ledger.state(folder).reason) == (outcome, reason)

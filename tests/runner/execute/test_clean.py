@@ -16,7 +16,7 @@ from model.record.files import append, write
 from model.record.outcome import Outcome
 from model.record.records import LedgerEvent, Manifest, Provenance, Result
 from runner.execute import clean
-from runner.state.lock import study_lock
+from runner.state.filesystem import study_lock
 from tests.analysis.fabricate import START, plan
 
 OLD = time.time() - 2 * clean.HOUR_SECONDS

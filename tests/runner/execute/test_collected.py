@@ -12,8 +12,7 @@ from model.record.folder import RunFolder
 from model.record.outcome import Outcome
 from runner.cli.app import app
 from runner.execute import reconcile
-from runner.execute.collected import collected
-from runner.execute.reconcile import _in_doubt
+from runner.execute.reconcile import collected, must_ask_slurm
 from runner.state import ledger
 from runner.state.runs import states
 from tests.analysis.fabricate import Folder, completed, plan
@@ -68,7 +67,7 @@ def test_whatever_ended_or_did_not_those_are_looked_at_that_may_need_an_outcome(
             folder.event("ended", outcome=said)
     collect(root)
     found = states(root)
-    need = {run.brief.run_id for run in found if run.in_flight or (run.job_id and _in_doubt(run))}
+    need = {run.brief.run_id for run in found if run.in_flight or (run.job_id and must_ask_slurm(run))}
     over = {run.brief.run_id for run in found if run.outcome not in (None, "cancelled", "timeout")}
     asked = looked_at(root)
     assert len(need) > 5

@@ -10,7 +10,7 @@ from model.record.folder import RunFolder
 from runner.execute import local
 from runner.inputs.profile import read_cluster
 from runner.state import gpus
-from runner.state.tasks import Shape, Task
+from runner.state.attempts import JobShape, NextAttempt
 from tests.analysis.fabricate import Folder, plan
 
 # Stands in for a run: writes which GPUs it sees.
@@ -39,7 +39,7 @@ def seen(root, tmp_path, monkeypatch):
         cluster = read_cluster(str(path))
         folders = [RunFolder(Folder(root, plan(f"r{number}")).path) for number in range(len(processes))]
         tasks = [
-            Task(folder, 1, folder.path.name, 1, Shape(None, None, None, count))
+            NextAttempt(folder, 1, folder.path.name, 1, JobShape(None, None, None, count))
             for folder, count in zip(folders, processes, strict=True)
         ]
         local.run_queue(tasks, cluster, local.Watcher())

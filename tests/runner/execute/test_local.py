@@ -21,8 +21,8 @@ from runner.execute.child import Child
 from runner.execute.local import _reason
 from runner.inputs.profile import read_cluster
 from runner.state import ledger
+from runner.state.attempts import JobShape, NextAttempt
 from runner.state.process import runs
-from runner.state.tasks import Shape, Task
 from tests.analysis.fabricate import Folder, plan
 from tests.conftest import PATIENCE_SECONDS, environment, until
 
@@ -155,7 +155,7 @@ def test_what_is_no_step_record_ends_no_launch(root):
     """Whoever wrote it; what else can be read is shown, and collect says what cannot."""
     folder = Folder(root, plan("r1"))
     folder.start()
-    task = Task(RunFolder(folder.path), 1, "r1", 9, Shape(None, None, None))
+    task = NextAttempt(RunFolder(folder.path), 1, "r1", 9, JobShape(None, None, None))
     child, path = Child(task, None, (), 0.0, 0), folder.path / "attempt-1" / "steps.jsonl"
     folder.step(1)
     with path.open("ab") as file:
@@ -383,7 +383,7 @@ def interrupted(root, tmp_path, trap, *signals):
         f"executor: local\nmax_parallel: 2\npython: {job}\nenv: {{TRAP: '{trap}'}}\n"
     )
     folders = [RunFolder(Folder(root, plan(name)).path) for name in ("r1", "r2")]
-    tasks = [Task(folder, 1, folder.path.name, 1, Shape(None, None, None)) for folder in folders]
+    tasks = [NextAttempt(folder, 1, folder.path.name, 1, JobShape(None, None, None)) for folder in folders]
     with pytest.raises(KeyboardInterrupt):
         local.run_queue(tasks, read_cluster(str(path)), Gone(tasks, signals))
     return [ledger.state(folder) for folder in folders]
@@ -422,7 +422,7 @@ def test_a_run_that_others_can_change_is_not_started(root, tmp_path, name):
     run = RunFolder(Folder(root, plan("r1")).path)
     (run.path / name).chmod(0o775)
     (path := tmp_path / "p.yaml").write_text("executor: local\npython: /bin/true\n")
-    task = Task(run, 1, "r1", 1, Shape(None, None, None))
+    task = NextAttempt(run, 1, "r1", 1, JobShape(None, None, None))
     with pytest.raises(UserError, match="is writable by others, who could run code as you: chmod -R go-w"):
         local.run_queue([task], read_cluster(str(path)), local.Watcher())
     assert run.numbers() == []

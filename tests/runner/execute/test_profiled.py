@@ -8,7 +8,7 @@ import pytest
 from model.record.config import CallConfig, RunConfig
 from model.record.folder import RunFolder
 from model.record.records import now
-from runner.execute import profiled
+from runner.execute import wait as waiting
 from runner.execute.slurm import client
 from runner.state import ledger
 from runner.state.slurm import NoAnswer
@@ -45,10 +45,10 @@ def wait(run, monkeypatch, *answers, since=2):
         answer = left.pop(0)
         return answer() or {"7"} if callable(answer) else answer
 
-    monkeypatch.setattr(profiled, "POLL_SECONDS", 0)
-    monkeypatch.setattr("runner.execute.watch.SHORTEST", 0)
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0)
+    monkeypatch.setattr("runner.execute.reconcile.SHORTEST", 0)
     monkeypatch.setattr(client, "running", running)
-    profiled.wait_until_profiled([ledger.state(RunFolder(run.path))], now() - timedelta(minutes=since))
+    waiting.wait_until_profiled([ledger.state(RunFolder(run.path))], now() - timedelta(minutes=since))
     return len(left)
 
 
@@ -77,7 +77,7 @@ def test_a_profile_is_waited_for_while_slurm_does_not_answer(run, monkeypatch, c
 @pytest.mark.parametrize("answer", [{"7"}, absent], ids=["its job goes on", "no answer"])
 def test_nobody_waits_for_a_profile_for_ever(run, monkeypatch, caplog, answer):
     def later():
-        monkeypatch.setattr(profiled, "now", lambda: now() + profiled.WITHIN)
+        monkeypatch.setattr(waiting, "now", lambda: now() + waiting.PROFILE_WITHIN)
         return answer() if callable(answer) else None
 
     assert wait(run, monkeypatch, {"7"}, later, {"7"}) == 0, "a job may be suspended"

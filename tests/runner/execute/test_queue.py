@@ -203,7 +203,7 @@ def test_a_launch_that_waits_has_claimed_and_written_nothing(study, root, monkey
     """Else it would start what the launch before it has done by then."""
     caplog.set_level(logging.INFO, "runner")
     parsed, ran = read_study(study()), []
-    monkeypatch.setattr(local, "run_queue", lambda tasks, *_: ran.append([task.attempt for task in tasks]))
+    monkeypatch.setattr(local, "run_queue", lambda tasks, *_: ran.append([task.number for task in tasks]))
     planned = plan(parsed, expand(parsed), "full", read_cluster("local"), root)
     thread = threading.Thread(target=launch.run_here, args=(planned, local.Watcher()), daemon=True)
     with turn("first", Path("/a")):

@@ -15,13 +15,13 @@ from model.record.records import now
 from runner.cli.app import app
 from runner.commands.explain import explain
 from runner.commands.status import _lines, rows
-from runner.execute import repair
+from runner.execute import reconcile
 from runner.execute.cancel import cancel
 from runner.execute.reconcile import reconciled
-from runner.execute.slurm.ours import job_of
+from runner.execute.slurm.client import job_of
 from runner.state import ledger
+from runner.state.attempts import jobs_folder
 from runner.state.runs import warn_once
-from runner.state.tasks import jobs_folder
 from tests.analysis.fabricate import LLAMA, START, Folder, plan
 
 LOCAL = "%Y-%m-%dT%H:%M:%S"
@@ -124,7 +124,7 @@ def test_an_array_that_slurm_accepts_while_it_is_asked_is_not_submitted_again(
     """Its sbatch outlived the launcher, and ends as soon as squeue has answered."""
     (attempt := orphan.path / "attempt-1").mkdir(exist_ok=True)
     ends = root / "sbatch-ended"
-    monkeypatch.setattr(repair, "_sbatch_runs", lambda _: not starts and not ends.exists())
+    monkeypatch.setattr(reconcile, "_sbatch_runs", lambda _: not starts and not ends.exists())
     says("squeue", also=f": >{attempt / 'stdout.log' if starts else ends}")
     says("sacct")
     assert [state.in_flight for state in reconciled(root)] == [True]

@@ -16,7 +16,7 @@ from runner.commands.reproduce import compare
 from runner.execute import repeat
 from runner.inputs.expansion import expand
 from runner.inputs.study import read_study
-from runner.plan.plan import next_task
+from runner.plan.plan import next_attempt
 from runner.state import ledger
 from runner.state.code import provenance
 from tests.analysis.fabricate import START, plan
@@ -188,7 +188,7 @@ def change(folder, **changes):
 def test_the_limits_are_those_that_the_run_had(ended, root):
     change(ended, memory_bytes=2**30 + 2**19, time_limit_seconds=90061)
     again = repeat.prepare(root, ended.name)
-    shape = next_task(again.folder, again.state.run, again.state).shape
+    shape = next_attempt(again.folder, again.state.run, again.state).shape
     assert (shape.memory_bytes, shape.time_limit_seconds) == (2**30 + 2**19, 90061)
 
 
@@ -235,9 +235,9 @@ def test_a_workspace_that_cannot_be_written_is_a_users_error(ended, root, tmp_pa
 
 @pytest.mark.parametrize("name", ["a", "a" * 100, f"{'a' * 100}.rehearsal", "a.reproduced"])
 def test_a_repeats_study_has_a_valid_name(name):
-    assert NAME.fullmatch(repeat._study_name(name))
-    assert repeat._study_name(name).startswith(name)
-    assert repeat._study_name(name).count(".reproduced") == 1
+    assert NAME.fullmatch(repeat.study_of_repeats(name))
+    assert repeat.study_of_repeats(name).startswith(name)
+    assert repeat.study_of_repeats(name).count(".reproduced") == 1
 
 
 def fabricate(folder, values, packages=None, **facts):

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from model.record.folder import RunFolder
-from runner.execute import launch, repair, wait, watch
+from runner.execute import launch, reconcile, wait
 from runner.execute.slurm.submit import SubmitUnknown
 from runner.inputs.profile import read_cluster
 from runner.state import ledger
+from runner.state.attempts import JobShape, NextAttempt, jobs_folder
 from runner.state.slurm import NoAnswer, SchedulerError
-from runner.state.tasks import Shape, Task, jobs_folder
 from tests.analysis.fabricate import Folder, plan
 
 
@@ -25,47 +25,47 @@ class Waiting:
         run = RunFolder(self.folder.path)
         jobs_folder(run.path.parent).mkdir()
         (profile := root / "slurm.yaml").write_text("executor: slurm\nslurm: {partition: gpu}\n")
-        self.task = Task(run, 1, "a label", 5, Shape(None, 60, 1))
+        self.task = NextAttempt(run, 1, "a label", 5, JobShape(None, 60, 1))
         self.plan = SimpleNamespace(
             root=root, study=SimpleNamespace(name="tiny"), runs=[(run.run, None)],
             cluster=read_cluster(str(profile)),
         )  # fmt: skip
         monkeypatch.setattr(launch.slurm, "submit", self.submit)
         monkeypatch.setattr(wait, "POLL_SECONDS", 0.02)
-        monkeypatch.setattr(watch, "SHORTEST", 0.02)
-        monkeypatch.setattr(repair, "UNANSWERED", timedelta(seconds=0.3))
+        monkeypatch.setattr(reconcile, "SHORTEST", 0.02)
+        monkeypatch.setattr(reconcile, "UNANSWERED", timedelta(seconds=0.3))
 
     def submit(self, tasks, *_):
         for task in tasks:
-            if ledger.claim(task.folder, task.attempt, "slurm"):
+            if ledger.claim(task.folder, task.number, "slurm"):
                 self.calls.pop(0)(self, task)
 
     def absent(self, task):
         """Slurm does not answer, so the claim is released."""
-        ledger.release(task.folder, task.attempt, "no answer")
+        ledger.release(task.folder, task.number, "no answer")
         raise NoAnswer("Unable to contact slurm controller")
 
     def unknown(self, task):
         """sbatch hangs, and has submitted nothing."""
-        ledger.intend(task.folder, task.attempt, "tiny-1", 0, 1)
+        ledger.intend(task.folder, task.number, "tiny-1", 0, 1)
         raise SubmitUnknown("sbatch did not answer")
 
     def accepted(self, task):
         """Slurm takes it, and it completes at once."""
-        ledger.submitted(task.folder, task.attempt, "7")
+        ledger.submitted(task.folder, task.number, "7")
         shutil.rmtree(task.folder.attempt(1).path)  # the fabricated attempt takes the place of the claim
         self.folder.start()
         self.folder.end()
 
     def refused(self, task):
-        ledger.release(task.folder, task.attempt, "refused")
+        ledger.release(task.folder, task.number, "refused")
         raise SchedulerError("invalid partition")
 
 
 @pytest.mark.fault
 def test_a_moment_without_slurm_does_not_end_it(root, monkeypatch):
     waiting = Waiting(root, monkeypatch, Waiting.absent, Waiting.absent, Waiting.accepted)
-    left = launch.submit_tasks(waiting.plan, [waiting.task], wait=True)
+    left = launch.submit_attempts(waiting.plan, [waiting.task], wait=True)
     assert left == [waiting.task]
     wait.wait_for(waiting.plan, left)
     assert ledger.state(waiting.task.folder).outcome == "completed"
@@ -104,7 +104,7 @@ def test_a_refusal_ends_it(root, monkeypatch):
 def test_without_wait_no_answer_is_an_error(root, monkeypatch):
     waiting = Waiting(root, monkeypatch, Waiting.absent)
     with pytest.raises(NoAnswer, match="Unable to contact"):
-        launch.submit_tasks(waiting.plan, [waiting.task])
+        launch.submit_attempts(waiting.plan, [waiting.task])
 
 
 @pytest.mark.fault
@@ -122,13 +122,13 @@ def test_a_retry_avoids_the_nodes_that_failed_whatever_the_reason_says(root, mon
     tried = []
 
     def submitted(_plan, tasks, exclude, wait):
-        tried.append(([task.attempt for task in tasks], exclude))
+        tried.append(([task.number for task in tasks], exclude))
         waiting.folder.start(2)
         waiting.folder.end(attempt=2)
         return ()
 
-    monkeypatch.setattr(wait, "submit_tasks", submitted)
-    monkeypatch.setattr(wait, "_next_attempts", lambda _plan, _states: [replace(waiting.task, attempt=2)])
+    monkeypatch.setattr(wait, "submit_attempts", submitted)
+    monkeypatch.setattr(wait, "_next_attempts", lambda _plan, _states: [replace(waiting.task, number=2)])
     wait.wait_for(waiting.plan, [])
     assert tried == [([2], ["n3"])]
 

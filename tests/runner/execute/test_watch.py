@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from model.record.folder import RunFolder
-from runner.execute import watch
-from runner.execute.watch import Patience, Watch
+from runner.execute import reconcile
+from runner.execute.reconcile import Patience, RunWatch
 from runner.state import ledger
 from tests.analysis.fabricate import Folder, plan
 
@@ -57,10 +57,10 @@ def looks(root, monkeypatch):
         asked.append(1)
         return [ledger.brief_state(RunFolder(folder.path))]
 
-    monkeypatch.setattr(watch, "reconciled", reconciled)
+    monkeypatch.setattr(reconcile, "reconciled", reconciled)
 
     def look(times):
-        monitor = Watch(root, "tiny")
+        monitor = RunWatch(root, "tiny")
         found = [monitor.look()[0].phase for _ in range(times)]
         return found, len(asked)
 

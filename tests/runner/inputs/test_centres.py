@@ -11,7 +11,7 @@ import pytest
 
 from runner.execute.slurm.script import script as script_of
 from runner.inputs.profile import profile_files, read_cluster
-from runner.state.tasks import Shape
+from runner.state.attempts import JobShape
 
 PROJECT = "your-project"
 GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres")
@@ -282,7 +282,7 @@ def script(name: str, processes: int, tests: bool = False) -> Script:
     """The script of sixteen runs on a cluster, or of their rehearsal in its queue for tests."""
     profile = read_cluster(name).profile
     profile = profile.rehearsal if tests else profile
-    shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus, processes)
+    shape = JobShape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus, processes)
     return Script(script_of(profile, Path("/scratch/runs/study/.submitit"), "study", shape, 16))
 
 

@@ -52,7 +52,7 @@ def test_a_precision_of_sums_is_doubted_where_nothing_is_summed(study):
 
 @pytest.mark.parametrize("verb", ["expand", "validate", "launch"])
 def test_the_verbs_that_read_a_study_say_their_doubts(study, verb, capsys):
-    from runner.commands._study import cells_of
+    from runner.commands._options import cells_of
 
     cells_of(read_study(study("", base=WARM)), "full")
     assert "never reaches its value: set train.warmup_steps below 6" in capsys.readouterr().err

@@ -29,9 +29,9 @@ def rendered(profile):
     from runner import slurm, start
     from runner.execute.slurm import script as module
     from runner.execute.slurm.script import script
-    from runner.state.tasks import Shape
+    from runner.state.attempts import JobShape
 
-    shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus)
+    shape = JobShape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus)
     text = script(profile, FOLDER, "study", shape, 4)
     host = Path(module.__file__).with_name("host.sh").read_text()
     carried = [host, *(shlex.quote(Path(code.__file__).read_text()) for code in (slurm, start))]

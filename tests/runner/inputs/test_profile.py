@@ -6,12 +6,12 @@ from model.record.errors import UserError
 from runner.execute.slurm.script import script as script_of
 from runner.inputs.document import InvalidFile
 from runner.inputs.profile import parse_memory, parse_time, profile_files, read_cluster
-from runner.state.tasks import Shape
+from runner.state.attempts import JobShape
 
 
 def script(profile, folder, name, count):
     """The batch script of runs that ask for what the profile says."""
-    shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus)
+    shape = JobShape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus)
     return script_of(profile, folder, name, shape, count)
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from model.record.folder import RunFolder
-from runner.commands._progress import Lines
+from runner.commands._progress import ProgressLines
 from runner.execute.child import Child
 from runner.job import phase
 from runner.job.phase import Stage
@@ -45,7 +45,7 @@ def test_a_full_disk_does_not_end_a_trial(task, capsys, tmp_path) -> None:
 
 
 def test_launch_prints_a_line_now_and_then(task, capsys) -> None:
-    lines = Lines()
+    lines = ProgressLines()
     lines.queued([task])
     lines.number(task)
     for stage in [Stage(backend="flash", begun=0, total=0, what="starting its process"), *STAGES]:

@@ -6,7 +6,7 @@ from analysis.store import database as store
 from analysis.store.collect import collect
 from model.record.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
 from model.record.outcome import Outcome
-from runner.commands._price import price
+from runner.commands.launch import price
 from runner.inputs.profile import Profile
 from runner.plan import cost
 from runner.plan.cost import Basis, History, estimate, history

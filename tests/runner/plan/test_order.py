@@ -30,8 +30,8 @@ def launched(study, root):
 
 def complete(tasks):
     for task in tasks:
-        assert ledger.claim(task.folder, task.attempt, "local")
-        ledger.ended(task.folder, task.attempt, Ending(Outcome.COMPLETED))
+        assert ledger.claim(task.folder, task.number, "local")
+        ledger.ended(task.folder, task.number, Ending(Outcome.COMPLETED))
 
 
 def places(root):

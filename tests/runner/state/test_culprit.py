@@ -9,9 +9,9 @@ from model.record.config import DataConfig, ParallelConfig, RunConfig, TrainConf
 from model.record.folder import RunFolder
 from model.record.outcome import Outcome
 from runner.state import slurm
+from runner.state.attempts import jobs_folder
 from runner.state.culprit import START, true_of
 from runner.state.endings import Ending
-from runner.state.tasks import jobs_folder
 from tests.analysis.fabricate import LLAMA, Folder, plan
 from tests.analysis.fabricate import START as BEGAN
 

@@ -15,9 +15,9 @@ from model.record.errors import UserError
 from model.record.folder import RunFolder
 from model.record.outcome import Outcome
 from model.record.records import now
-from runner.execute import repair
+from runner.execute import reconcile
 from runner.job.entry import attempt_of_restart
-from runner.plan.plan import next_task
+from runner.plan.plan import next_attempt
 from runner.state import ledger, process
 from runner.state.endings import Ending
 from tests.analysis.fabricate import Folder, plan
@@ -135,7 +135,7 @@ def test_nobody_sees_an_attempt_without_its_claim(run, monkeypatch):
     seen = []
 
     def looking(path, line):
-        seen.append(repair.orphaned(ledger.state(run)))
+        seen.append(reconcile.orphaned(ledger.state(run)))
         raise UserError("and here the launcher is killed")
 
     with monkeypatch.context() as patch:
@@ -146,7 +146,7 @@ def test_nobody_sees_an_attempt_without_its_claim(run, monkeypatch):
     assert claims(run, 1)[0].pid == os.getpid()
     assert not ledger.claim(run, 1, "local"), "nobody claims it twice"
     monkeypatch.setattr("runner.state.process.alive", lambda claim: False)
-    assert repair.orphaned(ledger.state(run)), "a claim whose launcher is dead"
+    assert reconcile.orphaned(ledger.state(run)), "a claim whose launcher is dead"
 
 
 @pytest.mark.fault
@@ -218,11 +218,11 @@ def test_an_attempt_of_an_earlier_version_without_a_claim_is_left_alone_for_minu
     """It made the folder, then wrote the line: between the two it looked dead."""
     attempt = run.attempt(1).path
     attempt.mkdir()
-    assert not repair.orphaned(ledger.state(run))
+    assert not reconcile.orphaned(ledger.state(run))
     assert not ledger.claim(run, 1, "local")
     an_hour_ago = time.time() - 3600
     os.utime(attempt, (an_hour_ago, an_hour_ago))
-    assert repair.orphaned(ledger.state(run))
+    assert reconcile.orphaned(ledger.state(run))
 
 
 @pytest.mark.fault
@@ -236,7 +236,7 @@ def test_a_run_on_another_machine_is_alive_as_long_as_it_writes(root, silent_hou
     then = (now() - timedelta(hours=silent_hours)).timestamp()
     for path in (attempt := folder.path / "attempt-1", attempt / "steps.jsonl"):
         os.utime(path, (then, then))
-    assert repair.orphaned(ledger.state(RunFolder(folder.path))) == dead
+    assert reconcile.orphaned(ledger.state(RunFolder(folder.path))) == dead
 
 
 @pytest.mark.fault
@@ -244,9 +244,9 @@ def test_a_run_that_another_launch_started_since_its_status_was_read_is_not_star
     """Planned as attempt 2, it would run a second time beside attempt 1."""
     state = ledger.state(run)
     assert ledger.claim(run, 1, "local"), "another launch is faster"
-    task = next_task(run, run.run, state)
-    assert not ledger.claim(run, task.attempt, "local")
-    assert next_task(run, run.run, ledger.state(run)).attempt == 2
+    task = next_attempt(run, run.run, state)
+    assert not ledger.claim(run, task.number, "local")
+    assert next_attempt(run, run.run, ledger.state(run)).number == 2
 
 
 # What every version of the code can read.

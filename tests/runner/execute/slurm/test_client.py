@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from runner.commands.doctor import _controller
-from runner.execute.slurm import client
-from runner.execute.slurm.ours import Job
+from runner.execute.slurm import client, site
+from runner.execute.slurm.client import Job
 from runner.state import slurm
 from runner.state.slurm import NoAnswer, SchedulerError
 
@@ -374,7 +374,7 @@ def test_slurms_commands_without_a_cluster_are_one_sentence(says):
         also=f"{unknown}\necho scontrol: fatal: Could not establish a configuration source >&2",
     )
     with pytest.raises(NoAnswer) as error:
-        client.max_array_size()
+        site.max_array_size()
     assert str(error.value) == (
         "scontrol: no Slurm cluster is configured on this machine; "
         "run this on the cluster's login node, set SLURM_CONF, or use --profile local"
@@ -394,13 +394,13 @@ def test_doctor_says_whether_a_cluster_answers_and_whether_it_records_how_jobs_e
 
 def test_an_array_has_at_most_what_the_scheduler_takes(says):
     says("scontrol", "MaxArraySize = 1001\nSchedulerParameters = bf_interval=60,max_array_tasks=100,defer")
-    assert client.max_array_size() == 100
+    assert site.max_array_size() == 100
 
 
 @pytest.mark.parametrize(("said", "size"), [("0", 1), ("1", 1), ("1001", 1001)])
 def test_without_arrays_each_job_is_submitted_alone(says, said, size):
     says("scontrol", f"MaxArraySize            = {said}")
-    assert client.max_array_size() == size
+    assert site.max_array_size() == size
 
 
 def sbatch(tmp_path, monkeypatch, body):
@@ -414,19 +414,19 @@ def sbatch(tmp_path, monkeypatch, body):
 def test_slurm_is_asked_when_the_first_job_would_start(tmp_path, monkeypatch):
     said = "sbatch: Job 13 to start at 2026-11-21T02:23:04 using 1 processors on nodes n1 in partition debug"
     sbatch(tmp_path, monkeypatch, f'[ "$1" = --test-only ] && echo "{said}" >&2')
-    assert client.expected_start("#!/bin/bash\ntrue\n") == "2026-11-21T02:23:04"
+    assert site.expected_start("#!/bin/bash\ntrue\n") == "2026-11-21T02:23:04"
     assert (tmp_path / "script").read_text() == "#!/bin/bash\ntrue\n"
 
 
 def test_slurm_that_does_not_say_is_no_answer(tmp_path, monkeypatch):
     sbatch(tmp_path, monkeypatch, "true")
-    assert client.expected_start("#!/bin/bash\n") is None
+    assert site.expected_start("#!/bin/bash\n") is None
 
 
 def test_a_refusal_has_slurms_own_words(tmp_path, monkeypatch):
     sbatch(tmp_path, monkeypatch, 'echo "allocation failure: Invalid partition name specified" >&2; exit 1')
     with pytest.raises(SchedulerError, match="Invalid partition name"):
-        client.expected_start("#!/bin/bash\n")
+        site.expected_start("#!/bin/bash\n")
 
 
 @pytest.mark.fault
@@ -434,7 +434,7 @@ def test_an_sbatch_that_hangs_is_given_up(tmp_path, monkeypatch):
     sbatch(tmp_path, monkeypatch, "exec sleep 60")
     monkeypatch.setattr("runner.state.slurm.TIMEOUT_SECONDS", 0.3)
     with pytest.raises(SchedulerError, match="did not answer"):
-        client.expected_start("#!/bin/bash\n")
+        site.expected_start("#!/bin/bash\n")
 
 
 def test_nodes_that_went_down_are_those_that_accounting_has_seen_since(says, tmp_path):

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.record.folder import RunFolder
-from runner.execute.slurm import client, submit
+from runner.execute.slurm import site, submit
 from runner.execute.slurm.submit import Lanes
 from runner.inputs.profile import Profile
 from runner.state import ledger
-from runner.state.tasks import Shape, Task
+from runner.state.attempts import JobShape, NextAttempt
 
 
 def arrays(processes, cap, size=1001):
     """The arrays that a launch of runs of so many processes submits, by id."""
     tasks = [
-        Task(RunFolder(Path(f"r{n}")), 1, "", 5, Shape(None, 60, 1, each), position=n)
+        NextAttempt(RunFolder(Path(f"r{n}")), 1, "", 5, JobShape(None, 60, 1, each), position=n)
         for n, each in enumerate(processes)
     ]
     keys = {"max_parallel": cap, "processes_per_node": 8, "slurm": {}}
@@ -32,11 +32,11 @@ def arrays(processes, cap, size=1001):
     with (
         patch.object(submit, "_submit", accepted),
         patch.object(submit, "_require_own"),
-        patch.object(client, "max_array_size", lambda: size),
+        patch.object(site, "max_array_size", lambda: size),
         patch.object(ledger, "claim", lambda *_: True),
     ):
         submit.submit(tasks, profile, Path(), "tiny")
-    assert sorted(task.position for array in found.values() for task in array.tasks) == list(
+    assert sorted(task.position for array in found.values() for task in array.attempts) == list(
         range(len(tasks))
     )
     return found
@@ -48,7 +48,9 @@ def arrays(processes, cap, size=1001):
 )
 def test_runs_that_run_alone_keep_their_order_across_arrays(processes, size):
     found = arrays(processes, cap=1, size=size)
-    assert [task.position for array in found.values() for task in array.tasks] == list(range(len(processes)))
+    assert [task.position for array in found.values() for task in array.attempts] == list(
+        range(len(processes))
+    )
     assert all(array.limit == 1 for array in found.values())
     for number, array in enumerate(found.values()):
         assert array.after == [str(other) for other in range(number)], (

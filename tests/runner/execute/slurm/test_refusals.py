@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from runner.execute.launch import submit_tasks
+from runner.execute.launch import submit_attempts
 from runner.execute.slurm import refusals
 from runner.execute.slurm.submit import SubmitLimit, SubmitUnknown
 from runner.inputs.profile import read_cluster
@@ -111,7 +111,7 @@ def launched(profile, tasks, root, says):  # noqa: F811
         told = "\n".join(f"echo {shlex.quote(line)} >&2" for line in lines)
         says("sbatch", code=1, also=told)
         plan = SimpleNamespace(root=root, study=SimpleNamespace(name="tiny"), cluster=profile)
-        return submit_tasks(plan, one, wait=wait)
+        return submit_attempts(plan, one, wait=wait)
 
     return launch
 

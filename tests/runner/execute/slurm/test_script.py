@@ -8,8 +8,8 @@ import pytest
 from model.record.errors import UserError
 from runner.execute.slurm.script import script
 from runner.inputs.profile import Profile
+from runner.state.attempts import JobShape
 from runner.state.culprit import START
-from runner.state.tasks import Shape
 
 ONE = {"executor": "slurm", "cpus": 4, "gpus": 1, "gpus_per_node": 4, "memory": "3GiB", "max_parallel": 8}
 ALPS = {"exclusive": True, "srun_args": ["--cpus-per-task=72", "--gpus-per-task=1", "-G1"]}
@@ -18,7 +18,7 @@ ALPS = {"exclusive": True, "srun_args": ["--cpus-per-task=72", "--gpus-per-task=
 def asked(tmp_path, slurm, processes, count=4, **changes):
     """The options of the script for runs of this many processes, and its call of srun."""
     profile = Profile.model_validate({**ONE, **changes, "slurm": slurm})
-    shape = Shape(profile.memory_bytes, None, None, processes)
+    shape = JobShape(profile.memory_bytes, None, None, processes)
     text = script(profile, tmp_path / ".submitit", "study", shape, count)
     (srun,) = [line for line in text.splitlines() if line.startswith("srun ")]
     return dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)$", text, re.MULTILINE)), srun
@@ -87,7 +87,7 @@ def test_a_cluster_whose_nodes_have_gpus_that_nobody_asks_for_is_asked_for_none(
         assert (options["nodes"], options["ntasks"]) == (nodes, str(4 * int(nodes)))
         assert not [name for name in options if name.startswith(("gpu", "gres", "mem"))]
         assert "gpus" not in srun
-    shape = Shape(None, None, None, 1)
+    shape = JobShape(None, None, None, 1)
     text = script(Profile.model_validate({**ONE, "slurm": slurm}), tmp_path, "study", shape, 4)
     assert "export ASSAY_SHARED_GPUS=yes" in text.splitlines()
 
@@ -111,7 +111,7 @@ def test_how_gpus_are_bound_to_tasks_is_the_launchers_matter_where_a_job_has_sev
 def test_srun_gets_the_cpus_of_the_run_and_not_those_of_another_place(tmp_path):
     """A rule of the study can change them; srun does not take them from sbatch."""
     profile = Profile.model_validate({**ONE, "slurm": {"srun_args": ["-c4", "--cpu-bind=cores"]}})
-    text = script(profile, tmp_path, "study", Shape(None, None, 1, 1), 1)
+    text = script(profile, tmp_path, "study", JobShape(None, None, 1, 1), 1)
     (srun,) = [line for line in text.splitlines() if line.startswith("srun ")]
     assert "#SBATCH --cpus-per-task=1" in text.splitlines()
     assert [word for word in srun.split() if word.startswith(("-c4", "--cpus-per"))] == ["--cpus-per-task=1"]
@@ -119,13 +119,13 @@ def test_srun_gets_the_cpus_of_the_run_and_not_those_of_another_place(tmp_path):
 
 def test_without_a_time_limit_the_partitions_holds(tmp_path):
     assert "time" not in asked(tmp_path, {}, 1)[0]
-    shape = Shape(None, 90, None, 1)
+    shape = JobShape(None, 90, None, 1)
     assert "#SBATCH --time=2" in script(Profile.model_validate({**ONE, "slurm": {}}), tmp_path, "s", shape, 1)
 
 
 def test_an_option_without_a_value_is_passed_without_one(tmp_path):
     profile = Profile.model_validate({**ONE, "slurm": {"options": {"contiguous": True, "comment": "a b"}}})
-    lines = script(profile, tmp_path, "study", Shape(None, None, None, 1), 1).splitlines()
+    lines = script(profile, tmp_path, "study", JobShape(None, None, None, 1), 1).splitlines()
     assert {"#SBATCH --contiguous", "#SBATCH --comment='a b'"} <= {*lines}
 
 
@@ -141,7 +141,7 @@ def ran(tmp_path, setup, **environment):
     (tmp_path / "srun").chmod(0o755)
     profile = Profile.model_validate({**ONE, "slurm": {"setup": setup}})
     path = tmp_path / "script"
-    path.write_text(script(profile, tmp_path, "study", Shape(None, None, None, 1), 1))
+    path.write_text(script(profile, tmp_path, "study", JobShape(None, None, None, 1), 1))
     return subprocess.run(
         ["bash", path], capture_output=True, text=True, check=False,
         env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "x", **environment},
@@ -185,7 +185,7 @@ def test_a_setup_that_makes_the_shell_strict_does_not_keep_the_job_from_going_on
 @pytest.mark.refused
 def test_a_variable_that_the_job_does_not_have_ends_the_job_by_its_name(tmp_path):
     profile = Profile.model_validate({**ONE, "env": {"X": "$NOPE/a"}, "slurm": {}})
-    (tmp_path / "script").write_text(script(profile, tmp_path, "study", Shape(None, None, None, 1), 1))
+    (tmp_path / "script").write_text(script(profile, tmp_path, "study", JobShape(None, None, None, 1), 1))
     env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "x"}
     done = subprocess.run(["bash", tmp_path / "script"], capture_output=True, text=True, check=False, env=env)
     assert done.returncode
@@ -195,7 +195,7 @@ def test_a_variable_that_the_job_does_not_have_ends_the_job_by_its_name(tmp_path
 @pytest.mark.parametrize(("most", "limit"), [(2, "2"), (4, ""), (8, "")])
 def test_new_jobs_take_turns_only_where_fewer_may_run_at_once_than_the_array_has(tmp_path, most, limit):
     profile = Profile.model_validate({**ONE, "max_parallel": most, "slurm": {}})
-    lines = script(profile, tmp_path, "study", Shape(None, None, None, 1), 4).splitlines()
+    lines = script(profile, tmp_path, "study", JobShape(None, None, None, 1), 4).splitlines()
     assert f"assay_name=study assay_limit={limit}" in lines
 
 
@@ -203,7 +203,7 @@ def test_a_launch_from_inside_a_job_passes_on_nothing_of_how_that_job_runs(tmp_p
     (tmp_path / "srun").write_text("#!/bin/sh\nenv | grep ^ASSAY_ | sort\n")
     (tmp_path / "srun").chmod(0o755)
     profile = Profile.model_validate({**ONE, "requeue": False, "slurm": {}})
-    (tmp_path / "script").write_text(script(profile, tmp_path, "study", Shape(None, None, None, 1), 1))
+    (tmp_path / "script").write_text(script(profile, tmp_path, "study", JobShape(None, None, None, 1), 1))
     of_other = dict.fromkeys(["ASSAY_AFTER", "ASSAY_REQUEUE", "ASSAY_SHARED_GPUS", "ASSAY_HOST_SUFFIX"], "x")
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "x"}
     done = subprocess.run(

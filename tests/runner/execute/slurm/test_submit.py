@@ -9,7 +9,7 @@ from model.record.folder import RunFolder
 from runner.execute.slurm.submit import submit
 from runner.inputs.profile import Profile
 from runner.state import ledger, slurm
-from runner.state.tasks import Shape, Task, jobs_folder
+from runner.state.attempts import JobShape, NextAttempt, jobs_folder
 from tests.analysis.fabricate import Folder, plan
 
 POLLUTED = {
@@ -35,7 +35,7 @@ def tasks(root):
 
     def make(count):
         folders = [RunFolder(Folder(root, plan(f"r{number}", study="tiny")).path) for number in range(count)]
-        return [Task(folder, 1, "a label", 5, Shape(None, 60, 1)) for folder in folders]
+        return [NextAttempt(folder, 1, "a label", 5, JobShape(None, 60, 1)) for folder in folders]
 
     return make
 
@@ -59,7 +59,7 @@ def test_nodes_and_jobs_that_the_profile_names_are_added_to_the_launchers(sbatch
     profile = Profile.model_validate({"executor": "slurm", "slurm": {"options": options}})
     one, other = tasks(2)
     submit(
-        [one, replace(other, shape=Shape(None, 120, 1))],
+        [one, replace(other, shape=JobShape(None, 120, 1))],
         profile,
         jobs_folder(root / "tiny"),
         "tiny",

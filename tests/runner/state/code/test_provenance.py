@@ -59,15 +59,17 @@ def tree(folder):
 
 
 def test_a_clean_repository_gives_its_commit_and_no_diff(repo):
-    assert repository.state(repo) == repository.State(git(repo, "rev-parse", "HEAD").strip(), False, None)
+    assert repository.state(repo) == repository.RepositoryState(
+        git(repo, "rev-parse", "HEAD").strip(), False, None
+    )
 
 
 def test_outside_a_repository_nothing_is_known_and_nothing_fails(tmp_path, monkeypatch):
-    assert repository.state(tmp_path / "nowhere") == repository.State()
+    assert repository.state(tmp_path / "nowhere") == repository.RepositoryState()
     git(tmp_path, "init", "-q")
-    assert repository.state(tmp_path) == repository.State(), "no commit yet"
+    assert repository.state(tmp_path) == repository.RepositoryState(), "no commit yet"
     monkeypatch.setenv("PATH", "/nowhere")
-    assert repository.state(tmp_path) == repository.State(), "no git"
+    assert repository.state(tmp_path) == repository.RepositoryState(), "no git"
 
 
 @pytest.mark.fault
@@ -76,7 +78,7 @@ def test_a_repository_that_does_not_answer_in_time_is_not_waited_for(repo, tmp_p
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(repository, "TIMEOUT_SECONDS", 0.2)
-    assert repository.state(repo) == repository.State()
+    assert repository.state(repo) == repository.RepositoryState()
 
 
 def test_the_diff_makes_the_working_tree_from_the_commit(repo, tmp_path):

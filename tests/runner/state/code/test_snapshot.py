@@ -17,6 +17,7 @@ PROBE = """\
 import json, subprocess, sys
 import analysis, model, runner
 from model import attention
+from model.record import backends
 from model.attention import auto
 child = subprocess.run([sys.executable, "-c", "import sys; print(sys.path)"], capture_output=True, text=True)
 print(json.dumps({
@@ -240,6 +241,7 @@ def test_a_module_that_the_snapshot_lacks_is_not_taken_from_elsewhere(tmp_path):
     code = (Path(start.__file__)).read_bytes()
     files = {f"{name}/__init__.py": b"" for name in start.PACKAGES}
     files |= {
+        "model/training/__init__.py": b"",
         "runner/start.py": code,
         "runner/x.py": b"import importlib\nimportlib.import_module('model.training.llama')\n",
     }

@@ -1,4 +1,4 @@
-"""Tasks: what an executor receives, one for each attempt to start."""
+"""What an executor receives: each run's next attempt, the resources it requests, and its label."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.record.config import ParallelConfig
-from model.record.folder import RunFolder
+from model.record.folder import Attempt, RunFolder
 from model.record.outcome import Outcome
 from model.record.records import RunRecord
-from runner.state.brief import RunBrief
+from runner.state.ledger import RunBrief
 
 
 @dataclass(frozen=True)
-class Shape:
+class JobShape:
     """The resources that a run requests; the same for all runs of a job array.
 
     Attributes:
@@ -28,28 +28,33 @@ class Shape:
     processes: int = 1
 
     @classmethod
-    def of(cls, run: RunRecord) -> Shape:
+    def of(cls, run: RunRecord) -> JobShape:
         """The resources that the run was planned with."""
         return cls(run.memory_bytes, run.time_limit_seconds, run.cpus, run.config.processes)
 
 
 @dataclass(frozen=True)
-class Task:
-    """One attempt to start.
+class NextAttempt:
+    """An attempt to start: the next one of its run.
 
     Attributes:
         parallel: its processes, if they differ from the run's own.
     """
 
     folder: RunFolder
-    attempt: int
+    number: int
     label: str
     steps: int
-    shape: Shape
+    shape: JobShape
     code: str | None = None  # hash of its code snapshot; None: the installed code
     expected: Outcome = Outcome.COMPLETED
     position: int = 0  # in the order of starting
     parallel: ParallelConfig | None = None
+
+    @property
+    def record(self) -> Attempt:
+        """The attempt as its files are by now."""
+        return self.folder.attempt(self.number)
 
     @property
     def name(self) -> str:
@@ -70,19 +75,15 @@ def label(run: RunRecord | RunBrief, axes: Iterable[str] | None = None) -> str:
     Args:
         axes: only these factors.
     """
-    factors = {**run.factors, "repeat": run.repeat}
+    factors, again = {**run.factors, "repeat": run.repeat}, ("repeat",) if run.repeat > 1 else ()
     last = {axis: axis.rpartition(".")[2] for axis in factors}
     short = {axis: name if [*last.values()].count(name) == 1 else axis for axis, name in last.items()}
     named = (
         f"{factors[axis]}" if axis == "attention" else f"{short[axis]}={factors[axis]}"
-        for axis in ((*run.factors, *_again(run)) if axes is None else axes)
+        for axis in ((*run.factors, *again) if axes is None else axes)
         if axis in factors
     )
     return " ".join(named) or run.run_id
-
-
-def _again(run: RunRecord | RunBrief) -> tuple[str, ...]:
-    return ("repeat",) if run.repeat > 1 else ()
 
 
 def jobs_folder(study: Path) -> Path:

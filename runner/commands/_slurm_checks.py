@@ -1,4 +1,4 @@
-"""Tries a Slurm profile where its runs are launched: what Slurm says to its jobs, and what they will find."""
+"""Checks a Slurm profile where its runs are launched: what Slurm says to its jobs, and what they find."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from model.record.units import counted
 from runner.inputs.container import Apptainer, Container, Edf, NoContainer, Pyxis, Uenv
 from runner.inputs.profile import Cluster, Profile
 from runner.plan.layout import layout
+from runner.state.attempts import JobShape, jobs_folder
 from runner.state.filesystem import existing
 from runner.state.slurm import SchedulerError
-from runner.state.tasks import Shape, jobs_folder
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """The result of checking one thing.
 
     Attributes:
@@ -39,10 +39,10 @@ class Check:
         return "ok" if self.works else "FAILS" if self.needed else "no"
 
 
-def places(cluster: Cluster, root: Path) -> Iterator[Check]:
+def check_places(cluster: Cluster, root: Path) -> Iterator[DoctorCheck]:
     """What the profile still has to be told, and the places that its jobs use. Asks nobody."""
     for problem in cluster.placeholders:
-        yield Check("to fill in", False, str(problem), needed=True)
+        yield DoctorCheck("to fill in", False, str(problem), needed=True)
     profile = cluster.profile
     yield _room(existing(root))
     if not isinstance(profile.container, NoContainer):
@@ -50,12 +50,12 @@ def places(cluster: Cluster, root: Path) -> Iterator[Check]:
     yield _python(profile)
     assert profile.slurm
     if lines := profile.slurm.setup:
-        yield Check(
+        yield DoctorCheck(
             "setup", True, f"{counted(len(lines), 'line')} of the profile run in jobs alone: not tried"
         )
 
 
-def jobs(cluster: Cluster, root: Path) -> Iterator[Check]:
+def check_jobs(cluster: Cluster, root: Path) -> Iterator[DoctorCheck]:
     """What Slurm says to the profile's jobs. Submits none."""
     profile = cluster.profile
     yield _job("job", cluster, profile, 1, root, needed=True)
@@ -66,13 +66,15 @@ def jobs(cluster: Cluster, root: Path) -> Iterator[Check]:
         yield _job("rehearsal", cluster, profile.rehearsal, 1, root, needed=True)
 
 
-def _job(what: str, cluster: Cluster, profile: Profile, processes: int, root: Path, needed: bool) -> Check:
+def _job(
+    what: str, cluster: Cluster, profile: Profile, processes: int, root: Path, needed: bool
+) -> DoctorCheck:
     """Ask Slurm when it would start such a job, which tries partition, account, QoS and their limits."""
-    from runner.execute.slurm.client import expected_start
     from runner.execute.slurm.refusals import explained, too_long
     from runner.execute.slurm.script import script
+    from runner.execute.slurm.site import expected_start
 
-    shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus, processes)
+    shape = JobShape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus, processes)
     assert profile.slurm
     queue = {name: getattr(profile.slurm, name) for name in ("partition", "account", "qos")}
     asked = ", ".join(f"{name} {value}" for name, value in queue.items() if value) or "the default partition"
@@ -80,17 +82,17 @@ def _job(what: str, cluster: Cluster, profile: Profile, processes: int, root: Pa
     try:
         nodes = layout(profile, processes).nodes
         if problem := too_long(here, shape.time_limit_seconds):  # which `sbatch --test-only` may not say
-            return Check(what, False, problem, needed)
+            return DoctorCheck(what, False, problem, needed)
         start = expected_start(script(profile, jobs_folder(root / "doctor"), "doctor", shape, 1))
     except (SchedulerError, UserError) as error:
         refused = explained(str(error), here) if isinstance(error, SchedulerError) else str(error)
-        return Check(what, False, f"{refused} ({asked}; {cluster.file})", needed)
+        return DoctorCheck(what, False, f"{refused} ({asked}; {cluster.file})", needed)
     time = f"{profile.time_limit} " if profile.time_limit else ""
     when = f"could start at {start}" if start else "accepted"
-    return Check(what, True, f"{when}: {time}on {counted(nodes, 'node')}, {asked}")
+    return DoctorCheck(what, True, f"{when}: {time}on {counted(nodes, 'node')}, {asked}")
 
 
-def _room(place: Path) -> Check:
+def _room(place: Path) -> DoctorCheck:
     """Whether a file can be written there, which a quota can forbid, and how many more there is room for."""
     try:
         with tempfile.TemporaryFile(dir=place) as file:
@@ -99,30 +101,30 @@ def _room(place: Path) -> Check:
             os.fsync(file.fileno())
     except OSError as error:
         why = f"no file can be written in {place}: {error.strerror}; choose another place with --root"
-        return Check("room", False, why, needed=True)
+        return DoctorCheck("room", False, why, needed=True)
     free = os.statvfs(place).f_favail
     files = f"{free:,} more files" if free else "files"  # some filesystems do not count them
-    return Check(
+    return DoctorCheck(
         "room", True, f"a file was written in {place}; the filesystem takes {files}, your quota perhaps fewer"
     )
 
 
-def _python(profile: Profile) -> Check:
+def _python(profile: Profile) -> DoctorCheck:
     """The Python that jobs start, as far as it can be seen from here."""
     python, container = profile.python, profile.container
     if not isinstance(container, NoContainer | Uenv):
-        return Check("job's python", True, f"{python}, in the container: not tried")
+        return DoctorCheck("job's python", True, f"{python}, in the container: not tried")
     if python and ("$" in python or "/" not in python):
-        return Check("job's python", True, f"{python}, as a job finds it: not tried")
+        return DoctorCheck("job's python", True, f"{python}, as a job finds it: not tried")
     path = Path(python or sys.executable)
     if os.access(path, os.X_OK):
-        return Check("job's python", True, f"{path}, which jobs must see at the same place")
+        return DoctorCheck("job's python", True, f"{path}, which jobs must see at the same place")
     if isinstance(container, Uenv):
-        return Check("job's python", True, f"{path} is not here, perhaps in the uenv: not tried")
-    return Check("job's python", False, f"{path} is no program here: correct `python`", needed=True)
+        return DoctorCheck("job's python", True, f"{path} is not here, perhaps in the uenv: not tried")
+    return DoctorCheck("job's python", False, f"{path} is no program here: correct `python`", needed=True)
 
 
-def _container(container: Container, root: Path) -> Iterator[Check]:
+def _container(container: Container, root: Path) -> Iterator[DoctorCheck]:
     """Whether the container's files are here, and whether it shows the root to its processes."""
     match container:
         case Edf(name=name):
@@ -136,7 +138,7 @@ def _container(container: Container, root: Path) -> Iterator[Check]:
             yield _mounted(mounts, root, "`mounts` of the profile")
 
 
-def _environment(name: str, root: Path) -> Iterator[Check]:
+def _environment(name: str, root: Path) -> Iterator[DoctorCheck]:
     """The environment definition file of this name or path, and what it names."""
     folders = os.environ.get("EDF_PATH", str(Path.home() / ".edf")).split(":")
     given = (
@@ -147,14 +149,14 @@ def _environment(name: str, root: Path) -> Iterator[Check]:
     file = next((path for path in given if path.is_file()), None)
     if file is None:
         there = f"no file {' or '.join(map(str, given))}: containers/ of this project has files to copy"
-        yield Check("container", False, there, needed=True)
+        yield DoctorCheck("container", False, there, needed=True)
         return
     try:
         environment = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        yield Check("container", False, f"{file}: {error}", needed=True)
+        yield DoctorCheck("container", False, f"{file}: {error}", needed=True)
         return
-    yield Check("container", True, f"{file}")
+    yield DoctorCheck("container", True, f"{file}")
     if image := environment.get("image"):
         yield _image(os.path.expandvars(image))
     if "base_environment" not in environment:  # which may mount more
@@ -162,21 +164,23 @@ def _environment(name: str, root: Path) -> Iterator[Check]:
         yield _mounted(mounts, root, f"`mounts` of {file}")
 
 
-def _image(image: str) -> Check:
+def _image(image: str) -> DoctorCheck:
     if not image.startswith(("/", "./", "../")) and not image.endswith((".sif", ".sqsh", ".squashfs")):
-        return Check("image", True, f"{image}, fetched or found when a job starts: not tried")
+        return DoctorCheck("image", True, f"{image}, fetched or found when a job starts: not tried")
     path = Path(image.partition(":")[0])  # a uenv may name where to mount it
-    return Check("image", path.exists(), f"{path}{'' if path.exists() else ' is not here'}", needed=True)
+    return DoctorCheck(
+        "image", path.exists(), f"{path}{'' if path.exists() else ' is not here'}", needed=True
+    )
 
 
-def _mounted(mounts: Sequence[str], root: Path, where: str) -> Check:
+def _mounted(mounts: Sequence[str], root: Path, where: str) -> DoctorCheck:
     """Whether one of these mounts shows the root at its own path."""
     for mount in mounts:
         source, _, rest = mount.partition(":")
         if root.is_relative_to(source) and (rest.partition(":")[0] or source).rstrip("/") == source.rstrip(
             "/"
         ):
-            return Check("mounts", True, f"{source} holds {root}")
-    return Check(
+            return DoctorCheck("mounts", True, f"{source} holds {root}")
+    return DoctorCheck(
         "mounts", False, f"{where} do not show {root} at its own path: add {root}:{root}", needed=True
     )

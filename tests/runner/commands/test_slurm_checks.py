@@ -6,7 +6,7 @@ import tempfile
 
 import pytest
 
-from runner.commands import _trial, doctor
+from runner.commands import _slurm_checks, doctor
 from runner.inputs.profile import Cluster, Profile, read_cluster
 
 
@@ -20,7 +20,7 @@ def found(tmp_path, monkeypatch):
     def ask(keys):
         path = tmp_path / "cluster.yaml"
         path.write_text(f"executor: slurm\n{keys}\n" + ("" if "slurm:" in keys else "slurm: {}\n"))
-        checks = _trial.places(read_cluster(str(path)), tmp_path / "scratch" / "runs")
+        checks = _slurm_checks.check_places(read_cluster(str(path)), tmp_path / "scratch" / "runs")
         return {check.what: (check.mark, check.found) for check in checks}
 
     return ask

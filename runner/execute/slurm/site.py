@@ -5,14 +5,51 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shutil
 from typing import NamedTuple
 
-from runner.execute.slurm.client import configuration
 from runner.inputs.profile import Profile
 from runner.state import slurm
-from runner.state.slurm import NoAnswer, ask
+from runner.state.slurm import NoAnswer, SchedulerError, ask, run, words
 
 _UNLIMITED = 2**62
+
+
+def configuration() -> dict[str, str]:
+    """The settings of the cluster. Raises NoAnswer."""
+    lines = (line.partition("=") for line in ask("scontrol", "show", "config").splitlines())
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+def has_accounting() -> bool:
+    """Whether the cluster has accounting, as far as this machine can tell."""
+    if not shutil.which("sacct"):
+        return False
+    try:
+        return configuration().get("AccountingStorageType") not in ("", "(null)", "accounting_storage/none")
+    except NoAnswer:
+        return True
+
+
+def max_array_size() -> int:
+    """The most elements an array can have; MaxArraySize is 0 where arrays are off. Raises NoAnswer."""
+    settings = configuration()
+    tasks = re.search(r"\bmax_array_tasks=(\d+)", settings.get("SchedulerParameters", ""))
+    size = int(settings.get("MaxArraySize") or 1001)
+    return max(1, min(size, int(tasks[1]) if tasks else size))
+
+
+def expected_start(script: str) -> str | None:
+    """Slurm's estimate of when a batch script's first job would start if submitted now; None if unknown.
+
+    Raises:
+        SchedulerError: the script would be refused, or Slurm cannot be reached; the message quotes it.
+    """
+    done = run("sbatch", "--test-only", given=script)
+    if done.returncode:
+        raise SchedulerError(f"sbatch: {words(done)}")
+    match = re.search(r"to start at (\S+)", done.stderr)
+    return match[1] if match else None
 
 
 class Nodes(NamedTuple):
@@ -43,7 +80,9 @@ def nodes(profile: Profile | None = None) -> list[Nodes]:
     if profile is None or profile.slurm is None:
         return shown
     asked = (profile.slurm.partition or "").split(",")
-    return [each for each in shown if (each.partition in asked if profile.slurm.partition else each.default)]
+    return [
+        nodes for nodes in shown if (nodes.partition in asked if profile.slurm.partition else nodes.default)
+    ]
 
 
 class Association(NamedTuple):
@@ -84,12 +123,12 @@ def time_limits(profile: Profile) -> list[TimeLimit]:
     assert profile.slurm
     qos, limits = _qos_limits(), []
     asked = [profile.slurm.qos] if profile.slurm.qos else list(qos)
-    of = [
-        TimeLimit(f"in partition {each.partition}", each.limit, _seconds(each.limit))
-        for each in nodes(profile)
+    partitions = [
+        TimeLimit(f"in partition {group.partition}", group.limit, _seconds(group.limit))
+        for group in nodes(profile)
     ]
-    if of and not any("PartitionTimeLimit" in qos.get(name, ("", ""))[1] for name in asked):
-        limits.append(max(of, key=lambda limit: limit.seconds))
+    if partitions and not any("PartitionTimeLimit" in qos.get(name, ("", ""))[1] for name in asked):
+        limits.append(max(partitions, key=lambda limit: limit.seconds))
     if (name := profile.slurm.qos) and name in qos and qos[name][0]:
         limits.append(TimeLimit(f"with QoS {name}", qos[name][0], _seconds(qos[name][0])))
     return [limit for limit in limits if limit.seconds < _UNLIMITED]
