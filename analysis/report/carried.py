@@ -201,7 +201,7 @@ def code() -> str:
     package = Path(__file__).parents[1]
     sources = {path for pattern in ("*.py", "*.sql") for path in package.rglob(pattern)}
     here = Path(model.__path__[0])
-    sources |= {here / "units.py", here / "measure/flops.py", *(here / "config").glob("*.py")}
+    sources |= {here / place for place in ("record/units.py", "record/config.py", "measure/flops.py")}
     sources |= {path for path in render.templates().iterdir() if path.is_file()}
     found = {f"{path.parent.name}/{path.name}": sha256(path) for path in sources}
     found |= {f"attention/{name}": str(described(name)) for name in model.modules(here / "attention")}
