@@ -11,6 +11,7 @@ from analysis.charts._axis import ends
 from analysis.charts._rows import TOP, column, height, y_of
 from analysis.charts._style import INK, chart, colours, drawn, packed, shapes
 from analysis.charts._values import estimates_table, fitting, number, of_estimates, range_of
+from analysis.wording import methods
 
 if TYPE_CHECKING:
     import altair as alt
@@ -64,7 +65,7 @@ def figure(
         spec=_plot(points, found, styles, axis, span),
         caption=f"{what} {marks(found)}{start} {ORDER}",
         description=f"Dot plot of {axis.title} by group. Medians: {medians}.",
-        interval=stats.methods(found),
+        interval=methods(found),
         used=frozenset(row["run_id"] for row in used),
         finding=range_of(found, axis.title, axis.number),
         table=estimates_table(found, list(styles), axis.title, axis.number),

@@ -15,7 +15,7 @@ from analysis.charts._quantities import Quantity, fitted
 from analysis.charts._sweep import Axis, Cell, Sweep
 from analysis.charts._sweep_lines import over as lines_over
 from analysis.charts._values import capital
-from analysis.stats.verdict import readable
+from analysis.wording import readable
 
 if TYPE_CHECKING:
     from analysis.charts import Row, Styles

@@ -11,8 +11,8 @@ from analysis.charts._parts import NAMES, columns, seen, whole
 from analysis.charts._stack import pieces, plot
 from analysis.charts._values import UNKNOWN, number, shares_of
 from analysis.stats import by_label, middle
-from analysis.stats.verdict import in_a_row
 from analysis.verdicts.profiles import UNLIKE, impossible, unlike
+from analysis.wording import in_a_row
 from model.record.units import counted
 
 _OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")

@@ -12,7 +12,7 @@ from analysis.charts._quantities import Quantity, fitted
 from analysis.charts._style import INK, chart, drawn
 from analysis.charts._sweep import Axis, Cell, Sweep, axes, sweep
 from analysis.charts._values import capital
-from analysis.stats.verdict import readable
+from analysis.wording import readable
 
 if TYPE_CHECKING:
     import altair as alt

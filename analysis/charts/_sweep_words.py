@@ -10,7 +10,7 @@ from analysis.charts._quantities import Quantity
 from analysis.charts._sweep import Axis, Cell, Sweep
 from analysis.charts._values import capital
 from analysis.stats import Estimate
-from analysis.stats.verdict import in_a_row
+from analysis.wording import in_a_row
 
 _DASH = "\N{EN DASH}"
 

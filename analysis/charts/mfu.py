@@ -9,7 +9,7 @@ from analysis.charts._dots import Axis
 from analysis.charts._rates import dots
 from analysis.query.rates import COMPLETED_RUNS
 from analysis.stats import by_label, grouped, rate
-from analysis.stats.verdict import in_a_row
+from analysis.wording import in_a_row
 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:

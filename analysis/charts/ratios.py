@@ -14,7 +14,7 @@ from analysis.charts._values import groups, interval
 from analysis.query.findings import MEASURED_RUNS
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.groups import stated
-from analysis.verdicts.rates import Compared, rates
+from analysis.verdicts.rates import RateVerdict, rates
 
 if TYPE_CHECKING:
     import altair as alt
@@ -58,7 +58,7 @@ def _named(baseline: dict[str, object]) -> str:
     return ", ".join(f"{factor} = {value}" for factor, value in zip(baseline, written, strict=True))
 
 
-def _levels(found: tuple[Compared, ...]) -> str:
+def _levels(found: tuple[RateVerdict, ...]) -> str:
     """What each kind of mark is, and its interval where one is drawn."""
     observed, withheld = ([it for it in found if it.verdict.kind == kind] for kind in (OBSERVED, "withheld"))
     paired = [it for it in observed if it.ratio.level == RECORDS]
@@ -81,7 +81,7 @@ def _levels(found: tuple[Compared, ...]) -> str:
     return " ".join(said)
 
 
-def _drawn(found: Iterable[Compared]) -> bool:
+def _drawn(found: Iterable[RateVerdict]) -> bool:
     return any(it.shown.low is not None for it in found)
 
 
@@ -97,12 +97,12 @@ def _band(margin: float | None, tested: bool) -> str:
     )
 
 
-def _said(it: Compared) -> str:
+def _said(it: RateVerdict) -> str:
     ends = "" if it.shown.low is None else f" ({it.shown.low:{_NUMBER}} to {it.shown.high:{_NUMBER}})"
     return f"{it.ratio.ratio:{_NUMBER}}{ends}, {it.verdict.kind}"
 
 
-def _finding(found: tuple[Compared, ...]) -> str:
+def _finding(found: tuple[RateVerdict, ...]) -> str:
     """The verdicts in a sentence; where there are none, what was observed."""
     over = {it.baseline for it in found}
     base = next(iter(over)) if len(over) == 1 else "their baselines"
@@ -121,7 +121,7 @@ def _finding(found: tuple[Compared, ...]) -> str:
     return f"Compared with {base}: {'; '.join(said)}"
 
 
-def _kind(it: Compared) -> str:
+def _kind(it: RateVerdict) -> str:
     if it.verdict.kind != "different":
         return it.verdict.kind
     return "faster" if (it.verdict.difference or 0) > 0 else "slower"
@@ -136,7 +136,7 @@ def _is(kind: str, several: bool) -> str:
     return f"{'are' if several else 'is'} {said.get(kind, kind)}"
 
 
-def _table(found: tuple[Compared, ...]) -> Table:
+def _table(found: tuple[RateVerdict, ...]) -> Table:
     columns = ("group", "baseline", "rate over the baseline's", "95 % interval", "n", "verdict")
     rows = [
         (
@@ -152,14 +152,14 @@ def _table(found: tuple[Compared, ...]) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _pairs(it: Compared) -> str:
+def _pairs(it: RateVerdict) -> str:
     if it.ratio.level == RECORDS:
         return "records of one run each"
     plural = "" if it.ratio.n == 1 else "s"
     return f"run{plural}, unpaired" if "unpaired" in it.ratio.method else f"pair{plural} of runs"
 
 
-def _mark(it: Compared) -> Row:
+def _mark(it: RateVerdict) -> Row:
     return {
         "label": it.label,
         "over": it.baseline,
@@ -171,7 +171,7 @@ def _mark(it: Compared) -> Row:
     }
 
 
-def _plot(found: tuple[Compared, ...], margin: float | None, styles: Styles) -> dict[str, Any]:
+def _plot(found: tuple[RateVerdict, ...], margin: float | None, styles: Styles) -> dict[str, Any]:
     marks = [_mark(it) for it in found]
     styles = {
         label: style for label, style in styles.items() if any(mark["label"] == label for mark in marks)
@@ -181,7 +181,7 @@ def _plot(found: tuple[Compared, ...], margin: float | None, styles: Styles) -> 
     return drawn([*layers, *column(marks, y_of(order), "ratio", "ratio", _NUMBER)], height(order), TOP)
 
 
-def _domain(found: tuple[Compared, ...], margin: float | None) -> list[float]:
+def _domain(found: tuple[RateVerdict, ...], margin: float | None) -> list[float]:
     ends = [end for it in found for end in (it.shown.low, it.ratio.ratio, it.shown.high) if end is not None]
     reach = max(_LEAST, 1.5 * (margin or 0))
     low, high = min([*ends, 1 - reach]), max([*ends, 1 + reach])

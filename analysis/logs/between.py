@@ -18,6 +18,7 @@ from analysis.stats import grouped
 from analysis.stats.equivalence import LAST, losses
 from analysis.stats.student import Mean, mean_of
 from analysis.stats.verdict import Verdict
+from analysis.wording import sentence
 from model.record.files import dumps
 from model.record.imported import Finding
 
@@ -227,7 +228,8 @@ def _finding(
 def _said(verdict: Verdict, margin: float | None) -> str:
     """The verdict's sentence; without a margin what is known, and how to state one."""
     if margin is not None or verdict.low is None:
-        return "is " + verdict.sentence[:1].lower() + verdict.sentence[1:]
+        text = sentence(verdict)
+        return f"is {text[:1].lower()}{text[1:]}"
     return (
         f"differs by {verdict.difference:+.4f} nats ({verdict.low:+.4f} to {verdict.high:+.4f}; "
         f"{verdict.method}). For a verdict, state how much does not matter with --margin loss=NATS."

@@ -15,9 +15,9 @@ from analysis.report.said.sentence import Number, Sentence
 
 if TYPE_CHECKING:
     from analysis.report.backends import Backends
-    from analysis.report.comparison import Comparison
+    from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts
-    from analysis.verdicts.difference import Difference
+    from analysis.verdicts.guard import Difference
 
 __all__ = ["Answer", "Number", "Sentence", "answer"]
 
@@ -57,7 +57,7 @@ class Answer:
 
 
 def answer(
-    facts: Facts, comparison: Comparison, trust: Backends, differences: Sequence[Difference]
+    facts: Facts, comparison: StudyComparison, trust: Backends, differences: Sequence[Difference]
 ) -> Answer:
     """The answer of one study.
 
@@ -89,7 +89,7 @@ def answer(
     )
 
 
-def _nothing(comparison: Comparison) -> str:
+def _nothing(comparison: StudyComparison) -> str:
     if comparison.absent:
         tested = ", and no test tells any two groups apart" if comparison.rates.rankings else ""
         return f"Nothing: {comparison.absent}{tested}."

@@ -17,7 +17,7 @@ from analysis.report.answer import Answer as Answered
 from analysis.report.answer import answer as answer_of
 from analysis.report.backends import Backends
 from analysis.report.carried import PROBE, Parts, carry, named, seal
-from analysis.report.comparison import Comparison
+from analysis.report.comparison import StudyComparison
 from analysis.report.facts import Facts
 from analysis.report.figures.drawn import Drawn, Page, csv_bytes, every, in_pages
 from analysis.report.figures.shapes import shapes
@@ -30,7 +30,7 @@ from analysis.report.settings.design import launched
 from analysis.store.database import open_for_reading, studies_of
 from analysis.store.tables import leave_out, removed_runs
 from analysis.verdicts import guard
-from analysis.verdicts.difference import Difference
+from analysis.verdicts.guard import Difference
 from model.record.errors import UserError, did_you_mean
 from model.record.units import counted
 
@@ -56,7 +56,7 @@ class Contents:
 
     facts: Facts
     backends: Backends
-    comparison: Comparison
+    comparison: StudyComparison
     differences: list[Difference]
     figures: list[Drawn]
     answer: Answered

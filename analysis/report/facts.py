@@ -15,9 +15,8 @@ from analysis.query.kernels import KERNEL_TIMES, KERNEL_TIMES_AND_GONE
 from analysis.query.rates import COMPLETED_RUNS, DECODED_RUNS
 from analysis.stats.estimate import median_of_known
 from analysis.store.database import quoted
+from analysis.verdicts.groups import final_loss, peak_memory_gib
 from analysis.verdicts.guard import in_logs
-from analysis.verdicts.losses import final_loss
-from analysis.verdicts.memory import peak_memory_gib
 from analysis.verdicts.profiles import PROFILED
 from analysis.verdicts.values import commit, device, software, task
 from model.record.units import counted

@@ -8,13 +8,13 @@ from analysis.report.settings import calls, conditions, design, training
 from analysis.report.settings.values import Setting
 
 if TYPE_CHECKING:
-    from analysis.report.comparison import Comparison
+    from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts
 
 __all__ = ["Setting", "setup"]
 
 
-def setup(facts: Facts, comparison: Comparison) -> list[Setting]:
+def setup(facts: Facts, comparison: StudyComparison) -> list[Setting]:
     """Every topic, in the order of the table."""
     return [
         *(training.settings(facts.runs, facts.infers) if not facts.calls else calls.settings(facts.runs)),

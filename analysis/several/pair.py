@@ -23,9 +23,9 @@ from analysis.report.carried import (
 from analysis.report.place import complete
 from analysis.report.summary import Summary
 from analysis.store.records import write_records
-from analysis.verdicts.comparison import Comparison, Options, compare
+from analysis.verdicts.comparison import Options, SourceComparison, compare
+from analysis.verdicts.sections import sections, summary, wrong
 from analysis.verdicts.source import Measured, Source, read_open
-from analysis.verdicts.words import sections, summary, wrong
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -101,7 +101,9 @@ def _source(side: SideManifest) -> Source:
     return Source(side.name, Path(), side.study, side.commit)
 
 
-def _write_page(out: Path, both: tuple[Measured, Measured], found: Comparison, asked: list[str]) -> None:
+def _write_page(
+    out: Path, both: tuple[Measured, Measured], found: SourceComparison, asked: list[str]
+) -> None:
     told = sorted(sections(found), key=lambda section: _ORDER.index(section.name))
     render.write_assets(out)
     (out / FINDINGS).mkdir(parents=True)
@@ -140,7 +142,7 @@ def _facts(side: Measured) -> Side:
     )
 
 
-def _summary(both: tuple[Measured, Measured], found: Comparison) -> Summary:
+def _summary(both: tuple[Measured, Measured], found: SourceComparison) -> Summary:
     runs = [run for side in both for run in side.runs]
     a, b = found.names
     told = summary(found)

@@ -11,10 +11,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from analysis.stats.between import over_runs
-from analysis.stats.estimate import Estimate
-from analysis.stats.verdict import in_a_row
-from analysis.stats.within import within_run
+from analysis.stats.estimate import Estimate, over_runs, within_run
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -29,14 +26,14 @@ def estimates(rows: list[Row], value: Quantity) -> dict[str, Estimate]:
         rows: one per run, with label, step_seconds and counted_step_seconds.
         value: the quantity.
     """
-    found = {}
-    for label, mine in by_label(rows).items():
-        if len(mine) > 1:
-            found[label] = over_runs([value(row, row["step_seconds"]) for row in mine])
+    by_group = {}
+    for label, runs in by_label(rows).items():
+        if len(runs) > 1:
+            by_group[label] = over_runs([value(row, row["step_seconds"]) for row in runs])
         else:
-            (only,) = mine
-            found[label] = within_run(only["counted_step_seconds"]).map(partial(value, only))
-    return found
+            (only,) = runs
+            by_group[label] = within_run(only["counted_step_seconds"]).map(partial(value, only))
+    return by_group
 
 
 def by_label(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -85,12 +82,3 @@ def rate(column: str) -> Quantity:
         return float(row[column] * row["step_seconds"] / seconds)
 
     return at
-
-
-def methods(found: dict[str, Estimate]) -> str:
-    """What the intervals are, for a caption: each method once, with its labels where there are several."""
-    labels = grouped(found, lambda label: (found[label].n, found[label].method))
-    if len(labels) == 1:
-        ((n, method),) = labels
-        return f"n = {n}: {method}"
-    return "; ".join(f"n = {n} ({in_a_row(sorted(each))}): {method}" for (n, method), each in labels.items())

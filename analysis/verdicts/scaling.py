@@ -19,9 +19,11 @@ from typing import Literal
 from analysis.stats import grouped
 from analysis.stats.estimate import median
 from analysis.stats.paired import Ratio
-from analysis.verdicts.difference import why_withheld
-from analysis.verdicts.groups import Group, Row, differing, groups_of
-from analysis.verdicts.rates import observed_in, ratio_of
+from analysis.verdicts.groups import Group, differing, groups_of
+from analysis.verdicts.guard import breaking
+from analysis.verdicts.rates import ratio_of, single_runs
+from analysis.verdicts.values import Row
+from analysis.wording import in_runs, withheld
 from model.record.units import counted
 
 AXES = ("replicate", "shard", "context", "tensor")  # of model.record.config.ParallelConfig
@@ -263,8 +265,8 @@ def _point(group: Group, base: Group, few: int) -> Point:
         scale=Fraction(many, few),
         tokens_per_second=rate(group),
         ratio=ratio,
-        observed=observed_in(group, base, ratio),
-        why_withheld=why_withheld(found, "speed"),
+        observed=in_runs(single) if (single := single_runs(group, base, ratio)) else "",
+        why_withheld=withheld(broken) if (broken := breaking(found, "speed")) else None,
         runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
         besides=tuple(each.sentence for each in found if "speed" not in each.breaks),
     )

@@ -13,7 +13,7 @@ from analysis.query.ask import answer
 from analysis.query.findings import HAS_LOSS
 from analysis.store.database import open_for_reading, quoted
 from analysis.store.tables import leave_out, removed_runs
-from analysis.verdicts.difference import Row
+from analysis.verdicts.values import Row
 from model.record.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from analysis.verdicts.difference import Row
-
+Row = dict[str, Any]  # a row of the view `runs`, with its JSON columns parsed
 STARVED = 0.05  # of the time: a device that waits longer for data is as fast as these in part
 
 

@@ -13,7 +13,7 @@ from analysis.report.build import Contents
 from analysis.report.facts import Group
 from analysis.report.said.sentence import Number
 from analysis.stats import Estimate
-from analysis.stats.verdict import decimals, percentage, readable
+from analysis.wording import decimals, percentage, readable
 
 _DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 _FORMS = {"tokens per second": ",.0f", "percent": ".1f", "GiB": ",.1f", "nats per token": ".4f"}

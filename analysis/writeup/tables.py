@@ -9,7 +9,7 @@ from analysis.query.latex import breakable, escaped, said, tabular
 from analysis.report.build import Contents
 from analysis.report.facts import Group
 from analysis.stats import Estimate
-from analysis.stats.verdict import readable as shown
+from analysis.wording import readable as shown
 
 _LONGEST = 30  # rows of a table that is not broken over pages
 _WIDE = 22  # characters of LaTeX of a column of text that is not broken into lines

@@ -94,7 +94,8 @@ class _Pursuit:
 
         A group without any completed pair with its baseline is left out: it might never become precise.
         """
-        from analysis.stats.sequential import look
+        from analysis.stats.repeats import look
+        from analysis.wording import look as look_in_words
         from runner.execute.collected import collected
 
         root, study, until = self.whole.root, self.whole.study.name, self.until
@@ -109,7 +110,8 @@ class _Pursuit:
         ]
         say(f"until: after repeat {self.number} of at most {until.at_most}")
         for each, seen in looks:
-            say(f"  {each.label}: {seen.sentence if each.pairs else 'no completed pair with the baseline'}")
+            state = look_in_words(seen) if each.pairs else "no completed pair with the baseline"
+            say(f"  {each.label}: {state}")
         open_ = [each for each, seen in looks if each.pairs and not seen.reached]
         if open_ and self.number < until.at_most:
             return {group for each in found if each.pairs for group in (each.group, each.base)}

@@ -99,8 +99,8 @@ def command(
 ) -> None:
     from analysis.several.pair import build_pair
     from analysis.verdicts.comparison import Options, compare
+    from analysis.verdicts.sections import summary
     from analysis.verdicts.source import read
-    from analysis.verdicts.words import summary
     from runner.commands._comparison import document, show
     from runner.execute.collected import collected
 
@@ -167,7 +167,7 @@ def _studies(root: Path) -> list[str]:
 def _topics(names: Sequence[str]) -> Sequence[str]:
     """The topics of --across. Raises UserError."""
     from analysis.verdicts.comparison import EVERYTHING
-    from analysis.verdicts.difference import TOPICS
+    from analysis.verdicts.guard import TOPICS
 
     valid = [*TOPICS, EVERYTHING, *leaves()]
     for name in names:

@@ -17,8 +17,8 @@ from analysis.query.formats import write_csv
 from analysis.report import facts
 from analysis.report.facts import Facts, Row
 from analysis.stats import by_label, grouped
-from analysis.stats.verdict import in_a_row
 from analysis.verdicts.guard import in_logs
+from analysis.wording import in_a_row
 from model.record.units import counted
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from analysis.charts._kernels import HOW, Lead, Point, lead, names, place, points
 from analysis.stats import grouped
-from analysis.stats.verdict import decimals
+from analysis.wording import decimals
 from model.record.kernels import DIRECTIONS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from analysis.report.facts import Row, literal, rows
 from analysis.report.runs import output
 from analysis.stats import grouped
 from analysis.store.database import quoted
-from analysis.verdicts.settings import Settings, settings_of
+from analysis.verdicts.match import Settings, settings_of
 from analysis.verdicts.slowest import slowest
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, mode_of, place, points, said
-from analysis.report.said.sentence import Number, Sentence, listed
+from analysis.report.said.sentence import Number, Sentence
 from analysis.stats import grouped
-from analysis.stats.verdict import enclosed, name, percent, readable
+from analysis.wording import group_name, in_parentheses, listed, percent, readable
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _at_each(found: Sequence[_Fastest], how: str) -> Sentence:
     """Where the interval of a ratio reaches 1, no backend is said to be the fastest."""
     won = grouped((each for each in found if each[1].clear), lambda each: each[0].attention)
     ordered = sorted(won.items(), key=lambda each: -len(each[1]))
-    named = [f"{name(backend)} at {len(mine):,d} ({_gains(mine)})" for backend, mine in ordered]
+    named = [f"{group_name(backend)} at {len(mine):,d} ({_gains(mine)})" for backend, mine in ordered]
     fastest = f"the fastest backend of {_BOTH} at {counted(len(found), 'shape')}"
     of = f"Observed ({how}): paired by round, each shape by itself, {fastest}"
     text = f"{of} is {listed(named)}." if named else f"{of} is at none of them told apart from the next."
@@ -85,7 +85,7 @@ def _at_one_shape(mine: Sequence[Point], how: str) -> Sentence:
     first = _fastest(mine)
     ordered = sorted(mine, key=lambda point: (not first or point is not first[0], _milliseconds(point)))
     ends = [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
-    each = [f"{_took(_milliseconds(point))} with {name(point.attention)}" for point in ends]
+    each = [f"{_took(_milliseconds(point))} with {group_name(point.attention)}" for point in ends]
     if len(ordered) > 2:
         each[1] += f", the slowest of {len(ordered)} backends"
     text = f"Observed at {said(mine[0])} ({how}): {_BOTH} take {listed(each)}."
@@ -101,11 +101,11 @@ def _at_one_shape(mine: Sequence[Point], how: str) -> Sentence:
 
 def _compared(found: _Fastest) -> str:
     first, ahead = found
-    names, it = (name(first.attention), name(ahead.over.attention)), ahead.ratio
+    names, it = (group_name(first.attention), group_name(ahead.over.attention)), ahead.ratio
     if it.low is None or it.high is None:
         gain = f"{percent(it.ratio - 1)} %, without an interval"
     else:
-        gain = enclosed(it.ratio - 1, it.low - 1, it.high - 1)
+        gain = in_parentheses(it.ratio - 1, it.low - 1, it.high - 1)
     if ahead.clear:
         return f"Paired by round, {names[0]} is the fastest: by {gain} over {names[1]}, the next."
     return f"Paired by round, {names[0]} is not told apart from {names[1]}: {gain}."

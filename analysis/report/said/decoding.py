@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from analysis.report.said.sentence import Number, Sentence, listed
+from analysis.report.said.sentence import Number, Sentence
 from analysis.stats import by_label
 from analysis.stats.estimate import median
-from analysis.stats.verdict import name
+from analysis.wording import group_name, listed
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
     }
     ordered = sorted(groups, key=lambda label: groups[label])
     ends = list(dict.fromkeys((ordered[0], ordered[-1])))
-    each = listed([f"{1e3 * groups[label]:,.3g} ms under {name(label)}" for label in ends])
+    each = listed([f"{1e3 * groups[label]:,.3g} ms under {group_name(label)}" for label in ends])
     among = f", of {len(groups)} groups that decode" if len(groups) > 2 else ""
     text = f"Observed: a decoded token takes {each}{among}."
     numbers = (
@@ -48,7 +48,7 @@ def floors(facts: Facts) -> Iterator[Sentence]:
         numbers += [
             Number(f"floor of {noun} of {each}", shares[each], None, None, "percent") for each in ends
         ]
-        each = " to ".join(f"{shares[label]:.0f} % ({name(label)})" for label in ends)
+        each = " to ".join(f"{shares[label]:.0f} % ({group_name(label)})" for label in ends)
         parts.append(f"{each} of that of {noun}")
     if parts:
         text = f"Observed: the least time, by the rates measured on the same device, is {listed(parts)}."
@@ -61,6 +61,6 @@ def without(facts: Facts) -> Iterator[Sentence]:
     labels = [label for label in facts.labels if label in alone]
     if labels and len(labels) < len(facts.labels):
         yield Sentence(
-            f"How long {listed([name(label) for label in labels])} would take to decode: "
+            f"How long {listed([group_name(label) for label in labels])} would take to decode: "
             "in this study they only read prompts."
         )

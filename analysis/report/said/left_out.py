@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.report.said.sentence import Sentence, listed
+from analysis.report.said.sentence import Sentence
 from analysis.stats import by_label
-from analysis.stats.verdict import name
+from analysis.wording import group_name, listed
 from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.facts import Facts, Row
-    from analysis.verdicts.losses import Compared as Loss
-    from analysis.verdicts.rates import Compared as Rate
+    from analysis.verdicts.losses import LossVerdict as Loss
+    from analysis.verdicts.rates import RateVerdict as Rate
 
 
 def without(sentence: Sentence, facts: Facts, items: Sequence[Rate | Loss]) -> Sentence:
@@ -31,7 +31,7 @@ def saying_left_out(sentence: Sentence, facts: Facts, labels: Iterable[str], use
         used: ids of the runs that it is about.
     """
     groups = by_label(facts.runs)
-    found = [_of_group(groups[label], name(label), used) for label in dict.fromkeys(labels)]
+    found = [_of_group(groups[label], group_name(label), used) for label in dict.fromkeys(labels)]
     gaps = listed([each for each in found if each])
     return replace(sentence, text=f"{sentence.text} Left out: {gaps}.") if gaps else sentence
 

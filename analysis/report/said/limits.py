@@ -6,28 +6,30 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.report.said import calls, decoding, profiles
-from analysis.report.said.sentence import Sentence, listed
-from analysis.stats.verdict import name
+from analysis.report.said.sentence import Sentence
 from analysis.verdicts.rates import ENOUGH
+from analysis.wording import drift, group_name, listed
 from model.record.units import counted
 
 if TYPE_CHECKING:
-    from analysis.report.comparison import Comparison
+    from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts, Row
-    from analysis.verdicts.difference import Difference
+    from analysis.verdicts.guard import Difference
 
 FEW = 4  # groups that a sentence names, where it holds of all
 
 
-def disturbed(comparison: Comparison) -> Iterator[Sentence]:
+def disturbed(comparison: StudyComparison) -> Iterator[Sentence]:
     """That other work slowed the machine, or that it drifted."""
     if comparison.busy:
         yield Sentence(comparison.busy)
-    if comparison.drift.found:
-        yield Sentence(comparison.drift.sentence)
+    if comparison.drift.drifted:
+        yield Sentence(drift(comparison.drift))
 
 
-def sentences(facts: Facts, comparison: Comparison, differences: Sequence[Difference]) -> Iterator[Sentence]:
+def sentences(
+    facts: Facts, comparison: StudyComparison, differences: Sequence[Difference]
+) -> Iterator[Sentence]:
     """What is not compared, and how far the rest reaches."""
     if facts.calls:
         yield from _of_calls(facts)
@@ -36,7 +38,7 @@ def sentences(facts: Facts, comparison: Comparison, differences: Sequence[Differ
     yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
     yield from (Sentence(each.sentence) for each in differences)
     if comparison.drift.change is None:
-        yield Sentence(comparison.drift.sentence)
+        yield Sentence(drift(comparison.drift))
     if comparison.gpus and comparison.gpus.is_limit:
         yield Sentence(comparison.gpus.sentence)
     done = [run for run in facts.runs if run["outcome"] == "completed"]
@@ -89,7 +91,7 @@ def _gpus_of_calls(done: Sequence[Row]) -> Iterator[Sentence]:
         )
 
 
-def _not_compared(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
+def _not_compared(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
     if comparison.singles:
         yield Sentence(f"{_single(facts, comparison)} {_repeats(facts, comparison)}")
     if comparison.advice and facts.imported:
@@ -103,19 +105,19 @@ def _not_compared(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
             f"Write it in the study, for example `{comparison.advice}`."
         )
     if comparison.alone:
-        groups = listed([name(label) for label in comparison.alone])
+        groups = listed([group_name(label) for label in comparison.alone])
         yield Sentence(f"Not compared, because {comparison.why_alone}: {groups}.")
 
 
-def _single(facts: Facts, comparison: Comparison) -> str:
-    groups = listed([name(label) for label in comparison.singles])
+def _single(facts: Facts, comparison: StudyComparison) -> str:
+    groups = listed([group_name(label) for label in comparison.singles])
     if len(comparison.singles) == len(facts.groups) > FEW:
         groups = f"one of each of {len(facts.groups)} groups"
     of = "difference of a single run" if len(comparison.singles) == 1 else "differences of single runs"
     return f"The {of} ({groups}) cannot be told apart from the machine's own between two starts."
 
 
-def _repeats(facts: Facts, comparison: Comparison) -> str:
+def _repeats(facts: Facts, comparison: StudyComparison) -> str:
     finding = "a finding of it" if len(comparison.singles) == 1 else "findings of them"
     if set(comparison.singles) <= facts.imported:
         return f"{ENOUGH} logs of each would make {finding}."
@@ -144,7 +146,7 @@ def _one_machine(done: Sequence[Row]) -> Iterator[Sentence]:
 def _unfinished(facts: Facts) -> Iterator[Sentence]:
     waiting = [run for run in facts.runs if run["outcome"] is None]
     if waiting:
-        groups = listed(list(dict.fromkeys(name(run["label"]) for run in waiting)))
+        groups = listed(list(dict.fromkeys(group_name(run["label"]) for run in waiting)))
         have = "has" if len(waiting) == 1 else "have"
         yield Sentence(f"{counted(len(waiting), 'run')} of {groups} {have} no outcome yet.")
     if facts.quarantine:

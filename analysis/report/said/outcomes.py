@@ -7,9 +7,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from analysis.report.said.ran import span
-from analysis.report.said.sentence import Number, Sentence, listed
+from analysis.report.said.sentence import Number, Sentence
 from analysis.stats import grouped
-from analysis.stats.verdict import name
+from analysis.wording import group_name, listed
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _untimed(facts: Facts, outcomes: Sequence[str], said: str) -> Iterator[Sente
     for (backend, outcome), runs in kinds.items():
         text = said.format(runs=counted(len(runs), "run"), outcome=outcome)
         number = Number(f"runs in which {backend} ended as {outcome}", len(runs), None, None, "runs")
-        yield Sentence(f"{name(backend)} {text}", (number,))
+        yield Sentence(f"{group_name(backend)} {text}", (number,))
 
 
 def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
@@ -133,14 +133,14 @@ def _wrong(trust: Backends) -> Iterator[Sentence]:
     for row in trust.wrong:
         where = f" on {row['device_name']}" if row["device_name"] else ""
         failed = f"{row['failed']:,d} of {row['checks']:,d} checks of its certificate failed"
-        yield Sentence(f"{name(row['attention'])} computes attention wrongly{where}: {failed}.")
+        yield Sentence(f"{group_name(row['attention'])} computes attention wrongly{where}: {failed}.")
 
 
 def _ended(runs: Sequence[Row], rest: str) -> Sentence:
     """`math` ended as `oom_gpu` (out of GPU memory), 3 runs, ..."""
     outcome = runs[0]["outcome"]
     meaning = f" ({MEANING[outcome]})" if outcome in MEANING else ""
-    groups = listed(list(dict.fromkeys(name(run["label"]) for run in runs)))
+    groups = listed(list(dict.fromkeys(group_name(run["label"]) for run in runs)))
     text = f"{groups} ended as `{outcome}`{meaning} in {counted(len(runs), 'run')}, {rest}."
     number = Number(
         f"runs of {groups} that ended as {outcome}".replace("`", ""), len(runs), None, None, "runs"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from analysis.report.said.sentence import Number, Sentence, listed
-from analysis.stats.verdict import name
+from analysis.report.said.sentence import Number, Sentence
 from analysis.verdicts.profiles import UNLIKE, impossible, unlike
+from analysis.wording import group_name, listed
 
 if TYPE_CHECKING:
     from analysis.report.facts import Facts
@@ -20,7 +20,7 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
         yield _wrong(wrong, "prefill" if facts.infers else "step")
     for phase, noun in (("step", "prefill" if facts.infers else "step"), ("decode", "decoded token")):
         if found := unlike(row for row in facts.profiles if row["phase"] == phase):
-            groups = listed([f"{name(label)} ({more:+.1f} %)" for label, more in found.items()])
+            groups = listed([f"{group_name(label)} ({more:+.1f} %)" for label, more in found.items()])
             numbers = (
                 Number(f"profiled {noun} over timed {noun} of {label}, change", more, None, None, "percent")
                 for label, more in found.items()
@@ -35,7 +35,7 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
 
 def _wrong(found: dict[str, tuple[float, float]], noun: str) -> Sentence:
     groups = [
-        f"{name(label)} ({1e3 * took:,.3g} ms of at least {1e3 * least:,.3g} ms)"
+        f"{group_name(label)} ({1e3 * took:,.3g} ms of at least {1e3 * least:,.3g} ms)"
         for label, (took, least) in found.items()
     ]
     numbers = (

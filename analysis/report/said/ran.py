@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.report.models import parameters
-from analysis.report.said.sentence import Number, Sentence, listed
-from analysis.stats.verdict import name
+from analysis.report.said.sentence import Number, Sentence
 from analysis.verdicts.groups import factors
 from analysis.verdicts.values import device
+from analysis.wording import group_name, listed
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _groups(facts: Facts) -> str:
     if not axes or many == 1:
         return ""
     if axes == ["attention"]:
-        few = listed([name(label) for label in facts.labels]) if many <= _NAMED else ""
+        few = listed([group_name(label) for label in facts.labels]) if many <= _NAMED else ""
         return f", under {few or f'each of {many} attention backends'}"
     of = f"{'values' if len(axes) == 1 else 'combinations'} of {listed(axes)}"
     cells = {tuple(str(factors(run).get(axis)) for axis in axes) for run in facts.runs}

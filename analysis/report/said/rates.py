@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.report.said.left_out import saying_left_out, without
-from analysis.report.said.sentence import Number, Sentence, listed
+from analysis.report.said.sentence import Number, Sentence
 from analysis.stats import grouped
-from analysis.stats.verdict import name, percentage
 from analysis.verdicts.groups import stated
-from analysis.verdicts.rates import Compared
+from analysis.verdicts.rates import RateVerdict
+from analysis.wording import group_name, listed, percentage, sentence
 from model.record.units import counted
 
 if TYPE_CHECKING:
-    from analysis.report.comparison import Comparison
+    from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts, Row
     from analysis.stats.ranking import Ranking
     from analysis.stats.verdict import Verdict
@@ -60,7 +60,7 @@ _SEVERAL = {
 }
 
 
-def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
+def sentences(facts: Facts, comparison: StudyComparison) -> list[Sentence]:
     """Each verdict on a rate, those of one kind in one sentence, and then the rankings."""
     runs = {run["run_id"]: run for run in facts.runs}
     compared = comparison.rates.compared
@@ -75,13 +75,13 @@ def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
     return [*(each for _, each in found), *_rankings(facts, comparison), *_alone(facts, comparison)]
 
 
-def _class(it: Compared, baseline: str, runs: dict[str, Row]) -> _Class:
+def _class(it: RateVerdict, baseline: str, runs: dict[str, Row]) -> _Class:
     verdict = it.verdict
     said: str = verdict.kind
     if said == "different":
         said = "faster" if (verdict.difference or 0) > 0 else "slower"
     if said == "withheld":
-        return baseline, verdict.sentence, None, verdict.level, "", ""
+        return baseline, sentence(verdict), None, verdict.level, "", ""
     margin = stated([runs[each] for each in it.runs], "margins", "tokens_per_second")
     observed = it.observed if said == "observed" else ""
     if said == "inconclusive":
@@ -106,14 +106,14 @@ def _sentence(
     level: str,
     method: str,
     observed: str,
-    items: Sequence[Compared],
-    comparison: Comparison,
+    items: Sequence[RateVerdict],
+    comparison: StudyComparison,
     facts: Facts,
 ) -> Sentence:
     kind = items[0].verdict.kind
-    other = name(baseline) if baseline else "the baseline of the same settings"
+    other = group_name(baseline) if baseline else "the baseline of the same settings"
     if kind == "withheld":
-        groups = listed([name(it.label) for it in items])
+        groups = listed([group_name(it.label) for it in items])
         text = f"There is no verdict on the rate of {groups} against that of {other}. {said}"
         return Sentence(text, kind=kind)
     share = f"the stated margin of {100 * margin:.3g} % of its tokens per second" if margin else ""
@@ -137,7 +137,9 @@ def _sentence(
     return Sentence(text, tuple(_number(it, margin) for it in items), kind, level, method)
 
 
-def _groups(items: Sequence[Compared], comparison: Comparison, margin: float | None, baseline: str) -> str:
+def _groups(
+    items: Sequence[RateVerdict], comparison: StudyComparison, margin: float | None, baseline: str
+) -> str:
     """Each group with its change; where each has a baseline of its own, how many and the two extremes."""
     ordered = sorted(items, key=lambda it: it.verdict.difference or 0)
     if baseline or len(items) <= 2:
@@ -148,22 +150,22 @@ def _groups(items: Sequence[Compared], comparison: Comparison, margin: float | N
     return f"{len(items)} of {counted(len(comparison.rates.compared), 'group')}, from {ends}{losses},"
 
 
-def _group(it: Compared, comparison: Comparison, margin: float | None) -> str:
+def _group(it: RateVerdict, comparison: StudyComparison, margin: float | None) -> str:
     found = it.verdict
     if found.difference is None:
-        return name(it.label)
+        return group_name(it.label)
     other = "; its loss differs" if it.label in comparison.unlike else ""
-    return f"{name(it.label)} ({percentage(found.difference, found.low, found.high, margin)}{other})"
+    return f"{group_name(it.label)} ({percentage(found.difference, found.low, found.high, margin)}{other})"
 
 
-def _number(it: Compared, margin: float | None) -> Number:
+def _number(it: RateVerdict, margin: float | None) -> Number:
     found = it.verdict
     value, low, high = (None if x is None else 100 * x for x in (found.difference, found.low, found.high))
     limit = None if margin is None else 100 * margin
     return Number(f"{CHANGE}{it.label} against {it.baseline}", value or 0.0, low, high, "percent", limit)
 
 
-def _rankings(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
+def _rankings(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
     measured = {run["run_id"] for run in facts.runs if run["outcome"] == "completed" and run["step_seconds"]}
     for ranking in comparison.rates.rankings:
         labels = [label for tier in ranking.tiers for label in tier]
@@ -182,9 +184,11 @@ def _ranking(ranking: Ranking) -> Sentence:
         many = f"{among}, the tests tell {len(apart)} of {len(tested)} apart: "
         said = f"{many}{pairs}." if len(tested) > 1 else f"{pairs[:1].upper()}{pairs[1:]}."
     elif not apart:
-        said = f"{among}, no test tells any two rates apart: {listed([name(label) for label in labels])}."
+        said = (
+            f"{among}, no test tells any two rates apart: {listed([group_name(label) for label in labels])}."
+        )
     else:
-        tiers = "; ".join(listed([name(label) for label in tier]) for tier in ranking.tiers)
+        tiers = "; ".join(listed([group_name(label) for label in tier]) for tier in ranking.tiers)
         said = (
             f"{among}, the tests tell {len(apart)} of {len(tested)} apart and give this order from the "
             f"fastest: {tiers}. They do not tell apart groups that share a place."
@@ -195,10 +199,10 @@ def _ranking(ranking: Ranking) -> Sentence:
 
 def _pair(one: str, other: str, found: Verdict) -> str:
     difference = found.difference or 0.0
-    seen = f"{name(one)} ({percentage(difference, found.low, found.high)})"
+    seen = f"{group_name(one)} ({percentage(difference, found.low, found.high)})"
     if found.kind != "different":
-        return f"the test does not tell the rate of {seen} apart from that of {name(other)}"
-    return f"{seen} is {'faster' if difference > 0 else 'slower'} than {name(other)}"
+        return f"the test does not tell the rate of {seen} apart from that of {group_name(other)}"
+    return f"{seen} is {'faster' if difference > 0 else 'slower'} than {group_name(other)}"
 
 
 def _ranked(one: str, other: str, found: Verdict) -> Number:
@@ -211,13 +215,13 @@ def _method(ranking: Ranking) -> str:
     return methods.pop() if len(methods) == 1 else "tests of the log ratio, corrected after Holm"
 
 
-def _alone(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
+def _alone(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
     """The rates of single runs where no baseline is declared, to which they could be compared."""
     if comparison.rates.baseline or not comparison.singles:
         return
     groups = [group for group in facts.groups if group.label in comparison.singles]
     rates = [(group.label, group.tokens_per_second) for group in groups if group.tokens_per_second]
-    said = listed([f"{rate.median:,.0f} ({name(label)})" for label, rate in rates])
+    said = listed([f"{rate.median:,.0f} ({group_name(label)})" for label, rate in rates])
     what = "one run, not a finding" if len(rates) == 1 else "one run each, not findings"
     text = f"Observed in {what}: {said} tokens per second."
     numbers = (

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.report.said.sentence import Number, Sentence, listed
+from analysis.report.said.sentence import Number, Sentence
 from analysis.stats.paired import RECORDS
-from analysis.stats.verdict import name
 from analysis.verdicts.scaling import HELD_UP
 from analysis.verdicts.slowest import holds_up, slowest
+from analysis.wording import group_name, listed
 from model.record.units import counted
 
 if TYPE_CHECKING:
-    from analysis.report.comparison import Comparison
+    from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts, Row
     from analysis.verdicts.scaling import Curve, Point
 
 
-def sentences(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
+def sentences(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
     """One for each curve; of single runs it says that they are observed."""
     on_gpus = all(run["gpus"] for run in facts.runs if run["outcome"] == "completed")
     for curve in comparison.scaling:
@@ -29,7 +29,7 @@ def held_up(runs: Sequence[Row]) -> Iterator[Sentence]:
     """Which completed runs waited for one of their processes."""
     ranked = [run for run in runs if run["outcome"] == "completed" and run["ranked_records"]]
     if found := [run for run in ranked if holds_up(run)]:
-        places = listed([f"in {name(run['label'])}, {slowest(run)}" for run in found])
+        places = listed([f"in {group_name(run['label'])}, {slowest(run)}" for run in found])
         many = f"{len(found)} of {len(ranked)} completed runs of several processes"
         yield Sentence(f"One process held up the others in {many}: {places}.")
 
@@ -38,7 +38,7 @@ def moved(runs: Sequence[Row]) -> Iterator[Sentence]:
     """Which completed runs ended on other numbers of processes than the study gives them."""
     done = [run for run in runs if run["outcome"] == "completed"]
     if found := [run for run in done if run["measured_attempt"] != run["deciding_attempt"]]:
-        where = listed([name(label) for label in dict.fromkeys(run["label"] for run in found)])
+        where = listed([group_name(label) for label in dict.fromkeys(run["label"] for run in found)])
         yield Sentence(
             f"{len(found)} of {counted(len(done), 'completed run')} ended on other numbers of processes than "
             f"the study gives, in {where}: speed and memory are those of the attempts before."

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-MOST = 12  # items of a list within a sentence
 
 
 @dataclass(frozen=True)
@@ -53,11 +50,3 @@ class Sentence:
             "records of one run each": "Holds for these runs only, not for further ones",
         }.get(self.level, "")
         return f"{reach}: {self.method}." if reach and self.method else reach and f"{reach}."
-
-
-def listed(items: Sequence[str]) -> str:
-    """`a, b and c`; of a long list the first ones, and how many more there are."""
-    shown = list(items)
-    if len(shown) > MOST:
-        shown = [*shown[: MOST - 1], f"{len(shown) - MOST + 1} more"]
-    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))

@@ -10,7 +10,7 @@ from analysis.report.settings.values import UNKNOWN, Of, Row, Setting, value
 from analysis.verdicts import values as of
 
 if TYPE_CHECKING:
-    from analysis.report.comparison import Comparison
+    from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts
 
 _CLOCKS = {
@@ -21,7 +21,7 @@ _CLOCKS = {
 _HELD = {"power_capped_seconds": "by the power limit", "slowed_seconds": "by heat or the power supply"}
 
 
-def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
+def settings(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
     """The lines of these parts."""
     runs = [run for run in facts.runs if run["device"] or run["imported"]]
     own = [run for run in facts.runs if not run["imported"]]

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.report.said.ran import varying
-from analysis.report.said.sentence import listed
 from analysis.report.settings.values import UNKNOWN, Row, Setting, capped, groups, options, value
 from analysis.stats import grouped
-from analysis.stats.verdict import name
 from analysis.verdicts.groups import declared, factors, looks
+from analysis.wording import group_name, listed
 from model.record.units import counted
 
 if TYPE_CHECKING:
-    from analysis.report.comparison import Comparison
+    from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts
 
 PART = "Design"
@@ -32,7 +31,7 @@ def launched(runs: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(filter(None, given)))
 
 
-def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
+def settings(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
     """The lines of this part."""
     runs = facts.runs
     for topic, said, changed in (
@@ -64,7 +63,7 @@ def _labels(runs: Sequence[Row]) -> str:
         if run["given_label"]:
             groups.setdefault(run["label"], factors(run))
     said = [
-        f"{name(label)}: {_factors({axis: given[axis] for axis in axes if axis in given})}"
+        f"{group_name(label)}: {_factors({axis: given[axis] for axis in axes if axis in given})}"
         for label, given in groups.items()
     ]
     return "; ".join(capped(said, "labels"))

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from analysis.report.said.sentence import listed
 from analysis.stats import grouped
-from analysis.stats.verdict import name
+from analysis.wording import group_name, listed
 from model.record.units import counted
 
 Row = dict[str, Any]  # of the report's query of runs
@@ -60,7 +59,7 @@ def _who(mine: Sequence[Row], runs: Sequence[Row]) -> str:
 
 def groups(labels: Sequence[str]) -> str:
     """The groups by name; of many, the first few, and how many more there are."""
-    names = [name(label) for label in labels]
+    names = [group_name(label) for label in labels]
     more = len(names) - _LABELS + 1
     return listed(names if more <= 1 else [*names[: _LABELS - 1], f"{more} more groups"])
 

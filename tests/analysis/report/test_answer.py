@@ -8,7 +8,7 @@ from analysis.report.answer import Answer, answer
 from analysis.report.backends import Backends
 from analysis.report.said import ran
 from analysis.report.said.profiles import sentences as of_profiles
-from analysis.verdicts.difference import Difference
+from analysis.verdicts.guard import Difference
 from tests.analysis.report.study import NOBODY, Row, comparison, facts, planned
 from tests.analysis.verdicts.rows import DESIGN
 

@@ -15,9 +15,9 @@ from analysis.report.build import build_report
 from analysis.report.facts import Group
 from analysis.report.said.sentence import Number
 from analysis.stats import Estimate
-from analysis.stats.verdict import readable
 from analysis.store.collect import collect
-from analysis.verdicts.memory import peak_memory_gib
+from analysis.verdicts.groups import peak_memory_gib
+from analysis.wording import readable
 from analysis.writeup import methods, numbers, references
 from analysis.writeup.tables import table
 from analysis.writeup.write import write

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.stats.verdict import Verdict, decimals
-from analysis.verdicts.comparison import Comparison, Result
-from analysis.verdicts.difference import Difference
-from analysis.verdicts.guard import in_logs
+from analysis.stats.verdict import Verdict
+from analysis.verdicts.comparison import GroupComparison, SourceComparison
+from analysis.verdicts.guard import Difference, in_logs
+from analysis.wording import decimals, faster, sentence
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Section:
     rows: Sequence[Sequence[str]]
 
 
-def summary(found: Comparison) -> str:
+def summary(found: SourceComparison) -> str:
     """What the exit code means, in words."""
     if found.regressions:
         return "\n".join(["regressions:", *(f"  {what}" for what in found.regressions)])
@@ -31,7 +31,7 @@ def summary(found: Comparison) -> str:
     return f"no regression is established (margins: {', '.join(stated)}); not settled: {_unsettled(found)}"
 
 
-def _unsettled(found: Comparison) -> str:
+def _unsettled(found: SourceComparison) -> str:
     """How many verdicts are open, and of which groups; the page and the tables say why."""
     open_ = [one.pair.label for one in found.results if one.unsettled]
     open_ += [group.label for group in found.a_alone]
@@ -47,12 +47,12 @@ def _margin(name: str, value: float) -> str:
     return f"{value:g} nats" if name == "loss" else f"{100 * value:g} %"
 
 
-def sections(found: Comparison) -> list[Section]:
+def sections(found: SourceComparison) -> list[Section]:
     """What changed: settings, groups, what else differs, results, and the reasons of the verdicts."""
     return [section for section in _all(found) if section.rows]
 
 
-def _all(found: Comparison) -> Iterator[Section]:
+def _all(found: SourceComparison) -> Iterator[Section]:
     a, b = found.names
     yield Section("settings", "Settings that changed", ["setting", a, b, "groups"], _settings(found))
     alone = [(a, found.a_alone), (b, found.b_alone)]
@@ -78,7 +78,7 @@ def _all(found: Comparison) -> Iterator[Section]:
     )
 
 
-def wrong(found: Comparison) -> dict[str, list[str]]:
+def wrong(found: SourceComparison) -> dict[str, list[str]]:
     """The errors found in the logs of runs, by the label of their group or pair of groups."""
     runs = {one.pair.label: [*one.pair.a.runs, *one.pair.b.runs] for one in found.results}
     runs |= {group.label: group.runs for group in (*found.a_alone, *found.b_alone)}
@@ -86,7 +86,7 @@ def wrong(found: Comparison) -> dict[str, list[str]]:
     return {label: sentences for label, sentences in errors.items() if sentences}
 
 
-def _settings(found: Comparison) -> list[list[str]]:
+def _settings(found: SourceComparison) -> list[list[str]]:
     """A line for each change, and one for all that is unknown on a side, as most is of imported logs."""
     lines = [
         [each.name, str(each.a), str(each.b), _labels(labels, found)]
@@ -103,7 +103,7 @@ def _settings(found: Comparison) -> list[list[str]]:
     return lines
 
 
-def _withholds(difference: Difference, found: Comparison) -> str:
+def _withholds(difference: Difference, found: SourceComparison) -> str:
     """The verdicts that are withheld because of it."""
     return (
         "(meant)"
@@ -117,7 +117,7 @@ _SAID = 6  # and the sentence at the top
 _COLUMNS = ("group", "runs", "s/step", "rate", "speed", "loss, nats", "loss", "outcome", "memory, GiB")
 
 
-def _row(one: Result, found: Comparison) -> list[str]:
+def _row(one: GroupComparison, found: SourceComparison) -> list[str]:
     return [
         one.pair.label,
         f"{len(one.pair.a.runs)} -> {len(one.pair.b.runs)}",
@@ -159,26 +159,26 @@ def _with_ends(verdict: Verdict | None, times: float, margin: float | None, leas
 def _speed_word(verdict: Verdict | None) -> str:
     if verdict is None or verdict.kind != "different":
         return verdict.kind if verdict else ""
-    return "faster" if (verdict.difference or 0) > 0 else "slower"
+    return faster(verdict)
 
 
-def _outcome(one: Result) -> str:
+def _outcome(one: GroupComparison) -> str:
     a, b = (", ".join(f"{n} {what}" if len(side) > 1 else what for what, n in sorted(side.items()))
             for side in (one.outcomes.a, one.outcomes.b))  # fmt: skip
     return a if a == b else f"{a} -> {b}{' (worse)' if one.outcomes.worse else ''}"
 
 
-def _reasons(one: Result) -> list[list[str]]:
+def _reasons(one: GroupComparison) -> list[list[str]]:
     """Rows of sentences for the verdicts other than *equivalent*."""
     verdicts = (("speed", one.speed), ("loss", one.loss))
     return [
-        [one.pair.label, what, found.sentence]
-        for what, found in verdicts
-        if found and found.kind != "equivalent"
+        [one.pair.label, what, sentence(verdict)]
+        for what, verdict in verdicts
+        if verdict and verdict.kind != "equivalent"
     ]
 
 
-def _labels(labels: list[str], found: Comparison) -> str:
+def _labels(labels: list[str], found: SourceComparison) -> str:
     if len(labels) == len(found.results):
         return "all"
     return ", ".join(labels) if len(labels) <= _NAMED else f"{len(labels)} of {len(found.results)}"

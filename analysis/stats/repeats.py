@@ -1,12 +1,58 @@
-"""Whether the repeats so far pin a ratio down, looked at after each of them."""
+"""How many repeats a difference needs, and whether those so far pin a ratio down."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, expm1, log, log1p, sqrt
+from math import exp, expm1, inf, isnan, log, log1p, sqrt
 
 from analysis.stats.student import mean_of, quantile
+
+MOST = 10_000
+
+
+def repeats_needed(spread: float, difference: float, power: float = 0.8, comparisons: int = 1) -> int | None:
+    """The fewest pairs of runs at which a paired t test finds a difference and its sign.
+
+    Exact for normal log ratios: the test's statistic has a noncentral t distribution with n - 1 degrees of
+    freedom and noncentrality log(1 + difference) sqrt(n) / spread.
+
+    Args:
+        spread: standard deviation of the log ratio of a pair of runs.
+        difference: relative difference of the rates, for example 0.01.
+        power: probability with which it should be found.
+        comparisons: pairs of groups that the ranking corrects for; Holm's first step is assumed.
+
+    Returns:
+        None if more than 10,000 repeats would be needed.
+
+    Raises:
+        ValueError: the difference is zero, or the spread negative.
+    """
+    if difference == 0 or difference <= -1 or spread < 0:
+        raise ValueError("a difference needs to be above -1 and not zero, and a spread not negative")
+    low, high = 2, 2
+    while _power(high, spread, difference, comparisons) < power:
+        low, high = high + 1, high * 2
+        if high > MOST:
+            return None
+    while low < high:
+        middle = (low + high) // 2
+        enough = _power(middle, spread, difference, comparisons) >= power
+        low, high = (low, middle) if enough else (middle + 1, high)
+    return low
+
+
+def _power(n: int, spread: float, difference: float, comparisons: int) -> float:
+    from scipy.special import nctdtr
+
+    if spread == 0:
+        return 1.0
+    shift = abs(log1p(difference)) * sqrt(n) / spread
+    critical = quantile(1 - 0.025 / comparisons, n - 1)
+    missed = float(nctdtr(n - 1, shift, critical))  # NaN where it is far below what a float holds
+    return 1.0 if isnan(missed) and shift > critical else 1 - missed
+
 
 FIRST = 3  # the first look, in pairs of runs
 
@@ -18,15 +64,24 @@ class Look:
     Attributes:
         ratio: geometric mean of the ratios of the rates, a over b.
         low, high: ends of the interval corrected for all possible looks; None before the first look.
-        reached: whether half the width of the interval, relative, is at most the target.
-        sentence: for the launcher and the report.
+        half_width: half the width of the interval, relative; infinite before the first look.
+        pairs: how many there are.
+        target: half width of the interval of the ratio, relative.
+        looks: how many there are at most, of which the interval's error allows for each.
     """
 
     ratio: float | None
     low: float | None
     high: float | None
-    reached: bool
-    sentence: str
+    half_width: float
+    pairs: int
+    target: float
+    looks: int
+
+    @property
+    def reached(self) -> bool:
+        """Whether the interval is as narrow as the target."""
+        return self.half_width <= self.target
 
 
 def look(pairs: Sequence[tuple[float, float]], target: float, at_most: int, seeds: int = 1) -> Look:
@@ -48,17 +103,10 @@ def look(pairs: Sequence[tuple[float, float]], target: float, at_most: int, seed
         raise ValueError(f"until needs a target above zero and at_most of at least {FIRST}")
     n, looks = len(pairs), _looks(at_most, seeds)
     if n < FIRST:
-        return Look(None, None, None, False, f"{n} of at least {FIRST} pairs of runs: no interval yet")
+        return Look(None, None, None, inf, n, target, looks)
     mean = mean_of([log(b / a) for a, b in pairs])
     low, high = mean.interval(1 - error_of_a_look(at_most, seeds))
-    half = expm1((high - low) / 2)
-    reached = half <= target
-    state = "reached" if reached else "not reached"
-    sentence = (
-        f"{n} pairs of runs: ratio {exp(mean.value):.4g} ({exp(low):.4g} to {exp(high):.4g}), half width "
-        f"{100 * half:.2g} %, target {100 * target:.2g} % {state}; corrected for {looks} looks"
-    )
-    return Look(exp(mean.value), exp(low), exp(high), reached, sentence)
+    return Look(exp(mean.value), exp(low), exp(high), expm1((high - low) / 2), n, target, looks)
 
 
 def repeats_expected(spread: float, target: float, at_most: int, seeds: int = 1) -> int | None:
