@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import floor, log10
 
 from analysis.stats.estimate import FEWEST_RUNS, Estimate
@@ -169,6 +169,61 @@ def _loss(verdict: Verdict) -> str:
             hint = IMPORT_LOSS_MARGIN if verdict.imported else DECLARE_LOSS_MARGIN
             return f"{seen}. {hint}{noise}"
     raise AssertionError(verdict)
+
+
+def because(verdict: Verdict, margin: float | None, imported: Collection[str]) -> str:
+    """What decided a verdict, or what is missing for one, in a few words for a row that has its numbers.
+
+    Args:
+        margin: that the runs state; None if they state none, or not the same.
+        imported: labels of the groups of imported runs, to which a study adds nothing.
+    """
+    if isinstance(verdict.reason, Incomparable):
+        return sentence(verdict)
+    if verdict.quantity == "loss":
+        return _because_of_loss(verdict)
+    stated = f"the stated margin of {100 * margin:.3g} %" if margin else ""
+    match verdict.reason:
+        case SingleRuns() as runs:
+            end = {None: "there is no interval", False: "the interval includes equality"}.get(verdict.apart)
+            return f"{in_runs(runs)}: {end}" if end else f"not a finding: {in_runs(runs)}"
+        case PairTest(p, pairs) if verdict.kind == "different":
+            return f"{p_value(p)}, corrected for {counted(pairs, 'pair')}"
+    if verdict.kind == "different":
+        return f"by more than {stated}" if stated else ""
+    if verdict.kind == "equivalent":
+        return f"within {stated}"
+    if verdict.apart is None:
+        return verdict.method
+    if stated:
+        why = (
+            f"the interval excludes equality, but not {stated}"
+            if verdict.apart
+            else f"the interval is too wide for {stated}"
+        )
+        return f"{why}; more repeats would narrow it"
+    if verdict.apart:
+        return "the interval excludes equality, but the test, which is corrected for all pairs, does not"
+    how = (
+        "import again with `--margin tokens_per_second=PERCENT`"
+        if imported
+        else "state `margins: {tokens_per_second: PERCENT}` in the study before it runs"
+    )
+    return f"not told apart, which does not make them equal: to test that, {how}"
+
+
+def _because_of_loss(verdict: Verdict) -> str:
+    match verdict.reason:
+        case MarginTest(margin):
+            place = {"equivalent": "within", "different": "by more than"}.get(
+                verdict.kind, "the interval lies neither within nor beyond"
+            )
+            return f"{place} the stated margin of {margin:.3g} nats"
+        case NoMargin():
+            return f"no margin is stated: {IMPORT_LOSS_MARGIN if verdict.imported else DECLARE_LOSS_MARGIN}"
+        case TooFewRecords():
+            return verdict.method
+    return sentence(verdict).partition(": ")[2]
 
 
 def faster(verdict: Verdict) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from analysis.query.latex import escaped
+from analysis.report.answer.statement import Number
 from analysis.report.build import Contents
 from analysis.report.facts import Group
-from analysis.report.said.sentence import Number
 from analysis.stats import Estimate
 from analysis.wording import decimals, percentage, readable
 

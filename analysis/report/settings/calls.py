@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analysis.report.said.ran import span
+from analysis.report.answer.ran import span
 from analysis.report.settings.values import Of, Row, Setting, changed, plain, setting, value, whole
 from model.record.config import RunConfig
 from model.record.units import counted

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.report.said.ran import varying
+from analysis.report.answer.ran import varying
 from analysis.report.settings.values import UNKNOWN, Row, Setting, capped, groups, options, value
 from analysis.stats import grouped
 from analysis.verdicts.groups import declared, factors, looks

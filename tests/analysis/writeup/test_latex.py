@@ -11,9 +11,9 @@ import pytest
 
 from analysis.audit.audit import audit
 from analysis.query.latex import breakable, escaped, said, tabular
+from analysis.report.answer.statement import Number
 from analysis.report.build import build_report
 from analysis.report.facts import Group
-from analysis.report.said.sentence import Number
 from analysis.stats import Estimate
 from analysis.store.collect import collect
 from analysis.verdicts.groups import peak_memory_gib

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from analysis.report.said.calls import apart, sentences
-from analysis.report.said.limits import _of_calls as of_calls
-from analysis.report.said.outcomes import unexpected
-from analysis.report.said.ran import sentence
+from analysis.report.answer.calls import sentences
+from analysis.report.answer.limits import apart, of_calls
+from analysis.report.answer.ran import sentence, unexpected
 from tests.analysis.charts.test_kernel_points import called
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, mode_of, place, points, said
-from analysis.report.said.sentence import Number, Sentence
+from analysis.report.answer.statement import Number, Sentence
 from analysis.stats import grouped
 from analysis.wording import group_name, in_parentheses, listed, percent, readable
 from model.record.units import counted
@@ -44,19 +43,6 @@ def _fastest(mine: Sequence[Point]) -> _Fastest | None:
     return best if best and (best[1].clear or len(found) == len(mine)) else None
 
 
-def apart(facts: Facts) -> int:
-    """The number of shapes at which no process timed some two of the backends."""
-    timed = [point for point in points(facts.kernels) if point.timed("both")]
-    return sum(
-        any(not _runs(one) & _runs(other) for one, other in combinations(mine, 2))
-        for mine in grouped(timed, place).values()
-    )
-
-
-def _runs(point: Point) -> set[str]:
-    return {row["run_id"] for row in point.rows("both") if row["outcome"] == "completed"}
-
-
 def _at_each(found: Sequence[_Fastest], how: str) -> Sentence:
     """Where the interval of a ratio reaches 1, no backend is said to be the fastest."""
     won = grouped((each for each in found if each[1].clear), lambda each: each[0].attention)
@@ -71,7 +57,7 @@ def _at_each(found: Sequence[_Fastest], how: str) -> Sentence:
         Number(f"shapes at which {backend} is the fastest", len(mine), None, None, "shapes")
         for backend, mine in ordered
     )
-    return Sentence(text, tuple(numbers), "observed", "calls of one process each", "")
+    return Sentence(text, tuple(numbers))
 
 
 def _gains(mine: Sequence[_Fastest]) -> str:
@@ -96,7 +82,7 @@ def _at_one_shape(mine: Sequence[Point], how: str) -> Sentence:
     if first:
         text += f" {_compared(first)}"
         numbers.append(_number(first))
-    return Sentence(text, tuple(numbers), "observed", "calls of one process", "")
+    return Sentence(text, tuple(numbers))
 
 
 def _compared(found: _Fastest) -> str:
