@@ -6,7 +6,7 @@ Costs (seconds) are summarised and rates derived from them; rates are never aver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from analysis.stats.estimate import Estimate, over_runs, within_run
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+R = TypeVar("R", bound=Mapping[str, Any])  # a row
 Row = dict[str, Any]
 Quantity = Callable[[Row, float], float]  # (a run's row, seconds per step) -> value, monotone in the seconds
 
@@ -36,7 +37,7 @@ def estimates(rows: list[Row], value: Quantity) -> dict[str, Estimate]:
     return by_group
 
 
-def by_label(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def by_label(rows: Iterable[R]) -> dict[str, list[R]]:
     """The rows of each label, both in the order in which they come."""
     return grouped(rows, itemgetter("label"))
 
@@ -49,7 +50,7 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return groups
 
 
-def middle(rows: Sequence[Row], whole: Callable[[Row], float]) -> Row:
+def middle(rows: Sequence[R], whole: Callable[[R], float]) -> R:
     """The run whose whole is the median: the parts of one run add up, medians of parts do not.
 
     Of two in the middle the smaller.
@@ -57,7 +58,7 @@ def middle(rows: Sequence[Row], whole: Callable[[Row], float]) -> Row:
     return sorted(rows, key=lambda row: (whole(row), row["run_id"]))[(len(rows) - 1) // 2]
 
 
-def paired_by(runs: Sequence[Row]) -> dict[Hashable, Row]:
+def paired_by(runs: Sequence[R]) -> dict[Hashable, R]:
     """The runs of one group by what they are paired by: seed and repeat.
 
     By their ids, which pair with none, where several share those or one of several has no seed, as imported

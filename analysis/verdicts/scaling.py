@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from analysis.stats import grouped
 from analysis.stats.estimate import median
@@ -40,6 +40,7 @@ HELD_UP = (
     "More than ideal usually means that the runs on the fewest processes were held up, for example by other "
     "work on the machine"
 )
+R = TypeVar("R", bound=Mapping[str, Any])  # a row
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def families(rows: Sequence[Row]) -> tuple[Family, ...]:
     return tuple(family for kind in kinds for groups in alike.values() for family in _families(kind, groups))
 
 
-def longer(rows: Sequence[Row]) -> list[Row]:
+def longer(rows: Sequence[R]) -> list[R]:
     """The runs, completed or not, of a study of sequence length over processes that share a sample's tokens.
 
     They are alike but for the length and the processes along `context`. Empty where only one of the two
@@ -274,7 +275,7 @@ def _point(group: Group, base: Group, few: int) -> Point:
 
 def _whatever_threads(group: Group) -> Group:
     """The group with device names that do not count threads: on a CPU, processes share the machine's."""
-    runs = [run | {"device": run["device"] and _THREADS.sub("", run["device"])} for run in group.runs]
+    runs = [{**run, "device": run["device"] and _THREADS.sub("", run["device"])} for run in group.runs]
     return Group(group.label, runs)
 
 

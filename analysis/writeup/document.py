@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from analysis.query.latex import breakable, escaped, said
 from analysis.report.answer.statement import VerdictRow
 from analysis.report.build import Contents
-from analysis.report.figures.drawn import Drawn
+from analysis.report.figures import ReportFigure
 from model.record.units import counted
 
 _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report && pdflatex report
@@ -100,7 +100,7 @@ def _outcomes(contents: Contents) -> str:
     return f"{done:,d} of {counted(len(runs), 'run')} completed; only these are compared.\n"
 
 
-def _figure(drawn: Drawn) -> str:
+def _figure(drawn: ReportFigure) -> str:
     caption = rf"\textbf{{{_ended(said(drawn.finding))}}} {said(drawn.caption)}"
     return "\n".join(
         (

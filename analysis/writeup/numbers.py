@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from analysis.query.latex import escaped
 from analysis.report.answer.statement import Number
 from analysis.report.build import Contents
-from analysis.report.facts import Group
+from analysis.report.facts import GroupFacts
 from analysis.stats import Estimate
 from analysis.wording import decimals, percentage, readable
 
@@ -99,7 +99,7 @@ def cited(contents: Contents) -> Iterator[Cited]:
         yield _of_sentence(number)
 
 
-def _of_group(group: Group) -> Iterator[Cited]:
+def _of_group(group: GroupFacts) -> Iterator[Cited]:
     yield Cited(f"{group.label} runs", str(group.n), None, None, f"{group.label}: runs with a measured rate")
     for quantity, unit, found in (
         ("tokens per second", "tokens per second", group.tokens_per_second),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from analysis.query.ask import Answer
 from analysis.query.latex import breakable, escaped, said, tabular
 from analysis.report.build import Contents
-from analysis.report.facts import Group
+from analysis.report.facts import GroupFacts
 from analysis.stats import Estimate
 from analysis.wording import readable as shown
 
@@ -111,7 +111,7 @@ def _groups(contents: Contents) -> str:
     return table("groups", caption, heads, [_group(contents, each) for each in contents.facts.groups])
 
 
-def _group(contents: Contents, group: Group) -> tuple[str, ...]:
+def _group(contents: Contents, group: GroupFacts) -> tuple[str, ...]:
     tiers = ", ".join(contents.comparison.rates.tiers(group.label))
     return (
         breakable(group.label),

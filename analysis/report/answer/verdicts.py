@@ -204,7 +204,7 @@ def _decoding(facts: Facts) -> Iterator[VerdictRow]:
         return
     decoded = [run for run in facts.runs if run["outcome"] == "completed" and run["decode_seconds"]]
     times = {
-        label: 1e3 * median([run["decode_seconds"] for run in runs])
+        label: 1e3 * median([seconds for run in runs if (seconds := run["decode_seconds"])])
         for label, runs in by_label(decoded).items()
     }
     reason = f"medians of {counted(len(decoded), 'run')}; {counted(len(times), 'group')} decode"

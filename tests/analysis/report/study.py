@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.report.backends import Backends
 from analysis.report.comparison import StudyComparison
-from analysis.report.facts import Facts, Group
+from analysis.report.facts import Facts, GroupFacts
 from analysis.stats import by_label
 from analysis.verdicts import conditions
 from analysis.verdicts.conditions import gpus_of
@@ -83,7 +83,9 @@ def facts(
 ) -> Facts:
     """The facts of these runs."""
     groups = [
-        Group(label, len(mine), sum(run["outcome"] == "completed" for run in mine), None, None, None, None)
+        GroupFacts(
+            label, len(mine), sum(run["outcome"] == "completed" for run in mine), None, None, None, None
+        )
         for label, mine in by_label(runs).items()
     ]
     given: dict[str, Any] = {"quarantine": [], "dictionary": [], "groups": groups} | changes

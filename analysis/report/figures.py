@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from analysis import charts, drawings
@@ -14,9 +15,10 @@ from analysis.charts import Chart, Figure
 from analysis.drawings import Drawer, Format
 from analysis.query.ask import Answer, answer
 from analysis.query.formats import write_csv
-from analysis.report import facts
-from analysis.report.facts import Facts, Row
-from analysis.stats import by_label, grouped
+from analysis.report import facts, tasks
+from analysis.report.facts import Facts
+from analysis.report.rows import Run
+from analysis.stats import grouped
 from analysis.verdicts.guard import in_logs
 from analysis.wording import in_a_row
 from model.record.units import counted
@@ -29,7 +31,7 @@ _IN_CAPTION = ("Runs", "Interval", "Warm-up", "Imported", "Left out", "Device", 
 
 
 @dataclass(frozen=True)
-class Drawn:
+class ReportFigure:
     """A chart with its data, ready for a page; `figure` is None where there was nothing to draw.
 
     Attributes:
@@ -45,7 +47,7 @@ class Drawn:
     sql: str
     csv: bytes
     figure: Figure | None
-    left_out: list[Row]
+    left_out: list[Run]
     facts: list[tuple[str, str]]
     formats: tuple[Format, ...] = ()
     data: str = ""
@@ -74,96 +76,95 @@ class Drawn:
     @property
     def absent(self) -> str:
         """Why a completed run is not in the figure."""
-        return _absent(self.chart, self.figure)
+        return why_absent(self.chart, self.figure)
 
     @property
     def caption(self) -> str:
         """All that a caption must say, in one paragraph, for where there is no list beside it."""
-        said = [f"{topic}: {text.removesuffix('.')}." for topic, text in self.facts if topic in _IN_CAPTION]
-        return " ".join([self.figure.caption if self.figure else self.chart.empty, *said])
+        notes = [f"{topic}: {text.removesuffix('.')}." for topic, text in self.facts if topic in _IN_CAPTION]
+        return " ".join([self.figure.caption if self.figure else self.chart.empty, *notes])
 
 
 @dataclass(frozen=True)
-class Page:
+class FigurePage:
     """A page of figures, named after its first."""
 
     name: str
     title: str
-    figures: list[Drawn]
+    figures: list[ReportFigure]
 
 
-def every(
-    connection: DuckDBPyConnection, known: Facts, formats: tuple[Format, ...], drawer: Drawer
-) -> list[Drawn]:
+def draw_all(
+    connection: DuckDBPyConnection, study: Facts, formats: tuple[Format, ...], drawer: Drawer
+) -> list[ReportFigure]:
     """Build every chart that is about such a study, in the order of the report, and have it drawn."""
-    ask = cache(partial(_asked, connection))  # several charts show numbers of the same rows
+    ask = cache(partial(_rows_and_table, connection))  # several charts show numbers of the same rows
     drawn = []
     for name in charts.names():
-        if each := _draw(ask, name, known, formats):
-            drawn.append(each)
-            if each.figure:
-                drawer.write(name, each.figure.spec, formats)
+        if made := _draw(ask, name, study, formats):
+            drawn.append(made)
+            if made.figure:
+                drawer.write(name, made.figure.spec, formats)
     number, numbered, first = 0, [], dict[str, str]()
-    for each in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
-        number += each.figure is not None
-        data = first.setdefault(each.sql, each.name)
-        numbered.append(replace(each, data=data, number=number if each.figure else None))
+    for made in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
+        number += made.figure is not None
+        data = first.setdefault(made.sql, made.name)
+        numbered.append(replace(made, data=data, number=number if made.figure else None))
     return numbered
 
 
-def in_pages(drawn: list[Drawn]) -> list[Page]:
+def in_pages(drawn: list[ReportFigure]) -> list[FigurePage]:
     """The figures of each page, in their order."""
-    names = dict.fromkeys(figure.chart.page for figure in drawn)
-    grouped = {name: [figure for figure in drawn if figure.chart.page == name] for name in names}
-    return [Page(name, figures[0].chart.title, figures) for name, figures in grouped.items()]
+    by_page = grouped(drawn, lambda made: made.chart.page)
+    return [FigurePage(name, figures[0].chart.title, figures) for name, figures in by_page.items()]
 
 
-def csv_bytes(found: Answer) -> bytes:
+def csv_bytes(table: Answer) -> bytes:
     """A query's answer as the report's tables hold it."""
     data = io.BytesIO()
-    write_csv(found, data)
+    write_csv(table, data)
     return data.getvalue()
 
 
-def _asked(connection: DuckDBPyConnection, sql: str) -> tuple[list[Row], bytes]:
+def _rows_and_table(connection: DuckDBPyConnection, sql: str) -> tuple[list[charts.Row], bytes]:
     """A query's rows, which charts leave as they are, and its table."""
-    found = answer(connection, sql)
-    return found.parsed(), csv_bytes(found)
+    table = answer(connection, sql)
+    return table.parsed(), csv_bytes(table)
 
 
 def _draw(
-    ask: Callable[[str], tuple[list[Row], bytes]], name: str, known: Facts, formats: tuple[Format, ...]
-) -> Drawn | None:
+    ask: Callable[[str], tuple[list[charts.Row], bytes]], name: str, study: Facts, formats: tuple[Format, ...]
+) -> ReportFigure | None:
     chart = charts.load(name)
-    if chart.tasks and known.tasks.isdisjoint(chart.tasks):
+    if chart.tasks and study.tasks.isdisjoint(chart.tasks):
         return None
-    sql = facts.literal(chart.sql, known.study)
+    sql = facts.literal(chart.sql, study.study)
     rows, table = ask(sql)
     if not chart.applies(rows):
         return None
     with charts.unchecked():
-        figure = chart.build(rows, charts.styles(known.labels, known.without_steps))
+        figure = chart.build(rows, charts.styles(study.labels, study.without_steps))
     if figure:
         figure.spec["description"] = figure.description
-    shown = [run for run in known.runs if figure and run["run_id"] in figure.used]
-    left_out = [run for run in known.runs if not figure or run["run_id"] not in figure.used]
-    said = _facts(chart, figure, shown, left_out) if figure else []
-    return Drawn(name, chart, sql, table, figure, left_out, said, formats)
+    shown = [run for run in study.runs if figure and run["run_id"] in figure.used]
+    left_out = [run for run in study.runs if not figure or run["run_id"] not in figure.used]
+    about = _facts(chart, figure, shown, left_out) if figure else []
+    return ReportFigure(name, chart, sql, table, figure, left_out, about, formats)
 
 
-def _facts(chart: Chart, figure: Figure, shown: list[Row], left_out: list[Row]) -> list[tuple[str, str]]:
+def _facts(chart: Chart, figure: Figure, shown: list[Run], left_out: list[Run]) -> list[tuple[str, str]]:
     where = [(topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()]
     return [
         ("Runs", sizes(shown)),
         ("Interval", figure.interval),
-        *_warmup(chart, shown),
+        *warmup(chart, shown),
         *_imported(shown),
-        ("Left out", _left_out(left_out, _absent(chart, figure))),
+        ("Left out", ends_of_left_out(left_out, why_absent(chart, figure))),
         *where,
     ]
 
 
-def sizes(shown: list[Row]) -> str:
+def sizes(shown: list[Run]) -> str:
     """How many runs each group has: the n of a figure is that of a group."""
     if not shown:
         return "no run"
@@ -176,10 +177,11 @@ def sizes(shown: list[Row]) -> str:
 
 
 def _names(names: list[str]) -> str:
-    return f" ({said})" if len(said := in_a_row(names)) <= _NAMED else ""
+    return f" ({text})" if len(text := in_a_row(names)) <= _NAMED else ""
 
 
-def _warmup(chart: Chart, shown: list[Row]) -> list[tuple[str, str]]:
+def warmup(chart: Chart, shown: list[Run]) -> list[tuple[str, str]]:
+    """Whether the warm-up counts; nothing where that makes no sense."""
     if chart.warmup is None:
         return []
     if not chart.warmup:
@@ -189,24 +191,31 @@ def _warmup(chart: Chart, shown: list[Row]) -> list[tuple[str, str]]:
     return [("Warm-up", f"excluded: the first {first}, by the rule in Methods")]
 
 
-def _imported(shown: list[Row]) -> list[tuple[str, str]]:
+def _imported(shown: list[Run]) -> list[tuple[str, str]]:
     foreign = [run["label"] for run in shown if run["imported"]]
-    several = f"{len(foreign)} of {counted(len(shown), 'run')}"
-    named = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
-    wrong = dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])
-    said = [("Imported", f"{named}: no certificate")] if foreign else []
-    return [*said, ("Wrong in its log", f"{in_a_row(list(wrong))}: see the overview")] if wrong else said
+    wrong = list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"]))
+    lines = []
+    if foreign:
+        several = f"{len(foreign)} of {counted(len(shown), 'run')}"
+        by_others = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
+        lines.append(("Imported", f"{by_others}: no certificate"))
+    if wrong:
+        lines.append(("Wrong in its log", f"{in_a_row(wrong)}: see the overview"))
+    return lines
 
 
-def _absent(chart: Chart, figure: Figure | None) -> str:
-    if figure and chart.tasks == ("attention",):
-        return "at a shape that the figure does not show"
-    return chart.absent
+def why_absent(chart: Chart, figure: Figure | None) -> str:
+    """Why a completed run is not in the figure."""
+    only = tasks.load(chart.tasks[0]).absent if figure and len(chart.tasks) == 1 else ""
+    return only or chart.absent
 
 
-def _left_out(runs: list[Row], absent: str) -> str:
+def ends_of_left_out(runs: list[Run], absent: str) -> str:
     """Groups by how their runs ended; the list below the figure names every run."""
     whys = {"completed": f"completed, {absent}", None: "not ended"}
-    ended = grouped(runs, lambda run: whys.get(run["outcome"], run["outcome"]))
-    said = [f"{len(mine)} {outcome}{_names(list(by_label(mine)))}" for outcome, mine in ended.items()]
-    return "; ".join(said) or "no run of this study"
+    by_end = grouped(runs, lambda run: whys.get(run["outcome"], run["outcome"]))
+    ends = [
+        f"{len(ended)} {end}{_names(list(grouped(ended, itemgetter('label'))))}"
+        for end, ended in by_end.items()
+    ]
+    return "; ".join(ends) or "no run of this study"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from analysis import charts
-from analysis.report.figures.drawn import _absent, _left_out, _warmup, sizes
+from analysis.report.figures import ends_of_left_out, sizes, warmup, why_absent
 
 FIGURE = charts.Figure({}, "", "", "", frozenset())
 
@@ -43,8 +43,8 @@ def test_groups_whose_names_have_commas_are_told_apart() -> None:
     ("counts", "said"), [([1], "step"), ([10, 10], "10 steps"), ([1, 5], "1 or 5 steps")]
 )
 def test_the_warm_up_of_one_step_is_the_first_step(counts: list[int], said: str) -> None:
-    found = _warmup(charts.load("tokens_per_second"), [{"warmup_steps": count} for count in counts])
-    assert found == [("Warm-up", f"excluded: the first {said}, by the rule in Methods")]
+    caption = warmup(charts.load("tokens_per_second"), [{"warmup_steps": count} for count in counts])
+    assert caption == [("Warm-up", f"excluded: the first {said}, by the rule in Methods")]
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_completed_runs_are_not_left_out_without_a_reason(chart: str, why: str) 
         for label, end in zip("abc", ("completed", "failed", None), strict=True)
     ]
     assert (
-        _left_out(runs, _absent(charts.load(chart), FIGURE))
+        ends_of_left_out(runs, why_absent(charts.load(chart), FIGURE))
         == f"1 completed, {why} (a); 1 failed (b); 1 not ended (c)"
     )

@@ -11,8 +11,9 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
+from analysis.report.rows import Printed
 from analysis.store.database import first_lines
 from analysis.store.records import write_table
 from analysis.store.tables import insert
@@ -21,7 +22,6 @@ from model.record.errors import UserError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-Row = dict[str, Any]
 MOST_LINES, MOST_CHARACTERS = 30, 4000  # of one stream of one attempt
 _STREAMS = ("stdout", "stderr")
 _TAIL_BYTES = 4 * MOST_CHARACTERS  # a character takes at most four
@@ -41,21 +41,25 @@ def tail(content: bytes) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", "\n".join(shown))[-MOST_CHARACTERS:]
 
 
-def read(root: Path, study: str, runs: Iterable[Row]) -> Iterator[Row]:
-    """A row for each file of output that these runs left and that is not empty.
+def read(root: Path, study: str, attempts: Iterable[tuple[str, int]]) -> Iterator[Printed]:
+    """A row for each file of output that these attempts left and that is not empty.
 
     Args:
         root: the workspace.
-        runs: with their attempts as `history`.
+        attempts: ids of runs, and numbers of their attempts.
     """
-    for run in runs:
-        for attempt in run["history"]:
-            for stream in _STREAMS:
-                names = (run["run_id"], f"attempt-{attempt['attempt']}", f"{stream}.log")
-                size, content = _end(root / study, *names)
-                if size:
-                    where = {"study": study, "run_id": run["run_id"], "attempt": attempt["attempt"]}
-                    yield where | {"stream": stream, "size_bytes": size, "text": tail(content)}
+    for run_id, attempt in attempts:
+        for stream in _STREAMS:
+            size, content = _end(root / study, run_id, f"attempt-{attempt}", f"{stream}.log")
+            if size:
+                yield {
+                    "study": study,
+                    "run_id": run_id,
+                    "attempt": attempt,
+                    "stream": stream,
+                    "size_bytes": size,
+                    "text": tail(content),
+                }
 
 
 def _end(folder: Path, *names: str) -> tuple[int, bytes]:
@@ -65,34 +69,29 @@ def _end(folder: Path, *names: str) -> tuple[int, bytes]:
         names: of the folders below, and of the file. In a root of several users a link among them may be of
             somebody who cannot read what it leads to, but will read the report.
     """
+    flags = os.O_RDONLY | os.O_NONBLOCK
     try:
-        descriptor = _opened(folder, names)
+        descriptor = os.open(folder, flags)
+        for name in names:
+            above = descriptor
+            try:
+                descriptor = os.open(name, flags | os.O_NOFOLLOW, dir_fd=above)
+            finally:
+                os.close(above)
     except OSError:
         return 0, b""
     with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             return 0, b""
-        file.seek(max(0, found.st_size - _TAIL_BYTES))
-        return found.st_size, file.read(_TAIL_BYTES)
+        file.seek(max(0, status.st_size - _TAIL_BYTES))
+        return status.st_size, file.read(_TAIL_BYTES)
 
 
-def _opened(folder: Path, names: tuple[str, ...]) -> int:
-    flags = os.O_RDONLY | os.O_NONBLOCK
-    descriptor = os.open(folder, flags)
-    for name in names:
-        above = descriptor
-        try:
-            descriptor = os.open(name, flags | os.O_NOFOLLOW, dir_fd=above)
-        finally:
-            os.close(above)
-    return descriptor
-
-
-def attach(connection: DuckDBPyConnection, rows: Iterable[Row]) -> None:
+def attach(connection: DuckDBPyConnection, rows: Iterable[Printed]) -> None:
     """Make rows of `read` a table of this connection, named output."""
     connection.execute(_TABLE)
-    insert(connection, "output", list(rows))
+    insert(connection, "output", [dict(row) for row in rows])
 
 
 def attached(connection: DuckDBPyConnection) -> bool:
@@ -116,6 +115,6 @@ def load(connection: DuckDBPyConnection, records: Path) -> None:
     if not path.is_file() or path.is_symlink():
         return
     try:
-        attach(connection, pq.ParquetFile(path).read().to_pylist())
+        attach(connection, cast("list[Printed]", pq.ParquetFile(path).read().to_pylist()))
     except (pa.ArrowException, OSError, duckdb.Error) as error:
         raise UserError(f"{path}: {first_lines(error, 1)}") from error
