@@ -17,9 +17,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from analysis.stats.sequential import look
+from analysis.stats.estimate import error_of_mean
+from analysis.stats.repeats import look
 from analysis.stats.student import quantiles
-from analysis.stats.within import error_of_mean
 from tests.analysis.stats.simulate import autoregression, held_between, held_within, with_spikes
 
 Draw = np.random.Generator

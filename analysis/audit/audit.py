@@ -16,11 +16,10 @@ from analysis.audit.compare import compare_files, compare_tables
 from analysis.audit.finding import Alike, AuditFinding, ComparedReport
 from analysis.audit.records import contradictions
 from analysis.query.ask import answer
-from analysis.report import carried
+from analysis.report import carried, output
 from analysis.report.build import write_certificates, write_report
 from analysis.report.carried import FINDINGS, LIVE, MANIFEST, QUERIES, RECORDS, ReportManifest
-from analysis.report.figures.drawn import csv_bytes
-from analysis.report.runs import output
+from analysis.report.figures import csv_bytes
 from analysis.several.index import write_index
 from analysis.several.pair import SIDES, write_pair
 from analysis.store.database import in_memory, scripts

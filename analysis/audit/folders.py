@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from analysis.audit.finding import AuditFinding, ComparedReport, differing
 from analysis.query.ask import answer
+from analysis.report import output
 from analysis.report.carried import RECORDS
 from analysis.report.facts import rows
-from analysis.report.runs import output
 from analysis.store.collect import read_folders
 from analysis.store.records import selections
 from analysis.store.tables import leave_out
@@ -59,8 +59,8 @@ def compare_output(done: ComparedReport, records: DuckDBPyConnection, study: str
         return
     gone = 0
     for row in rows(records, output.SQL, study):
-        run = {"run_id": row["run_id"], "history": [{"attempt": row["attempt"]}]}
-        logs = {line["stream"]: line for line in output.read(root, study, [run])}
+        attempt = (row["run_id"], row["attempt"])
+        logs = {printed["stream"]: printed for printed in output.read(root, study, [attempt])}
         now = logs.get(row["stream"])
         if now is None:
             gone += 1

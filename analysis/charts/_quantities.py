@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from analysis import stats
 from analysis.charts._values import fitting, of_estimates
-from analysis.verdicts.losses import final_loss
-from analysis.verdicts.memory import peak_memory_gib
+from analysis.verdicts.groups import final_loss, peak_memory_gib
 
 if TYPE_CHECKING:
     from analysis.charts import Row

@@ -10,6 +10,7 @@ from analysis import stats
 from analysis.charts import Figure, Row, Styles
 from analysis.charts._style import INK, axis_ends, colours, drawn, inline, packed, right_edge, shapes
 from analysis.charts._values import estimates_table, fitting, number, of_estimates, range_of
+from analysis.wording import methods
 
 if TYPE_CHECKING:
     import altair as alt
@@ -124,7 +125,7 @@ def dot_figure(
         spec=_plot(points, estimates, styles, axis, span),
         caption=f"{what} {marks_caption(estimates)}{start} {ORDER}",
         description=f"Dot plot of {axis.title} by group. Medians: {medians}.",
-        interval=stats.methods(estimates),
+        interval=methods(estimates),
         used=frozenset(row["run_id"] for row in used),
         finding=range_of(estimates, axis.title, axis.number),
         table=estimates_table(estimates, list(styles), axis.title, axis.number),

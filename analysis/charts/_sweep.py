@@ -15,7 +15,7 @@ from analysis.charts import Table
 from analysis.charts._quantities import CellQuantity
 from analysis.charts._values import capital
 from analysis.stats import Estimate
-from analysis.stats.verdict import in_a_row
+from analysis.wording import in_a_row
 from model.record.outcome import NONE_YET, Outcome
 
 if TYPE_CHECKING:

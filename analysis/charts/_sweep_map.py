@@ -24,7 +24,7 @@ from analysis.charts._sweep import (
     sweep_table,
 )
 from analysis.charts._values import capital
-from analysis.stats.verdict import readable
+from analysis.wording import readable
 
 if TYPE_CHECKING:
     import altair as alt

@@ -34,7 +34,7 @@ from analysis.charts._sweep_lines import lines_over
 from analysis.charts._values import capital
 from analysis.query.statements import KERNEL_TIMES
 from analysis.stats import Estimate, over_runs
-from analysis.stats.verdict import readable
+from analysis.wording import readable
 
 if TYPE_CHECKING:
     from analysis.charts import Row

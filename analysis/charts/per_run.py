@@ -9,7 +9,7 @@ from analysis.charts._quantities import PEAK_MEMORY
 from analysis.charts._rows import DotAxis, dot_figure, rate_figure, run_name
 from analysis.query.statements import COMPLETED_RUNS
 from analysis.stats import by_label, grouped, rate
-from analysis.stats.verdict import in_a_row
+from analysis.wording import in_a_row
 
 
 def _tokens_per_second(rows: list[Row], styles: Styles) -> Figure | None:

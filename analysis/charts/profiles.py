@@ -18,8 +18,8 @@ from analysis.charts._parts import (
 from analysis.charts._rows import run_name
 from analysis.charts._values import UNKNOWN, number, shares_of
 from analysis.stats import by_label, middle
-from analysis.stats.verdict import in_a_row
 from analysis.verdicts.profiles import UNLIKE, impossible, unlike
+from analysis.wording import in_a_row
 from model.record.units import counted
 
 _OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")

@@ -12,7 +12,7 @@ from analysis.charts._values import groups, interval
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.groups import stated
-from analysis.verdicts.rates import Compared, rates
+from analysis.verdicts.rates import RateVerdict, rates
 
 if TYPE_CHECKING:
     import altair as alt
@@ -63,7 +63,7 @@ def _named(baseline: dict[str, object]) -> str:
     return ", ".join(f"{factor} = {value}" for factor, value in zip(baseline, written, strict=True))
 
 
-def _levels(comparisons: tuple[Compared, ...]) -> str:
+def _levels(comparisons: tuple[RateVerdict, ...]) -> str:
     """What each kind of mark is, and its interval where one is drawn."""
     observed, withheld = (
         [comparison for comparison in comparisons if comparison.verdict.kind == kind]
@@ -95,7 +95,7 @@ def _levels(comparisons: tuple[Compared, ...]) -> str:
     return " ".join(sentences)
 
 
-def _drawn(comparisons: Iterable[Compared]) -> bool:
+def _drawn(comparisons: Iterable[RateVerdict]) -> bool:
     return any(comparison.shown.low is not None for comparison in comparisons)
 
 
@@ -111,7 +111,7 @@ def _band(margin: float | None, tested: bool) -> str:
     )
 
 
-def _said(comparison: Compared) -> str:
+def _said(comparison: RateVerdict) -> str:
     ends = (
         ""
         if comparison.shown.low is None
@@ -120,7 +120,7 @@ def _said(comparison: Compared) -> str:
     return f"{comparison.ratio.ratio:{_NUMBER}}{ends}, {comparison.verdict.kind}"
 
 
-def _finding(comparisons: tuple[Compared, ...]) -> str:
+def _finding(comparisons: tuple[RateVerdict, ...]) -> str:
     """The verdicts in a sentence; where there are none, what was observed."""
     over = {comparison.baseline for comparison in comparisons}
     base = next(iter(over)) if len(over) == 1 else "their baselines"
@@ -131,7 +131,7 @@ def _finding(comparisons: tuple[Compared, ...]) -> str:
         f"{groups(labels)} {_is(kind, len(labels) > 1)}" for kind, labels in kinds.items() if kind != OBSERVED
     ]
     if not (seen := [comparison for comparison in comparisons if _kind(comparison) == OBSERVED]):
-        return f"Compared with {base}: {'; '.join(clauses)}"
+        return f"RateVerdict with {base}: {'; '.join(clauses)}"
     low, high = (end(seen, key=lambda comparison: comparison.ratio.ratio) for end in (min, max))
     ends = [f"{comparison.ratio.ratio:.3f} ({comparison.label})" for comparison in dict.fromkeys((low, high))]
     seen_in = (
@@ -140,10 +140,10 @@ def _finding(comparisons: tuple[Compared, ...]) -> str:
         else "in single runs"
     )
     clauses.append(f"observed {seen_in}: {' to '.join(ends)} of the rate of {base}")
-    return f"Compared with {base}: {'; '.join(clauses)}"
+    return f"RateVerdict with {base}: {'; '.join(clauses)}"
 
 
-def _kind(comparison: Compared) -> str:
+def _kind(comparison: RateVerdict) -> str:
     if comparison.verdict.kind != "different":
         return comparison.verdict.kind
     return "faster" if (comparison.verdict.difference or 0) > 0 else "slower"
@@ -158,7 +158,7 @@ def _is(kind: str, several: bool) -> str:
     return f"{'are' if several else 'is'} {words_by_kind.get(kind, kind)}"
 
 
-def _table(comparisons: tuple[Compared, ...]) -> Table:
+def _table(comparisons: tuple[RateVerdict, ...]) -> Table:
     columns = ("group", "baseline", "rate over the baseline's", "95 % interval", "n", "verdict")
     rows = [
         (
@@ -174,14 +174,14 @@ def _table(comparisons: tuple[Compared, ...]) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _pairs(comparison: Compared) -> str:
+def _pairs(comparison: RateVerdict) -> str:
     if comparison.ratio.level == RECORDS:
         return "records of one run each"
     plural = "" if comparison.ratio.n == 1 else "s"
     return f"run{plural}, unpaired" if "unpaired" in comparison.ratio.method else f"pair{plural} of runs"
 
 
-def _mark(comparison: Compared) -> Row:
+def _mark(comparison: RateVerdict) -> Row:
     return {
         "label": comparison.label,
         "over": comparison.baseline,
@@ -193,7 +193,7 @@ def _mark(comparison: Compared) -> Row:
     }
 
 
-def _plot(comparisons: tuple[Compared, ...], margin: float | None, styles: Styles) -> dict[str, Any]:
+def _plot(comparisons: tuple[RateVerdict, ...], margin: float | None, styles: Styles) -> dict[str, Any]:
     marks = [_mark(comparison) for comparison in comparisons]
     styles = {
         label: style for label, style in styles.items() if any(mark["label"] == label for mark in marks)
@@ -205,7 +205,7 @@ def _plot(comparisons: tuple[Compared, ...], margin: float | None, styles: Style
     )
 
 
-def _domain(comparisons: tuple[Compared, ...], margin: float | None) -> list[float]:
+def _domain(comparisons: tuple[RateVerdict, ...], margin: float | None) -> list[float]:
     ends = [
         end
         for comparison in comparisons

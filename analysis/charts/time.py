@@ -7,7 +7,7 @@ from analysis.charts._parts import default_looks, pieces, stacked_bars
 from analysis.charts._rows import ORDER, run_name
 from analysis.charts._values import UNKNOWN, number, shares_of
 from analysis.stats import by_label, middle
-from analysis.stats.verdict import in_a_row
+from analysis.wording import in_a_row
 from model.record.units import counted
 
 # Nothing records how long compilation takes. It happens in the first step of an attempt, whose time beyond a

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis import wording
 from analysis.importers._checks import HIGH, LOW
 from analysis.importers._points import NumberRange
 from analysis.importers._runs import RunRecords, with_findings
@@ -239,7 +240,8 @@ def _finding(
 def _said(verdict: Verdict, margin: float | None) -> str:
     """The verdict's sentence; without a margin what is known, and how to state one."""
     if margin is not None or verdict.low is None:
-        return "is " + verdict.sentence[:1].lower() + verdict.sentence[1:]
+        text = wording.sentence(verdict)
+        return f"is {text[:1].lower()}{text[1:]}"
     return (
         f"differs by {verdict.difference:+.4f} nats ({verdict.low:+.4f} to {verdict.high:+.4f}; "
         f"{verdict.method}). For a verdict, state how much does not matter with --margin loss=NATS."

@@ -215,10 +215,3 @@ SELECT label AS "Backend",
   round(median(peak_memory_bytes) / 2**30, 1) AS "Peak memory, GiB"
 FROM runs
 {_DONE}"""
-
-
-def metrics_tables(infers: bool) -> dict[str, str]:
-    """The tables of a study of inference, or of training, by name."""
-    if infers:
-        return {"inference_summary": INFERENCE_SUMMARY}
-    return {"training_metrics": TRAINING_METRICS, "training_summary": TRAINING_SUMMARY}

@@ -1,26 +1,28 @@
-"""What a report says about the backends: their certificates and what these contain."""
+"""What a report says about the backends: their certificates, what these contain, and a line for each."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from analysis.charts.certificates import OF_STUDY, RUNS, TENSORS
 from analysis.report.facts import Row, literal, rows
+from analysis.report.rows import CertificateRow, Run
 from analysis.stats import grouped
 from analysis.verdicts.values import commit
+from model.record.backends import described
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _OF_MACHINE = "SELECT certificate FROM backends"
 MACHINE_TENSORS = TENSORS.replace("$certificates", _OF_MACHINE).replace(RUNS, "")
-# The audits of these runs, likewise.
+# The audits of these runs: left out of the page of a machine, as the runs are.
 _AUDITS = ", u.audits, u.audits_passed, u.audit_ratio"
 _AUDITED = """
 LEFT JOIN (
@@ -39,6 +41,7 @@ FROM verifications WHERE certificate IN ($certificates)
 GROUP BY certificate, name ORDER BY certificate, min(place)"""
 _QUERIES = {"Certificates": _CERTIFICATES, "Errors by tensor": TENSORS, "Checks by kind": _KINDS}
 MOST_DETAILED = 100  # certificates that each have a section of the page
+_PYTORCH = ("at::native::", "Memset", "Memcpy")  # fills, copies and sums, which any backend launches
 _GENERIC = {"device_kernel", "Kernel", "Kernel2", "enable_sm90"}  # say what they run in their first argument
 # Runs that have started and have no valid certificate; of attention alone, a backend that has none there.
 _WITHOUT = """\
@@ -89,7 +92,7 @@ class Backends:
         named: keys that attempts name; runs of attention alone have a certificate for each backend instead.
     """
 
-    certificates: list[Row]
+    certificates: list[CertificateRow]
     without: list[Without]
     queries: list[tuple[str, str]]
     named: frozenset[str] = frozenset()
@@ -105,7 +108,7 @@ class Backends:
         return apart | {*first.values()}
 
     @property
-    def wrong(self) -> list[Row]:
+    def wrong(self) -> list[CertificateRow]:
         """The certificates that say wrong."""
         return [row for row in self.certificates if row["verdict"] == "wrong"]
 
@@ -123,8 +126,8 @@ class Backends:
     def scope(self) -> str:
         """What they have in common and so needs no column: `On NVIDIA H200, for B1 ...`."""
         alike = [("On", self.devices), ("for", self.shapes)]
-        said = ", ".join(f"{word} {values[0]}" for word, values in alike if len(values) == 1)
-        return said[:1].upper() + said[1:]
+        scope = ", ".join(f"{word} {values[0]}" for word, values in alike if len(values) == 1)
+        return scope[:1].upper() + scope[1:]
 
     @property
     def commits(self) -> list[str]:
@@ -138,20 +141,20 @@ class Backends:
         versions: dict[str, list[str]] = {}
         for package, version in pairs:
             versions.setdefault(package, []).append(version)
-        return [f"{package} {' / '.join(each)}" for package, each in versions.items()]
+        return [f"{package} {' / '.join(several)}" for package, several in versions.items()]
 
     @property
     def counts(self) -> list[str]:
         """Number of backends by verdict: `7 right`, `1 wrong`, `2 without a certificate`."""
-        found = [
+        backends = [
             (verdict, {row["attention"] for row in self.certificates if row["verdict"] == verdict})
             for verdict in ("right", "wrong", "unsupported")
         ]
-        found.append(("without a certificate", {group.attention for group in self.without}))
-        return [f"{len(names)} {what}" for what, names in found if names]
+        backends.append(("without a certificate", {group.attention or "" for group in self.without}))
+        return [f"{len(names)} {what}" for what, names in backends if names]
 
 
-def of_study(connection: DuckDBPyConnection, study: str, runs: Iterable[Row] = ()) -> Backends:
+def of_study(connection: DuckDBPyConnection, study: str, runs: Iterable[Run] = ()) -> Backends:
     """The backends of a study's runs.
 
     Args:
@@ -160,8 +163,8 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Iterable[Row] = (
     kinds = itemgetter("attention", "imported", "certificate", "reason")
     groups = grouped(rows(connection, _WITHOUT, study), kinds)
     without = [
-        Without(attention, imported, certificate, reason, tuple(row["run_id"] for row in mine))
-        for (attention, imported, certificate, reason), mine in groups.items()
+        Without(attention, imported, certificate, reason, tuple(row["run_id"] for row in group))
+        for (attention, imported, certificate, reason), group in groups.items()
     ]
     certificates = _certificates(connection, _of_any_study(), study)
     asked = [(what, literal(sql, study)) for what, sql in queries().items()]
@@ -190,17 +193,142 @@ def _without_runs(sql: str) -> str:
     return sql.replace("$certificates", _OF_MACHINE)
 
 
-def _certificates(connection: DuckDBPyConnection, asked: dict[str, str], study: str) -> list[Row]:
+def _certificates(connection: DuckDBPyConnection, asked: dict[str, str], study: str) -> list[CertificateRow]:
     """Each certificate with its `tensors` and `kinds` of checks."""
-    found, tensors, kinds = (rows(connection, sql, study) for sql in asked.values())
-    return [
-        row
-        | {
-            "tensors": [each for each in tensors if each["certificate"] == row["key"]],
-            "kinds": [each for each in kinds if each["certificate"] == row["key"]],
-        }
-        for row in found
-    ]
+    certificates, tensors, kinds = (rows(connection, sql, study) for sql in asked.values())
+    tensors_of, kinds_of = (grouped(parts, itemgetter("certificate")) for parts in (tensors, kinds))
+    for row in certificates:
+        row |= {"tensors": tensors_of.get(row["key"], []), "kinds": kinds_of.get(row["key"], [])}
+    return cast("list[CertificateRow]", certificates)
+
+
+@dataclass(frozen=True)
+class BackendVerdict:
+    """What certificates of a backend say on one device.
+
+    Attributes:
+        key: by which the page of certificates lists the first of them.
+        certificates: how many say so.
+        device: None where all certificates of the backend are of one.
+    """
+
+    verdict: str
+    key: str
+    certificates: int
+    device: str | None
+
+
+@dataclass(frozen=True)
+class PassKernels:
+    """The kernels of one pass, by short names.
+
+    Attributes:
+        own: those that compute attention.
+        others: how many of PyTorch's fills, copies and sums came with them.
+    """
+
+    own: tuple[str, ...]
+    others: int
+
+
+@dataclass(frozen=True)
+class BackendLine:
+    """One backend.
+
+    Attributes:
+        summary: what it is; None for a backend of another package, which is not read.
+        packages: the packages that it computes with, and their versions.
+        verdicts: of its certificates; none if its runs have no valid one.
+        kernels: by pass, `forward` and `backward`; none where the profiler saw nothing.
+        runs: how many are planned.
+        completed: how many of them completed; of runs that time attention alone, with a time of this backend.
+        without: how many runs have no valid certificate, though they started or were imported.
+    """
+
+    name: str
+    summary: str | None
+    packages: str
+    verdicts: tuple[BackendVerdict, ...]
+    kernels: dict[str, PassKernels]
+    runs: int
+    completed: int
+    without: int
+
+    @property
+    def counted(self) -> str:
+        """`10 of 12`, or `12` where all completed."""
+        return f"{self.runs:,d}" if self.completed == self.runs else f"{self.completed:,d} of {self.runs:,d}"
+
+
+def backend_lines(runs: Sequence[Run], trust: Backends, kernels: Sequence[Row] = ()) -> list[BackendLine]:
+    """The backends in the study's order.
+
+    Args:
+        kernels: of runs that time attention alone, their times.
+    """
+    done = {run["run_id"] for run in runs if run["outcome"] == "completed"}
+    names = dict.fromkeys(run["attention"] for run in runs if run["attention"])
+    if names:
+        by_name = grouped(runs, itemgetter("attention"))
+        return [_line(name, by_name[name], trust, done) for name in names]
+    timed = {(row["attention"], row["run_id"]) for row in kernels if row["outcome"] == "completed"}
+    called = dict.fromkeys(row["attention"] for row in trust.certificates)  # each run calls several
+    return [_line(name, runs, trust, {run for run in done if (name, run) in timed}) for name in called]
+
+
+def _line(name: str, runs: Sequence[Run], trust: Backends, done: Set[str]) -> BackendLine:
+    certificates = [row for row in trust.certificates if row["attention"] == name]
+    description = described(name)
+    imported = all(run["imported"] for run in runs)
+    return BackendLine(
+        name=name,
+        summary=description.summary if description and not imported else None,
+        packages=" / ".join(dict.fromkeys(_packages(name, row, runs) for row in certificates)),
+        verdicts=_verdicts(certificates),
+        kernels=_kernels(certificates),
+        runs=len(runs),
+        completed=sum(run["run_id"] in done for run in runs),
+        without=sum(len(group.runs) for group in trust.without if group.attention == name),
+    )
+
+
+def _verdicts(certificates: Sequence[CertificateRow]) -> tuple[BackendVerdict, ...]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in certificates:
+        groups.setdefault((row["verdict"], row["device_name"] or "no device"), []).append(row["key"])
+    several = len({device for _, device in groups}) > 1
+    return tuple(
+        BackendVerdict(verdict, keys[0], len(keys), device if several else None)
+        for (verdict, device), keys in groups.items()
+    )
+
+
+def _packages(name: str, certificate: CertificateRow, runs: Sequence[Run]) -> str:
+    """The packages that its certificate records for it alone, or PyTorch."""
+    software: Mapping[str, str] = certificate["software"]
+    common = {package for run in runs for package in run["software"] or {}}
+    description = described(name)
+    modules = description.modules if description else ()
+    own = [package for package in software if package not in common and not package.startswith("nvidia-")]
+    own += [package for package in software if package in modules or package.startswith(f"nvidia-{name}-")]
+    if description and not own:
+        own = [package for package in description.packages if package in software]
+    if modules and not own:
+        return f"version of `{modules[0]}` not recorded"
+    if not modules and "torch" in software:
+        own.insert(0, "torch")
+    return ", ".join(f"{package} {software[package]}" for package in dict.fromkeys(own))
+
+
+def _kernels(certificates: Sequence[CertificateRow]) -> dict[str, PassKernels]:
+    by_pass = {}
+    for way in ("forward", "backward", "decoding"):
+        names = list(dict.fromkeys(name for row in certificates for name in row["kernels"].get(way, ())))
+        own = [name for name in names if not name.removeprefix("void ").startswith(_PYTORCH)]
+        if names:
+            others = len(names) - len(own) if own else 0
+            by_pass[way] = PassKernels(tuple(short_kernels(own or names)), others)
+    return by_pass
 
 
 def short_kernels(names: Iterable[str]) -> list[str]:

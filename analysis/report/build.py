@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,26 +10,23 @@ from typing import TYPE_CHECKING, Any
 from analysis import charts, drawings
 from analysis.drawings import Format
 from analysis.query.ask import Answer, answer, recording
-from analysis.query.statements import SWEEP_RUNS, metrics_tables
-from analysis.report import backends, comparison, facts, live, render, setup, summary
-from analysis.report.answer import Answer as Answered
-from analysis.report.answer import answer as answer_of
-from analysis.report.backends import Backends
+from analysis.query.statements import SWEEP_RUNS
+from analysis.report import backends, comparison, facts, live, render, runs, summary, tasks
+from analysis.report.answer import Answer as StudyAnswer
+from analysis.report.answer import answer as answer_study
+from analysis.report.backends import Backends, backend_lines
 from analysis.report.carried import PROBE, Parts, carry, named, seal
-from analysis.report.comparison import Comparison
+from analysis.report.comparison import StudyComparison
 from analysis.report.facts import Facts
-from analysis.report.figures.drawn import Drawn, Page, csv_bytes, every, in_pages
-from analysis.report.figures.shapes import shapes
-from analysis.report.listing import MOST_NAMED, parts
+from analysis.report.figures import FigurePage, ReportFigure, csv_bytes, draw_all, in_pages
 from analysis.report.place import complete
-from analysis.report.runs import pages as run_pages
-from analysis.report.runs.pages import RunPages
-from analysis.report.settings.backends import lines as table_of_backends
-from analysis.report.settings.design import launched
+from analysis.report.setup import launched, setup
+from analysis.report.tasks.attention import shapes
+from analysis.report.topics import Setting
 from analysis.store.database import open_for_reading, studies_of
 from analysis.store.tables import leave_out, removed_runs
 from analysis.verdicts import guard
-from analysis.verdicts.difference import Difference
+from analysis.verdicts.guard import Difference
 from model.record.errors import UserError, did_you_mean
 from model.record.units import counted
 
@@ -41,7 +38,7 @@ WARMUP_RULE = (
     "W = max(1, min(10, planned steps // 10)), is not the first of a resumed attempt, and comes from the "
     "device that the measured attempt ran on"
 )
-_ALL_IN_ONE = Page("print", "All on one page", [])
+_ALL_IN_ONE = FigurePage("print", "All on one page", [])
 
 
 @dataclass(frozen=True)
@@ -49,17 +46,19 @@ class Contents:
     """What a report is made of, for those who write it in another form.
 
     Attributes:
+        task: what its runs did.
         differences: what the guard found among its completed runs.
-        metrics: answers to the queries of `metrics_tables`, by name.
+        metrics: answers to the task's queries, by name.
     """
 
     facts: Facts
     backends: Backends
-    comparison: Comparison
+    comparison: StudyComparison
+    task: tasks.ReportTask
     differences: list[Difference]
-    figures: list[Drawn]
-    answer: Answered
-    setup: list[setup.Setting]
+    figures: list[ReportFigure]
+    answer: StudyAnswer
+    setup: list[Setting]
     metrics: dict[str, Answer]
 
 
@@ -100,9 +99,19 @@ def build_report(
             folder has something else.
     """
     with open_for_reading(root) as connection:
-        _check(connection, study)
+        names = studies_of(connection)
+        if study not in names:
+            raise UserError(
+                f"no collected runs of study '{study}' {did_you_mean(study, names)}: run `runner collect`"
+            )
         if not removed:
-            leave_out(connection, study, _dropped(connection, study))
+            gone = removed_runs(connection, study)
+            if len(gone) == _number_of_runs(connection, study):
+                raise UserError(
+                    f"study {study} no longer has any of its {counted(len(gone), 'run')}: "
+                    "launch it, or show them with --removed"
+                )
+            leave_out(connection, study, gone)
         with complete(out, [root], replace) as folder:
             write_report(connection, study, folder, records, root if logs else None, figures, extra)
             if reload_seconds is not None:
@@ -131,17 +140,20 @@ def write_report(
         script, probed = drawer.script(), drawer.digest(PROBE)
         with recording() as asked:
             facts.snapshot(connection, study)
-            known = facts.gather(connection, study)
-            details = run_pages.gather(connection, study, known.runs, root)
-            contents = _contents(connection, known, every(connection, known, figures, drawer))
-            queries = _of_tables(contents)
+            gathered = facts.gather(connection, study)
+            run_pages = runs.gather(connection, study, gathered.runs, root)
+            contents = _contents(connection, gathered, draw_all(connection, gathered, figures, drawer))
+            queries = _table_queries(contents)
             answers = {name: answer(connection, sql) for name, sql in queries.items()}
         drawer.check()
-        tables = {name: csv_bytes(each) for name, each in (answers | contents.metrics).items()}
+        tables = {name: csv_bytes(table) for name, table in (answers | contents.metrics).items()}
         _write_data(out, contents.figures, tables | comparison.tables(contents.comparison))
-        _write_pages(out, contents, details)
-        queries |= details.queries | _of_pages(contents)
-        queries |= _of_no_figure(study, {*asked} - {*queries.values()})
+        _write_pages(out, contents, run_pages)
+        queries |= run_pages.queries | _page_queries(contents)
+        # Charts that had nothing to show.
+        all_charts = _literal({name: charts.load(name).sql for name in charts.names()}, study)
+        unnamed = {*asked} - {*queries.values()}
+        queries |= {name: sql for name, sql in all_charts.items() if sql in unnamed}
         drawer.check()
         carry(connection, study, out, named(queries, asked), records)
         _write_script(out, script.result())
@@ -150,44 +162,36 @@ def write_report(
     seal(out, study, Parts(records, figures, extra is not None), probed=probed.result())
 
 
-def _of_no_figure(study: str, asked: Set[str]) -> dict[str, str]:
-    """Queries of charts that had nothing to show, by their names."""
-    every = _literal({name: charts.load(name).sql for name in charts.names()}, study)
-    return {name: sql for name, sql in every.items() if sql in asked}
-
-
-def _contents(connection: DuckDBPyConnection, known: Facts, drawn: list[Drawn]) -> Contents:
-    trust = backends.of_study(connection, known.study, known.runs)
-    found = comparison.of_study(connection, known.study, known.runs)
-    differences = guard.among(known.runs)
+def _contents(connection: DuckDBPyConnection, gathered: Facts, drawn: list[ReportFigure]) -> Contents:
+    study, task = gathered.study, tasks.of_study(gathered.runs)
+    trust = backends.of_study(connection, study, gathered.runs)
+    compared = comparison.of_study(connection, study, gathered.runs)
+    differences = guard.among(gathered.runs)
     return Contents(
-        facts=known,
+        facts=gathered,
         backends=trust,
-        comparison=found,
+        comparison=compared,
+        task=task,
         differences=differences,
         figures=drawn,
-        answer=answer_of(known, found, trust, differences),
-        setup=setup.setup(known, found),
-        metrics={name: answer(connection, sql) for name, sql in _of_metrics(known).items()},
+        answer=answer_study(gathered, compared, trust, differences),
+        setup=setup(gathered, compared),
+        metrics={name: answer(connection, sql) for name, sql in _literal(task.metrics, study).items()},
     )
 
 
-def _of_metrics(known: Facts) -> dict[str, str]:
-    return _literal({} if known.calls else metrics_tables(known.infers), known.study)
-
-
-def _of_tables(contents: Contents) -> dict[str, str]:
+def _table_queries(contents: Contents) -> dict[str, str]:
     """Queries of tables that no figure shows."""
-    many = len(contents.facts.quarantine) > MOST_NAMED
+    many = len(contents.facts.quarantine) > runs.MOST_NAMED
     wanted = {"runs": facts.RUNS_SQL} | ({"quarantine": facts.QUERIES["quarantine"]} if many else {})
     return _literal(wanted, contents.facts.study) | {"verdicts": contents.backends.queries[0][1]}
 
 
-def _of_pages(contents: Contents) -> dict[str, str]:
+def _page_queries(contents: Contents) -> dict[str, str]:
     """Queries of what else the pages say."""
-    others = facts.QUERIES | comparison.QUERIES | {"sweep_runs": SWEEP_RUNS}
+    others = {**facts.QUERIES, **comparison.QUERIES, "sweep_runs": SWEEP_RUNS}
     figures = {figure.name: figure.sql for figure in contents.figures}
-    own = _of_metrics(contents.facts) | figures | _by_file_name(contents.backends)
+    own = _literal(contents.task.metrics, contents.facts.study) | figures | _by_file_name(contents.backends)
     return own | _literal(others, contents.facts.study)
 
 
@@ -240,89 +244,67 @@ def _by_file_name(trust: Backends) -> dict[str, str]:
     return {what.lower().replace(" ", "_"): sql for what, sql in trust.queries[1:]}
 
 
-def _draw_machine(connection: DuckDBPyConnection, formats: tuple[Format, ...]) -> Drawn:
+def _draw_machine(connection: DuckDBPyConnection, formats: tuple[Format, ...]) -> ReportFigure:
     chart, sql = charts.load("certificates"), backends.MACHINE_TENSORS
-    found = answer(connection, sql)
+    tensors = answer(connection, sql)
     with charts.unchecked():
-        figure = chart.build(found.records(), {})
+        figure = chart.build(tensors.records(), {})
     if figure:
         figure.spec["description"] = figure.description
-    return Drawn("certificates", chart, sql, csv_bytes(found), figure, [], [], formats, "certificates")
+    return ReportFigure(
+        "certificates", chart, sql, csv_bytes(tensors), figure, [], [], formats, "certificates"
+    )
 
 
 def _number_of_runs(connection: DuckDBPyConnection, study: str) -> int:
-    found = connection.execute("SELECT count(*) FROM run_records WHERE study = $study", {"study": study})
-    return int(found.fetchall()[0][0])
+    sql = "SELECT count(*) FROM run_records WHERE study = $study"
+    ((count,),) = connection.execute(sql, {"study": study}).fetchall()
+    return int(count)
 
 
-def _dropped(connection: DuckDBPyConnection, study: str) -> list[str]:
-    """Runs that the study no longer has. Raises UserError if it has no others."""
-    gone = removed_runs(connection, study)
-    if len(gone) == _number_of_runs(connection, study):
-        raise UserError(
-            f"study {study} no longer has any of its {counted(len(gone), 'run')}: "
-            "launch it, or show them with --removed"
-        )
-    return gone
-
-
-def _check(connection: DuckDBPyConnection, study: str) -> None:
-    names = studies_of(connection)
-    if study not in names:
-        raise UserError(
-            f"no collected runs of study '{study}' {did_you_mean(study, names)}: run `runner collect`"
-        )
-
-
-def _write_data(out: Path, drawn: list[Drawn], tables: dict[str, bytes]) -> None:
-    _write_assets(out)
+def _write_data(out: Path, drawn: list[ReportFigure], tables: dict[str, bytes]) -> None:
+    render.write_assets(out)
+    for folder in ("data", "figures"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
     for name, csv in ({figure.data: figure.csv for figure in drawn} | tables).items():
         path = out / "data" / f"{name}.csv"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(csv)
 
 
-def _write_assets(out: Path) -> None:
-    render.write_assets(out)
-    for folder in ("data", "figures"):
-        (out / folder).mkdir(parents=True, exist_ok=True)
-
-
 def _write_script(out: Path, text: str) -> None:
     (out / "assets" / "vega.js").write_text(text, encoding="utf-8")
 
 
-def _write_pages(out: Path, contents: Contents, details: RunPages) -> None:
-    known, pages = contents.facts, [*in_pages(contents.figures), _ALL_IN_ONE]
+def _write_pages(out: Path, contents: Contents, run_pages: runs.RunPages) -> None:
+    study, pages = contents.facts, [*in_pages(contents.figures), _ALL_IN_ONE]
+    table_pages = runs.table_pages(study.runs)
     common: dict[str, Any] = {
         **vars(contents),
-        "kinds": table_of_backends(known.runs, contents.backends, known.kernels),
-        "details": details,
+        "kinds": backend_lines(study.runs, contents.backends, study.kernels),
+        "details": run_pages,
         "pages": pages,
-        "environment": facts.environment(known.runs),
-        "missing": facts.missing(known.runs),
-        "removed": facts.removed(known),
-        "shapes": shapes(known.kernels_and_gone),
-        "launched": launched(known.runs),
+        "environment": facts.environment(study.runs),
+        "missing": facts.missing(study.runs),
+        "removed": facts.removed(study),
+        "shapes": shapes(study.kernels_and_gone),
+        "launched": launched(study.runs),
         "warmup_rule": WARMUP_RULE,
-        "parts": parts(known.runs),
-        "runs_sql": facts.literal(facts.RUNS_SQL, known.study),
+        "parts": table_pages,
+        "runs_sql": facts.literal(facts.RUNS_SQL, study.study),
     }
-    summary.write(out, summary.of_study(known, contents.answer))
+    summary.write(out, summary.of_study(study, contents.answer))
     for page in pages:
-        _write(out / f"{page.name}.html", _template(page.name), common | {"page": page, "here": page.name})
+        own = f"{page.name}.html"  # a page of figures may have a template of its own, named after it
+        template = own if (render.templates() / own).exists() else "figures.html"
+        _write(out / own, template, common | {"page": page, "here": page.name})
     for name in ("runs", "methods", "index"):
         _write(out / f"{name}.html", f"{name}.html", common | {"here": name})
-    for part in common["parts"]:
+    for part in table_pages:
         _write(out / f"{part.name}.html", "all_runs.html", common | {"part": part, "here": "runs"})
-    for detail in details.pages:
-        _write(out / detail.run["page"], "run.html", common | {"here": "runs", "detail": detail})
-
-
-def _template(page: str) -> str:
-    """A page of figures may have a template of its own, named after it."""
-    own = f"{page}.html"
-    return own if (render.templates() / own).exists() else "figures.html"
+    for detail in run_pages.pages:
+        values = {"here": "runs", "detail": detail, "task": tasks.of_run(detail.run)}
+        _write(out / f"run-{detail.run['run_id']}.html", "run.html", common | values)
 
 
 def _write(path: Path, template: str, values: dict[str, Any]) -> None:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import model
 from analysis import drawings
-from analysis.report import render
-from analysis.report.runs import output
+from analysis.report import output, render
 from analysis.store.database import scripts
 from analysis.store.records import write_records
 from model.record.backends import described
@@ -34,6 +33,7 @@ RECORDS, QUERIES, MANIFEST = "data/records", "data/queries", "data/manifest.json
 COMPILED = frozenset(f"latex/report.{end}" for end in ("aux", "bbl", "blg", "log", "out", "pdf"))
 LIVE = "live.js"  # only while `runner report --watch` rebuilds the report
 FINDINGS = "data/findings"  # tables that statistics make, where all others are answers of queries
+_RECORDS = ("config", "sections", "units")  # modules of `model.record` that decide what pages say
 _PACKAGES = ("assay-studies", "altair", "duckdb", "jinja2", "numpy", "pyarrow", "scipy", "vl-convert-python")
 PROBE: dict[str, Any] = {
     "config": {},
@@ -184,10 +184,10 @@ def read_manifest(folder: Path) -> ReportManifest | None:
         return None
 
 
-def named(known: Mapping[str, str], asked: Sequence[str]) -> dict[str, str]:
+def named(names: Mapping[str, str], asked: Sequence[str]) -> dict[str, str]:
     """Every query that was asked, once, by its name, or by a number where it has none."""
-    others = [sql for sql in dict.fromkeys(asked) if sql not in known.values()]
-    return {**known, **{f"query-{place}": sql for place, sql in enumerate(others, start=1)}}
+    others = [sql for sql in dict.fromkeys(asked) if sql not in names.values()]
+    return {**names, **{f"query-{place}": sql for place, sql in enumerate(others, start=1)}}
 
 
 def files(folder: Path) -> list[str]:
@@ -201,11 +201,11 @@ def code() -> str:
     package = Path(__file__).parents[1]
     sources = {path for pattern in ("*.py", "*.sql") for path in package.rglob(pattern)}
     here = Path(model.__path__[0])
-    sources |= {here / "record/units.py", here / "measure/flops.py", here / "record/config.py"}
+    sources |= {here / "measure/flops.py", *(here / f"record/{name}.py" for name in _RECORDS)}
     sources |= {path for path in render.templates().iterdir() if path.is_file()}
-    found = {f"{path.parent.name}/{path.name}": sha256(path) for path in sources}
-    found |= {f"attention/{name}": str(described(name)) for name in model.modules(here / "attention")}
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    digests = {f"{path.parent.name}/{path.name}": sha256(path) for path in sources}
+    digests |= {f"attention/{name}": str(described(name)) for name in model.modules(here / "attention")}
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
 
 
 def packages() -> dict[str, str]:

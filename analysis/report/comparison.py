@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from analysis.query.formats import csv_lines
 from analysis.query.statements import FINAL_LOSSES, LOADS, MEASURED_RUNS
 from analysis.report.facts import Row, literal, rows
-from analysis.stats.drift import Drift
-from analysis.stats.within import FEWEST
+from analysis.stats.estimate import FEWEST_RECORDS
+from analysis.stats.machines import Drift
 from analysis.verdicts import conditions, losses
-from analysis.verdicts.gpus import Gpus, gpus_of
-from analysis.verdicts.groups import absent, alone, declared, groups_of
-from analysis.verdicts.losses import FEWEST_SEEDS
+from analysis.verdicts.conditions import Gpus, gpus_of
+from analysis.verdicts.groups import FEWEST_SEEDS, absent, alone, declared, groups_of
 from analysis.verdicts.rates import ENOUGH, MOST_RANKED, Rates, rates
 from analysis.verdicts.scaling import Curve, curves
+from analysis.wording import columns, sentence
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -25,7 +25,7 @@ QUERIES = {"measured_runs": MEASURED_RUNS, "final_losses": FINAL_LOSSES, "loads"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StudyComparison:
     """What the study's runs say of each other.
 
     Attributes:
@@ -44,7 +44,7 @@ class Comparison:
     """
 
     rates: Rates
-    losses: list[losses.Compared]
+    losses: list[losses.LossVerdict]
     scaling: tuple[Curve, ...]
     singles: list[str]
     alone: list[str]
@@ -69,11 +69,11 @@ class Comparison:
 
     enough = ENOUGH  # repeats, which make findings of what is observed
     most_ranked = MOST_RANKED
-    fewest_records = FEWEST
+    fewest_records = FEWEST_RECORDS
     fewest_seeds = FEWEST_SEEDS
 
 
-def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) -> Comparison:
+def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) -> StudyComparison:
     """Compare a study's completed runs.
 
     Args:
@@ -83,7 +83,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
     groups, baseline = groups_of(measured), declared(measured or runs)
     trained = [run for run in runs if run["task"] == "training"]
     at_the_end = [("Losses at the end", literal(FINAL_LOSSES, study))] if trained else []
-    return Comparison(
+    return StudyComparison(
         rates=rates(measured),
         losses=losses.loss_verdicts(trained, logged),
         scaling=curves(measured),
@@ -108,22 +108,22 @@ def _advice(runs: Sequence[Row]) -> str | None:
     return f"baseline: {{{name}: {factors[0][name]}}}" if name else None
 
 
-def tables(found: Comparison) -> dict[str, bytes]:
+def tables(found: StudyComparison) -> dict[str, bytes]:
     """The findings as CSV, by the place of the file: in `data/` itself each table is a query's answer."""
     ratios = [
-        {"label": it.label, "baseline": it.baseline}
-        | vars(it.shown)
-        | {"verdict": it.verdict.kind, "sentence": it.verdict.sentence}
-        for it in found.rates.compared
+        {"label": rate.label, "baseline": rate.baseline}
+        | vars(rate.shown)
+        | {"verdict": rate.verdict.kind, "sentence": sentence(rate.verdict)}
+        for rate in found.rates.compared
     ]
     differences = [
-        {"label": it.label, "baseline": it.baseline, "margin": it.margin} | vars(it.verdict)
-        for it in found.losses
+        {"label": loss.label, "baseline": loss.baseline, "margin": loss.margin, **columns(loss.verdict)}
+        for loss in found.losses
     ]
     pairs = [
-        {"first": pair[0], "second": pair[1]} | vars(it)
+        {"first": first, "second": second, **columns(verdict)}
         for ranking in found.rates.rankings
-        for pair, it in ranking.verdicts.items()
+        for (first, second), verdict in ranking.verdicts.items()
     ]
     scaling = [
         {"scaling": curve.kind, "way": curve.way, "constant": curve.constant, "first": curve.base}

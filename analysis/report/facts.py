@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from analysis import stats
 from analysis.query.ask import answer
 from analysis.query.statements import COMPLETED_RUNS, DECODED_RUNS, KERNEL_TIMES, KERNEL_TIMES_AND_GONE
+from analysis.report.rows import AttemptRow, ColumnComment, Run, UnreadFile, UntimedRow
 from analysis.stats.estimate import median_of_known
 from analysis.store.database import quoted
+from analysis.verdicts.groups import final_loss, peak_memory_gib
 from analysis.verdicts.guard import in_logs
-from analysis.verdicts.losses import final_loss
-from analysis.verdicts.memory import peak_memory_gib
 from analysis.verdicts.profiles import PROFILED
 from analysis.verdicts.values import commit, device, software, task
 from model.record.units import counted
@@ -24,7 +23,7 @@ from model.record.units import counted
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 
 RUNS_SQL = """\
 SELECT r.*,
@@ -61,7 +60,7 @@ QUERIES = {
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupFacts:
     """Runs that differ only in seed and repeat.
 
     Attributes:
@@ -104,14 +103,14 @@ class Facts:
     study: str
     title: str
     description: str
-    runs: list[Row]
-    groups: list[Group]
-    quarantine: list[Row]
-    dictionary: list[Row]
-    untimed: list[Row] = field(default_factory=list)
-    kernels: list[Row] = field(default_factory=list)
-    kernels_and_gone: list[Row] = field(default_factory=list)
-    profiles: list[Row] = field(default_factory=list)
+    runs: list[Run]
+    groups: list[GroupFacts]
+    quarantine: list[UnreadFile]
+    dictionary: list[ColumnComment]
+    untimed: list[UntimedRow] = field(default_factory=list)
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+    kernels_and_gone: list[dict[str, Any]] = field(default_factory=list)
+    profiles: list[dict[str, Any]] = field(default_factory=list)
     removed: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -128,13 +127,13 @@ class Facts:
     @property
     def scales(self) -> dict[str, str]:
         """What the study says of each scale that its runs have, of those of which it says something."""
-        said = {run["scale"]: run["scale_description"] for run in self.runs}
-        return {scale: text for scale, text in said.items() if text}
+        by_scale = {run["scale"]: run["scale_description"] for run in self.runs}
+        return {scale: text for scale, text in by_scale.items() if scale and text}
 
     @cached_property
     def labels(self) -> list[str]:
         """Every group's label, in the study's order."""
-        return list(dict.fromkeys(row["label"] for row in self.runs))
+        return list(dict.fromkeys(run["label"] for run in self.runs))
 
     @cached_property
     def tasks(self) -> set[str]:
@@ -154,17 +153,17 @@ class Facts:
     @property
     def without_steps(self) -> set[str]:
         """Labels of the groups none of whose runs did a step: they are on no figure of the training."""
-        return set(self.labels) - {row["label"] for row in self.runs if row["steps"]}
+        return set(self.labels) - {run["label"] for run in self.runs if run["steps"]}
 
     @cached_property  # asked for in every row of a table
     def imported(self) -> set[str]:
         """Labels of the groups whose runs another program made."""
-        return {row["label"] for row in self.runs if row["imported"]}
+        return {run["label"] for run in self.runs if run["imported"]}
 
     @cached_property  # asked for in every row of a table
     def flagged(self) -> set[str]:
         """Labels of the groups in whose logs an error was found."""
-        return {row["label"] for row in self.runs if in_logs([row])["error"]}
+        return {run["label"] for run in self.runs if in_logs([run])["error"]}
 
     @property
     def in_logs(self) -> dict[str, list[str]]:
@@ -174,12 +173,12 @@ class Facts:
     @cached_property  # asked for in every row of a table
     def repeated(self) -> bool:
         """Whether any configuration runs several times."""
-        return any(row["repeat"] > 1 for row in self.runs)
+        return any(run["repeat"] > 1 for run in self.runs)
 
     @cached_property  # asked for in every row of a table
     def ordered(self) -> bool:
         """Whether any run has a place in the order of starting."""
-        return any(row["position"] is not None for row in self.runs)
+        return any(run["position"] is not None for run in self.runs)
 
 
 def endings(runs: Iterable[Row]) -> list[str]:
@@ -202,7 +201,7 @@ def literal(sql: str, study: str) -> str:
     return sql.replace("$study", quoted(study))
 
 
-def rows(connection: DuckDBPyConnection, sql: str, study: str) -> list[Row]:
+def rows(connection: DuckDBPyConnection, sql: str, study: str) -> list[dict[str, Any]]:
     """A query's rows for one study; JSON columns are parsed."""
     return answer(connection, literal(sql, study)).parsed()
 
@@ -216,9 +215,9 @@ def snapshot(connection: DuckDBPyConnection, study: str) -> None:
 
 def gather(connection: DuckDBPyConnection, study: str) -> Facts:
     """Read the facts of a study that has at least one run."""
-    runs = rows(connection, RUNS_SQL, study)
-    history: dict[str, list[Row]] = {run["run_id"]: [] for run in runs}
-    for attempt in rows(connection, _ATTEMPTS_SQL, study):
+    runs = cast("list[Run]", rows(connection, RUNS_SQL, study))
+    history: dict[str, list[AttemptRow]] = {run["run_id"]: [] for run in runs}
+    for attempt in cast("list[AttemptRow]", rows(connection, _ATTEMPTS_SQL, study)):
         history.get(attempt["run_id"], []).append(attempt)
     for run in runs:
         run["history"] = history[run["run_id"]]
@@ -229,9 +228,9 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         description=newest["description"] or "",
         runs=runs,
         groups=_groups(runs, rows(connection, COMPLETED_RUNS, study), rows(connection, DECODED_RUNS, study)),
-        quarantine=rows(connection, _QUARANTINE_SQL, study),
-        dictionary=rows(connection, _DICTIONARY_SQL, study),
-        untimed=rows(connection, _UNTIMED_SQL, study),
+        quarantine=cast("list[UnreadFile]", rows(connection, _QUARANTINE_SQL, study)),
+        dictionary=cast("list[ColumnComment]", rows(connection, _DICTIONARY_SQL, study)),
+        untimed=cast("list[UntimedRow]", rows(connection, _UNTIMED_SQL, study)),
         kernels=rows(connection, KERNEL_TIMES, study),
         kernels_and_gone=rows(connection, KERNEL_TIMES_AND_GONE, study),
         profiles=rows(connection, PROFILED, study),
@@ -239,55 +238,47 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
     )
 
 
-def _groups(runs: list[Row], measured: list[Row], decoded: list[Row]) -> list[Group]:
-    speed = stats.estimates(measured, stats.rate("tokens_per_second"))
-    share = stats.estimates([row for row in measured if row["mfu"] is not None], stats.rate("mfu"))
+def _groups(
+    runs: Sequence[Run], measured: list[dict[str, Any]], decoded: list[dict[str, Any]]
+) -> list[GroupFacts]:
+    rates = stats.estimates(measured, stats.rate("tokens_per_second"))
+    mfus = stats.estimates([row for row in measured if row["mfu"] is not None], stats.rate("mfu"))
     prefills, positions = (stats.estimates(rows, lambda _row, s: 1e3 * s) for rows in (measured, decoded))
-    tokens = stats.estimates(decoded, lambda row, s: row["batch_size"] / s)
-    return [
-        dataclasses.replace(
-            _group(label, mine, speed, share),
-            prefill_milliseconds=prefills.get(label),
-            decode_milliseconds=positions.get(label),
-            decode_tokens_per_second=tokens.get(label),
-            floor_percentage=_middle(mine, "floor_percentage"),
-            decode_floor_percentage=_middle(mine, "decode_floor_percentage"),
+    decoding = stats.estimates(decoded, lambda row, s: row["batch_size"] / s)
+    groups = []
+    for label, planned in stats.by_label(runs).items():
+        done = [run for run in planned if run["outcome"] == "completed"]
+        groups.append(
+            GroupFacts(
+                label=label,
+                runs=len(planned),
+                n=rates[label].n if label in rates else 0,
+                tokens_per_second=rates.get(label),
+                mfu=mfus.get(label),
+                peak_memory_gib=peak_memory_gib(done),
+                final_loss=final_loss(done),
+                prefill_milliseconds=prefills.get(label),
+                decode_milliseconds=positions.get(label),
+                decode_tokens_per_second=decoding.get(label),
+                floor_percentage=median_of_known(run["floor_percentage"] for run in done),
+                decode_floor_percentage=median_of_known(run["decode_floor_percentage"] for run in done),
+            )
         )
-        for label, mine in stats.by_label(runs).items()
-    ]
+    return groups
 
 
-def _middle(runs: list[Row], column: str) -> float | None:
-    return median_of_known(run[column] for run in runs if run["outcome"] == "completed")
-
-
-def _group(
-    label: str, runs: list[Row], speed: dict[str, stats.Estimate], share: dict[str, stats.Estimate]
-) -> Group:
-    done = [run for run in runs if run["outcome"] == "completed"]
-    mine = speed.get(label)
-    return Group(
-        label=label,
-        runs=len(runs),
-        n=mine.n if mine else 0,
-        tokens_per_second=mine,
-        mfu=share.get(label),
-        peak_memory_gib=peak_memory_gib(done),
-        final_loss=final_loss(done),
-    )
-
-
-def environment(runs: list[Row]) -> dict[str, list[str]]:
+def environment(runs: Iterable[Row]) -> dict[str, list[str]]:
     """Devices, software and commits of the runs, by topic. If the runs differ, every variant is listed."""
+    runs = list(runs)
     started = [run for run in runs if run["device"]]
     return {
-        "Device": _distinct(str(device(run)) for run in started),
+        "Device": sorted({str(device(run)) for run in started}),
         "Software": [f"{name} {' / '.join(versions)}" for name, versions in software(started).items()],
-        "Commit": _distinct(commit(run) for run in runs if not run["imported"]),
+        "Commit": sorted({commit(run) for run in runs if not run["imported"]}),
     }
 
 
-def missing(runs: list[Row]) -> str | None:
+def missing(runs: Iterable[Row]) -> str | None:
     """What to say about runs whose files are gone; None if all are there."""
     gone = [run["missing_since"] for run in runs if run["missing_since"]]
     if not gone:
@@ -296,16 +287,16 @@ def missing(runs: list[Row]) -> str | None:
     return f"files of {counted(len(gone), 'run')} are gone{since}: what they said had been collected before."
 
 
-def removed(known: Facts) -> tuple[str, str] | None:
+def removed(facts: Facts) -> tuple[str, str] | None:
     """What to say about runs that the study no longer has: in two words, and in full; None without any."""
-    here = {run["run_id"] for run in known.runs}
-    left_out = Counter(what for run, what in known.removed.items() if run not in here)
-    shown = Counter(what for run, what in known.removed.items() if run in here)
+    here = {run["run_id"] for run in facts.runs}
+    left_out = Counter(differs for run, differs in facts.removed.items() if run not in here)
+    shown = Counter(differs for run, differs in facts.removed.items() if run in here)
     if left_out:
         one = left_out.total() == 1
         these = f"{counted(left_out.total(), 'run')} that the study no longer has"
         what = f"{these} {'is' if one else 'are'} left out"
-        how = f"runner report {known.study} --removed"
+        how = f"runner report {facts.study} --removed"
         return "Left out", f"{what} ({_kinds(left_out)}); {how} includes {'it' if one else 'them'}."
     if shown:
         one = shown.total() == 1
@@ -317,10 +308,6 @@ def removed(known: Facts) -> tuple[str, str] | None:
 def _kinds(differing: Counter[str]) -> str:
     """`2 with train.steps=6, 1 with seed=3, and 4 others`."""
     most = differing.most_common(MOST_KINDS)
-    words = [f"{count} with {what}" for what, count in most]
+    words = [f"{count} with {differs}" for differs, count in most]
     rest = differing.total() - sum(count for _, count in most)
     return ", ".join([*words, *([f"and {counted(rest, 'other')}"] if rest else [])])
-
-
-def _distinct(values: Iterable[str]) -> list[str]:
-    return sorted(set(values))

@@ -39,7 +39,9 @@ def mark(folder: Path, seconds: float) -> None:
         up = "../" * path.count("/")
         about = f'data-live="{up}{LIVE}" data-version="{version}" data-seconds="{seconds:g}"'
         about += f' data-patience="{_PATIENCE_SECONDS}"'
-        _add_script(folder / path, f'<script src="{up}{_SCRIPT}" {about}></script>\n')
+        start, end, rest = (folder / path).read_text(encoding="utf-8").rpartition(_END)
+        script = f'<script src="{up}{_SCRIPT}" {about}></script>\n'
+        write_text(folder / path, f"{start}{script}{end}{rest}", sync=False)
     changed = {path: sha256(folder / path) for path in (*pages, _SCRIPT, LIVE)}
     made = manifest.model_copy(update={"files": dict(sorted((manifest.files | changed).items()))})
     write_manifest(folder, made)
@@ -48,13 +50,8 @@ def mark(folder: Path, seconds: float) -> None:
 def sign(folder: Path, every_seconds: float) -> None:
     """Tell the pages of such a report that its watch is alive, and when it means to say so again."""
     version, *_ = (folder / LIVE).read_text(encoding="utf-8").splitlines()
-    said = f"window.reportSign = [{time.time():.0f}, {every_seconds:g}];"
-    write_text(folder / LIVE, f"{version}\n{said}\n", sync=False)
-
-
-def _add_script(page: Path, script: str) -> None:
-    start, end, rest = page.read_text(encoding="utf-8").rpartition(_END)
-    write_text(page, f"{start}{script}{end}{rest}", sync=False)
+    life = f"window.reportSign = [{time.time():.0f}, {every_seconds:g}];"
+    write_text(folder / LIVE, f"{version}\n{life}\n", sync=False)
 
 
 def unmark(folder: Path) -> None:

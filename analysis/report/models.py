@@ -15,25 +15,29 @@ from model.record.config import ModelConfig
 
 def parameters(config: Mapping[str, Any]) -> int | None:
     """All trainable parameters of a run's llama; None if its configuration does not tell."""
-    model = _model(json.dumps(config.get("model"), sort_keys=True))
+    model = _model(config)
     return parameter_count(model) if model else None
 
 
 def without_embedding(config: Mapping[str, Any]) -> int | None:
     """N of the formula for MFU: all parameters but the input embedding."""
-    model = _model(json.dumps(config.get("model"), sort_keys=True))
+    model = _model(config)
     return parameter_count(model) - model.vocab_size * model.dim if model else None
 
 
 def flop(config: Mapping[str, Any], sequence_length: int | None) -> int | None:
     """FLOP per token of a training step."""
-    model = _model(json.dumps(config.get("model"), sort_keys=True))
+    model = _model(config)
     return flop_per_token(model, sequence_length) if model and sequence_length else None
 
 
-@lru_cache(maxsize=256)
-def _model(text: str) -> ModelConfig | None:
+def _model(config: Mapping[str, Any]) -> ModelConfig | None:
     """The model of a configuration; None if an imported log, or another version, says it otherwise."""
+    return _validated(json.dumps(config.get("model"), sort_keys=True))
+
+
+@lru_cache(maxsize=256)
+def _validated(text: str) -> ModelConfig | None:
     given = json.loads(text)
     if not isinstance(given, dict) or given.keys() != ModelConfig.model_fields.keys():
         return None

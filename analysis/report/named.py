@@ -27,15 +27,15 @@ _TABLES = {
 
 def queries() -> dict[str, Question]:
     """Every named query: the questions, then the report's tables and figures."""
-    found = dict(questions())
-    found |= {name: Question(text, "", sql) for name, (text, sql) in _TABLES.items()}
+    named = dict(questions())
+    named |= {name: Question(text, "", sql) for name, (text, sql) in _TABLES.items()}
     for name in charts.names():
         chart = charts.load(name)
-        found[name] = Question(f"{chart.title}: {chart.question}", "", chart.sql)
+        named[name] = Question(f"{chart.title}: {chart.question}", "", chart.sql)
     for text, sql in backends.queries().items():
         name = "verdicts" if text == "Certificates" else text.lower().replace(" ", "_")
-        found[name] = Question(f"Backends: {text.lower()}", "", sql)
-    return found
+        named[name] = Question(f"Backends: {text.lower()}", "", sql)
+    return named
 
 
 def find(root: Path, name: str, study: str | None) -> tuple[str, str]:
@@ -48,20 +48,14 @@ def find(root: Path, name: str, study: str | None) -> tuple[str, str]:
     Raises:
         UserError: there is no such query or study, or no telling which study is meant.
     """
-    known = queries()
-    if name not in known:
-        raise UserError(f"no query is named '@{name}' {did_you_mean(name, sorted(known))}")
-    meant = _study(root, study)
-    return facts.literal(known[name].sql, meant), meant
-
-
-def _study(root: Path, study: str | None) -> str:
+    by_name = queries()
+    if name not in by_name:
+        raise UserError(f"no query is named '@{name}' {did_you_mean(name, sorted(by_name))}")
     with open_for_reading(root) as connection:
-        names = studies_of(connection)
-    if study is None and len(names) == 1:
-        return names[0]
-    if study is None:
-        raise UserError(f"say which study with --study; in the database: {', '.join(names) or 'none'}")
-    if study not in names:
-        raise UserError(f"no collected runs of study '{study}' {did_you_mean(study, names)}")
-    return study
+        studies = studies_of(connection)
+    if study is None and len(studies) != 1:
+        raise UserError(f"say which study with --study; in the database: {', '.join(studies) or 'none'}")
+    if study is not None and study not in studies:
+        raise UserError(f"no collected runs of study '{study}' {did_you_mean(study, studies)}")
+    meant = study if study is not None else studies[0]
+    return facts.literal(by_name[name].sql, meant), meant

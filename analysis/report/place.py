@@ -24,7 +24,6 @@ from analysis.report.carried import (
     COMPILED,
     LIVE,
     MANIFEST,
-    ReportManifest,
     files,
     read_manifest,
     write_manifest,
@@ -61,7 +60,9 @@ def complete(out: Path, roots: Sequence[Path] = (), replace: bool = False) -> It
     if (there := read_manifest(out)) and there.reports is not None:
         raise UserError(f"{out} holds an index of reports: name a folder in it, such as {out / 'NAME'}")
     place.mkdir(parents=True, exist_ok=True)
-    beside = _movable(place)
+    # A folder changes places with another, unless a shell that is in it would stay in the old one.
+    used = Path.cwd().is_relative_to(place) or place.is_mount()
+    beside = not used and os.access(place.parent, os.W_OK | os.X_OK)
     prefix, where = (f"{_SCRATCH}{place.name}@", place.parent) if beside else (_SCRATCH, place)
     with _alone(place), TemporaryDirectory(prefix=prefix, dir=where, ignore_cleanup_errors=True) as scratch:
         new = Path(scratch)
@@ -74,12 +75,6 @@ def complete(out: Path, roots: Sequence[Path] = (), replace: bool = False) -> It
         require_room(out, files(new))
         if not (beside and _swapped(place, new)):
             _one_by_one(place, new)
-
-
-def _movable(place: Path) -> bool:
-    """Whether the folder can change places with another: a shell that is in it would stay in the old one."""
-    used = Path.cwd().is_relative_to(place) or place.is_mount()
-    return not used and os.access(place.parent, os.W_OK | os.X_OK)
 
 
 def _aside(place: Path) -> Path:
@@ -108,23 +103,17 @@ def _alone(place: Path) -> Iterator[None]:
     try:
         with suppress(OSError):
             hold(descriptor)
-            while not os.path.samestat(
-                os.fstat(descriptor), place.stat()
-            ):  # the build that had it replaced it
+            # Until it is not the folder of the build that had it, which replaced it.
+            while not os.path.samestat(os.fstat(descriptor), place.stat()):
                 before, descriptor = descriptor, os.open(place, os.O_RDONLY | os.O_DIRECTORY)
                 os.close(before)
                 hold(descriptor)
-            for left in _left(place):
-                shutil.rmtree(left, ignore_errors=True)
+            abandoned = place.parent.glob(f"{_SCRATCH}{escape(place.name)}@{_RANDOM}")
+            for folder in (*place.glob(f"{_SCRATCH}*"), *abandoned, _aside(place)):
+                shutil.rmtree(folder, ignore_errors=True)
         yield
     finally:
         os.close(descriptor)
-
-
-def _left(place: Path) -> Iterator[Path]:
-    yield from place.glob(f"{_SCRATCH}*")
-    yield from place.parent.glob(f"{_SCRATCH}{escape(place.name)}@{_RANDOM}")
-    yield _aside(place)
 
 
 def _swapped(place: Path, new: Path) -> bool:
@@ -169,20 +158,20 @@ def _keep_others(place: Path, new: Path) -> None:
             (new / name).mkdir(parents=True)
         else:
             (new / name).parent.mkdir(parents=True, exist_ok=True)
-            _same_file(path, new / name)
-
-
-def _same_file(path: Path, other: Path) -> None:
-    try:
-        os.link(path, other, follow_symlinks=False)
-    except OSError:  # a filesystem without hard links, or another user's file
-        shutil.copy2(path, other, follow_symlinks=False)
+            try:
+                os.link(path, new / name, follow_symlinks=False)
+            except OSError:  # a filesystem without hard links, or another user's file
+                shutil.copy2(path, new / name, follow_symlinks=False)
 
 
 def _one_by_one(place: Path, new: Path) -> None:
     """Move file by file: the manifest last, and after it what makes open pages load the report again."""
     written = files(new)
-    _remove(place, _ours(place, new) - set(written))
+    for path in _ours(place, new) - set(written):
+        with suppress(OSError, ValueError):  # a folder, or no name of a file
+            # A path that leads elsewhere is left alone.
+            if ".." not in Path(path).parts and (place / path).resolve().is_relative_to(place):
+                (place / path).unlink(missing_ok=True)
     for path in sorted(written, key=lambda path: (path == LIVE, path == MANIFEST)):
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (new / path).replace(place / path)
@@ -214,8 +203,8 @@ def _require_same_roots(out: Path, roots: Sequence[Path]) -> None:
     there = read_manifest(out)
     if there and there.roots and there.roots != _relative(roots, out):
         before, now = (
-            " and ".join(dict.fromkeys(os.path.normpath(out.resolve() / root) for root in each))
-            for each in (there.roots, map(str, (root.resolve() for root in roots)))
+            " and ".join(dict.fromkeys(os.path.normpath(out.resolve() / root) for root in workspaces))
+            for workspaces in (there.roots, [str(root.resolve()) for root in roots])
         )
         raise UserError(
             f"{out} has {there.subject} made from {before}, and this one is made from {now}: "
@@ -230,7 +219,7 @@ def _require_same(out: Path, new: Path, replace: bool) -> None:
         raise UserError(f"{out} has {there.subject}: name another folder, or remove that one first")
     if there and made and there.pair and made.pair and not replace:
         before, now = (
-            [(each.study, each.commit) for each in (pair.a, pair.b)] for pair in (there.pair, made.pair)
+            [(side.study, side.commit) for side in (pair.a, pair.b)] for pair in (there.pair, made.pair)
         )
         if before != now:
             raise UserError(
@@ -244,19 +233,8 @@ def _ours(place: Path, new: Path) -> set[str]:
     there, made = read_manifest(place), read_manifest(new)
     if there is None:
         return set()
-    before = _sources(there)
-    outdated = made is not None and before and before != _sources(made)
-    return {*there.files, *(COMPILED if outdated else ())}
-
-
-def _sources(manifest: ReportManifest) -> dict[str, str]:
-    return {path: digest for path, digest in manifest.files.items() if path.startswith("latex/")}
-
-
-def _remove(out: Path, paths: set[str]) -> None:
-    """Remove files of an earlier report; a path that leads elsewhere is left alone."""
-    for path in paths:
-        target = out / path
-        with suppress(OSError, ValueError):  # a folder, or no name of a file
-            if ".." not in target.parts and target.resolve().is_relative_to(out.resolve()):
-                target.unlink(missing_ok=True)
+    before, now = (
+        {path: digest for path, digest in manifest.files.items() if path.startswith("latex/")}
+        for manifest in (there, made or there)
+    )
+    return {*there.files, *(COMPILED if before and before != now else ())}

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts.certificates import NOT_FINITE, ratio_text
 from analysis.report.backends import short_kernels
-from analysis.report.listing import MOST_NAMED
+from analysis.report.runs import MOST_NAMED
 from analysis.stats import Estimate
-from analysis.stats.verdict import in_a_row, readable
+from analysis.wording import drift, in_a_row, readable, sentence
 from model.record.files import write_text
 from model.record.units import counted, duration, in_order
 
@@ -64,7 +64,9 @@ def environment() -> Environment:
         "ratio": lambda value: UNKNOWN if value is None else ratio_text(value),
         "duration": lambda seconds: UNKNOWN if seconds is None else duration(seconds),
         "script_json": script_json,
-        "said": said,
+        "said": prose,
+        "sentence": sentence,
+        "drift": drift,
         "whole": whole,
         "in_a_row": in_a_row,
         "counted": lambda count, noun: UNKNOWN if count is None else counted(count, noun),
@@ -99,11 +101,11 @@ def script_json(value: Any) -> Any:
     return Markup(text)  # noqa: S704 - escaped just above; HTML escapes would not be JSON
 
 
-def said(sentence: str) -> Any:
+def prose(text: str) -> Any:
     """A sentence in which `backticks` mark code, and whose numbers keep their percent signs."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(whole(sentence)))))  # noqa: S704 - escaped here
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(whole(text)))))  # noqa: S704 - escaped here
 
 
 def whole(text: str) -> str:

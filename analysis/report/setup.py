@@ -2,22 +2,215 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from analysis.report.settings import calls, conditions, design, training
-from analysis.report.settings.values import Setting
+from analysis.report import tasks
+from analysis.report.answer.ran import varying
+from analysis.report.topics import UNKNOWN, Setting, TextOf, capped, groups, options, value
+from analysis.stats import grouped
+from analysis.verdicts import values
+from analysis.verdicts.groups import declared, factors, looks
+from analysis.wording import group_name, listed
+from model.record.units import counted
 
 if TYPE_CHECKING:
-    from analysis.report.comparison import Comparison
+    from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts
+    from analysis.report.rows import Run
 
-__all__ = ["Setting", "setup"]
+_CHANGE = ("--only", "--repeats", "--set")  # options of a launch that change what the study says
+_CLOCKS = {
+    "power_limit_watts": "power limit {:,.0f} W",
+    "sm_mhz": "GPU clock {:,.0f} MHz",
+    "memory_mhz": "memory clock {:,.0f} MHz",
+}
+_HELD = {"power_capped_seconds": "by the power limit", "slowed_seconds": "by heat or the power supply"}
 
 
-def setup(facts: Facts, comparison: Comparison) -> list[Setting]:
-    """Every topic, in the order of the table."""
+def setup(facts: Facts, comparison: StudyComparison) -> list[Setting]:
+    """Every topic, in the order of the table: those of the task first."""
+    task = tasks.of_study(facts.runs)
     return [
-        *(training.settings(facts.runs, facts.infers) if not facts.calls else calls.settings(facts.runs)),
-        *design.settings(facts, comparison),
-        *conditions.settings(facts, comparison),
+        *task.settings(facts.runs),
+        *_design(facts, comparison),
+        *_conditions(facts.runs, comparison, task),
     ]
+
+
+def launched(runs: Sequence[Run]) -> list[str]:
+    """What each launch gave that the study does not say: `--only seed=0 --set train.steps=30`."""
+    commands = dict.fromkeys(tuple(run["command"] or ()) for run in runs)
+    given = (
+        " ".join(f"{option} {text}" for option in _CHANGE for text in options(command, option))
+        for command in commands
+    )
+    return list(dict.fromkeys(filter(None, given)))
+
+
+def _design(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
+    """What varies, how often, in which order, against what, and what the launch changed of it."""
+    runs, axes, baseline = facts.runs, varying(facts.runs), declared(facts.runs)
+    imported = any(run["imported"] for run in runs)
+    varied = "nothing: all runs share one configuration, apart from seed and repeat"
+    if axes:
+        varied = f"{listed([f'`{axis}`' for axis in axes])}: {counted(len(facts.groups), 'group')}"
+    seeds = {run["seed"] for run in runs}
+    numbers = [*map(str, sorted(seed for seed in seeds if seed is not None)), *["unknown"] * (None in seeds)]
+    none = "none named at the import" if imported else "none declared"
+    for topic, text, change in (
+        ("Varied", varied, _given(runs, "--only")),
+        ("Labels", _labels(runs, axes), ""),
+        ("Scale", value(runs, lambda run: run["scale"], "the runs were imported"), ""),
+        ("Seeds", listed(numbers), ""),
+        ("Repeats", _repeats(runs), _given(runs, "--repeats")),
+        ("Order of the runs", comparison.order, ""),
+        ("Baseline", _factors(baseline) if baseline else none, ""),
+        ("Margins", value(runs, _margins), ""),
+        ("Stopping rule", f"{UNKNOWN}: the runs were imported" if imported else _stopping(facts), ""),
+    ):
+        if text:
+            yield Setting(topic, text, change, "Design")
+
+
+def _labels(runs: Sequence[Run], axes: Sequence[str]) -> str:
+    """What the labels that the study gives stand for; empty if it gives none."""
+    by_label = dict[str, Mapping[str, Any]]()
+    for run in runs:
+        if run["given_label"]:
+            by_label.setdefault(run["label"], factors(run))
+    meanings = [
+        f"{group_name(label)}: {_factors({axis: given[axis] for axis in axes if axis in given})}"
+        for label, given in by_label.items()
+    ]
+    return "; ".join(capped(meanings, "labels"))
+
+
+def _factors(given: Mapping[str, Any]) -> str:
+    """Each as a study writes it."""
+    written = (str(value).lower() if isinstance(value, bool) else value for value in given.values())
+    return ", ".join(f"`{axis}` {value}" for axis, value in zip(given, written, strict=True))
+
+
+def _given(runs: Sequence[Run], option: str) -> str:
+    """What the launches gave an option."""
+    texts = dict.fromkeys(text for run in runs for text in options(run["command"], option))
+    return "; ".join(f"`{option} {text}`" for text in texts)
+
+
+def _repeats(runs: Sequence[Run]) -> str:
+    """How many runs of each configuration, seed included, there are."""
+    cells = Counter((run["label"], run["seed"]) for run in runs)
+    by_count = grouped(cells, cells.__getitem__)
+    if len(by_count) == 1:
+        cell = "group and seed" if any(run["seed"] is not None for run in runs) else "group"
+        return f"{counted(next(iter(by_count)), 'run')} of each {cell}"
+    spread = [
+        f"{count} ({groups(list(dict.fromkeys(label for label, _ in having)))})"
+        for count, having in sorted(by_count.items())
+    ]
+    return f"runs of each group and seed: {'; '.join(capped(spread, 'numbers'))}"
+
+
+def _margins(run: Run) -> str:
+    margins = (run["design"] or {}).get("margins") or {}
+    loss, rate = margins.get("loss"), margins.get("tokens_per_second")
+    stated = [
+        *([] if loss is None else [f"loss {loss:g} nats per token"]),
+        *([] if rate is None else [f"tokens per second {100 * rate:.3g} %"]),
+    ]
+    text = ", ".join(stated)
+    if run["imported"]:
+        return f"{text}, stated at the import" if text else "none was stated at the import"
+    return text or "none was stated before the runs"
+
+
+def _stopping(facts: Facts) -> str:
+    runs = facts.runs
+    if until := looks(runs):
+        return (
+            f"repeats until the interval of each ratio to the baseline is within {100 * until[0]:.3g} % on "
+            f"either side, at most {until[1]}"
+        )
+    first = min((run["ended_at"] for run in runs if run["ended_at"]), default=None)
+    added = sum(first is not None and run["created_at"] > first for run in runs)
+    if not added and not facts.removed:
+        return "none: the number of runs was fixed in advance"
+    changes = [f"{counted(added, 'run')} added after the first result"] * (added > 0)
+    changes += [f"{counted(len(facts.removed), 'run')} removed from the study"] * bool(facts.removed)
+    return f"none, and the number of runs was not fixed in advance: {' and '.join(changes)}"
+
+
+def _conditions(
+    every: Sequence[Run], comparison: StudyComparison, task: tasks.ReportTask
+) -> Iterator[Setting]:
+    """The machine, the software and the code."""
+    runs = [run for run in every if run["device"] or run["imported"]]
+    on_gpu = [run for run in runs if run["gpus"]]
+    yield Setting("Device", value(runs, values.device), "", "Machine")
+    yield Setting("Host", value(runs, lambda run: run["node"] and f"`{run['node']}`"), "", "Machine")
+    if on_gpu:
+        amd = all((run["device"] or "").startswith("AMD ") for run in on_gpu)
+        why = "not measured on AMD GPUs" if amd else "not recorded"
+        yield Setting("Clocks and power", value(on_gpu, _clocks, why), "", "Machine")
+        yield Setting("Clock throttling", _held_back(on_gpu) or f"{UNKNOWN}: {why}", "", "Machine")
+        if task.has_mfu:
+            peak = value(on_gpu, _peak, "it is in no data sheet known here")
+            yield Setting("Peak for MFU", peak, "", "Machine")
+    yield Setting("Runs side by side", _side_by_side(runs), "", "Machine")
+    yield Setting("Load", comparison.load, "", "Machine")
+    unknown = any(run["gpus"] is None and run["imported"] for run in runs)
+    driver = value(runs, values.DRIVER.of) if on_gpu or unknown else "none: no run used a GPU"
+    yield Setting("Driver", driver, "", "Software")
+    packages = [f"{package} {' / '.join(versions)}" for package, versions in values.packages(runs).items()]
+    yield Setting("Packages", ", ".join(packages) or f"{UNKNOWN}: not recorded", "", "Software")
+    own = [run for run in every if not run["imported"]]
+    of_code: tuple[tuple[str, TextOf], ...] = (
+        ("Commit", values.commit),
+        (
+            "Code that the jobs ran",
+            lambda run: run["code"] and f"`{run['code'][:12]}` (SHA-256 of the snapshot)",
+        ),
+        ("Study file", lambda run: run["study_file"] and f"`{run['study_file']}`"),
+    )
+    for topic, text_of in of_code:
+        text = value(own, text_of) if own else f"{UNKNOWN}: the runs were imported"
+        yield Setting(topic, text, "", "Code")
+
+
+def _clocks(run: Run) -> str | None:
+    columns = dict[str, Any](run)
+    known = [text.format(columns[name]) for name, text in _CLOCKS.items() if columns[name] is not None]
+    return ", ".join(known) or None
+
+
+def _held_back(runs: Sequence[Run]) -> str:
+    """The largest share of a run's wall time, of which starting is a part; empty if unknown."""
+    shares = {by: values.held_back(runs, column) for column, by in _HELD.items()}
+    return ", ".join(
+        f"{by} for at most {100 * share:.0f} % of a run's wall time"
+        for by, share in shares.items()
+        if share is not None
+    )
+
+
+def _peak(run: Run) -> str | None:
+    peak = values.peak(run)
+    return peak and f"{peak} per GPU ({run['peak_source'] or 'its source was not recorded'})"
+
+
+def _side_by_side(runs: Sequence[Run]) -> str:
+    """The largest number of runs that were on one machine at one time."""
+    changes: dict[str, list[tuple[datetime, int]]] = {}
+    for run in runs:
+        if run["node"] and run["started_at"] and run["ended_at"]:
+            changes.setdefault(run["node"], []).extend([(run["started_at"], 1), (run["ended_at"], -1)])
+    if not changes:
+        return f"{UNKNOWN}: not recorded"
+    most = max(
+        max(itertools.accumulate(change for _, change in sorted(on_node))) for on_node in changes.values()
+    )
+    return "no: one run at a time on each machine" if most == 1 else f"up to {most} at a time on one machine"

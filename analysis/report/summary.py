@@ -52,7 +52,7 @@ def write(out: Path, summary: Summary) -> None:
 
 def of_study(facts: Facts, answer: Answer) -> Summary:
     """The summary of a study's report."""
-    found = [*answer.findings, *answer.unexpected, answer.ran]
+    sentences = [*answer.findings, *answer.unexpected, answer.ran]
     flagged = [f"wrong in its log: {label}" for label in sorted(facts.flagged)]
     return Summary(
         kind="study",
@@ -62,7 +62,7 @@ def of_study(facts: Facts, answer: Answer) -> Summary:
         commits=commits(facts.runs),
         outcomes=endings(facts.runs),
         ran=answer.ran.text,
-        answer=found[0].text,
+        answer=sentences[0].text,
         warnings=flagged,
     )
 

@@ -16,11 +16,12 @@ from analysis.report.summary import FILE, Summary
 from model.record.errors import UserError
 from model.record.files import Unreadable, read, sha256, write_text
 
+_CHANGED = "its summary has been changed since it was written: run `runner audit`"
 _OWN = ("index.html", *(f"assets/{name}" for name in render.ASSETS))
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedReport:
     """A report of the index.
 
     Attributes:
@@ -66,37 +67,29 @@ def write_index(reports: Path, out: Path, names: Iterable[str]) -> None:
     """Write the index of these reports to another folder, or to the one that they lie in."""
     listed = sorted(
         (_listed(reports, name) for name in names),
-        key=lambda it: (-_seconds(it.summary.last if it.summary else None), it.folder),
+        key=lambda report: (-_seconds(report.summary.last if report.summary else None), report.folder),
     )
     render.write_assets(out)
     (out / "data").mkdir(exist_ok=True)
-    page = (
-        render.environment()
-        .get_template("reports.html")
-        .render({"listed": listed, "shared": _shared(listed)})
-    )
+    titles = Counter(report.summary.title for report in listed if report.summary)
+    shared = {title for title, count in titles.items() if count > 1}
+    page = render.environment().get_template("reports.html").render({"listed": listed, "shared": shared})
     write_text(out / "index.html", page, sync=False)
-    seal(out, None, Parts(records=True), reports=sorted(it.folder for it in listed), only=_OWN)
+    seal(out, None, Parts(records=True), reports=sorted(report.folder for report in listed), only=_OWN)
 
 
-def _shared(listed: Iterable[Listed]) -> set[str]:
-    """Titles that several reports have, as those of one study."""
-    titles = Counter(it.summary.title for it in listed if it.summary)
-    return {title for title, count in titles.items() if count > 1}
-
-
-def _listed(reports: Path, name: str) -> Listed:
+def _listed(reports: Path, name: str) -> ListedReport:
     manifest, path = _manifest(reports / name), reports / name / FILE
     if manifest is None:
-        return Listed(name, None, "its manifest cannot be read")
+        return ListedReport(name, None, "its manifest cannot be read")
     if FILE not in manifest.files:
-        return Listed(name, None, "it comes from a version without summaries: build it again")
+        return ListedReport(name, None, "it comes from a version without summaries: build it again")
     try:
         if not _plain(path) or sha256(path) != manifest.files[FILE]:
-            return Listed(name, None, "its summary has been changed since it was written: run `runner audit`")
-        return Listed(name, read(path, Summary))
+            return ListedReport(name, None, _CHANGED)
+        return ListedReport(name, read(path, Summary))
     except (OSError, Unreadable):
-        return Listed(name, None, "its summary cannot be read")
+        return ListedReport(name, None, "its summary cannot be read")
 
 
 def _seconds(moment: datetime | None) -> float:

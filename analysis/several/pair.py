@@ -23,9 +23,9 @@ from analysis.report.carried import (
 from analysis.report.place import complete
 from analysis.report.summary import Summary
 from analysis.store.records import write_records
-from analysis.verdicts.comparison import Comparison, Options, compare
+from analysis.verdicts.comparison import Options, SourceComparison, compare
+from analysis.verdicts.sections import sections, summary, wrong
 from analysis.verdicts.source import Measured, Source, read_open
-from analysis.verdicts.words import sections, summary, wrong
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -35,7 +35,7 @@ _ORDER = ("wrong", "results", "verdicts", "before", "settings", "alone")  # what
 
 
 @dataclass(frozen=True)
-class Side:
+class PairSide:
     """What the page says of one side: (topic, text), and whether it was imported."""
 
     name: str
@@ -88,8 +88,8 @@ def write_pair(
     with recording() as asked:
         both = read_open((_source(pair.a), first), (_source(pair.b), second))
         options = Options(pair.match, pair.margins, pair.across, pair.single_runs)
-        found = compare(*both, options)
-    _write_page(out, both, found, list(dict.fromkeys(asked)))
+        comparison = compare(*both, options)
+    _write_page(out, both, comparison, list(dict.fromkeys(asked)))
     write_queries(out, named({}, asked))
     if records:
         for name, side, connection in zip(SIDES, (pair.a, pair.b), (first, second), strict=True):
@@ -101,33 +101,35 @@ def _source(side: SideManifest) -> Source:
     return Source(side.name, Path(), side.study, side.commit)
 
 
-def _write_page(out: Path, both: tuple[Measured, Measured], found: Comparison, asked: list[str]) -> None:
-    told = sorted(sections(found), key=lambda section: _ORDER.index(section.name))
+def _write_page(
+    out: Path, both: tuple[Measured, Measured], comparison: SourceComparison, asked: list[str]
+) -> None:
+    tables = sorted(sections(comparison), key=lambda section: _ORDER.index(section.name))
     render.write_assets(out)
     (out / FINDINGS).mkdir(parents=True)
-    for section in told:
+    for section in tables:
         table = csv_lines([section.columns, *section.rows])
         (out / FINDINGS / f"{section.name}.csv").write_text(table, encoding="utf-8")
     values = {
-        "found": found,
-        "sides": [_facts(side) for side in both],
-        "summary": summary(found),
-        "sections": told,
-        "wrong": wrong(found),
+        "comparison": comparison,
+        "sides": [_side_of_page(side) for side in both],
+        "summary": summary(comparison),
+        "sections": tables,
+        "wrong": wrong(comparison),
         "queries": asked,
     }
-    summaries.write(out, _summary(both, found))
+    summaries.write(out, _summary(both, comparison))
     page = render.environment().get_template("pair.html").render(values)
     (out / "index.html").write_text(page, encoding="utf-8")
 
 
-def _facts(side: Measured) -> Side:
+def _side_of_page(side: Measured) -> PairSide:
     runs = side.runs
     started = [run["started_at"] for run in runs if run["started_at"]]
     when = f"{render.moment(min(started))} to {render.moment(max(started))}" if started else "unknown"
     where = [(topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(runs).items()]
     origin = sorted({Path(run["imported"]["file"]).name for run in runs if run["imported"]})
-    return Side(
+    return PairSide(
         side.name,
         [
             ("Study", f"{runs[0]['study']}: {runs[0]['title']}"),
@@ -140,10 +142,10 @@ def _facts(side: Measured) -> Side:
     )
 
 
-def _summary(both: tuple[Measured, Measured], found: Comparison) -> Summary:
+def _summary(both: tuple[Measured, Measured], comparison: SourceComparison) -> Summary:
     runs = [run for side in both for run in side.runs]
-    a, b = found.names
-    told = summary(found)
+    a, b = comparison.names
+    short = summary(comparison)
     return Summary(
         kind="comparison",
         title=f"{b} compared with {a}",
@@ -151,6 +153,6 @@ def _summary(both: tuple[Measured, Measured], found: Comparison) -> Summary:
         **summaries.moments(runs),
         commits=summaries.commits(runs),
         outcomes=facts.endings(runs),
-        answer=next(iter(found.regressions), f"{told[:1].upper()}{told[1:]}."),
-        warnings=[f"wrong in its log: {label}" for label in wrong(found)],
+        answer=next(iter(comparison.regressions), f"{short[:1].upper()}{short[1:]}."),
+        warnings=[f"wrong in its log: {label}" for label in wrong(comparison)],
     )

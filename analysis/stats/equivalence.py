@@ -1,23 +1,72 @@
-"""Whether two backends train to the same loss, against a margin that was stated in advance."""
+"""Whether rates or losses are equivalent, against a margin that was stated in advance."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, nan, sqrt
+from math import expm1, isfinite, nan, sqrt
 from statistics import fmean
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from analysis.stats.change import CONFIDENCE, beyond
+from analysis.stats.estimate import FEWEST_RECORDS, interval_of_mean, median
 from analysis.stats.paired import RECORDS, RUNS
-from analysis.stats.student import mean_of, quantile, variance
-from analysis.stats.verdict import Verdict, decimals
-from analysis.stats.within import FEWEST, interval_of_mean
+from analysis.stats.student import log_ratio, mean_of, quantile, variance
+from analysis.stats.verdict import (
+    Kind,
+    MarginTest,
+    NoMargin,
+    NotFinite,
+    NothingPaired,
+    Reason,
+    SingleRuns,
+    TooFewRecords,
+    Verdict,
+)
 from model.record.units import counted
 
+CONFIDENCE = 0.90  # two one-sided tests at 5 % each
+TESTS = "two one-sided tests"  # as the method of a verdict says it
 LAST = 0.2  # the part of a run whose losses are compared, from its end
 T = TypeVar("T")
 Losses = Mapping[int, float]  # step -> nats per token
+
+
+def change(
+    before: Mapping[Hashable, float], after: Mapping[Hashable, float], margin: float | None
+) -> Verdict:
+    """Compare the seconds per step of one group before and after.
+
+    'different' if the whole 90 % interval lies beyond the margin, 'equivalent' if it lies within, which
+    are two one-sided tests at 5 % each; 'observed' with a single run on either side.
+
+    Args:
+        before, after: seconds per step by what pairs runs; paired where keys are common.
+        margin: relative difference of the rate from that before, either way: 0.01 is 0.99 to 1.01 of it.
+            None if none was stated: then nothing is tested.
+
+    Raises:
+        ValueError: no runs on a side, or a margin that is not positive.
+    """
+    if not before or not after or (margin is not None and margin <= 0):
+        raise ValueError("a change needs runs before and after, and a margin above zero")
+    if min(len(before), len(after)) == 1:
+        difference = median(list(before.values())) / median(list(after.values())) - 1
+        runs = SingleRuns(len(after), len(before))
+        return Verdict("observed", runs, difference, None, None, 1, RUNS, "single runs are not tested")
+    ratio = log_ratio(after, before)
+    value, low, high = map(expm1, (ratio.mean.value, *ratio.mean.interval(CONFIDENCE)))
+    method = f"90 % t interval of the log ratio, {ratio.how}: {TESTS} at 5 %"
+    if margin is None:
+        return Verdict("inconclusive", NoMargin(), value, low, high, ratio.n, RUNS, method)
+    kind = beyond(low, high, margin)
+    return Verdict(kind, MarginTest(margin), value, low, high, ratio.n, RUNS, method)
+
+
+def beyond(low: float, high: float, margin: float) -> Kind:
+    """Whether an interval lies within the margin around zero, beyond it, or neither."""
+    if -margin < low and high < margin:
+        return "equivalent"
+    return "different" if low > margin or high < -margin else "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -33,31 +82,24 @@ class Floor:
     freedom: int
 
 
-class _Found(NamedTuple):
-    difference: float
-    low: float | None
-    high: float | None
-    method: str
-
-
 def noise_floor(repeats: Sequence[Sequence[Losses]]) -> Floor | None:
     """The floor from sets of runs of one backend, seed and data each; None if nothing was repeated.
 
     Runs that diverged, or logged nothing, are left out.
     """
-    sets = [[fmean(_last(run).values()) for run in runs if run] for runs in repeats]
-    means = [[mean for mean in each if isfinite(mean)] for each in sets]
-    freedom = sum(len(each) - 1 for each in means if each)
+    averages = [[fmean(_last(run).values()) for run in runs if run] for runs in repeats]
+    finite = [[average for average in of_one if isfinite(average)] for of_one in averages]
+    freedom = sum(len(of_one) - 1 for of_one in finite if of_one)
     if not freedom:
         return None
-    pooled = sum(variance(each) * (len(each) - 1) for each in means if len(each) > 1) / freedom
+    pooled = sum(variance(of_one) * (len(of_one) - 1) for of_one in finite if len(of_one) > 1) / freedom
     return Floor(sqrt(2 * pooled), freedom)
 
 
-def by_sample(found: Iterable[tuple[Hashable, Losses]]) -> dict[Hashable, list[Losses]]:
+def by_sample(runs: Iterable[tuple[Hashable, Losses]]) -> dict[Hashable, list[Losses]]:
     """The losses of runs that saw the same samples, by what decides which these are."""
     groups: dict[Hashable, list[Losses]] = {}
-    for sample, losses_of_run in found:
+    for sample, losses_of_run in runs:
         groups.setdefault(sample, []).append(losses_of_run)
     return groups
 
@@ -96,33 +138,46 @@ def losses(
         floor: of repeats of one backend.
     """
     shared = [(a[key], b[key]) for key in a if key in b]
-    if diverged := _not_finite(shared):
-        return diverged
-    pairs = [pair for runs in shared if (pair := _common(*runs))]
+    ends = [(_diverged(run), _diverged(other)) for run, other in shared]
+    if any(end is not None for pair in ends for end in pair):
+        apart = [end for pair in ends if pair[0] != pair[1] for end in pair if end is not None]
+        kind: Kind = "different" if apart else "inconclusive"
+        level = RUNS if len(shared) > 1 else RECORDS
+        reason = NotFinite(min(apart, default=None))
+        return _verdict(kind, reason, None, None, len(shared), level, "a loss that is not finite", None)
+    pairs = [pair for run, other in shared if (pair := _common(run, other))]
     if not pairs:
-        sentence = "Inconclusive: no two runs saw the same data in the same order at the same steps."
-        return Verdict("inconclusive", sentence, None, None, None, 0, RUNS, "not paired")
+        return _verdict("inconclusive", NothingPaired(), None, None, 0, RUNS, "not paired", None)
     differences = [{step: x - y for step, (x, y) in pair.items()} for pair in pairs]
-    found = _over_runs(differences) if len(pairs) > 1 else _within(differences[0], floor)
-    first, last = min(map(min, differences)), max(map(max, differences))
-    return _verdict(found, margin, floor, f"{found.method}, steps {first} to {last}", len(pairs))
+    value = fmean(fmean(pair.values()) for pair in differences)
+    ends_90, method = _over_runs(differences) if len(pairs) > 1 else _within(differences[0], floor)
+    method += f", steps {min(map(min, differences))} to {max(map(max, differences))}"
+    level = RUNS if len(pairs) > 1 else RECORDS
+    if ends_90 is None:
+        return _verdict("inconclusive", TooFewRecords(), value, None, len(pairs), level, method, floor)
+    if margin is None:
+        return _verdict("inconclusive", NoMargin(), value, ends_90, len(pairs), level, method, floor)
+    kind = beyond(*ends_90, margin)
+    return _verdict(kind, MarginTest(margin), value, ends_90, len(pairs), level, method, floor)
 
 
-def _not_finite(shared: Sequence[tuple[Losses, Losses]]) -> Verdict | None:
-    """The verdict if a run has a loss that is not finite; None if all are."""
-    ends = [[_diverged(run) for run in pair] for pair in shared]
-    if all(end is None for pair in ends for end in pair):
-        return None
-    apart = [min(end for end in pair if end is not None) for pair in ends if pair[0] != pair[1]]
-    level, method = RUNS if len(shared) > 1 else RECORDS, "a loss that is not finite"
-    if not apart:
-        sentence = "Inconclusive: both losses stop being finite at the same step."
-        return Verdict("inconclusive", sentence, None, None, None, len(shared), level, method)
-    sentence = f"Different: the loss of one of them is not finite at step {min(apart)}."
-    return Verdict("different", sentence, None, None, None, len(shared), level, method)
+def _verdict(
+    kind: Kind,
+    reason: Reason,
+    value: float | None,
+    ends: tuple[float, float] | None,
+    n: int,
+    level: str,
+    method: str,
+    floor: Floor | None,
+) -> Verdict:
+    low, high = ends or (None, None)
+    noise = floor.nats if floor else None
+    return Verdict(kind, reason, value, low, high, n, level, method, "loss", noise=noise)
 
 
 def _diverged(run: Losses) -> int | None:
+    """The first step at which the loss is not finite; None if all are."""
     return min((step for step, loss in run.items() if not isfinite(loss)), default=None)
 
 
@@ -135,40 +190,22 @@ def _last(run: Mapping[int, T]) -> dict[int, T]:
     return {step: value for step, value in sorted(run.items()) if step > after}
 
 
-def _over_runs(differences: Sequence[Losses]) -> _Found:
+def _over_runs(differences: Sequence[Losses]) -> tuple[tuple[float, float], str]:
     mean = mean_of([fmean(pair.values()) for pair in differences])
     method = f"90 % t interval of the mean difference over {len(differences)} pairs of runs"
-    return _Found(mean.value, *mean.interval(CONFIDENCE), method)
+    return mean.interval(CONFIDENCE), method
 
 
-def _within(differences: Losses, floor: Floor | None) -> _Found:
-    """The mean over the records of one pair. The floor widens its interval: other pairs differ by it too."""
-    mean, n = fmean(differences.values()), len(differences)
+def _within(differences: Losses, floor: Floor | None) -> tuple[tuple[float, float] | None, str]:
+    """The interval over the records of one pair. The floor widens it: other pairs differ by it too."""
+    n = len(differences)
     ends = interval_of_mean([differences[step] for step in sorted(differences)], CONFIDENCE)
     if ends is None:
-        method = f"no interval: one pair of runs, {counted(n, 'record')}, at least {FEWEST} needed"
-        return _Found(mean, None, None, method)
-    more = quantile((1 + CONFIDENCE) / 2, floor.freedom) * floor.nats if floor else 0.0
-    method = f"90 % interval of the mean difference over {n} records of one pair of runs"
-    widened = ", widened by the noise of repeats" if floor else ""
-    return _Found(mean, ends[0] - more, ends[1] + more, method + widened)
-
-
-def _verdict(found: _Found, margin: float | None, floor: Floor | None, method: str, n: int) -> Verdict:
-    level = RUNS if n > 1 else RECORDS
-    noise = f" Repeats of one backend differ by {floor.nats:.2g} nats (standard deviation)." if floor else ""
-    value, low, high, _ = found
-    if low is None or high is None:
-        sentence = f"Inconclusive: {value:+.4f} nats, {found.method}.{noise}"
-        return Verdict("inconclusive", sentence, value, low, high, n, level, method)
-    form = f"+.{decimals((low, high), margin, 4)}f"
-    seen = f"{value:{form}} nats ({low:{form}} to {high:{form}}; {method})"
-    if margin is None:
-        sentence = (
-            f"Inconclusive: {seen}. Declare `margins: {{loss: NATS}}` in the study before it runs.{noise}"
+        return (
+            None,
+            f"no interval: one pair of runs, {counted(n, 'record')}, at least {FEWEST_RECORDS} needed",
         )
-        return Verdict("inconclusive", sentence, value, low, high, n, level, method)
-    kind = beyond(low, high, margin)
-    said = {"equivalent": "within", "different": "beyond", "inconclusive": "neither within nor beyond"}[kind]
-    sentence = f"{kind.capitalize()}: {seen}, {said} the margin of {margin:.3g} nats.{noise}"
-    return Verdict(kind, sentence, value, low, high, n, level, method)
+    more = quantile((1 + CONFIDENCE) / 2, floor.freedom) * floor.nats if floor else 0.0
+    widened = ", widened by the noise of repeats" if floor else ""
+    method = f"90 % interval of the mean difference over {n} records of one pair of runs{widened}"
+    return (ends[0] - more, ends[1] + more), method

@@ -1,14 +1,22 @@
-"""A median with its interval, and which value is the median of an even number of values."""
+"""Medians with their intervals: over independent runs, or over the records of one run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from functools import lru_cache
+from math import comb, exp, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
+from analysis.stats.student import mean_of, quantiles
+from model.record.units import counted
+
 CONFIDENCE = 0.95
+FEWEST_RUNS = 6  # the range of fewer holds the median with less than 95 %
+# With fewer, an interval cannot hold the truth in 95 % of runs at an autocorrelation of 0.8.
+FEWEST_RECORDS = 24
 
 
 @dataclass(frozen=True)
@@ -66,3 +74,156 @@ def at_rank(ordered: np.ndarray, rank: float, ratios: bool = True) -> float:
     below = min(int(rank), len(ordered) - 2)
     low, high, part = float(ordered[below]), float(ordered[below + 1]), rank - below
     return low * (high / low) ** part if ratios and ordered[0] > 0 else low + (high - low) * part
+
+
+def over_runs(values: Sequence[float], ratios: bool = True, each: str = "run") -> Estimate:
+    """Median over independent runs with its 95 % interval.
+
+    From six runs it lies between order statistics and assumes no distribution: the k-th smallest and k-th
+    largest of n values enclose the median with probability 1 - 2 P(X < k), X binomial(n, 1/2), and the ends
+    lie between those of two such intervals, so as to reach 95 % (Hettmansperger & Sheather 1986). Two to
+    five runs get Student's interval of the mean logarithm, which assumes that logarithms are normal.
+
+    Args:
+        ratios: as for `median`. Without them the interval is of the mean, and assumes that values are normal.
+        each: what a value is of.
+
+    Raises:
+        ValueError: no values.
+    """
+    middle, n = median(values, ratios), len(values)
+    if n == 1:
+        return Estimate(middle, None, None, 1, f"no interval: one {each}")
+    if n < FEWEST_RUNS:
+        logs = ratios and min(values) > 0
+        low, high = _student(values, logs)
+        assumed = "their logs are normal" if logs else "they are normal"
+        return Estimate(
+            middle, low, high, n, f"95 % t interval over {n} {each}s, which assumes that {assumed}"
+        )
+    ordered, depth = np.sort(np.asarray(values, dtype=float)), interpolated_rank(n)
+    low, high = (at_rank(ordered, rank, ratios) for rank in (depth, n - 1 - depth))
+    return Estimate(middle, low, high, n, f"95 % interval between order statistics of {n} {each}s")
+
+
+@lru_cache
+def interpolated_rank(n: int) -> float:
+    """Rank, counted from 0, of the lower end; the upper end's is as far from the top."""
+    k = max(k for k in range(1, n // 2 + 1) if _coverage(n, k) >= CONFIDENCE)
+    wide, narrow = _coverage(n, k), _coverage(n, k + 1)
+    part = (wide - CONFIDENCE) / (wide - narrow)
+    return k - 1 + (n - k) * part / (k + (n - 2 * k) * part)
+
+
+def _coverage(n: int, k: int) -> float:
+    return 1.0 - 2 * sum(comb(n, i) for i in range(k)) / float(2**n)
+
+
+def _student(values: Sequence[float], logs: bool) -> tuple[float, float]:
+    """The median's interval if values are normal, or their logarithms."""
+    if not logs:
+        return mean_of(values).interval(CONFIDENCE)
+    low, high = mean_of([log(value) for value in values]).interval(CONFIDENCE)
+    return exp(low), exp(high)
+
+
+class Error(NamedTuple):
+    """How far the mean of one run's values may be from the truth, each of shape (...)."""
+
+    variance: np.ndarray
+    freedom: np.ndarray
+
+
+def within_run(values: Sequence[float]) -> Estimate:
+    """Median over one run's records in their order, for instance its seconds per step.
+
+    The interval says how steady this run was, not what another run would give. It is refused below 24
+    records.
+
+    Raises:
+        ValueError: no values.
+    """
+    ends = interval(values, CONFIDENCE)
+    if ends is None:
+        reason = (
+            f"no interval: one run, {counted(len(values), 'record')}, at least {FEWEST_RECORDS} are needed"
+        )
+        return Estimate(median(values), None, None, 1, reason)
+    method = (
+        f"95 % interval over {len(values)} records of one run, allowing for their autocorrelation: "
+        "not what another run would give"
+    )
+    return Estimate(median(values), *ends, 1, method)
+
+
+def interval(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
+    """Ends of the interval of the median over one run's records; None if they are too few."""
+    if len(values) < FEWEST_RECORDS:
+        return None
+    ordered = np.sort(np.asarray(values, dtype=float))
+    middle, half = (len(values) - 1) / 2, float(half_width(np.asarray(values, dtype=float), confidence))
+    return at_rank(ordered, middle - half), at_rank(ordered, middle + half)
+
+
+def interval_of_mean(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
+    """Ends of the interval of the mean over one run's records; None if they are too few."""
+    if len(values) < FEWEST_RECORDS:
+        return None
+    series = np.asarray(values, dtype=float)
+    found = error_of_mean(series)
+    half = float(quantiles((1 + confidence) / 2, found.freedom) * np.sqrt(found.variance))
+    return float(series.mean()) - half, float(series.mean()) + half
+
+
+def half_width(values: np.ndarray, confidence: float) -> np.ndarray:
+    """Half the width of the median's interval in ranks, at most to the smallest and the largest value.
+
+    The number of records below the true median varies as a sum of signs does, whatever their distribution.
+
+    Args:
+        values: of shape (..., n), each row the records of a run.
+        confidence: of the two-sided interval.
+    """
+    n = values.shape[-1]
+    found = error_of_mean(np.sign(values - np.median(values, axis=-1, keepdims=True)), signs=True)
+    below = n / 2 * np.sqrt(found.variance)  # standard deviation of the number below
+    half: np.ndarray = np.minimum(quantiles((1 + confidence) / 2, found.freedom) * below, (n - 1) / 2)
+    return half
+
+
+def error_of_mean(series: np.ndarray, signs: bool = False) -> Error:
+    """The error of a mean of correlated values.
+
+    It comes from the means of 24 to 47 batches of neighbours (batch means: Flegal & Jones 2010), whose own
+    autocorrelation is allowed for as that of an autoregression of order one. That estimate is corrected for
+    its bias (Marriott & Pope 1954); the constants are calibrated by simulation, see docs/statistics.md.
+
+    Args:
+        series: of shape (..., n), n at least 24.
+        signs: whether these are the signs of an autoregression's values.
+    """
+    length = 2 ** int(np.log2(series.shape[-1] / FEWEST_RECORDS))
+    batches = series.shape[-1] // length
+    means = series[..., -batches * length :].reshape(*series.shape[:-1], batches, length).mean(-1)
+    means = means - means.mean(-1, keepdims=True)
+    squares = (means**2).sum(-1)
+    lagged = (means[..., 1:] * means[..., :-1]).sum(-1) / np.where(squares > 0, squares, 1)
+    correlation = np.clip((batches * lagged + 2) / (batches - 8), -1, 1)
+    inflation = _inflation(correlation, batches, signs and length == 1)
+    variance = squares / (batches - 1) * inflation * length / series.shape[-1]
+    return Error(variance, np.maximum(batches / inflation - 1, 1))
+
+
+def _inflation(correlation: np.ndarray, n: int, signs: bool) -> np.ndarray:
+    """The factor by which autocorrelation inflates the variance of a mean of n values.
+
+    The signs of a Gaussian autoregression are correlated as 2/pi arcsin(r^k) at lag k.
+    """
+    if signs:
+        correlation = np.sin(np.pi / 2 * correlation)
+    lags = np.arange(1, n)
+    at_lag = np.clip(correlation, -0.4, 0.97)[..., None] ** lags
+    if signs:
+        at_lag = 2 / np.pi * np.arcsin(at_lag)
+    total: np.ndarray = 1 + 2 * (at_lag * (1 - lags / n)).sum(-1)
+    return total

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 
-from analysis.stats.estimate import CONFIDENCE, median
+from analysis.stats.estimate import CONFIDENCE, FEWEST_RECORDS, median, within_run
 from analysis.stats.student import mean_of
-from analysis.stats.within import FEWEST, within_run
 from model.record.kernels import interval
 
 RECORDS = "records of one run each"
@@ -49,8 +48,15 @@ def paired_records(a: Mapping[int, float], b: Mapping[int, float]) -> Ratio:
     steps = sorted(a.keys() & b.keys())
     if not steps:
         raise ValueError("the two runs have no step in common")
-    found = within_run([b[step] / a[step] for step in steps])
-    return Ratio(found.median, found.low, found.high, len(steps), RECORDS, f"paired by step, {found.method}")
+    estimate = within_run([b[step] / a[step] for step in steps])
+    return Ratio(
+        estimate.median,
+        estimate.low,
+        estimate.high,
+        len(steps),
+        RECORDS,
+        f"paired by step, {estimate.method}",
+    )
 
 
 def paired_rounds(a: Sequence[float], b: Sequence[float]) -> Ratio:
@@ -64,9 +70,9 @@ def paired_rounds(a: Sequence[float], b: Sequence[float]) -> Ratio:
         a, b: seconds of a call, in the order of the rounds.
     """
     ratios = [theirs / mine for mine, theirs in zip(a, b, strict=True)]
-    if len(ratios) >= FEWEST:
-        found = within_run(ratios)
-        low, high, how = found.low, found.high, "95 % interval that allows for autocorrelation"
+    if len(ratios) >= FEWEST_RECORDS:
+        estimate = within_run(ratios)
+        low, high, how = estimate.low, estimate.high, "95 % interval that allows for autocorrelation"
     else:
         low, high = interval(ratios) or (None, None)
         how = "no interval" if low is None else "95 % interval between order statistics"

@@ -9,8 +9,8 @@ from math import expm1
 
 from analysis.stats.estimate import CONFIDENCE, median
 from analysis.stats.paired import RUNS
-from analysis.stats.student import Compared, compared
-from analysis.stats.verdict import Verdict, enclosed, p_value
+from analysis.stats.student import LogRatio, log_ratio
+from analysis.stats.verdict import Kind, PairTest, Unranked, Verdict
 
 Runs = Mapping[Hashable, float]
 
@@ -36,7 +36,7 @@ def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
     """Compare all pairs of groups, corrected after Holm (1979), and put what cannot be told apart into tiers.
 
     A pair is tested on log seconds: paired where runs share keys, otherwise as two test (see
-        `compared`).
+        `log_ratio`).
 
     Args:
         groups: by label, seconds per step by what pairs runs (seed, repeat).
@@ -45,13 +45,17 @@ def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
     """
     repeated = [label for label, runs in groups.items() if len(runs) > 1]
     ordered = sorted(repeated, key=lambda label: median(list(groups[label].values())))
-    tests = {pair: compared(*(groups[label] for label in pair)) for pair in combinations(ordered, 2)}
+    tests = {pair: log_ratio(*(groups[label] for label in pair)) for pair in combinations(ordered, 2)}
     p_values, many = _holm({pair: test.mean.p_value() for pair, test in tests.items()}), len(tests)
-    verdicts = {pair: _verdict(*pair, test, p_values[pair], many, error) for pair, test in tests.items()}
+    verdicts = {pair: _verdict(pair, test, p_values[pair], many, error) for pair, test in tests.items()}
     for pair in combinations(groups, 2):
         if not set(pair) <= set(repeated):
-            verdicts[pair] = _observed(*pair, *(groups[label] for label in pair))
-    apart = {frozenset(pair) for pair, found in verdicts.items() if found.kind == "different"}
+            one, other = (median(list(groups[label].values())) for label in pair)
+            method = "single runs are not compared"
+            verdicts[pair] = Verdict(
+                "observed", Unranked(), other / one - 1, None, None, 1, RUNS, method, groups=pair
+            )
+    apart = {frozenset(pair) for pair, verdict in verdicts.items() if verdict.kind == "different"}
     singles = tuple(label for label, runs in groups.items() if len(runs) == 1)
     return Ranking(_tiers(ordered, apart), singles, verdicts)
 
@@ -65,22 +69,12 @@ def _holm(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], fl
     return adjusted
 
 
-def _verdict(a: str, b: str, test: Compared, p: float, pairs: int, error: float) -> Verdict:
+def _verdict(pair: tuple[str, str], test: LogRatio, p: float, pairs: int, error: float) -> Verdict:
     mean, low, high = (expm1(log) for log in (test.mean.value, *test.mean.interval(CONFIDENCE)))
     among = f" among {pairs} pairs" if pairs > 1 else ""
-    seen = f"{enclosed(mean, low, high)[:-1]}; {p_value(p)}{among}), {test.how}"
     method = f"95 % t interval of the log ratio, {test.how}; test at {100 * error:.2g} % after Holm{among}"
-    if p <= error:
-        which = f"{a} is faster than {b}" if mean > 0 else f"{b} is faster than {a}"
-        return Verdict("different", f"{which}: {seen}.", mean, low, high, test.n, RUNS, method)
-    sentence = f"{a} and {b} are not told apart: {seen}."
-    return Verdict("inconclusive", sentence, mean, low, high, test.n, RUNS, method)
-
-
-def _observed(a: str, b: str, one: Runs, other: Runs) -> Verdict:
-    difference = median(list(other.values())) / median(list(one.values())) - 1
-    sentence = f"{a} and {b} are not compared: one of them has a single run."
-    return Verdict("observed", sentence, difference, None, None, 1, RUNS, "single runs are not compared")
+    kind: Kind = "different" if p <= error else "inconclusive"
+    return Verdict(kind, PairTest(p, pairs, test.how), mean, low, high, test.n, RUNS, method, groups=pair)
 
 
 def _tiers(ordered: list[str], apart: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
@@ -90,5 +84,5 @@ def _tiers(ordered: list[str], apart: set[frozenset[str]]) -> tuple[tuple[str, .
         split = [part for each in sets for part in ([each - {x} for x in pair] if pair <= each else [each])]
         sets = [each for each in dict.fromkeys(split) if not any(each < other for other in split)]
     place = {label: i for i, label in enumerate(ordered)}
-    found = [tuple(sorted(each, key=place.__getitem__)) for each in sets]
-    return tuple(sorted(found, key=lambda tier: [place[label] for label in tier]))
+    tiers = [tuple(sorted(each, key=place.__getitem__)) for each in sets]
+    return tuple(sorted(tiers, key=lambda tier: [place[label] for label in tier]))

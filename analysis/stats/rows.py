@@ -6,18 +6,16 @@ Costs (seconds) are summarised and rates derived from them; rates are never aver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from analysis.stats.between import over_runs
-from analysis.stats.estimate import Estimate
-from analysis.stats.verdict import in_a_row
-from analysis.stats.within import within_run
+from analysis.stats.estimate import Estimate, over_runs, within_run
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+R = TypeVar("R", bound=Mapping[str, Any])  # a row
 Row = dict[str, Any]
 Quantity = Callable[[Row, float], float]  # (a run's row, seconds per step) -> value, monotone in the seconds
 
@@ -29,17 +27,17 @@ def estimates(rows: list[Row], value: Quantity) -> dict[str, Estimate]:
         rows: one per run, with label, step_seconds and counted_step_seconds.
         value: the quantity.
     """
-    found = {}
-    for label, mine in by_label(rows).items():
-        if len(mine) > 1:
-            found[label] = over_runs([value(row, row["step_seconds"]) for row in mine])
+    by_group = {}
+    for label, runs in by_label(rows).items():
+        if len(runs) > 1:
+            by_group[label] = over_runs([value(row, row["step_seconds"]) for row in runs])
         else:
-            (only,) = mine
-            found[label] = within_run(only["counted_step_seconds"]).map(partial(value, only))
-    return found
+            (only,) = runs
+            by_group[label] = within_run(only["counted_step_seconds"]).map(partial(value, only))
+    return by_group
 
 
-def by_label(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def by_label(rows: Iterable[R]) -> dict[str, list[R]]:
     """The rows of each label, both in the order in which they come."""
     return grouped(rows, itemgetter("label"))
 
@@ -52,7 +50,7 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return groups
 
 
-def middle(rows: Sequence[Row], whole: Callable[[Row], float]) -> Row:
+def middle(rows: Sequence[R], whole: Callable[[R], float]) -> R:
     """The run whose whole is the median: the parts of one run add up, medians of parts do not.
 
     Of two in the middle the smaller.
@@ -60,7 +58,7 @@ def middle(rows: Sequence[Row], whole: Callable[[Row], float]) -> Row:
     return sorted(rows, key=lambda row: (whole(row), row["run_id"]))[(len(rows) - 1) // 2]
 
 
-def paired_by(runs: Sequence[Row]) -> dict[Hashable, Row]:
+def paired_by(runs: Sequence[R]) -> dict[Hashable, R]:
     """The runs of one group by what they are paired by: seed and repeat.
 
     By their ids, which pair with none, where several share those or one of several has no seed, as imported
@@ -85,12 +83,3 @@ def rate(column: str) -> Quantity:
         return float(row[column] * row["step_seconds"] / seconds)
 
     return at
-
-
-def methods(found: dict[str, Estimate]) -> str:
-    """What the intervals are, for a caption: each method once, with its labels where there are several."""
-    labels = grouped(found, lambda label: (found[label].n, found[label].method))
-    if len(labels) == 1:
-        ((n, method),) = labels
-        return f"n = {n}: {method}"
-    return "; ".join(f"n = {n} ({in_a_row(sorted(each))}): {method}" for (n, method), each in labels.items())

@@ -48,7 +48,7 @@ def unpaired(a: Sequence[float], b: Sequence[float]) -> Mean:
     return Mean(fmean(a) - fmean(b), error, min(len(a), len(b)) - 1)
 
 
-class Compared(NamedTuple):
+class LogRatio(NamedTuple):
     """The log ratio of two groups' rates, a over b.
 
     Attributes:
@@ -62,8 +62,8 @@ class Compared(NamedTuple):
     how: str
 
 
-def compared(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Compared:
-    """Two groups of at least two runs each, by seconds per step.
+def log_ratio(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> LogRatio:
+    """The ratio of two groups of at least two runs each, by seconds per step.
 
     Paired where at least two keys, and half of the larger group's, are common; otherwise not.
 
@@ -73,9 +73,9 @@ def compared(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Compar
     common = [key for key in a if key in b]
     if len(common) > 1 and 2 * len(common) >= max(len(a), len(b)):
         ratios = [log(b[key] / a[key]) for key in common]
-        return Compared(mean_of(ratios), len(ratios), f"paired over {len(ratios)} runs each")
+        return LogRatio(mean_of(ratios), len(ratios), f"paired over {len(ratios)} runs each")
     logs = [[log(value) for value in runs.values()] for runs in (b, a)]
-    return Compared(unpaired(*logs), min(len(a), len(b)), f"unpaired, {len(a)} and {len(b)} runs")
+    return LogRatio(unpaired(*logs), min(len(a), len(b)), f"unpaired, {len(a)} and {len(b)} runs")
 
 
 def variance(values: Sequence[float]) -> float:
@@ -93,5 +93,5 @@ def quantiles(probability: float, freedom: np.ndarray | np.float64) -> np.ndarra
     """Quantiles of Student's distribution, one for each of the degrees of freedom."""
     from scipy.special import stdtrit
 
-    found: np.ndarray = stdtrit(freedom, probability)
-    return found
+    values: np.ndarray = stdtrit(freedom, probability)
+    return values

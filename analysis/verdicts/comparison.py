@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from analysis.stats.equivalence import beyond, by_sample, change, losses, means, noise_floor
 from analysis.stats.estimate import median_of_known
-from analysis.stats.verdict import Verdict
-from analysis.verdicts.difference import SPEED_AND_LOSS, Difference, Row, Side, withheld
-from analysis.verdicts.guard import differences
-from analysis.verdicts.loss import loss
-from analysis.verdicts.match import Group, Matches, Pair, match
-from analysis.verdicts.outcomes import Outcomes, outcomes
-from analysis.verdicts.settings import Changed, between
+from analysis.stats.paired import Ratio, paired_records
+from analysis.stats.rows import paired_by
+from analysis.stats.verdict import MarginTest, SingleRuns, Verdict
+from analysis.verdicts.guard import SPEED_AND_LOSS, Difference, Side, differences, withheld
+from analysis.verdicts.match import Changed, Group, Matches, Pair, between, match
 from analysis.verdicts.source import Measured
-from analysis.verdicts.speed import speed
+from analysis.verdicts.values import Row
+from analysis.wording import sentence
 from model.record.errors import UserError
+from model.record.outcome import NONE_YET, Outcome
 from model.record.units import counted
 
 # What two studies are compared for, so that it withholds nothing: other code, later, or somebody else's logs.
@@ -47,7 +49,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Result:
+class GroupComparison:
     """One group on both sides.
 
     Attributes:
@@ -69,12 +71,12 @@ class Result:
     @property
     def regressions(self) -> list[str]:
         """What became worse, as far as that is established."""
-        found = [f"outcome: {worse}, which no run had before" for worse in self.outcomes.worse]
+        worse = [f"outcome: {outcome}, which no run had before" for outcome in self.outcomes.worse]
         if self.speed and self.speed.kind == "different" and (self.speed.difference or 0) < 0:
-            found.append(f"speed: {self.speed.sentence}")
+            worse.append(f"speed: {sentence(self.speed)}")
         if self.loss and self.loss.kind == "different":
-            found.append(f"loss: {self.loss.sentence}")
-        return found
+            worse.append(f"loss: {sentence(self.loss)}")
+        return worse
 
     @property
     def unsettled(self) -> list[str]:
@@ -85,14 +87,14 @@ class Result:
         if _task(self.pair.a.runs[0]) == "inference":  # inference has no loss that could be missing
             del verdicts["loss"]
         return [
-            f"{what}: {found.sentence if found else 'not measured on both sides'}"
-            for what, found in verdicts.items()
-            if found is None or found.kind not in ("equivalent", "different")
+            f"{what}: {sentence(verdict) if verdict else 'not measured on both sides'}"
+            for what, verdict in verdicts.items()
+            if verdict is None or verdict.kind not in ("equivalent", "different")
         ]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SourceComparison:
     """Two sources compared.
 
     Attributes:
@@ -103,7 +105,7 @@ class Comparison:
 
     names: tuple[str, str]
     options: Options
-    results: list[Result]
+    results: list[GroupComparison]
     a_alone: list[Group]
     b_alone: list[Group]
 
@@ -129,7 +131,9 @@ class Comparison:
         return _with_labels(self.results, lambda one: one.settings)
 
 
-def _with_labels(results: Iterable[Result], of: Callable[[Result], Iterable[T]]) -> list[tuple[T, list[str]]]:
+def _with_labels(
+    results: Iterable[GroupComparison], of: Callable[[GroupComparison], Iterable[T]]
+) -> list[tuple[T, list[str]]]:
     """What the results name, each once, with the labels of the groups that name it."""
     found: dict[T, list[str]] = {}
     for one in results:
@@ -138,7 +142,7 @@ def _with_labels(results: Iterable[Result], of: Callable[[Result], Iterable[T]])
     return list(found.items())
 
 
-def compare(a: Measured, b: Measured, options: Options) -> Comparison:
+def compare(a: Measured, b: Measured, options: Options) -> SourceComparison:
     """Compare two sources, group by group.
 
     Raises:
@@ -160,7 +164,7 @@ def compare(a: Measured, b: Measured, options: Options) -> Comparison:
         )
     pairs = zip(matches.pairs, sides, strict=True)
     results = [_result(pair, *both, options) for pair, both in pairs]
-    return Comparison((a.name, b.name), options, results, matches.a_alone, matches.b_alone)
+    return SourceComparison((a.name, b.name), options, results, matches.a_alone, matches.b_alone)
 
 
 def _shared(a: Measured, b: Measured) -> set[tuple[Any, ...]]:
@@ -197,7 +201,7 @@ def _task(run: Row) -> str:
     return found
 
 
-def _result(pair: Pair, a: Measured, b: Measured, options: Options) -> Result:
+def _result(pair: Pair, a: Measured, b: Measured, options: Options) -> GroupComparison:
     settings = between(pair.a.runs[0], pair.b.runs[0])
     if pair.named:  # by a person, who knows that the backends may have other names
         settings = [each for each in settings if each.name != "attention"]
@@ -208,7 +212,7 @@ def _result(pair: Pair, a: Measured, b: Measured, options: Options) -> Result:
     guard = [*same, *guard]
     fast = speed(a, b, options.margins.get("tokens_per_second"), options.single_runs)
     trained = loss(a, b, options.margins.get("loss"))
-    return Result(
+    return GroupComparison(
         pair=pair,
         settings=settings,
         guard=guard,
@@ -246,4 +250,115 @@ def _nothing_matches(a: str, b: str, matches: Matches) -> str:
         f"no group of {a} ({labels[0]}) has the configuration or the factors of one of {b} ({labels[1]}); "
         f"{mine.label} and {theirs.label} differ in {apart}. "
         f"Say which groups mean the same, such as --match '{mine.label}={theirs.label}'"
+    )
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Numbers of runs by outcome.
+
+    Attributes:
+        worse: bad outcomes of B that its study does not expect and that no run of A had.
+    """
+
+    a: Mapping[str, int]
+    b: Mapping[str, int]
+    worse: tuple[str, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is an outcome that only one side had."""
+        return self.a.keys() != self.b.keys()
+
+
+def outcomes(a: Sequence[Row], b: Sequence[Row]) -> Outcomes:
+    """Compare how two sets of runs ended."""
+    mine, theirs = (Counter(run["outcome"] or NONE_YET for run in runs) for runs in (a, b))
+    unexpected = {run["outcome"] for run in b if run["outcome"] != run["expected_outcome"]}
+    bad = {outcome.value for outcome in Outcome if outcome.cause == "code"}
+    return Outcomes(mine, theirs, tuple(sorted((unexpected & bad) - mine.keys())))
+
+
+def speed(a: Measured, b: Measured, margin: float | None, single_runs: bool = False) -> Verdict | None:
+    """The change of the rate from A to B: over runs, or over the records of one run each at the same steps.
+
+    Args:
+        a, b: completed runs of one group.
+        margin: relative difference of the rate; None if none was stated, and then nothing is tested.
+        single_runs: test one run each, too, which says nothing of other runs.
+
+    Returns:
+        None if a side has no measured run.
+    """
+    per_token = all(run["tokens_per_step"] for run in (*a.runs, *b.runs))
+    before, after = _seconds(a, per_token), _seconds(b, per_token)
+    if not (before and after):
+        return None
+    if len(before) == len(after) == 1 and (ratio := _of_records(a, b, per_token)):
+        return _of_two_runs(ratio, margin if single_runs else None)
+    return change(before, after, margin or None)
+
+
+def _seconds(side: Measured, per_token: bool) -> dict[Hashable, float]:
+    """Seconds per token by what pairs runs.
+
+    Args:
+        per_token: False if the tokens of a run are unknown: then seconds per step.
+    """
+    runs = [run for run in side.runs if run["step_seconds"]]
+    return {key: run["step_seconds"] / _tokens(run, per_token) for key, run in paired_by(runs).items()}
+
+
+def _tokens(run: Row, per_token: bool) -> float:
+    return float(run["tokens_per_step"]) if per_token else 1.0
+
+
+def _of_records(a: Measured, b: Measured, per_token: bool) -> Ratio | None:
+    """Rate of B over rate of A, paired by step; None without a step in common."""
+    sides = []
+    for side in (a, b):
+        (run,) = (run for run in side.runs if run["step_seconds"])
+        records, tokens = side.records[run["run_id"]].seconds, _tokens(run, per_token)
+        sides.append({step: seconds / tokens for step, seconds in records.items()})
+    mine, theirs = sides
+    return paired_records(theirs, mine) if mine.keys() & theirs.keys() else None
+
+
+def _of_two_runs(ratio: Ratio, margin: float | None) -> Verdict:
+    """A verdict on two runs alone if there is a margin."""
+    numbers = (1, ratio.level, ratio.method)
+    if margin is None or ratio.low is None or ratio.high is None:
+        low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
+        return Verdict("observed", SingleRuns(1, 1), ratio.ratio - 1, low, high, *numbers)
+    low, high = ratio.low - 1, ratio.high - 1
+    return Verdict(beyond(low, high, margin), MarginTest(margin), ratio.ratio - 1, low, high, *numbers)
+
+
+Repeats = dict[Hashable, list[Mapping[int, float]]]  # the losses of runs that saw the same samples
+
+
+def loss(a: Measured, b: Measured, margin: float | None) -> Verdict | None:
+    """The difference of the losses, B minus A, of runs that saw the same samples.
+
+    Args:
+        a, b: completed runs of one group.
+        margin: in nats; None if none was stated.
+
+    Returns:
+        None if a side has no losses.
+    """
+    mine, theirs = _by_sample(a), _by_sample(b)
+    if not mine.keys() & theirs.keys():  # the guard says that the texts differ
+        mine, theirs = _by_sample(a, with_text=False), _by_sample(b, with_text=False)
+    if not (mine and theirs):
+        return None
+    floor = noise_floor([*mine.values(), *theirs.values()])
+    return losses(means(theirs), means(mine), margin, floor)
+
+
+def _by_sample(side: Measured, with_text: bool = True) -> Repeats:
+    """Losses by seed and text."""
+    known = [(run, of_run) for run in side.runs if (of_run := side.records[run["run_id"]].losses)]
+    return by_sample(
+        ((run["seed"], run["data_fingerprint"] if with_text else None), of_run) for run, of_run in known
     )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
-from analysis.stats import by_label
+from analysis.stats import Estimate, by_label, over_runs
 from analysis.stats.rows import paired_by
 from analysis.verdicts import guard
-from analysis.verdicts.difference import Difference, Side
+from analysis.verdicts.guard import Difference, Side
+from analysis.verdicts.values import Row
 
-Row = dict[str, Any]  # a row of the view `runs`, with its JSON columns parsed
+FEWEST_SEEDS = 3  # Student's interval of two is 13 times as wide as the gap between them
 
 
 @dataclass(frozen=True)
@@ -124,3 +126,27 @@ def _is_of(run: Row, baseline: dict[str, Any]) -> bool:
 def factors(run: Row) -> dict[str, Any]:
     """The factors of a run, and its scale."""
     return {**run["factors"], "scale": run["scale"]}
+
+
+def final_loss(runs: Sequence[Row]) -> Estimate | None:
+    """The median over seeds of the last step's loss; repeats of a seed count once, as their mean.
+
+    Fewer than three seeds have no interval.
+    """
+    seeds: dict[int | None, list[float]] = {}
+    for run in runs:
+        if run["final_loss"] is not None:
+            seeds.setdefault(run["seed"], []).append(run["final_loss"])
+    means = [fmean(values) for values in seeds.values()]
+    if not means:
+        return None
+    found = over_runs(means, ratios=False, each="seed")
+    if 1 < found.n < FEWEST_SEEDS:
+        return replace(found, low=None, high=None, method=f"no interval: {found.n} seeds")
+    return found
+
+
+def peak_memory_gib(runs: Sequence[Row]) -> Estimate | None:
+    """The median over the runs that have a reading; None if none has."""
+    known = [run["peak_memory_bytes"] / 2**30 for run in runs if run["peak_memory_bytes"]]
+    return over_runs(known) if known else None

@@ -7,12 +7,66 @@ difference, so no verdict is given. Other differences are only worth saying.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
+from analysis.stats.verdict import Incomparable, Verdict
 from analysis.verdicts import values as of
-from analysis.verdicts.checks import CHECKS, all_in_warm_up
-from analysis.verdicts.difference import Difference, Row, Side
-from analysis.verdicts.values import Topic, listed, values
+from analysis.verdicts.values import Row, Topic, listed, values
+
+Measure = Literal["speed", "loss", "mfu"]  # what is compared: seconds per step, losses, MFU and TFLOP/s
+# Every topic of the guard. The name of a setting is one, too.
+TOPICS = (
+    "commit", "diff", "device", "processes", "host", "clocks", "throttling", "regime", "starved", "users",
+    "driver", "software", "data", "flop", "peak", "padding", "steps", "warmup", "order", "imported",
+    "certificate",
+)  # fmt: skip
+NOTHING: frozenset[Measure] = frozenset()
+SPEED: frozenset[Measure] = frozenset({"speed"})
+LOSS: frozenset[Measure] = frozenset({"loss"})
+MFU: frozenset[Measure] = frozenset({"mfu"})
+SPEED_AND_LOSS = SPEED | LOSS
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two sets of runs.
+
+    Attributes:
+        name: what sentences call it.
+        runs: rows of the view `runs`, with JSON columns parsed.
+    """
+
+    name: str
+    runs: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference between two sets of runs.
+
+    Attributes:
+        topic: one of `TOPICS`, or the name of a setting; `runner compare --across` takes it.
+        sentence: what differs.
+        breaks: the comparisons on which no verdict may be given; empty if it is only worth saying.
+    """
+
+    topic: str
+    sentence: str
+    breaks: frozenset[Measure] = NOTHING
+
+
+def breaking(differences: Iterable[Difference], measure: Measure) -> tuple[str, ...]:
+    """The differences that break one kind of comparison, each sentence once; none if nothing does."""
+    return tuple(dict.fromkeys(each.sentence for each in differences if measure in each.breaks))
+
+
+def withheld(verdict: Verdict, differences: Iterable[Difference], measure: Measure) -> Verdict:
+    """The verdict; if differences break the comparison, what was measured alone, and why."""
+    if broken := breaking(differences, measure):
+        return replace(verdict, kind="withheld", reason=Incomparable(broken), low=None, high=None)
+    return verdict
 
 
 def differences(a: Side, b: Side) -> list[Difference]:
@@ -30,7 +84,7 @@ def among(runs: Sequence[Row]) -> list[Difference]:
     done = [run for run in runs if run["outcome"] == "completed"]
     topics = (of.DEVICE, of.COMMIT, of.DRIVER, of.CLOCKS)
     found = [difference for topic in topics for difference in _values(topic, done)]
-    return [*found, *_texts(done), *_packages(done), *_trust(done), *_warm_up(done), *_timing(done)]
+    return [*found, *_texts(done), *_packages(done), *_trust(done), *_groups_in_warm_up(done), *_timing(done)]
 
 
 def _values(topic: Topic, runs: Sequence[Row]) -> Iterator[Difference]:
@@ -79,7 +133,7 @@ def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:
     return {level: list(sentences) for level, sentences in found.items()}
 
 
-def _warm_up(runs: Sequence[Row]) -> Iterator[Difference]:
+def _groups_in_warm_up(runs: Sequence[Row]) -> Iterator[Difference]:
     labels = {run["label"] for run in runs}
     short = [label for label in sorted(labels) if all(map(of.in_warm_up, _of(label, runs)))]
     if short:
@@ -102,3 +156,266 @@ def _timing(runs: Sequence[Row]) -> Iterator[Difference]:
 
 def _of(label: str, runs: Sequence[Row]) -> list[Row]:
     return [run for run in runs if run["label"] == label]
+
+
+Check = Callable[[Side, Side], Iterator[Difference]]
+# Packages that compute nothing in a training step. Backends bring packages that are not known here, so every
+# other package counts.
+_HARMLESS = frozenset({"python", "numpy", "pyarrow", "tokenizers", "assay-studies"})
+_THROTTLING_TOLERANCE = 0.05  # of the time
+_PADDING_TOLERANCE = 0.05  # percentage points; the same samples have the same share but for rounding
+
+
+def _commit(a: Side, b: Side) -> Iterator[Difference]:
+    """A difference between commits breaks nothing if the runs executed the same code."""
+    mine, theirs = (values(_own(side), lambda run: (run["git_sha"] or "")[:10]) for side in (a, b))
+    if mine == theirs or not (mine and theirs):
+        return
+    said = f"{a.name} ran {_at(mine)}, {b.name} {_at(theirs)}"
+    yield _unless_same_code(a, b, "commit", said)
+
+
+def _own(side: Side) -> list[Row]:
+    """The side's runs without imported ones, whose code nobody knows."""
+    return [run for run in side.runs if not run["imported"]]
+
+
+def _diff(a: Side, b: Side) -> Iterator[Difference]:
+    dirty = [side.name for side in (a, b) if any(run["git_dirty"] for run in side.runs)]
+    if dirty:
+        said = f"{' and '.join(dirty)} ran with uncommitted changes"
+        yield _unless_same_code(a, b, "diff", said)
+
+
+def _at(commits: set[str]) -> str:
+    return ", ".join(f"at commit {sha}" if sha else "outside a repository" for sha in sorted(commits))
+
+
+def _unless_same_code(a: Side, b: Side, topic: str, said: str) -> Difference:
+    mine, theirs = ({run["code"] for run in side.runs} for side in (a, b))
+    if mine == theirs and len(mine) == 1 and None not in mine:
+        return Difference(topic, f"{said}; the code that their jobs ran is the same.")
+    return Difference(topic, f"{said}.", SPEED_AND_LOSS)
+
+
+def _compared(topic: Topic, breaks: frozenset[Measure], unknown: frozenset[Measure]) -> Check:
+    """The check of a topic whose values are compared as they are.
+
+    Args:
+        unknown: what it breaks that one side alone has no value.
+    """
+
+    def check(a: Side, b: Side) -> Iterator[Difference]:
+        mine, theirs = (values(side.runs, topic.of) for side in (a, b))
+        if mine and theirs and mine != theirs:
+            said = f"{a.name} {topic.verb} {listed(mine)}, {b.name} {topic.verb} {listed(theirs)}."
+            yield Difference(topic.name, said, breaks)
+        elif mine != theirs:
+            was = "were" if " and " in topic.noun else "was"
+            said = f"The {topic.noun} of {(b if mine else a).name} {was} not recorded."
+            yield Difference(topic.name, said, unknown)
+        elif len(mine) > 1:
+            said = f"{a.name} and {b.name} each {topic.verb} different {topic.noun}s: {listed(mine)}."
+            yield Difference(topic.name, said)
+        elif not mine and topic.asked(a.runs):
+            yield Difference(topic.name, f"The {topic.noun}s of {a.name} and {b.name} were not recorded.")
+
+    return check
+
+
+def _host(a: Side, b: Side) -> Iterator[Difference]:
+    """Breaks if a side ran on one host, where the other never ran: no spread shows how hosts differ."""
+    mine, theirs = (values(side.runs, of.HOST.of) for side in (a, b))
+    if mine == theirs or not (mine and theirs):
+        return
+    said = f"{a.name} ran on {listed(mine)}, {b.name} on {listed(theirs)}"
+    if min(len(mine), len(theirs)) == 1 and not mine & theirs:
+        yield Difference("host", f"{said}: machines of the same kind differ too.", SPEED)
+    else:
+        yield Difference("host", f"{said}.")
+
+
+def _processes(a: Side, b: Side) -> Iterator[Difference]:
+    """Breaks the speed: more GPUs are another machine. How much faster it is, is what scaling charts say."""
+    mine, theirs = (values(side.runs, of.processes) for side in (a, b))
+    if mine and theirs and mine != theirs:
+        said = f"{a.name} trained with {listed(mine)}, {b.name} with {listed(theirs)}"
+        yield Difference("processes", f"{said}: their rates come from machines of different sizes.", SPEED)
+
+
+def _throttling(a: Side, b: Side) -> Iterator[Difference]:
+    """Breaks if heat slowed only one side. A busy GPU is always more or less under its power limit."""
+    for column, what, breaks in (
+        ("power_capped_seconds", "The power limit", NOTHING),
+        ("slowed_seconds", "Heat or the power supply", SPEED),
+    ):
+        mine, theirs = (of.held_back(side.runs, column) for side in (a, b))
+        if mine is None or theirs is None or abs(mine - theirs) <= _THROTTLING_TOLERANCE:
+            continue
+        said = f"{what} throttled the clocks for {100 * mine:.0f} % of the wall time of {a.name}"
+        yield Difference(
+            "throttling", f"{said} and {100 * theirs:.0f} % of that of {b.name}; starting counts.", breaks
+        )
+
+
+def _regime(a: Side, b: Side) -> Iterator[Difference]:
+    """Breaks nothing: a GPU at work under its power limit changes its clock all the time, more or less."""
+    for side in (a, b):
+        if found := of.regimes(side.runs):
+            said = f"The GPU's clock, or what throttled it, changed while steps of {side.name} were counted"
+            yield Difference("regime", f"{said} ({found}).")
+
+
+def _starved(a: Side, b: Side) -> Iterator[Difference]:
+    """Breaks if one side alone waited for its data."""
+    found = {side.name: share for side in (a, b) if (share := of.starved(side.runs)) is not None}
+    for name, share in found.items():
+        said = f"The device of {name} waited for data for up to {100 * share:.0f} % of the time"
+        breaks = SPEED if len(found) == 1 else NOTHING
+        yield Difference("starved", f"{said}: its speed is partly that of the data.", breaks)
+
+
+def _users(a: Side, b: Side) -> Iterator[Difference]:
+    """Breaks if one side alone shared its GPU."""
+    shared = [side.name for side in (a, b) if any(run["device_users"] for run in side.runs)]
+    if shared:
+        said = f"Other processes used the GPU when runs of {' and '.join(shared)} started."
+        yield Difference("users", said, SPEED if len(shared) == 1 else NOTHING)
+
+
+def _software(a: Side, b: Side) -> Iterator[Difference]:
+    """A package that one side does not have, or did not record, is only said."""
+    mine, theirs = of.packages(a.runs), of.packages(b.runs)
+    if not (mine and theirs):
+        if mine or theirs:
+            yield Difference("software", f"The software of {(b if mine else a).name} was not recorded.")
+        return
+    apart = [name for name in mine if mine[name] != theirs.get(name, mine[name])]
+    said = [f"{name} {' / '.join(mine[name])} and {' / '.join(theirs[name])}" for name in apart]
+    said += [f"{name} only in {a.name}" for name in mine if name not in theirs]
+    said += [f"{name} only in {b.name}" for name in theirs if name not in mine]
+    if said:
+        sentence = f"{a.name} and {b.name} ran with different software: {', '.join(said)}."
+        yield Difference("software", sentence, SPEED if set(apart) - _HARMLESS else NOTHING)
+
+
+def _data(a: Side, b: Side) -> Iterator[Difference]:
+    mine, theirs = (values(side.runs, lambda run: run["data_fingerprint"]) for side in (a, b))
+    if not (mine or theirs):
+        yield Difference("data", f"Which texts {a.name} and {b.name} read was not recorded.")
+    elif not (mine and theirs):
+        yield Difference("data", f"Which text {(b if mine else a).name} read was not recorded.", LOSS)
+    elif mine != theirs:
+        said = f"{a.name} and {b.name} read different texts, or with different tokenizers."
+        yield Difference("data", said, LOSS)
+
+
+def _flop(a: Side, b: Side) -> Iterator[Difference]:
+    """At equal configuration, another FLOP per token gives another MFU at the same speed."""
+    mine, theirs = of.flop_by_model(a.runs), of.flop_by_model(b.runs)
+    for model in mine:
+        if mine[model] != theirs.get(model, mine[model]):
+            one, other = (_gflop(found[model]) for found in (mine, theirs))
+            said = f"{a.name} counts {one} GFLOP per token, {b.name} {other} for the same model"
+            yield Difference("flop", f"{said}: their MFU and TFLOP/s are not comparable.", MFU)
+            return
+
+
+def _gflop(counts: set[int]) -> str:
+    return " / ".join(f"{count / 1e9:.4g}" for count in sorted(counts))
+
+
+def _padding(a: Side, b: Side) -> Iterator[Difference]:
+    """For one seed, text and number of steps, another share of padding means other samples."""
+    mine, theirs = of.shares(a.runs), of.shares(b.runs)
+    apart = [key for key in mine if abs(mine[key] - theirs.get(key, mine[key])) > _PADDING_TOLERANCE]
+    if apart:
+        one, other = (
+            f"{found[apart[0]]:.1f} % of {side.name}'s tokens" for found, side in ((mine, a), (theirs, b))
+        )
+        said = f"With the same seed and text, {one} count in the loss and {other}"
+        yield Difference("padding", f"{said}; the rest is padding. Their samples differ.", LOSS)
+
+
+def _steps(a: Side, b: Side) -> Iterator[Difference]:
+    mine, theirs = (values(side.runs, _progress) for side in (a, b))
+    short = [run for run in (*a.runs, *b.runs) if run["planned_steps"] not in (None, run["steps"])]
+    if mine != theirs or short:
+        said = f"{a.name} did {listed(mine) or 'unknown'} steps, {b.name} {listed(theirs) or 'unknown'}."
+        yield Difference("steps", said)
+
+
+def _progress(run: Row) -> str | None:
+    if run["steps"] is None:
+        return None
+    planned = run["planned_steps"]
+    return f"{run['steps']:,d}" + (f" of {planned:,d}" if planned and planned != run["steps"] else "")
+
+
+def _warm_up(a: Side, b: Side) -> Iterator[Difference]:
+    names = [side.name for side in (a, b) if all(map(of.in_warm_up, side.runs))]
+    if names:
+        yield all_in_warm_up(names)
+
+
+def all_in_warm_up(names: list[str]) -> Difference:
+    """Breaks nothing: a wrong result shows in the warm-up, too; only that losses are equal says less."""
+    said = f"All steps of {', '.join(names)} lie in the learning-rate warm-up: equal losses say little."
+    return Difference("warmup", said)
+
+
+def _order(a: Side, b: Side) -> Iterator[Difference]:
+    """Breaks if each side has several runs and all of one ran before all of the other."""
+    for first, then in ((a, b), (b, a)):
+        ended, started = [run["ended_at"] for run in first.runs], [run["started_at"] for run in then.runs]
+        if min(len(ended), len(started)) < 2 or None in (*ended, *started):
+            continue
+        if max(ended) <= min(started):
+            said = f"All runs of {first.name} ended before the first of {then.name} started"
+            yield Difference("order", f"{said}: machine drift would look like an effect.", SPEED)
+
+
+def _imported(a: Side, b: Side) -> Iterator[Difference]:
+    """Breaks if one side alone was imported: then its code differs, too."""
+    sides = [side for side in (a, b) if len(_own(side)) < len(side.runs)]
+    if sides:
+        said = f"{' and '.join(side.name for side in sides)} {'were' if len(sides) > 1 else 'was'} imported"
+        sentence = f"{said}: measured by other code, and without a certificate."
+        yield Difference("imported", sentence, NOTHING if len(sides) > 1 else SPEED_AND_LOSS)
+
+
+def _certificate(a: Side, b: Side) -> Iterator[Difference]:
+    """A wrong backend computes something else; of one without a certificate nobody knows."""
+    verdicts = {(run["attention"], run["verdict"]) for side in (a, b) for run in _own(side)}
+    wrong = {attention for attention, verdict in verdicts if verdict == "wrong"}
+    unsure = {attention for attention, verdict in verdicts if verdict not in ("right", "wrong")}
+    if wrong:
+        said = f"Certificates say that {listed(wrong)} computes something else."
+        yield Difference("certificate", said, SPEED)
+    if unsure:
+        yield Difference("certificate", f"Runs of {listed(unsure)} have no valid certificate.")
+
+
+CHECKS: tuple[Check, ...] = (
+    _commit,
+    _diff,
+    _compared(of.DEVICE, SPEED, SPEED),
+    _processes,
+    _host,
+    _compared(of.CLOCKS, SPEED, NOTHING),
+    _throttling,
+    _regime,
+    _starved,
+    _users,
+    _compared(of.DRIVER, SPEED, NOTHING),
+    _software,
+    _data,
+    _flop,
+    _compared(of.PEAK, MFU, MFU),
+    _padding,
+    _steps,
+    _warm_up,
+    _order,
+    _imported,
+    _certificate,
+)

@@ -6,25 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
-from statistics import fmean
 
-from analysis.stats import Estimate, over_runs
 from analysis.stats.equivalence import by_sample, losses, means, noise_floor
 from analysis.stats.verdict import Verdict
-from analysis.verdicts.difference import Difference, withheld
-from analysis.verdicts.groups import Group, Row, compared, declared, differing, groups_of, stated
+from analysis.verdicts.groups import Group, compared, declared, differing, groups_of, stated
+from analysis.verdicts.guard import Difference, withheld
+from analysis.verdicts.values import Row
 
-# How a margin is stated of runs that this program planned, and of imported ones.
-_HINT = (
-    "Declare `margins: {loss: NATS}` in the study before it runs.", "Import again with `--margin loss=NATS`."
-)  # fmt: skip
-
-FEWEST_SEEDS = 3  # Student's interval of two is 13 times as wide as the gap between them
 Losses = Mapping[int, float]  # step -> nats per token; NaN where it was not finite
 
 
 @dataclass(frozen=True)
-class Compared:
+class LossVerdict:
     """A group's losses minus its baseline's.
 
     Attributes:
@@ -40,7 +33,7 @@ class Compared:
     runs: frozenset[str]
 
 
-def loss_verdicts(runs: Sequence[Row], logged: Sequence[Row]) -> list[Compared]:
+def loss_verdicts(runs: Sequence[Row], logged: Sequence[Row]) -> list[LossVerdict]:
     """Compare the losses of one study's runs that completed or diverged, in the study's order.
 
     Args:
@@ -53,41 +46,26 @@ def loss_verdicts(runs: Sequence[Row], logged: Sequence[Row]) -> list[Compared]:
     return [_compare(a, b, by_run) for a, b in compared(groups_of(known), declared(known))]
 
 
-def final_loss(runs: Sequence[Row]) -> Estimate | None:
-    """The median over seeds of the last step's loss; repeats of a seed count once, as their mean.
-
-    Fewer than three seeds have no interval.
-    """
-    seeds: dict[int | None, list[float]] = {}
-    for run in runs:
-        if run["final_loss"] is not None:
-            seeds.setdefault(run["seed"], []).append(run["final_loss"])
-    means = [fmean(values) for values in seeds.values()]
-    if not means:
-        return None
-    found = over_runs(means, ratios=False, each="seed")
-    if 1 < found.n < FEWEST_SEEDS:
-        return replace(found, low=None, high=None, method=f"no interval: {found.n} seeds")
-    return found
-
-
 def _losses(row: Row) -> dict[int, float]:
     pairs = zip(row["steps"], row["losses"], strict=True)
     return {step: nan if loss is None else loss for step, loss in pairs}
 
 
-def _compare(a: Group, b: Group, by_run: Mapping[str, Losses]) -> Compared:
-    mine, theirs = (
+def _compare(a: Group, b: Group, by_run: Mapping[str, Losses]) -> LossVerdict:
+    first, second = (
         by_sample((_sample(run), by_run[run["run_id"]]) for run in group.runs) for group in (a, b)
     )
     margin = stated([*a.runs, *b.runs], "margins", "loss")
-    floor = noise_floor([*mine.values(), *theirs.values()])
-    verdict, found = losses(means(mine), means(theirs), margin, floor), differing(a, b)
-    if any(run.get("imported") for run in (*a.runs, *b.runs)):
-        verdict = replace(verdict, sentence=verdict.sentence.replace(*_HINT))
-    verdict = withheld(verdict, found, "loss")
+    floor = noise_floor([*first.values(), *second.values()])
+    differences = differing(a, b)
+    verdict = replace(
+        losses(means(first), means(second), margin, floor),
+        groups=(a.label, b.label),
+        imported=any(run.get("imported") for run in (*a.runs, *b.runs)),
+    )
     runs = frozenset(run["run_id"] for group in (a, b) for run in group.runs)
-    return Compared(a.label, b.label, margin, verdict, tuple(found), runs)
+    verdict = withheld(verdict, differences, "loss")
+    return LossVerdict(a.label, b.label, margin, verdict, tuple(differences), runs)
 
 
 def _sample(run: Row) -> str:

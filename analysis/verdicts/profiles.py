@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 
 from analysis.stats import by_label, middle
-from analysis.verdicts.groups import Row
+from analysis.verdicts.values import Row
 
 UNLIKE = 10.0  # percent more or less than the timed step, from which a profile says nothing of that
 _OFF = 0.9  # of its least possible time, which is only as exact as the measured ceilings: less cannot be

@@ -2,44 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
-from analysis.stats.between import FEWEST
-from analysis.stats.change import TESTS, beyond, change
-from analysis.stats.estimate import CONFIDENCE, median
-from analysis.stats.paired import RECORDS, RUNS, Ratio, paired_records, paired_runs
+from analysis.stats.equivalence import TESTS, beyond, change
+from analysis.stats.estimate import CONFIDENCE, FEWEST_RUNS, median
+from analysis.stats.paired import RUNS, Ratio, paired_records, paired_runs
 from analysis.stats.ranking import Ranking, rank
-from analysis.stats.sequential import error_of_a_look, look
-from analysis.stats.student import compared as paired_or_not
-from analysis.stats.verdict import Verdict, in_runs
-from analysis.verdicts.difference import Difference, breaking, why_withheld, withheld
-from analysis.verdicts.groups import Group, Row, compared, declared, differing, groups_of, looks, stated
+from analysis.stats.repeats import error_of_a_look, look
+from analysis.stats.student import log_ratio
+from analysis.stats.verdict import Kind, Looks, PairTest, SingleRuns, Untested, Verdict
+from analysis.verdicts.groups import Group, compared, declared, differing, groups_of, looks, stated
+from analysis.verdicts.guard import Difference, breaking, withheld
+from analysis.verdicts.values import Row
+from analysis.wording import in_runs, inverse
+from analysis.wording import look as look_in_words
+from analysis.wording import withheld as withheld_in_words
 
-ENOUGH = FEWEST  # repeats: from so many runs an interval assumes no distribution
+ENOUGH = FEWEST_RUNS  # repeats: from so many runs an interval assumes no distribution
 MOST_RANKED = 30  # groups; every pair of them is compared
 _SIZES = "Groups of different numbers of processes are not ranked together: their machines differ in size."
-_OPEN = "shown neither to be equivalent within the margin nor to differ by more"
 
 
 @dataclass(frozen=True)
-class Compared:
+class RateVerdict:
     """A group's rate over its baseline's.
 
     Attributes:
         ratio: of the rates; above 1 where the group is faster. The verdict decides, not its interval.
+        margin: that the runs state, relative; None if they state none, or not the same.
         differences: what the guard found between the two.
-        observed: `in one run each`, or how many runs it is of where one of the groups has a single run.
+        single: how many runs it is of where one of the groups has a single run; None where both have several.
     """
 
     label: str
     baseline: str
     ratio: Ratio
+    margin: float | None
     verdict: Verdict
     differences: tuple[Difference, ...]
     runs: frozenset[str]
-    observed: str = ""
+    single: SingleRuns | None = None
+
+    @property
+    def observed(self) -> str:
+        """`in one run each`, or how many runs it is of where one of the groups has a single run."""
+        return in_runs(self.single) if self.single else ""
 
     @property
     def shown(self) -> Ratio:
@@ -59,14 +68,14 @@ class Rates:
     """
 
     baseline: dict[str, object] | None
-    compared: tuple[Compared, ...]
+    compared: tuple[RateVerdict, ...]
     rankings: tuple[Ranking, ...]
     unranked: tuple[str, ...]
 
     @property
     def by_margin(self) -> bool:
         """Whether a verdict is of two one-sided tests, whose 90 % interval is not the ratio's."""
-        return any(TESTS in it.verdict.method for it in self.compared)
+        return any(TESTS in rate.verdict.method for rate in self.compared)
 
     def tiers(self, label: str) -> tuple[str, ...]:
         """The tiers that a group is in: `2`, or `B2` in the second of several rankings."""
@@ -91,18 +100,21 @@ def rates(rows: Sequence[Row]) -> Rates:
     """
     groups, baseline = groups_of(rows), declared(rows)
     rankings, unranked = _rankings([group for group in groups.values() if len(group.runs) > 1])
-    verdicts = {pair: said for ranking in rankings for pair, said in ranking.verdicts.items()}
-    found = [_compare(a, b, _of_pair(verdicts, a.label, b.label)) for a, b in compared(groups, baseline)]
-    return Rates(baseline, tuple(found), tuple(rankings), tuple(unranked))
+    ranked = {pair: verdict for ranking in rankings for pair, verdict in ranking.verdicts.items()}
+    verdicts = [_compare(a, b, _of_pair(ranked, a.label, b.label)) for a, b in compared(groups, baseline)]
+    return Rates(baseline, tuple(verdicts), tuple(rankings), tuple(unranked))
 
 
-def _of_pair(verdicts: Mapping[tuple[str, str], Verdict], a: str, b: str) -> Verdict | None:
+def _of_pair(ranked: Mapping[tuple[str, str], Verdict], a: str, b: str) -> Verdict | None:
     """What the ranking says about a against b; it has each pair once, the faster first."""
-    if (a, b) in verdicts or (b, a) not in verdicts:
-        return verdicts.get((a, b))
-    found = verdicts[b, a]
-    difference, high, low = (x and -x / (1 + x) for x in (found.difference, found.low, found.high))
-    return replace(found, difference=difference, low=low, high=high)
+    if (a, b) in ranked or (b, a) not in ranked:
+        return ranked.get((a, b))
+    verdict = ranked[b, a]
+    difference, high, low = (
+        None if end is None else inverse(end) for end in (verdict.difference, verdict.low, verdict.high)
+    )
+    reason = replace(verdict.reason, turned=True) if isinstance(verdict.reason, PairTest) else verdict.reason
+    return replace(verdict, reason=reason, difference=difference, low=low, high=high, groups=(a, b))
 
 
 def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
@@ -128,8 +140,11 @@ def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
 
 def _why_apart(a: Group, b: Group) -> str | None:
     """Why two groups are in no ranking together; None if nothing breaks a comparison."""
-    found = breaking(differing(a, b), "speed")
-    return _SIZES if {each.topic for each in found} == {"processes"} else why_withheld(found, "speed")
+    differences = differing(a, b)
+    if {each.topic for each in differences if "speed" in each.breaks} == {"processes"}:
+        return _SIZES
+    broken = breaking(differences, "speed")
+    return withheld_in_words(broken) if broken else None
 
 
 def _ranked(groups: Sequence[Group], rankings: int) -> Ranking:
@@ -142,55 +157,53 @@ def _ranked(groups: Sequence[Group], rankings: int) -> Ranking:
     return rank(seconds, error / rankings)
 
 
-def _compare(a: Group, b: Group, ranked: Verdict | None) -> Compared:
-    ratio, found = ratio_of(a, b), differing(a, b)
-    runs = frozenset(run["run_id"] for group in (a, b) for run in group.runs)
-    verdict = _verdict(a, b, ratio, ranked)
-    verdict = withheld(verdict, found, "speed")
-    return Compared(a.label, b.label, ratio, verdict, tuple(found), runs, observed_in(a, b, ratio))
+def _compare(a: Group, b: Group, ranked: Verdict | None) -> RateVerdict:
+    ratio, differences, runs = ratio_of(a, b), differing(a, b), [*a.runs, *b.runs]
+    margin = stated(runs, "margins", "tokens_per_second")
+    single = single_runs(a, b, ratio)
+    verdict = replace(
+        _verdict(a, b, ratio, margin, ranked),
+        groups=(a.label, b.label),
+        imported=any(run["imported"] for run in runs),
+    )
+    return RateVerdict(
+        label=a.label,
+        baseline=b.label,
+        ratio=ratio,
+        margin=margin,
+        verdict=withheld(verdict, differences, "speed"),
+        differences=tuple(differences),
+        runs=frozenset(run["run_id"] for run in runs),
+        single=single,
+    )
 
 
 def ratio_of(a: Group, b: Group) -> Ratio:
-    """The rate of a over that of b: over runs where both have several, else by record of one run each."""
-    mine, theirs = a.seconds, b.seconds
-    common = [key for key in mine if key in theirs]
-    if min(len(mine), len(theirs)) == 1:
-        return _of_a_single_run(a, b, common)
+    """The rate of a over that of b: over runs where both have several, else by record of one run each.
+
+    Over runs it is paired or not like the test behind the verdict: otherwise the two could contradict each
+    other. Where a group has a single run, it is by step to its pair in the other group, or else of medians.
+    """
+    first, second = a.seconds, b.seconds
+    common = [key for key in first if key in second]
+    if min(len(first), len(second)) == 1:
+        records = [_per_token(group.pairs[common[0]]) for group in (a, b)] if common else [{}, {}]
+        if records[0].keys() & records[1].keys():
+            return paired_records(*records)
+        ratio = median(list(second.values())) / median(list(first.values()))
+        method = f"no interval, {in_runs(SingleRuns(len(a.runs), len(b.runs)))}, unpaired"
+        return Ratio(ratio, None, None, 1, RUNS, method)
     until = looks([*a.runs, *b.runs])
-    if not until or len(common) < 2:
-        return _over_runs(mine, theirs)
-    pairs = [(mine[key], theirs[key]) for key in common]
-    found = paired_runs(pairs)
-    looked = look(pairs, *until, len({run["seed"] for run in a.runs}))
-    method = looked.sentence
-    if looked.low is not None:
-        method += f"; t interval of the log ratio over {len(pairs)} pairs of runs"
-    return replace(found, low=looked.low, high=looked.high, method=method)
-
-
-def _over_runs(mine: Mapping[Hashable, float], theirs: Mapping[Hashable, float]) -> Ratio:
-    """Paired or not, like the test behind the verdict: otherwise the two could contradict each other."""
-    mean, n, how = paired_or_not(mine, theirs)
+    if until and len(common) > 1:
+        pairs = [(first[key], second[key]) for key in common]
+        last = look(pairs, *until, len({run["seed"] for run in a.runs}))
+        method = look_in_words(last)
+        if last.low is not None:
+            method += f"; t interval of the log ratio over {len(pairs)} pairs of runs"
+        return replace(paired_runs(pairs), low=last.low, high=last.high, method=method)
+    mean, n, how = log_ratio(first, second)
     low, high = mean.interval(CONFIDENCE)
-    method = f"95 % t interval of the log ratio, {how}"
-    return Ratio(exp(mean.value), exp(low), exp(high), n, RUNS, method)
-
-
-def _of_a_single_run(a: Group, b: Group, common: Sequence[Hashable]) -> Ratio:
-    """The ratio of a single run: by step to its pair in the other group, or else of the groups' medians."""
-    if common and (found := _by_record(a, b, common[0])):
-        return found
-    ratio = median(list(b.seconds.values())) / median(list(a.seconds.values()))
-    method = f"no interval, {in_runs(len(a.runs), len(b.runs))}, unpaired"
-    return Ratio(ratio, None, None, 1, RUNS, method)
-
-
-def _by_record(a: Group, b: Group, key: Hashable) -> Ratio | None:
-    """Step by step, where the two groups share one pair of runs and their step times are given."""
-    found = [_per_token(group.pairs[key]) for group in (a, b)]
-    if not (found[0].keys() & found[1].keys()):
-        return None
-    return paired_records(*found)
+    return Ratio(exp(mean.value), exp(low), exp(high), n, RUNS, f"95 % t interval of the log ratio, {how}")
 
 
 def _per_token(run: Row) -> dict[int, float]:
@@ -198,67 +211,36 @@ def _per_token(run: Row) -> dict[int, float]:
     return {step: value / run["tokens_per_step"] for step, value in zip(steps, seconds, strict=True)}
 
 
-def _verdict(a: Group, b: Group, ratio: Ratio, ranked: Verdict | None) -> Verdict:
-    everyone = [*a.runs, *b.runs]
-    margin = stated(everyone, "margins", "tokens_per_second")
-    if min(len(a.runs), len(b.runs)) == 1 or ratio.level == RECORDS:
-        return _observed(a, b, ratio)
-    if looks(everyone):
-        return ranked if ranked and not margin else _looked_at(a, b, ratio, margin)
+def single_runs(a: Group, b: Group, ratio: Ratio) -> SingleRuns | None:
+    """How many runs were observed; None where both groups have several."""
+    sizes = len(a.runs), len(b.runs)
+    if min(sizes) > 1:
+        return None
+    if ratio.level == RUNS or max(sizes) == 1:
+        return SingleRuns(*sizes)
+    return SingleRuns(*sizes, repeat_of=(a if sizes[0] > 1 else b).label)
+
+
+def _verdict(a: Group, b: Group, ratio: Ratio, margin: float | None, ranked: Verdict | None) -> Verdict:
+    """What may be said of a ratio: that of a single run, which may be the machine's, is only observed."""
+    difference = ratio.ratio - 1
+    low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
+    numbers = (difference, low, high, ratio.n, ratio.level, ratio.method)
+    if single := single_runs(a, b, ratio):
+        return Verdict("observed", single, *numbers)
+    if looks([*a.runs, *b.runs]):
+        if ranked and not margin:
+            return ranked
+        kind: Kind = "inconclusive"
+        if low is not None and high is not None:
+            if margin:
+                kind = beyond(low, high, margin)
+            elif not low <= 0 <= high:
+                kind = "different"
+        return Verdict(kind, Looks(margin), *numbers)
     if margin:
         return change(b.seconds, a.seconds, margin)
     if ranked:
         return ranked
     why = "they share no ranking, and the study states no margin"
-    sentence = f"{a.label} and {b.label} are not tested: {why}."
-    return Verdict("inconclusive", sentence, ratio.ratio - 1, None, None, ratio.n, RUNS, why)
-
-
-def _observed(a: Group, b: Group, ratio: Ratio) -> Verdict:
-    """The verdict if a group has a single run: the difference may come from the machine, not from the groups.
-
-    This also holds if only one of the groups has a single run.
-    """
-    ends = "" if ratio.low is None else f" ({ratio.low:.4g} to {ratio.high:.4g} over its records)"
-    sentence = (
-        f"{a.label} ran at {ratio.ratio:.4g} of the rate of {b.label}{ends} {observed_in(a, b, ratio)}: "
-        f"observed, not a finding. {_what_it_takes([*a.runs, *b.runs])}"
-    )
-    low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
-    return Verdict("observed", sentence, ratio.ratio - 1, low, high, ratio.n, ratio.level, ratio.method)
-
-
-def observed_in(a: Group, b: Group, ratio: Ratio) -> str:
-    """How many runs were observed; empty where both groups have several."""
-    sizes = len(a.runs), len(b.runs)
-    if min(sizes) > 1:
-        return ""
-    if ratio.level == RUNS or max(sizes) == 1:
-        return in_runs(*sizes)
-    return f"in one run each, the same repeat of {max(sizes)} that {(a if sizes[0] > 1 else b).label} has"
-
-
-def _what_it_takes(runs: Sequence[Row]) -> str:
-    if any(run["imported"] for run in runs):
-        return f"Repeats would make it one: {ENOUGH} logs of each."
-    return f"Repeats would make it one: write `repeats: {ENOUGH}` in the study."
-
-
-def _looked_at(a: Group, b: Group, ratio: Ratio, margin: float | None) -> Verdict:
-    """A verdict from the interval that is corrected for a look after each repeat."""
-    if ratio.low is None or ratio.high is None:
-        sentence = f"{a.label} and {b.label} are not tested yet: {ratio.method}."
-        return Verdict(
-            "inconclusive", sentence, ratio.ratio - 1, None, None, ratio.n, ratio.level, ratio.method
-        )
-    if margin:
-        kind = beyond(ratio.low - 1, ratio.high - 1, margin)
-    else:
-        kind = "inconclusive" if ratio.low <= 1 <= ratio.high else "different"
-    said = {
-        "different": f"{a.label} is {'faster' if ratio.ratio > 1 else 'slower'} than {b.label}",
-        "equivalent": f"{a.label} and {b.label} are equally fast within the margin",
-    }.get(kind, f"{a.label} and {b.label} are {_OPEN if margin else 'not told apart'}")
-    low, high = ratio.low - 1, ratio.high - 1
-    sentence = f"{said}: {ratio.method}."
-    return Verdict(kind, sentence, ratio.ratio - 1, low, high, ratio.n, ratio.level, ratio.method)
+    return Verdict("inconclusive", Untested(), difference, None, None, ratio.n, RUNS, why)

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from analysis.stats import grouped
 from analysis.stats.estimate import median
 from analysis.stats.paired import Ratio
-from analysis.verdicts.difference import why_withheld
-from analysis.verdicts.groups import Group, Row, differing, groups_of
-from analysis.verdicts.rates import observed_in, ratio_of
+from analysis.verdicts.groups import Group, differing, groups_of
+from analysis.verdicts.guard import breaking
+from analysis.verdicts.rates import ratio_of, single_runs
+from analysis.verdicts.values import Row
+from analysis.wording import in_runs, withheld
 from model.record.units import counted
 
 AXES = ("replicate", "shard", "context", "tensor")  # of model.record.config.ParallelConfig
@@ -38,6 +40,7 @@ HELD_UP = (
     "More than ideal usually means that the runs on the fewest processes were held up, for example by other "
     "work on the machine"
 )
+R = TypeVar("R", bound=Mapping[str, Any])  # a row
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ def families(rows: Sequence[Row]) -> tuple[Family, ...]:
     return tuple(family for kind in kinds for groups in alike.values() for family in _families(kind, groups))
 
 
-def longer(rows: Sequence[Row]) -> list[Row]:
+def longer(rows: Sequence[R]) -> list[R]:
     """The runs, completed or not, of a study of sequence length over processes that share a sample's tokens.
 
     They are alike but for the length and the processes along `context`. Empty where only one of the two
@@ -263,8 +266,8 @@ def _point(group: Group, base: Group, few: int) -> Point:
         scale=Fraction(many, few),
         tokens_per_second=rate(group),
         ratio=ratio,
-        observed=observed_in(group, base, ratio),
-        why_withheld=why_withheld(found, "speed"),
+        observed=in_runs(single) if (single := single_runs(group, base, ratio)) else "",
+        why_withheld=withheld(broken) if (broken := breaking(found, "speed")) else None,
         runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
         besides=tuple(each.sentence for each in found if "speed" not in each.breaks),
     )
@@ -272,7 +275,7 @@ def _point(group: Group, base: Group, few: int) -> Point:
 
 def _whatever_threads(group: Group) -> Group:
     """The group with device names that do not count threads: on a CPU, processes share the machine's."""
-    runs = [run | {"device": run["device"] and _THREADS.sub("", run["device"])} for run in group.runs]
+    runs = [{**run, "device": run["device"] and _THREADS.sub("", run["device"])} for run in group.runs]
     return Group(group.label, runs)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from analysis.verdicts.groups import Row
+from analysis.verdicts.values import Row
 from model.record.records import StepRecord
 
 _MATTERS = 5.0  # percent above the median of the others, from which a process holds up its run

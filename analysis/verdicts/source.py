@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,7 @@ from analysis.query.ask import answer
 from analysis.query.statements import HAS_LOSS
 from analysis.store.database import open_for_reading, quoted
 from analysis.store.tables import leave_out, removed_runs
-from analysis.verdicts.difference import Row
+from analysis.verdicts.values import Row
 from model.record.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Measured(NamedTuple):
     """Runs of one source, which sentences call by its name; records by run id."""
 
     name: str
-    runs: list[Row]
+    runs: Sequence[Row]
     records: Mapping[str, Records]
 
     def completed(self, runs: Iterable[Row]) -> Measured:
@@ -109,14 +109,14 @@ def read_open(*both: tuple[Source, DuckDBPyConnection]) -> tuple[Measured, Measu
     return one, other
 
 
-def _runs(connection: DuckDBPyConnection, source: Source) -> list[Row]:
+def _runs(connection: DuckDBPyConnection, source: Source) -> Sequence[Row]:
     rows = answer(connection, _RUNS.format(study=quoted(source.study))).parsed()
     if not rows:
         raise UserError(f"no collected runs of study '{source.study}' under {source.root}")
     return _at_commit(rows, source) if source.commit is not None else rows
 
 
-def _at_commit(rows: list[Row], source: Source) -> list[Row]:
+def _at_commit(rows: Sequence[Row], source: Source) -> Sequence[Row]:
     assert source.commit
     found = [row for row in rows if (row["git_sha"] or "").startswith(source.commit)]
     if not found:
@@ -126,7 +126,9 @@ def _at_commit(rows: list[Row], source: Source) -> list[Row]:
     return found
 
 
-def _records(connection: DuckDBPyConnection, study: str, rows: list[Row], since: int) -> dict[str, Records]:
+def _records(
+    connection: DuckDBPyConnection, study: str, rows: Sequence[Row], since: int
+) -> dict[str, Records]:
     """Losses after a step, and seconds per step of single runs."""
     done = [row for row in rows if row["outcome"] == "completed"]
     alone = Counter(row["label"] for row in done)

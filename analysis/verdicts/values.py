@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from analysis.verdicts.difference import Row
-
+Row = Mapping[str, Any]  # a row of the view `runs`, with its JSON columns parsed
 STARVED = 0.05  # of the time: a device that waits longer for data is as fast as these in part
 
 

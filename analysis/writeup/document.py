@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from analysis.query.latex import breakable, escaped, said
+from analysis.report.answer.statement import VerdictRow
 from analysis.report.build import Contents
-from analysis.report.figures.drawn import Drawn
-from analysis.report.said.sentence import Sentence
+from analysis.report.figures import ReportFigure
 from model.record.units import counted
 
 _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report && pdflatex report
@@ -61,27 +61,33 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
 
 
 def _answer(contents: Contents) -> Iterator[str]:
-    answer = contents.answer
-    yield f"\\noindent\\textbf{{{_ended(breakable(answer.question))}}} {said(answer.ran.text)}\n"
+    found = contents.answer
+    yield f"\\noindent\\textbf{{{_ended(breakable(found.question))}}} {said(found.ran.text)}\n"
+    yield from _items("Findings", [said(sentence.text) for sentence in found.findings])
+    yield from _items("Verdicts", _verdicts(found.shown))
     for title, sentences in (
-        ("Findings", answer.findings),
-        ("As expected", answer.expected),
-        ("Not expected", answer.unexpected),
-        ("What these runs do not show", answer.cannot_say),
+        ("As expected", found.expected),
+        ("Not expected", found.unexpected),
+        ("What these runs do not show", found.cannot_say),
     ):
-        if sentences:
-            yield f"\\paragraph{{{title}}}\n\\begin{{itemize}}\\setlength\\itemsep{{0pt}}"
-            yield from _items(sentences)
-            yield "\\end{itemize}\n"
+        yield from _items(title, [said(sentence.text) for sentence in sentences])
 
 
-def _items(sentences: Sequence[Sentence]) -> Iterator[str]:
-    """Each sentence, and how far it reaches where that is not what the one before said."""
-    before = ""
-    for sentence in sentences:
-        reach = f" \\emph{{{said(sentence.inference)}}}" if sentence.inference not in ("", before) else ""
-        before = sentence.inference
-        yield rf"\item {{}}{said(sentence.text)}{reach}"
+def _items(title: str, items: Sequence[str]) -> Iterator[str]:
+    if items:
+        yield f"\\paragraph{{{title}}}\n\\begin{{itemize}}\\setlength\\itemsep{{0pt}}"
+        yield from (rf"\item {{}}{item}" for item in items)
+        yield "\\end{itemize}\n"
+
+
+def _verdicts(rows: Sequence[VerdictRow]) -> list[str]:
+    """Each verdict, and how far it reaches where that is not what the one before said."""
+    items, before = [], ""
+    for row in rows:
+        reach = f" \\emph{{{said(row.inference)}}}" if row.inference not in ("", before) else ""
+        before = row.inference
+        items.append(f"{said(row.text)}{reach}")
+    return items
 
 
 def _ended(text: str) -> str:
@@ -94,7 +100,7 @@ def _outcomes(contents: Contents) -> str:
     return f"{done:,d} of {counted(len(runs), 'run')} completed; only these are compared.\n"
 
 
-def _figure(drawn: Drawn) -> str:
+def _figure(drawn: ReportFigure) -> str:
     caption = rf"\textbf{{{_ended(said(drawn.finding))}}} {said(drawn.caption)}"
     return "\n".join(
         (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from analysis.query.latex import escaped, said
 from analysis.report.build import WARMUP_RULE, Contents
 from analysis.report.facts import Row
-from analysis.report.said.sentence import listed
+from analysis.wording import drift, listed
 from analysis.writeup.references import of_backend, used
 
 
@@ -34,7 +34,7 @@ def _sentences(contents: Contents, keys: set[str]) -> Iterator[str]:
         yield from rates(contents.facts.runs, keys)
     yield from _intervals(contents, keys)
     yield from _comparisons(contents, keys)
-    yield said(contents.comparison.drift.sentence)
+    yield said(drift(contents.comparison.drift))
     yield said(contents.comparison.gpus.sentence) if contents.comparison.gpus else ""
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from analysis.query.latex import escaped
+from analysis.report.answer.statement import Number
 from analysis.report.build import Contents
-from analysis.report.facts import Group
-from analysis.report.said.sentence import Number
+from analysis.report.facts import GroupFacts
 from analysis.stats import Estimate
-from analysis.stats.verdict import decimals, percentage, readable
+from analysis.wording import decimals, percentage, readable
 
 _DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 _FORMS = {"tokens per second": ",.0f", "percent": ".1f", "GiB": ",.1f", "nats per token": ".4f"}
@@ -99,7 +99,7 @@ def cited(contents: Contents) -> Iterator[Cited]:
         yield _of_sentence(number)
 
 
-def _of_group(group: Group) -> Iterator[Cited]:
+def _of_group(group: GroupFacts) -> Iterator[Cited]:
     yield Cited(f"{group.label} runs", str(group.n), None, None, f"{group.label}: runs with a measured rate")
     for quantity, unit, estimate in (
         ("tokens per second", "tokens per second", group.tokens_per_second),

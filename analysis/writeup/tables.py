@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from analysis.query.ask import Answer
 from analysis.query.latex import breakable, escaped, said, tabular
 from analysis.report.build import Contents
-from analysis.report.facts import Group
+from analysis.report.facts import GroupFacts
 from analysis.stats import Estimate
-from analysis.stats.verdict import readable as shown
+from analysis.wording import readable as shown
 
 _LONGEST = 30  # rows of a table that is not broken over pages
 _WIDE = 22  # characters of LaTeX of a column of text that is not broken into lines
@@ -111,7 +111,7 @@ def _groups(contents: Contents) -> str:
     return table("groups", caption, heads, [_group(contents, group) for group in contents.facts.groups])
 
 
-def _group(contents: Contents, group: Group) -> tuple[str, ...]:
+def _group(contents: Contents, group: GroupFacts) -> tuple[str, ...]:
     tiers = ", ".join(contents.comparison.rates.tiers(group.label))
     return (
         breakable(group.label),

@@ -202,7 +202,8 @@ class _Pursuit:
 
         A group without any completed pair with its baseline is left out: it might never become precise.
         """
-        from analysis.stats.sequential import look
+        from analysis.stats.repeats import look
+        from analysis.wording import look as look_in_words
         from runner.execute.reconcile import collected
 
         root, study, until = self.whole.root, self.whole.study.name, self.until
@@ -218,7 +219,7 @@ class _Pursuit:
         ]
         say(f"until: after repeat {self.number} of at most {until.at_most}")
         for group, precision in looks:
-            sentence = precision.sentence if group.pairs else "no completed pair with the baseline"
+            sentence = look_in_words(precision) if group.pairs else "no completed pair with the baseline"
             say(f"  {group.label}: {sentence}")
         open_ = [group for group, precision in looks if group.pairs and not precision.reached]
         if open_ and self.number < until.at_most:

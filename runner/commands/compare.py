@@ -37,7 +37,7 @@ from runner.commands._options import (
 from runner.inputs.settings import leaves
 
 if TYPE_CHECKING:
-    from analysis.verdicts.comparison import Comparison, Result
+    from analysis.verdicts.comparison import GroupComparison, SourceComparison
     from analysis.verdicts.match import Group
     from analysis.verdicts.source import Source
 
@@ -101,8 +101,8 @@ def command(
 ) -> None:
     from analysis.several.pair import build_pair
     from analysis.verdicts.comparison import Options, compare
+    from analysis.verdicts.sections import sections, summary
     from analysis.verdicts.source import read
-    from analysis.verdicts.words import sections, summary
     from runner.execute.reconcile import collected
 
     options = Options(match or (), margins(margin or ()), _topics(across or ()), single_runs)
@@ -170,7 +170,7 @@ def _studies(root: Path) -> list[str]:
 def _topics(names: Sequence[str]) -> Sequence[str]:
     """The topics of --across. Raises UserError."""
     from analysis.verdicts.comparison import EVERYTHING
-    from analysis.verdicts.difference import TOPICS
+    from analysis.verdicts.guard import TOPICS
 
     valid = [*TOPICS, EVERYTHING, *leaves()]
     for name in names:
@@ -179,9 +179,9 @@ def _topics(names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _document(comparison: Comparison) -> dict[str, Any]:
+def _document(comparison: SourceComparison) -> dict[str, Any]:
     """The comparison as `--json` prints it."""
-    from analysis.verdicts.words import wrong
+    from analysis.verdicts.sections import wrong
 
     a, b = comparison.names
     return {
@@ -213,14 +213,16 @@ def _group(group: Group) -> dict[str, Any]:
     return {"label": group.label, "run_ids": [run["run_id"] for run in group.runs]}
 
 
-def _result(result: Result) -> dict[str, Any]:
+def _result(result: GroupComparison) -> dict[str, Any]:
+    from analysis.wording import columns
+
     return {
         "label": result.pair.label,
         "a": _group(result.pair.a),
         "b": _group(result.pair.b),
         "regressions": result.regressions,
-        "speed": result.speed and dataclasses.asdict(result.speed),
-        "loss": result.loss and dataclasses.asdict(result.loss),
+        "speed": result.speed and columns(result.speed),
+        "loss": result.loss and columns(result.loss),
         "outcomes": dataclasses.asdict(result.outcomes),
         "step_seconds": result.step_seconds,
         "peak_memory_bytes": result.peak_memory_bytes,

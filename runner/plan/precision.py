@@ -137,7 +137,7 @@ def repeats_forecast(plan: Plan, design: Design) -> list[str]:
 
 def _to_find(sigma: float, margin: float, groups: int, seeds: int, design: Design) -> str:
     """How many repeats the ranking needs; it is corrected for all pairs of groups."""
-    from analysis.stats.power import repeats_needed
+    from analysis.stats.repeats import repeats_needed
 
     pairs = repeats_needed(sigma, margin, comparisons=max(1, comb(groups, 2)))
     needed = "more than 10,000 repeats" if pairs is None else counted(ceil(pairs / seeds), "repeat")
@@ -147,7 +147,7 @@ def _to_find(sigma: float, margin: float, groups: int, seeds: int, design: Desig
 
 
 def _to_reach(sigma: float, until: Until, seeds: int) -> str:
-    from analysis.stats.sequential import repeats_expected
+    from analysis.stats.repeats import repeats_expected
 
     target = f"an interval of {100 * until.tokens_per_second:.3g} % either way"
     repeats = repeats_expected(sigma, until.tokens_per_second, until.at_most, seeds)

@@ -22,10 +22,9 @@ from analysis.audit.folders import compare_output
 from analysis.audit.pages import read_page
 from analysis.audit.records import contradictions
 from analysis.drawings import draw
-from analysis.report import carried
+from analysis.report import carried, output
 from analysis.report.build import build_report, certificates_page, write_report
 from analysis.report.carried import MANIFEST, ReportManifest
-from analysis.report.runs import output
 from analysis.store.collect import collect
 from analysis.store.database import in_memory
 from analysis.store.records import open_records

@@ -17,7 +17,7 @@ from analysis.query.ask import answer
 from analysis.query.statements import KERNEL_TIMES
 from analysis.report import facts
 from analysis.report.build import build_report
-from analysis.report.figures.shapes import shapes
+from analysis.report.tasks.attention import shapes
 from analysis.store import database as store
 from analysis.store.collect import collect
 from model.record.case import Case

@@ -9,7 +9,7 @@ import pytest
 from analysis.query.ask import ask
 from analysis.query.statements import TRAINING_SUMMARY
 from analysis.store.collect import collect
-from analysis.verdicts.losses import final_loss
+from analysis.verdicts.groups import final_loss
 from tests.analysis.fabricate import Folder, plan
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.report.backends import Backends
-from analysis.report.comparison import Comparison
-from analysis.report.facts import Facts, Group
+from analysis.report.comparison import StudyComparison
+from analysis.report.facts import Facts, GroupFacts
 from analysis.stats import by_label
 from analysis.verdicts import conditions
-from analysis.verdicts.gpus import gpus_of
+from analysis.verdicts.conditions import gpus_of
 from analysis.verdicts.groups import absent, alone, declared, groups_of
 from analysis.verdicts.losses import loss_verdicts
 from analysis.verdicts.rates import rates
@@ -83,18 +83,20 @@ def facts(
 ) -> Facts:
     """The facts of these runs."""
     groups = [
-        Group(label, len(mine), sum(run["outcome"] == "completed" for run in mine), None, None, None, None)
+        GroupFacts(
+            label, len(mine), sum(run["outcome"] == "completed" for run in mine), None, None, None, None
+        )
         for label, mine in by_label(runs).items()
     ]
     given: dict[str, Any] = {"quarantine": [], "dictionary": [], "groups": groups} | changes
     return Facts("study", "Backends", description, list(runs), **given)
 
 
-def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> Comparison:
+def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> StudyComparison:
     """What they say of each other, as `comparison.of_study` puts it together."""
     done = [run for run in runs if run["outcome"] == "completed"]
     groups, baseline = groups_of(done), declared(done or runs)
-    return Comparison(
+    return StudyComparison(
         rates=rates(done),
         losses=loss_verdicts(done, logged),
         scaling=curves(done),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.report.answer import Answer, answer
+from analysis.report.answer import Answer, answer, ran
+from analysis.report.answer.limits import of_profiles
+from analysis.report.answer.statement import VerdictRow
 from analysis.report.backends import Backends
-from analysis.report.said import ran
-from analysis.report.said.profiles import sentences as of_profiles
-from analysis.verdicts.difference import Difference
+from analysis.verdicts.guard import Difference
 from tests.analysis.report.study import NOBODY, Row, comparison, facts, planned
 from tests.analysis.verdicts.rows import DESIGN
 
@@ -71,34 +71,44 @@ def test_what_no_run_completed_was_to_be_done(config: Row, did: str, was_to: str
     assert was_to in said and did not in said
 
 
-def test_groups_with_one_verdict_share_a_sentence_with_their_intervals_and_what_it_is_about() -> None:
-    rows = [planned("cudnn", 0.4, repeat=n, **MARGIN) for n in (1, 2, 3)]
+def rows(found: Answer, quantity: str = "tokens per second") -> dict[str, VerdictRow]:
+    """The verdicts on a quantity by group."""
+    return {row.group: row for row in found.verdicts if row.quantity == quantity}
+
+
+def test_each_group_has_a_verdict_with_its_interval_and_what_it_rests_on() -> None:
+    runs = [planned("cudnn", 0.4, repeat=n, **MARGIN) for n in (1, 2, 3)]
     for label, factor in (("flash", 1.05), ("flash3", 1.1), ("slow", 0.9), ("same", 1.0)):
-        rows += repeats(label, factor, **MARGIN)
-    faster, slower, same, ranking = of(rows).findings
-    assert faster.text.startswith("`flash` (+")
-    assert " %; +" in faster.text
-    assert faster.text.endswith(
-        "and `flash3` (+9.96 %; +9.68 to +10.25 %) train faster than `cudnn`, by more than the stated margin of "
-        "1 % of its tokens per second."
-    )
-    assert slower.text.startswith("`slow` (-10.")
-    assert "trains more slowly than `cudnn`" in slower.text
-    assert "`same` (-0.03 %" in same.text
-    assert "trains as fast as `cudnn`, within the stated margin of 1 %" in same.text
-    assert "give this order from the fastest: `flash3`; `flash`;" in ranking.text
-    assert faster.inference.startswith("Holds for further runs under the same conditions: 90 % t interval")
-    number = {each.name: each for each in faster.numbers}["rate of flash3 against cudnn"]
+        runs += repeats(label, factor, **MARGIN)
+    found = of(runs)
+    verdicts = rows(found)
+    flash3 = verdicts["flash3"]
+    assert (flash3.difference, flash3.interval) == ("+9.96 %", "+9.68 to +10.25 %")
+    assert (flash3.against, flash3.verdict) == ("cudnn", "faster")
+    assert flash3.reason == "by more than the stated margin of 1 %"
+    assert verdicts["slow"].verdict == "slower" and verdicts["slow"].difference.startswith("-10.")
+    assert verdicts["same"].verdict == "equivalent" and verdicts["same"].difference == "-0.03 %"
+    assert verdicts["same"].reason == "within the stated margin of 1 %"
+    assert flash3.inference.startswith("Holds for further runs under the same conditions: 90 % t interval")
+    number = {each.name: each for each in found.numbers}["rate of flash3 against cudnn"]
     assert number.value == pytest.approx(9.96, abs=0.01)
     assert (number.low or 0) < number.value < (number.high or 0)
     assert number.unit == "percent"
+    summary, ranking = found.findings
+    assert summary.text.startswith("Tokens per second against `cudnn`: `flash` (+")
+    assert "`flash3` (+9.96 %) faster; `slow` (-10." in summary.text
+    assert summary.text.endswith("slower; `same` (-0.03 %) equivalent.")
+    assert "give this order from the fastest: `flash3`; `flash`;" in ranking.text
+    assert flash3.text == (
+        "Tokens per second of `flash3` against `cudnn`: +9.96 % (+9.68 to +10.25 %), faster: by more than the "
+        "stated margin of 1 %."
+    )
 
 
 def test_a_slower_group_is_called_slower_where_the_verdict_is_the_rankings() -> None:
     """The ranking has each pair once, the faster first, whichever of the two is the baseline."""
-    found = of([*repeats("cudnn", 1.0), *repeats("flash", 0.9)]).findings[0]
-    assert "`flash` (-10.00 %" in found.text
-    assert "trains more slowly than `cudnn`" in found.text
+    flash = rows(of([*repeats("cudnn", 1.0), *repeats("flash", 0.9)]))["flash"]
+    assert (flash.difference, flash.verdict) == ("-10.00 %", "slower")
 
 
 def recorded(label: str, *seconds: float, **changes: object) -> Row:
@@ -110,12 +120,15 @@ def recorded(label: str, *seconds: float, **changes: object) -> Row:
 
 def test_single_runs_are_observed_and_what_would_make_a_finding_is_said() -> None:
     found = of([recorded("cudnn", 0.4, 0.401, 0.402), recorded("flash", 0.8, 0.802, 0.804)])
+    flash = rows(found)["flash"]
+    assert (flash.kind, flash.verdict) == ("observed", "observed")
+    assert flash.reason == "not a finding: in one run each"
+    assert flash.interval == "-50.00 to -50.00 %", "ends of the difference, not of the ratio"
+    assert flash.inference.startswith("Holds for these runs only")
     (observed,) = found.findings
-    assert observed.kind == "observed"
-    assert observed.text.startswith("Observed, not a finding: `flash` (-50")
-    assert "-50.00 to -50.00 %" in observed.text, "ends of the difference, not of the ratio"
-    assert "faster" not in observed.text
-    assert observed.inference.startswith("Holds for these runs only")
+    assert observed.text == (
+        "Observed, not a finding: tokens per second against `cudnn`: `flash` (-50.00 %)."
+    )
     assert any("write `repeats: 6` in the study" in each.text for each in found.cannot_say)
 
 
@@ -125,63 +138,85 @@ def test_single_runs_differ_only_where_their_interval_leaves_out_0() -> None:
     found = of([recorded("cudnn", 0.4, 0.4), apart, wide])
     (observed,) = found.findings
     assert "`flash`" in observed.text and "`flex`" not in observed.text
+    flex = rows(found)["flex"]
+    assert (flex.difference, flex.interval, flex.verdict) == ("+0 %", "-7 to +8 %", "inconclusive")
+    assert flex.reason == "in one run each: the interval includes equality"
+    assert flex.number
     assert found.cannot_say[0].text == (
-        "These runs do not show whether `flex` (+0 %; -7 to +8 %) ran at a different rate from `cudnn`, in one "
-        "run each: the interval includes equality."
+        "Tokens per second against `cudnn`: no verdict on `flex`; the table of verdicts says why."
     )
-    assert len(found.cannot_say[0].numbers) == 1
 
 
 def test_what_is_uncertain_is_not_shown_and_no_finding() -> None:
-    rows = [planned("cudnn", 0.4 * each, repeat=n, **MARGIN) for n, each in enumerate((1, 1.1, 0.9), start=1)]
-    rows += [
+    runs = [planned("cudnn", 0.4 * each, repeat=n, **MARGIN) for n, each in enumerate((1, 1.1, 0.9), start=1)]
+    runs += [
         planned("flash", 0.4 * each, repeat=n, **MARGIN) for n, each in enumerate((1.1, 0.9, 1), start=1)
     ]
-    found = of(rows)
+    found = of(runs)
     assert found.findings == []
-    assert found.cannot_say[0].text.startswith("These runs do not show whether `flash` (")
+    assert rows(found)["flash"].verdict == "inconclusive"
+    assert rows(found)["flash"].reason == (
+        "the interval is too wide for the stated margin of 1 %; more repeats would narrow it"
+    )
+    assert "no verdict on `flash`" in found.cannot_say[0].text
 
 
 def test_an_interval_across_the_margin_that_leaves_out_equality_says_so() -> None:
     margins = {"design": DESIGN | {"margins": {"tokens_per_second": 0.013}}}
-    rows = [planned("cudnn", 0.4, repeat=n, **margins) for n in (1, 2, 3)]
-    (said,) = (each for each in of([*rows, *repeats("flash", 1.0132, **margins)]).cannot_say if each.numbers)
-    assert said.text.startswith("These runs do not show whether `flash` (+1.")
-    assert "faster or slower than `cudnn`, by more than the stated margin of 1.3 %" in said.text
-    assert "the interval excludes equality, but not the margin" in said.text
+    runs = [planned("cudnn", 0.4, repeat=n, **margins) for n in (1, 2, 3)]
+    flash = rows(of([*runs, *repeats("flash", 1.0132, **margins)]))["flash"]
+    assert flash.difference.startswith("+1.") and flash.verdict == "inconclusive"
+    assert flash.reason == (
+        "the interval excludes equality, but not the stated margin of 1.3 %; more repeats would narrow it"
+    )
 
 
-def test_a_sweep_with_a_baseline_in_each_cell_is_said_in_one_sentence() -> None:
-    rows = []
+def test_a_sweep_with_a_baseline_in_each_cell_is_summed_up_in_one_sentence() -> None:
+    runs = []
     for length in (512, 1024, 2048, 4096, 8192):
         cell = {"train.sequence_length": length}
         for attention, factor in (("cudnn", 1.0), ("flash", 0.9 - length / 1e5)):
             factors = {"attention": attention} | cell
-            rows += repeats(f"{attention} {length}", factor, factors=factors, attention=attention, **MARGIN)
-    slower, *_ = of(rows).findings
-    assert slower.text.startswith("5 of 5 groups, from `flash 8192` (-1")
-    assert "train more slowly than the baseline of the same settings, by more than" in slower.text
-    assert len(slower.numbers) == 5
+            runs += repeats(f"{attention} {length}", factor, factors=factors, attention=attention, **MARGIN)
+    found = of(runs)
+    slower, *_ = found.findings
+    assert slower.text.startswith(
+        "Tokens per second against the baseline of the same settings: 5 of 5 groups slower, from -18.19 % "
+        "(`flash 8192`) to -10."
+    )
+    assert [row.against for row in rows(found).values()] == [f"cudnn {2**n}" for n in range(9, 14)]
+    assert all(row.number and "by more than" in row.reason for row in rows(found).values())
+
+
+def test_of_many_verdicts_the_extremes_of_each_are_shown_and_all_numbers_can_be_cited() -> None:
+    runs = repeats("cudnn", 1.0, **MARGIN)
+    runs += [row for n in range(1, 20) for row in repeats(f"b{n}", 1.0 + n / 20, **MARGIN)]
+    found = of(runs)
+    assert [row.group for row in found.shown] == ["b1", "b19"]
+    assert len([number for number in found.numbers if number.name.startswith("rate of ")]) == 19
 
 
 def test_that_two_rates_cannot_be_told_apart_does_not_make_them_equal() -> None:
-    found = of([*repeats("cudnn", 1.0), *repeats("flash", 1.0)])
-    assert (
-        "cannot be told apart from that of `cudnn`. That does not make them equal" in found.cannot_say[0].text
+    flash = rows(of([*repeats("cudnn", 1.0), *repeats("flash", 1.0)]))["flash"]
+    assert flash.verdict == "inconclusive"
+    assert flash.reason == (
+        "not told apart, which does not make them equal: to test that, state "
+        "`margins: {tokens_per_second: PERCENT}` in the study before it runs"
     )
 
 
 def test_a_ranking_that_does_not_tell_apart_what_an_interval_does_says_why() -> None:
     """The tests of a ranking are corrected for all pairs, and the interval beside the verdict is of one."""
-    rows = [*repeats("cudnn", 1.0), *repeats("flex", 1.0001), *repeats("auto", 0.9999)]
+    runs = [*repeats("cudnn", 1.0), *repeats("flex", 1.0001), *repeats("auto", 0.9999)]
     ratios = (1.01, 1.018, 1.014)
-    rows += [planned("flash", 0.4 * NOISE[n] / ratio, repeat=n + 1) for n, ratio in enumerate(ratios)]
-    found = of(rows)
-    (shown,) = [each for each in found.cannot_say if "`flash` (" in each.text and each.numbers]
-    (number,) = shown.numbers
-    assert number.low is not None and number.low > 0
-    assert shown.text.startswith("The ranking does not tell the rate of `flash` (+")
-    assert "the interval excludes equality, but the test, which is corrected for all pairs" in shown.text
+    runs += [planned("flash", 0.4 * NOISE[n] / ratio, repeat=n + 1) for n, ratio in enumerate(ratios)]
+    flash = rows(of(runs))["flash"]
+    assert flash.number and flash.number.low is not None and flash.number.low > 0
+    assert flash.verdict == "inconclusive"
+    assert (
+        flash.reason
+        == "the interval excludes equality, but the test, which is corrected for all pairs, does not"
+    )
 
 
 def test_a_ranking_says_which_pairs_its_tests_tell_apart_or_the_order_that_many_of_them_give() -> None:
@@ -189,49 +224,51 @@ def test_a_ranking_says_which_pairs_its_tests_tell_apart_or_the_order_that_many_
 
     def ranking(**factors: float) -> str:
         alone = {"design": DESIGN | {"baseline": None}}
-        rows = [row for label, factor in factors.items() for row in repeats(label, factor, **alone)]
-        found = of(rows)
-        (said,) = [each for each in (*found.findings, *found.cannot_say) if "after Holm" in each.method]
-        assert len(said.numbers) == said.text.count(" %; ")
-        return said.text
+        runs = [row for label, factor in factors.items() for row in repeats(label, factor, **alone)]
+        found = of(runs)
+        (said,) = [each for each in (*found.findings, *found.cannot_say) if "corrected for all" in each.text]
+        assert len(said.numbers) == said.text.count(" % (")
+        return said.text.partition("with repeats, the tests, which are corrected for all pairs, ")[2]
 
-    assert ranking(cudnn=1, flash=1.05) == "`flash` (+5.00 %; +5.00 to +5.00 %) is faster than `cudnn`."
+    assert ranking(cudnn=1, flash=1.05) == (
+        "tell 1 of 1 apart: `flash` over `cudnn`, +5.00 % (+5.00 to +5.00 %)."
+    )
     assert ranking(cudnn=1, flash=1.05, flex=1.05) == (
-        "Among all pairs of 3 groups with repeats, the tests tell 2 of 3 apart: `flash` (+5.00 %; +5.00 to "
-        "+5.00 %) is faster than `cudnn` and `flex` (+5.00 %; +5.00 to +5.00 %) is faster than `cudnn`."
+        "tell 2 of 3 apart: `flash` over `cudnn`, +5.00 % (+5.00 to +5.00 %); `flex` over `cudnn`, +5.00 % "
+        "(+5.00 to +5.00 %)."
     )
     assert ranking(cudnn=1, flash=1.05, flex=1.1) == (
-        "Among all pairs of 3 groups with repeats, the tests tell 3 of 3 apart and give this order from the "
-        "fastest: `flex`; `flash`; `cudnn`. They do not tell apart groups that share a place."
+        "tell 3 of 3 apart and give this order from the fastest: `flex`; `flash`; `cudnn`. Groups that share a "
+        "place are not told apart."
     )
     assert ranking(cudnn=1, flash=1) == (
-        "The test does not tell the rate of `cudnn` (+0.00 %; +0.00 to +0.00 %) apart from that of `flash`."
+        "tell none of 1 apart: `cudnn` over `flash`, +0.00 % (+0.00 to +0.00 %)."
     )
 
 
 def test_a_comparison_that_waits_for_more_repeats_is_not_called_uncertain() -> None:
     until = {"until": {"tokens_per_second": 0.01, "at_most": 6}}
     design = {"design": DESIGN | until | {"margins": {"tokens_per_second": 0.01}}}
-    rows = [
+    runs = [
         planned(label, 0.4 * each, repeat=n, **design)
         for label in ("cudnn", "flash")
         for n, each in ((1, 1.0), (2, 1.01))
     ]
-    (shown,) = [each for each in of(rows).cannot_say if "`flash` (" in each.text]
-    assert shown.text == (
-        "There is no verdict on the rate of `flash` (+0 %) against that of `cudnn`. 2 of at least 3 pairs of "
-        "runs: no interval yet."
-    )
-    assert shown.inference == ""
+    flash = rows(of(runs))["flash"]
+    assert flash.reason == "2 of at least 3 pairs of runs: no interval yet"
+    assert (flash.difference, flash.interval, flash.inference) == ("+0 %", "", "")
 
 
 def test_runs_that_are_not_comparable_get_no_verdict_but_the_reason() -> None:
-    rows = [*repeats("cudnn", 1.0), *repeats("flash", 1.1, git_sha="b" * 40, code="d" * 64)]
-    found = of(rows)
+    found = of([*repeats("cudnn", 1.0), *repeats("flash", 1.1, git_sha="b" * 40, code="d" * 64)])
     assert found.findings == []
-    withheld = found.cannot_say[0].text
-    assert withheld.startswith("There is no verdict on the rate of `flash` against that of `cudnn`.")
-    assert "at commit bbbbbbbbbb" in withheld
+    flash = rows(found)["flash"]
+    assert (flash.verdict, flash.difference, flash.number) == ("withheld", "", None)
+    assert flash.reason.startswith("Withheld, because the runs are not comparable: ")
+    assert "at commit bbbbbbbbbb" in flash.reason
+    assert found.cannot_say[0].text == (
+        "Tokens per second against `cudnn`: no verdict on `flash`; the table of verdicts says why."
+    )
 
 
 def losses(run_ids: list[str], away: float) -> list[Row]:
@@ -242,18 +279,20 @@ def losses(run_ids: list[str], away: float) -> list[Row]:
     ]
 
 
-def test_losses_are_said_with_their_margin_and_a_wrong_one_beside_the_speed() -> None:
-    rows = [*repeats("cudnn", 1.0), *repeats("flash", 1.0), *repeats("flash3", 1.1)]
+def test_losses_have_their_margin_and_a_wrong_one_is_said_beside_the_speed() -> None:
+    runs = [*repeats("cudnn", 1.0), *repeats("flash", 1.0), *repeats("flash3", 1.1)]
     logged = losses(["cudnn01", "cudnn02", "cudnn03", "flash01", "flash02", "flash03"], 0)
     logged += losses(["flash301", "flash302", "flash303"], 0.1)
-    texts = [each.text for each in of(rows, logged=logged).findings]
-    assert any("its loss differs) trains faster than `cudnn`" in text for text in texts)
-    assert "In one pair of means over the repeats of one seed each: the loss of `flash3` (+0.1000; +0.1000 to +0.1000) differs from that of `cudnn` " \
-        "by more than the stated margin of 0.005 nats per token." in texts  # fmt: skip
-    assert any(
-        "the loss of `flash` (+0.0000" in text and "is the same as that of `cudnn` within" in text
-        for text in texts
+    found = of(runs, logged=logged)
+    faster, lossy, same = rows(found)["flash3"], rows(found, "loss")["flash3"], rows(found, "loss")["flash"]
+    assert faster.verdict == "faster" and faster.reason.endswith("its loss differs")
+    assert (lossy.difference, lossy.interval) == ("+0.1000 nats per token", "+0.1000 to +0.1000")
+    assert (lossy.against, lossy.verdict) == ("cudnn", "different")
+    assert lossy.reason == (
+        "by more than the stated margin of 0.005 nats; in one pair of means over the repeats of one seed"
     )
+    assert same.difference.startswith("+0.0000") and same.verdict == "equivalent"
+    assert same.reason.startswith("within the stated margin of 0.005 nats")
 
 
 def test_an_expected_failure_is_a_result_and_another_is_not() -> None:
@@ -339,7 +378,7 @@ def test_an_imported_run_did_the_steps_that_it_logged() -> None:
 
 def test_names_of_groups_are_code_whatever_they_are() -> None:
     rows = [*repeats("cudnn", 1.0), *repeats("a`b{0}, c", 1.1, factors={"attention": "x", "seed": 0})]
-    assert "`a'b{0}, c` (+10.00 %" in of(rows).findings[0].text
+    assert "`a'b{0}, c` (+10.00 %)" in of(rows).findings[0].text
 
 
 def test_many_groups_are_not_all_named_in_a_sentence() -> None:
@@ -362,26 +401,21 @@ def test_a_verdict_says_how_many_planned_runs_it_leaves_out_and_why() -> None:
         *lost,
         planned("cudnn", repeat=4, outcome="oom_gpu"),
     ]
-    left_out = (
-        "Left out: 2 of 5 runs of `flash` (1 `failed` and 1 without an outcome yet) and 1 of 4 runs of `cudnn` "
-        "(1 `oom_gpu`)."
+    (left_out,) = [each.text for each in of(rows).cannot_say if "leave out" in each.text]
+    assert left_out == (
+        "The verdicts on tokens per second leave out 2 of 5 runs of `flash` (1 `failed` and 1 without an outcome "
+        "yet) and 1 of 4 runs of `cudnn` (1 `oom_gpu`)."
     )
-    faster, ranking = of(rows).findings
-    assert faster.text.endswith(f"train faster than `cudnn`. {left_out}".replace("train ", "trains "))
-    assert ranking.text.endswith(left_out)
-    assert not any(
-        "Left out" in each.text for each in of([*repeats("cudnn", 1), *repeats("flash", 1.05)]).findings
-    )
+    whole = of([*repeats("cudnn", 1), *repeats("flash", 1.05)])
+    assert not any("leave out" in each.text for each in whole.cannot_say)
 
 
 def test_one_run_against_several_is_not_called_single_runs() -> None:
     found = of([*repeats("cudnn", 1), planned("flash", 0.3, seed=7)])
-    shown = found.cannot_say[0]
-    assert shown.text == (
-        "These runs do not show whether `flash` (+33 %) ran at a different rate from `cudnn`, in one run "
-        "against the median of 3: there is no interval."
-    )
-    assert shown.inference == "", "nothing is inferred without an interval"
+    flash = rows(found)["flash"]
+    assert (flash.difference, flash.verdict) == ("+33 %", "inconclusive")
+    assert flash.reason == "in one run against the median of 3: there is no interval"
+    assert flash.inference == "", "nothing is inferred without an interval"
     (single,) = [each.text for each in found.cannot_say if "single run" in each.text]
     assert single.startswith(
         "The difference of a single run (`flash`) cannot be told apart from the machine's"
@@ -405,9 +439,10 @@ def test_one_run_that_is_paired_with_one_of_several_says_with_which() -> None:
         "counted_steps": list(range(20, 80)),
         "counted_step_seconds": [0.4 + n % 3 / 1e3 for n in range(60)],
     }
-    rows = [planned("cudnn", 0.4, repeat=n, **times) for n in (1, 2, 3)]
-    found = of([*rows, planned("flash", 0.4, **times)])
-    assert "in one run each, the same repeat of 3 that cudnn has: the" in found.cannot_say[0].text
+    several = [planned("cudnn", 0.4, repeat=n, **times) for n in (1, 2, 3)]
+    found = of([*several, planned("flash", 0.4, **times)])
+    reason = rows(found)["flash"].reason
+    assert reason == "in one run each, the same repeat of 3 that cudnn has: the interval includes equality"
 
 
 def profiles(**seconds: float) -> list[Row]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from analysis.report import backends, comparison, facts
+from analysis.report.answer import limits
 from analysis.report.build import build_report
-from analysis.report.said import limits
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 from model.record.case import Case

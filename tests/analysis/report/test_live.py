@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.audit.audit import audit
-from analysis.report import live, place
+from analysis.report import live
 from analysis.report.carried import MANIFEST, ReportManifest, files
 from analysis.report.place import complete
 from model.record.errors import UserError
@@ -92,7 +92,8 @@ def test_what_makes_open_pages_reload_comes_into_place_last(
         return move(old, new)
 
     monkeypatch.setattr(Path, "replace", noted)
-    monkeypatch.setattr(place, "_movable", lambda _: False)
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")  # which cannot change places with another folder
     build(demo_report, tmp_path / "out", watched=True)
     assert moved[-2:] == ["manifest.json", "live.js"]
     assert moved.count("live.js") == 2, "the script, among the assets, and the version"

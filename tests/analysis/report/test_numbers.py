@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from analysis.query.ask import ask
+from analysis.report.answer import ran
 from analysis.report.build import build_report
 from analysis.report.render import UNKNOWN
-from analysis.report.said import ran
 from analysis.store.collect import collect
 from model.record.records import DesignRecord
 from tests.analysis.demo import DESIGN

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from analysis.report.facts import Facts
-from analysis.report.render import environment, said
+from analysis.report.render import environment, prose
 
 
 def test_a_number_and_its_percent_sign_stay_on_one_line_and_backticks_mark_code() -> None:
-    assert said("`a<b` (-5.2 %; -6.9 to -4.1 %)") == (
+    assert prose("`a<b` (-5.2 %; -6.9 to -4.1 %)") == (
         "<code>a&lt;b</code> (-5.2\N{NO-BREAK SPACE}%; -6.9 to -4.1\N{NO-BREAK SPACE}%)"
     )
 

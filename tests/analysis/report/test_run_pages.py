@@ -11,10 +11,8 @@ import pytest
 
 from analysis import charts
 from analysis.audit.audit import audit
-from analysis.report import render
+from analysis.report import output, render, runs
 from analysis.report.build import build_report
-from analysis.report.runs import output
-from analysis.report.runs import pages as run_pages
 from analysis.store.collect import collect
 from model.record.config import ParallelConfig, TrainConfig
 from model.record.records import RankRecord
@@ -38,11 +36,11 @@ def build(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 def test_every_run_has_a_page_with_its_provenance(demo_report: Path) -> None:
     with (demo_report / "data" / "runs.csv").open(encoding="utf-8") as file:
-        runs = {row["run_id"] for row in csv.DictReader(file)}
+        run_ids = {row["run_id"] for row in csv.DictReader(file)}
     pages = {path.stem.removeprefix("run-") for path in demo_report.glob("run-*.html")}
-    assert pages == runs
+    assert pages == run_ids
     links = Page(demo_report / "runs.html").all("href")
-    assert {f"run-{run}.html" for run in runs} <= set(links)
+    assert {f"run-{run}.html" for run in run_ids} <= set(links)
     text = words(demo_report / "run-00abcdef0123.html")
     for expected in (
         "a1b2c3d4e5f60718293a4b5c6d7e8f9012345678",
@@ -200,7 +198,7 @@ def test_without_logs_nothing_that_was_printed_is_in_the_report(
 def test_of_more_runs_than_get_a_page_only_the_unexpected_do(
     build: Callable[..., Path], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_pages, "MOST", 2)
+    monkeypatch.setattr(runs, "MOST", 2)
     for place in range(3):
         completed(root, f"r{place}", seed=place)
     failed = Folder(root, plan("r9", seed=9))
@@ -239,8 +237,7 @@ def test_a_log_that_is_a_link_or_a_pipe_is_not_read(root: Path, tmp_path: Path) 
     (tmp_path / "secret").write_text("secret")
     (folder / "stdout.log").symlink_to(tmp_path / "secret")
     os.mkfifo(folder / "stderr.log")
-    runs = [{"run_id": "r1", "history": [{"attempt": 1}]}]
-    assert list(output.read(root, "backends", runs)) == []
+    assert list(output.read(root, "backends", [("r1", 1)])) == []
 
 
 def test_a_log_in_a_folder_that_a_link_leads_to_is_not_read(root: Path, tmp_path: Path) -> None:
@@ -252,5 +249,4 @@ def test_a_log_in_a_folder_that_a_link_leads_to_is_not_read(root: Path, tmp_path
     (first / "attempt-1").symlink_to(tmp_path / "attempt")
     second.rename(tmp_path / "run")
     second.symlink_to(tmp_path / "run")
-    runs = [{"run_id": run, "history": [{"attempt": 1}]} for run in ("r1", "r2")]
-    assert list(output.read(root, "backends", runs)) == []
+    assert list(output.read(root, "backends", [("r1", 1), ("r2", 1)])) == []

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from analysis.report.backends import Backends, Without
+from analysis.report.backends import Backends, BackendVerdict, Without, backend_lines
 from analysis.report.facts import environment
-from analysis.report.settings.backends import Verdict, lines
-from analysis.report.settings.design import launched
-from analysis.report.settings.values import options
-from analysis.report.setup import setup
+from analysis.report.setup import launched, setup
+from analysis.report.topics import options
 from model.attention import load
 from model.record.backends import described, names
 from tests.analysis.report.study import NOBODY, TRAIN, Row, comparison, facts, planned
@@ -231,7 +229,7 @@ def test_a_backend_is_told_with_its_package_its_verdict_and_its_kernels() -> Non
         [Without("late", False, None, None, ("r1", "r2"))],
         [],
     )
-    flash3, cudnn, custom, mine, late = lines(runs, trust)
+    flash3, cudnn, custom, mine, late = backend_lines(runs, trust)
     assert flash3.summary == "FlashAttention-3 for Hopper, the authors' package"
     assert flash3.packages == "flash_attn_3 3.0.0"
     assert cudnn.packages == "torch 2.13.0, nvidia-cudnn-cu13 9.19"
@@ -246,7 +244,7 @@ def test_a_backend_is_told_with_its_package_its_verdict_and_its_kernels() -> Non
 def test_runs_of_a_backend_are_those_that_completed() -> None:
     runs = [planned("cudnn"), planned("cudnn", repeat=2, outcome="failed"), planned("flash3")]
     trust = Backends([certificate("cudnn"), certificate("flash3")], [], [])
-    assert [line.counted for line in lines(runs, trust)] == ["1 of 2", "1"]
+    assert [line.counted for line in backend_lines(runs, trust)] == ["1 of 2", "1"]
 
 
 def test_a_run_of_attention_alone_counts_for_the_backends_that_it_timed() -> None:
@@ -258,7 +256,7 @@ def test_a_run_of_attention_alone_counts_for_the_backends_that_it_timed() -> Non
         for name, outcome in (("cudnn", "completed"), ("math", "oom_gpu" if run is runs[0] else "completed"))
     ]
     trust = Backends([certificate("cudnn"), certificate("math")], [], [])
-    assert [line.counted for line in lines(runs, trust, kernels)] == ["2 of 3", "1 of 3"]
+    assert [line.counted for line in backend_lines(runs, trust, kernels)] == ["2 of 3", "1 of 3"]
 
 
 def test_certificates_that_say_the_same_are_counted_and_not_listed() -> None:
@@ -267,26 +265,26 @@ def test_certificates_that_say_the_same_are_counted_and_not_listed() -> None:
         certificate("flash3", key="bad", verdict="wrong"),
         certificate("flash3", key="cpu", device_name=None),
     ]
-    (one,) = lines([planned("flash3")], Backends(many[:4], [], []))
-    assert one.verdicts == (Verdict("right", "k0", 4, None),)
-    (several,) = lines([planned("flash3")], Backends(many, [], []))
+    (one,) = backend_lines([planned("flash3")], Backends(many[:4], [], []))
+    assert one.verdicts == (BackendVerdict("right", "k0", 4, None),)
+    (several,) = backend_lines([planned("flash3")], Backends(many, [], []))
     assert several.verdicts == (
-        Verdict("right", "k0", 4, "NVIDIA H200"),
-        Verdict("wrong", "bad", 1, "NVIDIA H200"),
-        Verdict("right", "cpu", 1, "no device"),
+        BackendVerdict("right", "k0", 4, "NVIDIA H200"),
+        BackendVerdict("wrong", "bad", 1, "NVIDIA H200"),
+        BackendVerdict("right", "cpu", 1, "no device"),
     )
 
 
 def test_a_package_whose_version_was_not_recorded_is_not_passed_over() -> None:
     runs = [planned("flash3", software={"torch": "2.13.0"})]
-    (line,) = lines(runs, Backends([certificate("flash3", software={"torch": "2.13.0"})], [], []))
+    (line,) = backend_lines(runs, Backends([certificate("flash3", software={"torch": "2.13.0"})], [], []))
     assert line.packages == "version of `flash_attn_interface` not recorded"
 
 
 def test_a_package_that_is_not_called_as_its_module_is_found_in_what_every_run_records() -> None:
     software = {"torch": "2.11.0", "flash-attn-4": "4.0.0b36", "flash_attn_3": "3.0.0"}
     runs = [planned("flash4", software=software)]
-    (line,) = lines(runs, Backends([certificate("flash4", software=software)], [], []))
+    (line,) = backend_lines(runs, Backends([certificate("flash4", software=software)], [], []))
     assert line.packages == "flash-attn-4 4.0.0b36"
 
 
@@ -302,13 +300,13 @@ def test_the_default_settings_of_these_tests_are_those_of_a_run() -> None:
     from model.record.config import TrainConfig
 
     assert TRAIN.keys() == TrainConfig.model_fields.keys()
-    assert lines([], NOBODY) == []
+    assert backend_lines([], NOBODY) == []
 
 
 def test_an_option_is_found_with_a_space_and_with_an_equals_sign_and_its_value_keeps_line_breaks() -> None:
     command = ["runner", "launch", "--set", "a=1", "--set=b=2\n3", "--settle=4"]
-    assert options({"command": command}, "--set") == ["a=1", "b=2\n3"]
-    assert options({"command": None}, "--set") == []
+    assert options(command, "--set") == ["a=1", "b=2\n3"]
+    assert options(None, "--set") == []
 
 
 @pytest.mark.parametrize(

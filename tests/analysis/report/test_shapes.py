@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from analysis.report.figures.shapes import shapes
 from analysis.report.render import environment
+from analysis.report.tasks.attention import shapes
 from tests.analysis.charts.test_kernel_points import called
 
 SPREAD = (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)

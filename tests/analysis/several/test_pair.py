@@ -11,8 +11,8 @@ from analysis.audit.audit import audit
 from analysis.several.pair import build_pair
 from analysis.store.collect import collect
 from analysis.verdicts.comparison import Options, compare
+from analysis.verdicts.sections import sections, summary
 from analysis.verdicts.source import Source, read
-from analysis.verdicts.words import sections, summary
 from tests.analysis.fabricate import completed
 from tests.analysis.report.test_build import EVIL, words
 from tests.analysis.report.test_imported_pages import write

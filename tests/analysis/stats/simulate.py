@@ -6,9 +6,8 @@ from math import sqrt
 
 import numpy as np
 
-from analysis.stats.between import FEWEST, interpolated_rank
+from analysis.stats.estimate import FEWEST_RUNS, half_width, interpolated_rank
 from analysis.stats.student import quantile
-from analysis.stats.within import half_width
 
 
 def autoregression(draw: np.random.Generator, runs: int, n: int, correlation: float) -> np.ndarray:
@@ -38,7 +37,7 @@ def held_within(values: np.ndarray, truth: float, confidence: float = 0.95) -> f
 def held_between(logs: np.ndarray, truth: float) -> float:
     """The share of samples, logarithms of shape (samples, n), whose interval holds the truth."""
     n = logs.shape[1]
-    if n < FEWEST:
+    if n < FEWEST_RUNS:
         half = quantile(0.975, n - 1) * logs.std(axis=1, ddof=1) / sqrt(n)
         return float((np.abs(logs.mean(axis=1) - truth) <= half).mean())
     ordered, depth = np.sort(logs, axis=1), interpolated_rank(n)

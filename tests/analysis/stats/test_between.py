@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.stats.between import over_runs
-from analysis.stats.estimate import median
+from analysis.stats.estimate import median, over_runs
 from tests.analysis.stats.simulate import held_between
 
 positive = st.floats(0.001, 1000)

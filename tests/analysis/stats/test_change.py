@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.stats.change import change
+from analysis.stats.equivalence import change
 from analysis.stats.paired import RECORDS, ROUNDS, RUNS, paired_records, paired_rounds, paired_runs
+from analysis.wording import sentence
 from tests.analysis.stats.simulate import autoregression
 
 
@@ -35,7 +36,7 @@ def test_a_regression_beyond_the_margin_is_different_and_negative() -> None:
     found = change(runs([1.0, 1.1, 1.2]), runs([1.1, 1.21, 1.32]), 0.02)
     assert found.kind == "different"
     assert found.difference == pytest.approx(1 / 1.1 - 1)
-    assert "slower by more than the margin of 2 %" in found.sentence
+    assert "slower by more than the margin of 2 %" in sentence(found)
     assert "paired over 3 runs each" in found.method
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from analysis.stats.devices import Devices, Timed, devices
+from analysis.stats.machines import Devices, Timed, devices
 
 
 def study(
@@ -44,14 +44,14 @@ def test_devices_that_do_not_differ_are_said_to_in_5_percent_of_studies(
     repeats: int, count: int, noise: list[float]
 ) -> None:
     found = simulated(600, repeats, count, 0.0, noise)
-    assert np.mean([each.found for each in found]) <= 0.05 + 0.02
+    assert np.mean([each.differ for each in found]) <= 0.05 + 0.02
 
 
 @pytest.mark.parametrize("noise", [[0.0027] * 9, [0.0027] * 8 + [0.09]])
 def test_devices_2_percent_apart_are_found_and_the_interval_holds_that(noise: list[float]) -> None:
     """As a study of nine groups and five repeats on four GPUs was, one of whose groups was far noisier."""
     found = simulated(60, 5, 4, 0.02, noise)
-    assert all(each.found for each in found)
+    assert all(each.differ for each in found)
     assert np.mean([each.low <= 0.02 <= each.high for each in found if each.low and each.high]) >= 0.95
     assert np.median([each.spread or 0 for each in found]) == pytest.approx(0.02, rel=0.1)
 
@@ -92,4 +92,4 @@ def test_a_single_device_or_too_few_runs_are_not_tested(count: int) -> None:
     few = [Timed("a", f"d{n}", 1.0 + n / 1e3) for n in range(count)]
     for runs in (one, few):
         assert devices(runs).p is devices(runs).spread is devices(runs).low is None
-        assert not devices(runs).found
+        assert not devices(runs).differ

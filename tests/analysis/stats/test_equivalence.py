@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.stats.equivalence import Floor, losses, noise_floor
+from analysis.wording import sentence
 from tests.analysis.stats.simulate import autoregression
 
 STEPS = range(5, 1001, 5)
@@ -67,8 +68,8 @@ def test_a_wrong_backend_is_different() -> None:
     assert found.kind == "different"
     assert found.difference == pytest.approx(0.11, abs=0.005)
     assert (found.n, found.level) == (3, "runs")
-    assert "beyond the margin of 0.02 nats" in found.sentence
-    assert "steps 805 to 1000" in found.sentence
+    assert "beyond the margin of 0.02 nats" in sentence(found)
+    assert "steps 805 to 1000" in sentence(found)
 
 
 def test_one_pair_of_runs_speaks_of_these_two_alone() -> None:
@@ -82,7 +83,7 @@ def test_one_pair_with_few_records_says_how_many_are_needed() -> None:
     steps = range(10, 201, 10)
     found = losses({1: run(1, steps=steps)}, {1: run(1, steps=steps)}, MARGIN)
     assert found.kind == "inconclusive"
-    assert "4 records, at least 24 needed" in found.sentence
+    assert "4 records, at least 24 needed" in sentence(found)
 
 
 def test_without_a_margin_nothing_is_concluded_and_the_sentence_says_what_to_declare() -> None:
@@ -90,7 +91,7 @@ def test_without_a_margin_nothing_is_concluded_and_the_sentence_says_what_to_dec
     found = losses({1: run(6.8, draw)}, {1: run(6.7, draw)}, None)
     assert found.kind == "inconclusive"
     assert found.low is not None
-    assert "Declare `margins: {loss: NATS}`" in found.sentence
+    assert "Declare `margins: {loss: NATS}`" in sentence(found)
 
 
 def test_what_is_neither_within_nor_beyond_is_inconclusive_and_not_equivalent() -> None:
@@ -98,7 +99,7 @@ def test_what_is_neither_within_nor_beyond_is_inconclusive_and_not_equivalent() 
     b = {seed: run(6.7) for seed in range(3)}
     found = losses(a, b, MARGIN)
     assert found.kind == "inconclusive"
-    assert "neither within nor beyond" in found.sentence
+    assert "neither within nor beyond" in sentence(found)
 
 
 @pytest.mark.refused
@@ -107,7 +108,7 @@ def test_a_loss_that_is_not_finite_is_different(bad: float) -> None:
     broken = run(6.7) | {300: bad}
     found = losses({1: broken}, {1: run(6.7)}, MARGIN)
     assert found.kind == "different"
-    assert "not finite at step 300" in found.sentence
+    assert "not finite at step 300" in sentence(found)
     assert losses({1: broken}, {1: broken}, MARGIN).kind == "inconclusive"
 
 
@@ -115,14 +116,14 @@ def test_a_loss_that_is_not_finite_is_different(bad: float) -> None:
 def test_runs_of_other_seeds_or_data_are_not_paired() -> None:
     found = losses({(1, "text"): run(6.7)}, {(1, "other text"): run(6.7)}, MARGIN)
     assert (found.kind, found.n) == ("inconclusive", 0)
-    assert "no two runs saw the same data" in found.sentence
+    assert "no two runs saw the same data" in sentence(found)
 
 
 def test_only_steps_that_both_logged_are_paired() -> None:
     short = range(5, 501, 5)
     found = losses({s: run(6.7, steps=short) for s in (1, 2)}, {s: run(6.7) for s in (1, 2)}, MARGIN)
     assert found.kind == "equivalent"
-    assert "steps 405 to 500" in found.sentence
+    assert "steps 405 to 500" in sentence(found)
 
 
 def test_the_noise_of_repeats_widens_the_interval_of_one_pair() -> None:
@@ -132,7 +133,7 @@ def test_the_noise_of_repeats_widens_the_interval_of_one_pair() -> None:
     assert floor == Floor(pytest.approx(sqrt(2) * 0.01), 2)
     found = losses(a, b, MARGIN, floor)
     assert (without.kind, found.kind) == ("equivalent", "inconclusive")
-    assert "Repeats of one backend differ by 0.014 nats" in found.sentence
+    assert "Repeats of one backend differ by 0.014 nats" in sentence(found)
 
 
 def test_without_repeats_there_is_no_floor_and_runs_that_diverged_are_none() -> None:

@@ -7,8 +7,9 @@ from math import log
 import numpy as np
 import pytest
 
-from analysis.stats.drift import drift
-from analysis.stats.power import repeats_needed
+from analysis.stats.machines import drift
+from analysis.stats.repeats import repeats_needed
+from analysis.wording import drift as drift_in_words
 
 
 @pytest.mark.parametrize(("spread", "difference"), [(0.01, 0.01), (0.02, -0.03), (0.01, 0.05)])
@@ -58,7 +59,7 @@ def blocks(draw: np.random.Generator, count: int, groups: int, whole: float) -> 
 @pytest.mark.parametrize("count", [3, 5, 12])
 def test_drift_is_claimed_in_5_percent_of_studies_without_any(count: int) -> None:
     draw = np.random.default_rng(count)
-    share = np.mean([drift(blocks(draw, count, 3, 0.0)).found for _ in range(600)])
+    share = np.mean([drift(blocks(draw, count, 3, 0.0)).drifted for _ in range(600)])
     assert 0.05 - 3 * 0.009 <= share <= 0.05 + 3 * 0.009
 
 
@@ -66,9 +67,9 @@ def test_drift_is_claimed_in_5_percent_of_studies_without_any(count: int) -> Non
 def test_drift_that_is_there_is_found(count: int, whole: float, power: float) -> None:
     draw = np.random.default_rng(count)
     found = [drift(blocks(draw, count, 3, whole)) for _ in range(100)]
-    assert np.mean([each.found for each in found]) >= power
+    assert np.mean([each.drifted for each in found]) >= power
     assert np.median([each.change or 0 for each in found]) == pytest.approx(np.expm1(whole), rel=0.2)
-    assert any("The machine drifted: steps became" in each.sentence for each in found)
+    assert any("The machine drifted: steps became" in drift_in_words(each) for each in found)
 
 
 @pytest.mark.fault
@@ -77,12 +78,12 @@ def test_a_group_that_a_later_launch_adds_is_no_drift() -> None:
     steady = {("a", block): 1.0 + block % 3 / 10_000 for block in range(1, 6)}
     slower = {("b", block): 2.0 + block % 3 / 10_000 for block in range(6, 10)}
     found = drift(steady | slower)
-    assert not found.found
+    assert not found.drifted
     assert abs(found.change or 0) < 0.001
-    assert "(5 blocks)" in found.sentence
+    assert "(5 blocks)" in drift_in_words(found)
     bridged = drift(steady | slower | {("b", 5): 2.0})
-    assert not bridged.found
-    assert "(9 blocks)" in bridged.sentence
+    assert not bridged.drifted
+    assert "(9 blocks)" in drift_in_words(bridged)
 
 
 def test_a_run_that_is_missing_is_no_drift() -> None:
@@ -90,11 +91,11 @@ def test_a_run_that_is_missing_is_no_drift() -> None:
     study = blocks(np.random.default_rng(1), 6, 2, 0.0)
     del study["g1", 5], study["g1", 4]
     found = drift(study)
-    assert not found.found
-    assert found.sentence.startswith("No drift was found")
+    assert not found.drifted
+    assert drift_in_words(found).startswith("No drift was found")
 
 
 def test_two_blocks_are_not_tested() -> None:
     found = drift({("a", 0): 1.0, ("a", 1): 2.0})
     assert found.p is None
-    assert found.sentence == "Drift was not tested: 2 blocks, at least 3 are needed."
+    assert drift_in_words(found) == "Drift was not tested: 2 blocks, at least 3 are needed."

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.stats.ranking import rank
-from analysis.stats.student import compared
+from analysis.stats.student import log_ratio
+from analysis.wording import sentence
 
 STUDIES = 600
 
@@ -57,7 +58,7 @@ def test_two_runs_against_ten_are_no_better_a_reason_to_claim_something(few: int
     draw = np.random.default_rng(few)
     small, large = draw.normal(0, 0.01 * spread, (4000, few)), draw.normal(0, 0.01, (4000, 10))
     tested = [
-        compared(dict(enumerate(np.exp(a))), {str(i): value for i, value in enumerate(np.exp(b))})
+        log_ratio(dict(enumerate(np.exp(a))), {str(i): value for i, value in enumerate(np.exp(b))})
         for a, b in zip(small, large, strict=True)
     ]
     assert all(found.how.startswith("unpaired") for found in tested)
@@ -72,10 +73,10 @@ def test_what_differs_is_said_and_the_faster_comes_first() -> None:
     found = rank(named(slow=[1.10, 1.21, 1.05, 1.155], fast=[1.0, 1.1, 0.96, 1.05]))
     verdict = found.verdicts["fast", "slow"]
     assert verdict.kind == "different"
-    assert verdict.sentence.startswith(
+    assert sentence(verdict).startswith(
         "fast is faster than slow: +9.84 % (+9.35 to +10.34 %; p < 0.0001), paired"
     )
-    assert "paired over 4 runs each" in verdict.sentence
+    assert "paired over 4 runs each" in sentence(verdict)
     assert verdict.difference == pytest.approx(0.0985, abs=0.002)
     assert found.tiers == (("fast",), ("slow",))
 
@@ -87,7 +88,7 @@ def test_pairing_finds_what_a_shared_drift_hides() -> None:
     unpaired = rank({"a": dict(enumerate(fast)), "b": {str(i): s for i, s in enumerate(slow)}})
     assert paired.verdicts["a", "b"].kind == "different"
     assert unpaired.verdicts["a", "b"].kind == "inconclusive"
-    assert "unpaired, 5 and 5 runs" in unpaired.verdicts["a", "b"].sentence
+    assert "unpaired, 5 and 5 runs" in sentence(unpaired.verdicts["a", "b"])
 
 
 def test_groups_that_cannot_be_told_apart_share_a_tier_and_one_can_be_in_two() -> None:
@@ -109,7 +110,7 @@ def test_single_runs_are_observed_and_never_ordered() -> None:
     assert found.singles == ("once", "also")
     assert found.tiers == (("a",),)
     assert {verdict.kind for verdict in found.verdicts.values()} == {"observed"}
-    assert "faster" not in " ".join(verdict.sentence for verdict in found.verdicts.values())
+    assert "faster" not in " ".join(sentence(verdict) for verdict in found.verdicts.values())
 
 
 def test_holm_corrects_for_the_number_of_pairs() -> None:
@@ -128,7 +129,7 @@ def test_runs_that_looks_were_taken_at_are_ranked_at_a_smaller_error() -> None:
     groups = named(a=[1.0, 1.0, 1.0, 1.0], b=[1.01, 1.02, 1.035, 1.02])
     plain, looked = rank(groups).verdicts["a", "b"], rank(groups, error=0.01).verdicts["a", "b"]
     assert (plain.kind, looked.kind) == ("different", "inconclusive")
-    assert "p = 0.025" in looked.sentence
+    assert "p = 0.025" in sentence(looked)
     assert "test at 1 % after Holm" in looked.method
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from analysis import stats
 from analysis.stats.rows import paired_by
+from analysis.wording import methods
 
 
 def test_several_runs_of_a_label_give_an_interval_over_runs_and_a_single_run_one_within() -> None:
@@ -17,13 +18,10 @@ def test_several_runs_of_a_label_give_an_interval_over_runs_and_a_single_run_one
     found = stats.estimates(rows, lambda _row, seconds: 1 / seconds)
     assert found["auto"] == stats.over_runs([2.0, 2.5])
     assert (found["flash"].n, found["flash"].median) == (1, pytest.approx(5.0))
-    assert (
-        stats.methods(found)
-        == f"n = 2 (auto): {found['auto'].method}; n = 1 (flash): {found['flash'].method}"
-    )
+    assert methods(found) == f"n = 2 (auto): {found['auto'].method}; n = 1 (flash): {found['flash'].method}"
     named = {"DDP": found["auto"], "FSDP2, gathered once": found["auto"], "flash": found["flash"]}
-    assert stats.methods(named).startswith("n = 2 (DDP; FSDP2, gathered once): ")
-    assert stats.methods({"auto": found["auto"]}) == f"n = 2: {found['auto'].method}"
+    assert methods(named).startswith("n = 2 (DDP; FSDP2, gathered once): ")
+    assert methods({"auto": found["auto"]}) == f"n = 2: {found['auto'].method}"
 
 
 def test_a_rate_at_twice_the_step_time_is_half_the_runs_rate() -> None:

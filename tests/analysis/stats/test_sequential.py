@@ -5,7 +5,8 @@ from math import exp
 import numpy as np
 import pytest
 
-from analysis.stats.sequential import look, repeats_expected
+from analysis.stats.repeats import look, repeats_expected
+from analysis.wording import look as look_in_words
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 4])
@@ -46,11 +47,11 @@ def test_the_interval_at_which_one_stops_holds_the_truth_in_95_percent(at_most: 
 
 def test_a_look_says_whether_the_target_is_reached() -> None:
     pairs = [(1.0, 1.1), (1.0, 1.101), (1.0, 1.099), (1.0, 1.1)]
-    assert look(pairs[:2], 0.01, 12).sentence == "2 of at least 3 pairs of runs: no interval yet"
+    assert look_in_words(look(pairs[:2], 0.01, 12)) == "2 of at least 3 pairs of runs: no interval yet"
     found = look(pairs, 0.01, 12)
     assert found.reached
     assert found.ratio == pytest.approx(1.1, rel=1e-3)
-    assert "target 1 % reached; corrected for 10 looks" in found.sentence
+    assert "target 1 % reached; corrected for 10 looks" in look_in_words(found)
     assert not look(pairs, 0.0001, 12).reached
 
 
@@ -64,4 +65,4 @@ def test_a_target_of_nothing_or_too_few_repeats_is_an_error(target: float, at_mo
 @pytest.mark.parametrize(("seeds", "looks"), [(1, 10), (2, 11), (3, 12), (5, 12)])
 def test_looks_are_counted_by_repeats_not_by_pairs(seeds, looks):
     pairs = [(1.0, 1.0), (1.0, 1.01), (1.0, 0.99)]
-    assert look(pairs, 0.01, at_most=12, seeds=seeds).sentence.endswith(f"corrected for {looks} looks")
+    assert look_in_words(look(pairs, 0.01, at_most=12, seeds=seeds)).endswith(f"corrected for {looks} looks")

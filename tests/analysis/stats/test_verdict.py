@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.stats.change import change
-from analysis.stats.verdict import percent, percentage, readable
+from analysis.stats.equivalence import change
+from analysis.wording import percent, percentage, readable, sentence
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_an_interval_has_the_digits_that_part_its_ends_from_zero_and_the_margin(
 def test_a_sentence_never_rounds_an_interval_onto_the_margin_that_it_crosses() -> None:
     found = change({1: 1.0, 2: 1.0, 3: 1.0}, {1: 1.0101, 2: 1.01005, 3: 1.01015}, 0.01)
     assert found.kind == "inconclusive"
-    assert "-1.00 %" not in found.sentence.replace("margin of 1 %", "")
+    assert "-1.00 %" not in sentence(found).replace("margin of 1 %", "")
     assert found.low is not None
-    assert f"{100 * found.low:+.4f}"[:6] in found.sentence
+    assert f"{100 * found.low:+.4f}"[:6] in sentence(found)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from analysis.stats.estimate import (
+    FEWEST_RECORDS,
+    error_of_mean,
+    half_width,
+    interval,
+    interval_of_mean,
+    within_run,
+)
 from analysis.stats.student import quantiles
-from analysis.stats.within import FEWEST, error_of_mean, half_width, interval, interval_of_mean, within_run
 from tests.analysis.stats.simulate import autoregression, held_within, with_spikes
 
 RUNS = 10_000
@@ -65,7 +72,7 @@ def test_skewed_noise_changes_nothing_because_ranks_decide() -> None:
 def test_fewer_than_24_records_have_no_interval_and_the_reason_says_how_many_are_needed(n: int) -> None:
     found = within_run([1.0] * n)
     assert (found.low, found.high) == (None, None)
-    assert found.method == f"no interval: one run, {n} records, at least {FEWEST} are needed"
+    assert found.method == f"no interval: one run, {n} records, at least {FEWEST_RECORDS} are needed"
 
 
 def test_even_the_range_of_fewer_records_holds_the_median_too_seldom() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from analysis.verdicts.comparison import Options, compare
-from analysis.verdicts.match import match
-from analysis.verdicts.settings import between, changed, settings_of
+from analysis.verdicts.match import between, changed, match, settings_of
+from analysis.verdicts.sections import sections, summary
 from analysis.verdicts.source import Measured, Records
-from analysis.verdicts.words import sections, summary
+from analysis.wording import sentence
 from model.record.errors import UserError
 from tests.analysis.verdicts.compared_rows import NOON, row
 
@@ -74,7 +74,7 @@ def test_runs_that_are_on_both_sides_withhold_the_verdict_even_if_all_difference
     part = part._replace(runs=[whole.runs[0], *part.runs[1:]])
     found = only(part, whole, across=["all"])
     assert (found.speed.kind, found.loss.kind) == ("withheld", "withheld")
-    assert "1 of the 3 runs of first is also in before, attempt by attempt" in found.speed.sentence
+    assert "1 of the 3 runs of first is also in before, attempt by attempt" in sentence(found.speed)
 
 
 def test_slower_runs_are_a_regression_and_faster_ones_are_not() -> None:
@@ -109,7 +109,7 @@ def test_without_a_margin_nothing_is_established() -> None:
     found = only(side("A", a), side("B", b, 1.0), margins={})
     assert (found.speed.kind, found.loss.kind) == ("inconclusive", "inconclusive")
     assert (
-        found.speed.sentence
+        sentence(found.speed)
         == "Rate -50.00 % (-50.00 to -50.00 %): not tested, because no margin was stated."
     )
     assert found.regressions == []
@@ -158,7 +158,7 @@ def test_a_difference_that_breaks_the_comparison_withholds_the_verdict_unless_it
     sides = side("A", a), side("B", b)
     found = only(*sides)
     assert found.speed.kind == "withheld"
-    assert "A ran on n1, B on n2" in found.speed.sentence
+    assert "A ran on n1, B on n2" in sentence(found.speed)
     assert found.regressions == []
     assert len(found.unsettled) == 1
     assert only(*sides, across=["host"]).speed.kind == "different"
@@ -294,7 +294,7 @@ def test_repeats_of_a_seed_are_one_pair_of_losses_and_give_the_noise_floor() -> 
     a, b = ([run(0) | {"run_id": f"r{n}", "repeat": n} for n in repeats] for repeats in ((1, 2), (3, 4)))
     found = only(side("A", a), side("B", b))
     assert found.loss.n == 1
-    assert "Repeats of one backend differ by 0 nats" in found.loss.sentence
+    assert "Repeats of one backend differ by 0 nats" in sentence(found.loss)
     assert "unpaired" in found.speed.method
 
 

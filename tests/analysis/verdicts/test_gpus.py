@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis.report.said.limits import sentences
-from analysis.verdicts.gpus import gpus_of
+from analysis.report.answer.limits import sentences
+from analysis.verdicts.conditions import gpus_of
 from tests.analysis.report.study import comparison, facts
 from tests.analysis.verdicts.rows import Row, run
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from analysis.stats.verdict import Verdict
-from analysis.verdicts.difference import TOPICS, Difference, Side, withheld
-from analysis.verdicts.guard import among, differences
+from analysis.stats.verdict import MarginTest, Verdict
+from analysis.verdicts.guard import TOPICS, Difference, Side, among, differences, withheld
+from analysis.wording import sentence
 from tests.analysis.verdicts.compared_rows import NOON, row, runs
 from tests.conftest import REPOSITORY
 
@@ -149,12 +149,12 @@ def test_interleaved_runs_and_single_runs_have_no_order_that_breaks_anything() -
 
 
 def test_a_verdict_is_withheld_with_its_numbers_and_the_reason() -> None:
-    verdict = Verdict("different", "slower", -0.1, -0.11, -0.09, 3, "runs", "t")
+    verdict = Verdict("different", MarginTest(0.02), -0.1, -0.11, -0.09, 3, "runs", "t")
     all_found = found(runs(), runs(device="NVIDIA H100"))
     assert withheld(verdict, all_found, "loss") is verdict
     kept = withheld(verdict, all_found, "speed")
     assert (kept.kind, kept.difference, kept.low) == ("withheld", -0.1, None)
-    assert "A ran on NVIDIA H200, B ran on NVIDIA H100." in kept.sentence
+    assert "A ran on NVIDIA H200, B ran on NVIDIA H100." in sentence(kept)
 
 
 def test_the_documentation_lists_every_topic_with_what_it_breaks() -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from analysis.verdicts.conditions import busy, drift_of, load_of, order_of
-from analysis.verdicts.losses import final_loss, loss_verdicts
+from analysis.verdicts.groups import final_loss
+from analysis.verdicts.losses import loss_verdicts
+from analysis.wording import drift, sentence
 from tests.analysis.verdicts.rows import DESIGN, Row, repeated, run
 
 NOISE = np.random.default_rng(3)
@@ -65,7 +67,7 @@ def test_repeats_of_one_seed_are_one_measurement_and_not_several() -> None:
     (found,) = loss_verdicts(rows, logged(rows, flash=0.004))
     assert found.verdict.n == 1
     assert found.verdict.level == "records of one run each"
-    assert "Repeats of one backend differ by" in found.verdict.sentence
+    assert "Repeats of one backend differ by" in sentence(found.verdict)
 
 
 def test_a_loss_that_is_not_finite_is_different() -> None:
@@ -74,7 +76,7 @@ def test_a_loss_that_is_not_finite_is_different() -> None:
     losses[-1]["losses"][3] = None
     (found,) = loss_verdicts(rows, losses)
     assert found.verdict.kind == "different"
-    assert "not finite" in found.verdict.sentence
+    assert "not finite" in sentence(found.verdict)
 
 
 def test_the_final_loss_has_an_interval_over_seeds() -> None:
@@ -104,12 +106,12 @@ def test_final_losses_of_two_seeds_meet_in_the_middle_between_them_without_an_in
 def test_a_machine_that_slowed_down_from_block_to_block_is_said() -> None:
     times = [0.4, 0.44, 0.48, 0.52, 0.56]
     rows = repeated("cudnn", times) + repeated("flash", [1.001 * value for value in times])
-    assert drift_of(rows).found
+    assert drift_of(rows).drifted
     steady = repeated("cudnn", [0.4, 0.41, 0.4, 0.41, 0.4]) + repeated("flash", [0.4, 0.4, 0.41, 0.4, 0.41])
-    assert not drift_of(steady).found
+    assert not drift_of(steady).drifted
     unblocked = drift_of(repeated("cudnn", times, block=None))
     assert unblocked.change is None
-    assert "not started in blocks" in unblocked.sentence
+    assert "not started in blocks" in drift(unblocked)
 
 
 def test_blocks_that_lack_a_group_are_not_said_to_have_every_one() -> None:
@@ -140,4 +142,4 @@ def test_a_seed_that_diverged_is_not_left_out_of_what_is_called_equivalent() -> 
     flash, fa3 = loss_verdicts(rows, logged(done))
     assert flash.verdict.kind == "equivalent"
     assert (fa3.verdict.kind, fa3.verdict.low) == ("different", None)
-    assert "is not finite at step 40" in fa3.verdict.sentence
+    assert "is not finite at step 40" in sentence(fa3.verdict)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.verdicts.rates import ENOUGH, MOST_RANKED, rates
+from analysis.wording import sentence
 from tests.analysis.verdicts.rows import DESIGN, Row, repeated, run
 
 NOISE = np.random.default_rng(5)
@@ -29,8 +30,8 @@ def test_single_runs_are_paired_by_step_and_observed_not_ranked() -> None:
     assert compared.ratio.ratio == pytest.approx(1.012, abs=0.002)
     assert compared.ratio.low is not None
     assert compared.ratio.low > 1.005  # unpaired, the intervals of the two overlap by far
-    assert f"`repeats: {ENOUGH}`" in compared.verdict.sentence
-    assert "faster" not in compared.verdict.sentence
+    assert f"`repeats: {ENOUGH}`" in sentence(compared.verdict)
+    assert "faster" not in sentence(compared.verdict)
     assert found.rankings == ()
 
 
@@ -89,7 +90,7 @@ def test_runs_that_are_not_comparable_get_no_verdict_no_interval_and_no_common_r
     auto, flash = found.compared
     assert auto.verdict.kind != "withheld"
     assert flash.verdict.kind == "withheld"
-    assert "NVIDIA B200" in flash.verdict.sentence
+    assert "NVIDIA B200" in sentence(flash.verdict)
     assert (flash.shown.low, flash.shown.high) == (None, None)
     assert [set(ranking.tiers[0]) | set(ranking.tiers[-1]) for ranking in found.rankings] == [
         {"cudnn", "auto"}
@@ -122,7 +123,7 @@ def test_a_group_that_ran_before_all_others_is_not_called_slower() -> None:
         )
     found = rates(first + then)
     assert [it.verdict.kind for it in found.compared] == ["withheld"]
-    assert "drift" in found.compared[0].verdict.sentence
+    assert "drift" in sentence(found.compared[0].verdict)
     assert found.rankings == ()
 
 
@@ -158,7 +159,7 @@ def test_logs_of_unknown_seeds_are_counted_and_paired_with_none() -> None:
     found = rates(rows)
     assert "unpaired, 3 and 3 runs" in found.compared[0].ratio.method
     assert found.compared[0].verdict.kind == "inconclusive"
-    assert "unpaired, 3 and 3 runs" in next(iter(found.rankings[0].verdicts.values())).sentence
+    assert "unpaired, 3 and 3 runs" in sentence(next(iter(found.rankings[0].verdicts.values())))
 
 
 def test_more_groups_than_can_be_compared_pair_by_pair_are_not_ranked() -> None:

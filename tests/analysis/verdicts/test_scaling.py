@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.charts.scaling import marks_caption
-from analysis.report.said.scaling import _sentence
+from analysis.report.answer.verdicts import scaling_row
 from analysis.verdicts.scaling import HELD_UP, Curve, curves, families, longer
 from tests.analysis.verdicts.rows import Row, run
 
@@ -68,7 +68,7 @@ def test_more_than_ideal_is_said_to_come_of_a_slow_start() -> None:
     """On a busy laptop, 4 processes were 1,703 % of ideal: the single one had been held up."""
     (curve,) = found(trained(8), trained(8, 1.05, shard=2), trained(8, 17.0, shard=4))
     assert [point.beyond_ideal for point in curve.points] == [False, True]
-    near, far = (_sentence(curve, point, "processes").text for point in curve.points)
+    near, far = (scaling_row(curve, point, "processes").reason for point in curve.points)
     assert HELD_UP in far and HELD_UP not in near
     assert HELD_UP in marks_caption({curve.way: curve})
 

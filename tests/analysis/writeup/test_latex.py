@@ -11,13 +11,13 @@ import pytest
 
 from analysis.audit.audit import audit
 from analysis.query.latex import breakable, escaped, said, tabular
+from analysis.report.answer.statement import Number
 from analysis.report.build import build_report
-from analysis.report.facts import Group
-from analysis.report.said.sentence import Number
+from analysis.report.facts import GroupFacts
 from analysis.stats import Estimate
-from analysis.stats.verdict import readable
 from analysis.store.collect import collect
-from analysis.verdicts.memory import peak_memory_gib
+from analysis.verdicts.groups import peak_memory_gib
+from analysis.wording import readable
 from analysis.writeup import methods, numbers, references
 from analysis.writeup.tables import table
 from analysis.writeup.write import write
@@ -163,7 +163,7 @@ def test_a_slow_group_s_rate_is_cited_with_three_digits() -> None:
 
 def test_the_peak_memory_of_several_runs_is_cited_with_its_interval() -> None:
     runs = [{"peak_memory_bytes": gib * 2**30} for gib in (70.0, 71.0, 72.0)]
-    group = Group("auto", 3, 0, None, None, peak_memory_gib(runs), None)
+    group = GroupFacts("auto", 3, 0, None, None, peak_memory_gib(runs), None)
     (_, memory) = numbers._of_group(group)
     assert (memory.words, memory.value, memory.low, memory.high) == (
         "auto peak memory", "71.0", "68.6", "73.5",

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from analysis.stats.power import repeats_needed
+from analysis.stats.repeats import repeats_needed
 from runner.inputs.design import Design, Margins
 from runner.plan import precision
 from runner.plan.precision import comparisons, spread

@@ -1,0 +1,5 @@
+"""Answers a study's question: what ran, the verdicts, how runs ended, and what they do not show. Pure."""
+
+from analysis.report.answer.block import Answer, answer
+
+__all__ = ["Answer", "answer"]

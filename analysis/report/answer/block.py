@@ -1,0 +1,97 @@
+"""What a report answers first: the question, what was run, what was found, and what cannot be said. Pure.
+
+Every sentence and row is made from verdicts, outcomes and differences that others computed: nothing is
+computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.report.answer import calls, limits, ran, verdicts
+from analysis.report.answer.statement import Number, Sentence, VerdictRow
+
+if TYPE_CHECKING:
+    from analysis.report.backends import Backends
+    from analysis.report.comparison import StudyComparison
+    from analysis.report.facts import Facts
+    from analysis.verdicts.guard import Difference
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The block at the top of a report.
+
+    Attributes:
+        question: what the study asks.
+        ran: what was run, in one sentence.
+        findings: what was found, in short; of single runs what was observed, which each sentence says.
+        nothing: what to say where there are no findings.
+        verdicts: each group's, with its numbers and what decided it.
+        expected: how runs ended that ended as the study expected. Such an end is a result.
+        unexpected: what nobody planned: other ends, wrong backends, a drifting or busy machine.
+        cannot_say: what the runs do not show, and what would.
+    """
+
+    question: str
+    ran: Sentence
+    findings: list[Sentence]
+    nothing: str
+    verdicts: list[VerdictRow]
+    expected: list[Sentence]
+    unexpected: list[Sentence]
+    cannot_say: list[Sentence]
+
+    @property
+    def numbers(self) -> list[Number]:
+        """Every number that a sentence or a verdict cites, in order."""
+        rows = [row.number for row in self.verdicts if row.number]
+        after = [*self.findings, *self.expected, *self.unexpected, *self.cannot_say]
+        return [*self.ran.numbers, *rows, *(number for sentence in after for number in sentence.numbers)]
+
+    @property
+    def shown(self) -> list[VerdictRow]:
+        """The verdicts that the block shows: where these are many, the extremes of each."""
+        return verdicts.shown(self.verdicts)
+
+
+def answer(
+    facts: Facts, comparison: StudyComparison, trust: Backends, differences: Sequence[Difference]
+) -> Answer:
+    """The answer of one study.
+
+    Args:
+        trust: the certificates of its backends.
+        differences: what the guard found among its completed runs.
+    """
+    rows = verdicts.rows(facts, comparison)
+    if comparison.absent:
+        tested = ", and no test tells any two groups apart" if comparison.rates.rankings else ""
+        nothing = f"Nothing: {comparison.absent}{tested}."
+    else:
+        nothing = "Nothing yet: the runs so far show neither a difference nor agreement."
+    return Answer(
+        question=facts.question,
+        ran=ran.sentence(facts),
+        findings=[
+            *verdicts.headlines(rows, comparison),
+            *calls.sentences(facts),
+            *ran.out_of_memory(facts),
+        ],
+        nothing=nothing,
+        verdicts=rows,
+        expected=ran.expected(facts.runs),
+        unexpected=[
+            *ran.unexpected(facts, trust),
+            *limits.disturbed(comparison),
+            *limits.held_up(facts.runs),
+            *limits.moved(facts.runs),
+        ],
+        cannot_say=[
+            *verdicts.undecided(rows, comparison),
+            *verdicts.left_out(facts, comparison),
+            *limits.sentences(facts, comparison, differences),
+        ],
+    )

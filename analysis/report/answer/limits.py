@@ -1,0 +1,239 @@
+"""What the runs of a study do not show, what nobody planned, and what would show more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from analysis.charts._kernels import Point, place, points
+from analysis.report.answer.statement import Number, Sentence
+from analysis.stats import grouped
+from analysis.verdicts.profiles import UNLIKE, impossible, unlike
+from analysis.verdicts.rates import ENOUGH
+from analysis.verdicts.slowest import holds_up, slowest
+from analysis.wording import drift, group_name, listed
+from model.record.units import counted
+
+if TYPE_CHECKING:
+    from analysis.report.comparison import StudyComparison
+    from analysis.report.facts import Facts, Row
+    from analysis.verdicts.guard import Difference
+
+FEW = 4  # groups that a sentence names, where it holds of all
+
+
+def disturbed(comparison: StudyComparison) -> Iterator[Sentence]:
+    """That other work slowed the machine, or that it drifted."""
+    if comparison.busy:
+        yield Sentence(comparison.busy)
+    if comparison.drift.drifted:
+        yield Sentence(drift(comparison.drift))
+
+
+def sentences(
+    facts: Facts, comparison: StudyComparison, differences: Sequence[Difference]
+) -> Iterator[Sentence]:
+    """What is not compared, and how far the rest reaches."""
+    if facts.calls:
+        yield from of_calls(facts)
+        return
+    yield from _not_compared(facts, comparison)
+    yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
+    yield from (Sentence(each.sentence) for each in differences)
+    if comparison.drift.change is None:
+        yield Sentence(drift(comparison.drift))
+    if comparison.gpus and comparison.gpus.is_limit:
+        yield Sentence(comparison.gpus.sentence)
+    done = [run for run in facts.runs if run["outcome"] == "completed"]
+    if facts.infers:
+        yield from _only_read(facts)
+        yield from _one_machine(done)
+    else:
+        yield from _one_of_a_kind(done)
+    yield from of_profiles(facts)
+    yield from _unfinished(facts)
+
+
+def of_calls(facts: Facts) -> Iterator[Sentence]:
+    """Of runs that time attention alone."""
+    done = [run for run in facts.runs if run["outcome"] == "completed"]
+    timed = any(row["outcome"] == "completed" for row in facts.kernels)
+    if timed and len({run["label"] for run in done}) == len(done):
+        yield Sentence(
+            "Each shape was measured in one process: intervals say how steady it was, "
+            "not what another process would give."
+        )
+    if many := apart(facts):
+        at = f"At {counted(many, 'shape')}, not all backends were called in one process"
+        yield Sentence(f"{at}: two that no process called have no ratio.")
+    yield Sentence("Attention alone is not a training step: its share of one was not measured here.")
+    yield from _clocks(facts)
+    yield from _gpus_of_calls(done)
+    yield from _one_machine(done)
+    yield from _unfinished(facts)
+
+
+def _clocks(facts: Facts) -> Iterator[Sentence]:
+    """Of the calls: all backends of a shape share them, shapes need not."""
+    known = [row for row in facts.kernels if row["sm_mhz_low"] is not None]
+    if not known:
+        return
+    low, high = min(row["sm_mhz_low"] for row in known), max(row["sm_mhz_high"] for row in known)
+    held = {word for row in known for word in (row["throttle_reasons"] or "").split("; ")} - {"", "none"}
+    by = f", throttled at times by {listed(sorted(held))}" if held else ""
+    yield Sentence(f"The GPU's clock was {low:,.0f} to {high:,.0f} MHz after calls{by}.")
+
+
+def _gpus_of_calls(done: Sequence[Row]) -> Iterator[Sentence]:
+    """Backends are called in one process, shapes in several."""
+    used = {run["gpu_uuid"] for run in done} - {None}
+    if len(used) > 1:
+        yield Sentence(
+            f"The runs were on {len(used)} GPUs: what sets two shapes apart may be the GPUs. "
+            "All backends of a run were on the same one."
+        )
+
+
+def _not_compared(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
+    if comparison.singles:
+        yield Sentence(f"{_single(facts, comparison)} {_repeats(facts, comparison)}")
+    if comparison.advice and facts.imported:
+        yield Sentence(
+            "Groups are not compared with a baseline: the import named none. "
+            "Import again with `--baseline FACTOR=VALUE`."
+        )
+    elif comparison.advice:
+        yield Sentence(
+            "Groups are not compared with a baseline: the study declares none. "
+            f"Write it in the study, for example `{comparison.advice}`."
+        )
+    if comparison.alone:
+        groups = listed([group_name(label) for label in comparison.alone])
+        yield Sentence(f"Not compared, because {comparison.why_alone}: {groups}.")
+
+
+def _single(facts: Facts, comparison: StudyComparison) -> str:
+    groups = listed([group_name(label) for label in comparison.singles])
+    if len(comparison.singles) == len(facts.groups) > FEW:
+        groups = f"one of each of {len(facts.groups)} groups"
+    of = "difference of a single run" if len(comparison.singles) == 1 else "differences of single runs"
+    return f"The {of} ({groups}) cannot be told apart from the machine's own between two starts."
+
+
+def _repeats(facts: Facts, comparison: StudyComparison) -> str:
+    finding = "a finding of it" if len(comparison.singles) == 1 else "findings of them"
+    if set(comparison.singles) <= facts.imported:
+        return f"{ENOUGH} logs of each would make {finding}."
+    return f"To make {finding}, write `repeats: {ENOUGH}` in the study."
+
+
+def _one_of_a_kind(done: Sequence[Row]) -> Iterator[Sentence]:
+    """What all runs share, and so nothing says the effect of."""
+    seeds = {run["seed"] for run in done}
+    if len(seeds) == 1 and None not in seeds:
+        yield Sentence(
+            f"Every completed run has seed {seeds.pop()}: the effect of other initial weights and of another "
+            "order of the documents is unknown."
+        )
+    yield from _one_machine(done)
+
+
+def _one_machine(done: Sequence[Row]) -> Iterator[Sentence]:
+    hosts = {run["node"] for run in done}
+    if len(hosts) == 1 and None not in hosts:
+        yield Sentence(
+            f"Every completed run was on a machine named `{hosts.pop()}`: others of its kind may differ."
+        )
+
+
+def _unfinished(facts: Facts) -> Iterator[Sentence]:
+    waiting = [run for run in facts.runs if run["outcome"] is None]
+    if waiting:
+        groups = listed(list(dict.fromkeys(group_name(run["label"]) for run in waiting)))
+        have = "has" if len(waiting) == 1 else "have"
+        yield Sentence(f"{counted(len(waiting), 'run')} of {groups} {have} no outcome yet.")
+    if facts.quarantine:
+        files = counted(len(facts.quarantine), "file")
+        yield Sentence(f"{files} could not be read: nothing from there is in this report.")
+
+
+def apart(facts: Facts) -> int:
+    """The number of shapes at which no process timed some two of the backends."""
+    timed = [point for point in points(facts.kernels) if point.timed("both")]
+    return sum(
+        any(not _runs(one) & _runs(other) for one, other in combinations(mine, 2))
+        for mine in grouped(timed, place).values()
+    )
+
+
+def _runs(point: Point) -> set[str]:
+    return {row["run_id"] for row in point.rows("both") if row["outcome"] == "completed"}
+
+
+def held_up(runs: Sequence[Row]) -> Iterator[Sentence]:
+    """Which completed runs waited for one of their processes."""
+    ranked = [run for run in runs if run["outcome"] == "completed" and run["ranked_records"]]
+    if found := [run for run in ranked if holds_up(run)]:
+        places = listed([f"in {group_name(run['label'])}, {slowest(run)}" for run in found])
+        many = f"{len(found)} of {len(ranked)} completed runs of several processes"
+        yield Sentence(f"One process held up the others in {many}: {places}.")
+
+
+def moved(runs: Sequence[Row]) -> Iterator[Sentence]:
+    """Which completed runs ended on other numbers of processes than the study gives them."""
+    done = [run for run in runs if run["outcome"] == "completed"]
+    if found := [run for run in done if run["measured_attempt"] != run["deciding_attempt"]]:
+        where = listed([group_name(label) for label in dict.fromkeys(run["label"] for run in found)])
+        yield Sentence(
+            f"{len(found)} of {counted(len(done), 'completed run')} ended on other numbers of processes than "
+            f"the study gives, in {where}: speed and memory are those of the attempts before."
+        )
+
+
+def of_profiles(facts: Facts) -> Iterator[Sentence]:
+    """One for each figure of other steps than those that were timed, or of parts that cannot be."""
+    steps = [row for row in facts.profiles if row["phase"] == "step"]
+    if wrong := impossible(steps):
+        yield _impossible_profile(wrong, "prefill" if facts.infers else "step")
+    for phase, noun in (("step", "prefill" if facts.infers else "step"), ("decode", "decoded token")):
+        if found := unlike(row for row in facts.profiles if row["phase"] == phase):
+            groups = listed([f"{group_name(label)} ({more:+.1f} %)" for label, more in found.items()])
+            numbers = (
+                Number(f"profiled {noun} over timed {noun} of {label}, change", more, None, None, "percent")
+                for label, more in found.items()
+            )
+            yield Sentence(
+                f"The figure of where the time of a {noun} goes shows {noun}s profiled after the run. "
+                f"Those of {groups} took over {UNLIKE:.0f} % longer or shorter than the timed ones, "
+                "so it does not show where the time of the timed ones went.",
+                tuple(numbers),
+            )
+
+
+def _impossible_profile(found: dict[str, tuple[float, float]], noun: str) -> Sentence:
+    groups = [
+        f"{group_name(label)} ({1e3 * took:,.3g} ms of at least {1e3 * least:,.3g} ms)"
+        for label, (took, least) in found.items()
+    ]
+    numbers = (
+        Number(f"{what} of a profiled {noun} of {label}", 1e3 * seconds, None, None, "ms")
+        for label, times in found.items()
+        for what, seconds in zip(("attention", "least possible attention"), times, strict=True)
+    )
+    return Sentence(
+        f"The figure of where the time of a {noun} goes is wrong for {listed(groups)}: attention would take "
+        "less than it can, so the profile counts some of its kernels as other parts.",
+        tuple(numbers),
+    )
+
+
+def _only_read(facts: Facts) -> Iterator[Sentence]:
+    """Groups that only read prompts, as the study asked."""
+    alone = {run["label"] for run in facts.runs if run["config"]["inference"]["new_tokens"] == 0}
+    labels = [label for label in facts.labels if label in alone]
+    if labels and len(labels) < len(facts.labels):
+        yield Sentence(
+            f"How long {listed([group_name(label) for label in labels])} would take to decode: "
+            "in this study they only read prompts."
+        )

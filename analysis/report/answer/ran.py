@@ -1,0 +1,299 @@
+"""What was run, and how it ended: as the study expected, which is a result, or otherwise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from analysis.report.answer.statement import Number, Sentence
+from analysis.report.models import parameters
+from analysis.stats import grouped
+from analysis.verdicts.groups import factors
+from analysis.verdicts.values import device
+from analysis.wording import group_name, listed
+from model.record.outcome import OUT_OF_MEMORY, Outcome
+from model.record.units import counted
+
+if TYPE_CHECKING:
+    from analysis.report.backends import Backends
+    from analysis.report.facts import Facts, Row
+
+_NAMED = 3  # backends that the sentence names; of more it says how many
+
+
+def sentence(facts: Facts) -> Sentence:
+    """Model, steps, device, groups and runs."""
+    runs = facts.runs
+    if facts.calls:
+        return _calls(facts)
+    did = _read(runs) if facts.infers else f"{_was(runs, _trained(runs))} {_length(runs)}"
+    said = f"{_model(runs)} {did}{_where(runs)}{_groups(facts)}: {_count(facts)}."
+    return Sentence(said, tuple(_numbers(runs)))
+
+
+def _calls(facts: Facts) -> Sentence:
+    """Of runs that time attention alone."""
+    runs = facts.runs
+    with_times = {row["run_id"] for row in facts.kernels if row["outcome"] == "completed"}
+    shapes, timed = _shapes(runs), _shapes(run for run in runs if run["run_id"] in with_times)
+    at = f"{len(timed):,d} of " if 0 < len(timed) < len(shapes) else ""
+    planned = {run["planned_steps"] for run in runs}
+    rounds = counted(1, "round") if planned == {1} else f"{span(planned)} rounds"
+    said = (
+        f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {at}{counted(len(shapes), 'shape')}, "
+        f"both ways in {rounds} of all backends: {counted(len(runs), 'run')}, "
+        f"of which {_done(runs):,d} completed."
+    )
+    counts = {"runs": len(runs), "completed runs": _done(runs), "shapes": len(shapes)}
+    if at:
+        counts["timed shapes"] = len(timed)
+    numbers = (Number(what, count, None, None, what.split()[-1]) for what, count in counts.items())
+    return Sentence(said, tuple(numbers))
+
+
+def _shapes(runs: Iterable[Row]) -> set[tuple[str, bool]]:
+    return {(run["config"]["call"]["shape"], run["config"]["call"]["causal"]) for run in runs}
+
+
+def _was(runs: Sequence[Row], said: str) -> str:
+    """`was trained`, but `was to be trained` where no run completed."""
+    was, _, done = said.partition(" ")
+    return said if _done(runs) else f"{was} to be {done}"
+
+
+def _done(runs: Sequence[Row]) -> int:
+    return sum(run["outcome"] == "completed" for run in runs)
+
+
+def _model(runs: Sequence[Row]) -> str:
+    sizes = _sizes(runs)
+    if not sizes:
+        return "A model of unknown size"
+    if len(sizes) == 1:
+        return f"A llama of {_short(sizes[0])} parameters"
+    return f"Llamas of {_short(sizes[0])} to {_short(sizes[-1])} parameters"
+
+
+def _sizes(runs: Sequence[Row]) -> list[int]:
+    """How many parameters the models have, each number once."""
+    return sorted({size for run in runs if (size := parameters(run["config"])) is not None})
+
+
+def _trained(runs: Sequence[Row]) -> str:
+    return "were trained" if len(_sizes(runs)) > 1 else "was trained"
+
+
+def _read(runs: Sequence[Row]) -> str:
+    """`read 60 batches of 1 prompt of 4,096 tokens and decoded 128 tokens after the last`."""
+    asked = [run["config"]["inference"] for run in runs]
+    steps, sizes, lengths = (
+        span({each[key] for each in asked}) for key in ("steps", "batch_size", "prompt_length")
+    )
+    new = {each["new_tokens"] for each in asked}
+    decode = "decoded" if _done(runs) else "decode"
+    decoded = f" and {decode} {span(new)} token{'s' * (new != {1})} after the last" if any(new) else ""
+    prompts = "1 prompt" if sizes == "1" else f"{sizes} prompts"
+    read = "read" if _done(runs) else f"{'were' if len(_sizes(runs)) > 1 else 'was'} to read"
+    return f"{read} {steps} batches of {prompts} of {lengths} tokens{decoded}"
+
+
+def _short(count: int) -> str:
+    """`8.03 billion`, to three digits."""
+    for size, word in ((1e9, " billion"), (1e6, " million")):
+        if count >= size:
+            return f"{count / size:.3g}{word}"
+    return f"{count:,d}"
+
+
+def _length(runs: Sequence[Row]) -> str:
+    steps = span(map(_planned, runs))
+    tokens = span({_tokens(run) for run in runs})
+    return f"for {steps or 'an unknown number of'} steps of {tokens or 'an unknown number of'} tokens"
+
+
+def _planned(run: Row) -> int | None:
+    """Its steps; of an imported run, whose log says no plan, those that it logged."""
+    steps: int | None = (
+        run["steps"] if run["planned_steps"] is None and run["imported"] else run["planned_steps"]
+    )
+    return steps
+
+
+def _tokens(run: Row) -> int | None:
+    sizes = (run["batch_size"], run["sequence_length"])
+    return None if None in sizes else sizes[0] * sizes[1]
+
+
+def span(values: Iterable[int | None]) -> str:
+    """`8` or `8 to 4,096`, of those that are known; empty without any."""
+    known = sorted(value for value in values if value is not None)
+    return " to ".join(f"{value:,d}" for value in dict.fromkeys((known[0], known[-1]))) if known else ""
+
+
+def _where(runs: Sequence[Row]) -> str:
+    devices = Counter(found for run in runs if (found := device(run)))
+    return f" on {' or '.join(sorted(devices))}" if devices else ""
+
+
+def _groups(facts: Facts) -> str:
+    axes = varying(facts.runs)
+    many = len(facts.groups)
+    if not axes or many == 1:
+        return ""
+    if axes == ["attention"]:
+        few = listed([group_name(label) for label in facts.labels]) if many <= _NAMED else ""
+        return f", under {few or f'each of {many} attention backends'}"
+    of = f"{'values' if len(axes) == 1 else 'combinations'} of {listed(axes)}"
+    cells = {tuple(str(factors(run).get(axis)) for axis in axes) for run in facts.runs}
+    if len(cells) < many:  # as where `--set` made some of the runs
+        return f", in {many} groups with {len(cells)} {of}, which differ in other settings too"
+    return f", for each of {many} {of}"
+
+
+def varying(runs: Sequence[Row]) -> list[str]:
+    """The factors that have several values, seed and repeat apart, in the study's order."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        for factor, value in factors(run).items():
+            found.setdefault(factor, set()).add(str(value))
+    return [axis for axis, values in found.items() if len(values) > 1 and axis not in ("seed", "repeat")]
+
+
+def _count(facts: Facts) -> str:
+    sizes = {group.runs for group in facts.groups}
+    each = f", {sizes.pop()} of each" if len(sizes) == 1 and len(facts.groups) > 1 else ""
+    count = f"{counted(len(facts.runs), 'run')}{each}"
+    if any(run["imported"] and run["planned_steps"] is None for run in facts.runs):
+        return count  # whether they completed is unknown
+    return f"{count}, of which {_done(facts.runs):,d} completed"
+
+
+def _numbers(runs: Sequence[Row]) -> list[Number]:
+    counts = {"runs": len(runs), "completed runs": _done(runs)}
+    found = [Number(what, value, None, None, "runs") for what, value in counts.items()]
+    for what, unit, values in (
+        ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
+        ("planned steps", "steps", {*map(_planned, runs)}),
+        ("tokens per step", "tokens", {_tokens(run) for run in runs}),
+    ):
+        if len(values) == 1 and (value := values.pop()) is not None:
+            found.append(Number(what, value, None, None, unit))
+    return found
+
+
+def expected(runs: Sequence[Row]) -> list[Sentence]:
+    """How many runs completed as expected, and each kind of failure that the study expected."""
+    if any(run["imported"] for run in runs):
+        return _ends_of_logs(runs)
+    met = [run for run in runs if run["outcome"] and run["outcome"] == run["expected_outcome"]]
+    done = [run for run in met if run["outcome"] == "completed"]
+    ended = [run for run in met if run["outcome"] != "completed"]
+    kinds = (
+        (because, mine) for (_, because), mine in grouped(ended, itemgetter("outcome", "because")).items()
+    )
+    found = [_ended(mine, f"as the study expected{_why(because)}") for because, mine in kinds]
+    if not done:
+        return found
+    meant = sum(run["expected_outcome"] == "completed" for run in runs)
+    if len(done) == len(runs):
+        said = "Every run completed, as the study expected."
+    elif len(done) == meant:
+        said = f"{len(done):,d} of {counted(len(runs), 'run')} completed, as the study expected."
+    else:
+        said = f"{len(done):,d} of the {counted(meant, 'run')} that the study expected to complete did."
+    return [Sentence(said, (Number("runs completed", len(done), None, None, "runs"),)), *found]
+
+
+def _ends_of_logs(runs: Sequence[Row]) -> list[Sentence]:
+    """Which logs go on to their last step. Nobody expected that, and few say how many were planned."""
+    done = [run for run in runs if run["outcome"] == "completed"]
+    endless = [run for run in done if run["planned_steps"] is None]
+    found = []
+    if reached := len(done) - len(endless):
+        goes = "goes" if reached == 1 else "go"
+        text = f"{reached:,d} of {counted(len(runs), 'log')} {goes} on to the last planned step."
+        found.append(Sentence(text, (Number("logs with all steps", reached, None, None, "runs"),)))
+    if endless:
+        which = "its log ends" if len(endless) == 1 else "their logs end"
+        steps = span({run["steps"] for run in endless})
+        text = (
+            f"Whether {counted(len(endless), 'run')} completed is unknown: {which} at step {steps}, and "
+            "nothing says how many steps were planned."
+        )
+        number = Number("logs without a planned end", len(endless), None, None, "runs")
+        found.append(Sentence(text, (number,)))
+    return found
+
+
+def _how(run: Row) -> str:
+    """What makes the end of a run an unexpected one."""
+    if run["imported"]:
+        return (run["reason"] or "as its log says").rstrip(".")
+    return f"where the study expected `{run['expected_outcome']}`{_why(run['reason'])}"
+
+
+def _why(because: str | None) -> str:
+    return f": {because.rstrip('.')}" if because else ""
+
+
+def out_of_memory(facts: Facts) -> list[Sentence]:
+    """Backends that had no memory enough for attention alone. That is a result."""
+    return list(_untimed(facts, OUT_OF_MEMORY, "ran out of memory in {runs} and was not timed there."))
+
+
+def _untimed(facts: Facts, outcomes: Sequence[str], said: str) -> Iterator[Sentence]:
+    """Of attention alone, by backend and outcome; a backend that is unsupported says so itself."""
+    kinds: dict[tuple[str, str], set[str]] = {}
+    for row in facts.kernels:
+        if row["outcome"] in outcomes:
+            kinds.setdefault((row["attention"], row["outcome"]), set()).add(row["run_id"])
+    for (backend, outcome), runs in kinds.items():
+        text = said.format(runs=counted(len(runs), "run"), outcome=outcome)
+        number = Number(f"runs in which {backend} ended as {outcome}", len(runs), None, None, "runs")
+        yield Sentence(f"{group_name(backend)} {text}", (number,))
+
+
+def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
+    """Other ends than the expected ones, wrong backends, and errors in imported logs."""
+    other = [run for run in facts.runs if run["outcome"] and run["outcome"] != run["expected_outcome"]]
+    kinds = grouped(other, itemgetter("outcome", "expected_outcome", "reason"))
+    ends = [_ended(mine, _how(mine[0])) for mine in kinds.values()]
+    return [
+        *ends,
+        *_without_times(facts),
+        *_wrong(trust),
+        *_untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`."),
+        *(Sentence(f"Wrong in an imported log: {said}") for said in facts.in_logs["error"]),
+    ]
+
+
+def _without_times(facts: Facts) -> Iterator[Sentence]:
+    """Runs of attention alone that completed, but left no record of what they timed."""
+    known = {row["run_id"] for row in facts.kernels}
+    lost = [run for run in facts.runs if run["outcome"] == "completed" and run["run_id"] not in known]
+    if facts.calls and lost:
+        one = len(lost) == 1
+        text = f"{counted(len(lost), 'completed run')} {'has' if one else 'have'} no times: "
+        text += f"{'its' if one else 'their'} `kernels.json` is missing or holds none."
+        yield Sentence(text, (Number("completed runs without times", len(lost), None, None, "runs"),))
+
+
+def _wrong(trust: Backends) -> Iterator[Sentence]:
+    for row in trust.wrong:
+        where = f" on {row['device_name']}" if row["device_name"] else ""
+        failed = f"{row['failed']:,d} of {row['checks']:,d} checks of its certificate failed"
+        yield Sentence(f"{group_name(row['attention'])} computes attention wrongly{where}: {failed}.")
+
+
+def _ended(runs: Sequence[Row], rest: str) -> Sentence:
+    """`math` ended as `oom_gpu` (out of GPU memory), 3 runs, ..."""
+    outcome = runs[0]["outcome"]
+    meaning = "" if outcome == Outcome.COMPLETED else f" ({Outcome(outcome).meaning})"
+    groups = listed(list(dict.fromkeys(group_name(run["label"]) for run in runs)))
+    text = f"{groups} ended as `{outcome}`{meaning} in {counted(len(runs), 'run')}, {rest}."
+    number = Number(
+        f"runs of {groups} that ended as {outcome}".replace("`", ""), len(runs), None, None, "runs"
+    )
+    return Sentence(text, (number,))

@@ -1,0 +1,89 @@
+"""What an answer is made of: sentences and rows of verdicts, with the numbers that they cite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from analysis.stats.verdict import Kind
+from analysis.wording import group_name
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that a sentence or a row cites, so that a text can cite it too.
+
+    Attributes:
+        name: in words, unique within an answer: `rate of flash against cudnn`.
+        value: in its unit.
+        low, high: ends of its interval; None without one.
+        unit: `percent`, `nats per token`, `tokens per second`, ...
+        margin: that a verdict held the interval against, in the unit: rounding moves no end across it.
+    """
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    unit: str
+    margin: float | None = None
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One statement; `backticks` in its text mark code and the names of groups."""
+
+    text: str
+    numbers: tuple[Number, ...] = ()
+
+
+@dataclass(frozen=True)
+class VerdictRow:
+    """What may be said of one group and one quantity.
+
+    Attributes:
+        quantity: what it is about, such as `tokens per second`.
+        group: its label.
+        against: label of the group that it is compared with; empty where it is not compared.
+        difference, interval: with their units; empty where there is none.
+        kind: the verdict's; `measured` of what is compared with an ideal.
+        verdict: the kind, or the direction of a difference: `faster`.
+        reason: what decided, or what is missing; `backticks` mark code.
+        number: the difference, for texts; None where it is not known.
+        level: what its interval speaks of, `runs` or `records of one run each`; empty without an inference.
+        method: how its interval was made, worded for a caption.
+    """
+
+    quantity: str
+    group: str
+    against: str
+    difference: str
+    interval: str
+    kind: Kind | Literal["measured"]
+    verdict: str
+    reason: str
+    number: Number | None = None
+    level: str = ""
+    method: str = ""
+
+    @property
+    def text(self) -> str:
+        """The row in one line, for a text without a table."""
+        against = f" against {group_name(self.against)}" if self.against else ""
+        ends = f" ({self.interval})" if self.interval else ""
+        value = f" {self.difference}{ends}," if self.difference else ""
+        reason = f": {self.reason}" if self.reason else ""
+        quantity = f"{self.quantity[:1].upper()}{self.quantity[1:]}"
+        return (
+            f"{quantity} of {group_name(self.group)}{against}:{value} {self.verdict}{reason}".rstrip(".")
+            + "."
+        )
+
+    @property
+    def inference(self) -> str:
+        """How far it reaches, in words; empty where nothing is inferred."""
+        reach = {
+            "runs": "Holds for further runs under the same conditions",
+            "records of one run each": "Holds for these runs only, not for further ones",
+        }.get(self.level, "")
+        return f"{reach}: {self.method}." if reach and self.method else reach and f"{reach}."

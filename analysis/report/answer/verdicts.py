@@ -1,0 +1,363 @@
+"""The verdicts of an answer: a row for each group and quantity, and the sentences that sum them up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import TYPE_CHECKING
+
+from analysis.report.answer.statement import Number, Sentence, VerdictRow
+from analysis.stats import by_label, grouped
+from analysis.stats.estimate import median
+from analysis.stats.paired import RECORDS
+from analysis.verdicts.scaling import HELD_UP
+from analysis.wording import because, faster, group_name, in_parentheses, listed, nats, percentage
+from model.record.units import counted
+
+if TYPE_CHECKING:
+    from analysis.report.comparison import StudyComparison
+    from analysis.report.facts import Facts, Row
+    from analysis.stats.ranking import Ranking
+    from analysis.stats.verdict import Verdict
+    from analysis.verdicts.losses import LossVerdict
+    from analysis.verdicts.rates import RateVerdict
+    from analysis.verdicts.scaling import Curve, Point
+
+FINDINGS = ("measured", "different", "equivalent")
+_MANY = 4  # baselines, beyond which a sentence names none of them, as in sweeps with one in each cell
+_NAMED = 4  # groups of one verdict, beyond which a sentence counts them
+_FEW = 2  # pairs of groups that tests tell apart, up to which a sentence names them and no order
+_MOST_SHOWN = 12  # rows of a quantity; of more, the two extremes of each verdict
+
+
+def rows(facts: Facts, comparison: StudyComparison) -> list[VerdictRow]:
+    """Every verdict by quantity: findings first, then what was observed, then what is not decided."""
+    rates = [_rate(rate, facts, comparison) for rate in comparison.rates.compared]
+    losses = [] if facts.infers else [_loss(loss) for loss in comparison.losses]
+    scaling = [_scaling(curve, curve.points[-1], facts) for curve in comparison.scaling]
+    verdicts = [*scaling, *rates, *losses, *_single_rates(facts, comparison), *_decoding(facts)]
+    quantities = list(dict.fromkeys(row.quantity for row in verdicts))
+    kinds = {"measured": 0, "different": 0, "equivalent": 0, "observed": 1, "inconclusive": 2, "withheld": 3}
+    return sorted(verdicts, key=lambda row: (quantities.index(row.quantity), kinds[row.kind]))
+
+
+def shown(verdicts: Sequence[VerdictRow]) -> list[VerdictRow]:
+    """The rows that a page shows: all of a quantity, or the extremes of each verdict where these are many."""
+    kept: set[int] = set()
+    for many in grouped(verdicts, lambda row: row.quantity).values():
+        if len(many) <= _MOST_SHOWN:
+            kept |= set(map(id, many))
+            continue
+        for alike in grouped(many, lambda row: row.verdict).values():
+            ordered = sorted(alike, key=lambda row: row.number.value if row.number else 0.0)
+            kept |= {id(ordered[0]), id(ordered[-1])}
+    return [row for row in verdicts if id(row) in kept]
+
+
+def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison) -> VerdictRow:
+    verdict = rate.verdict
+    kind = verdict.kind
+    if kind == "observed" and not verdict.apart:
+        kind = "inconclusive"  # nothing shows that single runs differ, either
+    reason = because(verdict, rate.margin, facts.imported)
+    if rate.label in comparison.unlike:
+        reason = f"{reason}; its loss differs" if reason else "its loss differs"
+    inferred = verdict.apart is not None
+    share, low, high = (
+        None if end is None else 100 * end for end in (verdict.difference, verdict.low, verdict.high)
+    )
+    margin = None if rate.margin is None else 100 * rate.margin
+    difference, _, interval = (
+        ("", "", "")
+        if verdict.difference is None or kind == "withheld"
+        else percentage(verdict.difference, verdict.low, verdict.high, rate.margin).partition("; ")
+    )
+    return VerdictRow(
+        quantity=_tokens(facts),
+        group=rate.label,
+        against=rate.baseline,
+        difference=difference,
+        interval=interval,
+        kind=kind,
+        verdict=faster(verdict) if kind == "different" else kind,
+        reason=reason,
+        number=Number(
+            f"rate of {rate.label} against {rate.baseline}", share or 0.0, low, high, "percent", margin
+        )
+        if kind != "withheld"
+        else None,
+        level=verdict.level if inferred else "",
+        method=verdict.method if inferred else "",
+    )
+
+
+def _tokens(facts: Facts) -> str:
+    return f"{'prompt ' if facts.infers else ''}tokens per second"
+
+
+def _loss(loss: LossVerdict) -> VerdictRow:
+    verdict = loss.verdict
+    known = verdict.difference is not None and verdict.kind != "withheld"
+    difference, interval = nats(verdict) if known else ("", "")
+    reason = because(verdict, loss.margin, frozenset())
+    if known and verdict.level == RECORDS:  # where a seed was repeated, of a pair of the means of its repeats
+        unit = "runs" if len(loss.runs) == 2 else "means over the repeats of one seed"
+        reason = f"{reason}; in one pair of {unit}"
+    return VerdictRow(
+        quantity="loss",
+        group=loss.label,
+        against=loss.baseline,
+        difference=f"{difference} nats per token" if difference else "",
+        interval=interval,
+        kind=verdict.kind,
+        verdict=verdict.kind,
+        reason=reason,
+        number=Number(
+            f"loss of {loss.label} minus {loss.baseline}",
+            verdict.difference or 0.0,
+            verdict.low,
+            verdict.high,
+            "nats per token",
+            loss.margin,
+        )
+        if known
+        else None,
+        level=verdict.level if known else "",
+        method=verdict.method if known else "",
+    )
+
+
+def _scaling(curve: Curve, last: Point, facts: Facts) -> VerdictRow:
+    on_gpus = all(run["gpus"] for run in facts.runs if run["outcome"] == "completed")
+    return scaling_row(curve, last, "GPUs" if on_gpus else "processes")
+
+
+def scaling_row(curve: Curve, point: Point, what: str) -> VerdictRow:
+    """The efficiency of a curve at one of its numbers of processes.
+
+    Args:
+        what: is counted, `GPUs` or `processes`.
+    """
+    quantity = f"{curve.kind} scaling from {curve.base_processes} to {point.processes} {what}"
+    about = f"{curve.way}, {curve.constant}"
+    if point.why_withheld:
+        return VerdictRow(
+            quantity,
+            point.label,
+            curve.base,
+            "",
+            "",
+            "withheld",
+            "withheld",
+            f"{about}. {point.why_withheld}",
+        )
+    value, low, high = (end and 100 * end for end in point.efficiency)
+    over = f" over {curve.base_processes}" if curve.base_processes > 1 else ""
+    observed = bool(point.observed) or point.ratio.level == RECORDS
+    reasons = [f"{point.ratio.ratio:.2f} times as fast; {about}"]
+    if point.observed:
+        reasons.append(f"not a finding: {point.observed}")
+    if point.beyond_ideal:
+        reasons.append(HELD_UP)
+    return VerdictRow(
+        quantity=quantity,
+        group=point.label,
+        against=curve.base,
+        difference=f"{value:.1f} % of ideal",
+        interval="" if low is None or high is None else f"{low:.1f} to {high:.1f} %",
+        kind="observed" if observed else "measured",
+        verdict="observed" if observed else "measured",
+        reason=". ".join(reasons),
+        number=Number(
+            f"efficiency of {curve.kind} scaling at {point.processes} {what}{over}, {about}",
+            value or 0.0,
+            low,
+            high,
+            "percent",
+        ),
+        level=point.ratio.level,
+        method=point.ratio.method,
+    )
+
+
+def _single_rates(facts: Facts, comparison: StudyComparison) -> Iterator[VerdictRow]:
+    """The rates of single runs where no baseline is declared, with which they could be compared."""
+    if comparison.rates.baseline:
+        return
+    for group in facts.groups:
+        rate = group.tokens_per_second
+        if rate and group.label in comparison.singles:
+            name = f"tokens per second of {group.label}"
+            number = Number(name, rate.median, rate.low, rate.high, "tokens per second")
+            yield _observed(
+                _tokens(facts), group.label, f"{rate.median:,.0f}", "not a finding: one run", number
+            )
+
+
+def _observed(quantity: str, label: str, value: str, reason: str, number: Number) -> VerdictRow:
+    return VerdictRow(quantity, label, "", value, "", "observed", "observed", reason, number)
+
+
+def _decoding(facts: Facts) -> Iterator[VerdictRow]:
+    """How long a token takes, and how little it and a prefill could take, of the extreme groups."""
+    if not facts.infers:
+        return
+    decoded = [run for run in facts.runs if run["outcome"] == "completed" and run["decode_seconds"]]
+    times = {
+        label: 1e3 * median([seconds for run in runs if (seconds := run["decode_seconds"])])
+        for label, runs in by_label(decoded).items()
+    }
+    reason = f"medians of {counted(len(decoded), 'run')}; {counted(len(times), 'group')} decode"
+    for label in _extremes(times):
+        number = Number(f"milliseconds per decoded token of {label}", times[label], None, None, "ms")
+        yield _observed("time of a decoded token", label, f"{times[label]:,.3g} ms", reason, number)
+    for noun, column in (("a prefill", "floor_percentage"), ("a decoded token", "decode_floor_percentage")):
+        shares = {group.label: share for group in facts.groups if (share := getattr(group, column))}
+        for label in _extremes(shares):
+            number = Number(f"floor of {noun} of {label}", shares[label], None, None, "percent")
+            reason = "by the rates measured on the same device; medians of completed runs"
+            value = f"{shares[label]:.0f} % of its time"
+            yield _observed(f"least possible time of {noun}", label, value, reason, number)
+
+
+def _extremes(values: dict[str, float]) -> list[str]:
+    """The labels of the smallest and the largest value."""
+    ordered = sorted(values, key=lambda label: values[label])
+    return list(dict.fromkeys((*ordered[:1], *ordered[-1:])))
+
+
+def headlines(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> list[Sentence]:
+    """What was found, in a sentence for each quantity and baseline, and what the rankings say."""
+    found = [row for row in verdicts if row.kind in FINDINGS]
+    ranked = [_ranking(ranking) for ranking in comparison.rates.rankings if _apart(ranking)]
+    observed = [row for row in verdicts if row.kind == "observed"]
+    return [*_summed(found, verdicts), *ranked, *_summed(observed, verdicts, "Observed, not a finding: ")]
+
+
+def undecided(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> Iterator[Sentence]:
+    """Of which groups there is no verdict, and which rankings tell nothing apart."""
+    rows_ = [row for row in verdicts if row.kind in ("inconclusive", "withheld")]
+    many = _many_baselines(verdicts)
+    for (quantity, other), alike in grouped(rows_, lambda row: (row.quantity, _against(row, many))).items():
+        names = listed([group_name(row.group) for row in alike])
+        if len(alike) > _NAMED:
+            names = f"{len(alike)} of {counted(sum(row.quantity == quantity for row in verdicts), 'group')}"
+        yield Sentence(f"{_capital(quantity)}{other}: no verdict on {names}; the table of verdicts says why.")
+    yield from (_ranking(ranking) for ranking in comparison.rates.rankings if not _apart(ranking))
+
+
+def _summed(
+    some: Iterable[VerdictRow], verdicts: Sequence[VerdictRow], before: str = ""
+) -> Iterator[Sentence]:
+    """One sentence on each quantity and baseline, such as `Loss against cudnn: flash equivalent`."""
+    many = _many_baselines(verdicts)
+    for (quantity, other), alike in grouped(some, lambda row: (row.quantity, _against(row, many))).items():
+        total = sum(row.quantity == quantity for row in verdicts)
+        parts = [
+            _counted(words, same, total) if len(same) > _NAMED else _named(words, same)
+            for words, same in grouped(alike, lambda row: row.verdict).items()
+        ]
+        text = f"{quantity}{other}: {'; '.join(parts)}."
+        yield Sentence(f"{before}{text}" if before else _capital(text))
+
+
+def _many_baselines(verdicts: Sequence[VerdictRow]) -> bool:
+    return len({row.against for row in verdicts if row.against}) > _MANY
+
+
+def _against(row: VerdictRow, many: bool) -> str:
+    if not row.against or row.kind == "measured":
+        return ""
+    return f" against {'the baseline of the same settings' if many else group_name(row.against)}"
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _named(words: str, alike: Sequence[VerdictRow]) -> str:
+    groups = [
+        f"{group_name(row.group)} ({row.difference})" if row.difference else group_name(row.group)
+        for row in alike
+    ]
+    return listed(groups) + _verdict_word(words)
+
+
+def _counted(words: str, alike: Sequence[VerdictRow], total: int) -> str:
+    ordered = sorted(alike, key=lambda row: row.number.value if row.number else 0.0)
+    ends = " to ".join(f"{row.difference} ({group_name(row.group)})" for row in (ordered[0], ordered[-1]))
+    return f"{len(alike)} of {counted(total, 'group')}{_verdict_word(words)}, from {ends}"
+
+
+def _verdict_word(verdict: str) -> str:
+    return "" if verdict in ("measured", "observed") else f" {verdict}"
+
+
+def _apart(ranking: Ranking) -> dict[tuple[str, str], Verdict]:
+    return {pair: verdict for pair, verdict in ranking.verdicts.items() if verdict.kind == "different"}
+
+
+def _ranking(ranking: Ranking) -> Sentence:
+    labels = list(dict.fromkeys(label for tier in ranking.tiers for label in tier))
+    tested = {pair: verdict for pair, verdict in ranking.verdicts.items() if set(pair) <= set(labels)}
+    apart = _apart(ranking)
+    named = tested if len(tested) == 1 else apart if len(apart) <= _FEW else {}
+    text = (
+        f"Among all pairs of {counted(len(labels), 'group')} with repeats, the tests, which are "
+        f"corrected for all pairs, tell {len(apart) or 'none'} of {len(tested)} apart"
+    )
+    numbers = []
+    for (one, other), verdict in named.items():
+        value, low, high = (
+            None if end is None else 100 * end for end in (verdict.difference, verdict.low, verdict.high)
+        )
+        numbers.append(Number(f"ranked rate of {one} over {other}", value or 0.0, low, high, "percent"))
+    if named:
+        pairs = [
+            f"{group_name(one)} over {group_name(other)}, {_pair(each)}"
+            for (one, other), each in named.items()
+        ]
+        text += f": {'; '.join(pairs)}"
+    elif apart:
+        tiers = "; ".join(listed([group_name(label) for label in tier]) for tier in ranking.tiers)
+        text += (
+            f" and give this order from the fastest: {tiers}. Groups that share a place are not told apart"
+        )
+    else:
+        text += f": {listed([group_name(label) for label in labels])}"
+    return Sentence(f"{text}.", tuple(numbers))
+
+
+def _pair(verdict: Verdict) -> str:
+    return in_parentheses(verdict.difference, verdict.low, verdict.high)
+
+
+def left_out(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
+    """Which planned runs the verdicts are not about, although they speak of their groups."""
+    measured = {run["run_id"] for run in facts.runs if run["outcome"] == "completed" and run["step_seconds"]}
+    ranked = [label for ranking in comparison.rates.rankings for tier in ranking.tiers for label in tier]
+    for quantity, compared, more, used in (
+        (_tokens(facts), comparison.rates.compared, ranked, measured),
+        ("loss", () if facts.infers else comparison.losses, [], set[str]()),
+    ):
+        labels = [label for verdict in compared for label in (verdict.label, verdict.baseline)]
+        runs = used.union(*(verdict.runs for verdict in compared))
+        if gaps := _gaps(facts.runs, [*labels, *more], runs):
+            yield Sentence(f"The verdicts on {quantity} leave out {listed(gaps)}.")
+
+
+def _gaps(runs: Sequence[Row], labels: Iterable[str], used: Set[str]) -> list[str]:
+    """`2 of 5 runs of flash (2 failed)`, of groups that have such runs."""
+    groups, gaps = by_label(runs), []
+    for label in dict.fromkeys(labels):
+        out = [run for run in groups[label] if run["run_id"] not in used]
+        ends = listed([f"{count} {end}" for end, count in Counter(map(_end, out)).items()])
+        if out:
+            gaps.append(f"{len(out)} of {counted(len(groups[label]), 'run')} of {group_name(label)} ({ends})")
+    return gaps
+
+
+def _end(run: Row) -> str:
+    if run["outcome"] == "completed":
+        return "without measured steps"
+    return f"`{run['outcome']}`" if run["outcome"] else "without an outcome yet"

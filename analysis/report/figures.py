@@ -1,0 +1,221 @@
+"""Every figure of a report, numbered, with what its caption says of runs, warm-up, device and commit."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from analysis import charts, drawings
+from analysis.charts import Chart, Figure
+from analysis.drawings import Drawer, Format
+from analysis.query.ask import Answer, answer
+from analysis.query.formats import write_csv
+from analysis.report import facts, tasks
+from analysis.report.facts import Facts
+from analysis.report.rows import Run
+from analysis.stats import grouped
+from analysis.verdicts.guard import in_logs
+from analysis.wording import in_a_row
+from model.record.units import counted
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_NAMED = 160  # characters of names, above which a caption counts the groups and does not name them
+_IN_CAPTION = ("Runs", "Interval", "Warm-up", "Imported", "Left out", "Device", "Commit")
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """A chart with its data, ready for a page; `figure` is None where there was nothing to draw.
+
+    Attributes:
+        left_out: label, seed, run id and reason of every run that the figure does not show.
+        facts: (topic, text) for the list under the caption.
+        formats: of its drawings, SVG besides.
+        data: of the first figure with the same query, which names the table of them all.
+        number: of the figure in the report, from 1; None where there was nothing to draw.
+    """
+
+    name: str
+    chart: Chart
+    sql: str
+    csv: bytes
+    figure: Figure | None
+    left_out: list[Run]
+    facts: list[tuple[str, str]]
+    formats: tuple[Format, ...] = ()
+    data: str = ""
+    number: int | None = None
+
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """The end of the name of each file with its drawing, and what a link to it is called."""
+        return drawings.files(self.formats) if self.figure else []
+
+    @property
+    def title(self) -> str:
+        """The figure's own title, otherwise its chart's."""
+        return (self.figure and self.figure.title) or self.chart.title
+
+    @property
+    def finding(self) -> str:
+        """What the figure shows, in a sentence; its title where nothing can be said."""
+        return (self.figure and self.figure.finding) or self.title
+
+    @property
+    def heading(self) -> str:
+        """Number and finding."""
+        return f"Figure {self.number}. {self.finding}" if self.number else self.finding
+
+    @property
+    def absent(self) -> str:
+        """Why a completed run is not in the figure."""
+        return why_absent(self.chart, self.figure)
+
+    @property
+    def caption(self) -> str:
+        """All that a caption must say, in one paragraph, for where there is no list beside it."""
+        notes = [f"{topic}: {text.removesuffix('.')}." for topic, text in self.facts if topic in _IN_CAPTION]
+        return " ".join([self.figure.caption if self.figure else self.chart.empty, *notes])
+
+
+@dataclass(frozen=True)
+class FigurePage:
+    """A page of figures, named after its first."""
+
+    name: str
+    title: str
+    figures: list[ReportFigure]
+
+
+def draw_all(
+    connection: DuckDBPyConnection, study: Facts, formats: tuple[Format, ...], drawer: Drawer
+) -> list[ReportFigure]:
+    """Build every chart that is about such a study, in the order of the report, and have it drawn."""
+    ask = cache(partial(_rows_and_table, connection))  # several charts show numbers of the same rows
+    drawn = []
+    for name in charts.names():
+        if made := _draw(ask, name, study, formats):
+            drawn.append(made)
+            if made.figure:
+                drawer.write(name, made.figure.spec, formats)
+    number, numbered, first = 0, [], dict[str, str]()
+    for made in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
+        number += made.figure is not None
+        data = first.setdefault(made.sql, made.name)
+        numbered.append(replace(made, data=data, number=number if made.figure else None))
+    return numbered
+
+
+def in_pages(drawn: list[ReportFigure]) -> list[FigurePage]:
+    """The figures of each page, in their order."""
+    by_page = grouped(drawn, lambda made: made.chart.page)
+    return [FigurePage(name, figures[0].chart.title, figures) for name, figures in by_page.items()]
+
+
+def csv_bytes(table: Answer) -> bytes:
+    """A query's answer as the report's tables hold it."""
+    data = io.BytesIO()
+    write_csv(table, data)
+    return data.getvalue()
+
+
+def _rows_and_table(connection: DuckDBPyConnection, sql: str) -> tuple[list[charts.Row], bytes]:
+    """A query's rows, which charts leave as they are, and its table."""
+    table = answer(connection, sql)
+    return table.parsed(), csv_bytes(table)
+
+
+def _draw(
+    ask: Callable[[str], tuple[list[charts.Row], bytes]], name: str, study: Facts, formats: tuple[Format, ...]
+) -> ReportFigure | None:
+    chart = charts.load(name)
+    if chart.tasks and study.tasks.isdisjoint(chart.tasks):
+        return None
+    sql = facts.literal(chart.sql, study.study)
+    rows, table = ask(sql)
+    if not chart.applies(rows):
+        return None
+    with charts.unchecked():
+        figure = chart.build(rows, charts.styles(study.labels, study.without_steps))
+    if figure:
+        figure.spec["description"] = figure.description
+    shown = [run for run in study.runs if figure and run["run_id"] in figure.used]
+    left_out = [run for run in study.runs if not figure or run["run_id"] not in figure.used]
+    about = _facts(chart, figure, shown, left_out) if figure else []
+    return ReportFigure(name, chart, sql, table, figure, left_out, about, formats)
+
+
+def _facts(chart: Chart, figure: Figure, shown: list[Run], left_out: list[Run]) -> list[tuple[str, str]]:
+    where = [(topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()]
+    return [
+        ("Runs", sizes(shown)),
+        ("Interval", figure.interval),
+        *warmup(chart, shown),
+        *_imported(shown),
+        ("Left out", ends_of_left_out(left_out, why_absent(chart, figure))),
+        *where,
+    ]
+
+
+def sizes(shown: list[Run]) -> str:
+    """How many runs each group has: the n of a figure is that of a group."""
+    if not shown:
+        return "no run"
+    counts = Counter(run["label"] for run in shown)
+    by_count = grouped(counts, counts.__getitem__)
+    if len(by_count) == 1:
+        ((count, names),) = by_count.items()
+        return f"n = {count} in each of {len(names)} groups{_names(names)}" if names[1:] else f"n = {count}"
+    return "; ".join(f"n = {count} in {len(names)}{_names(names)}" for count, names in by_count.items())
+
+
+def _names(names: list[str]) -> str:
+    return f" ({text})" if len(text := in_a_row(names)) <= _NAMED else ""
+
+
+def warmup(chart: Chart, shown: list[Run]) -> list[tuple[str, str]]:
+    """Whether the warm-up counts; nothing where that makes no sense."""
+    if chart.warmup is None:
+        return []
+    if not chart.warmup:
+        return [("Warm-up", "included")]
+    counts = sorted({run["warmup_steps"] for run in shown})
+    first = "step" if counts == [1] else f"{' or '.join(map(str, counts))} steps"
+    return [("Warm-up", f"excluded: the first {first}, by the rule in Methods")]
+
+
+def _imported(shown: list[Run]) -> list[tuple[str, str]]:
+    foreign = [run["label"] for run in shown if run["imported"]]
+    wrong = list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"]))
+    lines = []
+    if foreign:
+        several = f"{len(foreign)} of {counted(len(shown), 'run')}"
+        by_others = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
+        lines.append(("Imported", f"{by_others}: no certificate"))
+    if wrong:
+        lines.append(("Wrong in its log", f"{in_a_row(wrong)}: see the overview"))
+    return lines
+
+
+def why_absent(chart: Chart, figure: Figure | None) -> str:
+    """Why a completed run is not in the figure."""
+    only = tasks.load(chart.tasks[0]).absent if figure and len(chart.tasks) == 1 else ""
+    return only or chart.absent
+
+
+def ends_of_left_out(runs: list[Run], absent: str) -> str:
+    """Groups by how their runs ended; the list below the figure names every run."""
+    whys = {"completed": f"completed, {absent}", None: "not ended"}
+    by_end = grouped(runs, lambda run: whys.get(run["outcome"], run["outcome"]))
+    ends = [
+        f"{len(ended)} {end}{_names(list(grouped(ended, itemgetter('label'))))}"
+        for end, ended in by_end.items()
+    ]
+    return "; ".join(ends) or "no run of this study"

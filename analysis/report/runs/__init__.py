@@ -1,1 +1,0 @@
-"""What a report says about single runs: their pages, and the last lines of their output."""

@@ -1,0 +1,117 @@
+"""What a report shows of each task, one file a task: its setup, its columns, its tables and its words."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import model
+from analysis.verdicts.values import task
+
+if TYPE_CHECKING:
+    from analysis.report.facts import GroupFacts
+    from analysis.report.rows import Run
+    from analysis.report.topics import Setting
+    from analysis.verdicts.rates import Rates
+
+
+@dataclass(frozen=True)
+class GroupColumn:
+    """A column of the table of groups.
+
+    Attributes:
+        text: a group's cell.
+        interval: whether it is marked where the interval is that of one run.
+    """
+
+    head: str
+    text: Callable[[GroupFacts, Rates], str]
+    interval: bool = False
+
+
+@dataclass(frozen=True)
+class RunColumn:
+    """A column of the table of runs."""
+
+    head: str
+    text: Callable[[Run], str]
+
+
+@dataclass(frozen=True)
+class ReportTask:
+    """What a report shows of the runs of one task.
+
+    `task_NAME.html` among the templates has what takes markup: the tables of the overview, the methods, and
+    what the page of a run says.
+
+    Attributes:
+        settings: the topics of the setup table that are the task's own.
+        group_columns: of the table of groups, after the group and the number of its runs; none: it has none.
+        run_columns: of the table of runs, after the number of steps.
+        run_note: what the caption of that table says of its columns.
+        steps: what a run repeats, as a heading.
+        passes: which of them its FLOP count, in words; empty where none are counted.
+        measured: what is assumed to be distributed log-normally.
+        checked: at what a backend's certificate for it is made.
+        used, not_used: what becomes of a backend that is right, and of one that is not.
+        metrics: queries of tables that the report carries, by name.
+        absent: why a completed run is in no figure of this task alone; empty: as the chart says.
+        records: what a run's records are called; they are in `table` of the database, by `table_order`.
+        has_mfu: whether model FLOPs utilisation is computed.
+        ranks: whether its groups are ranked by their rates.
+        trains: whether its losses are compared.
+        calls_every_backend: whether each run calls all backends, and not one that it has a certificate of.
+    """
+
+    name: str
+    settings: Callable[[Sequence[Run]], Iterator[Setting]]
+    group_columns: tuple[GroupColumn, ...]
+    run_columns: tuple[RunColumn, ...]
+    run_note: str
+    used: str
+    not_used: str
+    steps: str = "Steps"
+    passes: str = ""
+    measured: str = "rates"
+    checked: str = "at the shape and precision of the run"
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    absent: str = ""
+    records: str = "step records"
+    table: str = "steps"
+    table_order: str = "step"
+    has_mfu: bool = True
+    ranks: bool = True
+    trains: bool = False
+    calls_every_backend: bool = False
+
+    @property
+    def template(self) -> str:
+        """Template with the task's own parts of pages."""
+        return f"task_{self.name}.html"
+
+
+def names() -> list[str]:
+    """Names of all tasks."""
+    return list(model.modules(Path(__file__).parent))
+
+
+@cache
+def load(name: str) -> ReportTask:
+    """The task of a name."""
+    loaded: ReportTask = importlib.import_module(f"{__name__}.{name}").TASK
+    return loaded
+
+
+def of_run(run: Run) -> ReportTask:
+    """The task of a run."""
+    return load(task(run))
+
+
+def of_study(runs: Sequence[Run]) -> ReportTask:
+    """The task of all runs; where they have several, that which every other adds to."""
+    tasks = {task(run) for run in runs}
+    return load(tasks.pop() if len(tasks) == 1 else "training")

@@ -1,0 +1,98 @@
+"""What tasks that run a llama have in common: its size, its text, and columns of rates and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from analysis.report import models
+from analysis.report.render import UNKNOWN, number
+from analysis.report.rows import Run
+from analysis.report.tasks import GroupColumn, RunColumn, of_run
+from analysis.report.topics import SetupTopic, setting, whole
+from analysis.stats import Estimate
+
+
+def middle(estimate: Estimate | None, form: str) -> str:
+    """The median, or a dash where there is none."""
+    return number(estimate.median if estimate else None, form)
+
+
+def _quartiles(run: Run) -> str:
+    low, high = run["tokens_per_second_low"], run["tokens_per_second_high"]
+    return UNKNOWN if low is None else f"{number(low, ',.0f')} {UNKNOWN} {number(high, ',.0f')}"
+
+
+def gib(run: Run) -> str:
+    """Peak memory."""
+    size = run["peak_memory_bytes"]
+    return number(None if size is None else size / 2**30, ",.1f")
+
+
+GROUP_RATE = GroupColumn("Tokens/s", lambda group, _: middle(group.tokens_per_second, ",.0f"))
+GROUP_TIER = GroupColumn(
+    "Tier",
+    lambda group, rates: ", ".join(rates.tiers(group.label)) or ("observed" if group.n == 1 else UNKNOWN),
+)
+GROUP_MFU = GroupColumn("MFU, %", lambda group, _: middle(group.mfu, ".1f"))
+GROUP_MEMORY = GroupColumn("Peak memory, GiB", lambda group, _: middle(group.peak_memory_gib, ",.1f"))
+RUN_RATES = (
+    RunColumn("Tokens/s", lambda run: number(run["tokens_per_second"], ",.0f")),
+    RunColumn("Quartiles", _quartiles),
+    RunColumn("MFU, %", lambda run: number(run["mfu"], ".1f")),
+    RunColumn("Peak memory, GiB", gib),
+)
+RATES_NOTE = "Tokens/s: the run's median after its warm-up, and the quartiles of its step records."
+
+
+def _parameters(run: Run) -> str | None:
+    count, without = models.parameters(run["config"]), models.without_embedding(run["config"])
+    return None if count is None else f"{count:,d}, of which {without:,d} are not the input embedding"
+
+
+def _heads(run: Run) -> str | None:
+    queries, keys, dim = (setting("model", key)(run) for key in ("heads", "kv_heads", "dim"))
+    if None in (queries, keys, dim):
+        return None
+    return f"{queries} query heads and {keys} key/value heads, each of dimension {dim // queries}"
+
+
+def _flop(run: Run) -> str | None:
+    count = run["flop_per_token"] or models.flop(run["config"], run["sequence_length"])
+    return None if count is None else f"{count / 1e9:,.4g} GFLOP, {of_run(run).passes}"
+
+
+def _text(run: Run) -> str | None:
+    path = setting("data", "path")(run)
+    return None if path is None else f"`{PurePath(path).name}`"
+
+
+def _samples(run: Run) -> str | None:
+    return {
+        "pad": "one document per sample, truncated or padded",
+        "pack": "documents joined and cut into full samples",
+    }.get(setting("data", "mode")(run))
+
+
+def _tokenizer(run: Run) -> str | None:
+    path = run["tokenizer"] or setting("data", "tokenizer")(run)
+    if path is None:
+        return None
+    return "bytes: one token per byte" if path == "bytes" else f"`{PurePath(path).name}`"
+
+
+MODEL: Sequence[SetupTopic] = (
+    SetupTopic("Parameters", _parameters),
+    SetupTopic("Layers", whole(setting("model", "layers")), ("model.layers",)),
+    SetupTopic("Dimension", whole(setting("model", "dim")), ("model.dim",)),
+    SetupTopic("Attention heads", _heads, ("model.heads", "model.kv_heads")),
+    SetupTopic("Feed-forward dimension", whole(setting("model", "ffn_dim")), ("model.ffn_dim",)),
+    SetupTopic("Vocabulary", whole(setting("model", "vocab_size")), ("model.vocab_size",)),
+    SetupTopic("FLOP per token", _flop),
+)
+DATA: Sequence[SetupTopic] = (
+    SetupTopic("Text", _text, ("data.path", "data.text_column")),
+    SetupTopic("Fingerprint", lambda run: run["data_fingerprint"] and f"`{run['data_fingerprint']}`"),
+    SetupTopic("Tokenizer", _tokenizer, ("data.tokenizer",)),
+    SetupTopic("Samples", _samples, ("data.mode",)),
+)

@@ -1,0 +1,190 @@
+"""Attention alone: calls of every backend at each shape, and the table of all shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from analysis.charts._kernels import HOW, Lead, Point, lead, names, place, points
+from analysis.report.answer.ran import span
+from analysis.report.rows import Run
+from analysis.report.tasks import ReportTask, RunColumn
+from analysis.report.tasks._llama import gib
+from analysis.report.topics import Setting, SetupTopic, changed, lines, plain, setting, whole
+from analysis.stats import grouped
+from analysis.wording import decimals
+from model.record.config import RunConfig
+from model.record.kernels import DIRECTIONS
+from model.record.units import counted
+
+_SIZES = {
+    "batch": "batch",
+    "sequence_length": "sequence length",
+    "heads": "heads",
+    "kv_heads": "key heads",
+    "head_dim": "head dim",
+}
+
+
+@dataclass(frozen=True)
+class ShapeCell:
+    """A backend at a shape, in one direction.
+
+    Attributes:
+        milliseconds, tflops: of the median call; None without a time.
+        lead: over the fastest other backend; None where there is no other, or no rounds in common.
+        gone: how runs without a time ended, in words; empty where it was not called either.
+    """
+
+    milliseconds: float | None
+    tflops: float | None
+    lead: Lead | None
+    gone: str
+
+    @property
+    def form(self) -> str:
+        """The format of its ratio: no end of the interval rounds onto 1."""
+        ratio = self.lead and self.lead.ratio
+        if not ratio or ratio.low is None or ratio.high is None:
+            return ".3f"
+        return f".{decimals((ratio.low - 1, ratio.high - 1), None, 3)}f"
+
+
+@dataclass(frozen=True)
+class ShapeLine:
+    """A shape in one direction.
+
+    Attributes:
+        shape: `B1 T16384 H16 D128, causal`, and the precision and device where shapes differ in them.
+    """
+
+    shape: str
+    direction: str
+    cells: tuple[ShapeCell, ...]
+
+
+@dataclass(frozen=True)
+class ShapeTable:
+    """All of a study's shapes in one mode.
+
+    Attributes:
+        mode: `graph` or `eager`; `how` says it in words.
+        backends: those that were timed at any of them.
+        part: which of them this table has, where there are several: ` (backends 1 to 8 of 12)`.
+    """
+
+    mode: str
+    how: str
+    backends: tuple[str, ...]
+    lines: tuple[ShapeLine, ...]
+    part: str = ""
+
+    def parts(self, most: int) -> list[ShapeTable]:
+        """The same in tables of so many backends at most: paper can not be scrolled sideways."""
+        count = len(self.backends)
+        if count <= most:
+            return [self]
+        return [self._part(first, min(first + most, count)) for first in range(0, count, most)]
+
+    def _part(self, first: int, end: int) -> ShapeTable:
+        lines = tuple(replace(line, cells=line.cells[first:end]) for line in self.lines)
+        words = f" (backends {first + 1} to {end} of {len(self.backends)})"
+        return replace(self, backends=self.backends[first:end], lines=lines, part=words)
+
+
+def shapes(kernels: list[dict[str, Any]]) -> list[ShapeTable]:
+    """A table for each mode in which anything was timed, CUDA graphs first.
+
+    Args:
+        kernels: the answer to KERNEL_TIMES_AND_GONE.
+    """
+    return [table for mode in HOW if (table := _in_mode(points(kernels), mode)).backends]
+
+
+def _in_mode(every: Sequence[Point], mode: str) -> ShapeTable:
+    timed = {point.attention for point in every if point.timed("forward", mode)}
+    shown = [point for point in every if point.attention in timed]
+    backends = tuple(name for name in names(shown) if name in timed)
+    alike = {part: len({point.shape[part] for point in shown}) < 2 for part in ("dtype", "device")}
+    lines = [
+        _line(points_there, backends, direction, mode, alike)
+        for points_there in grouped(shown, place).values()
+        for direction in DIRECTIONS
+    ]
+    return ShapeTable(mode, HOW[mode], backends, tuple(lines))
+
+
+def _line(
+    among: Sequence[Point], backends: Sequence[str], direction: str, mode: str, alike: dict[str, bool]
+) -> ShapeLine:
+    by_name = {point.attention: point for point in among}
+    cells = (_cell(by_name.get(name), among, direction, mode) for name in backends)
+    apart = [str(among[0].shape[part] or f"unknown {part}") for part, same in alike.items() if not same]
+    return ShapeLine(", ".join([_as_written(among[0]), *apart]), direction, tuple(cells))
+
+
+def _cell(point: Point | None, among: Sequence[Point], direction: str, mode: str) -> ShapeCell:
+    if point is None:
+        return ShapeCell(None, None, None, "")
+    timed = point.timed(direction, mode)
+    if timed is None:
+        return ShapeCell(None, None, None, ", ".join(point.gone(mode, direction)))
+    others = [other for other in among if other.timed(direction, mode)]
+    return ShapeCell(
+        timed.median, point.of("tflops", direction, mode), lead(point, others, direction, mode), ""
+    )
+
+
+def _as_written(point: Point) -> str:
+    """A shape as a study writes it."""
+    at = point.shape
+    keys = "" if at["kv_heads"] == at["heads"] else f" K{at['kv_heads']}"
+    mask = "causal" if at["causal"] else "no mask"
+    return f"B{at['batch']} T{at['sequence_length']} H{at['heads']}{keys} D{at['head_dim']}, {mask}"
+
+
+def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
+    """How many shapes there are, how far each of their sizes reaches, and how the calls were timed."""
+    cases = [RunConfig.model_validate(run["config"]).attention_case for run in runs]
+    sizes = (f"{words} {span(getattr(case, size) for case in cases)}" for size, words in _SIZES.items())
+    count = counted(len({run["config"]["call"]["shape"] for run in runs}), "shape")
+    part = "Attention"
+    yield Setting("Shapes", f"{count}: {', '.join(sizes)}", changed(runs, ("call.shape",)), part)
+    yield from lines(part, _TOPICS, runs)
+
+
+def _mask(run: Run) -> str | None:
+    causal = setting("call", "causal")(run)
+    return None if causal is None else "causal" if causal else "none"
+
+
+def _backends(run: Run) -> str | None:
+    backends: str | None = setting("call", "backends")(run)
+    return "all that are installed" if backends == "all" else backends
+
+
+_TOPICS = (
+    SetupTopic("Mask", _mask, ("call.causal",)),
+    SetupTopic("Precision", plain(setting("call", "dtype")), ("call.dtype",)),
+    SetupTopic("Backends", _backends, ("call.backends",)),
+    SetupTopic("Rounds", whole(setting("call", "steps")), ("call.steps",)),
+)
+TASK = ReportTask(
+    name="attention",
+    settings=_settings,
+    group_columns=(),
+    run_columns=(RunColumn("Peak memory, GiB", gib),),
+    run_note="Peak memory: of the whole process.",
+    steps="Rounds",
+    checked="in the precision of the run and at the sizes that its certificate names",
+    used="is timed",
+    not_used="is not timed",
+    absent="at a shape that the figure does not show",
+    records="times",
+    table="kernels",
+    table_order="attention, mode, direction",
+    has_mfu=False,
+    ranks=False,
+    calls_every_backend=True,
+)

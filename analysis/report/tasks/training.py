@@ -1,0 +1,165 @@
+"""Training: steps of a llama over a text, with their rate and their loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from analysis.query.statements import TRAINING_METRICS, TRAINING_SUMMARY
+from analysis.report.render import interval, number
+from analysis.report.rows import Run
+from analysis.report.tasks import GroupColumn, ReportTask, RunColumn
+from analysis.report.tasks._llama import (
+    DATA,
+    GROUP_MEMORY,
+    GROUP_MFU,
+    GROUP_RATE,
+    GROUP_TIER,
+    MODEL,
+    RATES_NOTE,
+    RUN_RATES,
+    middle,
+)
+from analysis.report.topics import Setting, SetupTopic, lines, plain, setting, whole
+from model.record.units import counted
+
+
+def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
+    started = [run for run in runs if run["device"] or run["imported"]]
+    padded = [run for run in started if run["training_tokens_percentage"] is not None or run["imported"]]
+    yield from lines("Model", MODEL, runs)
+    yield from lines("Training", _TOPICS, runs)
+    yield from lines("Training", (SetupTopic("Steps", _steps, ("train.steps",)),), runs, started)
+    for topic in _OF_SEVERAL_PROCESSES:
+        if those := [run for run in runs if topic.text_of(run)]:
+            yield from lines("Training", (topic,), runs, those)
+    yield from lines("Data", DATA, runs)
+    yield from lines("Data", (SetupTopic("Padding", _padding),), runs, padded)
+
+
+def _tokens(run: Run) -> str | None:
+    batch, length = run["batch_size"], run["sequence_length"]
+    return None if batch is None or length is None else f"{batch * length:,d}"
+
+
+def _batch(run: Run) -> str | None:
+    samples, parts = run["batch_size"], setting("train", "accumulate")(run) or 1  # not in older records
+    if samples is None or parts == 1:
+        return None if samples is None else f"{samples:,d}"
+    return f"{samples:,d}, in {parts:,d} parts whose gradients are added up"
+
+
+def _compiled(run: Run) -> str | None:
+    chosen = setting("train", "compile")(run)
+    return None if chosen is None else "yes, block by block" if chosen else "no"
+
+
+def _loss(run: Run) -> str | None:
+    if run["imported"]:
+        return None
+    joined = setting("train", "loss")(run) == "linear_cross_entropy"  # older records have no such key
+    return f"cross-entropy{', joined with the output head' if joined else ' of the logits in float32'}"
+
+
+def _learning_rate(run: Run) -> str | None:
+    planned = plain(setting("train", "learning_rate"))(run)
+    if planned is None and run["imported"] and run.get("highest_learning_rate") is not None:
+        return f"{run['highest_learning_rate']:g} at the highest, by the records"
+    return planned
+
+
+def _warm_up(run: Run) -> str | None:
+    steps, planned = setting("train", "warmup_steps")(run), run["planned_steps"]
+    if steps is None or planned is None:
+        return None
+    if steps == 0:
+        return "none: constant from the first step"
+    if planned <= steps:
+        return f"linear over {counted(steps, 'step')}: all {planned:,d} steps lie inside it"
+    return f"linear over the first {steps:,d} of {planned:,d} steps, then constant"
+
+
+def _steps(run: Run) -> str | None:
+    if run["steps"] is None or run["planned_steps"] is None:
+        return None if run["steps"] is None else f"{run['steps']:,d} of an unknown number"
+    return f"{run['steps']:,d} of {run['planned_steps']:,d} planned"
+
+
+def _optimizer(run: Run) -> str | None:
+    decay, clip = setting("train", "weight_decay")(run), setting("train", "clip_norm")(run)
+    if None in (decay, clip):
+        return None
+    one_pass = setting("train", "optimizer")(run) == "adamw_one_pass"
+    by = " by this project's one-pass kernels" if one_pass else ""
+    return f"AdamW{by}, weight decay {decay:g}, gradients clipped to norm {clip:g}"
+
+
+def _reduced(run: Run) -> str | None:
+    if run["imported"] or not (run["config"] or {}).get("parallel"):
+        return None
+    wide = setting("train", "reduce")(run) == "float32"
+    return "added up in float32" if wide else "added up in the precision of the parameters"
+
+
+def _gathered(run: Run) -> str | None:
+    parallel = (run["config"] or {}).get("parallel") or {}
+    if run["imported"] or parallel.get("shard", 1) * parallel.get("context", 1) == 1:
+        return None
+    again = parallel.get("reshard", True)
+    return "gathered for each pass of a block" if again else "gathered once a step, and kept meanwhile"
+
+
+def _activations(run: Run) -> str | None:
+    if run["imported"]:
+        return None
+    if setting("train", "checkpoint_activations")(run):  # older records have no such key
+        return "of each block recomputed in the backward pass, from the block's input (checkpointing)"
+    return "kept for the backward pass; none are recomputed (no checkpointing)"
+
+
+def _precision(run: Run) -> str | None:
+    dtype, scaling = setting("train", "dtype")(run), setting("train", "float8")(run) or "none"
+    return dtype if scaling == "none" else f"{dtype}, products of the blocks in float8 ({scaling} scaling)"
+
+
+def _padding(run: Run) -> str | None:
+    if run["training_tokens_percentage"] is None:
+        return None
+    return f"{100 - run['training_tokens_percentage']:.1f} % of the tokens, which tokens per second include"
+
+
+_TOPICS = (
+    SetupTopic("Sequence length", whole(lambda run: run["sequence_length"]), ("train.sequence_length",)),
+    SetupTopic("Batch", _batch, ("train.batch_size", "train.accumulate")),
+    SetupTopic("Tokens per step", _tokens),
+    SetupTopic("Precision", _precision, ("train.dtype", "train.float8")),
+    SetupTopic("Loss", _loss, ("train.loss",)),
+    SetupTopic("Optimizer", _optimizer, ("train.optimizer", "train.weight_decay", "train.clip_norm")),
+    SetupTopic("Learning rate", _learning_rate, ("train.learning_rate",)),
+    SetupTopic("Learning-rate warm-up", _warm_up, ("train.warmup_steps",)),
+    SetupTopic("`torch.compile`", _compiled, ("train.compile",)),
+    SetupTopic("Activations", _activations, ("train.checkpoint_activations",)),
+)
+_OF_SEVERAL_PROCESSES = (
+    SetupTopic("Gradients of several processes", _reduced, ("train.reduce",)),
+    SetupTopic("Sharded parameters", _gathered, ("parallel.reshard",)),
+)
+TASK = ReportTask(
+    name="training",
+    settings=_settings,
+    group_columns=(
+        GROUP_RATE,
+        GroupColumn("Interval", lambda group, _: interval(group.tokens_per_second), True),
+        GROUP_TIER,
+        GROUP_MFU,
+        GROUP_MEMORY,
+        GroupColumn("Final loss", lambda group, _: middle(group.final_loss, ".4f")),
+        GroupColumn("Interval", lambda group, _: interval(group.final_loss, ".4f")),
+    ),
+    run_columns=(*RUN_RATES, RunColumn("Final loss", lambda run: number(run["final_loss"], ".4f"))),
+    run_note=RATES_NOTE,
+    passes="forward and backward",
+    used="trains",
+    not_used="does not train",
+    metrics={"training_metrics": TRAINING_METRICS, "training_summary": TRAINING_SUMMARY},
+    trains=True,
+)

@@ -1,0 +1,261 @@
+"""Whether the machine became faster or slower while a study ran, and whether its devices differ in speed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import expm1, sqrt
+from statistics import median
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from analysis.stats.student import Mean
+
+FEWEST_BLOCKS = 3
+Column = TypeVar("Column", int, str)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A trend over blocks.
+
+    Attributes:
+        change: relative change of the step time from first to last block; None where it is not tested.
+        low, high: ends of its 95 % interval.
+        p: p value of no trend.
+        blocks: how many there are.
+        lacking: what a test lacks: enough blocks, an order in blocks, or a known order; None if tested.
+    """
+
+    change: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    blocks: int = 0
+    lacking: Literal["blocks", "order", "unknown"] | None = None
+
+    @property
+    def drifted(self) -> bool:
+        """Whether a trend was found: p is at most 0.05."""
+        return self.p is not None and self.p <= 0.05
+
+
+def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
+    """Test for a straight trend of the log seconds over blocks, with groups' differences removed.
+
+    The runs of a block share the machine's state, so a block is the unit: its mean over groups. Groups and
+    blocks are fitted together, so that a run that is missing biases nothing. Blocks that share no group, as
+    those of groups that a later launch adds, cannot be told from their groups: the longest series of
+    linked ones is tested.
+
+    Args:
+        seconds: per step, by group and block.
+    """
+    kept = linked(seconds)
+    seconds = {key: value for key, value in seconds.items() if key in kept}
+    blocks = sorted({block for _, block in seconds})
+    if len(blocks) < FEWEST_BLOCKS:
+        return Drift(None, None, None, None, len(blocks), "blocks")
+    trend = _trend(np.asarray(blocks, dtype=float), _block_effects(seconds, blocks))
+    span = blocks[-1] - blocks[0]
+    change, (low, high) = expm1(trend.value * span), (expm1(end * span) for end in trend.interval(0.95))
+    return Drift(change, low, high, trend.p_value(), len(blocks))
+
+
+def linked(cells: Iterable[tuple[str, Column]]) -> set[tuple[str, Column]]:
+    """The cells of the largest set of columns that rows link with each other; of equal ones, the first.
+
+    Two columns that no chain of common rows joins cannot be told from the rows that they are in.
+    """
+    cells = set(cells)
+    sets: list[tuple[set[str], set[Column]]] = []
+    for row, column in sorted(cells, key=lambda cell: (cell[1], cell[0])):
+        touched = [(rows, columns) for rows, columns in sets if row in rows or column in columns]
+        sets = [linked_set for linked_set in sets if linked_set not in touched]
+        merged = ({row}.union(*(rows for rows, _ in touched)), {column}.union(*(many for _, many in touched)))
+        sets.append(merged)
+    sets.sort(key=lambda linked_set: (-len(linked_set[1]), min(linked_set[1])))
+    largest = sets[0][0] if sets else set()
+    return {cell for cell in cells if cell[0] in largest}
+
+
+def _block_effects(seconds: Mapping[tuple[str, int], float], blocks: list[int]) -> np.ndarray:
+    """Log seconds of each block, groups removed: least squares on group and block."""
+    groups = sorted({group for group, _ in seconds})
+    design = np.zeros((len(seconds), len(blocks) + len(groups)))
+    for row, (group, block) in enumerate(seconds):
+        design[row, blocks.index(block)] = design[row, len(blocks) + groups.index(group)] = 1
+    fitted: np.ndarray = np.linalg.lstsq(design, np.log(list(seconds.values())), rcond=None)[0]
+    return fitted[: len(blocks)]
+
+
+def _trend(x: np.ndarray, y: np.ndarray) -> Mean:
+    """The slope of y over x, with its standard error."""
+    away = x - x.mean()
+    slope = float(away @ y / (away @ away))
+    rest = y - y.mean() - slope * away
+    freedom = len(x) - 2
+    return Mean(slope, sqrt(float(rest @ rest) / freedom / float(away @ away)), freedom)
+
+
+_FREEDOM = 3  # degrees of freedom of the residuals
+_NOISIER = 5  # times the spread of the other groups' runs, beyond which a group is left out
+_JUDGED = 4  # runs of a group: the spread of fewer is far from the true one too often
+
+
+class Timed(NamedTuple):
+    """A run: its group, its device, and its seconds per step or token."""
+
+    group: str
+    device: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Devices:
+    """How devices differ.
+
+    Attributes:
+        count: devices that were compared.
+        spread: by which share steps take longer on the slowest than on the fastest; None if not tested.
+        low, high: ends of its 95 % interval.
+        p: p value of no difference between any of them.
+        noisy: groups that were left out, because their runs vary far more than the others'.
+        effects: log seconds of each device that was compared, groups removed: only differences count.
+    """
+
+    count: int
+    spread: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    noisy: tuple[str, ...]
+    effects: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def differ(self) -> bool:
+        """Whether a difference was found: p is at most 0.05."""
+        return self.p is not None and self.p <= 0.05
+
+
+class _Fit(NamedTuple):
+    """Least squares on group and device: log seconds of the devices, their covariance without the scale."""
+
+    effects: np.ndarray
+    covariance: np.ndarray
+    residuals: np.ndarray
+    freedom: int
+
+
+def devices(runs: Sequence[Timed]) -> Devices:
+    """Test for any difference of the devices' log seconds, with groups' differences removed.
+
+    The F test is of all effects of devices at once; the interval is Scheffe's, which holds for all
+    differences at once, since slowest and fastest are picked after the fact. A group of one run says
+    nothing and is left out; so are groups that vary far more than the others, whose noise would hide what the
+    others show, and devices that no group links with the rest.
+    """
+    counts = Counter(run.group for run in runs)
+    runs, noisy = _steady([run for run in runs if counts[run.group] > 1])
+    kept = linked((run.group, run.device) for run in runs)
+    runs = [run for run in runs if (run.group, run.device) in kept]
+    names = sorted({run.device for run in runs})
+    count = len(names)
+    if count < 2 or (fit := _fit(runs)).freedom < _FREEDOM:
+        return Devices(count, None, None, None, None, noisy)
+    p, reach = _tested(runs, fit)
+    spread, low, high = _range(fit, reach)
+    effects = dict(zip(names, fit.effects.tolist(), strict=True))
+    return Devices(count, expm1(spread), expm1(low), expm1(high), p, noisy, effects)
+
+
+def _steady(runs: Sequence[Timed]) -> tuple[list[Timed], tuple[str, ...]]:
+    """The runs without those of far noisier groups, and the labels of these.
+
+    The spread is first that around each group's own mean, then that of what devices leave unexplained.
+    """
+    left = list(runs)
+    for design in (_of_groups, _of_both):
+        if not left:
+            break
+        spreads = _spreads(left, _residuals(design(left), _logs(left)))
+        noisy = {group for group in spreads if _stands_out(group, spreads)}
+        left = [run for run in left if run.group not in noisy]
+    there = {run.group for run in left}
+    return left, tuple(dict.fromkeys(run.group for run in runs if run.group not in there))
+
+
+def _stands_out(group: str, spreads: dict[str, float]) -> bool:
+    others = [spread for name, spread in spreads.items() if name != group]
+    return len(others) > 1 and spreads[group] > _NOISIER * median(others)
+
+
+def _spreads(runs: Sequence[Timed], residuals: np.ndarray) -> dict[str, float]:
+    """The standard deviation of the residuals of each group with enough runs."""
+    by_group: dict[str, list[float]] = {}
+    for run, value in zip(runs, residuals, strict=True):
+        by_group.setdefault(run.group, []).append(value)
+    return {
+        group: sqrt(sum(value**2 for value in values) / (len(values) - 1))
+        for group, values in by_group.items()
+        if len(values) >= _JUDGED
+    }
+
+
+def _fit(runs: Sequence[Timed]) -> _Fit:
+    design, count = _of_both(runs), len({run.device for run in runs})
+    inverse = np.linalg.pinv(design.T @ design)
+    logs = _logs(runs)
+    effects = (inverse @ design.T @ logs)[:count]
+    freedom = len(runs) - int(np.linalg.matrix_rank(design))
+    return _Fit(effects, inverse[:count, :count], _residuals(design, logs), freedom)
+
+
+def _tested(runs: Sequence[Timed], fit: _Fit) -> tuple[float, float]:
+    """The p value of the F test, and how many standard errors Scheffe's interval reaches to either side."""
+    from scipy.special import fdtrc, fdtri
+
+    alone = _residuals(_of_groups(runs), _logs(runs))
+    among = len(fit.effects) - 1
+    left = float(fit.residuals @ fit.residuals)
+    explained = max(0.0, float(alone @ alone) - left)
+    variance = left / fit.freedom
+    f = explained / among / variance if variance else float("inf") if explained else 0.0
+    reach = sqrt(among * float(fdtri(among, fit.freedom, 0.95)) * variance)
+    return float(fdtrc(among, fit.freedom, f)), reach
+
+
+def _range(fit: _Fit, reach: float) -> tuple[float, float, float]:
+    """Slowest minus fastest in log seconds, and its interval: no pair's lower end is above it."""
+    apart = fit.effects[:, None] - fit.effects[None, :]
+    own = np.diag(fit.covariance)
+    half = reach * np.sqrt(np.maximum(0, own[:, None] + own[None, :] - 2 * fit.covariance))
+    return float(apart.max()), max(0.0, float((apart - half).max())), float((apart + half).max())
+
+
+def _logs(runs: Sequence[Timed]) -> np.ndarray:
+    return np.log([run.seconds for run in runs])
+
+
+def _of_groups(runs: Sequence[Timed]) -> np.ndarray:
+    """Shape (runs, groups): 1 where the run is of the group."""
+    return _ones([run.group for run in runs])
+
+
+def _of_both(runs: Sequence[Timed]) -> np.ndarray:
+    """Shape (runs, devices + groups), devices first."""
+    return np.hstack([_ones([run.device for run in runs]), _of_groups(runs)])
+
+
+def _ones(names: Sequence[str]) -> np.ndarray:
+    columns = {name: place for place, name in enumerate(sorted(set(names)))}
+    design: np.ndarray = np.eye(len(columns))[[columns[name] for name in names]]
+    return design
+
+
+def _residuals(design: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """What least squares leaves of the logarithms."""
+    left: np.ndarray = logs - design @ np.linalg.lstsq(design, logs, rcond=None)[0]
+    return left

@@ -1,0 +1,145 @@
+"""What the answer says first of runs that time attention alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from analysis.report.answer.calls import sentences
+from analysis.report.answer.limits import apart, of_calls
+from analysis.report.answer.ran import sentence, unexpected
+from tests.analysis.charts.test_kernel_points import called
+
+
+def planned(batch: int) -> dict[str, Any]:
+    return {"config": {"call": {"shape": f"B{batch} T16 H2 D16", "causal": True}}}
+
+
+@pytest.mark.parametrize(("rounds", "said"), [((1, 1), "1 round of"), ((15, 31), "15 to 31 rounds of")])
+def test_rounds_are_counted(rounds: tuple[int, int], said: str) -> None:
+    about: defaultdict[str, Any] = defaultdict(lambda: None, outcome="completed")
+    runs = [
+        about | planned(batch) | {"run_id": f"r{batch}", "planned_steps": steps}
+        for batch, steps in enumerate(rounds, 1)
+    ]
+    times = [{"run_id": run["run_id"], "outcome": "completed"} for run in runs]
+    text = sentence(SimpleNamespace(runs=runs, calls=True, kernels=times)).text  # type: ignore[arg-type]
+    assert "at 2 shapes, both ways in " + said + " all backends: 2 runs, of which 2 completed." in text
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        (("completed", "cancelled"), "was timed at 1 of 2 shapes"),
+        (("cancelled", "cancelled"), "was to be timed at 2 shapes"),
+        (("completed", "without times"), "was timed at 1 of 2 shapes"),
+    ],
+)
+def test_only_shapes_that_have_a_time_are_called_timed(outcomes: tuple[str, str], said: str) -> None:
+    about: defaultdict[str, Any] = defaultdict(lambda: None, planned_steps=15)
+    ends = ["completed" if outcome == "without times" else outcome for outcome in outcomes]
+    runs = [
+        about | planned(batch) | {"run_id": f"r{batch}", "outcome": end, "expected_outcome": end}
+        for batch, end in enumerate(ends, 1)
+    ]
+    times = [run for run, outcome in zip(runs, outcomes, strict=True) if outcome == "completed"]
+    known = SimpleNamespace(runs=runs, calls=True, kernels=times, in_logs={"error": []})
+    assert said in sentence(known).text  # type: ignore[arg-type]
+    lost = [each.text for each in unexpected(known, SimpleNamespace(wrong=[]))]  # type: ignore[arg-type]
+    wanted = ["1 completed run has no times: its `kernels.json` is missing or holds none."]
+    assert lost == (wanted if "without times" in outcomes else [])
+
+
+STEADY = (1.0, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07, 1.08)  # how the clock slows, round by round
+
+
+def timed(length: int, **times: list[float]) -> list[dict[str, Any]]:
+    """Backends at a shape, by the milliseconds of their calls in the same rounds."""
+    return [
+        row | {"seconds": [each / 1e3 for each in mine], "milliseconds": median(mine), "calls": len(mine)}
+        for name, mine in times.items()
+        for row in called(name, 1.0, length)
+    ]
+
+
+def of(rows: list[dict[str, Any]]) -> list[str]:
+    return [each.text for each in sentences(SimpleNamespace(kernels=rows))]  # type: ignore[arg-type]
+
+
+def test_the_fastest_is_the_one_that_is_ahead_round_by_round() -> None:
+    """Half a percent apart, where the clock changes all times by eight: unpaired intervals overlap."""
+    slow = [1.005 * each for each in STEADY]
+    rows = [
+        row for length in (512, 1024) for row in timed(length, cudnn=[*STEADY], auto=slow, math=[9.0] * 9)
+    ]
+    first, at_each = of(rows)
+    assert first.endswith(
+        "take 1.04 ms with `cudnn` and 9 ms with `math`, the slowest of 3 backends. "
+        "Paired by round, `cudnn` is the fastest: by +0.50 % (+0.50 to +0.50 %) over `auto`, the next."
+    )
+    assert at_each == (
+        "Observed (replayed from CUDA graphs, which leave the host's share out): paired by round, each shape by itself, the fastest backend "
+        "of a forward and its backward at 2 shapes is `cudnn` at 2 (+0.5 % over the next)."
+    )
+
+
+def test_a_smaller_median_does_not_make_a_backend_that_is_behind_in_nearly_all_rounds_the_fastest() -> None:
+    ahead = [0.999 * each for each in STEADY]
+    ahead[4] = 2.0
+    assert median(ahead) > median(STEADY)
+    first, *_ = of(timed(512, cudnn=[*STEADY], auto=ahead))
+    assert "Paired by round, `auto` is the fastest: by +0.10 % (" in first
+
+
+def test_where_the_rounds_do_not_agree_none_is_the_fastest() -> None:
+    unlike = [each * (1.01 if number % 2 else 0.99) for number, each in enumerate(STEADY)]
+    rows = timed(512, cudnn=[*STEADY], auto=unlike) + timed(1024, cudnn=[*STEADY], auto=[2.0] * 9)
+    first, at_each = of(rows)
+    assert "`auto`" in first
+    assert at_each.endswith(
+        " is `cudnn` at 1 (+92 % over the next). At 1, none is faster than all others by the 95 % interval of their ratio."
+    )
+    first, at_each = of(timed(512, cudnn=[*STEADY], auto=unlike) + timed(1024, cudnn=[*STEADY], auto=unlike))
+    assert "Paired by round, `auto` is not told apart from `cudnn`: +1.0 % (-1.0 to +1.0 %)." in first
+    assert at_each.endswith(" at 2 shapes is at none of them told apart from the next.")
+
+
+def test_one_that_is_ahead_of_all_others_is_the_fastest_though_these_were_called_apart() -> None:
+    """The table prints its ratio in bold. Of two that no process called nothing is said."""
+    rows: list[dict[str, Any]] = []
+    for run in range(6):
+        other = {"math" if run % 2 else "tiled": [3.0] * 9}
+        rows += [row | {"run_id": f"r{run}"} for row in timed(512, flash=[*STEADY], **other)]
+    (said,) = of(rows)
+    assert "Paired by round, `flash` is the fastest: by +188.46 % (" in said
+    (said,) = of([row for row in rows if row["attention"] != "flash"])
+    assert "Paired" not in said
+    limits = (each.text for each in of_calls(SimpleNamespace(runs=[], calls=True, kernels=rows)))  # type: ignore[arg-type]
+    wanted = (
+        "At 1 shape, not all backends were called in one process: two that no process called have no ratio."
+    )
+    assert wanted in limits
+    assert apart(SimpleNamespace(kernels=timed(512, flash=[1.0], math=[2.0]))) == 0  # type: ignore[arg-type]
+
+
+def test_fewer_rounds_than_an_interval_needs_name_no_fastest() -> None:
+    (said,) = of(timed(512, cudnn=[1.0] * 5, auto=[2.0] * 5))
+    assert said.endswith("`cudnn` is not told apart from `auto`: +100 %, without an interval.")
+
+
+def test_records_without_the_times_of_rounds_name_no_fastest() -> None:
+    """Reports of earlier versions carry medians alone."""
+    rows = timed(512, cudnn=[1.0] * 9, auto=[2.0] * 9) + timed(1024, cudnn=[1.0] * 9, auto=[2.0] * 9)
+    (said,) = of([row | {"seconds": None} for row in rows])
+    assert said.endswith("a forward and its backward take 1 ms with `cudnn` and 2 ms with `auto`.")
+
+
+def test_times_of_a_second_and_more_are_in_seconds() -> None:
+    rows = [row for name, time in (("cudnn", 1000.0), ("auto", 1001.0)) for row in called(name, time, 512)]
+    assert "take 3.5 s with `cudnn` and 3.5 s with `auto`" in of(rows)[0]
+    rows = [row for name, time in (("cudnn", 285.7), ("auto", 571429.0)) for row in called(name, time, 512)]
+    assert "take 1 s with `cudnn` and 2,000 s with `auto`" in of(rows)[0]

@@ -1,0 +1,21 @@
+"""What a report shows of each task is in one file of code and one template."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from analysis.report import render, tasks
+from model.record.config import RunConfig
+
+
+def test_every_task_that_a_run_can_have_has_its_file_and_its_template() -> None:
+    assert set(tasks.names()) == set(get_args(RunConfig.model_fields["task"].annotation))
+    for name in tasks.names():
+        assert tasks.load(name).name == name
+        assert (render.templates() / tasks.load(name).template).is_file()
+
+
+def test_runs_of_several_tasks_are_shown_as_training() -> None:
+    runs = [{"config": {"task": name}} for name in ("attention", "inference")]
+    assert tasks.of_study(runs[:1]).name == "attention"
+    assert tasks.of_study(runs).name == "training"
