@@ -30,8 +30,7 @@ from analysis.report.carried import (
     write_manifest,
 )
 from model.record.errors import UserError
-from model.record.files import require_own_folder
-from model.record.locks import hold
+from model.record.files import hold_lock, require_own_folder
 
 _SCRATCH = ".report-"  # begins the names of folders that reports are made in or moved aside to
 _RANDOM = "?" * 8  # ends those that `tempfile` makes
@@ -91,7 +90,7 @@ def _put_back(place: Path) -> None:
     with suppress(OSError):
         descriptor = os.open(_aside(place), os.O_RDONLY | os.O_DIRECTORY)
         try:
-            hold(descriptor)
+            hold_lock(descriptor)
             if not place.exists():
                 _aside(place).rename(place)
         finally:
@@ -107,13 +106,13 @@ def _alone(place: Path) -> Iterator[None]:
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):
-            hold(descriptor)
+            hold_lock(descriptor)
             while not os.path.samestat(
                 os.fstat(descriptor), place.stat()
             ):  # the build that had it replaced it
                 before, descriptor = descriptor, os.open(place, os.O_RDONLY | os.O_DIRECTORY)
                 os.close(before)
-                hold(descriptor)
+                hold_lock(descriptor)
             for left in _left(place):
                 shutil.rmtree(left, ignore_errors=True)
         yield

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from model.record.errors import UserError
-from model.record.files import no_link
-from model.record.locks import hold
+from model.record.files import hold_lock, no_link
 from runner.state import guard
 from runner.state.filesystem import require_writable
 
@@ -59,7 +58,7 @@ def study_lock(study_folder: Path, wait_seconds: float) -> Iterator[bool]:
 
 def _held(descriptor: int, folder: Path, wait_seconds: float) -> bool:
     try:
-        return hold(descriptor, wait_seconds)
+        return hold_lock(descriptor, wait_seconds)
     except OSError as error:
         log.warning(
             "%s: the filesystem has no file locks (%s); do not run two launches of this study at once",
