@@ -29,10 +29,6 @@ def runs(pid: int, pid_started: float | None) -> bool:
     found = started(pid)
     if found is None or pid_started is None:
         return False
-    if pid_started > 1e9:  # written by an earlier version: seconds since 1970
-        import psutil  # slow to import, and seldom needed
-
-        return abs(found + psutil.boot_time() - pid_started) < 1
     return abs(found - pid_started) < 0.005
 
 
