@@ -29,16 +29,14 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from model.record.audits import AuditRecord
 from model.record.config import ParallelConfig
 from model.record.files import Record, Unreadable, read, read_lines
 from model.record.imported import PREFIX, ImportedRun
-from model.record.kernels import FILE as KERNELS
 from model.record.kernels import KernelTimes
 from model.record.outcome import Outcome
-from model.record.profile import FILE, StepProfile
 from model.record.records import (
     NAME,
+    AuditRecord,
     DecodeRecord,
     LedgerEvent,
     Manifest,
@@ -46,9 +44,12 @@ from model.record.records import (
     RunRecord,
     StudyRecord,
 )
+from model.record.speed import StepProfile
 
 STUDY = ".study.json"
 DECODED = "decode.jsonl"
+PROFILE = "profile.json"
+KERNELS = "kernels.json"
 CLAIM = "claim.json"
 _ATTEMPT = re.compile(r"attempt-[1-9][0-9]*")
 
@@ -144,7 +145,7 @@ class Attempt(_Folder):
 
     @cached_property
     def audits(self) -> list[AuditRecord]:
-        """Its audits so far; empty in records that are older than audits. Raises Unreadable."""
+        """Its audits so far; empty if nothing was audited. Raises Unreadable."""
         return read_lines(f"{self._path}/audits.jsonl", AuditRecord)
 
     @cached_property
@@ -155,7 +156,7 @@ class Attempt(_Folder):
     @cached_property
     def profile(self) -> StepProfile | None:
         """Where the time of its step goes; None if that was not looked at. Raises Unreadable."""
-        return self._if_there(FILE, StepProfile)
+        return self._if_there(PROFILE, StepProfile)
 
     @cached_property
     def kernels(self) -> KernelTimes | None:
@@ -190,8 +191,8 @@ class Attempt(_Folder):
     @property
     def started_at(self) -> datetime | None:
         """When it began to run; None if it never did."""
-        said = self.manifest or self.result
-        return said.started_at if said else None
+        record = self.manifest or self.result
+        return record.started_at if record else None
 
     @property
     def ended_at(self) -> datetime | None:
@@ -279,7 +280,7 @@ class RunFolder(_Folder):
 
 
 def study_record(root: Path, study: str) -> StudyRecord | None:
-    """What the study's last launch left; None of imported runs, and of older versions. Raises Unreadable."""
+    """What the study's last launch left; None of imported runs. Raises Unreadable."""
     path = root / study / STUDY
     return read(path, StudyRecord) if os.path.lexists(path) else None
 

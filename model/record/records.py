@@ -16,8 +16,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from model.record.config import Frozen, ParallelConfig, RunConfig
-from model.record.node import FloorPart
 from model.record.outcome import Outcome
+from model.record.speed import FloorPart
 from model.record.text import Content, Source
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -87,7 +87,7 @@ class RunRecord(Frozen):
     block: int | None = Field(
         None, description="One repetition of every group, from 1; None: the order has no blocks."
     )
-    design: DesignRecord | None = Field(None, description="The study's design; None in older records.")
+    design: DesignRecord | None = Field(None, description="The study's design; None: nothing is known of it.")
     study: str
     study_file: str = Field(description="The study's file, as it was given to the launch.")
     launched_in: str | None = Field(
@@ -96,8 +96,8 @@ class RunRecord(Frozen):
     title: str
     description: str = ""
     scale_description: str = Field("", description="What the study says of the scale of this run.")
-    overridden: dict[str, Override] | None = Field(
-        None, description="By setting, what the study itself says; None in older records, which do not tell."
+    overridden: dict[str, Override] = Field(
+        default={}, description="By setting that a scale or an option changed, what the study itself says."
     )
     factors: dict[str, str | int | float | bool] = Field(description="What varies, by axis.")
     config: RunConfig
@@ -175,8 +175,7 @@ class LedgerEvent(Frozen):
     `claimed`: a launcher has made the attempt's folder. `intent`: it is about to call sbatch. `submitted`:
     the scheduler has it. `released`: it never started and its folder is gone. `ended`: how it ended.
 
-    Launchers and jobs of several versions of the code read one ledger. Keys that this version does not know
-    are ignored. Earlier versions cannot read a line that has such a key.
+    Launchers and jobs of several versions of the code read one ledger, so unknown keys are ignored.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -203,11 +202,6 @@ class LedgerEvent(Frozen):
     parallel: ParallelConfig | None = Field(
         None, description="Of a claim: the attempt's processes, where they are not the run's own."
     )
-
-    @model_serializer(mode="wrap")
-    def _as_it_always_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out an empty `parallel`, so that jobs with an earlier version's code can read the record."""
-        return {name: value for name, value in dump(self).items() if name != "parallel" or value}
 
     @property
     def failed_nodes(self) -> tuple[str, ...]:
@@ -293,7 +287,7 @@ class Manifest(Frozen):
     )
 
 
-# What older records lack, and what is not known of every run, is left out of a line where it is None.
+# Left out of a line where they are None, which is in most runs.
 _LEFT_OUT = (
     *("slowest_rank", "slowest_rank_seconds", "other_ranks_seconds"),
     *("power_joules", "power_seconds", "power_steps"),
@@ -313,9 +307,9 @@ class StepRecord(Frozen):
     learning_rate: float | None = Field(None, description="None: nothing is trained.")
     grad_norm: float | None = Field(None, description="Before clipping, at `step`; None if not finite.")
     step_seconds: float = Field(ge=0, description="Mean over the `steps` steps, by the device's clock.")
-    step_seconds_min: float | None = Field(None, description="The shortest of them; None in older records.")
-    step_seconds_median: float | None = Field(None, description="Their median, likewise.")
-    step_seconds_max: float | None = Field(None, description="The longest, likewise.")
+    step_seconds_min: float | None = Field(None, description="The shortest of them.")
+    step_seconds_median: float | None = Field(None, description="Their median.")
+    step_seconds_max: float | None = Field(None, description="The longest.")
     data_wait_seconds: float | None = Field(
         None, description="In which the device had done a step, and the next batch was not there; their sum."
     )
@@ -352,8 +346,8 @@ class StepRecord(Frozen):
     )
 
     @model_serializer(mode="wrap")
-    def _as_it_always_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the fields that older records lack where they are None."""
+    def _without_unknown(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is known of few runs where it is None: a run writes thousands of lines."""
         return {
             name: value for name, value in dump(self).items() if name not in _LEFT_OUT or value is not None
         }
@@ -362,6 +356,55 @@ class StepRecord(Frozen):
     def tokens_per_second(self) -> float:
         """The rate over the interval, padding included."""
         return self.tokens / self.steps / self.step_seconds
+
+
+class AuditedTensor(Frozen):
+    """One tensor of an audited call: its slice that came closest to the tolerance, or exceeds it."""
+
+    measured: float | None = Field(
+        ge=0, description="Error in roundings of the precision; None if not finite."
+    )
+    tolerance: float = Field(gt=0, description="The largest error that passes, in the same unit.")
+    relative_error: float | None = Field(
+        description="||x - exact|| / ||exact|| of all that was audited, for people; None if not finite."
+    )
+    place: str = Field(description="Which slice, with the model's own numbers of samples and heads.")
+
+
+class AuditRecord(Frozen):
+    """One line of `audits.jsonl`: one attention call of the running model, held to the certificate's rule.
+
+    Layers, samples, heads and rows count from 0.
+    """
+
+    schema_version: Version = SCHEMA_VERSION
+    step: int = Field(description="Counts from 1. Of a decoded token, the prefill after which it comes.")
+    time: datetime
+    layer: int
+    sample: int = Field(description="Of the batch.")
+    first_head: int = Field(description="The first of the query heads that were audited.")
+    heads: int = Field(description="How many: those that share one key head.")
+    rows: int = Field(description="Tokens: all of the sample, its part, or the one that is decoded.")
+    first_row: int = Field(0, description="The first of them, where processes share the sample's tokens.")
+    keys: int | None = Field(None, description="How many a decoded token meets; None: a call of training.")
+    tensors: dict[str, AuditedTensor] = Field(description="By name: o, dq, dk, dv; those that there are.")
+    passed: bool
+    reason: str | None = Field(description="What is wrong, as a sentence; None if it passed.")
+    seconds: float = Field(description="Taken by the computation in float64, outside of the step's time.")
+
+    @property
+    def where(self) -> str:
+        """What was audited: `step 12, layer 3, sample 0, heads 4 to 7, rows 0 to 4095`.
+
+        Or `decoding with 4100 keys, layer 3, sample 0, heads 4 to 7`.
+        """
+        last = self.first_head + self.heads - 1
+        heads = f"heads {self.first_head} to {last}" if self.heads > 1 else f"head {last}"
+        if self.keys is not None:
+            decoding = f"decoding with {self.keys} keys"
+            return f"{decoding}, layer {self.layer}, sample {self.sample}, {heads}"
+        rows = f"rows {self.first_row} to {self.first_row + self.rows - 1}"
+        return f"step {self.step}, layer {self.layer}, sample {self.sample}, {heads}, {rows}"
 
 
 class DecodeRecord(Frozen):

@@ -23,7 +23,7 @@ from model.record.errors import multiples
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
-# Backends are verified in float16 too, and records of older versions stay readable.
+# Backends are verified in float16 too; no study can ask for training in it.
 Dtype = Annotated[
     Literal["bfloat16", "float16", "float32"],
     WithJsonSchema({"enum": ["bfloat16", "float32"], "type": "string"}),
@@ -57,8 +57,8 @@ class Mismatch(ValueError):
 def must_divide(name: str, value: int, by: dict[str, int], times: int = 1) -> None:
     """Raise Mismatch unless a setting's value is a multiple of the product of others, and of `times`."""
     if value % (times * prod(by.values())):
-        guilty = {each: number for each, number in by.items() if number > 1}
-        factors = [str(times)] * (times > 1) + [f"{each} {number}" for each, number in guilty.items()]
+        guilty = {setting: number for setting, number in by.items() if number > 1}
+        factors = [str(times)] * (times > 1) + [f"{setting} {number}" for setting, number in guilty.items()]
         text = f"{name} {value} is not a multiple of {' x '.join(factors)}"
         raise Mismatch(f"{text}: {multiples(name, value, guilty, times)}", name, *guilty)
 
@@ -200,14 +200,14 @@ class ParallelConfig(Strict):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_later_keys(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `reshard` at its default, so that earlier versions' code can read the record."""
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out `reshard` at its default, so that the runs of published studies keep their ids."""
         return {name: value for name, value in dump(self).items() if name != "reshard" or not value}
 
     def on(self, numbers: Mapping[str, int]) -> Self:
         """The same, with other numbers of processes along some axes."""
-        found = self.model_copy(update=dict(numbers))
-        return found.model_copy(update={"reshard": self.reshard or found.pieces == 1})
+        config = self.model_copy(update=dict(numbers))
+        return config.model_copy(update={"reshard": self.reshard or config.pieces == 1})
 
     @property
     def pieces(self) -> int:
@@ -250,9 +250,9 @@ class CallConfig(Strict):
     @property
     def sizes(self) -> dict[str, int]:
         """The numbers of the shape, by letter."""
-        found = _SHAPE.fullmatch(self.shape)
-        assert found
-        numbers = {letter: int(number) for letter, number in found.groupdict().items() if number}
+        match = _SHAPE.fullmatch(self.shape)
+        assert match
+        numbers = {letter: int(number) for letter, number in match.groupdict().items() if number}
         return {"K": numbers["H"], **numbers}
 
     @model_validator(mode="after")

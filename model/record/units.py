@@ -1,7 +1,9 @@
-"""What a person reads: sizes, times and counts in words, and text whose hidden characters can be seen."""
+"""What a person reads: sizes, times and counts in words, text with nothing hidden, and a run's messages."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ByteSize
@@ -47,6 +49,12 @@ def in_order(value: Any) -> Any:
     return value if not isinstance(value, str) or value.isascii() else value.translate(_CODES)
 
 
+def first_line(error: Exception) -> str:
+    """The first line of what an exception says, else its kind; without a stop at its end."""
+    first = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return visible(first.strip(" .:"))
+
+
 def harmless(text: str) -> str:
     """A message of several lines, each `visible`: it does not steer a terminal. A cell is one line."""
     return "\n".join(map(visible, text.split("\n")))
@@ -57,3 +65,11 @@ def visible(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(letter if letter.isprintable() else " " if letter == "\t" else "?" for letter in line)
+
+
+def say(text: str) -> None:
+    """Write a line of a run to stderr. If that is closed, or a file on a full disk, the line is lost."""
+    if sys.stderr is not None:  # Python's word for a descriptor that was closed when it started
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()

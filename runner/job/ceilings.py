@@ -17,20 +17,17 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model.measure import floor, floor_inference, hostmemory
-from model.record import node
+from model.measure import floor, hostmemory
 from model.record.config import RunConfig
 from model.record.errors import AssayError
 from model.record.files import Unreadable, read, write
-from model.record.node import Ceilings, FloorPart, NodeRecord
 from model.record.records import Manifest, now
-from model.record.stderr import say
-from model.record.units import size
+from model.record.speed import CEILINGS_FOLDER, Ceilings, FloorPart, NodeRecord, ceilings_key
+from model.record.units import say, size
 from runner.job.clocks import clocks_now
 from runner.job.stop import QuickExit, die_with
 from runner.job.turns import turn
 
-_FLOORS = {"training": floor.floor, "inference": floor_inference.floor}
 _MEMORY = 2**29  # bytes of host memory that measuring a CPU takes at most; 248 MiB were seen
 LIMIT_SECONDS = 300.0  # measuring takes a few, and importing torch as long as a busy disk or machine needs
 
@@ -68,14 +65,14 @@ def known_ceilings(
     try:
         if config.train.float8 != "none":
             raise Unmeasured("the rates of float8 products are not measured")
-        record = _stored_or_measured(config, manifest, study / node.FOLDER, options, memory)
+        record = _stored_or_measured(config, manifest, study / CEILINGS_FOLDER, options, memory)
     except (Unmeasured, OSError) as error:
         say(f"the ceilings of this node are not known: {error}")
         return KnownCeilings(no_ceilings=str(error))
     if unsure := record.measured.unsure:
         sys.stderr.write(f"the ceilings of this node are uncertain, so no floor is stated: {unsure}\n")
         return KnownCeilings(record.key, unsure)
-    return KnownCeilings(record.key, None, _FLOORS[config.task](config, record.measured))
+    return KnownCeilings(record.key, None, floor.floor(config, record.measured))
 
 
 def key_of(config: RunConfig, manifest: Manifest) -> str:
@@ -83,7 +80,7 @@ def key_of(config: RunConfig, manifest: Manifest) -> str:
     device = str(manifest.device_name), manifest.gpu_uuid
     shapes = floor.shapes(config.model, config.parallel.tensor)
     tokens = floor.tokens_at_once(config)
-    return node.key(str(manifest.host), device, manifest.software, config.section.dtype, shapes, tokens)
+    return ceilings_key(str(manifest.host), device, manifest.software, config.section.dtype, shapes, tokens)
 
 
 def _stored_or_measured(
