@@ -6,7 +6,7 @@ from analysis.report import carried
 
 
 @pytest.mark.parametrize(
-    "source", ["measure/flops.py", "config/__init__.py", "config/sections.py", "units.py"]
+    "source", ["measure/flops.py", "record/config.py", "record/sections.py", "record/units.py"]
 )
 def test_another_formula_or_configuration_is_other_code(monkeypatch, source):
     hashed = carried.sha256
