@@ -342,9 +342,9 @@ def test_fail_fast_on_a_cluster_cancels_what_is_in_flight_and_submits_no_more(
 
 
 class _Waiting:
-    """A task that did not fit in the queue."""
+    """An attempt that did not fit in the queue."""
 
-    attempt, removed = 1, None
+    number, removed = 1, None
 
     def __init__(self, path):
         self.folder = self
