@@ -200,7 +200,7 @@ _PREFILL = Profiled(
     which="a few more prefills of the run's last prompts",
     floor=(
         "each product at its own rate, causal attention at the rate of the products, and what the other "
-        "parts must read and write at the memory bandwidth (model/measure/floor_inference.py)."
+        "parts must read and write at the memory bandwidth (model/measure/floor.py)."
     ),
     parts=FORWARD_PARTS,
 )
@@ -217,7 +217,7 @@ _TOKEN = Profiled(
     floor=(
         "all weights of the products, and the keys and values of the cache, read once at the memory "
         "bandwidth, or the products at their rates where that takes longer "
-        "(model/measure/floor_inference.py). What fits into caches can be read faster."
+        "(model/measure/floor.py). What fits into caches can be read faster."
     ),
     parts=FORWARD_PARTS,
 )

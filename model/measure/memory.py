@@ -1,8 +1,8 @@
-"""How much memory a run of training will need, counted from its configuration. Torch-free.
+"""How much memory a run will need, counted from its configuration. Torch-free.
 
-It counts what PyTorch allocates at the moments of a step that can need most: when the loss has made its
-gradient and all activations still exist, and when the last gradients are made. CUDA's own memory (about
-0.5 GiB, with NCCL's some 2 GiB) and gaps between allocations come on top.
+Of training, it counts what PyTorch allocates at the moments of a step that can need most: when the loss has
+made its gradient and all activations still exist, and when the last gradients are made. CUDA's own memory
+(about 0.5 GiB, with NCCL's some 2 GiB) and gaps between allocations come on top.
 
 Several processes, as `model.training.parallel.split` has it: each has its part of the samples and tokens.
 - FSDP2: each has its part of the parameters, gradients and states. What it has gathered comes on top: the
@@ -13,18 +13,35 @@ Several processes, as `model.training.parallel.split` has it: each has its part 
 - Context parallelism: keys and values of all tokens are kept, and the output in parts and joined.
 - Tensor parallelism: the heads and the feed-forward of each block are split, and nothing else.
 
+Of inference, it counts the same of a prefill, which needs most in a block's feed-forward or attention. The
+cache already has room for all keys and values of the run, and nothing is kept for a backward pass. A compiled
+block needs less.
+
 See docs/benchmarks.md for what was measured.
 """
 
 from __future__ import annotations
 
 from model.measure.floor import ELEMENT_BYTES, tokens_at_once
-from model.measure.flops import block_parameters
+from model.measure.flops import block_parameters, parameter_count
 from model.record.config import RunConfig
 
 WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
 # Of Python with torch 2.13 for CPUs: 218 MiB were resident after its import, 142 of them pages of no file.
 IMPORTED = 220 * 2**20
+
+
+def needed(config: RunConfig) -> int | None:
+    """Bytes that a process of the run needs at most, as its task has it; None of attention alone.
+
+    On a CPU, Python and torch themselves are in the same memory, and count; before the run needs its own they
+    count twice, because another process checks its backend.
+    """
+    if config.task == "attention":
+        return None
+    imported = IMPORTED if config.device == "cpu" else 0
+    own = peak_memory(config) if config.task == "training" else inference_memory(config)
+    return max(imported + own, 2 * imported)
 
 
 def trained_memory(config: RunConfig) -> int:
@@ -85,9 +102,8 @@ def _gathered(config: RunConfig, block: int, embedding: int) -> tuple[int, int, 
     parallel, train = config.parallel, config.train
     if not parallel.cuts(train):
         return 0, 0, 0
-    wide = (
-        2 if train.reduce == "float32" and train.dtype != "float32" else 1
-    )  # of gradients, as they are sent
+    # Of gradients, as they are sent.
+    wide = 2 if train.reduce == "float32" and train.dtype != "float32" else 1
     tables = (1 + wide) * embedding
     blocks = 0 if parallel.reshard else config.model.layers * block
     if blocks and train.accumulate > 1:  # all but the last part keep them
@@ -138,3 +154,36 @@ def _loss(config: RunConfig, tokens: int, size: int) -> int:
     if config.train.loss == "linear_cross_entropy":  # the gradient takes the logits' place
         return (logits + head + 2 * tokens * config.model.dim) * size
     return 12 * logits  # in float32: the logarithms, and two gradients
+
+
+def inference_memory(config: RunConfig) -> int:
+    """Bytes that a prefill needs at most: an estimate."""
+    model, asked, size = config.model, config.inference, ELEMENT_BYTES[config.inference.dtype]
+    tokens = asked.batch_size * asked.prompt_length
+    parameters = parameter_count(model) * size
+    cache = 2 * model.layers * asked.batch_size * asked.room * model.kv_heads * model.head_dim * size
+    residual = tokens * model.dim * size
+    feed_forward = 3 * residual + 3 * tokens * model.ffn_dim * size
+    workspace = WORKSPACE if config.device == "cuda" else 0
+    return workspace + parameters + cache + max(feed_forward, 2 * residual + _prefill_attention(config))
+
+
+def _prefill_attention(config: RunConfig) -> int:
+    """Bytes besides the block's input and its norm: for rotating the queries, or for the kernel's call."""
+    model, asked, size = config.model, config.inference, ELEMENT_BYTES[config.inference.dtype]
+    tokens = asked.batch_size * asked.prompt_length
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    turning = tokens * queries * (size + 12)  # in float32: itself, its halves turned, and both together
+    given_and_output = tokens * (2 * queries + 2 * keys) * size
+    return max(turning, given_and_output + _prefill_extra(config))
+
+
+def _prefill_extra(config: RunConfig) -> int:
+    """Bytes that a backend's forward needs beside queries, keys, values and output; 0 where none is known."""
+    model, asked, size = config.model, config.inference, ELEMENT_BYTES[config.inference.dtype]
+    queries = asked.batch_size * asked.prompt_length * model.heads * model.head_dim
+    repeated = 2 * queries * size * (model.kv_heads < model.heads)  # keys and values, once for each head
+    if config.attention == "math":  # in float32: what goes in, the mask, the scores and their softmax
+        given = queries * (2 * 4 + 4 * (size < 4))
+        return repeated + given + asked.prompt_length**2 * (5 + 2 * 4 * asked.batch_size * model.heads)
+    return repeated if config.attention == "efficient" else 0

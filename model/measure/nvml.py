@@ -1,9 +1,20 @@
-"""A GPU's energy and clocks, as NVML reports them. The library comes with the extra `gpu`."""
+"""A GPU's energy and clocks, as NVML reports them, and its mean power over windows between records.
+
+The library comes with the extra `gpu`. Torch-free.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypedDict
+
+from model.record.records import StepRecord
+
+# NVML's energy counter is updated ten times a second: on an H200, prefills of 0.115 s had the energy of one
+# or two updates. Windows of power are long compared with that.
+GRAIN_SECONDS = 0.1
+SHORTEST_SECONDS = 1.0
 
 # The bits of NVML's word, with nvidia-smi's names. Bit 0, an idle GPU, holds back nothing.
 _REASONS = {
@@ -66,3 +77,61 @@ def _opened(uuid: str) -> tuple[ModuleType | None, Any]:
         return pynvml, pynvml.nvmlDeviceGetHandleByUUID(full(uuid))
     except pynvml.NVMLError:
         return None, None
+
+
+class PowerUse(TypedDict):
+    """Energy in the last `power_steps` steps and in the pauses between them, as a StepRecord has it."""
+
+    power_joules: float | None
+    power_seconds: float | None
+    power_steps: int | None
+
+
+UNKNOWN_POWER = PowerUse(power_joules=None, power_seconds=None, power_steps=None)
+
+
+class PowerWindow:
+    """The energy that one GPU has used since an earlier record, and in which time at least.
+
+    A reading can lack the energy of the last grain before it, which then falls into the window that the
+    reading opens; so that window counts as a grain longer. Of consecutive windows only the first does: what
+    the next one gains at its start, the one before has lost at its end.
+    """
+
+    def __init__(self) -> None:
+        self._joules: float | None = None  # used when the window opened
+        self._since = self._paused_at = 0.0
+        self._steps = 0
+
+    def resume(self, joules: float | None, at: float) -> None:
+        """Go on at `at` seconds, after a pause. A long one, as of a checkpoint, is in no window."""
+        if self._joules is None or at - self._paused_at > GRAIN_SECONDS:
+            self._joules, self._since, self._steps = joules, at - GRAIN_SECONDS, 0
+
+    def pause(self, joules: float | None, at: float, steps: int) -> PowerUse:
+        """Energy used so far, after so many more steps."""
+        self._paused_at = at
+        self._steps += steps
+        if joules is None or self._joules is None:
+            self._joules = None
+            return UNKNOWN_POWER
+        return PowerUse(
+            power_joules=joules - self._joules, power_seconds=at - self._since, power_steps=self._steps
+        )
+
+    def close(self, joules: float | None) -> None:
+        """Open the next window where the last pause began."""
+        self._joules, self._since, self._steps = joules, self._paused_at, 0
+
+
+def power_of_all(records: Sequence[StepRecord]) -> PowerUse:
+    """The run's window from its processes' windows; empty while it is too short in one of them."""
+    seconds = [record.power_seconds for record in records if record.power_seconds is not None]
+    long = all(record.step_seconds * record.steps >= SHORTEST_SECONDS for record in records)
+    if len(seconds) < len(records) or not (long or min(seconds) >= SHORTEST_SECONDS + GRAIN_SECONDS):
+        return UNKNOWN_POWER
+    return PowerUse(
+        power_joules=sum(record.power_joules or 0.0 for record in records),
+        power_seconds=max(seconds),
+        power_steps=max(record.power_steps or 0 for record in records),
+    )

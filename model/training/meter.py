@@ -12,9 +12,8 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from model.measure import power
 from model.measure.machine import peak_memory_bytes
-from model.measure.nvml import Gpu
+from model.measure.nvml import Gpu, PowerWindow, power_of_all
 from model.record.records import StepRecord, finite, now
 from model.training.feed import Ready
 from model.training.parallel.world import ALONE, World
@@ -32,7 +31,7 @@ class Meter:
         self._device, on_gpu = device.type, device.type == "cuda"
         self._gpu = Gpu(str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None)
         self._clock, self._own_clock = clock(device), clock(device)
-        self._window = power.Window()
+        self._window = PowerWindow()
         self._begin()
 
     def count(self, batch: Ready) -> Ready:
@@ -110,7 +109,7 @@ def together(gathered: Sequence[tuple[StepRecord, float | None]]) -> StepRecord:
     """
     records = [record for record, _ in gathered]
     longest = max(records, key=lambda record: record.step_seconds)
-    longest = longest.model_copy(update={**power.of_all(records)})
+    longest = longest.model_copy(update={**power_of_all(records)})
     if len(records) == 1:
         return longest
     joules = [record.energy_joules for record in records if record.energy_joules is not None]

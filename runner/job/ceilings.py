@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model.measure import floor, floor_inference, hostmemory
+from model.measure import floor, hostmemory
 from model.record import node
 from model.record.config import RunConfig
 from model.record.errors import AssayError
@@ -30,7 +30,6 @@ from runner.job.clocks import clocks_now
 from runner.job.stop import QuickExit, die_with
 from runner.job.turns import turn
 
-_FLOORS = {"training": floor.floor, "inference": floor_inference.floor}
 _MEMORY = 2**29  # bytes of host memory that measuring a CPU takes at most; 248 MiB were seen
 LIMIT_SECONDS = 300.0  # measuring takes a few, and importing torch as long as a busy disk or machine needs
 
@@ -75,7 +74,7 @@ def known_ceilings(
     if unsure := record.measured.unsure:
         sys.stderr.write(f"the ceilings of this node are uncertain, so no floor is stated: {unsure}\n")
         return KnownCeilings(record.key, unsure)
-    return KnownCeilings(record.key, None, _FLOORS[config.task](config, record.measured))
+    return KnownCeilings(record.key, None, floor.floor(config, record.measured))
 
 
 def key_of(config: RunConfig, manifest: Manifest) -> str:

@@ -13,8 +13,7 @@ from typing import Any
 from model import attention
 from model.measure import hostmemory
 from model.measure.flops import parameter_count
-from model.measure.memory import trained_memory
-from model.measure.memory_inference import needed
+from model.measure.memory import needed, trained_memory
 from model.record import backends
 from model.record.config import RunConfig
 from model.record.outcome import Outcome

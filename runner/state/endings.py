@@ -12,7 +12,7 @@ from pydantic import ByteSize, TypeAdapter
 
 from model.measure import hostmemory
 from model.measure.hostmemory import Limit
-from model.measure.memory_inference import needed
+from model.measure.memory import needed
 from model.record.config import RunConfig
 from model.record.errors import AssayError, Diverged, Unsupported, out_of_host_memory
 from model.record.files import tail

@@ -9,7 +9,6 @@ from typing import Any
 
 from model.attention.verify.certificate import Certificate, Check, Verdict, describe
 from model.attention.verify.certificate import key as certificate_key
-from model.measure import floor_inference
 from model.measure.floor import floor, shapes, tokens
 from model.measure.flops import flop_per_token, of_run
 from model.record import files, node
@@ -290,8 +289,7 @@ def on_node(root: Path, run: RunRecord, host: str = "nid001234") -> dict[str, An
     )  # fmt: skip
     (root / run.study / node.FOLDER).mkdir(parents=True, exist_ok=True)
     files.write(root / run.study / node.FOLDER / f"{key}.json", record)
-    least = floor_inference.floor if run.config.task == "inference" else floor
-    return {"ceilings": key, "floor": least(run.config, measured)}
+    return {"ceilings": key, "floor": floor(run.config, measured)}
 
 
 def profile(

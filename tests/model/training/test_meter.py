@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from model.measure import power
+from model.measure.nvml import power_of_all
 from model.record.records import StepRecord, now
 from model.record.text import Position, Source
 from model.training import meter
@@ -109,7 +109,7 @@ def test_the_power_of_several_processes_is_of_all_gpus_once_each_has_a_window_th
     for late in (record, other.model_copy(update={"power_seconds": 1.05})):
         found = meter.together([(one, None), (late, None)])
         assert (found.power_joules, found.power_seconds, found.power_steps) == (None, None, None)
-    assert power.of_all([one])["power_joules"] == 800.0
+    assert power_of_all([one])["power_joules"] == 800.0
 
 
 def test_the_slowest_process_is_the_one_that_spent_most_itself_beside_the_median_of_the_others():

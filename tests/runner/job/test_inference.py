@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from model import attention
-from model.measure.floor_inference import floor
+from model.measure.floor import floor
 from model.measure.flops import prefill_flop_per_token
 from model.record.files import read, read_lines, write
 from model.record.folder import RunFolder

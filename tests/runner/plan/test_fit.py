@@ -7,7 +7,7 @@ import pytest
 
 from model import attention
 from model.measure import hostmemory
-from model.measure.memory_inference import needed
+from model.measure.memory import needed
 from model.record.config import RunConfig
 from model.record.outcome import Outcome
 from runner.inputs.document import InvalidFile
