@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.drawings.draw import require_room, vega_version
-from model.record.files import write_text
-from model.record.home import user_folder
+from model.record.files import user_folder, write_text
 
 
 @cache

@@ -29,8 +29,7 @@ from analysis.report.carried import (
     write_manifest,
 )
 from model.record.errors import UserError
-from model.record.files import require_own_folder
-from model.record.locks import hold
+from model.record.files import hold_lock, require_own_folder
 
 _SCRATCH = ".report-"  # begins the names of folders that reports are made in or moved aside to
 _RANDOM = "?" * 8  # ends those that `tempfile` makes
@@ -86,7 +85,7 @@ def _put_back(place: Path) -> None:
     with suppress(OSError):
         descriptor = os.open(_aside(place), os.O_RDONLY | os.O_DIRECTORY)
         try:
-            hold(descriptor)
+            hold_lock(descriptor)
             if not place.exists():
                 _aside(place).rename(place)
         finally:
@@ -102,12 +101,12 @@ def _alone(place: Path) -> Iterator[None]:
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):
-            hold(descriptor)
+            hold_lock(descriptor)
             # Until it is not the folder of the build that had it, which replaced it.
             while not os.path.samestat(os.fstat(descriptor), place.stat()):
                 before, descriptor = descriptor, os.open(place, os.O_RDONLY | os.O_DIRECTORY)
                 os.close(before)
-                hold(descriptor)
+                hold_lock(descriptor)
             abandoned = place.parent.glob(f"{_SCRATCH}{escape(place.name)}@{_RANDOM}")
             for folder in (*place.glob(f"{_SCRATCH}*"), *abandoned, _aside(place)):
                 shutil.rmtree(folder, ignore_errors=True)

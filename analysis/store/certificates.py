@@ -10,8 +10,8 @@ from analysis.store.ingest import Reader, Row, Rows, file_rows, fitting, utc
 from analysis.store.scan import Seen
 from model.attention.verify.certificate import Certificate, describe, said
 from model.record.files import Unreadable, dumps, read
-from model.record.node import KEY, NodeRecord
 from model.record.records import NAME
+from model.record.speed import CEILINGS_KEY, NodeRecord
 
 _SAME_NAME = (
     *("key", "verdict", "device_name", "code", "deterministic", "graph_break", "seconds"),
@@ -79,7 +79,7 @@ def read_node(root: Path, seen: Seen, rows: Rows) -> None:
     rows.files += file_rows(seen)
     path = root / seen.files[0].path
     row = Reader(root, seen.key, rows).read(
-        str(path), lambda: fitting(_node_row(_placed(path, NodeRecord, KEY)))
+        str(path), lambda: fitting(_node_row(_placed(path, NodeRecord, CEILINGS_KEY)))
     )
     if row:
         rows.nodes.append({"study": seen.key[0], **row})

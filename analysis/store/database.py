@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from model.measure.machine import cores
 from model.record.errors import UserError, shortage
-from model.record.files import no_link, replacing
-from model.record.locks import hold
+from model.record.files import hold_lock, no_link, replacing
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -321,7 +320,7 @@ def _open_lock(path: Path) -> int:
 
 def _wait(descriptor: int, root: Path) -> None:
     try:
-        hold(descriptor, waiting=lambda: log.info("waiting for another collect of %s to finish", root))
+        hold_lock(descriptor, waiting=lambda: log.info("waiting for another collect of %s to finish", root))
     except OSError as error:
         log.warning("%s: the filesystem has no file locks (%s)", root, error.strerror)
 

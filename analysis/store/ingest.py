@@ -12,15 +12,22 @@ from typing import Any, TypeVar
 
 from analysis.store.scan import FileState, Key, Seen, attempt_numbers
 from model.measure.flops import attention_flop
-from model.record.audits import AuditRecord
 from model.record.config import UNREAD
 from model.record.files import Unreadable, dumps, read, regular
-from model.record.folder import DECODED, STUDY, Attempt, RunFolder
+from model.record.folder import DECODED, KERNELS, PROFILE, STUDY, Attempt, RunFolder
 from model.record.imported import PREFIX, ImportedRun
-from model.record.kernels import FILE as KERNELS
 from model.record.kernels import KernelTime, KernelTimes
-from model.record.profile import FILE, StepProfile
-from model.record.records import NAME, DecodeRecord, DesignRecord, Manifest, Result, RunRecord, StudyRecord
+from model.record.records import (
+    NAME,
+    AuditRecord,
+    DecodeRecord,
+    DesignRecord,
+    Manifest,
+    Result,
+    RunRecord,
+    StudyRecord,
+)
+from model.record.speed import StepProfile
 
 Row = dict[str, Any]
 # Fields of run.json that are columns of the same name.
@@ -135,7 +142,7 @@ def _read_attempt(reader: Reader, attempt: Attempt, folder: RunFolder) -> None:
     # What cannot be read goes to quarantine, and counts as missing.
     manifest = reader.read(f"{path}/manifest.json", lambda: _placed(attempt.manifest, run_id, attempt))
     result = reader.read(f"{path}/result.json", lambda: _placed(attempt.result, run_id, attempt))
-    profile = reader.read(f"{path}/{FILE}", lambda: _placed(attempt.profile, run_id, attempt))
+    profile = reader.read(f"{path}/{PROFILE}", lambda: _placed(attempt.profile, run_id, attempt))
     row = {"study": study, "run_id": run_id, "attempt": attempt.number}
     seen = {"profiled_steps": profile and profile.steps, "no_profile": profile and profile.reason}
     whole = reader.read(path, lambda: fitting(row | _attempt_row(attempt.holding(manifest, result)) | seen))
@@ -146,7 +153,7 @@ def _read_attempt(reader: Reader, attempt: Attempt, folder: RunFolder) -> None:
     reader.add("audits", f"{path}/audits.jsonl", row, lambda: map(_audit, attempt.audits))
     reader.add("decoding", f"{path}/{DECODED}", row, lambda: map(_decoded, attempt.decoded))
     if profile:
-        reader.add("step_profile", f"{path}/{FILE}", row, lambda: _profile(profile))
+        reader.add("step_profile", f"{path}/{PROFILE}", row, lambda: _profile(profile))
     where = row | {"device": manifest and manifest.device_name}
     timed = f"{path}/{KERNELS}"
     reader.add("kernels", timed, where, lambda: _kernels(_timed(attempt, folder, run_id)))

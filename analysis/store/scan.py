@@ -9,19 +9,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from model.record import kernels, node, profile
 from model.record.files import sha256
-from model.record.folder import DECODED, STUDY, RunFolder, folders
+from model.record.folder import DECODED, KERNELS, PROFILE, STUDY, RunFolder, folders
+from model.record.speed import CEILINGS_FOLDER
 
 IN_RUN = ("run.json", "ledger.jsonl")
-IN_ATTEMPT = (
-    *("manifest.json", "steps.jsonl", "audits.jsonl", "result.json", profile.FILE, kernels.FILE),
-    DECODED,
-)
+IN_ATTEMPT = ("manifest.json", "steps.jsonl", "audits.jsonl", "result.json", PROFILE, KERNELS, DECODED)
 # Instead of the hash of step records: to hash them took as long as half of what DuckDB needs to load them.
 UNHASHED = "not hashed"
 CERTIFICATES = ".certificates"  # under the root; no study can have such a name
-NODES = node.FOLDER  # under a study
+NODES = CEILINGS_FOLDER  # under a study
 
 # study, run_id: names of the two folders; CERTIFICATES, key for a certificate; study, NODES/key of a node;
 # study, STUDY for what its last launch left

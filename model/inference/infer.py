@@ -14,8 +14,8 @@ from model import attention
 from model.inference.audit import Watch
 from model.record.config import RunConfig
 from model.record.errors import Diverged, Interrupted, Unsupported
-from model.record.node import Phase
 from model.record.records import DecodeRecord, StepRecord, now
+from model.record.speed import Phase
 from model.record.text import Source
 from model.training import data
 from model.training.audit import Judge

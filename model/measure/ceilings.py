@@ -18,7 +18,7 @@ from torch import Tensor
 from model.measure.floor import passes, shapes, tokens_at_once
 from model.measure.profiler import wait
 from model.record.config import RunConfig
-from model.record.node import Ceilings, LoadClocks, Pass, ProductTiming, Timing
+from model.record.speed import Ceilings, LoadClocks, Pass, ProductTiming, Timing
 
 _MOST_FLOP = {"cuda": 5e12, "cpu": 1e8}  # per call; more tokens hardly change the rate
 _ARRAY_BYTES = {"cuda": 2**29, "cpu": 2**25}  # far more than a GPU's cache, and more than most CPUs' caches

@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from model.record.config import ModelConfig, RunConfig
-from model.record.node import PASSES, Ceilings, FloorPart, Pass
+from model.record.speed import PASSES, Ceilings, FloorPart, Pass
 
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 

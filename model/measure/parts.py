@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from model.record.profile import PartTime, ProfilePart
+from model.record.speed import PartTime, ProfilePart
 
 PARTS: tuple[ProfilePart, ...] = (
     "products", "attention", "loss", "optimizer", "elementwise", "copies", "communication", "idle",

@@ -1,18 +1,23 @@
-"""Writes and reads records: a reader sees a whole file or none, and whole lines but for a torn last one."""
+"""Writes and reads records: a reader sees a whole file or none, and whole lines but for a torn last one.
+
+Also locks on open files, and where a user's own files are.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -245,3 +250,57 @@ def _first_line(error: Exception) -> str:
 def dumps(value: Any) -> str:
     """Canonical JSON: sorted keys, no spaces, so that equal values have equal text and hash."""
     return _CANONICAL.encode(value)
+
+
+def hold_lock(
+    descriptor: int,
+    wait_seconds: float | None = None,
+    poll_seconds: float = 0.1,
+    waiting: Callable[[], None] = lambda: None,
+) -> bool:
+    """Take a file's lock; returns whether it could be had in time. Closing the descriptor releases it.
+
+    The kernel, or an NFS mount's server, releases the lock of a process that dies.
+
+    Args:
+        wait_seconds: how long to try again while another process holds it; None: until it is free.
+        waiting: called once, if another process holds it.
+
+    Raises:
+        OSError: the filesystem has no locks.
+    """
+    if _taken(descriptor):
+        return True
+    waiting()
+    if wait_seconds is None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return True
+    until = time.monotonic() + wait_seconds
+    while time.monotonic() <= until:
+        time.sleep(poll_seconds)
+        if _taken(descriptor):
+            return True
+    return False
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def user_folder(kind: Literal["cache", "state"]) -> Path:
+    """This user's folder for one kind of files, by the XDG Base Directory Specification. It may be missing.
+
+    Raises:
+        OSError: the user has no home, as in some containers.
+    """
+    given = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
+    if given.startswith("/"):  # the specification: a relative path is invalid and counts as unset
+        return Path(given, "assay")
+    try:
+        return Path.home() / {"cache": ".cache", "state": ".local/state"}[kind] / "assay"
+    except RuntimeError as error:
+        raise OSError(errno.ENOENT, "this user has no home folder") from error

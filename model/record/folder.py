@@ -29,16 +29,14 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from model.record.audits import AuditRecord
 from model.record.config import ParallelConfig
 from model.record.files import Record, Unreadable, read, read_lines
 from model.record.imported import PREFIX, ImportedRun
-from model.record.kernels import FILE as KERNELS
 from model.record.kernels import KernelTimes
 from model.record.outcome import Outcome
-from model.record.profile import FILE, StepProfile
 from model.record.records import (
     NAME,
+    AuditRecord,
     DecodeRecord,
     LedgerEvent,
     Manifest,
@@ -46,9 +44,12 @@ from model.record.records import (
     RunRecord,
     StudyRecord,
 )
+from model.record.speed import StepProfile
 
 STUDY = ".study.json"
 DECODED = "decode.jsonl"
+PROFILE = "profile.json"
+KERNELS = "kernels.json"
 CLAIM = "claim.json"
 _ATTEMPT = re.compile(r"attempt-[1-9][0-9]*")
 
@@ -155,7 +156,7 @@ class Attempt(_Folder):
     @cached_property
     def profile(self) -> StepProfile | None:
         """Where the time of its step goes; None if that was not looked at. Raises Unreadable."""
-        return self._if_there(FILE, StepProfile)
+        return self._if_there(PROFILE, StepProfile)
 
     @cached_property
     def kernels(self) -> KernelTimes | None:

@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 from model.record.case import Case
 from model.record.config import Frozen
 
-FILE = "kernels.json"  # in an attempt's folder
 CONFIDENCE = 0.95
 Direction = Literal["forward", "backward", "both"]
 Mode = Literal["eager", "graph"]

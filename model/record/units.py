@@ -1,7 +1,9 @@
-"""What a person reads: sizes, times and counts in words, and text whose hidden characters can be seen."""
+"""What a person reads: sizes, times and counts in words, text with nothing hidden, and a run's messages."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ByteSize
@@ -57,3 +59,11 @@ def visible(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(letter if letter.isprintable() else " " if letter == "\t" else "?" for letter in line)
+
+
+def say(text: str) -> None:
+    """Write a line of a run to stderr. If that is closed, or a file on a full disk, the line is lost."""
+    if sys.stderr is not None:  # Python's word for a descriptor that was closed when it started
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from model.attention.verify.audited import Audit, Taken
 from model.measure.flops import flop_per_token
-from model.record.audits import AuditRecord
 from model.record.config import RunConfig
 from model.record.errors import AuditFailed
+from model.record.records import AuditRecord
 from model.training.parallel.world import ALONE, World
 
 if TYPE_CHECKING:

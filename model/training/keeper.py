@@ -19,8 +19,8 @@ from threading import Event
 from typing import TYPE_CHECKING, Self
 
 from model.record.errors import Interrupted
-from model.record.stderr import say
 from model.record.text import START, Position
+from model.record.units import say
 from model.training import checkpoint, tensorfile
 from model.training.parallel.world import ALONE, World
 from model.training.staging import Staging

@@ -21,8 +21,7 @@ from model.attention import Kernels
 from model.measure.parts import Piece, Span, split
 from model.measure.profiler import wait, watched
 from model.record.config import RunConfig
-from model.record.node import Phase
-from model.record.profile import PartTime, StepProfile
+from model.record.speed import PartTime, Phase, StepProfile
 from model.training.llama import Attend, Llama
 from model.training.meter import no_collector
 

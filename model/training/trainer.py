@@ -10,8 +10,8 @@ import torch
 from model import attention
 from model.record.config import RunConfig
 from model.record.errors import Diverged, Unsupported
-from model.record.node import Phase
 from model.record.records import StepRecord
+from model.record.speed import Phase
 from model.record.text import Source
 from model.training import checkpoint, data, float8
 from model.training.audit import Audits, Judge, Keep

@@ -19,7 +19,7 @@ from model.measure.nvml import Gpu
 from model.record import backends, rocm, versions
 from model.record.case import Case
 from model.record.errors import UserError, one_line
-from model.record.home import user_folder
+from model.record.files import user_folder
 from model.record.units import counted, size
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, ProfileName, Settings

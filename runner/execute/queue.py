@@ -18,9 +18,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from model.record.files import Unreadable, read, write_text
-from model.record.home import user_folder
-from model.record.locks import hold
+from model.record.files import Unreadable, hold_lock, read, user_folder, write_text
 from runner.state import process
 
 log = logging.getLogger(__name__)
@@ -167,7 +165,7 @@ def _acquire(descriptor: int, launch: Launch) -> bool:
         )
 
     with ExitStack() as notes:
-        hold(descriptor, waiting=tell)
+        hold_lock(descriptor, waiting=tell)
     if waited:
         log.info("%s no longer waits: it is its turn", launch)
     os.ftruncate(descriptor, 0)

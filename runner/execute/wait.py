@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from model.record import profile
-from model.record.folder import Attempt
+from model.record.folder import PROFILE, Attempt
 from model.record.outcome import Outcome
 from model.record.records import now
 from model.record.units import counted
@@ -165,7 +164,7 @@ def wait_until_profiled(states: Iterable[RunState], since: datetime) -> None:
 def _lacks_profile(state: RunState) -> bool:
     if state.outcome is not Outcome.COMPLETED or not state.latest or not state.job_id:
         return False
-    return load(state.brief.task).profiles and not (state.latest.path / profile.FILE).exists()
+    return load(state.brief.task).profiles and not (state.latest.path / PROFILE).exists()
 
 
 def _ended_after(state: RunState, since: datetime) -> bool:

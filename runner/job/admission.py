@@ -19,8 +19,7 @@ from model.attention.verify.certificate import Certificate
 from model.attention.verify.identity import key_of
 from model.record.case import Case
 from model.record.errors import AssayError, Unsupported
-from model.record.files import Unreadable, read, write
-from model.record.home import user_folder
+from model.record.files import Unreadable, read, user_folder, write
 from runner.job.phase import Stage
 from runner.job.trial import LIMIT_SECONDS, Crashed, TooLong, Trial, TrialOptions, hold
 from runner.job.turns import turn

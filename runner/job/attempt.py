@@ -20,7 +20,7 @@ from model.record.files import write
 from model.record.folder import Attempt, RunFolder
 from model.record.outcome import Outcome
 from model.record.records import Result, RunRecord, now
-from model.record.stderr import say
+from model.record.units import say
 from runner.job import admission, phase, slurm
 from runner.job.clocks import clocks
 from runner.job.manifest import device_facts, first_manifest, resumption

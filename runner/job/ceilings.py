@@ -18,14 +18,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from model.measure import floor, hostmemory
-from model.record import node
 from model.record.config import RunConfig
 from model.record.errors import AssayError
 from model.record.files import Unreadable, read, write
-from model.record.node import Ceilings, FloorPart, NodeRecord
 from model.record.records import Manifest, now
-from model.record.stderr import say
-from model.record.units import size
+from model.record.speed import CEILINGS_FOLDER, Ceilings, FloorPart, NodeRecord, ceilings_key
+from model.record.units import say, size
 from runner.job.clocks import clocks_now
 from runner.job.stop import QuickExit, die_with
 from runner.job.turns import turn
@@ -67,7 +65,7 @@ def known_ceilings(
     try:
         if config.train.float8 != "none":
             raise Unmeasured("the rates of float8 products are not measured")
-        record = _stored_or_measured(config, manifest, study / node.FOLDER, options, memory)
+        record = _stored_or_measured(config, manifest, study / CEILINGS_FOLDER, options, memory)
     except (Unmeasured, OSError) as error:
         say(f"the ceilings of this node are not known: {error}")
         return KnownCeilings(no_ceilings=str(error))
@@ -82,7 +80,7 @@ def key_of(config: RunConfig, manifest: Manifest) -> str:
     device = str(manifest.device_name), manifest.gpu_uuid
     shapes = floor.shapes(config.model, config.parallel.tensor)
     tokens = floor.tokens_at_once(config)
-    return node.key(str(manifest.host), device, manifest.software, config.section.dtype, shapes, tokens)
+    return ceilings_key(str(manifest.host), device, manifest.software, config.section.dtype, shapes, tokens)
 
 
 def _stored_or_measured(

@@ -9,8 +9,8 @@ import subprocess
 from math import isfinite
 
 from model.measure.nvml import full
-from model.record.node import LoadClocks
 from model.record.records import Clocks
+from model.record.speed import LoadClocks
 
 _HELD_BACK = "clocks_event_reasons_counters."
 _MICROSECOND = 1e-6

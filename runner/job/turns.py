@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from model.record.files import no_link
-from model.record.locks import hold
+from model.record.files import hold_lock, no_link
 
 POLL_SECONDS = 0.5  # many runs of an array may wait, on one server
 _ENDED = b"ended without a certificate\n"
@@ -67,7 +66,7 @@ def turn(path: Path, wait_seconds: float, waiting: Callable[[], None]) -> Iterat
 
     try:
         try:
-            held = hold(descriptor, wait_seconds, POLL_SECONDS, tell)
+            held = hold_lock(descriptor, wait_seconds, POLL_SECONDS, tell)
         except OSError:  # this filesystem has no locks
             held = False
         if not held or own_turn.in_vain:

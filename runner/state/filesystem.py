@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.record.errors import UserError
-from model.record.files import no_link
-from model.record.locks import hold
+from model.record.files import hold_lock, no_link
 from runner.state import guard
 
 WAIT_SECONDS = 60.0  # for a study's lock
@@ -133,7 +132,7 @@ def study_lock(study_folder: Path, wait_seconds: float) -> Iterator[bool]:
         raise UserError(f"{study_folder}: {error.strerror}; choose another place with --root") from error
     try:
         try:
-            held = hold(descriptor, wait_seconds)
+            held = hold_lock(descriptor, wait_seconds)
         except OSError as error:
             log.warning(
                 "%s: the filesystem has no file locks (%s); do not run two launches of this study at once",

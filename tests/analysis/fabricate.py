@@ -11,15 +11,14 @@ from model.attention.verify.certificate import Certificate, Check, Verdict, desc
 from model.attention.verify.certificate import key as certificate_key
 from model.measure.floor import floor, shapes, tokens
 from model.measure.flops import flop_per_token, of_run
-from model.record import files, node
-from model.record.audits import AuditedTensor, AuditRecord
+from model.record import files
 from model.record.case import Case
 from model.record.config import DataConfig, InferenceConfig, ModelConfig, RunConfig, TrainConfig
-from model.record.folder import DECODED
-from model.record.node import PASSES, Ceilings, LoadClocks, NodeRecord, ProductTiming, Timing
+from model.record.folder import DECODED, PROFILE
 from model.record.outcome import Outcome
-from model.record.profile import FILE, StepProfile
 from model.record.records import (
+    AuditedTensor,
+    AuditRecord,
     DecodeRecord,
     LedgerEvent,
     Manifest,
@@ -27,6 +26,17 @@ from model.record.records import (
     Result,
     RunRecord,
     StepRecord,
+)
+from model.record.speed import (
+    CEILINGS_FOLDER,
+    PASSES,
+    Ceilings,
+    LoadClocks,
+    NodeRecord,
+    ProductTiming,
+    StepProfile,
+    Timing,
+    ceilings_key,
 )
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -282,13 +292,13 @@ def on_node(root: Path, run: RunRecord, host: str = "nid001234") -> dict[str, An
     """Write the ceilings of a run's GPU; gives what the manifest of its attempt says of them."""
     measured, software = ceilings(run.config), {"torch": "2.13.0", "driver": "570.86"}
     dtype, shape = run.config.section.dtype, shapes(run.config.model, run.config.parallel.tensor)
-    key = node.key(host, (H200, "GPU-1"), software, dtype, shape, tokens(run.config))
+    key = ceilings_key(host, (H200, "GPU-1"), software, dtype, shape, tokens(run.config))
     record = NodeRecord(
         key=key, node=host, device_name=H200, gpu_uuid="GPU-1", dtype=dtype, software=software,
         measured=measured, seconds=4.5, measured_at=START,
     )  # fmt: skip
-    (root / run.study / node.FOLDER).mkdir(parents=True, exist_ok=True)
-    files.write(root / run.study / node.FOLDER / f"{key}.json", record)
+    (root / run.study / CEILINGS_FOLDER).mkdir(parents=True, exist_ok=True)
+    files.write(root / run.study / CEILINGS_FOLDER / f"{key}.json", record)
     return {"ceilings": key, "floor": floor(run.config, measured)}
 
 
@@ -313,7 +323,7 @@ def profile(
     ]
     values = {"run_id": folder.run.run_id, "attempt": attempt, "steps": 2, "parts": parts}
     made = StepProfile.model_validate(values | {"step_seconds": sum(seconds.values())})
-    files.write(folder.path / f"attempt-{attempt}" / FILE, made)
+    files.write(folder.path / f"attempt-{attempt}" / PROFILE, made)
 
 
 def inferred(

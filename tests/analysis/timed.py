@@ -8,7 +8,8 @@ from typing import Any
 from model.record import files
 from model.record.case import Case
 from model.record.config import CallConfig, RunConfig
-from model.record.kernels import DIRECTIONS, FILE, MODES, KernelTime, KernelTimes
+from model.record.folder import KERNELS
+from model.record.kernels import DIRECTIONS, MODES, KernelTime, KernelTimes
 from tests.analysis.fabricate import START, Folder, certificate, plan
 
 
@@ -34,7 +35,7 @@ def kernels(folder: Folder, case: Case, attempt: int = 1, **said: float | str) -
         times=times,
         measured_at=START,
     )
-    files.write(folder.path / f"attempt-{attempt}" / FILE, made)
+    files.write(folder.path / f"attempt-{attempt}" / KERNELS, made)
     return made
 
 
@@ -46,7 +47,7 @@ def certified(root: Path, attention: str) -> None:
     folder.start(flop_per_token=None, parameter_count=None)
     made, key = kernels(folder, case, **{attention: 1.0}), certificate(root, attention).key
     times = [each.model_copy(update={"certificate": key}) for each in made.times]
-    files.write(folder.path / "attempt-1" / FILE, made.model_copy(update={"times": times}))
+    files.write(folder.path / "attempt-1" / KERNELS, made.model_copy(update={"times": times}))
     folder.end(steps=7, final_loss=None)
 
 

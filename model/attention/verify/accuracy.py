@@ -16,8 +16,7 @@ from model.attention.verify.cases import Variant
 from model.attention.verify.certificate import Check
 from model.attention.verify.numbers import Deviation, compare
 from model.attention.verify.reference import STEPS, Inputs, exact, same_precision
-from model.record.audits import AuditedTensor, AuditRecord
-from model.record.records import finite, now
+from model.record.records import AuditedTensor, AuditRecord, finite, now
 
 # Scores in one block: less than for a certificate, as the run keeps its weights and states meanwhile.
 ELEMENTS = {"cpu": 2**20, "cuda": 2**23}

@@ -28,7 +28,7 @@ from model.record.files import no_link
 from model.record.folder import RunFolder
 from model.record.outcome import Outcome
 from model.record.records import Manifest, RunRecord
-from model.record.stderr import say
+from model.record.units import say
 from model.training.parallel.place import Place
 from runner.job.manifest import first_manifest
 from runner.job.ranks.meeting import (

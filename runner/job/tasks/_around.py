@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model import attention
-from model.record.audits import AuditRecord
 from model.record.errors import AuditFailed
 from model.record.files import append, write
-from model.record.profile import FILE, StepProfile
-from model.record.records import Manifest
-from model.record.stderr import say
+from model.record.folder import PROFILE
+from model.record.records import AuditRecord, Manifest
+from model.record.speed import StepProfile
+from model.record.units import say
 from runner.job import ceilings
 from runner.job.tasks import TaskContext
 
@@ -68,6 +68,6 @@ def profile_steps(done: Done, manifest: Manifest, attempt: Path | None) -> None:
         profile = StepProfile(run_id=run_id, attempt=number, steps=0, reason=reason)
     try:
         if attempt:
-            write(attempt / FILE, profile)
+            write(attempt / PROFILE, profile)
     except OSError as error:
         say(f"the profile of the step could not be written: {error}")

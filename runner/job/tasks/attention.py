@@ -16,7 +16,8 @@ from model.record.case import Case
 from model.record.config import RunConfig
 from model.record.errors import AssayError, Unsupported, UserError, one_line
 from model.record.files import write
-from model.record.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes, Mode
+from model.record.folder import KERNELS
+from model.record.kernels import DIRECTIONS, MODES, Ending, KernelTime, KernelTimes, Mode
 from model.record.records import now
 from runner.job import admission, phase
 from runner.job.admission import BackendRefused, Killed
@@ -72,7 +73,7 @@ def run(context: TaskContext) -> None:
         times=sorted(times, key=lambda timed: timed.attention),
         measured_at=now(),
     )
-    write(context.attempt / FILE, record)
+    write(context.attempt / KERNELS, record)
     _require_a_time(record)
     context.progress.steps = config.call.steps
 

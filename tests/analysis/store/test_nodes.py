@@ -17,8 +17,7 @@ from analysis.store.collect import collect
 from analysis.store.records import open_records, write_records, write_table
 from model.record import files
 from model.record.config import DataConfig, RunConfig
-from model.record.node import NodeRecord
-from model.record.profile import StepProfile
+from model.record.speed import NodeRecord, StepProfile
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import Folder, ceilings, completed, on_node, plan, profile
 

@@ -12,7 +12,7 @@ from analysis.report.facts import RUNS_SQL, literal
 from analysis.store.collect import collect
 from model.measure.flops import flop_per_token
 from model.record.config import ParallelConfig, RunConfig, TrainConfig
-from model.record.node import FloorPart
+from model.record.speed import FloorPart
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import LLAMA, Folder, completed, plan
 

@@ -6,7 +6,7 @@ import torch
 from model.measure import ceilings
 from model.measure.floor import floor, shapes
 from model.record.config import DataConfig, RunConfig
-from model.record.node import PASSES
+from model.record.speed import PASSES
 from tests.model.conftest import run_config
 
 

@@ -25,7 +25,7 @@ from model.record.config import (
     RunConfig,
     TrainConfig,
 )
-from model.record.node import PASSES, Ceilings, ProductTiming, Timing
+from model.record.speed import PASSES, Ceilings, ProductTiming, Timing
 
 LLAMA = RunConfig(data=DataConfig(path="x"))  # 8B, one sample of 4096 tokens, bfloat16
 LAST_BYTES = {"bfloat16": 2, "float32": 4}

@@ -1,8 +1,12 @@
 """Amounts carry their unit and as many digits as a person reads."""
 
+import io
+import sys
+from pathlib import Path
+
 import pytest
 
-from model.record.units import clock, counted, duration, size
+from model.record.units import clock, counted, duration, say, size
 
 
 @pytest.mark.parametrize(
@@ -50,3 +54,16 @@ def test_a_duration_takes_the_unit_that_suits_its_length(seconds, text):
 )
 def test_a_noun_has_the_number_of_its_count(count, noun, text):
     assert counted(count, noun) == text
+
+
+@pytest.mark.fault
+def test_a_line_that_nobody_can_hear_ends_nothing(monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        for stderr in (None, closed, io.TextIOWrapper(full, write_through=True)):
+            monkeypatch.setattr(sys, "stderr", stderr)
+            say("nobody hears this")
+            if stderr is not None and not stderr.closed:
+                with pytest.raises(OSError, match="No space"):
+                    stderr.write("the same without care")

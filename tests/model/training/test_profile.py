@@ -14,7 +14,7 @@ from model.measure.parts import PARTS, part_of
 from model.measure.profiler import watched
 from model.record import backends
 from model.record.config import ParallelConfig, RunConfig
-from model.record.profile import StepProfile
+from model.record.speed import StepProfile
 from model.record.text import Source
 from model.training.parallel.world import ALONE
 from model.training.profile import MARK, _kernels, _operators, _spans, counted, profiled

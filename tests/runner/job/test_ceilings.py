@@ -9,7 +9,7 @@ import pytest
 
 from model.measure.floor import floor
 from model.record.files import read, write
-from model.record.node import NodeRecord
+from model.record.speed import NodeRecord
 from runner.job import ceilings
 from runner.job.ceilings import key_of, known_ceilings
 from runner.job.manifest import first_manifest

@@ -4,8 +4,8 @@ import stat
 
 import pytest
 
-from model.record.node import LoadClocks
 from model.record.records import Clocks
+from model.record.speed import LoadClocks
 from runner.job.clocks import clocks, clocks_now, parse
 
 LINE = "700.00, 1980, 3201, 5823974, 0, 1000000, 500000\n"  # as an H200 said, but for being slowed

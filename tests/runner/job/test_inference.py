@@ -11,8 +11,8 @@ from model.measure.floor import floor
 from model.measure.flops import prefill_flop_per_token
 from model.record.files import read, read_lines, write
 from model.record.folder import RunFolder
-from model.record.node import NodeRecord
 from model.record.records import StepRecord
+from model.record.speed import NodeRecord
 from model.record.text import Source
 from runner.job import attempt
 from runner.job.stop import Stop
@@ -80,7 +80,7 @@ def test_its_flop_per_token_are_those_of_a_prefill(attempted):
 def test_its_prefill_and_its_decoded_token_have_a_floor_and_a_profile(
     attempted, new_tokens, phases, monkeypatch
 ):
-    monkeypatch.setattr("model.record.node.MOST_SPREAD", math.inf)  # whatever else the machine does
+    monkeypatch.setattr("model.record.speed.MOST_SPREAD", math.inf)  # whatever else the machine does
     done = attempted(new_tokens=new_tokens)
     manifest, profile = done.manifest, done.profile
     (node,) = (done.path.parent.parent / ".nodes").iterdir()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model.record.files import read
-from model.record.profile import StepProfile
+from model.record.speed import StepProfile
 from runner.job.manifest import first_manifest
 from runner.job.tasks._around import profile_steps
 from tests.model.conftest import run_config

@@ -1,4 +1,4 @@
-"""The records of what a node can do, and of the least time of a step there, by `model.measure.floor`."""
+"""The records of what a device can do, of the least time of a step there, and of where its time goes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from model.record.config import Frozen, Positive
 from model.record.files import dumps
 from model.record.units import counted
 
-FOLDER = ".nodes"  # in a study's folder; no run can have such a name
-KEY = re.compile(r"[0-9a-f]{64}")
+CEILINGS_FOLDER = ".nodes"  # in a study's folder; no run can have such a name
+CEILINGS_KEY = re.compile(r"[0-9a-f]{64}")
 Pass = Literal["forward", "input", "weight"]
 PASSES: tuple[Pass, ...] = ("forward", "input", "weight")
 # Upper over lower quartile of a measurement's repeats, from which its median says little. Those of published
@@ -79,7 +79,7 @@ class Ceilings(Frozen):
     @property
     def unsure(self) -> str | None:
         """Which rates no floor is stated from, because their repeats spread widely; None: all are sure."""
-        wide = [each.timing.spread for each in self.products if each.timing.spread > MOST_SPREAD]
+        wide = [product.timing.spread for product in self.products if product.timing.spread > MOST_SPREAD]
         named = [f"{len(wide)} of {counted(len(self.products), 'matrix product')}"] if wide else []
         if self.traffic.spread > MOST_SPREAD:
             named.append("the memory bandwidth")
@@ -107,22 +107,21 @@ class NodeRecord(Frozen):
     measured_at: datetime
 
 
-Part = Literal["products", "attention", "loss", "optimizer", "elementwise"]
 # What is counted and profiled: an optimizer step or a prefill; and a decoded token of each sample.
 Phase = Literal["step", "decode"]
 
 
 class FloorPart(Frozen):
-    """One part of the least time of a step, or of a decoded token."""
+    """One part of the least time of a step, or of a decoded token, by `model.measure.floor`."""
 
     phase: Phase = "step"
-    part: Part
+    part: Literal["products", "attention", "loss", "optimizer", "elementwise"]
     flop: int | None = Field(None, description="FLOP of a step; None for a part that is traffic.")
     bytes: int | None = Field(None, description="Bytes read and written in a step; None for FLOP.")
     seconds: float = Field(description="At the measured rates; of a part with both, the longer of the two.")
 
 
-def key(
+def ceilings_key(
     node: str,
     device: tuple[str, str | None],
     software: Mapping[str, str],
@@ -137,5 +136,37 @@ def key(
         shapes: inputs and outputs of the products.
         tokens: that go through the model at once.
     """
-    identity = [node, *device, dict(software), dtype, sorted({tuple(each) for each in shapes}), tokens]
+    identity = [node, *device, dict(software), dtype, sorted({tuple(shape) for shape in shapes}), tokens]
     return hashlib.sha256(dumps(identity).encode()).hexdigest()
+
+
+ProfilePart = Literal[
+    "products", "attention", "loss", "optimizer", "elementwise", "copies", "communication", "idle"
+]
+
+
+class PartTime(Frozen):
+    """One part of a step, or of a decoded token."""
+
+    phase: Phase = "step"
+    part: ProfilePart
+    seconds: float = Field(ge=0, description="Of a step, mean over the profiled ones.")
+    hidden_seconds: float | None = Field(
+        None,
+        ge=0,
+        description="More of the same, beside other work; None in older records, and of other parts.",
+    )
+
+
+class StepProfile(Frozen):
+    """`profile.json`: where the time of a step goes, by steps after the last one that was timed."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    attempt: int
+    steps: int = Field(ge=0, description="That were profiled, and kept nowhere; 0: none could be.")
+    step_seconds: float | None = Field(
+        None, description="Mean of as many; on a GPU of others without the profiler, which slows the host."
+    )
+    parts: list[PartTime] = Field(default=[], description="Of each phase, they add up to the whole.")
+    reason: str | None = Field(None, description="Why there is no profile; None if there is one.")
