@@ -214,7 +214,7 @@ def _run_row(run: RunRecord) -> Row:
         "seed": config.seed,
         "design": dumps(run.design.model_dump(mode="json")) if run.design else None,
         "factors": dumps(run.factors),
-        "overridden": None if run.overridden is None else _overridden(run),
+        "overridden": dumps({name: change.model_dump() for name, change in run.overridden.items()}),
         "config": dumps(config.model_dump(mode="json")),
         "planned_steps": plan.steps,
         "sequence_length": plan.sequence_length,
@@ -231,10 +231,6 @@ def _run_row(run: RunRecord) -> Row:
         "code": origin.code,
         "created_at": utc(run.created_at),
     }
-
-
-def _overridden(run: RunRecord) -> str:
-    return dumps({name: override.model_dump() for name, override in (run.overridden or {}).items()})
 
 
 def _imported_row(run: ImportedRun) -> Row:

@@ -5,7 +5,6 @@ What a report carries, and what an export holds, so that both can be computed ag
 
 from __future__ import annotations
 
-import os
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,8 +37,6 @@ SELECT table_name FROM duckdb_tables() WHERE NOT temporary AND table_name NOT IN
 UNION SELECT 'step_records' ORDER BY 1"""
 # What the view adds to a record is derived again, and not carried.
 _COLUMNS = {"step_records": ", ".join(SAID)}
-# Tables that records of older versions lack: nothing of the kind was known then.
-_LATER = frozenset({"audits", "decoding", "kernels", "nodes", "removed_runs", "step_floor", "step_profile"})
 _ROWS = 65_536  # at a time
 _RUNS = 1_000  # runs whose steps are sorted at once
 
@@ -122,8 +119,6 @@ def open_records(folder: Path, given: tuple[str, ...] | None = None) -> DuckDBPy
         derive = _derives(connection, given)
         for (table,) in connection.execute(_TABLES).fetchall():
             into = STAGE if derive and table == "step_records" else table
-            if table in _LATER and not os.path.lexists(folder / f"{table}.parquet"):
-                continue
             _load(connection, into, folder / f"{table}.parquet")
         connection.execute(derive)
     except duckdb.Error as error:

@@ -129,19 +129,15 @@ class RunConfig(Strict):
 
     @model_serializer(mode="wrap")
     def _read_by_its_task(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what the task does not read, and the task itself if it is training.
-
-        Code from before there were tasks can therefore read records of training.
-        """
-        mine = SECTIONS[self.task]
+        """Leave out what the task does not read, and some of what is at its default: ids hash the rest."""
         every = {name for names in SECTIONS.values() for name in names}
-        left_out = every.difference(mine) | {*UNREAD[self.task]}
+        left_out = every.difference(SECTIONS[self.task]) | {*UNREAD[self.task]}
         left_out |= {"task"} if self.task == "training" else set()
         left_out |= {"parallel"} if self.parallel == ParallelConfig() else set()
-        found = {name: value for name, value in dump(self).items() if name not in left_out}
-        if found.get("train", {}).get("reduce") == TrainConfig.model_fields["reduce"].default:
-            del found["train"]["reduce"]
-        return found
+        kept = {name: value for name, value in dump(self).items() if name not in left_out}
+        if kept.get("train", {}).get("reduce") == TrainConfig.model_fields["reduce"].default:
+            del kept["train"]["reduce"]
+        return kept
 
     @property
     def processes(self) -> int:
@@ -175,7 +171,7 @@ class RunConfig(Strict):
     def identity(self) -> dict[str, Any]:
         """What the run's id is a hash of.
 
-        Keys that came after the first studies are left out at their defaults, so that these keep their ids.
+        More keys are left out at their defaults, so that the runs of published studies keep their ids.
         """
         found = self.model_dump()
         for key in ("loss", "optimizer", "float8", "checkpoint_activations", "accumulate"):

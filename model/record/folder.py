@@ -145,7 +145,7 @@ class Attempt(_Folder):
 
     @cached_property
     def audits(self) -> list[AuditRecord]:
-        """Its audits so far; empty in records that are older than audits. Raises Unreadable."""
+        """Its audits so far; empty if nothing was audited. Raises Unreadable."""
         return read_lines(f"{self._path}/audits.jsonl", AuditRecord)
 
     @cached_property
@@ -280,7 +280,7 @@ class RunFolder(_Folder):
 
 
 def study_record(root: Path, study: str) -> StudyRecord | None:
-    """What the study's last launch left; None of imported runs, and of older versions. Raises Unreadable."""
+    """What the study's last launch left; None of imported runs. Raises Unreadable."""
     path = root / study / STUDY
     return read(path, StudyRecord) if os.path.lexists(path) else None
 

@@ -87,7 +87,7 @@ class RunRecord(Frozen):
     block: int | None = Field(
         None, description="One repetition of every group, from 1; None: the order has no blocks."
     )
-    design: DesignRecord | None = Field(None, description="The study's design; None in older records.")
+    design: DesignRecord | None = Field(None, description="The study's design; None: nothing is known of it.")
     study: str
     study_file: str = Field(description="The study's file, as it was given to the launch.")
     launched_in: str | None = Field(
@@ -96,8 +96,8 @@ class RunRecord(Frozen):
     title: str
     description: str = ""
     scale_description: str = Field("", description="What the study says of the scale of this run.")
-    overridden: dict[str, Override] | None = Field(
-        None, description="By setting, what the study itself says; None in older records, which do not tell."
+    overridden: dict[str, Override] = Field(
+        default={}, description="By setting that a scale or an option changed, what the study itself says."
     )
     factors: dict[str, str | int | float | bool] = Field(description="What varies, by axis.")
     config: RunConfig
@@ -175,8 +175,7 @@ class LedgerEvent(Frozen):
     `claimed`: a launcher has made the attempt's folder. `intent`: it is about to call sbatch. `submitted`:
     the scheduler has it. `released`: it never started and its folder is gone. `ended`: how it ended.
 
-    Launchers and jobs of several versions of the code read one ledger. Keys that this version does not know
-    are ignored. Earlier versions cannot read a line that has such a key.
+    Launchers and jobs of several versions of the code read one ledger, so unknown keys are ignored.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -203,11 +202,6 @@ class LedgerEvent(Frozen):
     parallel: ParallelConfig | None = Field(
         None, description="Of a claim: the attempt's processes, where they are not the run's own."
     )
-
-    @model_serializer(mode="wrap")
-    def _as_it_always_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out an empty `parallel`, so that jobs with an earlier version's code can read the record."""
-        return {name: value for name, value in dump(self).items() if name != "parallel" or value}
 
     @property
     def failed_nodes(self) -> tuple[str, ...]:
@@ -293,7 +287,7 @@ class Manifest(Frozen):
     )
 
 
-# What older records lack, and what is not known of every run, is left out of a line where it is None.
+# Left out of a line where they are None, which is in most runs.
 _LEFT_OUT = (
     *("slowest_rank", "slowest_rank_seconds", "other_ranks_seconds"),
     *("power_joules", "power_seconds", "power_steps"),
@@ -313,9 +307,9 @@ class StepRecord(Frozen):
     learning_rate: float | None = Field(None, description="None: nothing is trained.")
     grad_norm: float | None = Field(None, description="Before clipping, at `step`; None if not finite.")
     step_seconds: float = Field(ge=0, description="Mean over the `steps` steps, by the device's clock.")
-    step_seconds_min: float | None = Field(None, description="The shortest of them; None in older records.")
-    step_seconds_median: float | None = Field(None, description="Their median, likewise.")
-    step_seconds_max: float | None = Field(None, description="The longest, likewise.")
+    step_seconds_min: float | None = Field(None, description="The shortest of them.")
+    step_seconds_median: float | None = Field(None, description="Their median.")
+    step_seconds_max: float | None = Field(None, description="The longest.")
     data_wait_seconds: float | None = Field(
         None, description="In which the device had done a step, and the next batch was not there; their sum."
     )
@@ -352,8 +346,8 @@ class StepRecord(Frozen):
     )
 
     @model_serializer(mode="wrap")
-    def _as_it_always_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the fields that older records lack where they are None."""
+    def _without_unknown(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is known of few runs where it is None: a run writes thousands of lines."""
         return {
             name: value for name, value in dump(self).items() if name not in _LEFT_OUT or value is not None
         }

@@ -23,7 +23,7 @@ from model.record.errors import multiples
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
-# Backends are verified in float16 too, and records of older versions stay readable.
+# Backends are verified in float16 too; no study can ask for training in it.
 Dtype = Annotated[
     Literal["bfloat16", "float16", "float32"],
     WithJsonSchema({"enum": ["bfloat16", "float32"], "type": "string"}),
@@ -200,8 +200,8 @@ class ParallelConfig(Strict):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_later_keys(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `reshard` at its default, so that earlier versions' code can read the record."""
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out `reshard` at its default, so that the runs of published studies keep their ids."""
         return {name: value for name, value in dump(self).items() if name != "reshard" or not value}
 
     def on(self, numbers: Mapping[str, int]) -> Self:

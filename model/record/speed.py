@@ -154,7 +154,7 @@ class PartTime(Frozen):
     hidden_seconds: float | None = Field(
         None,
         ge=0,
-        description="More of the same, beside other work; None in older records, and of other parts.",
+        description="More of the same, beside other work; None of other parts.",
     )
 
 

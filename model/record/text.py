@@ -38,7 +38,6 @@ PARQUET = (".parquet", ".pq")  # how the names of data files end
 PIECE = 16 * 2**20  # bytes that a thread hashes at once
 _THREADS = 4
 _FRESH_NS = 2 * 10**9  # a file changed this recently could change again within one tick of its clock
-_OLDER_DIGITS = 16  # of a fingerprint by versions that hashed a file's size and footer, and no hub tokenizer
 
 
 class Content(Frozen):
@@ -147,11 +146,6 @@ class Source:
             path, special = tokenizer_file(self.tokenizer), special_tokens(self.tokenizer)
             content += path.read_bytes() + json.dumps(special).encode()
         return hashlib.sha256(content).hexdigest()[:32]
-
-    def has(self, fingerprint: str | None) -> bool:
-        """Whether the text still has this fingerprint, which an older version may have recorded."""
-        older = len(fingerprint or "") == _OLDER_DIGITS
-        return fingerprint == (_older_fingerprint(self) if older else self.fingerprint())
 
 
 class Column:
@@ -358,17 +352,6 @@ def _content(path: Path) -> Content:
         raise UserError(f"{path} is changing while it is read: launch when it is complete")
     fresh = time.time_ns() - max(before.st_mtime_ns, before.st_ctime_ns) < _FRESH_NS
     return Content(digest=digest.hexdigest(), stamp="" if fresh else _stamp(before))
-
-
-def _older_fingerprint(source: Source) -> str:
-    path = source.file
-    size, footer = path.stat().st_size, open_parquet(path).metadata.serialized_size
-    with path.open("rb") as raw:
-        raw.seek(max(0, size - 8 - footer))
-        content = str(size).encode() + raw.read()
-    if (tokenizer := _local_tokenizer(source.tokenizer)).is_file():
-        content += tokenizer.read_bytes()
-    return hashlib.sha256(content).hexdigest()[:_OLDER_DIGITS]
 
 
 class Tokenizer(Protocol):

@@ -225,7 +225,7 @@ def orphaned(state: RunState) -> bool:
         # This launcher waits for runs whose sbatch did not answer.
         return now() - intent.time > UNANSWERED and not _process_lives(state)
     lives = process.alive(claim) if claim else None
-    if lives is None:  # or an earlier version made the folder, and has not yet written its claim
+    if lives is None:  # or its claim was torn when the machine crashed
         assert state.latest
         return now() - last_sign(state.latest) > (FOREIGN_RUN if state.latest.started else FOREIGN_CLAIM)
     return not lives and not _process_lives(state)

@@ -157,7 +157,7 @@ def _check_data(original: RunState) -> None:
     if (source := run.source) is None:
         return
     try:
-        same = source.checked(run.config.text.text_column).has(run.data_fingerprint)
+        same = source.checked(run.config.text.text_column).fingerprint() == run.data_fingerprint
     except UserError as error:
         raise UserError(f"{cannot}: {error}") from error
     if not same:

@@ -98,7 +98,7 @@ def _runs_besides(root: Path, study: str, launched: Collection[str] = ()) -> Ite
 
 def changed_by_set(run: RunRecord) -> list[str]:
     """The settings of a run that `--set` gave another value than the study's own."""
-    return [name for name, change in (run.overridden or {}).items() if change.by == BY_SET]
+    return [name for name, change in run.overridden.items() if change.by == BY_SET]
 
 
 def _sets(run: RunRecord) -> tuple[str, ...]:

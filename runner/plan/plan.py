@@ -193,7 +193,7 @@ def _state(root: Path, run: RunRecord) -> RunState | None:
         return None
     state = ledger.state(folder)
     fingerprint = state.run.data_fingerprint
-    if fingerprint != run.data_fingerprint and not (run.source and run.source.has(fingerprint)):
+    if fingerprint != run.data_fingerprint:
         changed = f"{run.data_file} has changed since run {run.run_id} was planned"
         raise UserError(f"{changed}: rename the study, or remove {folder.path}")
     return state

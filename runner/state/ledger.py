@@ -180,7 +180,7 @@ def _published(attempt: Path, claim: LedgerEvent) -> bool:
     The folder's content decides, not the error: NFS may report a failure for a rename that it has done.
     """
     if attempt.exists():
-        return False  # an empty folder of an earlier version would be replaced
+        return False  # renaming would replace an empty folder
     aside = temporary(attempt)
     try:
         aside.mkdir(exist_ok=True)

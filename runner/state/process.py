@@ -29,10 +29,6 @@ def runs(pid: int, pid_started: float | None) -> bool:
     running_since = started(pid)
     if running_since is None or pid_started is None:
         return False
-    if pid_started > 1e9:  # written by an earlier version: seconds since 1970
-        import psutil  # slow to import, and seldom needed
-
-        return abs(running_since + psutil.boot_time() - pid_started) < 1
     return abs(running_since - pid_started) < 0.005
 
 

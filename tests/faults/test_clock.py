@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -140,18 +139,6 @@ def test_a_process_is_told_from_another_by_its_start_since_boot_which_no_clock_m
         while process.runs(ended.pid, started) and time.monotonic() < until:
             time.sleep(0.05)
         assert not process.runs(ended.pid, started), "a zombie does not run"
-
-
-def test_a_record_of_an_earlier_version_still_tells_its_process():
-    import psutil
-
-    assert process.runs(os.getpid(), psutil.Process().create_time())
-    assert process.alive(
-        LedgerEvent(
-            time=now(), event="claimed", attempt=1, host=socket.gethostname(), pid=os.getpid(),
-            pid_started=psutil.Process().create_time(),
-        )
-    )  # fmt: skip
 
 
 def test_the_time_limit_is_kept_to_when_the_clock_is_set_back(monkeypatch):

@@ -150,7 +150,7 @@ def unchanged(run: RunRecord, source: Source) -> Source:
     """The text that the run was planned with; raises UserError if it has changed since."""
     if not source.recognised:  # else it is as the launch checked it
         source = source.checked(run.config.text.text_column)
-    if not source.has(run.data_fingerprint):
+    if source.fingerprint() != run.data_fingerprint:
         raise UserError(f"{run.data_file} or the tokenizer has changed since this run was planned")
     return source
 

@@ -129,17 +129,14 @@ def _store(files: dict[str, bytes], root_study: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    private = path.suffix == ".diff"
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.utime(path)  # `runner gc` spares what was used recently
     except FileNotFoundError:
         with replacing(path) as aside:
-            if private:
+            if path.suffix == ".diff":  # which may hold what others must not read
                 aside.chmod(0o600)
             aside.write_bytes(content)
-    if private:  # an earlier version let others read it
-        path.chmod(0o600)
 
 
 def packages() -> dict[str, str]:

@@ -1,7 +1,6 @@
 """A study's text is checked when it is planned, at the setting to change, and hashed once."""
 
 import logging
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -173,16 +172,6 @@ def test_a_study_whose_data_has_changed_by_a_word_is_not_mixed_with_its_old_runs
     file.write_bytes(file.read_bytes().replace(b"document 17", b"dokument 17"))
     with pytest.raises(UserError, match="has changed since run .* was planned"):
         planned()
-
-
-def test_runs_that_an_older_version_planned_are_recognised_by_what_it_recorded(planned, tmp_path):
-    made = planned()
-    older = text._older_fingerprint(text.Source(tmp_path / "t.parquet"))
-    recorded = {"data_fingerprint": older, "data_content": None}
-    keep(replace(made, runs=[(record.model_copy(update=recorded), None) for record, _ in made.runs]))
-    assert all(state for _, state in planned().runs)
-    with pytest.raises(UserError, match="has changed since run .* was planned"):
-        planned([*TEXTS, "more"])
 
 
 def test_reading_a_large_file_is_announced(planned, monkeypatch, caplog):
