@@ -146,8 +146,8 @@ def _decode(
         if should_stop():
             raise Interrupted(asked.steps, saved=False)
     _check_finite(largest, asked.prompt_length)
-    found, spans, time = torch.cat(tokens, dim=1).T.tolist(), marks.spans(), now()
-    for place, (ids, seconds) in enumerate(zip(found[:-1], spans, strict=True)):
+    token_ids, spans, time = torch.cat(tokens, dim=1).T.tolist(), marks.spans(), now()
+    for place, (ids, seconds) in enumerate(zip(token_ids[:-1], spans, strict=True)):
         yield DecodeRecord(position=asked.prompt_length + place, time=time, seconds=seconds, token_ids=ids)
 
 

@@ -41,8 +41,8 @@ def measure(config: RunConfig, watch: Callable[[], LoadClocks | None]) -> Ceilin
     Raises:
         torch.OutOfMemoryError: others use the device's memory.
     """
-    mine = shapes(config.model, config.parallel.tensor)
-    timed = [_product(config, step, *shape) for shape in mine for step in passes(config)]
+    wanted = shapes(config.model, config.parallel.tensor)
+    timed = [_product(config, step, *shape) for shape in wanted for step in passes(config)]
     size, traffic = _traffic(config.device)
     return Ceilings(
         products=timed,
@@ -93,8 +93,8 @@ def _launch(device: str) -> Timing:
         wait(device)
 
     row()
-    found = [_seconds(row) / _LAUNCHES for _ in range(_FEWEST)]
-    return _timing(found)
+    repeats = [_seconds(row) / _LAUNCHES for _ in range(_FEWEST)]
+    return _timing(repeats)
 
 
 def _under_load(config: RunConfig, watch: Callable[[], LoadClocks | None]) -> LoadClocks | None:
@@ -104,9 +104,9 @@ def _under_load(config: RunConfig, watch: Callable[[], LoadClocks | None]) -> Lo
     )
     for _ in range(max(1, int(_LOAD_SECONDS / _once("cuda", work)))):
         work()
-    found = watch()
+    clocks = watch()
     wait("cuda")
-    return found
+    return clocks
 
 
 def _timed(device: str, work: Callable[[], Tensor]) -> Timing:

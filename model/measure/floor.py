@@ -75,7 +75,7 @@ def products(model: ModelConfig, tensor: int = 1) -> list[Product]:
 
 def shapes(model: ModelConfig, tensor: int = 1) -> list[tuple[int, int]]:
     """Inputs and outputs of the layers, each pair once; `tensor` as for `products`."""
-    return list(dict.fromkeys((each.inputs, each.outputs) for each in products(model, tensor)))
+    return list(dict.fromkeys((product.inputs, product.outputs) for product in products(model, tensor)))
 
 
 def tokens(config: RunConfig) -> int:
@@ -118,7 +118,8 @@ def optimizer_bytes(config: RunConfig) -> int:
 def _parameters(config: RunConfig) -> int:
     """P: parameters that a process holds, on average if they do not divide."""
     model, parallel = config.model, config.parallel
-    linear = sum(each.inputs * each.outputs * each.count for each in products(model, parallel.tensor))
+    layers = products(model, parallel.tensor)
+    linear = sum(layer.inputs * layer.outputs * layer.count for layer in layers)
     others = (model.vocab_size + 2 * model.layers + 1) * model.dim  # embedding and norms
     return (linear + others) // (parallel.shard * parallel.context)
 
@@ -176,18 +177,18 @@ def _training(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
 
 def _products(config: RunConfig, measured: Ceilings) -> tuple[int, float]:
     """FLOP of all products of a step, and their seconds at the measured rates."""
-    rates = {(each.step, each.inputs, each.outputs): each.flops for each in measured.products}
+    rates = {(timing.step, timing.inputs, timing.outputs): timing.flops for timing in measured.products}
     all_flop, seconds = 0, 0.0
-    for each in products(config.model, config.parallel.tensor):
-        flop = each.flop(tokens(config))
+    for product in products(config.model, config.parallel.tensor):
+        flop = product.flop(tokens(config))
         all_flop += len(PASSES) * flop
-        seconds += sum(flop / rates[step, each.inputs, each.outputs] for step in PASSES)
+        seconds += sum(flop / rates[step, product.inputs, product.outputs] for step in PASSES)
     return all_flop, seconds
 
 
 def _inference(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
     prompt, attention = _forward_products(config, measured, tokens(config)), attention_flop(config)
-    found = [
+    parts = [
         prompt,
         FloorPart(part="attention", flop=attention, seconds=attention * prompt.seconds / (prompt.flop or 1)),
         _forward_elementwise(config, measured, tokens(config)),
@@ -199,8 +200,8 @@ def _inference(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
             FloorPart(part="attention", bytes=kept, seconds=kept / measured.bandwidth),
             _forward_elementwise(config, measured, batch),
         ]
-        found += [part.model_copy(update={"phase": "decode"}) for part in decoded]
-    return found
+        parts += [part.model_copy(update={"phase": "decode"}) for part in decoded]
+    return parts
 
 
 def _forward_products(config: RunConfig, measured: Ceilings, count: int) -> FloorPart:
@@ -208,13 +209,14 @@ def _forward_products(config: RunConfig, measured: Ceilings, count: int) -> Floo
 
     A product of fewer tokens than were measured together is not faster.
     """
-    rates = {(each.inputs, each.outputs): each.flops for each in measured.products if each.step == "forward"}
+    forward = [timing for timing in measured.products if timing.step == "forward"]
+    rates = {(timing.inputs, timing.outputs): timing.flops for timing in forward}
     flop, size, seconds = 0, 0, 0.0
-    for each in products(config.model):
-        mine = each.flop(config.inference.batch_size if each.name == "head" else count)
-        weights = each.inputs * each.outputs * each.count * ELEMENT_BYTES[config.inference.dtype]
-        flop, size = flop + mine, size + weights
-        seconds += max(mine / rates[each.inputs, each.outputs], weights / measured.bandwidth)
+    for product in products(config.model):
+        own_flop = product.flop(config.inference.batch_size if product.name == "head" else count)
+        weights = product.inputs * product.outputs * product.count * ELEMENT_BYTES[config.inference.dtype]
+        flop, size = flop + own_flop, size + weights
+        seconds += max(own_flop / rates[product.inputs, product.outputs], weights / measured.bandwidth)
     return FloorPart(part="products", flop=flop, bytes=size, seconds=seconds)
 
 

@@ -67,8 +67,8 @@ _OF_RUN: dict[Task, Callable[[RunConfig], int]] = {
 
 def of_run(config: RunConfig) -> int | None:
     """FLOP per token of a step of the run, by its task's own formula; None for a task that has none."""
-    found = _OF_RUN.get(config.task)
-    return found and found(config)
+    formula = _OF_RUN.get(config.task)
+    return formula and formula(config)
 
 
 @dataclass(frozen=True)

@@ -229,8 +229,8 @@ def left() -> int | None:
     What the kernel can give up counts as free: `MemAvailable` of the machine (proc(5)), and a group's
     inactive files (memory.stat, cgroups(7)), as Kubernetes counts them.
     """
-    found = [*_of_machine(), *_of_groups()]
-    return min(found, default=None)
+    rooms = [*_of_machine(), *_of_groups()]
+    return min(rooms, default=None)
 
 
 def address_space() -> str | None:
@@ -246,8 +246,8 @@ def oom_kills() -> int:
     jobs, which exceed limits of their own.
     """
     for kind, (own, *_) in groups("memory"):
-        if (found := dict(_numbers(own / _KILLS[kind])).get("oom_kill")) is not None:
-            return found
+        if (kills := dict(_numbers(own / _KILLS[kind])).get("oom_kill")) is not None:
+            return kills
     return dict(_numbers(PROC / "vmstat")).get("oom_kill", 0)
 
 

@@ -82,8 +82,8 @@ def peak_memory_bytes(device: str) -> int:
 def _own_peak() -> int | None:
     """Peak of this program alone: `ru_maxrss` also counts the process that started it, before `exec`."""
     path = Path("/proc/self/status")
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", path.read_text(), re.MULTILINE) if path.exists() else None
-    return int(found[1]) * 1024 if found else None
+    match = re.search(r"^VmHWM:\s+(\d+) kB$", path.read_text(), re.MULTILINE) if path.exists() else None
+    return int(match[1]) * 1024 if match else None
 
 
 def device(device: str) -> tuple[str, str | None, dict[str, str]]:
@@ -106,8 +106,8 @@ def device(device: str) -> tuple[str, str | None, dict[str, str]]:
 
 def _driver(path: Path) -> dict[str, str]:
     """The kernel module's version: the first word of its file that looks like one."""
-    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", path.read_text()) if path.exists() else None
-    return {"driver": found[0]} if found else {}
+    match = re.search(r"\b\d+\.\d+(\.\d+)?\b", path.read_text()) if path.exists() else None
+    return {"driver": match[0]} if match else {}
 
 
 def _cpu_name() -> str:
@@ -188,16 +188,16 @@ def device_users(device: str) -> int | None:
 def others(listed: str, pid: int) -> int | None:
     """How many other processes use this process's GPU, by nvidia-smi's lines of `UUID, PID`."""
     users = {tuple(line.split(", ")) for line in listed.splitlines()}
-    mine = {uuid for uuid, *rest in users if rest == [str(pid)]}
-    return sum(uuid in mine for uuid, *_ in users) - len(mine) if mine else None
+    own_gpus = {uuid for uuid, *rest in users if rest == [str(pid)]}
+    return sum(uuid in own_gpus for uuid, *_ in users) - len(own_gpus) if own_gpus else None
 
 
 def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
     """Versions of those that are installed; by default, of all that can change a result or its speed."""
-    found = {}
+    installed = {}
     for package in packages:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed

@@ -49,8 +49,8 @@ class Gpu:
 
     def throttle_reasons(self) -> str | None:
         """What holds back its clocks at this moment, with commas between; empty if nothing does."""
-        found = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
-        return None if found is None else ", ".join(name for bit, name in _REASONS.items() if found & bit)
+        bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        return None if bits is None else ", ".join(name for bit, name in _REASONS.items() if bits & bit)
 
     def _ask(self, question: str, *details: int) -> int | None:
         if self._nvml is None or not hasattr(self._nvml, question):  # an older library

@@ -70,8 +70,8 @@ def part_of(piece: Piece, spans: Iterable[Span], attention: str | None) -> Profi
     if _PRODUCTS.search(piece.name):
         return "products"
     marked: tuple[ProfilePart, ...] = ("optimizer", "loss")
-    found = next((part for part in marked if part in at), None)
-    return found or ("copies" if _COPIES.search(piece.name) else "elementwise")
+    marked_part = next((part for part in marked if part in at), None)
+    return marked_part or ("copies" if _COPIES.search(piece.name) else "elementwise")
 
 
 def split(
@@ -87,19 +87,21 @@ def split(
         pieces: of all profiled steps.
         step_seconds: of a step, on a GPU without the profiler, which slows the host.
     """
-    mine: dict[str, list[Piece]] = {part: [] for part in PARTS}
+    pieces_of: dict[str, list[Piece]] = {part: [] for part in PARTS}
     for piece in pieces:
-        mine[part_of(piece, spans, attention)].append(piece)
-    found = {part: sum(piece.microseconds for piece in mine[part]) for part in PARTS}
+        pieces_of[part_of(piece, spans, attention)].append(piece)
+    totals = {part: sum(piece.microseconds for piece in pieces_of[part]) for part in PARTS}
     hidden: dict[str, float] = {}
-    taken = _merged(_times(piece for part in PARTS if part not in _HIDDEN for piece in mine[part]))
+    taken = _merged(_times(piece for part in PARTS if part not in _HIDDEN for piece in pieces_of[part]))
     for part in _HIDDEN:
-        own = _merged(_times(mine[part]))
+        own = _merged(_times(pieces_of[part]))
         together = _merged([*taken, *own])
-        found[part] = max(0.0, _length(together) - _length(taken))
-        hidden[part] = max(0.0, round(_length(own) - found[part], 3))  # of a nanosecond, the rest is rounding
+        totals[part] = max(0.0, _length(together) - _length(taken))
+        hidden[part] = max(
+            0.0, round(_length(own) - totals[part], 3)
+        )  # of a nanosecond, the rest is rounding
         taken = together
-    seconds = {part: microseconds / 1e6 / steps for part, microseconds in found.items()}
+    seconds = {part: microseconds / 1e6 / steps for part, microseconds in totals.items()}
     seconds["idle"] = max(0.0, step_seconds - sum(seconds.values()))
     beside = {part: microseconds / 1e6 / steps for part, microseconds in hidden.items()}
     return [PartTime(part=part, seconds=seconds[part], hidden_seconds=beside.get(part)) for part in PARTS]

@@ -147,8 +147,8 @@ class RunConfig(Strict):
     @property
     def section(self) -> Section:
         """The section of its own task."""
-        found: Section = getattr(self, SECTIONS[self.task][0])
-        return found
+        section: Section = getattr(self, SECTIONS[self.task][0])
+        return section
 
     @property
     def backends(self) -> dict[str, str]:
@@ -173,13 +173,13 @@ class RunConfig(Strict):
 
         More keys are left out at their defaults, so that the runs of published studies keep their ids.
         """
-        found = self.model_dump()
+        settings = self.model_dump()
         for key in ("loss", "optimizer", "float8", "checkpoint_activations", "accumulate"):
-            if "train" in found and found["train"][key] == TrainConfig.model_fields[key].default:
-                del found["train"][key]
-        if "call" in found:
-            found["call"]["shape"] = self.call.canonical_shape
-        return found
+            if "train" in settings and settings["train"][key] == TrainConfig.model_fields[key].default:
+                del settings["train"][key]
+        if "call" in settings:
+            settings["call"]["shape"] = self.call.canonical_shape
+        return settings
 
     def in_own_words(self, reason: str) -> str:
         """A backend's reason, which names settings of training, with those of the run's task instead."""

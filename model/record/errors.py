@@ -125,11 +125,11 @@ def typed(path: Path) -> str:
     return shlex.quote(f"./{path}" if str(path).startswith(("-", "~")) else str(path))
 
 
-def no_runs(root: Path, study: str, known: Sequence[str]) -> UserError:
+def no_runs(root: Path, study: str, studies: Sequence[str]) -> UserError:
     """An error that says that a study has no runs, and what to type instead."""
     none = "(nor of any other: start some with `runner launch STUDY`, or name another folder with --root)"
     return UserError(
-        f"no runs of study '{study}' under {root} {did_you_mean(study, known) if known else none}"
+        f"no runs of study '{study}' under {root} {did_you_mean(study, studies) if studies else none}"
     )
 
 
@@ -144,7 +144,7 @@ def multiples(name: str, value: int, by: Mapping[str, int], times: int = 1) -> s
         " x ".join(by): _nearest(product, _divisors(value, times)),
         name: _nearest(value, {multiple, multiple + times * product} - {0}),
     }
-    return ", ".join(f"{found} would do for {of}" for of, found in choices.items() if found)
+    return ", ".join(f"{numbers} would do for {of}" for of, numbers in choices.items() if numbers)
 
 
 def _divisors(value: int, times: int) -> set[int]:
@@ -152,7 +152,7 @@ def _divisors(value: int, times: int) -> set[int]:
     if value % times:
         return set()
     most = value // times
-    return {each for low in range(1, isqrt(most) + 1) if most % low == 0 for each in (low, most // low)}
+    return {divisor for low in range(1, isqrt(most) + 1) if most % low == 0 for divisor in (low, most // low)}
 
 
 def _nearest(to: int, numbers: Iterable[int]) -> str:

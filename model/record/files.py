@@ -195,10 +195,10 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-def _require_regular(found: os.stat_result) -> None:
-    if stat.S_ISDIR(found.st_mode):
+def _require_regular(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
 
 
@@ -233,10 +233,10 @@ def require_own_folder(folder: Path, marks: Sequence[str], what: str) -> None:
 
 def sha256(path: Path | str) -> str:
     """Hash of a file's content, hexadecimal. Raises OSError if it cannot be read."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in _parts(path):
-        found.update(part)
-    return found.hexdigest()
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def _first_line(error: Exception) -> str:

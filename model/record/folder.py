@@ -191,8 +191,8 @@ class Attempt(_Folder):
     @property
     def started_at(self) -> datetime | None:
         """When it began to run; None if it never did."""
-        said = self.manifest or self.result
-        return said.started_at if said else None
+        record = self.manifest or self.result
+        return record.started_at if record else None
 
     @property
     def ended_at(self) -> datetime | None:

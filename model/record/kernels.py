@@ -104,14 +104,14 @@ class KernelTimes(Frozen):
 
     @model_validator(mode="after")
     def _has_rounds(self) -> Self:
-        counts = {(each.outcome == "completed", len(each.seconds)) for each in self.times}
+        counts = {(time.outcome == "completed", len(time.seconds)) for time in self.times}
         if counts - {(True, self.rounds), (False, 0)}:
             raise ValueError(f"a backend has other calls than one in each of the {self.rounds} rounds")
         return self
 
     @model_validator(mode="after")
     def _has_each_once(self) -> Self:
-        ways = [(each.attention, each.mode, each.direction) for each in self.times]
+        ways = [(time.attention, time.mode, time.direction) for time in self.times]
         if len(set(ways)) < len(ways) or any(direction == "both" for *_, direction in ways):
             raise ValueError("a backend is there twice in one mode and direction, or in both at once")
         return self
@@ -119,8 +119,8 @@ class KernelTimes(Frozen):
     @model_validator(mode="after")
     def _ends_both_directions_alike(self) -> Self:
         ends: dict[tuple[str, Mode], set[int]] = {}
-        for each in self.times:
-            ends.setdefault((each.attention, each.mode), set()).add(len(each.seconds))
+        for time in self.times:
+            ends.setdefault((time.attention, time.mode), set()).add(len(time.seconds))
         if uneven := [f"{name} ({mode})" for (name, mode), counts in ends.items() if len(counts) > 1]:
             raise ValueError(f"a forward or a backward alone was timed: {', '.join(uneven)}")
         return self
@@ -128,7 +128,7 @@ class KernelTimes(Frozen):
     @property
     def sums(self) -> list[KernelTime]:
         """Each forward with the backward after it, as `both`: the sum of their seconds in each round."""
-        ways = {(each.attention, each.mode, each.direction): each for each in self.times}
+        ways = {(time.attention, time.mode, time.direction): time for time in self.times}
         return [
             backward.model_copy(
                 update={

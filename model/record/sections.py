@@ -57,8 +57,8 @@ class Mismatch(ValueError):
 def must_divide(name: str, value: int, by: dict[str, int], times: int = 1) -> None:
     """Raise Mismatch unless a setting's value is a multiple of the product of others, and of `times`."""
     if value % (times * prod(by.values())):
-        guilty = {each: number for each, number in by.items() if number > 1}
-        factors = [str(times)] * (times > 1) + [f"{each} {number}" for each, number in guilty.items()]
+        guilty = {setting: number for setting, number in by.items() if number > 1}
+        factors = [str(times)] * (times > 1) + [f"{setting} {number}" for setting, number in guilty.items()]
         text = f"{name} {value} is not a multiple of {' x '.join(factors)}"
         raise Mismatch(f"{text}: {multiples(name, value, guilty, times)}", name, *guilty)
 
@@ -206,8 +206,8 @@ class ParallelConfig(Strict):
 
     def on(self, numbers: Mapping[str, int]) -> Self:
         """The same, with other numbers of processes along some axes."""
-        found = self.model_copy(update=dict(numbers))
-        return found.model_copy(update={"reshard": self.reshard or found.pieces == 1})
+        config = self.model_copy(update=dict(numbers))
+        return config.model_copy(update={"reshard": self.reshard or config.pieces == 1})
 
     @property
     def pieces(self) -> int:
@@ -250,9 +250,9 @@ class CallConfig(Strict):
     @property
     def sizes(self) -> dict[str, int]:
         """The numbers of the shape, by letter."""
-        found = _SHAPE.fullmatch(self.shape)
-        assert found
-        numbers = {letter: int(number) for letter, number in found.groupdict().items() if number}
+        match = _SHAPE.fullmatch(self.shape)
+        assert match
+        numbers = {letter: int(number) for letter, number in match.groupdict().items() if number}
         return {"K": numbers["H"], **numbers}
 
     @model_validator(mode="after")

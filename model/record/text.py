@@ -1,4 +1,4 @@
-"""A run's text before it is tokens: its file, its tokenizer, and a fingerprint of both. Torch-free.
+"""A run's text before it is tokens: its file, and a fingerprint of that and of its tokenizer. Torch-free.
 
 The fingerprint covers every byte. One core hashes about 1.2 GiB a second, so a launch hashes a file once, and
 records with the digest by what to recognise the file: its inode, size and times. A job compares these, and
@@ -18,13 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
 from model.record.config import DataConfig, Frozen
 from model.record.errors import UserError, did_you_mean, local_path, typed
-from model.record.units import visible
+from model.record.tokenizer import special_tokens, tokenizer_file, unusable_tokenizer
+from model.record.units import first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +92,7 @@ class Source:
         try:
             local = _resolved(folder / local_path(config.tokenizer))
         except UserError as error:
-            raise _unusable(config.tokenizer, error) from error
+            raise unusable_tokenizer(config.tokenizer, error) from error
         return Source(file, str(local) if _status(local) else config.tokenizer)
 
     @staticmethod
@@ -241,7 +242,7 @@ class Column:
             ):
                 raise UserError(f"{self.path} was changed while it was being read") from error
             where, why = ("its footer", error) if group is None else self._first_bad(group, error)
-            raise UserError(f"{self.path}: {where} cannot be read: {_first_line(why)}") from error
+            raise UserError(f"{self.path}: {where} cannot be read: {first_line(why)}") from error
 
     def _first_bad(self, group: int, error: Exception) -> tuple[str, Exception]:
         """The first row that cannot be read, and why; of a large row group, a thousandth that has it."""
@@ -285,7 +286,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         raise
     except _arrow_errors() as error:
         raise UserError(
-            f"{path} is not a Parquet file that can be read: {_first_line(error)}{advice}"
+            f"{path} is not a Parquet file that can be read: {first_line(error)}{advice}"
         ) from error
 
 
@@ -302,11 +303,6 @@ def _arrow_errors() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
     return pa.ArrowException, OSError, ValueError, RuntimeError
-
-
-def _first_line(error: Exception) -> str:
-    first = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
-    return visible(first.strip(" .:"))
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -346,174 +342,9 @@ def _content(path: Path) -> Content:
         def piece(start: int) -> bytes:
             return hashlib.sha256(os.pread(file.fileno(), PIECE, start)).digest()
 
-        for each in threads.map(piece, range(0, before.st_size, PIECE)):
-            digest.update(each)
+        for piece_digest in threads.map(piece, range(0, before.st_size, PIECE)):
+            digest.update(piece_digest)
     if _stamp(path.stat()) != _stamp(before):
         raise UserError(f"{path} is changing while it is read: launch when it is complete")
     fresh = time.time_ns() - max(before.st_mtime_ns, before.st_ctime_ns) < _FRESH_NS
     return Content(digest=digest.hexdigest(), stamp="" if fresh else _stamp(before))
-
-
-class Tokenizer(Protocol):
-    """Text to ids.
-
-    Attributes:
-        vocab_size: the largest id plus one.
-        begin, end: ids that stand before and after each document; `begin` is None where there is none.
-    """
-
-    vocab_size: int
-    begin: int | None
-    end: int
-
-    def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """Ids of a text, without special tokens; with a limit, at least that many if the text has them."""
-        ...
-
-
-class Bytes:
-    """UTF-8 bytes as tokens: ids 0-255, then begin and end of a document. Needs no file and no download."""
-
-    vocab_size = 258
-    begin: int | None = 256
-    end = 257
-
-    def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """One id for each byte."""
-        import numpy as np
-
-        return np.frombuffer(text[:limit].encode("utf-8", "replace"), np.uint8).astype(np.int64)
-
-
-class HuggingFace:
-    """A tokenizer.json of the Hugging Face tokenizers library."""
-
-    _CHARACTERS = 8  # for each token that is wanted of a long text, at first
-    _MARGIN = 64  # tokens beside a cut, which may differ from those of the whole text
-
-    def __init__(self, name: str) -> None:
-        from tokenizers import Tokenizer as Library
-
-        try:
-            self._library = Library.from_file(str(tokenizer_file(name)))
-        except UserError:
-            raise
-        except Exception as error:  # the library raises bare Exceptions
-            raise _unusable(name, error) from error
-        self._library.no_truncation()  # a file may ask for it, and would so drop the rest of each document
-        self._library.no_padding()
-        self.vocab_size = max(self._library.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-        begin, end = special_tokens(name)
-        if end is None:
-            raise UserError(_no_end(name, self._library))
-        self.end = self._id(name, end)
-        # If one token is both, it stands between documents, and once is enough.
-        self.begin = None if begin is None or begin == end else self._id(name, begin)
-
-    def _id(self, name: str, token: str) -> int:
-        found: int | None = self._library.token_to_id(token)
-        if found is None:
-            raise UserError(
-                f"tokenizer '{name}': its {_CONFIG} names the token '{token}', which its vocabulary lacks"
-            )
-        return found
-
-    def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """The library's ids. With a limit a long text is cut first: its tokens would take the step's time."""
-        import numpy as np
-
-        cut = len(text) if limit is None else self._CHARACTERS * (limit + self._MARGIN)
-        while True:
-            ids = self._library.encode(text[:cut], add_special_tokens=False).ids
-            if limit is None or cut >= len(text) or len(ids) >= limit + self._MARGIN:
-                return np.asarray(ids if cut >= len(text) else ids[:limit], dtype=np.int64)
-            cut *= 2
-
-
-def load_tokenizer(name: str) -> Tokenizer:
-    """Load `bytes` or a Hugging Face tokenizer.
-
-    Raises:
-        UserError: it cannot be loaded, or does not say which token ends a document.
-    """
-    return Bytes() if name == "bytes" else HuggingFace(name)
-
-
-_FILE = "tokenizer.json"
-_CONFIG = "tokenizer_config.json"
-
-
-def tokenizer_file(name: str) -> Path:
-    """The tokenizer.json of a file, a folder or a hub name, which is downloaded if need be.
-
-    Raises:
-        UserError: there is none.
-    """
-    path = _local_tokenizer(name)
-    return path if path.is_file() else _from_hub(name, _FILE)
-
-
-def special_tokens(name: str) -> tuple[str | None, str | None]:
-    """The tokens that begin and end a document, as the tokenizer_config.json beside a tokenizer.json says.
-
-    Raises:
-        UserError: that file is not JSON.
-    """
-    path = _config(name)
-    if path is None:
-        return None, None
-    try:
-        said: dict[str, Any] = json.loads(path.read_bytes())
-        begin, end = (said.get(key) for key in ("bos_token", "eos_token"))
-    except (OSError, ValueError, AttributeError) as error:
-        raise UserError(f"{path}: {error}") from error
-    return _token(begin), _token(end)
-
-
-def _config(name: str) -> Path | None:
-    path = tokenizer_file(name).with_name(_CONFIG)
-    if path.is_file():
-        return path
-    try:
-        return None if _local_tokenizer(name).is_file() else _from_hub(name, _CONFIG)
-    except FileNotFoundError:
-        return None
-
-
-def _token(said: Any) -> str | None:
-    return said.get("content") if isinstance(said, dict) else said
-
-
-def _local_tokenizer(name: str) -> Path:
-    return Path(name) / _FILE if Path(name).is_dir() else Path(name)
-
-
-def _from_hub(name: str, file: str) -> Path:
-    """Fetch a file as the tokenizers library does, and return its path, so that it can be hashed."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(name, file))
-    except Exception as error:  # from the hub, the network, or the name
-        offline = isinstance(error, LocalEntryNotFoundError)
-        if file == _CONFIG and isinstance(error, EntryNotFoundError) and not offline:
-            raise FileNotFoundError(file) from error
-        raise _unusable(name, error) from error
-
-
-def _unusable(name: str, error: Exception) -> UserError:
-    valid = "bytes, a tokenizer.json, its folder, or a hub name"
-    return UserError(f"tokenizer '{name}': {_first_line(error)}; valid: {valid}")
-
-
-def _no_end(name: str, library: Any) -> str:
-    known: Iterator[str] = (
-        token.content for token in library.get_added_tokens_decoder().values() if token.special
-    )
-    choices = ", ".join(known) or "none"
-    return (
-        f"tokenizer '{name}' does not say which token ends a document: write "
-        f'{{"bos_token": ..., "eos_token": ...}} into a {_CONFIG} beside its {_FILE} '
-        f"(its special tokens: {choices})"
-    )

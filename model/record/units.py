@@ -49,6 +49,12 @@ def in_order(value: Any) -> Any:
     return value if not isinstance(value, str) or value.isascii() else value.translate(_CODES)
 
 
+def first_line(error: Exception) -> str:
+    """The first line of what an exception says, else its kind; without a stop at its end."""
+    first = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return visible(first.strip(" .:"))
+
+
 def harmless(text: str) -> str:
     """A message of several lines, each `visible`: it does not steer a terminal. A cell is one line."""
     return "\n".join(map(visible, text.split("\n")))

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from model.record.config import DataConfig, RunConfig, TrainConfig
 from model.record.errors import UserError
-from model.record.text import START, Column, Position, Source, Tokenizer, load_tokenizer
+from model.record.text import START, Column, Position, Source
+from model.record.tokenizer import Tokenizer, load_tokenizer
 
 Tokens = NDArray[np.int64]
 IGNORE = -100  # a label that the loss does not count

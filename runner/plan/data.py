@@ -12,7 +12,8 @@ from model.record.config import DataConfig
 from model.record.errors import UserError
 from model.record.files import Unreadable, read
 from model.record.records import RunRecord
-from model.record.text import Column, Content, Source, load_tokenizer, open_parquet
+from model.record.text import Column, Content, Source, open_parquet
+from model.record.tokenizer import load_tokenizer
 from model.record.units import size
 from model.training.data import check_amount, check_vocabulary, passes
 from runner.inputs.cells import Cell

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from model.record import text
 from model.record.config import DataConfig
 from model.record.errors import UserError
-from model.record.text import Bytes, Column, Source, load_tokenizer, open_parquet
+from model.record.text import Column, Source, open_parquet
+from model.record.tokenizer import Bytes, load_tokenizer
 from model.training.data import Batches
 from tests.model.conftest import run_config
 

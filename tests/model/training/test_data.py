@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from model.record.errors import UserError
-from model.record.text import START, Bytes, Column, Position, Source
+from model.record.text import START, Column, Position, Source
+from model.record.tokenizer import Bytes
 from model.training import data
 from model.training.data import IGNORE, Batches, check_amount, passes
 from tests.model.conftest import run_config

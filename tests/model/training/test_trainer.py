@@ -12,7 +12,8 @@ import torch
 from model import attention
 from model.record import backends
 from model.record.errors import Diverged, Unsupported, UserError
-from model.record.text import Bytes, Source, _stamp
+from model.record.text import Source, _stamp
+from model.record.tokenizer import Bytes
 from model.training import data
 from model.training.certify import certify_case
 from model.training.feed import Feed
