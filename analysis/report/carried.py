@@ -33,7 +33,7 @@ RECORDS, QUERIES, MANIFEST = "data/records", "data/queries", "data/manifest.json
 COMPILED = frozenset(f"latex/report.{end}" for end in ("aux", "bbl", "blg", "log", "out", "pdf"))
 LIVE = "live.js"  # only while `runner report --watch` rebuilds the report
 FINDINGS = "data/findings"  # tables that statistics make, where all others are answers of queries
-_RECORDS = ("config", "sections", "units")  # modules of `model.record` that decide what pages say
+_RECORDS = ("config", "outcome", "sections", "units")  # modules of `model.record` that decide what pages say
 _PACKAGES = ("assay-studies", "altair", "duckdb", "jinja2", "numpy", "pyarrow", "scipy", "vl-convert-python")
 PROBE: dict[str, Any] = {
     "config": {},

@@ -193,17 +193,6 @@ def test_an_archive_and_records_bring_nodes_and_floors(root: Path, sql: Ask, tmp
     assert [sql(f"FROM {table} ORDER BY ALL") for table in ("nodes", "step_floor", "runs")] == before
 
 
-def test_records_of_versions_without_these_tables_are_read(root: Path, tmp_path: Path) -> None:
-    run_on_node(root)
-    collect(root)
-    with store.open_for_reading(root) as connection:
-        write_records(connection, "backends", tmp_path / "records")
-    for table in ("nodes", "step_floor", "step_profile"):
-        (tmp_path / "records" / f"{table}.parquet").unlink()
-    with open_records(tmp_path / "records") as connection:
-        assert connection.sql("SELECT run_id, floor_seconds FROM runs").fetchall() == [("r1", None)]
-
-
 def test_records_of_versions_in_which_every_part_was_one_of_a_step_are_read_as_such(
     root: Path, tmp_path: Path
 ) -> None:
