@@ -154,8 +154,8 @@ def longer(rows: Sequence[Row]) -> list[Row]:
     They are alike but for the length and the processes along `context`. Empty where only one of the two
     varies, or fewer than two lengths have such processes.
     """
-    mine = [row for row in rows if set(parallel(row)) <= {"context"}]
-    alike = grouped(mine, lambda row: _settings(row, ("accumulate", "sequence_length")))
+    sharing = [row for row in rows if set(parallel(row)) <= {"context"}]
+    alike = grouped(sharing, lambda row: _settings(row, ("accumulate", "sequence_length")))
     return [
         row
         for runs in alike.values()
@@ -196,12 +196,12 @@ def _settings(run: Row, left_out: Collection[str] = ("batch_size", "accumulate")
 def _families(kind: Kind, groups: Sequence[Group]) -> Iterable[Family]:
     ways = dict.fromkeys(way for group in groups if (way := _way(group.runs[0])))
     for way in ways:
-        mine = [group for group in groups if _way(group.runs[0]) in (way, "")]
-        for constant, found in grouped(mine, lambda group: _constant(kind, group.runs[0])).items():
-            for split, line in _lines(found):
+        alike = [group for group in groups if _way(group.runs[0]) in (way, "")]
+        for constant, same in grouped(alike, lambda group: _constant(kind, group.runs[0])).items():
+            for split, line in _lines(same):
                 ordered = sorted(line, key=lambda group: processes(group.runs[0]))
-                said = _said(kind, constant) + split
-                yield Family(kind, way, said, tuple(ordered))
+                words = _said(kind, constant) + split
+                yield Family(kind, way, words, tuple(ordered))
 
 
 def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
@@ -212,14 +212,14 @@ def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
     """
     kinds = {(processes(group.runs[0]), _accumulate(group.runs[0])) for group in groups}
     if len(kinds) == len({many for many, _ in kinds}):
-        found = [{"": [*groups]}]
+        by_split = [{"": [*groups]}]
     else:
-        found = [
-            grouped(groups, lambda it: f", in {counted(_accumulate(it.runs[0]), 'part')} a process"),
-            grouped(groups, lambda it: f", {float(_at_once(it.runs[0])):.4g} at once"),
+        by_split = [
+            grouped(groups, lambda group: f", in {counted(_accumulate(group.runs[0]), 'part')} a process"),
+            grouped(groups, lambda group: f", {float(_at_once(group.runs[0])):.4g} at once"),
         ]
-    lines = [[(said, line) for said, line in each.items() if _grows(line)] for each in found]
-    return max(lines, key=lambda each: sum(len(line) for _, line in each))
+    lines = [[(words, line) for words, line in split.items() if _grows(line)] for split in by_split]
+    return max(lines, key=lambda split: sum(len(line) for _, line in split))
 
 
 def _grows(groups: Sequence[Group]) -> bool:
@@ -257,7 +257,7 @@ def _curve(family: Family) -> Curve:
 def _point(group: Group, base: Group, few: int) -> Point:
     ratio = ratio_of(group, base)
     apart = differing(_whatever_threads(group), _whatever_threads(base))
-    found = [each for each in apart if each.topic not in _NOT_COMPARED]
+    besides = [difference for difference in apart if difference.topic not in _NOT_COMPARED]
     many = processes(group.runs[0])
     return Point(
         label=group.label,
@@ -266,9 +266,9 @@ def _point(group: Group, base: Group, few: int) -> Point:
         tokens_per_second=rate(group),
         ratio=ratio,
         observed=in_runs(single) if (single := single_runs(group, base, ratio)) else "",
-        why_withheld=withheld(broken) if (broken := breaking(found, "speed")) else None,
+        why_withheld=withheld(broken) if (broken := breaking(besides, "speed")) else None,
         runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
-        besides=tuple(each.sentence for each in found if "speed" not in each.breaks),
+        besides=tuple(difference.sentence for difference in besides if "speed" not in difference.breaks),
     )
 
 

@@ -23,7 +23,7 @@ import typer
 
 from model.record.errors import UserError, did_you_mean, local_path
 from model.record.units import counted
-from runner.commands._console import print_json, say
+from runner.commands._console import print_json, say, show, table
 from runner.commands._options import (
     AsJson,
     Removed,
@@ -99,30 +99,31 @@ def command(
 ) -> None:
     from analysis.several.pair import build_pair
     from analysis.verdicts.comparison import Options, compare
-    from analysis.verdicts.sections import summary
+    from analysis.verdicts.sections import document, sections, summary
     from analysis.verdicts.source import read
-    from runner.commands._comparison import document, show
     from runner.execute.collected import collected
 
     options = Options(match or (), margins(margin or ()), _topics(across or ()), single_runs)
-    before, after = (dataclasses.replace(_source(each), removed=removed) for each in (a, b))
+    before, after = (dataclasses.replace(_source(name), removed=removed) for name in (a, b))
     if (before.root, before.study, before.commit) == (after.root, after.study, after.commit):
         raise UserError(f"{a} and {b} are the same runs: name another study, root or commit")
-    for each in dict.fromkeys((each.root, each.study) for each in (before, after)):
-        collected(*each)
+    for root, study in dict.fromkeys((source.root, source.study) for source in (before, after)):
+        collected(root, study)
     for source in (before, after):
         if gone := source.left_out():
             what = f"{counted(len(gone), 'run')} that the study no longer has"
             say(f"{source.text}: without {what}; --removed includes {'it' if len(gone) == 1 else 'them'}")
-    found = compare(*read(before, after), options)
+    comparison = compare(*read(before, after), options)
     if html:
         say(f"written: {build_pair(before, after, options, html, replace=replace)}")
     if as_json:
-        print_json(document(found))
+        print_json(document(comparison))
     else:
-        show(found)
-    say(summary(found))
-    raise typer.Exit(1 if found.regressions or (strict and found.unsettled) else 0)
+        for section in sections(comparison):
+            show(f"\n{section.title}")
+            table(section.columns, section.rows)
+    say(summary(comparison))
+    raise typer.Exit(1 if comparison.regressions or (strict and comparison.unsettled) else 0)
 
 
 def _source(text: str) -> Source:

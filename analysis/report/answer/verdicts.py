@@ -97,10 +97,12 @@ def _tokens(facts: Facts) -> str:
 
 def _loss(loss: LossVerdict) -> VerdictRow:
     verdict = loss.verdict
-    known = verdict.difference is not None and verdict.kind != "withheld"
-    difference, interval = nats(verdict) if known else ("", "")
+    has_numbers = verdict.difference is not None and verdict.kind != "withheld"
+    difference, interval = nats(verdict) if has_numbers else ("", "")
     reason = because(verdict, loss.margin, frozenset())
-    if known and verdict.level == RECORDS:  # where a seed was repeated, of a pair of the means of its repeats
+    if (
+        has_numbers and verdict.level == RECORDS
+    ):  # where a seed was repeated, of a pair of the means of its repeats
         unit = "runs" if len(loss.runs) == 2 else "means over the repeats of one seed"
         reason = f"{reason}; in one pair of {unit}"
     return VerdictRow(
@@ -120,10 +122,10 @@ def _loss(loss: LossVerdict) -> VerdictRow:
             "nats per token",
             loss.margin,
         )
-        if known
+        if has_numbers
         else None,
-        level=verdict.level if known else "",
-        method=verdict.method if known else "",
+        level=verdict.level if has_numbers else "",
+        method=verdict.method if has_numbers else "",
     )
 
 
@@ -228,10 +230,10 @@ def _extremes(values: dict[str, float]) -> list[str]:
 
 def headlines(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> list[Sentence]:
     """What was found, in a sentence for each quantity and baseline, and what the rankings say."""
-    found = [row for row in verdicts if row.kind in FINDINGS]
+    findings = [row for row in verdicts if row.kind in FINDINGS]
     ranked = [_ranking(ranking) for ranking in comparison.rates.rankings if _apart(ranking)]
     observed = [row for row in verdicts if row.kind == "observed"]
-    return [*_summed(found, verdicts), *ranked, *_summed(observed, verdicts, "Observed, not a finding: ")]
+    return [*_summed(findings, verdicts), *ranked, *_summed(observed, verdicts, "Observed, not a finding: ")]
 
 
 def undecided(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> Iterator[Sentence]:
@@ -314,8 +316,8 @@ def _ranking(ranking: Ranking) -> Sentence:
         numbers.append(Number(f"ranked rate of {one} over {other}", value or 0.0, low, high, "percent"))
     if named:
         pairs = [
-            f"{group_name(one)} over {group_name(other)}, {_pair(each)}"
-            for (one, other), each in named.items()
+            f"{group_name(one)} over {group_name(other)}, {_pair(verdict)}"
+            for (one, other), verdict in named.items()
         ]
         text += f": {'; '.join(pairs)}"
     elif apart:
