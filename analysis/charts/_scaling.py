@@ -13,7 +13,7 @@ from analysis.charts._labels import names, places
 from analysis.charts._style import INK, chart, colours, dashes, drawn, shapes, styles
 from analysis.charts._values import UNKNOWN, interval
 from analysis.stats import grouped
-from analysis.verdicts.scaling import HELD_UP, Curve, Kind, Point, curves
+from analysis.verdicts.scaling import HELD_UP, Curve, Kind, ScalingPoint, curves
 
 if TYPE_CHECKING:
     import altair as alt
@@ -24,7 +24,7 @@ _MARKS: dict[str, dict[str, Any]] = {
     "observed": {"filled": False, "size": 65, "strokeWidth": 2},
     "withheld": {"shape": "cross", "filled": True, "size": 65},
 }
-Value = Callable[[Point, float], float]  # a point and its ratio -> what is drawn
+Value = Callable[[ScalingPoint, float], float]  # a point and its ratio -> what is drawn
 
 
 def of_kind(kind: Kind) -> Callable[[list[Row]], bool]:
@@ -101,7 +101,7 @@ def finding(found: dict[str, Curve], what: str) -> str:
     return f"{observed}fficiency of {kind} scaling: {'; '.join(parts)}"
 
 
-def kind_of(point: Point) -> str:
+def kind_of(point: ScalingPoint) -> str:
     """Whether its ratio is a finding over runs, was observed in single runs, or may not be given."""
     return "withheld" if point.why_withheld else "observed" if point.observed else "finding"
 
@@ -166,7 +166,7 @@ def _table(found: dict[str, Curve], what: str) -> Table:
     return Table(heads, tuple(rows))
 
 
-def _row(name: str, point: Point) -> tuple[str, ...]:
+def _row(name: str, point: ScalingPoint) -> tuple[str, ...]:
     said = point.why_withheld or kind_of(point) + (f" {point.observed}" if point.observed else "")
     said += "." if point.besides and not said.endswith(".") else ""
     return (
@@ -220,7 +220,7 @@ def _line(name: str, curve: Curve, value: Value) -> list[Row]:
     return found
 
 
-def _ideal(curve: Curve, many: int) -> Point:
+def _ideal(curve: Curve, many: int) -> ScalingPoint:
     """The curve at so many processes, if it scaled ideally."""
     return replace(curve.points[0], processes=many, scale=Fraction(many, curve.base_processes))
 

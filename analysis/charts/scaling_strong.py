@@ -5,10 +5,10 @@ from __future__ import annotations
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._scaling import figure, of_kind
 from analysis.query.findings import MEASURED_RUNS
-from analysis.verdicts.scaling import Point
+from analysis.verdicts.scaling import ScalingPoint
 
 
-def _speedup(point: Point, ratio: float) -> float:
+def _speedup(point: ScalingPoint, ratio: float) -> float:
     """Against one process; a curve that starts at several starts as ideal."""
     return ratio * point.processes / float(point.scale)
 

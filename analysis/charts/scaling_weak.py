@@ -5,10 +5,10 @@ from __future__ import annotations
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._scaling import figure, of_kind
 from analysis.query.findings import MEASURED_RUNS
-from analysis.verdicts.scaling import Point
+from analysis.verdicts.scaling import ScalingPoint
 
 
-def _percent(point: Point, ratio: float) -> float:
+def _percent(point: ScalingPoint, ratio: float) -> float:
     return 100 * ratio / float(point.scale)
 
 

@@ -13,7 +13,7 @@ from analysis.query import metrics
 from analysis.query.ask import Answer, answer, recording
 from analysis.query.sweeps import SWEEP_RUNS
 from analysis.report import backends, comparison, facts, live, render, setup, summary
-from analysis.report.answer import Answer as Answered
+from analysis.report.answer import StudyAnswer
 from analysis.report.answer import answer as answer_of
 from analysis.report.backends import Backends
 from analysis.report.carried import PROBE, Parts, carry, named, seal
@@ -59,7 +59,7 @@ class Contents:
     comparison: StudyComparison
     differences: list[Difference]
     figures: list[Drawn]
-    answer: Answered
+    answer: StudyAnswer
     setup: list[setup.Setting]
     metrics: dict[str, Answer]
 

@@ -127,7 +127,7 @@ def _student(values: Sequence[float], logs: bool) -> tuple[float, float]:
     return exp(low), exp(high)
 
 
-class Error(NamedTuple):
+class MeanError(NamedTuple):
     """How far the mean of one run's values may be from the truth, each of shape (...)."""
 
     variance: np.ndarray
@@ -191,7 +191,7 @@ def half_width(values: np.ndarray, confidence: float) -> np.ndarray:
     return half
 
 
-def error_of_mean(series: np.ndarray, signs: bool = False) -> Error:
+def error_of_mean(series: np.ndarray, signs: bool = False) -> MeanError:
     """The error of a mean of correlated values.
 
     It comes from the means of 24 to 47 batches of neighbours (batch means: Flegal & Jones 2010), whose own
@@ -211,7 +211,7 @@ def error_of_mean(series: np.ndarray, signs: bool = False) -> Error:
     correlation = np.clip((batches * lagged + 2) / (batches - 8), -1, 1)
     inflation = _inflation(correlation, batches, signs and length == 1)
     variance = squares / (batches - 1) * inflation * length / series.shape[-1]
-    return Error(variance, np.maximum(batches / inflation - 1, 1))
+    return MeanError(variance, np.maximum(batches / inflation - 1, 1))
 
 
 def _inflation(correlation: np.ndarray, n: int, signs: bool) -> np.ndarray:

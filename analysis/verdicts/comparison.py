@@ -12,8 +12,8 @@ from analysis.stats.estimate import median_of_known
 from analysis.stats.paired import Ratio, paired_records
 from analysis.stats.rows import paired_by
 from analysis.stats.verdict import MarginTest, SingleRuns, Verdict
-from analysis.verdicts.guard import SPEED_AND_LOSS, Difference, Side, differences, withheld
-from analysis.verdicts.match import Changed, Group, Matches, Pair, between, match
+from analysis.verdicts.guard import SPEED_AND_LOSS, Difference, RunSet, differences, withheld
+from analysis.verdicts.match import Changed, Matches, Pair, SideGroup, between, match
 from analysis.verdicts.source import Measured
 from analysis.verdicts.values import Row
 from analysis.wording import sentence
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Options:
+class CompareOptions:
     """How to compare.
 
     Attributes:
@@ -106,10 +106,10 @@ class SourceComparison:
     """
 
     names: tuple[str, str]
-    options: Options
+    options: CompareOptions
     results: list[GroupComparison]
-    a_alone: list[Group]
-    b_alone: list[Group]
+    a_alone: list[SideGroup]
+    b_alone: list[SideGroup]
 
     @property
     def regressions(self) -> list[str]:
@@ -144,7 +144,7 @@ def _with_labels(
     return list(labels.items())
 
 
-def compare(a: Measured, b: Measured, options: Options) -> SourceComparison:
+def compare(a: Measured, b: Measured, options: CompareOptions) -> SourceComparison:
     """Compare two sources, group by group.
 
     Raises:
@@ -203,11 +203,11 @@ def _task(run: Row) -> str:
     return found
 
 
-def _result(pair: Pair, a: Measured, b: Measured, options: Options) -> GroupComparison:
+def _result(pair: Pair, a: Measured, b: Measured, options: CompareOptions) -> GroupComparison:
     settings = between(pair.a.runs[0], pair.b.runs[0])
     if pair.named:  # by a person, who knows that the backends may have other names
         settings = [change for change in settings if change.name != "attention"]
-    guard = differences(Side(a.name, a.runs), Side(b.name, b.runs))
+    guard = differences(RunSet(a.name, a.runs), RunSet(b.name, b.runs))
     guard += [change.difference() for change in settings if change.breaks]
     same = [*_one_sample(a, b)]
     counts = [*same, *(change for change in guard if not options.meant(change))]

@@ -8,7 +8,7 @@ from math import expm1
 from statistics import fmean
 
 from analysis.stats.estimate import median
-from analysis.stats.machines import Devices, Drift, Timed, devices, drift
+from analysis.stats.machines import Devices, Drift, TimedRun, devices, drift
 from analysis.verdicts.groups import groups_of
 from analysis.verdicts.values import Row
 from analysis.wording import group_name, p_value, percent
@@ -158,8 +158,8 @@ def _on_one_known(run: Row) -> bool:
     return run["gpu_uuid"] is not None and run["gpus"] == 1 and run["resumed_step"] is None
 
 
-def _timed(run: Row) -> Timed:
-    return Timed(run["label"], run["gpu_uuid"], run["step_seconds"] / run["tokens_per_step"])
+def _timed(run: Row) -> TimedRun:
+    return TimedRun(run["label"], run["gpu_uuid"], run["step_seconds"] / run["tokens_per_step"])
 
 
 def _tested(tested: Devices, used: int) -> str:
@@ -225,7 +225,7 @@ def _favoured(runs: Sequence[Row], effects: dict[str, float]) -> str:
     )
 
 
-def _confounded(runs: Sequence[Timed], used: int) -> Iterator[str]:
+def _confounded(runs: Sequence[TimedRun], used: int) -> Iterator[str]:
     """Groups that ran on at most half of the GPUs: their difference from others may be the GPUs'."""
     places: dict[str, set[str]] = {}
     for run in runs:

@@ -11,7 +11,7 @@ from typing import Any
 from analysis.stats import Estimate, by_label, over_runs
 from analysis.stats.rows import paired_by
 from analysis.verdicts import guard
-from analysis.verdicts.guard import Difference, Side
+from analysis.verdicts.guard import Difference, RunSet
 from analysis.verdicts.values import Row
 
 FEWEST_SEEDS = 3  # Student's interval of two is 13 times as wide as the gap between them
@@ -91,7 +91,7 @@ def compared(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[
 
 def differing(a: Group, b: Group) -> list[Difference]:
     """What the guard finds between two groups."""
-    return guard.differences(Side(a.label, a.runs), Side(b.label, b.runs))
+    return guard.differences(RunSet(a.label, a.runs), RunSet(b.label, b.runs))
 
 
 def alone(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[str]:

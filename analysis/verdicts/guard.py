@@ -30,7 +30,7 @@ SPEED_AND_LOSS = SPEED | LOSS
 
 
 @dataclass(frozen=True)
-class Side:
+class RunSet:
     """One of two sets of runs.
 
     Attributes:
@@ -71,7 +71,7 @@ def withheld(verdict: Verdict, differences: Iterable[Difference], measure: Measu
     return verdict
 
 
-def differences(a: Side, b: Side) -> list[Difference]:
+def differences(a: RunSet, b: RunSet) -> list[Difference]:
     """What differs between two sets of runs, apart from their configurations; none if one set is empty."""
     if not (a.runs and b.runs):
         return []
@@ -169,7 +169,7 @@ def _of(label: str, runs: Sequence[Row]) -> list[Row]:
     return [run for run in runs if run["label"] == label]
 
 
-Check = Callable[[Side, Side], Iterator[Difference]]
+Check = Callable[[RunSet, RunSet], Iterator[Difference]]
 # Packages that compute nothing in a training step. Backends bring packages that are not known here, so every
 # other package counts.
 _HARMLESS = frozenset({"python", "numpy", "pyarrow", "tokenizers", "assay-studies"})
@@ -177,7 +177,7 @@ _THROTTLING_TOLERANCE = 0.05  # of the time
 _PADDING_TOLERANCE = 0.05  # percentage points; the same samples have the same share but for rounding
 
 
-def _commit(a: Side, b: Side) -> Iterator[Difference]:
+def _commit(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """A difference between commits breaks nothing if the runs executed the same code."""
     of_a, of_b = (values(_own(side), lambda run: (run["git_sha"] or "")[:10]) for side in (a, b))
     if of_a == of_b or not (of_a and of_b):
@@ -186,12 +186,12 @@ def _commit(a: Side, b: Side) -> Iterator[Difference]:
     yield _unless_same_code(a, b, "commit", text)
 
 
-def _own(side: Side) -> list[Row]:
+def _own(side: RunSet) -> list[Row]:
     """The side's runs without imported ones, whose code nobody knows."""
     return [run for run in side.runs if not run["imported"]]
 
 
-def _diff(a: Side, b: Side) -> Iterator[Difference]:
+def _diff(a: RunSet, b: RunSet) -> Iterator[Difference]:
     dirty = [side.name for side in (a, b) if any(run["git_dirty"] for run in side.runs)]
     if dirty:
         text = f"{' and '.join(dirty)} ran with uncommitted changes"
@@ -202,7 +202,7 @@ def _at(commits: set[str]) -> str:
     return ", ".join(f"at commit {sha}" if sha else "outside a repository" for sha in sorted(commits))
 
 
-def _unless_same_code(a: Side, b: Side, topic: str, text: str) -> Difference:
+def _unless_same_code(a: RunSet, b: RunSet, topic: str, text: str) -> Difference:
     of_a, of_b = ({run["code"] for run in side.runs} for side in (a, b))
     if of_a == of_b and len(of_a) == 1 and None not in of_a:
         return Difference(topic, f"{text}; the code that their jobs ran is the same.")
@@ -216,7 +216,7 @@ def _compared(topic: Topic, breaks: frozenset[Measure], unknown: frozenset[Measu
         unknown: what it breaks that one side alone has no value.
     """
 
-    def check(a: Side, b: Side) -> Iterator[Difference]:
+    def check(a: RunSet, b: RunSet) -> Iterator[Difference]:
         of_a, of_b = (values(side.runs, topic.of) for side in (a, b))
         if of_a and of_b and of_a != of_b:
             text = f"{a.name} {topic.verb} {listed(of_a)}, {b.name} {topic.verb} {listed(of_b)}."
@@ -234,7 +234,7 @@ def _compared(topic: Topic, breaks: frozenset[Measure], unknown: frozenset[Measu
     return check
 
 
-def _host(a: Side, b: Side) -> Iterator[Difference]:
+def _host(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if a side ran on one host, where the other never ran: no spread shows how hosts differ."""
     of_a, of_b = (values(side.runs, of.HOST.of) for side in (a, b))
     if of_a == of_b or not (of_a and of_b):
@@ -246,7 +246,7 @@ def _host(a: Side, b: Side) -> Iterator[Difference]:
         yield Difference("host", f"{text}.")
 
 
-def _processes(a: Side, b: Side) -> Iterator[Difference]:
+def _processes(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks the speed: more GPUs are another machine. How much faster it is, is what scaling charts say."""
     of_a, of_b = (values(side.runs, of.processes) for side in (a, b))
     if of_a and of_b and of_a != of_b:
@@ -254,7 +254,7 @@ def _processes(a: Side, b: Side) -> Iterator[Difference]:
         yield Difference("processes", f"{text}: their rates come from machines of different sizes.", SPEED)
 
 
-def _throttling(a: Side, b: Side) -> Iterator[Difference]:
+def _throttling(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if heat slowed only one side. A busy GPU is always more or less under its power limit."""
     for column, what, breaks in (
         ("power_capped_seconds", "The power limit", NOTHING),
@@ -269,7 +269,7 @@ def _throttling(a: Side, b: Side) -> Iterator[Difference]:
         )
 
 
-def _regime(a: Side, b: Side) -> Iterator[Difference]:
+def _regime(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks nothing: a GPU at work under its power limit changes its clock all the time, more or less."""
     for side in (a, b):
         if clocks := of.regimes(side.runs):
@@ -277,7 +277,7 @@ def _regime(a: Side, b: Side) -> Iterator[Difference]:
             yield Difference("regime", f"{text} ({clocks}).")
 
 
-def _starved(a: Side, b: Side) -> Iterator[Difference]:
+def _starved(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if one side alone waited for its data."""
     shares = {side.name: share for side in (a, b) if (share := of.starved(side.runs)) is not None}
     for name, share in shares.items():
@@ -286,7 +286,7 @@ def _starved(a: Side, b: Side) -> Iterator[Difference]:
         yield Difference("starved", f"{text}: its speed is partly that of the data.", breaks)
 
 
-def _users(a: Side, b: Side) -> Iterator[Difference]:
+def _users(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if one side alone shared its GPU."""
     shared = [side.name for side in (a, b) if any(run["device_users"] for run in side.runs)]
     if shared:
@@ -294,7 +294,7 @@ def _users(a: Side, b: Side) -> Iterator[Difference]:
         yield Difference("users", text, SPEED if len(shared) == 1 else NOTHING)
 
 
-def _software(a: Side, b: Side) -> Iterator[Difference]:
+def _software(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """A package that one side does not have, or did not record, is only said."""
     of_a, of_b = of.packages(a.runs), of.packages(b.runs)
     if not (of_a and of_b):
@@ -310,7 +310,7 @@ def _software(a: Side, b: Side) -> Iterator[Difference]:
         yield Difference("software", sentence, SPEED if set(apart) - _HARMLESS else NOTHING)
 
 
-def _data(a: Side, b: Side) -> Iterator[Difference]:
+def _data(a: RunSet, b: RunSet) -> Iterator[Difference]:
     of_a, of_b = (values(side.runs, lambda run: run["data_fingerprint"]) for side in (a, b))
     if not (of_a or of_b):
         yield Difference("data", f"Which texts {a.name} and {b.name} read was not recorded.")
@@ -321,7 +321,7 @@ def _data(a: Side, b: Side) -> Iterator[Difference]:
         yield Difference("data", text, LOSS)
 
 
-def _flop(a: Side, b: Side) -> Iterator[Difference]:
+def _flop(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """At equal configuration, another FLOP per token gives another MFU at the same speed."""
     of_a, of_b = of.flop_by_model(a.runs), of.flop_by_model(b.runs)
     for model in of_a:
@@ -336,7 +336,7 @@ def _gflop(counts: set[int]) -> str:
     return " / ".join(f"{count / 1e9:.4g}" for count in sorted(counts))
 
 
-def _padding(a: Side, b: Side) -> Iterator[Difference]:
+def _padding(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """For one seed, text and number of steps, another share of padding means other samples."""
     of_a, of_b = of.shares(a.runs), of.shares(b.runs)
     apart = [key for key in of_a if abs(of_a[key] - of_b.get(key, of_a[key])) > _PADDING_TOLERANCE]
@@ -348,7 +348,7 @@ def _padding(a: Side, b: Side) -> Iterator[Difference]:
         yield Difference("padding", f"{text}; the rest is padding. Their samples differ.", LOSS)
 
 
-def _steps(a: Side, b: Side) -> Iterator[Difference]:
+def _steps(a: RunSet, b: RunSet) -> Iterator[Difference]:
     of_a, of_b = (values(side.runs, _progress) for side in (a, b))
     short = [run for run in (*a.runs, *b.runs) if run["planned_steps"] not in (None, run["steps"])]
     if of_a != of_b or short:
@@ -363,7 +363,7 @@ def _progress(run: Row) -> str | None:
     return f"{run['steps']:,d}" + (f" of {planned:,d}" if planned and planned != run["steps"] else "")
 
 
-def _warm_up(a: Side, b: Side) -> Iterator[Difference]:
+def _warm_up(a: RunSet, b: RunSet) -> Iterator[Difference]:
     names = [side.name for side in (a, b) if all(map(of.in_warm_up, side.runs))]
     if names:
         yield all_in_warm_up(names)
@@ -375,7 +375,7 @@ def all_in_warm_up(names: list[str]) -> Difference:
     return Difference("warmup", text)
 
 
-def _order(a: Side, b: Side) -> Iterator[Difference]:
+def _order(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if each side has several runs and all of one ran before all of the other."""
     for first, then in ((a, b), (b, a)):
         ended, started = [run["ended_at"] for run in first.runs], [run["started_at"] for run in then.runs]
@@ -386,7 +386,7 @@ def _order(a: Side, b: Side) -> Iterator[Difference]:
             yield Difference("order", f"{text}: machine drift would look like an effect.", SPEED)
 
 
-def _imported(a: Side, b: Side) -> Iterator[Difference]:
+def _imported(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if one side alone was imported: then its code differs, too."""
     sides = [side for side in (a, b) if len(_own(side)) < len(side.runs)]
     if sides:
@@ -395,7 +395,7 @@ def _imported(a: Side, b: Side) -> Iterator[Difference]:
         yield Difference("imported", sentence, NOTHING if len(sides) > 1 else SPEED_AND_LOSS)
 
 
-def _certificate(a: Side, b: Side) -> Iterator[Difference]:
+def _certificate(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """A wrong backend computes something else; of one without a certificate nobody knows."""
     verdicts = {(run["attention"], run["verdict"]) for side in (a, b) for run in _own(side)}
     wrong = {attention for attention, verdict in verdicts if verdict == "wrong"}

@@ -19,7 +19,7 @@ _NOT_A_GROUP = frozenset({"seed", "repeat"})  # factors that vary within a group
 
 
 @dataclass(frozen=True)
-class Group:
+class SideGroup:
     """Runs with one configuration, but for the seed."""
 
     label: str
@@ -34,8 +34,8 @@ class Pair:
         named: whether the user said so; then their backends may differ.
     """
 
-    a: Group
-    b: Group
+    a: SideGroup
+    b: SideGroup
     named: bool = False
 
     @property
@@ -49,15 +49,15 @@ class Matches:
     """Pairs of groups, and the groups that only one side has."""
 
     pairs: list[Pair]
-    a_alone: list[Group]
-    b_alone: list[Group]
+    a_alone: list[SideGroup]
+    b_alone: list[SideGroup]
 
 
-def groups(rows: Sequence[Row]) -> list[Group]:
+def groups(rows: Sequence[Row]) -> list[SideGroup]:
     """The groups of one side, in the order of their first runs."""
-    found: dict[Hashable, Group] = {}
+    found: dict[Hashable, SideGroup] = {}
     for row in rows:
-        found.setdefault((row["label"], _configuration(row)), Group(row["label"], [])).runs.append(row)
+        found.setdefault((row["label"], _configuration(row)), SideGroup(row["label"], [])).runs.append(row)
     return list(found.values())
 
 
@@ -86,18 +86,18 @@ def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matc
     )
 
 
-def _by(key: Callable[[Group], Hashable], a: list[Group], b: list[Group]) -> list[Pair]:
+def _by(key: Callable[[SideGroup], Hashable], a: list[SideGroup], b: list[SideGroup]) -> list[Pair]:
     """Pairs of groups whose key no other group of their side has."""
     left, right = _unique(key, a), _unique(key, b)
     return [Pair(group, right[name]) for name, group in left.items() if name in right]
 
 
-def _unique(key: Callable[[Group], Hashable], some: list[Group]) -> dict[Hashable, Group]:
+def _unique(key: Callable[[SideGroup], Hashable], some: list[SideGroup]) -> dict[Hashable, SideGroup]:
     keys = [key(group) for group in some]
     return {name: group for name, group in zip(keys, some, strict=True) if keys.count(name) == 1}
 
 
-def _named(text: str, a: list[Group], b: list[Group]) -> Pair:
+def _named(text: str, a: list[SideGroup], b: list[SideGroup]) -> Pair:
     """The pair that `LABEL_A=LABEL_B` names; labels may hold `=` themselves."""
     places = [place for place, letter in enumerate(text) if letter == "="]
     if not places:
@@ -112,7 +112,7 @@ def _named(text: str, a: list[Group], b: list[Group]) -> Pair:
     raise UserError(f"--match {text}: no group '{word}' {valid}")
 
 
-def _labelled(some: list[Group], label: str) -> Group | None:
+def _labelled(some: list[SideGroup], label: str) -> SideGroup | None:
     return next((group for group in some if group.label == label), None)
 
 

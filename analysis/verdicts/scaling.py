@@ -43,7 +43,7 @@ HELD_UP = (
 
 
 @dataclass(frozen=True)
-class Point:
+class ScalingPoint:
     """A group of a curve.
 
     Attributes:
@@ -104,7 +104,7 @@ class Curve:
     base: str
     base_processes: int
     base_tokens_per_second: float
-    points: tuple[Point, ...]
+    points: tuple[ScalingPoint, ...]
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -254,12 +254,12 @@ def _curve(family: Family) -> Curve:
     return Curve(family.kind, family.way, family.constant, base.label, few, rate(base), points)
 
 
-def _point(group: Group, base: Group, few: int) -> Point:
+def _point(group: Group, base: Group, few: int) -> ScalingPoint:
     ratio = ratio_of(group, base)
     apart = differing(_whatever_threads(group), _whatever_threads(base))
     besides = [difference for difference in apart if difference.topic not in _NOT_COMPARED]
     many = processes(group.runs[0])
-    return Point(
+    return ScalingPoint(
         label=group.label,
         processes=many,
         scale=Fraction(many, few),

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.stats.verdict import Verdict
 from analysis.verdicts.comparison import GroupComparison, SourceComparison
 from analysis.verdicts.guard import Difference, in_logs
-from analysis.verdicts.match import Group
+from analysis.verdicts.match import SideGroup
 from analysis.wording import columns, decimals, faster, sentence
 
 
@@ -111,7 +111,7 @@ def document(comparison: SourceComparison) -> dict[str, Any]:
     }
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: SideGroup) -> dict[str, Any]:
     return {"label": group.label, "run_ids": [run["run_id"] for run in group.runs]}
 
 

@@ -98,12 +98,12 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     from analysis.several.pair import build_pair
-    from analysis.verdicts.comparison import Options, compare
+    from analysis.verdicts.comparison import CompareOptions, compare
     from analysis.verdicts.sections import document, sections, summary
     from analysis.verdicts.source import read
     from runner.execute.collected import collected
 
-    options = Options(match or (), margins(margin or ()), _topics(across or ()), single_runs)
+    options = CompareOptions(match or (), margins(margin or ()), _topics(across or ()), single_runs)
     before, after = (dataclasses.replace(_source(name), removed=removed) for name in (a, b))
     if (before.root, before.study, before.commit) == (after.root, after.study, after.commit):
         raise UserError(f"{a} and {b} are the same runs: name another study, root or commit")

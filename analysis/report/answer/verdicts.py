@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from analysis.stats.verdict import Verdict
     from analysis.verdicts.losses import LossVerdict
     from analysis.verdicts.rates import RateVerdict
-    from analysis.verdicts.scaling import Curve, Point
+    from analysis.verdicts.scaling import Curve, ScalingPoint
 
 FINDINGS = ("measured", "different", "equivalent")
 _MANY = 4  # baselines, beyond which a sentence names none of them, as in sweeps with one in each cell
@@ -129,12 +129,12 @@ def _loss(loss: LossVerdict) -> VerdictRow:
     )
 
 
-def _scaling(curve: Curve, last: Point, facts: Facts) -> VerdictRow:
+def _scaling(curve: Curve, last: ScalingPoint, facts: Facts) -> VerdictRow:
     on_gpus = all(run["gpus"] for run in facts.runs if run["outcome"] == "completed")
     return scaling_row(curve, last, "GPUs" if on_gpus else "processes")
 
 
-def scaling_row(curve: Curve, point: Point, what: str) -> VerdictRow:
+def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
     """The efficiency of a curve at one of its numbers of processes.
 
     Args:
