@@ -55,10 +55,12 @@ class Matches:
 
 def groups(rows: Sequence[Row]) -> list[SideGroup]:
     """The groups of one side, in the order of their first runs."""
-    found: dict[Hashable, SideGroup] = {}
+    by_configuration: dict[Hashable, SideGroup] = {}
     for row in rows:
-        found.setdefault((row["label"], _configuration(row)), SideGroup(row["label"], [])).runs.append(row)
-    return list(found.values())
+        by_configuration.setdefault(
+            (row["label"], _configuration(row)), SideGroup(row["label"], [])
+        ).runs.append(row)
+    return list(by_configuration.values())
 
 
 def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matches:
@@ -183,8 +185,8 @@ def settings_of(run: Row) -> Settings:
 
 def between(a: Row, b: Row) -> list[Changed]:
     """The settings that differ between two runs."""
-    mine, theirs = settings_of(a), settings_of(b)
-    return changed(_complete(a, mine, theirs), _complete(b, theirs, mine))
+    of_a, of_b = settings_of(a), settings_of(b)
+    return changed(_complete(a, of_a, of_b), _complete(b, of_b, of_a))
 
 
 def _complete(run: Row, settings: Settings, others: Settings) -> Settings:
