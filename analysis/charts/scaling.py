@@ -14,7 +14,7 @@ from analysis.charts._style import INK, colours, dashes, drawn, inline, shapes, 
 from analysis.charts._values import UNKNOWN, interval
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats import grouped
-from analysis.verdicts.scaling import HELD_UP, Curve, Kind, Point, curves
+from analysis.verdicts.scaling import HELD_UP, Curve, Kind, ScalingPoint, curves
 
 if TYPE_CHECKING:
     import altair as alt
@@ -25,7 +25,7 @@ _MARKS: dict[str, dict[str, Any]] = {
     "observed": {"filled": False, "size": 65, "strokeWidth": 2},
     "withheld": {"shape": "cross", "filled": True, "size": 65},
 }
-DrawnValue = Callable[[Point, float], float]  # a point and its ratio -> what is drawn
+DrawnValue = Callable[[ScalingPoint, float], float]  # a point and its ratio -> what is drawn
 
 
 def _has_curves(kind: Kind) -> Callable[[list[Row]], bool]:
@@ -108,7 +108,7 @@ def efficiency_sentence(named_curves: dict[str, Curve], what: str) -> str:
     return f"{observed}fficiency of {kind} scaling: {'; '.join(parts)}"
 
 
-def evidence_kind(point: Point) -> str:
+def evidence_kind(point: ScalingPoint) -> str:
     """Whether its ratio is a finding over runs, was observed in single runs, or may not be given."""
     return "withheld" if point.why_withheld else "observed" if point.observed else "finding"
 
@@ -176,7 +176,7 @@ def _table(named_curves: dict[str, Curve], what: str) -> Table:
     return Table(heads, tuple(rows))
 
 
-def _row(name: str, point: Point) -> tuple[str, ...]:
+def _row(name: str, point: ScalingPoint) -> tuple[str, ...]:
     what_it_is = point.why_withheld or evidence_kind(point) + (f" {point.observed}" if point.observed else "")
     what_it_is += "." if point.besides and not what_it_is.endswith(".") else ""
     return (
@@ -235,7 +235,7 @@ def _line(name: str, curve: Curve, value: DrawnValue) -> list[Row]:
     return marks
 
 
-def _ideal(curve: Curve, many: int) -> Point:
+def _ideal(curve: Curve, many: int) -> ScalingPoint:
     """The curve at so many processes, if it scaled ideally."""
     return replace(curve.points[0], processes=many, scale=Fraction(many, curve.base_processes))
 
@@ -293,7 +293,7 @@ def _points_of(marks: list[Row], looks: Styles, x: alt.X, y: alt.Y, form: str, w
     return layers
 
 
-def _speedup(point: Point, ratio: float) -> float:
+def _speedup(point: ScalingPoint, ratio: float) -> float:
     """Against one process; a curve that starts at several starts as ideal."""
     return ratio * point.processes / float(point.scale)
 
@@ -306,7 +306,7 @@ def _strong(rows: list[Row], _styles: Styles) -> Figure | None:
     return scaling_figure(rows, "strong", "speedup", _speedup, ".2f", what_is_drawn)
 
 
-def _percent(point: Point, ratio: float) -> float:
+def _percent(point: ScalingPoint, ratio: float) -> float:
     return 100 * ratio / float(point.scale)
 
 

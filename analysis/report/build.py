@@ -12,7 +12,7 @@ from analysis.drawings import Format
 from analysis.query.ask import Answer, answer, recording
 from analysis.query.statements import SWEEP_RUNS
 from analysis.report import backends, comparison, facts, live, render, runs, summary, tasks
-from analysis.report.answer import Answer as StudyAnswer
+from analysis.report.answer import StudyAnswer
 from analysis.report.answer import answer as answer_study
 from analysis.report.backends import Backends, backend_lines
 from analysis.report.carried import PROBE, Parts, carry, named, seal

@@ -60,7 +60,7 @@ class StudyComparison:
     @property
     def unlike(self) -> set[str]:
         """Labels of the groups that train to another loss than their baseline."""
-        return {it.label for it in self.losses if it.verdict.kind == "different"}
+        return {loss.label for loss in self.losses if loss.verdict.kind == "different"}
 
     @property
     def why_alone(self) -> str:
@@ -104,37 +104,37 @@ def _advice(runs: Sequence[Row]) -> str | None:
     """The line that would declare the study's first group to be the baseline; None if it has no other."""
     factors = [run["factors"] for run in runs]
     axes = [name for name in factors[0] if name != "seed"]
-    name = next((it for it in axes if len({str(each.get(it)) for each in factors}) > 1), None)
+    name = next((axis for axis in axes if len({str(other.get(axis)) for other in factors}) > 1), None)
     return f"baseline: {{{name}: {factors[0][name]}}}" if name else None
 
 
-def tables(found: StudyComparison) -> dict[str, bytes]:
+def tables(comparison: StudyComparison) -> dict[str, bytes]:
     """The findings as CSV, by the place of the file: in `data/` itself each table is a query's answer."""
     ratios = [
         {"label": rate.label, "baseline": rate.baseline}
         | vars(rate.shown)
         | {"verdict": rate.verdict.kind, "sentence": sentence(rate.verdict)}
-        for rate in found.rates.compared
+        for rate in comparison.rates.compared
     ]
     differences = [
         {"label": loss.label, "baseline": loss.baseline, "margin": loss.margin, **columns(loss.verdict)}
-        for loss in found.losses
+        for loss in comparison.losses
     ]
     pairs = [
         {"first": first, "second": second, **columns(verdict)}
-        for ranking in found.rates.rankings
+        for ranking in comparison.rates.rankings
         for (first, second), verdict in ranking.verdicts.items()
     ]
     scaling = [
         {"scaling": curve.kind, "way": curve.way, "constant": curve.constant, "first": curve.base}
         | {"label": point.label, "processes": point.processes, "efficiency": point.efficiency[0]}
         | vars(point.ratio)
-        for curve in found.scaling
+        for curve in comparison.scaling
         for point in curve.points
     ]
     named = {"scaling": scaling, "ratios": ratios, "losses": differences, "ranking": pairs}
     return {
-        f"findings/{name}": csv_lines([table[0], *(each.values() for each in table)]).encode()
+        f"findings/{name}": csv_lines([table[0], *(row.values() for row in table)]).encode()
         for name, table in named.items()
         if table
     }

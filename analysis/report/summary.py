@@ -13,7 +13,7 @@ from model.record.config import Frozen
 from model.record.files import write_text
 
 if TYPE_CHECKING:
-    from analysis.report.answer import Answer
+    from analysis.report.answer import StudyAnswer
     from analysis.report.backends import Backends
     from analysis.report.facts import Facts, Row
 
@@ -50,7 +50,7 @@ def write(out: Path, summary: Summary) -> None:
     write_text(out / FILE, summary.model_dump_json(indent=1) + "\n", sync=False)
 
 
-def of_study(facts: Facts, answer: Answer) -> Summary:
+def of_study(facts: Facts, answer: StudyAnswer) -> Summary:
     """The summary of a study's report."""
     sentences = [*answer.findings, *answer.unexpected, answer.ran]
     flagged = [f"wrong in its log: {label}" for label in sorted(facts.flagged)]

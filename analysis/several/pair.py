@@ -23,7 +23,7 @@ from analysis.report.carried import (
 from analysis.report.place import complete
 from analysis.report.summary import Summary
 from analysis.store.records import write_records
-from analysis.verdicts.comparison import Options, SourceComparison, compare
+from analysis.verdicts.comparison import CompareOptions, SourceComparison, compare
 from analysis.verdicts.sections import sections, summary, wrong
 from analysis.verdicts.source import Measured, Source, read_open
 
@@ -44,7 +44,7 @@ class PairSide:
 
 
 def build_pair(
-    a: Source, b: Source, options: Options, out: Path, records: bool = True, replace: bool = False
+    a: Source, b: Source, options: CompareOptions, out: Path, records: bool = True, replace: bool = False
 ) -> Path:
     """Write the page of a comparison.
 
@@ -87,7 +87,7 @@ def write_pair(
     """Write the page of `build_pair` from open databases to an empty folder."""
     with recording() as asked:
         both = read_open((_source(pair.a), first), (_source(pair.b), second))
-        options = Options(pair.match, pair.margins, pair.across, pair.single_runs)
+        options = CompareOptions(pair.match, pair.margins, pair.across, pair.single_runs)
         comparison = compare(*both, options)
     _write_page(out, both, comparison, list(dict.fromkeys(asked)))
     write_queries(out, named({}, asked))

@@ -65,8 +65,8 @@ def median(values: Sequence[float], ratios: bool = True) -> float:
 
 def median_of_known(values: Iterable[float | None]) -> float | None:
     """The median of the values that are known; None if none is."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    values_known = [value for value in values if value is not None]
+    return median(values_known) if values_known else None
 
 
 def at_rank(ordered: np.ndarray, rank: float, ratios: bool = True) -> float:
@@ -127,7 +127,7 @@ def _student(values: Sequence[float], logs: bool) -> tuple[float, float]:
     return exp(low), exp(high)
 
 
-class Error(NamedTuple):
+class MeanError(NamedTuple):
     """How far the mean of one run's values may be from the truth, each of shape (...)."""
 
     variance: np.ndarray
@@ -170,8 +170,8 @@ def interval_of_mean(values: Sequence[float], confidence: float) -> tuple[float,
     if len(values) < FEWEST_RECORDS:
         return None
     series = np.asarray(values, dtype=float)
-    found = error_of_mean(series)
-    half = float(quantiles((1 + confidence) / 2, found.freedom) * np.sqrt(found.variance))
+    mean_error = error_of_mean(series)
+    half = float(quantiles((1 + confidence) / 2, mean_error.freedom) * np.sqrt(mean_error.variance))
     return float(series.mean()) - half, float(series.mean()) + half
 
 
@@ -185,13 +185,13 @@ def half_width(values: np.ndarray, confidence: float) -> np.ndarray:
         confidence: of the two-sided interval.
     """
     n = values.shape[-1]
-    found = error_of_mean(np.sign(values - np.median(values, axis=-1, keepdims=True)), signs=True)
-    below = n / 2 * np.sqrt(found.variance)  # standard deviation of the number below
-    half: np.ndarray = np.minimum(quantiles((1 + confidence) / 2, found.freedom) * below, (n - 1) / 2)
+    mean_error = error_of_mean(np.sign(values - np.median(values, axis=-1, keepdims=True)), signs=True)
+    below = n / 2 * np.sqrt(mean_error.variance)  # standard deviation of the number below
+    half: np.ndarray = np.minimum(quantiles((1 + confidence) / 2, mean_error.freedom) * below, (n - 1) / 2)
     return half
 
 
-def error_of_mean(series: np.ndarray, signs: bool = False) -> Error:
+def error_of_mean(series: np.ndarray, signs: bool = False) -> MeanError:
     """The error of a mean of correlated values.
 
     It comes from the means of 24 to 47 batches of neighbours (batch means: Flegal & Jones 2010), whose own
@@ -211,7 +211,7 @@ def error_of_mean(series: np.ndarray, signs: bool = False) -> Error:
     correlation = np.clip((batches * lagged + 2) / (batches - 8), -1, 1)
     inflation = _inflation(correlation, batches, signs and length == 1)
     variance = squares / (batches - 1) * inflation * length / series.shape[-1]
-    return Error(variance, np.maximum(batches / inflation - 1, 1))
+    return MeanError(variance, np.maximum(batches / inflation - 1, 1))
 
 
 def _inflation(correlation: np.ndarray, n: int, signs: bool) -> np.ndarray:

@@ -105,7 +105,7 @@ _NOISIER = 5  # times the spread of the other groups' runs, beyond which a group
 _JUDGED = 4  # runs of a group: the spread of fewer is far from the true one too often
 
 
-class Timed(NamedTuple):
+class TimedRun(NamedTuple):
     """A run: its group, its device, and its seconds per step or token."""
 
     group: str
@@ -149,7 +149,7 @@ class _Fit(NamedTuple):
     freedom: int
 
 
-def devices(runs: Sequence[Timed]) -> Devices:
+def devices(runs: Sequence[TimedRun]) -> Devices:
     """Test for any difference of the devices' log seconds, with groups' differences removed.
 
     The F test is of all effects of devices at once; the interval is Scheffe's, which holds for all
@@ -171,7 +171,7 @@ def devices(runs: Sequence[Timed]) -> Devices:
     return Devices(count, expm1(spread), expm1(low), expm1(high), p, noisy, effects)
 
 
-def _steady(runs: Sequence[Timed]) -> tuple[list[Timed], tuple[str, ...]]:
+def _steady(runs: Sequence[TimedRun]) -> tuple[list[TimedRun], tuple[str, ...]]:
     """The runs without those of far noisier groups, and the labels of these.
 
     The spread is first that around each group's own mean, then that of what devices leave unexplained.
@@ -192,7 +192,7 @@ def _stands_out(group: str, spreads: dict[str, float]) -> bool:
     return len(others) > 1 and spreads[group] > _NOISIER * median(others)
 
 
-def _spreads(runs: Sequence[Timed], residuals: np.ndarray) -> dict[str, float]:
+def _spreads(runs: Sequence[TimedRun], residuals: np.ndarray) -> dict[str, float]:
     """The standard deviation of the residuals of each group with enough runs."""
     by_group: dict[str, list[float]] = {}
     for run, value in zip(runs, residuals, strict=True):
@@ -204,7 +204,7 @@ def _spreads(runs: Sequence[Timed], residuals: np.ndarray) -> dict[str, float]:
     }
 
 
-def _fit(runs: Sequence[Timed]) -> _Fit:
+def _fit(runs: Sequence[TimedRun]) -> _Fit:
     design, count = _of_both(runs), len({run.device for run in runs})
     inverse = np.linalg.pinv(design.T @ design)
     logs = _logs(runs)
@@ -213,7 +213,7 @@ def _fit(runs: Sequence[Timed]) -> _Fit:
     return _Fit(effects, inverse[:count, :count], _residuals(design, logs), freedom)
 
 
-def _tested(runs: Sequence[Timed], fit: _Fit) -> tuple[float, float]:
+def _tested(runs: Sequence[TimedRun], fit: _Fit) -> tuple[float, float]:
     """The p value of the F test, and how many standard errors Scheffe's interval reaches to either side."""
     from scipy.special import fdtrc, fdtri
 
@@ -235,16 +235,16 @@ def _range(fit: _Fit, reach: float) -> tuple[float, float, float]:
     return float(apart.max()), max(0.0, float((apart - half).max())), float((apart + half).max())
 
 
-def _logs(runs: Sequence[Timed]) -> np.ndarray:
+def _logs(runs: Sequence[TimedRun]) -> np.ndarray:
     return np.log([run.seconds for run in runs])
 
 
-def _of_groups(runs: Sequence[Timed]) -> np.ndarray:
+def _of_groups(runs: Sequence[TimedRun]) -> np.ndarray:
     """Shape (runs, groups): 1 where the run is of the group."""
     return _ones([run.group for run in runs])
 
 
-def _of_both(runs: Sequence[Timed]) -> np.ndarray:
+def _of_both(runs: Sequence[TimedRun]) -> np.ndarray:
     """Shape (runs, devices + groups), devices first."""
     return np.hstack([_ones([run.device for run in runs]), _of_groups(runs)])
 

@@ -69,7 +69,7 @@ def paired_rounds(a: Sequence[float], b: Sequence[float]) -> Ratio:
     Args:
         a, b: seconds of a call, in the order of the rounds.
     """
-    ratios = [theirs / mine for mine, theirs in zip(a, b, strict=True)]
+    ratios = [of_b / of_a for of_a, of_b in zip(a, b, strict=True)]
     if len(ratios) >= FEWEST_RECORDS:
         estimate = within_run(ratios)
         low, high, how = estimate.low, estimate.high, "95 % interval that allows for autocorrelation"

@@ -81,8 +81,12 @@ def _tiers(ordered: list[str], apart: set[frozenset[str]]) -> tuple[tuple[str, .
     """The largest sets without a pair that is apart: insert and absorb (Piepho 2004)."""
     sets = [frozenset(ordered)] if ordered else []
     for pair in apart:
-        split = [part for each in sets for part in ([each - {x} for x in pair] if pair <= each else [each])]
-        sets = [each for each in dict.fromkeys(split) if not any(each < other for other in split)]
+        split = [
+            part
+            for members in sets
+            for part in ([members - {x} for x in pair] if pair <= members else [members])
+        ]
+        sets = [members for members in dict.fromkeys(split) if not any(members < other for other in split)]
     place = {label: i for i, label in enumerate(ordered)}
-    tiers = [tuple(sorted(each, key=place.__getitem__)) for each in sets]
+    tiers = [tuple(sorted(members, key=place.__getitem__)) for members in sets]
     return tuple(sorted(tiers, key=lambda tier: [place[label] for label in tier]))

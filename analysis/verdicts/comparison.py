@@ -12,8 +12,8 @@ from analysis.stats.estimate import median_of_known
 from analysis.stats.paired import Ratio, paired_records
 from analysis.stats.rows import paired_by
 from analysis.stats.verdict import MarginTest, SingleRuns, Verdict
-from analysis.verdicts.guard import SPEED_AND_LOSS, Difference, Side, differences, withheld
-from analysis.verdicts.match import Changed, Group, Matches, Pair, between, match
+from analysis.verdicts.guard import SPEED_AND_LOSS, Difference, RunSet, differences, withheld
+from analysis.verdicts.match import Changed, Matches, Pair, SideGroup, between, match
 from analysis.verdicts.source import Measured
 from analysis.verdicts.values import Row
 from analysis.wording import sentence
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Options:
+class CompareOptions:
     """How to compare.
 
     Attributes:
@@ -104,10 +104,10 @@ class SourceComparison:
     """
 
     names: tuple[str, str]
-    options: Options
+    options: CompareOptions
     results: list[GroupComparison]
-    a_alone: list[Group]
-    b_alone: list[Group]
+    a_alone: list[SideGroup]
+    b_alone: list[SideGroup]
 
     @property
     def regressions(self) -> list[str]:
@@ -121,7 +121,7 @@ class SourceComparison:
         return [*found, *(f"{group.label}: {self.names[1]} has no such group" for group in self.a_alone)]
 
     @property
-    def said(self) -> list[tuple[Difference, list[str]]]:
+    def differences(self) -> list[tuple[Difference, list[str]]]:
         """What the guard found, each once, with the labels of its groups."""
         return _with_labels(self.results, lambda one: one.guard)
 
@@ -135,14 +135,14 @@ def _with_labels(
     results: Iterable[GroupComparison], of: Callable[[GroupComparison], Iterable[T]]
 ) -> list[tuple[T, list[str]]]:
     """What the results name, each once, with the labels of the groups that name it."""
-    found: dict[T, list[str]] = {}
+    labels: dict[T, list[str]] = {}
     for one in results:
-        for each in of(one):
-            found.setdefault(each, []).append(one.pair.label)
-    return list(found.items())
+        for item in of(one):
+            labels.setdefault(item, []).append(one.pair.label)
+    return list(labels.items())
 
 
-def compare(a: Measured, b: Measured, options: Options) -> SourceComparison:
+def compare(a: Measured, b: Measured, options: CompareOptions) -> SourceComparison:
     """Compare two sources, group by group.
 
     Raises:
@@ -179,8 +179,8 @@ def _one_sample(a: Measured, b: Measured) -> Iterator[Difference]:
     if shared := len(_shared(a, b)):
         runs = f"{shared} of the {counted(len(b.runs), 'run')} of {b.name}"
         also = f"{'is' if shared == 1 else 'are'} also in {a.name}, attempt by attempt"
-        said = f"{runs} {also}: they are one sample."
-        yield Difference("sample", said, SPEED_AND_LOSS)
+        text = f"{runs} {also}: they are one sample."
+        yield Difference("sample", text, SPEED_AND_LOSS)
 
 
 def _refuse_other_work(a: Measured, b: Measured) -> None:
@@ -201,14 +201,14 @@ def _task(run: Row) -> str:
     return found
 
 
-def _result(pair: Pair, a: Measured, b: Measured, options: Options) -> GroupComparison:
+def _result(pair: Pair, a: Measured, b: Measured, options: CompareOptions) -> GroupComparison:
     settings = between(pair.a.runs[0], pair.b.runs[0])
     if pair.named:  # by a person, who knows that the backends may have other names
-        settings = [each for each in settings if each.name != "attention"]
-    guard = differences(Side(a.name, a.runs), Side(b.name, b.runs))
-    guard += [each.difference() for each in settings if each.breaks]
+        settings = [change for change in settings if change.name != "attention"]
+    guard = differences(RunSet(a.name, a.runs), RunSet(b.name, b.runs))
+    guard += [change.difference() for change in settings if change.breaks]
     same = [*_one_sample(a, b)]
-    counts = [*same, *(each for each in guard if not options.meant(each))]
+    counts = [*same, *(change for change in guard if not options.meant(change))]
     guard = [*same, *guard]
     fast = speed(a, b, options.margins.get("tokens_per_second"), options.single_runs)
     trained = loss(a, b, options.margins.get("loss"))
@@ -231,25 +231,25 @@ def _medians(a: Measured, b: Measured, column: str) -> tuple[float | None, float
 
 def stated_margins(rows: Iterable[Row]) -> Mapping[str, float]:
     """The smallest margin that any plan states: one that was widened later does not reach earlier runs."""
-    found: dict[str, float] = {}
+    smallest: dict[str, float] = {}
     for row in rows:
         for name, margin in ((row["design"] or {}).get("margins") or {}).items():
-            found[name] = min(margin, found.get(name, margin))
-    return found
+            smallest[name] = min(margin, smallest.get(name, margin))
+    return smallest
 
 
 def _nothing_matches(a: str, b: str, matches: Matches) -> str:
     """What differs between the sources' groups, and how to match them."""
-    mine, theirs = matches.a_alone[0], matches.b_alone[0]
-    one, other = mine.runs[0], theirs.runs[0]
+    of_a, of_b = matches.a_alone[0], matches.b_alone[0]
+    one, other = of_a.runs[0], of_b.runs[0]
     backends = ["attention"] if one["attention"] != other["attention"] else []
-    found = dict.fromkeys([*backends, *(each.name for each in between(one, other))])
-    apart = ", ".join(found) or "their factors"
+    names = dict.fromkeys([*backends, *(change.name for change in between(one, other))])
+    apart = ", ".join(names) or "their factors"
     labels = [", ".join(group.label for group in side) for side in (matches.a_alone, matches.b_alone)]
     return (
         f"no group of {a} ({labels[0]}) has the configuration or the factors of one of {b} ({labels[1]}); "
-        f"{mine.label} and {theirs.label} differ in {apart}. "
-        f"Say which groups mean the same, such as --match '{mine.label}={theirs.label}'"
+        f"{of_a.label} and {of_b.label} differ in {apart}. "
+        f"Say which groups mean the same, such as --match '{of_a.label}={of_b.label}'"
     )
 
 
@@ -273,10 +273,10 @@ class Outcomes:
 
 def outcomes(a: Sequence[Row], b: Sequence[Row]) -> Outcomes:
     """Compare how two sets of runs ended."""
-    mine, theirs = (Counter(run["outcome"] or NONE_YET for run in runs) for runs in (a, b))
+    before, after = (Counter(run["outcome"] or NONE_YET for run in runs) for runs in (a, b))
     unexpected = {run["outcome"] for run in b if run["outcome"] != run["expected_outcome"]}
     bad = {outcome.value for outcome in Outcome if outcome.cause == "code"}
-    return Outcomes(mine, theirs, tuple(sorted((unexpected & bad) - mine.keys())))
+    return Outcomes(before, after, tuple(sorted((unexpected & bad) - before.keys())))
 
 
 def speed(a: Measured, b: Measured, margin: float | None, single_runs: bool = False) -> Verdict | None:
@@ -320,8 +320,8 @@ def _of_records(a: Measured, b: Measured, per_token: bool) -> Ratio | None:
         (run,) = (run for run in side.runs if run["step_seconds"])
         records, tokens = side.records[run["run_id"]].seconds, _tokens(run, per_token)
         sides.append({step: seconds / tokens for step, seconds in records.items()})
-    mine, theirs = sides
-    return paired_records(theirs, mine) if mine.keys() & theirs.keys() else None
+    before, after = sides
+    return paired_records(after, before) if before.keys() & after.keys() else None
 
 
 def _of_two_runs(ratio: Ratio, margin: float | None) -> Verdict:
@@ -347,18 +347,18 @@ def loss(a: Measured, b: Measured, margin: float | None) -> Verdict | None:
     Returns:
         None if a side has no losses.
     """
-    mine, theirs = _by_sample(a), _by_sample(b)
-    if not mine.keys() & theirs.keys():  # the guard says that the texts differ
-        mine, theirs = _by_sample(a, with_text=False), _by_sample(b, with_text=False)
-    if not (mine and theirs):
+    before, after = _by_sample(a), _by_sample(b)
+    if not before.keys() & after.keys():  # the guard says that the texts differ
+        before, after = _by_sample(a, with_text=False), _by_sample(b, with_text=False)
+    if not (before and after):
         return None
-    floor = noise_floor([*mine.values(), *theirs.values()])
-    return losses(means(theirs), means(mine), margin, floor)
+    floor = noise_floor([*before.values(), *after.values()])
+    return losses(means(after), means(before), margin, floor)
 
 
 def _by_sample(side: Measured, with_text: bool = True) -> Repeats:
     """Losses by seed and text."""
-    known = [(run, of_run) for run in side.runs if (of_run := side.records[run["run_id"]].losses)]
+    logged = [(run, of_run) for run in side.runs if (of_run := side.records[run["run_id"]].losses)]
     return by_sample(
-        ((run["seed"], run["data_fingerprint"] if with_text else None), of_run) for run, of_run in known
+        ((run["seed"], run["data_fingerprint"] if with_text else None), of_run) for run, of_run in logged
     )

@@ -8,7 +8,7 @@ from math import expm1
 from statistics import fmean
 
 from analysis.stats.estimate import median
-from analysis.stats.machines import Devices, Drift, Timed, devices, drift
+from analysis.stats.machines import Devices, Drift, TimedRun, devices, drift
 from analysis.verdicts.groups import groups_of
 from analysis.verdicts.values import Row
 from analysis.wording import group_name, p_value, percent
@@ -43,15 +43,15 @@ def order_of(rows: Sequence[Row]) -> str:
         return "unknown: the records come from other programs, or predate starting orders"
     blocks = {row["block"] for row in rows if row["block"] is not None}
     seeds = sorted({design["order_seed"] for design in designs if design["order_seed"] is not None})
-    said = [" and ".join(orders)]
+    parts = [" and ".join(orders)]
     if blocks:
         number = f"{len(blocks)} {'block' if len(blocks) == 1 else 'blocks'}"
-        said.append(
+        parts.append(
             number + (" of one run of every group" if _whole(rows) else " without some of the groups")
         )
     if seeds:
-        said.append(f"shuffled with seed {', '.join(map(str, seeds))}")
-    return ", ".join(said)
+        parts.append(f"shuffled with seed {', '.join(map(str, seeds))}")
+    return ", ".join(parts)
 
 
 def _whole(rows: Sequence[Row]) -> bool:
@@ -73,17 +73,17 @@ def load_of(rows: Sequence[Row]) -> str:
     loads = [
         row["load_before"] / row["cores"] for row in rows if None not in (row["load_before"], row["cores"])
     ]
-    said = "load not recorded"
+    text = "load not recorded"
     if loads:
-        said = f"load before the runs {min(loads):.2g} to {max(loads):.2g} per core"
-        said += _unknown(len(rows) - len(loads))
+        text = f"load before the runs {min(loads):.2g} to {max(loads):.2g} per core"
+        text += _unknown(len(rows) - len(loads))
     users = [row["device_users"] for row in rows if row["device_users"] is not None]
     if users:
         others = sum(1 for count in users if count)
         shared = f"other processes were on the device of {others} of {counted(len(users), 'run')}"
-        said += f"; {shared if others else 'no other process was on the devices'}"
-        said += _unknown(len(rows) - len(users))
-    return said
+        text += f"; {shared if others else 'no other process was on the devices'}"
+        text += _unknown(len(rows) - len(users))
+    return text
 
 
 def busy(rows: Sequence[Row]) -> str | None:
@@ -139,18 +139,18 @@ def gpus_of(rows: Sequence[Row]) -> Gpus | None:
     Args:
         rows: the answer to MEASURED_RUNS.
     """
-    known = [run for run in rows if _on_one_known(run)]
-    used = len({run["gpu_uuid"] for run in known})
+    placed = [run for run in rows if _on_one_known(run)]
+    used = len({run["gpu_uuid"] for run in placed})
     if used < 2:
         return None
-    runs = [_timed(run) for run in known]
-    found = devices(runs)
-    said = [_tested(found, used), *_left_out(found, len(rows) - len(known))]
-    if found.differ:
-        said.append(_pairs(known, found.effects))
-    if found.differ or found.p is None:
-        said += _confounded(runs, used)
-    return Gpus(found, " ".join(said))
+    runs = [_timed(run) for run in placed]
+    tested = devices(runs)
+    sentences = [_tested(tested, used), *_left_out(tested, len(rows) - len(placed))]
+    if tested.differ:
+        sentences.append(_pairs(placed, tested.effects))
+    if tested.differ or tested.p is None:
+        sentences += _confounded(runs, used)
+    return Gpus(tested, " ".join(sentences))
 
 
 def _on_one_known(run: Row) -> bool:
@@ -158,24 +158,26 @@ def _on_one_known(run: Row) -> bool:
     return run["gpu_uuid"] is not None and run["gpus"] == 1 and run["resumed_step"] is None
 
 
-def _timed(run: Row) -> Timed:
-    return Timed(run["label"], run["gpu_uuid"], run["step_seconds"] / run["tokens_per_step"])
+def _timed(run: Row) -> TimedRun:
+    return TimedRun(run["label"], run["gpu_uuid"], run["step_seconds"] / run["tokens_per_step"])
 
 
-def _tested(found: Devices, used: int) -> str:
-    if found.spread is None or found.low is None or found.high is None or found.p is None:
+def _tested(tested: Devices, used: int) -> str:
+    if tested.spread is None or tested.low is None or tested.high is None or tested.p is None:
         return (
             f"Whether the {used} GPUs differ in speed was not tested: "
             "too few groups ran several times and on several GPUs."
         )
     which = (
-        f"{found.count} GPUs" if found.count == used else f"{found.count} of {used} GPUs that can be compared"
+        f"{tested.count} GPUs"
+        if tested.count == used
+        else f"{tested.count} of {used} GPUs that can be compared"
     )
-    began = f"The {which} differ" if found.differ else f"No difference between the {which} was found"
-    ends = f"{_unsigned(found.low)} to {_unsigned(found.high)} %"
+    began = f"The {which} differ" if tested.differ else f"No difference between the {which} was found"
+    ends = f"{_unsigned(tested.low)} to {_unsigned(tested.high)} %"
     return (
-        f"{began}: steps took {_unsigned(found.spread)} % longer on the slowest than on the fastest "
-        f"({ends}; F test, {p_value(found.p)})."
+        f"{began}: steps took {_unsigned(tested.spread)} % longer on the slowest than on the fastest "
+        f"({ends}; F test, {p_value(tested.p)})."
     )
 
 
@@ -183,10 +185,10 @@ def _unsigned(share: float) -> str:
     return percent(share).removeprefix("+")
 
 
-def _left_out(found: Devices, unknown: int) -> Iterator[str]:
-    if found.noisy:
-        verb = "varies" if len(found.noisy) == 1 else "vary"
-        yield f"This leaves out {_named(found.noisy)}, which {verb} far more than the other groups."
+def _left_out(tested: Devices, unknown: int) -> Iterator[str]:
+    if tested.noisy:
+        verb = "varies" if len(tested.noisy) == 1 else "vary"
+        yield f"This leaves out {_named(tested.noisy)}, which {verb} far more than the other groups."
     if unknown:
         runs = counted(unknown, "run")
         yield f"It leaves out {runs} on several GPUs, on one that is not known, or started again."
@@ -198,7 +200,7 @@ def _pairs(runs: Sequence[Row], effects: dict[str, float]) -> str:
     for group in groups_of(runs).values():
         for key, run in group.pairs.items():
             places.setdefault(key, set()).add(run["gpu_uuid"])
-    if all(len(each) == 1 for each in places.values()):
+    if all(len(gpus) == 1 for gpus in places.values()):
         return "Paired runs were on the same GPU, so this cancels in their ratios."
     return (
         "Pairs of runs on different GPUs include this difference, which widens the intervals; "
@@ -212,7 +214,7 @@ def _favoured(runs: Sequence[Row], effects: dict[str, float]) -> str:
     for run in runs:
         if run["gpu_uuid"] in effects:
             placed.setdefault(run["label"], []).append(effects[run["gpu_uuid"]])
-    shares = {label: fmean(each) for label, each in placed.items()}
+    shares = {label: fmean(effects_of_runs) for label, effects_of_runs in placed.items()}
     first, last = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
     ahead = expm1(shares[last] - shares[first])
     if ahead < _SEEN:
@@ -223,12 +225,12 @@ def _favoured(runs: Sequence[Row], effects: dict[str, float]) -> str:
     )
 
 
-def _confounded(runs: Sequence[Timed], used: int) -> Iterator[str]:
+def _confounded(runs: Sequence[TimedRun], used: int) -> Iterator[str]:
     """Groups that ran on at most half of the GPUs: their difference from others may be the GPUs'."""
     places: dict[str, set[str]] = {}
     for run in runs:
         places.setdefault(run.group, set()).add(run.device)
-    few = [group for group, mine in places.items() if 2 * len(mine) <= used]
+    few = [group for group, gpus in places.items() if 2 * len(gpus) <= used]
     if few:
         yield f"{_named(few)} ran on half of the GPUs or fewer: what sets them apart may be the GPUs."
 

@@ -11,7 +11,7 @@ from typing import Any
 from analysis.stats import Estimate, by_label, over_runs
 from analysis.stats.rows import paired_by
 from analysis.verdicts import guard
-from analysis.verdicts.guard import Difference, Side
+from analysis.verdicts.guard import Difference, RunSet
 from analysis.verdicts.values import Row
 
 FEWEST_SEEDS = 3  # Student's interval of two is 13 times as wide as the gap between them
@@ -57,8 +57,8 @@ def stated(rows: Sequence[Row], part: str, name: str) -> float | None:
 
     A margin counts only if it was stated in advance: before any of the runs that it is applied to.
     """
-    found = {json.dumps(((row["design"] or {}).get(part) or {}).get(name)) for row in rows}
-    value: float | None = json.loads(found.pop()) if len(found) == 1 else None
+    texts = {json.dumps(((row["design"] or {}).get(part) or {}).get(name)) for row in rows}
+    value: float | None = json.loads(texts.pop()) if len(texts) == 1 else None
     return value
 
 
@@ -67,9 +67,9 @@ def looks(rows: Sequence[Row]) -> tuple[float, int] | None:
 
     One run that states it is enough: somebody looked at the repeats so far, whatever other runs state.
     """
-    found = [(row["design"] or {}).get("until") for row in rows]
-    known = [(until["tokens_per_second"], int(until["at_most"])) for until in found if until]
-    return max(known, key=lambda until: until[1], default=None)
+    designs = [(row["design"] or {}).get("until") for row in rows]
+    stated_looks = [(until["tokens_per_second"], int(until["at_most"])) for until in designs if until]
+    return max(stated_looks, key=lambda until: until[1], default=None)
 
 
 def counterpart(group: Group, groups: dict[str, Group], baseline: dict[str, Any]) -> Group | None:
@@ -77,8 +77,8 @@ def counterpart(group: Group, groups: dict[str, Group], baseline: dict[str, Any]
     wanted = group.factors | baseline
     if wanted == group.factors:
         return None
-    found = [each for each in groups.values() if each.factors == wanted]
-    return found[0] if len(found) == 1 else None
+    same = [other for other in groups.values() if other.factors == wanted]
+    return same[0] if len(same) == 1 else None
 
 
 def compared(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[tuple[Group, Group]]:
@@ -91,7 +91,7 @@ def compared(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[
 
 def differing(a: Group, b: Group) -> list[Difference]:
     """What the guard finds between two groups."""
-    return guard.differences(Side(a.label, a.runs), Side(b.label, b.runs))
+    return guard.differences(RunSet(a.label, a.runs), RunSet(b.label, b.runs))
 
 
 def alone(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[str]:
@@ -110,17 +110,19 @@ def absent(runs: Sequence[Row], baseline: dict[str, Any] | None) -> str | None:
     Args:
         runs: all of the study.
     """
-    mine = [run for run in runs if baseline and _is_of(run, baseline)]
-    if not baseline or any(run["outcome"] == "completed" for run in mine):
+    runs_of_it = [run for run in runs if baseline and _is_of(run, baseline)]
+    if not baseline or any(run["outcome"] == "completed" for run in runs_of_it):
         return None
-    values = {name: it if isinstance(it, str) else json.dumps(it) for name, it in baseline.items()}
+    values = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in baseline.items()
+    }
     named = ", ".join(f"{name}: {value}" for name, value in values.items())
-    return f"the baseline, `{named}`, has no {'completed run' if mine else 'run'} in this study"
+    return f"the baseline, `{named}`, has no {'completed run' if runs_of_it else 'run'} in this study"
 
 
 def _is_of(run: Row, baseline: dict[str, Any]) -> bool:
-    mine = factors(run)
-    return mine | baseline == mine
+    own = factors(run)
+    return own | baseline == own
 
 
 def factors(run: Row) -> dict[str, Any]:
@@ -140,13 +142,13 @@ def final_loss(runs: Sequence[Row]) -> Estimate | None:
     means = [fmean(values) for values in seeds.values()]
     if not means:
         return None
-    found = over_runs(means, ratios=False, each="seed")
-    if 1 < found.n < FEWEST_SEEDS:
-        return replace(found, low=None, high=None, method=f"no interval: {found.n} seeds")
-    return found
+    estimate = over_runs(means, ratios=False, each="seed")
+    if 1 < estimate.n < FEWEST_SEEDS:
+        return replace(estimate, low=None, high=None, method=f"no interval: {estimate.n} seeds")
+    return estimate
 
 
 def peak_memory_gib(runs: Sequence[Row]) -> Estimate | None:
     """The median over the runs that have a reading; None if none has."""
-    known = [run["peak_memory_bytes"] / 2**30 for run in runs if run["peak_memory_bytes"]]
-    return over_runs(known) if known else None
+    readings = [run["peak_memory_bytes"] / 2**30 for run in runs if run["peak_memory_bytes"]]
+    return over_runs(readings) if readings else None

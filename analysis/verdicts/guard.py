@@ -30,7 +30,7 @@ SPEED_AND_LOSS = SPEED | LOSS
 
 
 @dataclass(frozen=True)
-class Side:
+class RunSet:
     """One of two sets of runs.
 
     Attributes:
@@ -59,7 +59,9 @@ class Difference:
 
 def breaking(differences: Iterable[Difference], measure: Measure) -> tuple[str, ...]:
     """The differences that break one kind of comparison, each sentence once; none if nothing does."""
-    return tuple(dict.fromkeys(each.sentence for each in differences if measure in each.breaks))
+    return tuple(
+        dict.fromkeys(difference.sentence for difference in differences if measure in difference.breaks)
+    )
 
 
 def withheld(verdict: Verdict, differences: Iterable[Difference], measure: Measure) -> Verdict:
@@ -69,7 +71,7 @@ def withheld(verdict: Verdict, differences: Iterable[Difference], measure: Measu
     return verdict
 
 
-def differences(a: Side, b: Side) -> list[Difference]:
+def differences(a: RunSet, b: RunSet) -> list[Difference]:
     """What differs between two sets of runs, apart from their configurations; none if one set is empty."""
     if not (a.runs and b.runs):
         return []
@@ -83,15 +85,22 @@ def among(runs: Sequence[Row]) -> list[Difference]:
     """
     done = [run for run in runs if run["outcome"] == "completed"]
     topics = (of.DEVICE, of.COMMIT, of.DRIVER, of.CLOCKS)
-    found = [difference for topic in topics for difference in _values(topic, done)]
-    return [*found, *_texts(done), *_packages(done), *_trust(done), *_groups_in_warm_up(done), *_timing(done)]
+    differences = [difference for topic in topics for difference in _values(topic, done)]
+    return [
+        *differences,
+        *_texts(done),
+        *_packages(done),
+        *_trust(done),
+        *_groups_in_warm_up(done),
+        *_timing(done),
+    ]
 
 
 def _values(topic: Topic, runs: Sequence[Row]) -> Iterator[Difference]:
-    found = values(runs, topic.of)
-    if len(found) > 1:
-        said = f"Completed runs {topic.verb} different {topic.noun}s: {listed(found)}."
-        yield Difference(topic.name, said)
+    recorded = values(runs, topic.of)
+    if len(recorded) > 1:
+        text = f"Completed runs {topic.verb} different {topic.noun}s: {listed(recorded)}."
+        yield Difference(topic.name, text)
 
 
 def _texts(runs: Sequence[Row]) -> Iterator[Difference]:
@@ -99,12 +108,14 @@ def _texts(runs: Sequence[Row]) -> Iterator[Difference]:
     for run in runs:
         if run["data_fingerprint"]:
             texts.setdefault(json.dumps(run["config"]["data"]), set()).add(run["data_fingerprint"])
-    if paths := {json.loads(data)["path"] for data, found in texts.items() if len(found) > 1}:
+    if paths := {json.loads(data)["path"] for data, fingerprints in texts.items() if len(fingerprints) > 1}:
         yield Difference("data", f"Completed runs read different texts of the same name: {listed(paths)}.")
 
 
 def _packages(runs: Sequence[Row]) -> Iterator[Difference]:
-    mixed = [f"{name} {' / '.join(found)}" for name, found in of.packages(runs).items() if len(found) > 1]
+    mixed = [
+        f"{name} {' / '.join(versions)}" for name, versions in of.packages(runs).items() if len(versions) > 1
+    ]
     if mixed:
         yield Difference("software", f"Completed runs ran with different software: {', '.join(mixed)}.")
 
@@ -112,25 +123,25 @@ def _packages(runs: Sequence[Row]) -> Iterator[Difference]:
 def _trust(runs: Sequence[Row]) -> Iterator[Difference]:
     own = [run for run in runs if not run["imported"]]
     if len(own) < len(runs):
-        said = (
+        text = (
             f"{len(runs) - len(own)} of {len(runs)} completed runs were imported: they have no certificate."
         )
-        yield Difference("imported", said)
+        yield Difference("imported", text)
     if unsure := {run["attention"] for run in own if run["verdict"] != "right" and run["attention"]}:
-        said = f"Completed runs of these backends have no valid certificate: {listed(unsure)}."
-        yield Difference("certificate", said)
+        text = f"Completed runs of these backends have no valid certificate: {listed(unsure)}."
+        yield Difference("certificate", text)
     if any(run["git_dirty"] for run in runs):
-        said = "Some completed runs were planned from a working tree with uncommitted changes."
-        yield Difference("diff", said)
+        text = "Some completed runs were planned from a working tree with uncommitted changes."
+        yield Difference("diff", text)
 
 
 def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:
     """What was found in imported logs, by level: sentences that name the logs."""
-    found: dict[str, dict[str, None]] = {"error": {}, "note": {}}
+    by_level: dict[str, dict[str, None]] = {"error": {}, "note": {}}
     for run in runs:
         for finding in (run["imported"] or {}).get("findings", ()):
-            found[finding["level"]][finding["sentence"]] = None
-    return {level: list(sentences) for level, sentences in found.items()}
+            by_level[finding["level"]][finding["sentence"]] = None
+    return {level: list(sentences) for level, sentences in by_level.items()}
 
 
 def _groups_in_warm_up(runs: Sequence[Row]) -> Iterator[Difference]:
@@ -143,22 +154,22 @@ def _groups_in_warm_up(runs: Sequence[Row]) -> Iterator[Difference]:
 def _timing(runs: Sequence[Row]) -> Iterator[Difference]:
     """What makes the times of single runs worth less, whatever they are compared with."""
     mixed = [run for run in runs if run["clocks_changed"]]
-    if found := of.regimes(mixed):
-        said = f"The GPU's clock, or what throttled it, changed while steps of {len(mixed)} of {len(runs)}"
-        yield Difference("regime", f"{said} completed runs were counted ({found}).")
+    if clocks := of.regimes(mixed):
+        text = f"The GPU's clock, or what throttled it, changed while steps of {len(mixed)} of {len(runs)}"
+        yield Difference("regime", f"{text} completed runs were counted ({clocks}).")
     share = of.starved(runs)
     if share is not None:
         labels = [run["label"] for run in runs if of.starved([run]) is not None]
-        said = f"The device waited for data for up to {100 * share:.0f} % of the time in {len(labels)} of "
-        said += f"{len(runs)} completed runs ({listed(set(labels))})"
-        yield Difference("starved", f"{said}: their speed is partly that of the data.")
+        text = f"The device waited for data for up to {100 * share:.0f} % of the time in {len(labels)} of "
+        text += f"{len(runs)} completed runs ({listed(set(labels))})"
+        yield Difference("starved", f"{text}: their speed is partly that of the data.")
 
 
 def _of(label: str, runs: Sequence[Row]) -> list[Row]:
     return [run for run in runs if run["label"] == label]
 
 
-Check = Callable[[Side, Side], Iterator[Difference]]
+Check = Callable[[RunSet, RunSet], Iterator[Difference]]
 # Packages that compute nothing in a training step. Backends bring packages that are not known here, so every
 # other package counts.
 _HARMLESS = frozenset({"python", "numpy", "pyarrow", "tokenizers", "assay-studies"})
@@ -166,36 +177,36 @@ _THROTTLING_TOLERANCE = 0.05  # of the time
 _PADDING_TOLERANCE = 0.05  # percentage points; the same samples have the same share but for rounding
 
 
-def _commit(a: Side, b: Side) -> Iterator[Difference]:
+def _commit(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """A difference between commits breaks nothing if the runs executed the same code."""
-    mine, theirs = (values(_own(side), lambda run: (run["git_sha"] or "")[:10]) for side in (a, b))
-    if mine == theirs or not (mine and theirs):
+    of_a, of_b = (values(_own(side), lambda run: (run["git_sha"] or "")[:10]) for side in (a, b))
+    if of_a == of_b or not (of_a and of_b):
         return
-    said = f"{a.name} ran {_at(mine)}, {b.name} {_at(theirs)}"
-    yield _unless_same_code(a, b, "commit", said)
+    text = f"{a.name} ran {_at(of_a)}, {b.name} {_at(of_b)}"
+    yield _unless_same_code(a, b, "commit", text)
 
 
-def _own(side: Side) -> list[Row]:
+def _own(side: RunSet) -> list[Row]:
     """The side's runs without imported ones, whose code nobody knows."""
     return [run for run in side.runs if not run["imported"]]
 
 
-def _diff(a: Side, b: Side) -> Iterator[Difference]:
+def _diff(a: RunSet, b: RunSet) -> Iterator[Difference]:
     dirty = [side.name for side in (a, b) if any(run["git_dirty"] for run in side.runs)]
     if dirty:
-        said = f"{' and '.join(dirty)} ran with uncommitted changes"
-        yield _unless_same_code(a, b, "diff", said)
+        text = f"{' and '.join(dirty)} ran with uncommitted changes"
+        yield _unless_same_code(a, b, "diff", text)
 
 
 def _at(commits: set[str]) -> str:
     return ", ".join(f"at commit {sha}" if sha else "outside a repository" for sha in sorted(commits))
 
 
-def _unless_same_code(a: Side, b: Side, topic: str, said: str) -> Difference:
-    mine, theirs = ({run["code"] for run in side.runs} for side in (a, b))
-    if mine == theirs and len(mine) == 1 and None not in mine:
-        return Difference(topic, f"{said}; the code that their jobs ran is the same.")
-    return Difference(topic, f"{said}.", SPEED_AND_LOSS)
+def _unless_same_code(a: RunSet, b: RunSet, topic: str, text: str) -> Difference:
+    of_a, of_b = ({run["code"] for run in side.runs} for side in (a, b))
+    if of_a == of_b and len(of_a) == 1 and None not in of_a:
+        return Difference(topic, f"{text}; the code that their jobs ran is the same.")
+    return Difference(topic, f"{text}.", SPEED_AND_LOSS)
 
 
 def _compared(topic: Topic, breaks: frozenset[Measure], unknown: frozenset[Measure]) -> Check:
@@ -205,119 +216,119 @@ def _compared(topic: Topic, breaks: frozenset[Measure], unknown: frozenset[Measu
         unknown: what it breaks that one side alone has no value.
     """
 
-    def check(a: Side, b: Side) -> Iterator[Difference]:
-        mine, theirs = (values(side.runs, topic.of) for side in (a, b))
-        if mine and theirs and mine != theirs:
-            said = f"{a.name} {topic.verb} {listed(mine)}, {b.name} {topic.verb} {listed(theirs)}."
-            yield Difference(topic.name, said, breaks)
-        elif mine != theirs:
+    def check(a: RunSet, b: RunSet) -> Iterator[Difference]:
+        of_a, of_b = (values(side.runs, topic.of) for side in (a, b))
+        if of_a and of_b and of_a != of_b:
+            text = f"{a.name} {topic.verb} {listed(of_a)}, {b.name} {topic.verb} {listed(of_b)}."
+            yield Difference(topic.name, text, breaks)
+        elif of_a != of_b:
             was = "were" if " and " in topic.noun else "was"
-            said = f"The {topic.noun} of {(b if mine else a).name} {was} not recorded."
-            yield Difference(topic.name, said, unknown)
-        elif len(mine) > 1:
-            said = f"{a.name} and {b.name} each {topic.verb} different {topic.noun}s: {listed(mine)}."
-            yield Difference(topic.name, said)
-        elif not mine and topic.asked(a.runs):
+            text = f"The {topic.noun} of {(b if of_a else a).name} {was} not recorded."
+            yield Difference(topic.name, text, unknown)
+        elif len(of_a) > 1:
+            text = f"{a.name} and {b.name} each {topic.verb} different {topic.noun}s: {listed(of_a)}."
+            yield Difference(topic.name, text)
+        elif not of_a and topic.asked(a.runs):
             yield Difference(topic.name, f"The {topic.noun}s of {a.name} and {b.name} were not recorded.")
 
     return check
 
 
-def _host(a: Side, b: Side) -> Iterator[Difference]:
+def _host(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if a side ran on one host, where the other never ran: no spread shows how hosts differ."""
-    mine, theirs = (values(side.runs, of.HOST.of) for side in (a, b))
-    if mine == theirs or not (mine and theirs):
+    of_a, of_b = (values(side.runs, of.HOST.of) for side in (a, b))
+    if of_a == of_b or not (of_a and of_b):
         return
-    said = f"{a.name} ran on {listed(mine)}, {b.name} on {listed(theirs)}"
-    if min(len(mine), len(theirs)) == 1 and not mine & theirs:
-        yield Difference("host", f"{said}: machines of the same kind differ too.", SPEED)
+    text = f"{a.name} ran on {listed(of_a)}, {b.name} on {listed(of_b)}"
+    if min(len(of_a), len(of_b)) == 1 and not of_a & of_b:
+        yield Difference("host", f"{text}: machines of the same kind differ too.", SPEED)
     else:
-        yield Difference("host", f"{said}.")
+        yield Difference("host", f"{text}.")
 
 
-def _processes(a: Side, b: Side) -> Iterator[Difference]:
+def _processes(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks the speed: more GPUs are another machine. How much faster it is, is what scaling charts say."""
-    mine, theirs = (values(side.runs, of.processes) for side in (a, b))
-    if mine and theirs and mine != theirs:
-        said = f"{a.name} trained with {listed(mine)}, {b.name} with {listed(theirs)}"
-        yield Difference("processes", f"{said}: their rates come from machines of different sizes.", SPEED)
+    of_a, of_b = (values(side.runs, of.processes) for side in (a, b))
+    if of_a and of_b and of_a != of_b:
+        text = f"{a.name} trained with {listed(of_a)}, {b.name} with {listed(of_b)}"
+        yield Difference("processes", f"{text}: their rates come from machines of different sizes.", SPEED)
 
 
-def _throttling(a: Side, b: Side) -> Iterator[Difference]:
+def _throttling(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if heat slowed only one side. A busy GPU is always more or less under its power limit."""
     for column, what, breaks in (
         ("power_capped_seconds", "The power limit", NOTHING),
         ("slowed_seconds", "Heat or the power supply", SPEED),
     ):
-        mine, theirs = (of.held_back(side.runs, column) for side in (a, b))
-        if mine is None or theirs is None or abs(mine - theirs) <= _THROTTLING_TOLERANCE:
+        of_a, of_b = (of.held_back(side.runs, column) for side in (a, b))
+        if of_a is None or of_b is None or abs(of_a - of_b) <= _THROTTLING_TOLERANCE:
             continue
-        said = f"{what} throttled the clocks for {100 * mine:.0f} % of the wall time of {a.name}"
+        text = f"{what} throttled the clocks for {100 * of_a:.0f} % of the wall time of {a.name}"
         yield Difference(
-            "throttling", f"{said} and {100 * theirs:.0f} % of that of {b.name}; starting counts.", breaks
+            "throttling", f"{text} and {100 * of_b:.0f} % of that of {b.name}; starting counts.", breaks
         )
 
 
-def _regime(a: Side, b: Side) -> Iterator[Difference]:
+def _regime(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks nothing: a GPU at work under its power limit changes its clock all the time, more or less."""
     for side in (a, b):
-        if found := of.regimes(side.runs):
-            said = f"The GPU's clock, or what throttled it, changed while steps of {side.name} were counted"
-            yield Difference("regime", f"{said} ({found}).")
+        if clocks := of.regimes(side.runs):
+            text = f"The GPU's clock, or what throttled it, changed while steps of {side.name} were counted"
+            yield Difference("regime", f"{text} ({clocks}).")
 
 
-def _starved(a: Side, b: Side) -> Iterator[Difference]:
+def _starved(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if one side alone waited for its data."""
-    found = {side.name: share for side in (a, b) if (share := of.starved(side.runs)) is not None}
-    for name, share in found.items():
-        said = f"The device of {name} waited for data for up to {100 * share:.0f} % of the time"
-        breaks = SPEED if len(found) == 1 else NOTHING
-        yield Difference("starved", f"{said}: its speed is partly that of the data.", breaks)
+    shares = {side.name: share for side in (a, b) if (share := of.starved(side.runs)) is not None}
+    for name, share in shares.items():
+        text = f"The device of {name} waited for data for up to {100 * share:.0f} % of the time"
+        breaks = SPEED if len(shares) == 1 else NOTHING
+        yield Difference("starved", f"{text}: its speed is partly that of the data.", breaks)
 
 
-def _users(a: Side, b: Side) -> Iterator[Difference]:
+def _users(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if one side alone shared its GPU."""
     shared = [side.name for side in (a, b) if any(run["device_users"] for run in side.runs)]
     if shared:
-        said = f"Other processes used the GPU when runs of {' and '.join(shared)} started."
-        yield Difference("users", said, SPEED if len(shared) == 1 else NOTHING)
+        text = f"Other processes used the GPU when runs of {' and '.join(shared)} started."
+        yield Difference("users", text, SPEED if len(shared) == 1 else NOTHING)
 
 
-def _software(a: Side, b: Side) -> Iterator[Difference]:
+def _software(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """A package that one side does not have, or did not record, is only said."""
-    mine, theirs = of.packages(a.runs), of.packages(b.runs)
-    if not (mine and theirs):
-        if mine or theirs:
-            yield Difference("software", f"The software of {(b if mine else a).name} was not recorded.")
+    of_a, of_b = of.packages(a.runs), of.packages(b.runs)
+    if not (of_a and of_b):
+        if of_a or of_b:
+            yield Difference("software", f"The software of {(b if of_a else a).name} was not recorded.")
         return
-    apart = [name for name in mine if mine[name] != theirs.get(name, mine[name])]
-    said = [f"{name} {' / '.join(mine[name])} and {' / '.join(theirs[name])}" for name in apart]
-    said += [f"{name} only in {a.name}" for name in mine if name not in theirs]
-    said += [f"{name} only in {b.name}" for name in theirs if name not in mine]
-    if said:
-        sentence = f"{a.name} and {b.name} ran with different software: {', '.join(said)}."
+    apart = [name for name in of_a if of_a[name] != of_b.get(name, of_a[name])]
+    apart_in_words = [f"{name} {' / '.join(of_a[name])} and {' / '.join(of_b[name])}" for name in apart]
+    apart_in_words += [f"{name} only in {a.name}" for name in of_a if name not in of_b]
+    apart_in_words += [f"{name} only in {b.name}" for name in of_b if name not in of_a]
+    if apart_in_words:
+        sentence = f"{a.name} and {b.name} ran with different software: {', '.join(apart_in_words)}."
         yield Difference("software", sentence, SPEED if set(apart) - _HARMLESS else NOTHING)
 
 
-def _data(a: Side, b: Side) -> Iterator[Difference]:
-    mine, theirs = (values(side.runs, lambda run: run["data_fingerprint"]) for side in (a, b))
-    if not (mine or theirs):
+def _data(a: RunSet, b: RunSet) -> Iterator[Difference]:
+    of_a, of_b = (values(side.runs, lambda run: run["data_fingerprint"]) for side in (a, b))
+    if not (of_a or of_b):
         yield Difference("data", f"Which texts {a.name} and {b.name} read was not recorded.")
-    elif not (mine and theirs):
-        yield Difference("data", f"Which text {(b if mine else a).name} read was not recorded.", LOSS)
-    elif mine != theirs:
-        said = f"{a.name} and {b.name} read different texts, or with different tokenizers."
-        yield Difference("data", said, LOSS)
+    elif not (of_a and of_b):
+        yield Difference("data", f"Which text {(b if of_a else a).name} read was not recorded.", LOSS)
+    elif of_a != of_b:
+        text = f"{a.name} and {b.name} read different texts, or with different tokenizers."
+        yield Difference("data", text, LOSS)
 
 
-def _flop(a: Side, b: Side) -> Iterator[Difference]:
+def _flop(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """At equal configuration, another FLOP per token gives another MFU at the same speed."""
-    mine, theirs = of.flop_by_model(a.runs), of.flop_by_model(b.runs)
-    for model in mine:
-        if mine[model] != theirs.get(model, mine[model]):
-            one, other = (_gflop(found[model]) for found in (mine, theirs))
-            said = f"{a.name} counts {one} GFLOP per token, {b.name} {other} for the same model"
-            yield Difference("flop", f"{said}: their MFU and TFLOP/s are not comparable.", MFU)
+    of_a, of_b = of.flop_by_model(a.runs), of.flop_by_model(b.runs)
+    for model in of_a:
+        if of_a[model] != of_b.get(model, of_a[model]):
+            one, other = (_gflop(counts[model]) for counts in (of_a, of_b))
+            text = f"{a.name} counts {one} GFLOP per token, {b.name} {other} for the same model"
+            yield Difference("flop", f"{text}: their MFU and TFLOP/s are not comparable.", MFU)
             return
 
 
@@ -325,24 +336,24 @@ def _gflop(counts: set[int]) -> str:
     return " / ".join(f"{count / 1e9:.4g}" for count in sorted(counts))
 
 
-def _padding(a: Side, b: Side) -> Iterator[Difference]:
+def _padding(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """For one seed, text and number of steps, another share of padding means other samples."""
-    mine, theirs = of.shares(a.runs), of.shares(b.runs)
-    apart = [key for key in mine if abs(mine[key] - theirs.get(key, mine[key])) > _PADDING_TOLERANCE]
+    of_a, of_b = of.shares(a.runs), of.shares(b.runs)
+    apart = [key for key in of_a if abs(of_a[key] - of_b.get(key, of_a[key])) > _PADDING_TOLERANCE]
     if apart:
         one, other = (
-            f"{found[apart[0]]:.1f} % of {side.name}'s tokens" for found, side in ((mine, a), (theirs, b))
+            f"{shares[apart[0]]:.1f} % of {side.name}'s tokens" for shares, side in ((of_a, a), (of_b, b))
         )
-        said = f"With the same seed and text, {one} count in the loss and {other}"
-        yield Difference("padding", f"{said}; the rest is padding. Their samples differ.", LOSS)
+        text = f"With the same seed and text, {one} count in the loss and {other}"
+        yield Difference("padding", f"{text}; the rest is padding. Their samples differ.", LOSS)
 
 
-def _steps(a: Side, b: Side) -> Iterator[Difference]:
-    mine, theirs = (values(side.runs, _progress) for side in (a, b))
+def _steps(a: RunSet, b: RunSet) -> Iterator[Difference]:
+    of_a, of_b = (values(side.runs, _progress) for side in (a, b))
     short = [run for run in (*a.runs, *b.runs) if run["planned_steps"] not in (None, run["steps"])]
-    if mine != theirs or short:
-        said = f"{a.name} did {listed(mine) or 'unknown'} steps, {b.name} {listed(theirs) or 'unknown'}."
-        yield Difference("steps", said)
+    if of_a != of_b or short:
+        text = f"{a.name} did {listed(of_a) or 'unknown'} steps, {b.name} {listed(of_b) or 'unknown'}."
+        yield Difference("steps", text)
 
 
 def _progress(run: Row) -> str | None:
@@ -352,7 +363,7 @@ def _progress(run: Row) -> str | None:
     return f"{run['steps']:,d}" + (f" of {planned:,d}" if planned and planned != run["steps"] else "")
 
 
-def _warm_up(a: Side, b: Side) -> Iterator[Difference]:
+def _warm_up(a: RunSet, b: RunSet) -> Iterator[Difference]:
     names = [side.name for side in (a, b) if all(map(of.in_warm_up, side.runs))]
     if names:
         yield all_in_warm_up(names)
@@ -360,38 +371,38 @@ def _warm_up(a: Side, b: Side) -> Iterator[Difference]:
 
 def all_in_warm_up(names: list[str]) -> Difference:
     """Breaks nothing: a wrong result shows in the warm-up, too; only that losses are equal says less."""
-    said = f"All steps of {', '.join(names)} lie in the learning-rate warm-up: equal losses say little."
-    return Difference("warmup", said)
+    text = f"All steps of {', '.join(names)} lie in the learning-rate warm-up: equal losses say little."
+    return Difference("warmup", text)
 
 
-def _order(a: Side, b: Side) -> Iterator[Difference]:
+def _order(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if each side has several runs and all of one ran before all of the other."""
     for first, then in ((a, b), (b, a)):
         ended, started = [run["ended_at"] for run in first.runs], [run["started_at"] for run in then.runs]
         if min(len(ended), len(started)) < 2 or None in (*ended, *started):
             continue
         if max(ended) <= min(started):
-            said = f"All runs of {first.name} ended before the first of {then.name} started"
-            yield Difference("order", f"{said}: machine drift would look like an effect.", SPEED)
+            text = f"All runs of {first.name} ended before the first of {then.name} started"
+            yield Difference("order", f"{text}: machine drift would look like an effect.", SPEED)
 
 
-def _imported(a: Side, b: Side) -> Iterator[Difference]:
+def _imported(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if one side alone was imported: then its code differs, too."""
     sides = [side for side in (a, b) if len(_own(side)) < len(side.runs)]
     if sides:
-        said = f"{' and '.join(side.name for side in sides)} {'were' if len(sides) > 1 else 'was'} imported"
-        sentence = f"{said}: measured by other code, and without a certificate."
+        text = f"{' and '.join(side.name for side in sides)} {'were' if len(sides) > 1 else 'was'} imported"
+        sentence = f"{text}: measured by other code, and without a certificate."
         yield Difference("imported", sentence, NOTHING if len(sides) > 1 else SPEED_AND_LOSS)
 
 
-def _certificate(a: Side, b: Side) -> Iterator[Difference]:
+def _certificate(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """A wrong backend computes something else; of one without a certificate nobody knows."""
     verdicts = {(run["attention"], run["verdict"]) for side in (a, b) for run in _own(side)}
     wrong = {attention for attention, verdict in verdicts if verdict == "wrong"}
     unsure = {attention for attention, verdict in verdicts if verdict not in ("right", "wrong")}
     if wrong:
-        said = f"Certificates say that {listed(wrong)} computes something else."
-        yield Difference("certificate", said, SPEED)
+        text = f"Certificates say that {listed(wrong)} computes something else."
+        yield Difference("certificate", text, SPEED)
     if unsure:
         yield Difference("certificate", f"Runs of {listed(unsure)} have no valid certificate.")
 

@@ -42,8 +42,8 @@ def loss_verdicts(runs: Sequence[Row], logged: Sequence[Row]) -> list[LossVerdic
     """
     by_run = {row["run_id"]: _losses(row) for row in logged}
     by_run |= {run["run_id"]: {run["steps"] or 1: nan} for run in runs if run["outcome"] == "diverged"}
-    known = [run for run in runs if run["run_id"] in by_run]
-    return [_compare(a, b, by_run) for a, b in compared(groups_of(known), declared(known))]
+    logged_runs = [run for run in runs if run["run_id"] in by_run]
+    return [_compare(a, b, by_run) for a, b in compared(groups_of(logged_runs), declared(logged_runs))]
 
 
 def _losses(row: Row) -> dict[int, float]:

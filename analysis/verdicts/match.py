@@ -19,7 +19,7 @@ _NOT_A_GROUP = frozenset({"seed", "repeat"})  # factors that vary within a group
 
 
 @dataclass(frozen=True)
-class Group:
+class SideGroup:
     """Runs with one configuration, but for the seed."""
 
     label: str
@@ -34,8 +34,8 @@ class Pair:
         named: whether the user said so; then their backends may differ.
     """
 
-    a: Group
-    b: Group
+    a: SideGroup
+    b: SideGroup
     named: bool = False
 
     @property
@@ -49,16 +49,18 @@ class Matches:
     """Pairs of groups, and the groups that only one side has."""
 
     pairs: list[Pair]
-    a_alone: list[Group]
-    b_alone: list[Group]
+    a_alone: list[SideGroup]
+    b_alone: list[SideGroup]
 
 
-def groups(rows: Sequence[Row]) -> list[Group]:
+def groups(rows: Sequence[Row]) -> list[SideGroup]:
     """The groups of one side, in the order of their first runs."""
-    found: dict[Hashable, Group] = {}
+    by_configuration: dict[Hashable, SideGroup] = {}
     for row in rows:
-        found.setdefault((row["label"], _configuration(row)), Group(row["label"], [])).runs.append(row)
-    return list(found.values())
+        by_configuration.setdefault(
+            (row["label"], _configuration(row)), SideGroup(row["label"], [])
+        ).runs.append(row)
+    return list(by_configuration.values())
 
 
 def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matches:
@@ -86,18 +88,18 @@ def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matc
     )
 
 
-def _by(key: Callable[[Group], Hashable], a: list[Group], b: list[Group]) -> list[Pair]:
+def _by(key: Callable[[SideGroup], Hashable], a: list[SideGroup], b: list[SideGroup]) -> list[Pair]:
     """Pairs of groups whose key no other group of their side has."""
     left, right = _unique(key, a), _unique(key, b)
     return [Pair(group, right[name]) for name, group in left.items() if name in right]
 
 
-def _unique(key: Callable[[Group], Hashable], some: list[Group]) -> dict[Hashable, Group]:
+def _unique(key: Callable[[SideGroup], Hashable], some: list[SideGroup]) -> dict[Hashable, SideGroup]:
     keys = [key(group) for group in some]
     return {name: group for name, group in zip(keys, some, strict=True) if keys.count(name) == 1}
 
 
-def _named(text: str, a: list[Group], b: list[Group]) -> Pair:
+def _named(text: str, a: list[SideGroup], b: list[SideGroup]) -> Pair:
     """The pair that `LABEL_A=LABEL_B` names; labels may hold `=` themselves."""
     places = [place for place, letter in enumerate(text) if letter == "="]
     if not places:
@@ -112,7 +114,7 @@ def _named(text: str, a: list[Group], b: list[Group]) -> Pair:
     raise UserError(f"--match {text}: no group '{word}' {valid}")
 
 
-def _labelled(some: list[Group], label: str) -> Group | None:
+def _labelled(some: list[SideGroup], label: str) -> SideGroup | None:
     return next((group for group in some if group.label == label), None)
 
 
@@ -183,8 +185,8 @@ def settings_of(run: Row) -> Settings:
 
 def between(a: Row, b: Row) -> list[Changed]:
     """The settings that differ between two runs."""
-    mine, theirs = settings_of(a), settings_of(b)
-    return changed(_complete(a, mine, theirs), _complete(b, theirs, mine))
+    of_a, of_b = settings_of(a), settings_of(b)
+    return changed(_complete(a, of_a, of_b), _complete(b, of_b, of_a))
 
 
 def _complete(run: Row, settings: Settings, others: Settings) -> Settings:

@@ -41,13 +41,13 @@ def unlike(rows: Iterable[Row]) -> dict[str, float]:
     Returns:
         Of groups beyond UNLIKE alone.
     """
-    found = {}
-    for label, mine in by_label(rows).items():
-        row = middle(mine, itemgetter("seconds"))
+    differing = {}
+    for label, group in by_label(rows).items():
+        row = middle(group, itemgetter("seconds"))
         more = 100 * (row["seconds"] / row["timed_seconds"] - 1) if row["timed_seconds"] else 0.0
         if abs(more) > UNLIKE:
-            found[label] = more
-    return found
+            differing[label] = more
+    return differing
 
 
 def impossible(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:
@@ -59,7 +59,7 @@ def impossible(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:
     Returns:
         Of groups alone whose attention took less than it can.
     """
-    middles = {label: middle(mine, itemgetter("seconds")) for label, mine in by_label(rows).items()}
+    middles = {label: middle(group, itemgetter("seconds")) for label, group in by_label(rows).items()}
     times = {
         label: (row["attention"] or 0.0, row["least_attention"] or 0.0) for label, row in middles.items()
     }

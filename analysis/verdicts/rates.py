@@ -126,16 +126,16 @@ def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
     sets: list[list[Group]] = []
     reasons: dict[str, None] = {}
     for group in groups:
-        for mine in sets:
-            broken = [why for other in mine if (why := _why_apart(group, other))]
+        for members in sets:
+            broken = [why for other in members if (why := _why_apart(group, other))]
             reasons |= dict.fromkeys(broken)
             if not broken:
-                mine.append(group)
+                members.append(group)
                 break
         else:
             sets.append([group])
-    several = [mine for mine in sets if len(mine) > 1]
-    return [_ranked(mine, len(several)) for mine in several], list(reasons)
+    several = [members for members in sets if len(members) > 1]
+    return [_ranked(members, len(several)) for members in several], list(reasons)
 
 
 def _why_apart(a: Group, b: Group) -> str | None:

@@ -44,7 +44,7 @@ R = TypeVar("R", bound=Mapping[str, Any])  # a row
 
 
 @dataclass(frozen=True)
-class Point:
+class ScalingPoint:
     """A group of a curve.
 
     Attributes:
@@ -105,7 +105,7 @@ class Curve:
     base: str
     base_processes: int
     base_tokens_per_second: float
-    points: tuple[Point, ...]
+    points: tuple[ScalingPoint, ...]
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -155,8 +155,8 @@ def longer(rows: Sequence[R]) -> list[R]:
     They are alike but for the length and the processes along `context`. Empty where only one of the two
     varies, or fewer than two lengths have such processes.
     """
-    mine = [row for row in rows if set(parallel(row)) <= {"context"}]
-    alike = grouped(mine, lambda row: _settings(row, ("accumulate", "sequence_length")))
+    sharing = [row for row in rows if set(parallel(row)) <= {"context"}]
+    alike = grouped(sharing, lambda row: _settings(row, ("accumulate", "sequence_length")))
     return [
         row
         for runs in alike.values()
@@ -197,12 +197,12 @@ def _settings(run: Row, left_out: Collection[str] = ("batch_size", "accumulate")
 def _families(kind: Kind, groups: Sequence[Group]) -> Iterable[Family]:
     ways = dict.fromkeys(way for group in groups if (way := _way(group.runs[0])))
     for way in ways:
-        mine = [group for group in groups if _way(group.runs[0]) in (way, "")]
-        for constant, found in grouped(mine, lambda group: _constant(kind, group.runs[0])).items():
-            for split, line in _lines(found):
+        alike = [group for group in groups if _way(group.runs[0]) in (way, "")]
+        for constant, same in grouped(alike, lambda group: _constant(kind, group.runs[0])).items():
+            for split, line in _lines(same):
                 ordered = sorted(line, key=lambda group: processes(group.runs[0]))
-                said = _said(kind, constant) + split
-                yield Family(kind, way, said, tuple(ordered))
+                words = _said(kind, constant) + split
+                yield Family(kind, way, words, tuple(ordered))
 
 
 def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
@@ -213,14 +213,14 @@ def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
     """
     kinds = {(processes(group.runs[0]), _accumulate(group.runs[0])) for group in groups}
     if len(kinds) == len({many for many, _ in kinds}):
-        found = [{"": [*groups]}]
+        by_split = [{"": [*groups]}]
     else:
-        found = [
-            grouped(groups, lambda it: f", in {counted(_accumulate(it.runs[0]), 'part')} a process"),
-            grouped(groups, lambda it: f", {float(_at_once(it.runs[0])):.4g} at once"),
+        by_split = [
+            grouped(groups, lambda group: f", in {counted(_accumulate(group.runs[0]), 'part')} a process"),
+            grouped(groups, lambda group: f", {float(_at_once(group.runs[0])):.4g} at once"),
         ]
-    lines = [[(said, line) for said, line in each.items() if _grows(line)] for each in found]
-    return max(lines, key=lambda each: sum(len(line) for _, line in each))
+    lines = [[(words, line) for words, line in split.items() if _grows(line)] for split in by_split]
+    return max(lines, key=lambda split: sum(len(line) for _, line in split))
 
 
 def _grows(groups: Sequence[Group]) -> bool:
@@ -255,21 +255,21 @@ def _curve(family: Family) -> Curve:
     return Curve(family.kind, family.way, family.constant, base.label, few, rate(base), points)
 
 
-def _point(group: Group, base: Group, few: int) -> Point:
+def _point(group: Group, base: Group, few: int) -> ScalingPoint:
     ratio = ratio_of(group, base)
     apart = differing(_whatever_threads(group), _whatever_threads(base))
-    found = [each for each in apart if each.topic not in _NOT_COMPARED]
+    besides = [difference for difference in apart if difference.topic not in _NOT_COMPARED]
     many = processes(group.runs[0])
-    return Point(
+    return ScalingPoint(
         label=group.label,
         processes=many,
         scale=Fraction(many, few),
         tokens_per_second=rate(group),
         ratio=ratio,
         observed=in_runs(single) if (single := single_runs(group, base, ratio)) else "",
-        why_withheld=withheld(broken) if (broken := breaking(found, "speed")) else None,
+        why_withheld=withheld(broken) if (broken := breaking(besides, "speed")) else None,
         runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
-        besides=tuple(each.sentence for each in found if "speed" not in each.breaks),
+        besides=tuple(difference.sentence for difference in besides if "speed" not in difference.breaks),
     )
 
 

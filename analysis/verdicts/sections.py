@@ -1,14 +1,16 @@
-"""A comparison in words: what `runner compare` prints, and its page says. Pure."""
+"""A comparison as tables for people and pages, and as one JSON document for programs. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from analysis.stats.verdict import Verdict
 from analysis.verdicts.comparison import GroupComparison, SourceComparison
 from analysis.verdicts.guard import Difference, in_logs
-from analysis.wording import decimals, faster, sentence
+from analysis.verdicts.match import SideGroup
+from analysis.wording import columns, decimals, faster, sentence
 
 
 @dataclass(frozen=True)
@@ -21,21 +23,23 @@ class Section:
     rows: Sequence[Sequence[str]]
 
 
-def summary(found: SourceComparison) -> str:
+def summary(comparison: SourceComparison) -> str:
     """What the exit code means, in words."""
-    if found.regressions:
-        return "\n".join(["regressions:", *(f"  {what}" for what in found.regressions)])
-    stated = [f"{name} {_margin(name, value)}" for name, value in sorted(found.options.margins.items())]
+    if comparison.regressions:
+        return "\n".join(["regressions:", *(f"  {what}" for what in comparison.regressions)])
+    stated = [f"{name} {_margin(name, value)}" for name, value in sorted(comparison.options.margins.items())]
     if not stated:
         return "no margin was stated, so no change in speed or loss can be a regression: state --margin"
-    return f"no regression is established (margins: {', '.join(stated)}); not settled: {_unsettled(found)}"
+    return (
+        f"no regression is established (margins: {', '.join(stated)}); not settled: {_unsettled(comparison)}"
+    )
 
 
-def _unsettled(found: SourceComparison) -> str:
+def _unsettled(comparison: SourceComparison) -> str:
     """How many verdicts are open, and of which groups; the page and the tables say why."""
-    open_ = [one.pair.label for one in found.results if one.unsettled]
-    open_ += [group.label for group in found.a_alone]
-    return f"{len(found.unsettled)} ({_some(open_)})" if open_ else "0"
+    open_ = [one.pair.label for one in comparison.results if one.unsettled]
+    open_ += [group.label for group in comparison.a_alone]
+    return f"{len(comparison.unsettled)} ({_some(open_)})" if open_ else "0"
 
 
 def _some(labels: Sequence[str]) -> str:
@@ -47,15 +51,15 @@ def _margin(name: str, value: float) -> str:
     return f"{value:g} nats" if name == "loss" else f"{100 * value:g} %"
 
 
-def sections(found: SourceComparison) -> list[Section]:
+def sections(comparison: SourceComparison) -> list[Section]:
     """What changed: settings, groups, what else differs, results, and the reasons of the verdicts."""
-    return [section for section in _all(found) if section.rows]
+    return [section for section in _all(comparison) if section.rows]
 
 
-def _all(found: SourceComparison) -> Iterator[Section]:
-    a, b = found.names
-    yield Section("settings", "Settings that changed", ["setting", a, b, "groups"], _settings(found))
-    alone = [(a, found.a_alone), (b, found.b_alone)]
+def _all(comparison: SourceComparison) -> Iterator[Section]:
+    a, b = comparison.names
+    yield Section("settings", "Settings that changed", ["setting", a, b, "groups"], _settings(comparison))
+    alone = [(a, comparison.a_alone), (b, comparison.b_alone)]
     rows = [[group.label, name, str(len(group.runs))] for name, groups in alone for group in groups]
     yield Section("alone", "Groups without a partner", ["group", "only in", "runs"], rows)
     yield Section(
@@ -63,51 +67,98 @@ def _all(found: SourceComparison) -> Iterator[Section]:
         "Before comparing",
         ["topic", "withholds", "groups", "what differs"],
         [
-            [each.topic, _withholds(each, found), _labels(labels, found), each.sentence]
-            for each, labels in found.said
+            [
+                difference.topic,
+                _withholds(difference, comparison),
+                _labels(labels, comparison),
+                difference.sentence,
+            ]
+            for difference, labels in comparison.differences
         ],
     )
-    rows = [[label, sentence] for label, sentences in wrong(found).items() for sentence in sentences]
+    rows = [[label, sentence] for label, sentences in wrong(comparison).items() for sentence in sentences]
     yield Section("wrong", "Errors in the logs", ["group", "error"], rows)
-    yield Section("results", f"{b} compared with {a}", _COLUMNS, [_row(one, found) for one in found.results])
+    yield Section(
+        "results", f"{b} compared with {a}", _COLUMNS, [_row(one, comparison) for one in comparison.results]
+    )
     yield Section(
         "verdicts",
         "Verdicts",
         ["group", "of", "why"],
-        [row for one in found.results for row in _reasons(one)],
+        [row for one in comparison.results for row in _reasons(one)],
     )
 
 
-def wrong(found: SourceComparison) -> dict[str, list[str]]:
+def document(comparison: SourceComparison) -> dict[str, Any]:
+    """The comparison as `--json` prints it."""
+    a, b = comparison.names
+    return {
+        "a": a,
+        "b": b,
+        "margins": comparison.options.margins,
+        "regressions": comparison.regressions,
+        "unsettled": comparison.unsettled,
+        "wrong_in_logs": wrong(comparison),
+        "settings": [asdict(each) | {"groups": labels} for each, labels in comparison.settings],
+        "differences": [
+            asdict(each)
+            | {"breaks": sorted(each.breaks), "meant": comparison.options.meant(each), "groups": labels}
+            for each, labels in comparison.differences
+        ],
+        "a_alone": [_group(group) for group in comparison.a_alone],
+        "b_alone": [_group(group) for group in comparison.b_alone],
+        "groups": [_result(one) for one in comparison.results],
+    }
+
+
+def _group(group: SideGroup) -> dict[str, Any]:
+    return {"label": group.label, "run_ids": [run["run_id"] for run in group.runs]}
+
+
+def _result(one: GroupComparison) -> dict[str, Any]:
+    return {
+        "label": one.pair.label,
+        "a": _group(one.pair.a),
+        "b": _group(one.pair.b),
+        "regressions": one.regressions,
+        "speed": one.speed and columns(one.speed),
+        "loss": one.loss and columns(one.loss),
+        "outcomes": asdict(one.outcomes),
+        "step_seconds": one.step_seconds,
+        "peak_memory_bytes": one.peak_memory_bytes,
+    }
+
+
+def wrong(comparison: SourceComparison) -> dict[str, list[str]]:
     """The errors found in the logs of runs, by the label of their group or pair of groups."""
-    runs = {one.pair.label: [*one.pair.a.runs, *one.pair.b.runs] for one in found.results}
-    runs |= {group.label: group.runs for group in (*found.a_alone, *found.b_alone)}
-    errors = {label: in_logs(mine)["error"] for label, mine in runs.items()}
+    runs = {one.pair.label: [*one.pair.a.runs, *one.pair.b.runs] for one in comparison.results}
+    runs |= {group.label: group.runs for group in (*comparison.a_alone, *comparison.b_alone)}
+    errors = {label: in_logs(group_runs)["error"] for label, group_runs in runs.items()}
     return {label: sentences for label, sentences in errors.items() if sentences}
 
 
-def _settings(found: SourceComparison) -> list[list[str]]:
+def _settings(comparison: SourceComparison) -> list[list[str]]:
     """A line for each change, and one for all that is unknown on a side, as most is of imported logs."""
     lines = [
-        [each.name, str(each.a), str(each.b), _labels(labels, found)]
-        for each, labels in found.settings
-        if each.known
+        [change.name, str(change.a), str(change.b), _labels(labels, comparison)]
+        for change, labels in comparison.settings
+        if change.known
     ]
-    changes = [each for each, _ in found.settings]
+    changes = [change for change, _ in comparison.settings]
     unknown = [
-        len({each.name for each in changes if each.a is None}),
-        len({each.name for each in changes if each.b is None}),
+        len({change.name for change in changes if change.a is None}),
+        len({change.name for change in changes if change.b is None}),
     ]
     if any(unknown):
         lines.append(["(settings)", *(f"{n} unknown" if n else "" for n in unknown), ""])
     return lines
 
 
-def _withholds(difference: Difference, found: SourceComparison) -> str:
+def _withholds(difference: Difference, comparison: SourceComparison) -> str:
     """The verdicts that are withheld because of it."""
     return (
         "(meant)"
-        if difference.breaks and found.options.meant(difference)
+        if difference.breaks and comparison.options.meant(difference)
         else ", ".join(sorted(difference.breaks))
     )
 
@@ -117,14 +168,14 @@ _SAID = 6  # and the sentence at the top
 _COLUMNS = ("group", "runs", "s/step", "rate", "speed", "loss, nats", "loss", "outcome", "memory, GiB")
 
 
-def _row(one: GroupComparison, found: SourceComparison) -> list[str]:
+def _row(one: GroupComparison, comparison: SourceComparison) -> list[str]:
     return [
         one.pair.label,
         f"{len(one.pair.a.runs)} -> {len(one.pair.b.runs)}",
         _arrow(one.step_seconds, 1.0, ".4g"),
-        _percent(one.speed, found.options.margins.get("tokens_per_second")),
+        _percent(one.speed, comparison.options.margins.get("tokens_per_second")),
         _speed_word(one.speed),
-        _nats(one.loss, found.options.margins.get("loss")),
+        _nats(one.loss, comparison.options.margins.get("loss")),
         one.loss.kind if one.loss else "",
         _outcome(one),
         _arrow(one.peak_memory_bytes, 2.0**30, ".1f"),
@@ -178,7 +229,7 @@ def _reasons(one: GroupComparison) -> list[list[str]]:
     ]
 
 
-def _labels(labels: list[str], found: SourceComparison) -> str:
-    if len(labels) == len(found.results):
+def _labels(labels: list[str], comparison: SourceComparison) -> str:
+    if len(labels) == len(comparison.results):
         return "all"
-    return ", ".join(labels) if len(labels) <= _NAMED else f"{len(labels)} of {len(found.results)}"
+    return ", ".join(labels) if len(labels) <= _NAMED else f"{len(labels)} of {len(comparison.results)}"

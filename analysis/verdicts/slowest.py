@@ -63,6 +63,6 @@ def slowest(run: Row) -> str | None:
         return None
     node = run["slowest_rank_node"]
     where = f"rank {run['slowest_rank']} on {node}" if node else f"rank {run['slowest_rank']}"
-    said = f"{where} was slowest in {run['slowest_rank_records']} of {run['ranked_records']} intervals"
+    text = f"{where} was slowest in {run['slowest_rank_records']} of {run['ranked_records']} intervals"
     more = run["slowest_rank_percentage"]
-    return said if more is None else f"{said}, by {more:.2g} % of the median of the others"
+    return text if more is None else f"{text}, by {more:.2g} % of the median of the others"

@@ -118,12 +118,12 @@ def _runs(connection: DuckDBPyConnection, source: Source) -> Sequence[Row]:
 
 def _at_commit(rows: Sequence[Row], source: Source) -> Sequence[Row]:
     assert source.commit
-    found = [row for row in rows if (row["git_sha"] or "").startswith(source.commit)]
-    if not found:
+    at_commit = [row for row in rows if (row["git_sha"] or "").startswith(source.commit)]
+    if not at_commit:
         commits = sorted({row["git_sha"][:_SHOWN] for row in rows if row["git_sha"]})
         valid = did_you_mean(source.commit, commits) if commits else "(no run of it has a recorded commit)"
         raise UserError(f"no run of study '{source.study}' was planned at commit '{source.commit}' {valid}")
-    return found
+    return at_commit
 
 
 def _records(
@@ -135,12 +135,12 @@ def _records(
     single = ", ".join(quoted(row["run_id"]) for row in done if alone[row["label"]] == 1)
     query = _STEPS.format(study=quoted(study), since=since, single=single or "NULL", has_loss=HAS_LOSS)
     answered = answer(connection, query)
-    found = {row["run_id"]: Records() for row in done}
+    by_run = {row["run_id"]: Records() for row in done}
     for run_id, step, loss, seconds in chain.from_iterable(answered.pieces()):
-        if (records := found.get(run_id)) is None:  # not completed, or of another commit
+        if (records := by_run.get(run_id)) is None:  # not completed, or of another commit
             continue
         if loss is not None:
             records.losses[step] = loss
         if seconds is not None:
             records.seconds[step] = seconds
-    return found
+    return by_run

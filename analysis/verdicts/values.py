@@ -76,16 +76,16 @@ def in_warm_up(run: Row) -> bool:
 def clocks(run: Row) -> str | None:
     """Power limit and clocks of the GPU; None if they are unknown."""
     names = {"power_limit_watts": "W", "sm_mhz": "MHz", "memory_mhz": "MHz memory"}
-    known = [f"{run[name]:.0f} {unit}" for name, unit in names.items() if run[name] is not None]
-    return " and ".join(known) or None
+    parts = [f"{run[name]:.0f} {unit}" for name, unit in names.items() if run[name] is not None]
+    return " and ".join(parts) or None
 
 
 def held_back(runs: Sequence[Row], column: str) -> float | None:
     """The largest share of a run's wall time for which the clocks were held back; None if it is unknown."""
-    known = [
+    shares = [
         run[column] / run["wall_seconds"] for run in runs if run["wall_seconds"] and run[column] is not None
     ]
-    return max(known, default=None)
+    return max(shares, default=None)
 
 
 def regimes(runs: Sequence[Row]) -> str | None:
@@ -95,10 +95,10 @@ def regimes(runs: Sequence[Row]) -> str | None:
         return None
     low = [run["sm_mhz_low"] for run in mixed if run["sm_mhz_low"] is not None]
     high = [run["sm_mhz_high"] for run in mixed if run["sm_mhz_high"] is not None]
-    held = {each for run in mixed for each in (run["throttle_reasons"] or "").split("; ") if each}
+    held = {reason for run in mixed for reason in (run["throttle_reasons"] or "").split("; ") if reason}
     by = [*sorted(held - {"none"}), *(["nothing"] if "none" in held else [])]
-    known = [f"{min(low):,.0f} to {max(high):,.0f} MHz"] if low and high else []
-    return "; ".join([*known, *([f"throttled by {' or '.join(by)}"] if by else [])])
+    clocks = [f"{min(low):,.0f} to {max(high):,.0f} MHz"] if low and high else []
+    return "; ".join([*clocks, *([f"throttled by {' or '.join(by)}"] if by else [])])
 
 
 def starved(runs: Sequence[Row]) -> float | None:
@@ -126,9 +126,9 @@ def software(runs: Sequence[Row]) -> dict[str, list[str]]:
     Of completed runs: another attempt gave no number. Of all of them where none completed.
     """
     done = [run for run in runs if run["outcome"] == "completed"] or runs
-    found = [run["software"] or {} for run in done]
-    names = dict.fromkeys(name for versions in found for name in versions)
-    return {name: sorted({each[name] for each in found if name in each}) for name in names}
+    recorded = [run["software"] or {} for run in done]
+    names = dict.fromkeys(name for versions in recorded for name in versions)
+    return {name: sorted({versions[name] for versions in recorded if name in versions}) for name in names}
 
 
 def packages(runs: Sequence[Row]) -> dict[str, list[str]]:
@@ -138,12 +138,12 @@ def packages(runs: Sequence[Row]) -> dict[str, list[str]]:
 
 def flop_by_model(runs: Sequence[Row]) -> dict[str, set[int]]:
     """FLOP per token by configuration of the model and length of its samples."""
-    found: dict[str, set[int]] = {}
+    counts: dict[str, set[int]] = {}
     for run in runs:
         if run["flop_per_token"]:
             key = json.dumps([run["config"].get("model"), run["sequence_length"]], sort_keys=True)
-            found.setdefault(key, set()).add(run["flop_per_token"])
-    return found
+            counts.setdefault(key, set()).add(run["flop_per_token"])
+    return counts
 
 
 def shares(runs: Sequence[Row]) -> dict[tuple[int, str, int], float]:
@@ -155,6 +155,6 @@ def shares(runs: Sequence[Row]) -> dict[tuple[int, str, int], float]:
     }
 
 
-def listed(found: Iterable[str]) -> str:
+def listed(texts: Iterable[str]) -> str:
     """Sorted, with commas."""
-    return ", ".join(sorted(found))
+    return ", ".join(sorted(texts))

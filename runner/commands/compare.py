@@ -17,7 +17,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -37,8 +37,6 @@ from runner.commands._options import (
 from runner.inputs.settings import leaves
 
 if TYPE_CHECKING:
-    from analysis.verdicts.comparison import GroupComparison, SourceComparison
-    from analysis.verdicts.match import Group
     from analysis.verdicts.source import Source
 
 Names = Annotated[
@@ -100,12 +98,12 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     from analysis.several.pair import build_pair
-    from analysis.verdicts.comparison import Options, compare
-    from analysis.verdicts.sections import sections, summary
+    from analysis.verdicts.comparison import CompareOptions, compare
+    from analysis.verdicts.sections import document, sections, summary
     from analysis.verdicts.source import read
     from runner.execute.reconcile import collected
 
-    options = Options(match or (), margins(margin or ()), _topics(across or ()), single_runs)
+    options = CompareOptions(match or (), margins(margin or ()), _topics(across or ()), single_runs)
     before, after = (dataclasses.replace(_source(text), removed=removed) for text in (a, b))
     if (before.root, before.study, before.commit) == (after.root, after.study, after.commit):
         raise UserError(f"{a} and {b} are the same runs: name another study, root or commit")
@@ -119,7 +117,7 @@ def command(
     if html:
         say(f"written: {build_pair(before, after, options, html, replace=replace)}")
     if as_json:
-        print_json(_document(comparison))
+        print_json(document(comparison))
     else:
         for section in sections(comparison):
             show(f"\n{section.title}")
@@ -177,53 +175,3 @@ def _topics(names: Sequence[str]) -> Sequence[str]:
         if name not in valid:
             raise UserError(f"--across {name}: no such topic {did_you_mean(name, valid)}")
     return names
-
-
-def _document(comparison: SourceComparison) -> dict[str, Any]:
-    """The comparison as `--json` prints it."""
-    from analysis.verdicts.sections import wrong
-
-    a, b = comparison.names
-    return {
-        "a": a,
-        "b": b,
-        "margins": comparison.options.margins,
-        "regressions": comparison.regressions,
-        "unsettled": comparison.unsettled,
-        "wrong_in_logs": wrong(comparison),
-        "settings": [
-            dataclasses.asdict(setting) | {"groups": labels} for setting, labels in comparison.settings
-        ],
-        "differences": [
-            dataclasses.asdict(difference)
-            | {
-                "breaks": sorted(difference.breaks),
-                "meant": comparison.options.meant(difference),
-                "groups": labels,
-            }
-            for difference, labels in comparison.said
-        ],
-        "a_alone": [_group(group) for group in comparison.a_alone],
-        "b_alone": [_group(group) for group in comparison.b_alone],
-        "groups": [_result(result) for result in comparison.results],
-    }
-
-
-def _group(group: Group) -> dict[str, Any]:
-    return {"label": group.label, "run_ids": [run["run_id"] for run in group.runs]}
-
-
-def _result(result: GroupComparison) -> dict[str, Any]:
-    from analysis.wording import columns
-
-    return {
-        "label": result.pair.label,
-        "a": _group(result.pair.a),
-        "b": _group(result.pair.b),
-        "regressions": result.regressions,
-        "speed": result.speed and columns(result.speed),
-        "loss": result.loss and columns(result.loss),
-        "outcomes": dataclasses.asdict(result.outcomes),
-        "step_seconds": result.step_seconds,
-        "peak_memory_bytes": result.peak_memory_bytes,
-    }

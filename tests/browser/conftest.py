@@ -14,7 +14,7 @@ from analysis.report.build import build_report, certificates_page
 from analysis.several.index import build_index
 from analysis.several.pair import build_pair
 from analysis.store.collect import collect
-from analysis.verdicts.comparison import Options
+from analysis.verdicts.comparison import CompareOptions
 from analysis.verdicts.source import Source
 from tests.browser.chromium import BROWSER, DRIVER, chromium
 from tests.browser.studies import AFTER, STUDY, SWEEP, write_after, write_extremes, write_hostile, write_swept
@@ -58,7 +58,7 @@ def site(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("site")
     build_report(workspace, STUDY, made / "report")
     sides = (Source(study, workspace, study) for study in (STUDY, AFTER))
-    build_pair(*sides, Options(margins={"tokens_per_second": 0.02, "loss": 0.005}), made / "pair")
+    build_pair(*sides, CompareOptions(margins={"tokens_per_second": 0.02, "loss": 0.005}), made / "pair")
     certificates_page(workspace, made / "machine")
     return build_index(made).parent
 

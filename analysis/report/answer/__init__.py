@@ -1,5 +1,5 @@
 """Answers a study's question: what ran, the verdicts, how runs ended, and what they do not show. Pure."""
 
-from analysis.report.answer.block import Answer, answer
+from analysis.report.answer.block import StudyAnswer, answer
 
-__all__ = ["Answer", "answer"]
+__all__ = ["StudyAnswer", "answer"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StudyAnswer:
     """The block at the top of a report.
 
     Attributes:
@@ -59,7 +59,7 @@ class Answer:
 
 def answer(
     facts: Facts, comparison: StudyComparison, trust: Backends, differences: Sequence[Difference]
-) -> Answer:
+) -> StudyAnswer:
     """The answer of one study.
 
     Args:
@@ -72,7 +72,7 @@ def answer(
         nothing = f"Nothing: {comparison.absent}{tested}."
     else:
         nothing = "Nothing yet: the runs so far show neither a difference nor agreement."
-    return Answer(
+    return StudyAnswer(
         question=facts.question,
         ran=ran.sentence(facts),
         findings=[

@@ -40,7 +40,7 @@ def sentences(
         return
     yield from _not_compared(facts, comparison)
     yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
-    yield from (Sentence(each.sentence) for each in differences)
+    yield from (Sentence(difference.sentence) for difference in differences)
     if comparison.drift.change is None:
         yield Sentence(drift(comparison.drift))
     if comparison.gpus and comparison.gpus.is_limit:
@@ -76,11 +76,11 @@ def of_calls(facts: Facts) -> Iterator[Sentence]:
 
 def _clocks(facts: Facts) -> Iterator[Sentence]:
     """Of the calls: all backends of a shape share them, shapes need not."""
-    known = [row for row in facts.kernels if row["sm_mhz_low"] is not None]
-    if not known:
+    clocked = [row for row in facts.kernels if row["sm_mhz_low"] is not None]
+    if not clocked:
         return
-    low, high = min(row["sm_mhz_low"] for row in known), max(row["sm_mhz_high"] for row in known)
-    held = {word for row in known for word in (row["throttle_reasons"] or "").split("; ")} - {"", "none"}
+    low, high = min(row["sm_mhz_low"] for row in clocked), max(row["sm_mhz_high"] for row in clocked)
+    held = {word for row in clocked for word in (row["throttle_reasons"] or "").split("; ")} - {"", "none"}
     by = f", throttled at times by {listed(sorted(held))}" if held else ""
     yield Sentence(f"The GPU's clock was {low:,.0f} to {high:,.0f} MHz after calls{by}.")
 
@@ -162,8 +162,8 @@ def apart(facts: Facts) -> int:
     """The number of shapes at which no process timed some two of the backends."""
     timed = [point for point in points(facts.kernels) if point.timed("both")]
     return sum(
-        any(not _runs(one) & _runs(other) for one, other in combinations(mine, 2))
-        for mine in grouped(timed, place).values()
+        any(not _runs(one) & _runs(other) for one, other in combinations(at_shape, 2))
+        for at_shape in grouped(timed, place).values()
     )
 
 
@@ -174,20 +174,20 @@ def _runs(point: Point) -> set[str]:
 def held_up(runs: Sequence[Row]) -> Iterator[Sentence]:
     """Which completed runs waited for one of their processes."""
     ranked = [run for run in runs if run["outcome"] == "completed" and run["ranked_records"]]
-    if found := [run for run in ranked if holds_up(run)]:
-        places = listed([f"in {group_name(run['label'])}, {slowest(run)}" for run in found])
-        many = f"{len(found)} of {len(ranked)} completed runs of several processes"
+    if slowed := [run for run in ranked if holds_up(run)]:
+        places = listed([f"in {group_name(run['label'])}, {slowest(run)}" for run in slowed])
+        many = f"{len(slowed)} of {len(ranked)} completed runs of several processes"
         yield Sentence(f"One process held up the others in {many}: {places}.")
 
 
 def moved(runs: Sequence[Row]) -> Iterator[Sentence]:
     """Which completed runs ended on other numbers of processes than the study gives them."""
     done = [run for run in runs if run["outcome"] == "completed"]
-    if found := [run for run in done if run["measured_attempt"] != run["deciding_attempt"]]:
-        where = listed([group_name(label) for label in dict.fromkeys(run["label"] for run in found)])
+    if elsewhere := [run for run in done if run["measured_attempt"] != run["deciding_attempt"]]:
+        where = listed([group_name(label) for label in dict.fromkeys(run["label"] for run in elsewhere)])
         yield Sentence(
-            f"{len(found)} of {counted(len(done), 'completed run')} ended on other numbers of processes than "
-            f"the study gives, in {where}: speed and memory are those of the attempts before."
+            f"{len(elsewhere)} of {counted(len(done), 'completed run')} ended on other numbers of processes "
+            f"than the study gives, in {where}: speed and memory are those of the attempts before."
         )
 
 
@@ -197,11 +197,11 @@ def of_profiles(facts: Facts) -> Iterator[Sentence]:
     if wrong := impossible(steps):
         yield _impossible_profile(wrong, "prefill" if facts.infers else "step")
     for phase, noun in (("step", "prefill" if facts.infers else "step"), ("decode", "decoded token")):
-        if found := unlike(row for row in facts.profiles if row["phase"] == phase):
-            groups = listed([f"{group_name(label)} ({more:+.1f} %)" for label, more in found.items()])
+        if differing := unlike(row for row in facts.profiles if row["phase"] == phase):
+            groups = listed([f"{group_name(label)} ({more:+.1f} %)" for label, more in differing.items()])
             numbers = (
                 Number(f"profiled {noun} over timed {noun} of {label}, change", more, None, None, "percent")
-                for label, more in found.items()
+                for label, more in differing.items()
             )
             yield Sentence(
                 f"The figure of where the time of a {noun} goes shows {noun}s profiled after the run. "
@@ -211,14 +211,14 @@ def of_profiles(facts: Facts) -> Iterator[Sentence]:
             )
 
 
-def _impossible_profile(found: dict[str, tuple[float, float]], noun: str) -> Sentence:
+def _impossible_profile(times_of_groups: dict[str, tuple[float, float]], noun: str) -> Sentence:
     groups = [
         f"{group_name(label)} ({1e3 * took:,.3g} ms of at least {1e3 * least:,.3g} ms)"
-        for label, (took, least) in found.items()
+        for label, (took, least) in times_of_groups.items()
     ]
     numbers = (
         Number(f"{what} of a profiled {noun} of {label}", 1e3 * seconds, None, None, "ms")
-        for label, times in found.items()
+        for label, times in times_of_groups.items()
         for what, seconds in zip(("attention", "least possible attention"), times, strict=True)
     )
     return Sentence(

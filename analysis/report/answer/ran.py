@@ -29,8 +29,8 @@ def sentence(facts: Facts) -> Sentence:
     if facts.calls:
         return _calls(facts)
     did = _read(runs) if facts.infers else f"{_was(runs, _trained(runs))} {_length(runs)}"
-    said = f"{_model(runs)} {did}{_where(runs)}{_groups(facts)}: {_count(facts)}."
-    return Sentence(said, tuple(_numbers(runs)))
+    text = f"{_model(runs)} {did}{_where(runs)}{_groups(facts)}: {_count(facts)}."
+    return Sentence(text, tuple(_numbers(runs)))
 
 
 def _calls(facts: Facts) -> Sentence:
@@ -41,7 +41,7 @@ def _calls(facts: Facts) -> Sentence:
     at = f"{len(timed):,d} of " if 0 < len(timed) < len(shapes) else ""
     planned = {run["planned_steps"] for run in runs}
     rounds = counted(1, "round") if planned == {1} else f"{span(planned)} rounds"
-    said = (
+    text = (
         f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {at}{counted(len(shapes), 'shape')}, "
         f"both ways in {rounds} of all backends: {counted(len(runs), 'run')}, "
         f"of which {_done(runs):,d} completed."
@@ -50,17 +50,17 @@ def _calls(facts: Facts) -> Sentence:
     if at:
         counts["timed shapes"] = len(timed)
     numbers = (Number(what, count, None, None, what.split()[-1]) for what, count in counts.items())
-    return Sentence(said, tuple(numbers))
+    return Sentence(text, tuple(numbers))
 
 
 def _shapes(runs: Iterable[Row]) -> set[tuple[str, bool]]:
     return {(run["config"]["call"]["shape"], run["config"]["call"]["causal"]) for run in runs}
 
 
-def _was(runs: Sequence[Row], said: str) -> str:
+def _was(runs: Sequence[Row], words: str) -> str:
     """`was trained`, but `was to be trained` where no run completed."""
-    was, _, done = said.partition(" ")
-    return said if _done(runs) else f"{was} to be {done}"
+    was, _, done = words.partition(" ")
+    return words if _done(runs) else f"{was} to be {done}"
 
 
 def _done(runs: Sequence[Row]) -> int:
@@ -89,9 +89,9 @@ def _read(runs: Sequence[Row]) -> str:
     """`read 60 batches of 1 prompt of 4,096 tokens and decoded 128 tokens after the last`."""
     asked = [run["config"]["inference"] for run in runs]
     steps, sizes, lengths = (
-        span({each[key] for each in asked}) for key in ("steps", "batch_size", "prompt_length")
+        span({config[key] for config in asked}) for key in ("steps", "batch_size", "prompt_length")
     )
-    new = {each["new_tokens"] for each in asked}
+    new = {config["new_tokens"] for config in asked}
     decode = "decoded" if _done(runs) else "decode"
     decoded = f" and {decode} {span(new)} token{'s' * (new != {1})} after the last" if any(new) else ""
     prompts = "1 prompt" if sizes == "1" else f"{sizes} prompts"
@@ -128,12 +128,12 @@ def _tokens(run: Row) -> int | None:
 
 def span(values: Iterable[int | None]) -> str:
     """`8` or `8 to 4,096`, of those that are known; empty without any."""
-    known = sorted(value for value in values if value is not None)
-    return " to ".join(f"{value:,d}" for value in dict.fromkeys((known[0], known[-1]))) if known else ""
+    ordered = sorted(value for value in values if value is not None)
+    return " to ".join(f"{value:,d}" for value in dict.fromkeys((ordered[0], ordered[-1]))) if ordered else ""
 
 
 def _where(runs: Sequence[Row]) -> str:
-    devices = Counter(found for run in runs if (found := device(run)))
+    devices = Counter(name for run in runs if (name := device(run)))
     return f" on {' or '.join(sorted(devices))}" if devices else ""
 
 
@@ -154,17 +154,17 @@ def _groups(facts: Facts) -> str:
 
 def varying(runs: Sequence[Row]) -> list[str]:
     """The factors that have several values, seed and repeat apart, in the study's order."""
-    found: dict[str, set[str]] = {}
+    by_factor: dict[str, set[str]] = {}
     for run in runs:
         for factor, value in factors(run).items():
-            found.setdefault(factor, set()).add(str(value))
-    return [axis for axis, values in found.items() if len(values) > 1 and axis not in ("seed", "repeat")]
+            by_factor.setdefault(factor, set()).add(str(value))
+    return [axis for axis, values in by_factor.items() if len(values) > 1 and axis not in ("seed", "repeat")]
 
 
 def _count(facts: Facts) -> str:
     sizes = {group.runs for group in facts.groups}
-    each = f", {sizes.pop()} of each" if len(sizes) == 1 and len(facts.groups) > 1 else ""
-    count = f"{counted(len(facts.runs), 'run')}{each}"
+    of_each = f", {sizes.pop()} of each" if len(sizes) == 1 and len(facts.groups) > 1 else ""
+    count = f"{counted(len(facts.runs), 'run')}{of_each}"
     if any(run["imported"] and run["planned_steps"] is None for run in facts.runs):
         return count  # whether they completed is unknown
     return f"{count}, of which {_done(facts.runs):,d} completed"
@@ -172,15 +172,15 @@ def _count(facts: Facts) -> str:
 
 def _numbers(runs: Sequence[Row]) -> list[Number]:
     counts = {"runs": len(runs), "completed runs": _done(runs)}
-    found = [Number(what, value, None, None, "runs") for what, value in counts.items()]
+    numbers = [Number(what, value, None, None, "runs") for what, value in counts.items()]
     for what, unit, values in (
         ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
         ("planned steps", "steps", {*map(_planned, runs)}),
         ("tokens per step", "tokens", {_tokens(run) for run in runs}),
     ):
         if len(values) == 1 and (value := values.pop()) is not None:
-            found.append(Number(what, value, None, None, unit))
-    return found
+            numbers.append(Number(what, value, None, None, unit))
+    return numbers
 
 
 def expected(runs: Sequence[Row]) -> list[Sentence]:
@@ -191,30 +191,30 @@ def expected(runs: Sequence[Row]) -> list[Sentence]:
     done = [run for run in met if run["outcome"] == "completed"]
     ended = [run for run in met if run["outcome"] != "completed"]
     kinds = (
-        (because, mine) for (_, because), mine in grouped(ended, itemgetter("outcome", "because")).items()
+        (because, group) for (_, because), group in grouped(ended, itemgetter("outcome", "because")).items()
     )
-    found = [_ended(mine, f"as the study expected{_why(because)}") for because, mine in kinds]
+    failures = [_ended(group, f"as the study expected{_why(because)}") for because, group in kinds]
     if not done:
-        return found
+        return failures
     meant = sum(run["expected_outcome"] == "completed" for run in runs)
     if len(done) == len(runs):
-        said = "Every run completed, as the study expected."
+        text = "Every run completed, as the study expected."
     elif len(done) == meant:
-        said = f"{len(done):,d} of {counted(len(runs), 'run')} completed, as the study expected."
+        text = f"{len(done):,d} of {counted(len(runs), 'run')} completed, as the study expected."
     else:
-        said = f"{len(done):,d} of the {counted(meant, 'run')} that the study expected to complete did."
-    return [Sentence(said, (Number("runs completed", len(done), None, None, "runs"),)), *found]
+        text = f"{len(done):,d} of the {counted(meant, 'run')} that the study expected to complete did."
+    return [Sentence(text, (Number("runs completed", len(done), None, None, "runs"),)), *failures]
 
 
 def _ends_of_logs(runs: Sequence[Row]) -> list[Sentence]:
     """Which logs go on to their last step. Nobody expected that, and few say how many were planned."""
     done = [run for run in runs if run["outcome"] == "completed"]
     endless = [run for run in done if run["planned_steps"] is None]
-    found = []
+    sentences = []
     if reached := len(done) - len(endless):
         goes = "goes" if reached == 1 else "go"
         text = f"{reached:,d} of {counted(len(runs), 'log')} {goes} on to the last planned step."
-        found.append(Sentence(text, (Number("logs with all steps", reached, None, None, "runs"),)))
+        sentences.append(Sentence(text, (Number("logs with all steps", reached, None, None, "runs"),)))
     if endless:
         which = "its log ends" if len(endless) == 1 else "their logs end"
         steps = span({run["steps"] for run in endless})
@@ -223,8 +223,8 @@ def _ends_of_logs(runs: Sequence[Row]) -> list[Sentence]:
             "nothing says how many steps were planned."
         )
         number = Number("logs without a planned end", len(endless), None, None, "runs")
-        found.append(Sentence(text, (number,)))
-    return found
+        sentences.append(Sentence(text, (number,)))
+    return sentences
 
 
 def _how(run: Row) -> str:
@@ -243,14 +243,14 @@ def out_of_memory(facts: Facts) -> list[Sentence]:
     return list(_untimed(facts, OUT_OF_MEMORY, "ran out of memory in {runs} and was not timed there."))
 
 
-def _untimed(facts: Facts, outcomes: Sequence[str], said: str) -> Iterator[Sentence]:
+def _untimed(facts: Facts, outcomes: Sequence[str], form: str) -> Iterator[Sentence]:
     """Of attention alone, by backend and outcome; a backend that is unsupported says so itself."""
     kinds: dict[tuple[str, str], set[str]] = {}
     for row in facts.kernels:
         if row["outcome"] in outcomes:
             kinds.setdefault((row["attention"], row["outcome"]), set()).add(row["run_id"])
     for (backend, outcome), runs in kinds.items():
-        text = said.format(runs=counted(len(runs), "run"), outcome=outcome)
+        text = form.format(runs=counted(len(runs), "run"), outcome=outcome)
         number = Number(f"runs in which {backend} ended as {outcome}", len(runs), None, None, "runs")
         yield Sentence(f"{group_name(backend)} {text}", (number,))
 
@@ -259,20 +259,20 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
     """Other ends than the expected ones, wrong backends, and errors in imported logs."""
     other = [run for run in facts.runs if run["outcome"] and run["outcome"] != run["expected_outcome"]]
     kinds = grouped(other, itemgetter("outcome", "expected_outcome", "reason"))
-    ends = [_ended(mine, _how(mine[0])) for mine in kinds.values()]
+    ends = [_ended(group, _how(group[0])) for group in kinds.values()]
     return [
         *ends,
         *_without_times(facts),
         *_wrong(trust),
         *_untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`."),
-        *(Sentence(f"Wrong in an imported log: {said}") for said in facts.in_logs["error"]),
+        *(Sentence(f"Wrong in an imported log: {error}") for error in facts.in_logs["error"]),
     ]
 
 
 def _without_times(facts: Facts) -> Iterator[Sentence]:
     """Runs of attention alone that completed, but left no record of what they timed."""
-    known = {row["run_id"] for row in facts.kernels}
-    lost = [run for run in facts.runs if run["outcome"] == "completed" and run["run_id"] not in known]
+    timed = {row["run_id"] for row in facts.kernels}
+    lost = [run for run in facts.runs if run["outcome"] == "completed" and run["run_id"] not in timed]
     if facts.calls and lost:
         one = len(lost) == 1
         text = f"{counted(len(lost), 'completed run')} {'has' if one else 'have'} no times: "

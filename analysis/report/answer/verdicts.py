@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from analysis.stats.verdict import Verdict
     from analysis.verdicts.losses import LossVerdict
     from analysis.verdicts.rates import RateVerdict
-    from analysis.verdicts.scaling import Curve, Point
+    from analysis.verdicts.scaling import Curve, ScalingPoint
 
 FINDINGS = ("measured", "different", "equivalent")
 _MANY = 4  # baselines, beyond which a sentence names none of them, as in sweeps with one in each cell
@@ -97,10 +97,12 @@ def _tokens(facts: Facts) -> str:
 
 def _loss(loss: LossVerdict) -> VerdictRow:
     verdict = loss.verdict
-    known = verdict.difference is not None and verdict.kind != "withheld"
-    difference, interval = nats(verdict) if known else ("", "")
+    has_numbers = verdict.difference is not None and verdict.kind != "withheld"
+    difference, interval = nats(verdict) if has_numbers else ("", "")
     reason = because(verdict, loss.margin, frozenset())
-    if known and verdict.level == RECORDS:  # where a seed was repeated, of a pair of the means of its repeats
+    if (
+        has_numbers and verdict.level == RECORDS
+    ):  # where a seed was repeated, of a pair of the means of its repeats
         unit = "runs" if len(loss.runs) == 2 else "means over the repeats of one seed"
         reason = f"{reason}; in one pair of {unit}"
     return VerdictRow(
@@ -120,19 +122,19 @@ def _loss(loss: LossVerdict) -> VerdictRow:
             "nats per token",
             loss.margin,
         )
-        if known
+        if has_numbers
         else None,
-        level=verdict.level if known else "",
-        method=verdict.method if known else "",
+        level=verdict.level if has_numbers else "",
+        method=verdict.method if has_numbers else "",
     )
 
 
-def _scaling(curve: Curve, last: Point, facts: Facts) -> VerdictRow:
+def _scaling(curve: Curve, last: ScalingPoint, facts: Facts) -> VerdictRow:
     on_gpus = all(run["gpus"] for run in facts.runs if run["outcome"] == "completed")
     return scaling_row(curve, last, "GPUs" if on_gpus else "processes")
 
 
-def scaling_row(curve: Curve, point: Point, what: str) -> VerdictRow:
+def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
     """The efficiency of a curve at one of its numbers of processes.
 
     Args:
@@ -228,10 +230,10 @@ def _extremes(values: dict[str, float]) -> list[str]:
 
 def headlines(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> list[Sentence]:
     """What was found, in a sentence for each quantity and baseline, and what the rankings say."""
-    found = [row for row in verdicts if row.kind in FINDINGS]
+    findings = [row for row in verdicts if row.kind in FINDINGS]
     ranked = [_ranking(ranking) for ranking in comparison.rates.rankings if _apart(ranking)]
     observed = [row for row in verdicts if row.kind == "observed"]
-    return [*_summed(found, verdicts), *ranked, *_summed(observed, verdicts, "Observed, not a finding: ")]
+    return [*_summed(findings, verdicts), *ranked, *_summed(observed, verdicts, "Observed, not a finding: ")]
 
 
 def undecided(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> Iterator[Sentence]:
@@ -314,8 +316,8 @@ def _ranking(ranking: Ranking) -> Sentence:
         numbers.append(Number(f"ranked rate of {one} over {other}", value or 0.0, low, high, "percent"))
     if named:
         pairs = [
-            f"{group_name(one)} over {group_name(other)}, {_pair(each)}"
-            for (one, other), each in named.items()
+            f"{group_name(one)} over {group_name(other)}, {_pair(verdict)}"
+            for (one, other), verdict in named.items()
         ]
         text += f": {'; '.join(pairs)}"
     elif apart:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.report.answer import Answer, answer, ran
+from analysis.report.answer import StudyAnswer, answer, ran
 from analysis.report.answer.limits import of_profiles
 from analysis.report.answer.statement import VerdictRow
 from analysis.report.backends import Backends
@@ -23,7 +23,7 @@ def repeats(label: str, factor: float, **changes: object) -> list[Row]:
 
 def of(
     runs: list[Row], trust: Backends = NOBODY, logged: list[Row] | None = None, **changes: object
-) -> Answer:
+) -> StudyAnswer:
     return answer(facts(runs, **changes), comparison(runs, logged or []), trust, [])  # type: ignore[arg-type]
 
 
@@ -71,7 +71,7 @@ def test_what_no_run_completed_was_to_be_done(config: Row, did: str, was_to: str
     assert was_to in said and did not in said
 
 
-def rows(found: Answer, quantity: str = "tokens per second") -> dict[str, VerdictRow]:
+def rows(found: StudyAnswer, quantity: str = "tokens per second") -> dict[str, VerdictRow]:
     """The verdicts on a quantity by group."""
     return {row.group: row for row in found.verdicts if row.quantity == quantity}
 

@@ -10,15 +10,15 @@ import pytest
 from analysis.audit.audit import audit
 from analysis.several.pair import build_pair
 from analysis.store.collect import collect
-from analysis.verdicts.comparison import Options, compare
+from analysis.verdicts.comparison import CompareOptions, compare
 from analysis.verdicts.sections import sections, summary
 from analysis.verdicts.source import Source, read
 from tests.analysis.fabricate import completed
 from tests.analysis.report.test_build import EVIL, words
 from tests.analysis.report.test_imported_pages import write
 
-OPTIONS = Options(margins={"tokens_per_second": 0.02, "loss": 0.005})
-THEIRS = Options(names=["fa3=flash3", "sdpa=auto"], across=["all"])
+OPTIONS = CompareOptions(margins={"tokens_per_second": 0.02, "loss": 0.005})
+THEIRS = CompareOptions(names=["fa3=flash3", "sdpa=auto"], across=["all"])
 
 
 @pytest.fixture(scope="module")

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from analysis.stats.machines import Devices, Timed, devices
+from analysis.stats.machines import Devices, TimedRun, devices
 
 
 def study(
     draw: np.random.Generator, repeats: int, count: int, spread: float, noise: Sequence[float]
-) -> list[Timed]:
+) -> list[TimedRun]:
     """Runs of a group for each noise, on devices by chance; the slowest takes longer by `spread`."""
     effects = np.log1p(spread) * np.linspace(0, 1, count)
     places = draw.integers(count, size=(len(noise), repeats))
     errors = draw.standard_normal(places.shape)
     return [
-        Timed(f"g{group}", f"d{place}", float(np.exp(group / 10 + effects[place] + own * error)))
+        TimedRun(f"g{group}", f"d{place}", float(np.exp(group / 10 + effects[place] + own * error)))
         for group, own in enumerate(noise)
         for place, error in zip(places[group], errors[group], strict=True)
     ]
@@ -68,9 +68,9 @@ def test_a_far_noisier_group_is_left_out_and_named() -> None:
 def test_a_slow_group_does_not_make_its_device_slow() -> None:
     """The slow group ran on d1 alone, where it says nothing of devices."""
     even = [
-        Timed(group, device, 1.0 + n / 1e4) for group in "ab" for n, device in enumerate(("d0", "d1") * 2)
+        TimedRun(group, device, 1.0 + n / 1e4) for group in "ab" for n, device in enumerate(("d0", "d1") * 2)
     ]
-    slow = [Timed("slow", "d1", 9.0 + n / 1e4) for n in range(3)]
+    slow = [TimedRun("slow", "d1", 9.0 + n / 1e4) for n in range(3)]
     found = devices(even + slow)
     assert found.spread is not None
     assert found.spread < 0.001
@@ -78,18 +78,18 @@ def test_a_slow_group_does_not_make_its_device_slow() -> None:
 
 def test_a_group_of_one_run_says_nothing() -> None:
     runs = study(np.random.default_rng(2), 4, 2, 0.02, [0.003, 0.003, 0.003])
-    assert devices([*runs, Timed("single", "d7", 5.0)]) == devices(runs)
+    assert devices([*runs, TimedRun("single", "d7", 5.0)]) == devices(runs)
 
 
 def test_devices_that_no_group_links_are_not_compared() -> None:
-    apart = [Timed(group, f"of-{group}", 1.0 + n / 1e4) for group in "ab" for n in range(5)]
+    apart = [TimedRun(group, f"of-{group}", 1.0 + n / 1e4) for group in "ab" for n in range(5)]
     assert devices(apart).p is None
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_single_device_or_too_few_runs_are_not_tested(count: int) -> None:
-    one = [Timed("a", "d0", 1.0 + n / 1e3) for n in range(9)]
-    few = [Timed("a", f"d{n}", 1.0 + n / 1e3) for n in range(count)]
+    one = [TimedRun("a", "d0", 1.0 + n / 1e3) for n in range(9)]
+    few = [TimedRun("a", f"d{n}", 1.0 + n / 1e3) for n in range(count)]
     for runs in (one, few):
         assert devices(runs).p is devices(runs).spread is devices(runs).low is None
         assert not devices(runs).differ

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis.verdicts.comparison import Options, compare
+from analysis.verdicts.comparison import CompareOptions, compare
 from analysis.verdicts.match import between, changed, match, settings_of
 from analysis.verdicts.sections import sections, summary
 from analysis.verdicts.source import Measured, Records
@@ -51,7 +51,7 @@ def side(name: str, rows: list[dict[str, Any]], loss: float = 0.0) -> Measured:
 
 
 def only(a: Measured, b: Measured, **options: Any):
-    (result,) = compare(a, b, Options(**({"margins": MARGINS} | options))).results
+    (result,) = compare(a, b, CompareOptions(**({"margins": MARGINS} | options))).results
     return result
 
 
@@ -65,7 +65,7 @@ def test_equal_runs_are_equivalent_and_nothing_is_a_regression() -> None:
 def test_a_copy_of_the_same_runs_is_no_second_sample() -> None:
     whole = side("first", [run(seed) for seed in range(3)])
     with pytest.raises(UserError, match="before/first and first hold the same runs, .*: they are one sample"):
-        compare(whole._replace(name="before/first"), whole, Options(margins=MARGINS))
+        compare(whole._replace(name="before/first"), whole, CompareOptions(margins=MARGINS))
 
 
 def test_runs_that_are_on_both_sides_withhold_the_verdict_even_if_all_differences_are_meant() -> None:
@@ -121,7 +121,7 @@ def test_the_summary_names_the_groups_that_are_not_settled() -> None:
     few, many = (
         compare(
             *(side(name, rows[:count]) for name, rows in zip("AB", both, strict=True)),
-            Options(margins=MARGINS),
+            CompareOptions(margins=MARGINS),
         )
         for count in (2, 9)
     )
@@ -131,7 +131,7 @@ def test_the_summary_names_the_groups_that_are_not_settled() -> None:
 
 def test_the_table_rounds_no_end_of_an_interval_onto_the_margin() -> None:
     a, b = ([run(seed, seconds=each) for seed in range(3)] for each in (0.4, 0.404075))
-    found = compare(side("A", a), side("B", b), Options(margins={"tokens_per_second": 0.0100857}))
+    found = compare(side("A", a), side("B", b), CompareOptions(margins={"tokens_per_second": 0.0100857}))
     (table,) = (each for each in sections(found) if each.name == "results")
     (cell,) = (cell for cell in table.rows[0] if "%" in cell)
     assert "-1.01 %" not in cell
@@ -140,7 +140,7 @@ def test_the_table_rounds_no_end_of_an_interval_onto_the_margin() -> None:
 def test_the_studies_margins_are_the_default_and_the_first_study_s_come_first() -> None:
     designs = [{"design": {"margins": {"tokens_per_second": margin, "loss": 1.0}}} for margin in (0.5, 0.001)]
     a, b = ([run(n, seconds=0.4 + 0.04 * place, **designs[place]) for n in range(3)] for place in (0, 1))
-    found = compare(side("A", a), side("B", b), Options(margins={"loss": 0.005}))
+    found = compare(side("A", a), side("B", b), CompareOptions(margins={"loss": 0.005}))
     assert found.options.margins == {"tokens_per_second": 0.5, "loss": 0.005}
     assert found.results[0].speed.kind == "equivalent"
 
@@ -148,7 +148,7 @@ def test_the_studies_margins_are_the_default_and_the_first_study_s_come_first() 
 def test_a_margin_that_a_later_launch_widened_reaches_no_earlier_run() -> None:
     designs = [{"margins": {"tokens_per_second": margin}} for margin in (0.02, 0.02, 0.5)]
     later = [run(n, seconds=0.44, design=design) for n, design in enumerate(designs)]
-    found = compare(side("A", [run(n) for n in range(3)]), side("B", later), Options())
+    found = compare(side("A", [run(n) for n in range(3)]), side("B", later), CompareOptions())
     assert found.options.margins == {"tokens_per_second": 0.02}
     assert len(found.regressions) == 1
 
@@ -275,7 +275,7 @@ def test_names_that_fit_no_group_are_refused_with_those_that_would() -> None:
 @pytest.mark.refused
 def test_sources_without_a_common_group_are_refused_with_what_differs() -> None:
     with pytest.raises(UserError, match="auto and flash differ in attention") as refused:
-        compare(side("A", [run(0, "auto")]), side("B", [run(0, "flash")]), Options())
+        compare(side("A", [run(0, "auto")]), side("B", [run(0, "flash")]), CompareOptions())
     assert "--match 'auto=flash'" in str(refused.value)
 
 
@@ -287,7 +287,7 @@ def test_a_run_of_one_process_differs_from_one_of_several_in_the_axes_that_they_
     one["factors"], several["factors"] = {"seed": 0}, {"seed": 0, "parallel.shard": 4}
     several["attention"] = "other"
     with pytest.raises(UserError, match=r"differ in attention, parallel\.shard\. Say"):
-        compare(side("A", [one]), side("B", [several]), Options())
+        compare(side("A", [one]), side("B", [several]), CompareOptions())
 
 
 def test_repeats_of_a_seed_are_one_pair_of_losses_and_give_the_noise_floor() -> None:
@@ -324,7 +324,7 @@ def test_no_run_is_lost_where_several_share_seed_and_repeat() -> None:
 def test_runs_of_different_tasks_and_attention_alone_are_refused(tasks: tuple[str, str], why: str) -> None:
     a, b = ([run(seed, task=task) for seed in range(3)] for task in tasks)
     with pytest.raises(UserError, match=why):
-        compare(side("A", a), side("B", b), Options(margins=MARGINS))
+        compare(side("A", a), side("B", b), CompareOptions(margins=MARGINS))
 
 
 def test_inference_lacks_no_loss() -> None:

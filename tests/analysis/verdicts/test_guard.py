@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.stats.verdict import MarginTest, Verdict
-from analysis.verdicts.guard import TOPICS, Difference, Side, among, differences, withheld
+from analysis.verdicts.guard import TOPICS, Difference, RunSet, among, differences, withheld
 from analysis.wording import sentence
 from tests.analysis.verdicts.compared_rows import NOON, row, runs
 from tests.conftest import REPOSITORY
@@ -27,7 +27,7 @@ CHANGED = {
 
 
 def found(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[Difference]:
-    return differences(Side("A", a), Side("B", b))
+    return differences(RunSet("A", a), RunSet("B", b))
 
 
 def test_runs_of_the_same_code_machine_and_text_can_be_compared() -> None:
