@@ -15,7 +15,7 @@ from analysis.query.ask import answer
 from model.attention.verify.certificate import key
 from model.measure.flops import of_run
 from model.record.case import Case
-from model.record.config import RunConfig
+from model.record.config import CallConfig, RunConfig
 from model.record.kernels import interval
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _calls(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
             plan = RunConfig.model_validate_json(config)
         except ValidationError:  # of another version
             continue
-        if plan.task != "attention":
+        if not isinstance(plan.section, CallConfig):
             continue
         planned = [getattr(plan.attention_case, name) for name in _SHAPE]
         if stated != planned or calls not in (0, plan.call.steps):

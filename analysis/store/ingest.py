@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from analysis.store.scan import FileState, Key, Seen, attempt_numbers
 from model.measure.flops import attention_flop
-from model.record.config import UNREAD
+from model.record.config import CallConfig
 from model.record.files import Unreadable, dumps, read, regular
 from model.record.folder import DECODED, KERNELS, PROFILE, STUDY, Attempt, RunFolder
 from model.record.imported import PREFIX, ImportedRun
@@ -175,7 +175,11 @@ def _placed(record: Placed | None, run_id: str, attempt: Attempt) -> Placed | No
 def _timed(attempt: Attempt, folder: RunFolder, run_id: str) -> KernelTimes | None:
     """The times of attention alone, if they are of the calls that were planned."""
     timed = _placed(attempt.kernels, run_id, attempt)
-    if timed is None or folder.is_imported or (config := folder.run.config).task != "attention":
+    if (
+        timed is None
+        or folder.is_imported
+        or not isinstance((config := folder.run.config).section, CallConfig)
+    ):
         return timed
     if (timed.case, timed.rounds) != (config.attention_case, config.call.steps):
         raise Unreadable("it has another shape, mask, precision or number of rounds than the run")
@@ -210,7 +214,7 @@ def _run_row(run: RunRecord) -> Row:
     return {
         **{name: getattr(run, name) for name in _SAME_NAME},
         "group_id": run.group,
-        "attention": config.attention if "attention" not in UNREAD[config.task] else None,
+        "attention": config.attention if "attention" not in plan.unread else None,
         "seed": config.seed,
         "design": dumps(run.design.model_dump(mode="json")) if run.design else None,
         "factors": dumps(run.factors),

@@ -91,7 +91,7 @@ def tokens_at_once(config: RunConfig) -> int:
 
 def passes(config: RunConfig) -> tuple[Pass, ...]:
     """The passes of a step: a prompt has only the forward pass."""
-    return PASSES if config.task == "training" else ("forward",)
+    return PASSES if config.section.trains else ("forward",)
 
 
 def attention_flop(config: RunConfig) -> int:
@@ -102,7 +102,7 @@ def attention_flop(config: RunConfig) -> int:
     """
     model, length = config.model, config.section.sequence_length
     queries = model.heads * model.head_dim // config.parallel.tensor
-    factor = 7 if config.task == "training" else 2
+    factor = 7 if config.section.trains else 2
     return factor * model.layers * queries * tokens(config) * length
 
 
@@ -157,7 +157,7 @@ def floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
     Raises:
         KeyError: the rate of a shape was not measured.
     """
-    return (_training if config.task == "training" else _inference)(config, measured)
+    return (_training if config.section.trains else _inference)(config, measured)
 
 
 def _training(config: RunConfig, measured: Ceilings) -> list[FloorPart]:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from model.record.case import Case
-from model.record.config import ModelConfig, RunConfig, Task
+from model.record.config import InferenceConfig, ModelConfig, RunConfig, TrainConfig
 from model.record.kernels import Direction
+from model.record.sections import TaskSection
 
 
 def parameter_count(model: ModelConfig) -> int:
@@ -59,15 +60,15 @@ def prefill_flop_per_token(model: ModelConfig, prompt_length: int) -> int:
     return 2 * every_token + 2 * head // prompt_length + attention
 
 
-_OF_RUN: dict[Task, Callable[[RunConfig], int]] = {
-    "training": lambda config: flop_per_token(config.model, config.train.sequence_length),
-    "inference": lambda config: prefill_flop_per_token(config.model, config.inference.prompt_length),
+_FORMULAS: dict[type[TaskSection], Callable[[RunConfig], int]] = {
+    TrainConfig: lambda config: flop_per_token(config.model, config.train.sequence_length),
+    InferenceConfig: lambda config: prefill_flop_per_token(config.model, config.inference.prompt_length),
 }
 
 
 def of_run(config: RunConfig) -> int | None:
     """FLOP per token of a step of the run, by its task's own formula; None for a task that has none."""
-    formula = _OF_RUN.get(config.task)
+    formula = _FORMULAS.get(type(config.section))
     return formula and formula(config)
 
 

@@ -22,9 +22,12 @@ See docs/benchmarks.md for what was measured.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from model.measure.floor import ELEMENT_BYTES, tokens_at_once
 from model.measure.flops import block_parameters, parameter_count
-from model.record.config import RunConfig
+from model.record.config import InferenceConfig, RunConfig, TrainConfig
+from model.record.sections import TaskSection
 
 WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
 # Of Python with torch 2.13 for CPUs: 218 MiB were resident after its import, 142 of them pages of no file.
@@ -32,16 +35,15 @@ IMPORTED = 220 * 2**20
 
 
 def needed(config: RunConfig) -> int | None:
-    """Bytes that a process of the run needs at most, as its task has it; None of attention alone.
+    """Bytes that a process of the run needs at most, as its task has it; None where that is not known.
 
     On a CPU, Python and torch themselves are in the same memory, and count; before the run needs its own they
     count twice, because another process checks its backend.
     """
-    if config.task == "attention":
+    if (own := _NEEDED.get(type(config.section))) is None:
         return None
     imported = IMPORTED if config.device == "cpu" else 0
-    own = peak_memory(config) if config.task == "training" else inference_memory(config)
-    return max(imported + own, 2 * imported)
+    return max(imported + own(config), 2 * imported)
 
 
 def trained_memory(config: RunConfig) -> int:
@@ -81,7 +83,7 @@ def peak_memory(config: RunConfig) -> int:
 
 def _is_replicated(config: RunConfig) -> bool:
     """Whether DDP has a whole copy of the model in each process."""
-    return config.parallel.replicate > 1 and not config.parallel.cuts(config.train)
+    return config.parallel.replicate > 1 and not config.train.cut_by(config.parallel)
 
 
 def _parameters(config: RunConfig) -> int:
@@ -100,7 +102,7 @@ def _block_parameters(config: RunConfig) -> int:
 def _gathered(config: RunConfig, block: int, embedding: int) -> tuple[int, int, int]:
     """Bytes of whole parameters and gradients beside a process's own: at the loss, first block and end."""
     parallel, train = config.parallel, config.train
-    if not parallel.cuts(train):
+    if not train.cut_by(parallel):
         return 0, 0, 0
     # Of gradients, as they are sent.
     wide = 2 if train.reduce == "float32" and train.dtype != "float32" else 1
@@ -187,3 +189,9 @@ def _prefill_extra(config: RunConfig) -> int:
         given = queries * (2 * 4 + 4 * (size < 4))
         return repeated + given + asked.prompt_length**2 * (5 + 2 * 4 * asked.batch_size * model.heads)
     return repeated if config.attention == "efficient" else 0
+
+
+_NEEDED: dict[type[TaskSection], Callable[[RunConfig], int]] = {
+    TrainConfig: peak_memory,
+    InferenceConfig: inference_memory,
+}

@@ -1,33 +1,29 @@
-"""The sections of a run's configuration. Every field has a description: editors show them."""
+"""What all tasks' configurations are made of: the sections that tasks share, and the base of their own.
+
+Every field has a description: editors show them.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from math import prod
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
-    WithJsonSchema,
     model_serializer,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
-from model.record import backends
+from model.record.case import Case
 from model.record.errors import multiples
 
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-
-# Backends are verified in float16 too; no study can ask for training in it.
-Dtype = Annotated[
-    Literal["bfloat16", "float16", "float32"],
-    WithJsonSchema({"enum": ["bfloat16", "float32"], "type": "string"}),
-]
 
 
 class Frozen(BaseModel):
@@ -107,66 +103,6 @@ class DataConfig(Strict):
     )
 
 
-class TrainConfig(Strict):
-    """How long, how large and how precise."""
-
-    steps: Positive = Field(1000, description="Optimizer steps.")
-    sequence_length: Positive = Field(4096, description="Tokens per sample.")
-    batch_size: Positive = Field(1, description="Samples per step.")
-    accumulate: Positive = Field(
-        1, description="Parts of a batch that go through the model in turn; their gradients are added up."
-    )
-    learning_rate: float = Field(5e-5, gt=0, description="AdamW's learning rate, reached after the warm-up.")
-    warmup_steps: int = Field(100, ge=0, lt=2**31, description="Linear warm-up; constant afterwards.")
-    clip_norm: float = Field(1.0, gt=0, description="Largest gradient norm before clipping.")
-    weight_decay: float = Field(0.01, ge=0, description="Decoupled weight decay of AdamW.")
-    log_every: Positive = Field(5, description="Steps between step records; step 1 has one too.")
-    dtype: Dtype = Field("bfloat16", description="Precision of parameters, gradients and optimizer states.")
-    compile: bool = Field(False, description="Pass each block of the model through torch.compile.")
-    loss: Literal["cross_entropy", "linear_cross_entropy"] = Field(
-        "cross_entropy",
-        description="`linear_cross_entropy` joins output head and loss: logits exist once, in `dtype`.",
-    )
-    optimizer: Literal["adamw", "adamw_one_pass"] = Field(
-        "adamw", description="`adamw_one_pass` is AdamW by this project's kernels, at the speed of memory."
-    )
-
-    float8: Literal["none", "tensorwise", "rowwise"] = Field(
-        "none",
-        description="Scaling of the blocks' 8-bit matrix products, by torchao; parameters stay in `dtype`.",
-    )
-    checkpoint_activations: bool = Field(
-        False, description="Keep only a block's input, and recompute the block in the backward pass."
-    )
-    reduce: Literal["dtype", "float32"] = Field(
-        "dtype", description="Precision in which gradients are summed across processes."
-    )
-
-    @model_validator(mode="after")
-    def _parts_are_equal(self) -> Self:
-        must_divide("batch_size", self.batch_size, {"accumulate": self.accumulate})
-        return self
-
-    def rehearsed(self) -> Self:
-        """The same, over after two steps: the second is the first to use the optimizer's state."""
-        return self.model_copy(update={"steps": 2, "log_every": 1})
-
-    @property
-    def part_size(self) -> int:
-        """Samples that go through the model at once."""
-        return self.batch_size // self.accumulate
-
-    @property
-    def precision(self) -> str:
-        """Precision of most products, on which the peak rate depends."""
-        return self.dtype if self.float8 == "none" else "float8"
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all steps, padding included."""
-        return self.steps * self.batch_size * self.sequence_length
-
-
 AXES = ("replicate", "shard", "context", "tensor")  # processes along the last are neighbours
 
 
@@ -219,155 +155,140 @@ class ParallelConfig(Strict):
         """The number of the run's processes, one a GPU."""
         return self.replicate * self.shard * self.context * self.tensor
 
-    def cuts(self, train: TrainConfig) -> bool:
-        """Whether FSDP2 holds the parameters.
-
-        DDP takes none that are split by heads, and adds up only in their precision.
-        """
-        beyond = self.tensor > 1 or train.reduce not in ("dtype", train.dtype)
-        return self.pieces > 1 or (self.replicate > 1 and beyond)
-
     @property
     def samples(self) -> int:
         """Processes, or groups of them, that train on different samples."""
         return self.replicate * self.shard
 
 
-class CallConfig(Strict):
-    """One call of attention alone, which several backends make in turn."""
+def halved(size: int) -> list[int]:
+    """Half of a size, a quarter, and so on down to 1."""
+    return [size >> times for times in range(1, size.bit_length())]
 
-    shape: str = Field(
-        "B1 T4096 H32 K8 D128",
-        description="Batch, tokens, query heads, key heads (default: as many) and head dim.",
+
+class SharedConfig(Strict):
+    """What a run of any task has, beside the section of its own task."""
+
+    attention: str = Field(
+        "auto", description="Attention backend: a file in model/attention, or an entry point."
     )
-    causal: bool = Field(True, description="Whether a causal mask applies.")
-    dtype: Literal["bfloat16", "float16", "float32"] = Field("bfloat16", description="Precision of Q, K, V.")
-    backends: str = Field("all", description="Attention backends separated by spaces, or `all`.")
-    steps: Positive = Field(
-        31, description="Rounds: in each, every backend is called once forward and once backward."
+    seed: Seed = Field(0, description="Seeds the weights and the order of the documents.")
+    device: Literal["cuda", "cpu"] = Field(
+        "cuda", description="Where the run computes; never chosen automatically."
     )
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The numbers of the shape, by letter."""
-        match = _SHAPE.fullmatch(self.shape)
-        assert match
-        numbers = {letter: int(number) for letter, number in match.groupdict().items() if number}
-        return {"K": numbers["H"], **numbers}
-
-    @model_validator(mode="after")
-    def _is_a_shape(self) -> Self:
-        if not _SHAPE.fullmatch(self.shape):
-            like = "must look like B2 T4096 H32 K8 D128, in this order"
-            raise Mismatch(
-                f"shape '{self.shape}' {like}: whole numbers from 1, a space between them", "shape"
-            )
-        if self.sizes["H"] % self.sizes["K"]:
-            text = f"shape '{self.shape}' has heads (H) that are not a multiple of its key heads (K)"
-            raise Mismatch(text, "shape")
-        if self.sizes["D"] % 2:  # a certificate has a small llama in it
-            why = "rotary positions need pairs, and certificates try a small llama with it"
-            raise Mismatch(f"shape '{self.shape}' has an odd head dim (D): {why}", "shape")
-        return self
-
-    @model_validator(mode="after")
-    def _names_all_or_some(self) -> Self:
-        if "all" in self.names and self.backends != "all":
-            raise Mismatch(f"backends '{self.backends}' names `all`, which stands alone", "backends")
-        return self
-
-    @property
-    def canonical_shape(self) -> str:
-        """The shape in the one way to write it: without key heads where there are as many heads."""
-        return self.shape.replace(f" K{self.sizes['H']} ", " ")
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of a call."""
-        return self.sizes["B"]
-
-    @property
-    def sequence_length(self) -> int:
-        """Tokens of a sample."""
-        return self.sizes["T"]
-
-    @property
-    def precision(self) -> str:
-        """Precision of the products."""
-        return self.dtype
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The backends."""
-        return backends.names() if self.backends == "all" else tuple(dict.fromkeys(self.backends.split()))
-
-    def rehearsed(self) -> Self:
-        """The same, over after two rounds."""
-        return self.model_copy(update={"steps": 2})
-
-
-_NUMBER = r"[1-9]\d{0,8}"
-_SHAPE = re.compile(
-    rf"B(?P<B>{_NUMBER}) T(?P<T>{_NUMBER}) H(?P<H>{_NUMBER})( K(?P<K>{_NUMBER}))? D(?P<D>{_NUMBER})"
-)
-
-
-class InferenceConfig(Strict):
-    """How many prefills of which prompts, and what is decoded after them."""
-
-    steps: Positive = Field(
-        60, description="Prefills, including the warm-up, each on a new batch of prompts."
+    task: str = Field("training", description="What the run does; each task has a section of its own.")
+    model: ModelConfig = Field(default_factory=ModelConfig, description="The llama's shape.")
+    data: DataConfig | SkipJsonSchema[None] = Field(
+        default=None, description="The text, for tasks that read any."
     )
-    warmup_steps: int = Field(
-        10, ge=0, lt=2**31, description="Warm-up prefills at the start, which no rate counts."
-    )
-    batch_size: Positive = Field(1, description="Prompts per prefill.")
-    prompt_length: Positive = Field(4096, description="Tokens per prompt.")
-    new_tokens: int = Field(
-        128, ge=0, lt=2**31, description="Tokens decoded after the last prompts, with a KV cache; 0: none."
-    )
-    dtype: Literal["bfloat16", "float16", "float32"] = Field(
-        "bfloat16", description="Precision of weights and cache."
-    )
-    compile: bool = Field(
-        False, description="Pass each block of the model through torch.compile; decoding stays eager."
+    parallel: ParallelConfig = Field(
+        default_factory=ParallelConfig, description="The processes that train the run together."
     )
 
-    @model_validator(mode="after")
-    def _measures_something(self) -> Self:
-        if self.warmup_steps >= self.steps:
-            text = (
-                f"inference.warmup_steps {self.warmup_steps} leaves none of the {self.steps} steps to "
-                "measure: set it below inference.steps"
-            )
-            raise Mismatch(text, "warmup_steps", "steps")
-        return self
 
-    @property
-    def sequence_length(self) -> int:
-        """Tokens of a sample."""
-        return self.prompt_length
+class TaskSection(Strict):
+    """The section that is a task's own: how much it does, how precisely, and what follows from that.
 
-    @property
-    def room(self) -> int:
-        """Tokens of a sample that the cache holds in the end."""
-        return self.prompt_length + self.new_tokens
+    Methods get the run's configuration, which has this section in it. Beside its fields, a section has
+    `steps`, `dtype`, `batch_size` and `sequence_length`, as fields or properties.
 
-    @property
-    def median_keys(self) -> int:
-        """Keys that a decoded token meets: the median, of two in the middle the fewer."""
-        return self.prompt_length + (self.new_tokens + 1) // 2
+    Attributes:
+        key: the section's name in a configuration.
+        purpose: its description there.
+        reads: the shared sections that the task reads.
+        unread: keys outside of sections that the task does not read, with what it reads instead.
+        length_key: the setting that says how many tokens a sample has.
+        trains: whether a step has a backward pass and an update.
+        compares_backends: whether each run calls several backends in turn, and compares them itself.
+    """
 
-    @property
-    def part_size(self) -> int:
-        """Samples that go through the model at once."""
-        return self.batch_size
+    key: ClassVar[str]
+    purpose: ClassVar[str]
+    reads: ClassVar[tuple[str, ...]] = ()
+    unread: ClassVar[Mapping[str, str]] = {}
+    length_key: ClassVar[str] = ""
+    trains: ClassVar[bool] = False
+    compares_backends: ClassVar[bool] = False
+
+    if TYPE_CHECKING:
+
+        @property
+        def steps(self) -> int:
+            """How often the run repeats what it measures."""
+
+        @property
+        def dtype(self) -> str:
+            """Precision of the weights."""
+
+        @property
+        def batch_size(self) -> int:
+            """Samples of a step."""
+
+        @property
+        def sequence_length(self) -> int:
+            """Tokens of a sample."""
 
     @property
     def precision(self) -> str:
         """Precision of most products, on which the peak rate depends."""
         return self.dtype
 
+    @property
+    def part_size(self) -> int:
+        """Samples that go through the model at once."""
+        return self.batch_size
+
     def rehearsed(self) -> Self:
-        """The same, with two prefills."""
-        return self.model_copy(update={"steps": 2, "warmup_steps": 1})
+        """The same, over after two steps."""
+        return self.model_copy(update={"steps": 2})
+
+    def check(self, run: SharedConfig) -> None:
+        """Hold the section against the rest of the run's configuration. Raises Mismatch."""
+
+    def identity(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """What ids hash of the section: its settings, without those that must not change an id."""
+        return settings
+
+    def processes(self, run: SharedConfig) -> int:  # noqa: ARG002
+        """The number of the run's processes, one a GPU."""
+        return 1
+
+    def backends_of(self, run: SharedConfig) -> dict[str, str]:
+        """The attention backends that the run names, each with the setting that does."""
+        return {run.attention: "attention"}
+
+    def in_own_words(self, reason: str) -> str:
+        """A backend's reason, which names settings of training, with the task's own instead."""
+        return reason.replace("train.sequence_length", self.length_key).replace("train.", f"{self.key}.")
+
+    def unsupported(self, run: SharedConfig) -> dict[str, str]:  # noqa: ARG002
+        """Why the run cannot start, by setting, each with what to set instead; empty if it can."""
+        return {}
+
+    def doubts(self, given: Container[str]) -> Iterator[tuple[tuple[str, ...], str]]:  # noqa: ARG002
+        """What the writer may not have meant: the settings, by their dotted names, and a sentence.
+
+        Args:
+            given: dotted names of the settings that the study gives.
+        """
+        return iter(())
+
+    def savings(self, run: SharedConfig) -> Iterator[dict[str, Any]]:  # noqa: ARG002
+        """Settings of the section that need less memory; what changes the study least comes first."""
+        return iter(())
+
+    def lacking(self) -> dict[str, str]:
+        """Which settings need another torch or triton than is installed here, each with the reason."""
+        return {}
+
+    def case(self, run: SharedConfig) -> Case:
+        """What the run asks of its attention backend in each of its processes."""
+        return Case(
+            device=run.device,
+            dtype=self.dtype,
+            batch=self.part_size,
+            sequence_length=self.sequence_length,
+            heads=run.model.heads,
+            kv_heads=run.model.kv_heads,
+            head_dim=run.model.head_dim,
+        )

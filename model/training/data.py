@@ -104,8 +104,9 @@ def check_amount(config: RunConfig, source: Source, tokenizer: Tokenizer) -> Non
     if not tokens:
         raise _no_text(column)
     raise UserError(
-        f"{source.file} has {tokens:,} tokens in all, but one sample takes {wanted:,} ({config.length_key} "
-        f"and a label): use more text, or a sequence length of at most {tokens - 1}"
+        f"{source.file} has {tokens:,} tokens in all, but one sample takes {wanted:,} "
+        f"({config.section.length_key} and a label): use more text, or a sequence length of at most "
+        f"{tokens - 1}"
     )
 
 

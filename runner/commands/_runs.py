@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from model.record.config import SECTIONS
+from model.record.config import TASKS, sections_of
 from model.record.errors import UserError, did_you_mean
 from model.record.files import Unreadable
 from model.record.imported import ImportedStep
@@ -21,7 +21,10 @@ from runner.state.runs import last_step
 
 PHASES = ("planned", "queued", "running")
 WORDS = (*Outcome, *PHASES)
-_TASKS_WITH = {"loss": {"training"}, "tokens/s": {"training", "inference"}}  # by the last word of a column
+_TASKS_WITH = {  # by the last word of a column
+    "loss": {task for task, section in TASKS.items() if section.trains},
+    "tokens/s": {task for task, section in TASKS.items() if not section.compares_backends},
+}
 
 
 def by_outcome(
@@ -90,7 +93,7 @@ def setting(name: str, states: Iterable[RunState]) -> str:
     briefs = [state.brief for state in states]
     varied = {axis: None for brief in briefs for axis in brief.varied}
     tasks = {brief.task for brief in briefs}
-    sections = {section for task, names in SECTIONS.items() if task in tasks for section in names}
+    sections = {section for task in TASKS if task in tasks for section in sections_of(task)}
     read = [dotted for dotted in leaves() if "." not in dotted or dotted.partition(".")[0] in sections]
     settings = list(dict.fromkeys([*varied, *(read if sections else leaves())]))
     meant = short_for(name, settings)

@@ -26,6 +26,7 @@ from runner.commands._runs import by_outcome, by_setting, filled, labels, newest
 from runner.execute import queue
 from runner.execute.reconcile import RunWatch, waits_for
 from runner.job.phase import current
+from runner.job.tasks import load
 from runner.state.ledger import RunState
 from runner.state.runs import last_step, name_of, removed_runs
 
@@ -121,7 +122,7 @@ def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> 
         last = last_step(state)
         # What a running run does where it has no steps: a backend's trial, or the timing of attention alone.
         stage = current(state.folder.attempt(state.attempt).path) if state.phase == "running" else None
-        counts = state.brief.task != "attention"  # that task has rounds, without a record of each
+        counts = load(state.brief.task).records_steps
         table_rows.append({
             "study": state.brief.study,
             "run_id": state.brief.run_id,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from model.record.outcome import Outcome
 from runner.execute.slurm import client
+from runner.job.tasks import load
 from runner.state import ledger, process, runs
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
@@ -50,8 +51,8 @@ def cancel(states: Iterable[RunState], at_once: bool = False) -> list[RunState]:
 
 def saving(states: Iterable[RunState]) -> set[str]:
     """Ids of jobs with a run that trains, and so has something to save."""
-    training = [state for state in states if state.brief.task == "training"]
-    return {state.job_id for state in training if state.job_id and last_step(state)}
+    resuming = [state for state in states if load(state.brief.task).resumes]
+    return {state.job_id for state in resuming if state.job_id and last_step(state)}
 
 
 def _told_here(state: RunState) -> bool:

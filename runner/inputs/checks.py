@@ -7,9 +7,8 @@ from functools import cache
 from typing import Any
 
 from model.record import backends
-from model.record.config import UNREAD
+from model.record.config import TASKS
 from model.record.outcome import Outcome
-from model.record.units import counted
 from runner.inputs.cells import Cell, idle, matches, mistyped, possible
 from runner.inputs.document import KeyPath, Problem
 from runner.inputs.settings import Scalar, Setting, flatten
@@ -89,7 +88,7 @@ def baseline_that_never_completes(
 def unmeasured_quantities(study: Study, scale: str, task: str) -> Iterator[Problem]:
     """The keys that judge quantities which no run of the task measures."""
     design = study.design(scale)
-    if task == "attention":
+    if TASKS[task].compares_backends:
         for key in ("baseline", "margins", "until"):
             if getattr(design, key) and (key != "margins" or design.margins.stated):
                 text = (
@@ -97,7 +96,7 @@ def unmeasured_quantities(study: Study, scale: str, task: str) -> Iterator[Probl
                     "call; leave it out, and give `repeats` to measure in several processes"
                 )
                 yield Problem(study.key_at(scale, key), text)
-    elif task != "training" and design.margins.loss is not None:
+    elif not TASKS[task].trains and design.margins.loss is not None:
         text = f"runs of task {task} have no loss; only those of task training do: leave out `loss`"
         yield Problem(study.key_at(scale, "margins", "loss"), text)
 
@@ -152,8 +151,12 @@ def misleading_labels(cells: Sequence[Cell], baseline: Mapping[str, Any] | None 
                 first.marks[LABEL], f"'{label}' would be the label of {len(groups)} groups: {apart}"
             )
         for cell in groups.values():
-            attention, task = cell.config.attention, cell.config.task
-            if "attention" not in UNREAD[task] and label in backends.names() and label != attention:
+            attention = cell.config.attention
+            if (
+                "attention" not in cell.config.section.unread
+                and label in backends.names()
+                and label != attention
+            ):
                 text = f"'{label}' names a different backend than this group's, {attention}"
                 yield Problem(cell.marks[LABEL], text)
                 break
@@ -233,37 +236,19 @@ def _other_value(label: str, cell: Cell) -> str | None:
 
 def doubts(cells: Sequence[Cell]) -> list[Problem]:
     """What a study probably does not mean: a warning for each such line; its runs start nevertheless."""
-    of_cells = {doubt for cell in cells for doubt in (_endless_warm_up(cell), _unnamed_shape(cell)) if doubt}
+    of_cells = {doubt for cell in cells for doubt in _doubts(cell)}
     return sorted(of_cells | _nothing_summed(cells))
 
 
-def _endless_warm_up(cell: Cell) -> Problem | None:
-    """The learning rate reaches its value at step warmup_steps + 1; studies of it would compare nothing."""
-    train = cell.config.train
-    if cell.config.task != "training" or train.warmup_steps < train.steps:
-        return None
-    default = "" if "train.warmup_steps" in cell.marks else " (the default)"
-    text = (
-        f"the warm-up of {counted(train.warmup_steps, 'step')}{default} does not end within "
-        f"{counted(train.steps, 'step')}, so the learning rate never reaches its value: "
-        f"set train.warmup_steps below {train.steps}"
-    )
-    settings = ("train.warmup_steps", "train.steps")
-    mark = next((cell.marks[dotted] for dotted in settings if dotted in cell.marks), cell.origin)
-    return Problem(mark, f"warning: {text}")
-
-
-def _unnamed_shape(cell: Cell) -> Problem | None:
-    """Attention alone is timed at a shape, and nobody chose that of the default."""
-    if cell.config.task != "attention" or "call.shape" in cell.marks:
-        return None
-    shape = cell.config.call.shape
-    return Problem(cell.origin, f"warning: without call.shape, attention is timed at {shape}, an 8B llama's")
+def _doubts(cell: Cell) -> Iterator[Problem]:
+    for settings, text in cell.config.section.doubts(cell.marks):
+        mark = next((cell.marks[dotted] for dotted in settings if dotted in cell.marks), cell.origin)
+        yield Problem(mark, f"warning: {text}")
 
 
 def _nothing_summed(cells: Sequence[Cell]) -> set[Problem]:
     """Gradients are summed across processes that have data of their own, and no run of the study has any."""
-    training = [cell for cell in cells if cell.config.task == "training"]
+    training = [cell for cell in cells if cell.config.section.trains]
     wide = [cell for cell in training if cell.config.train.reduce == "float32"]
     if any(cell.config.parallel.processes > cell.config.parallel.tensor for cell in wide):
         return set()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from model.record import backends
-from model.record.config import NO_DATA, SECTIONS, UNREAD, Mismatch, RunConfig, Seed
+from model.record.config import NO_DATA, TASKS, Mismatch, RunConfig, Seed, sections_of
 from model.record.errors import UserError, did_you_mean
 from model.record.files import dumps
 from model.record.outcome import Outcome
@@ -292,16 +292,16 @@ def _unknown_backends(study: Study, settings: dict[str, Setting], config: RunCon
 def _unread(settings: dict[str, Setting]) -> Iterator[Problem]:
     """Settings that the cell's task does not read, which would have no effect."""
     task = settings["task"][0] if "task" in settings else RunConfig.model_fields["task"].default
-    if task not in list(SECTIONS):  # refused with the choices; it can be of any type, a list too
+    if task not in list(TASKS):  # refused with the choices; it can be of any type, a list too
         return
-    sections = SECTIONS[task]
+    sections = sections_of(task)
     for dotted, (_, mark) in settings.items():
         section, _, name = dotted.partition(".")
-        if instead := UNREAD[task].get(dotted):
+        if instead := TASKS[task].unread.get(dotted):
             yield Problem(mark, f"'{dotted}' has no effect on task {task}, which reads {instead}")
         elif name and section not in sections:
             text = f"'{dotted}' has no effect on task {task}, whose sections are {', '.join(sections)}"
-            readers = " or ".join(f"`task: {other}`" for other, names in SECTIONS.items() if section in names)
+            readers = " or ".join(f"`task: {other}`" for other in TASKS if section in sections_of(other))
             yield Problem(mark, f"{text}; it belongs to {readers}" if readers else text)
 
 

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from model.record.config import Task
 from model.record.errors import UserError, did_you_mean
 from runner.inputs.document import InvalidFile, Mark, Problem, parse
 from runner.inputs.settings import Scalar, Setting, leaves, nearest, short_for, unknown
 
 
-def overrides(sets: Sequence[str], axes: Sequence[str], tasks: Sequence[Task] = ()) -> dict[str, Setting]:
+def overrides(sets: Sequence[str], axes: Sequence[str], tasks: Sequence[str] = ()) -> dict[str, Setting]:
     """Settings by dotted path, of `--set A.B=VALUE` each.
 
     Args:

@@ -10,8 +10,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from model.record.config import SECTIONS, UNREAD, RunConfig, Task
+from model.record.config import TASKS, RunConfig, sections_of
 from model.record.errors import did_you_mean
+from model.record.tasks import FIRST
 from runner.inputs.document import KeyPath, Mark, look_alike
 
 _TYPO = 0.9  # share of equal letters above which a name is taken for a misspelt setting
@@ -74,7 +75,7 @@ def nest(flat: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def unknown(dotted: str, tasks: Sequence[Task] = ()) -> str:
+def unknown(dotted: str, tasks: Sequence[str] = ()) -> str:
     """Say why this is not the name of a setting, and which one was probably meant.
 
     Args:
@@ -86,7 +87,7 @@ def unknown(dotted: str, tasks: Sequence[Task] = ()) -> str:
     if section in leaves():
         return f"'{section}' holds one value, so it has no '{dotted.removeprefix(section + '.')}'"
     # The task whose own section was written, if it is one's.
-    task: Task = next((task for task, names in SECTIONS.items() if names[0] == section), "training")
+    task = next((task for task, own in TASKS.items() if own.key == section), FIRST)
     wanted = tasks or (task,)
     choices = [leaf for leaf in leaves() if any(_reads(task, leaf) for task in wanted)]
     typo = next(iter(get_close_matches(dotted, choices, n=1, cutoff=_TYPO)), None)
@@ -94,11 +95,11 @@ def unknown(dotted: str, tasks: Sequence[Task] = ()) -> str:
     return f"unknown setting '{dotted}' {advice}{look_alike(dotted)}"
 
 
-def _reads(task: Task, leaf: str) -> bool:
+def _reads(task: str, leaf: str) -> bool:
     """Whether a task reads a setting, such as `model.dim` or `seed`."""
     section = leaf.partition(".")[0]
-    for_all = not any(section in names for names in SECTIONS.values())
-    return section in SECTIONS[task] or (for_all and leaf not in UNREAD[task])
+    for_all = not any(section in sections_of(name) for name in TASKS)
+    return section in sections_of(task) or (for_all and leaf not in TASKS[task].unread)
 
 
 def short_for(name: str, dotted: Sequence[str]) -> list[str]:

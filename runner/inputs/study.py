@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from model.record.config import SECTIONS, Frozen, Task
+from model.record.config import TASKS, Frozen
 from model.record.errors import did_you_mean
 from model.record.outcome import Outcome
 from model.record.records import NAME
@@ -137,7 +137,7 @@ class Study:
         return tuple(dict.fromkeys([*self.file.matrix, *zipped, *included]))
 
     @property
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[str]:
         """The tasks that it names for any cells or scales; empty if it names none, and so trains."""
         given = [
             value
@@ -146,7 +146,7 @@ class Study:
             if dotted == "task"
             for value in (values if isinstance(values, list) else [values])
         ]
-        return [task for task in SECTIONS if task in given]
+        return [task for task in TASKS if task in given]
 
     @property
     def scale_names(self) -> tuple[str, ...]:

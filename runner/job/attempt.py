@@ -78,7 +78,7 @@ def run_attempt(
     except BaseException as error:
         ending = ending_of(error, stop, job_ends, run.config.device, limit)
         if ending.reason and isinstance(error, Unsupported):
-            ending = replace(ending, reason=run.config.in_own_words(ending.reason))
+            ending = replace(ending, reason=run.config.section.in_own_words(ending.reason))
         if ranks:
             ending = ranks.root_cause(ending, error)
         if ending.outcome is Outcome.FAILED:

@@ -8,7 +8,7 @@ from typing import Any
 
 from model.measure import machine
 from model.measure.flops import Peak, of_run, parameter_count, peak
-from model.record.config import SECTIONS, RunConfig
+from model.record.config import RunConfig
 from model.record.files import Unreadable
 from model.record.folder import RunFolder
 from model.record.records import Manifest, now
@@ -80,7 +80,7 @@ def device_facts(manifest: Manifest, config: RunConfig, peak_override: float | N
         "gpu_uuid": uuid,
         "clocks": clocks(uuid),
         "gpus": config.processes * int(config.device == "cuda"),
-        "parameter_count": parameter_count(config.model) if "model" in SECTIONS[config.task] else None,
+        "parameter_count": parameter_count(config.model) if "model" in config.section.reads else None,
         "flop_per_token": of_run(config),
         "peak_flops": rate.flops if rate else None,
         "peak_source": rate.source if rate else None,

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from model.record.config import SECTIONS, RunConfig
+from model.record.config import RunConfig, sections_of
 from model.record.errors import UserError
 from model.record.outcome import Outcome
 from model.record.records import RunRecord
@@ -283,7 +283,7 @@ def _without_seed(config: RunConfig) -> RunConfig:
 
 def _shape(config: RunConfig) -> RunConfig:
     """The configuration with every setting that does not affect step time set to a fixed value."""
-    read = {name: part for name in SECTIONS[config.task] if (part := getattr(config, name))}
+    read = {name: part for name in sections_of(config.task) if (part := getattr(config, name))}
     sections = {name: part.model_copy(update=_NEUTRAL.get(name, {})) for name, part in read.items()}
     return config.model_copy(update={"seed": 0, **sections})
 

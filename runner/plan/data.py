@@ -73,9 +73,9 @@ def _checked(study: Study, cells: Sequence[Cell], contents: Contents) -> tuple[S
         with _pointing_at(study, cell, "model.vocab_size", "data.tokenizer"):
             check_vocabulary(cell.config, tokenizer)
     longest = max(cells, key=lambda cell: cell.config.section.sequence_length)
-    with _pointing_at(study, longest, longest.config.length_key, "data.path"):
+    with _pointing_at(study, longest, longest.config.section.length_key, "data.path"):
         check_amount(longest.config, source, tokenizer)
-    trains = [cell.config.train for cell in cells if cell.config.task == "training"]
+    trains = [cell.config.train for cell in cells if cell.config.section.trains]
     train = max(trains, key=lambda section: section.tokens, default=None)
     if train and (times := passes(data, train, source)) > 1:
         reading = f"{train.steps:,} steps read {source.file} at least {times:,.1f} times"

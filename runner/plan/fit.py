@@ -27,11 +27,6 @@ from runner.state.attempts import label
 from runner.state.endings import out_of_memory
 
 _NAMED = 3  # groups that are named one by one
-_SAVE: tuple[dict[str, Any], ...] = (
-    {"loss": "linear_cross_entropy"},
-    {"checkpoint_activations": True},
-    {"loss": "linear_cross_entropy", "checkpoint_activations": True},
-)
 
 
 def refuse_versions(cells: Sequence[Cell], profile: Profile) -> None:
@@ -46,7 +41,7 @@ def refuse_versions(cells: Sequence[Cell], profile: Profile) -> None:
         Problem(cell.marks.get(setting, cell.origin), why)
         for cell in cells
         if cell.expected is not Outcome.UNSUPPORTED
-        for setting, why in cell.config.lacking().items()
+        for setting, why in cell.config.section.lacking().items()
     ]:
         raise InvalidFile(problems)
 
@@ -152,7 +147,7 @@ def _need(config: RunConfig) -> int:
 
 def _arithmetic(config: RunConfig, room: Room) -> str:
     """What the parameters alone take, where that is too much already."""
-    if config.task != "training" or (trained := trained_memory(config)) <= room.bytes:
+    if not config.section.trains or (trained := trained_memory(config)) <= room.bytes:
         return ""
     part = "its part of " * (config.parallel.pieces * config.parallel.tensor > 1)
     count = f"{parameter_count(config.model):,d} parameters"
@@ -169,31 +164,14 @@ def _instead(config: RunConfig, memory: int) -> str:
         again = parallel.model_copy(update=change)
         if _need(config.model_copy(update={"parallel": again})) <= memory:
             return f"use {_typed('parallel', change)}"
-    section = {"training": "train"}.get(config.task, config.task)
-    for saving in _savings(config):
-        changed = getattr(config, section).model_copy(update=saving)
-        if _need(config.model_copy(update={section: changed})) <= memory:
-            return f"use {_typed(section, saving)}"
+    section = config.section
+    for saving in section.savings(config):
+        changed = section.model_copy(update=saving)
+        if _need(config.model_copy(update={section.key: changed})) <= memory:
+            return f"use {_typed(section.key, saving)}"
     return f"use a smaller model, or state `expect: {out_of_memory(config.device)}`"
 
 
 def _typed(section: str, changes: Mapping[str, Any]) -> str:
     values = {key: str(value).lower() if isinstance(value, bool) else value for key, value in changes.items()}
     return " ".join(f"--set {section}.{key}={value}" for key, value in values.items())
-
-
-def _savings(config: RunConfig) -> Iterator[dict[str, Any]]:
-    """What to set instead; what changes the study least comes first."""
-    if config.task == "inference":
-        yield from ({"batch_size": size} for size in _halved(config.inference.batch_size))
-        yield from ({"prompt_length": length} for length in _halved(config.inference.prompt_length))
-        return
-    batch, length = config.train.batch_size // config.parallel.samples, config.train.sequence_length
-    yield from (saving for saving in _SAVE if config.device == "cuda" or "loss" not in saving)
-    yield from ({"accumulate": count} for count in range(2, batch + 1) if batch % count == 0)
-    yield from ({"sequence_length": shorter} for shorter in _halved(length))
-
-
-def _halved(size: int) -> list[int]:
-    """Half of a size, a quarter, and so on down to 1."""
-    return [size >> times for times in range(1, size.bit_length())]

@@ -114,7 +114,7 @@ def _lacking_key(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
 
 def refuse_processes(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> None:
     """Raise UserError if a run cannot be restarted with these axes of `parallel`, and say what would do."""
-    if run.config.task != "training":
+    if "parallel" not in run.config.section.reads:
         raise UserError(f"run {run.run_id}: task {run.config.task} has no `parallel`")
     try:
         _restarted(run, changes, cluster.profile)

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from model.record.config import SECTIONS, ParallelConfig, RunConfig
+from model.record.config import ParallelConfig, RunConfig
 from model.record.errors import UserError
 from model.record.files import Unreadable, write_text
 from model.record.folder import RunFolder, folders, run_folders, study_record
@@ -22,6 +22,7 @@ from runner.inputs.cells import Cell
 from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.profile import Cluster, Profile, Resources, profile_files, read_cluster
 from runner.inputs.study import Study, read_study
+from runner.job import tasks
 from runner.plan import edits
 from runner.plan.data import checked_sources
 from runner.plan.layout import refuse_processes, refused
@@ -134,7 +135,7 @@ def plan(
     runs = list[PlannedRun]()
     for cell in cells:
         shared = {**common, **texts[cell.config.data], **limits(cell.resources)}
-        shared["requeue"] = shared["requeue"] and cell.config.task == "training"
+        shared["requeue"] = shared["requeue"] and tasks.load(cell.config.task).resumes
         run = RunRecord(
             run_id=cell.run_id,
             group=cell.group,
@@ -258,7 +259,7 @@ def rehearsal(plan: Plan) -> Plan:
         firsts.setdefault(run.config, run)
     runs = list[PlannedRun]()
     for run in firsts.values():
-        section = {SECTIONS[run.config.task][0]: run.config.section.rehearsed()}
+        section = {run.config.section.key: run.config.section.rehearsed()}
         ids = {
             name: hashlib.sha256(f"rehearsal of {run.study}/{text}".encode()).hexdigest()[:12]
             for name, text in (("run_id", run.run_id), ("group", run.group))

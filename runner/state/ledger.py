@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, AliasPath, BaseModel, Field
 
-from model.record.config import SECTIONS, ParallelConfig, TrainConfig
+from model.record.config import TASKS, ParallelConfig, TrainConfig
 from model.record.errors import UserError
 from model.record.files import Unreadable, append, read, temporary, write_text
 from model.record.folder import CLAIM, Attempt, RunFolder
@@ -47,7 +47,9 @@ class RunBrief(BaseModel, frozen=True):
     factors: dict[str, str | int | float | bool]
     planned_steps: int = Field(
         TrainConfig.model_fields["steps"].default,
-        validation_alias=AliasChoices(*(AliasPath("config", own, "steps") for own, *_ in SECTIONS.values())),
+        validation_alias=AliasChoices(
+            *(AliasPath("config", section.key, "steps") for section in TASKS.values())
+        ),
     )
     task: str = Field("training", validation_alias=AliasPath("config", "task"))
     expected_outcome: Outcome

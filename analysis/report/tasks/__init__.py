@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import model
+from analysis.report.render import templates
 from analysis.verdicts.values import task
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class RunColumn:
 class ReportTask:
     """What a report shows of the runs of one task.
 
-    `task_NAME.html` among the templates has what takes markup: the tables of the overview, the methods, and
-    what the page of a run says.
+    If what it shows takes markup (tables of the overview, methods, what the page of a run says), this is in
+    `task_NAME.html` among the templates.
 
     Attributes:
         settings: the topics of the setup table that are the task's own.
@@ -90,8 +91,9 @@ class ReportTask:
 
     @property
     def template(self) -> str:
-        """Template with the task's own parts of pages."""
-        return f"task_{self.name}.html"
+        """Template with the task's own parts of pages; one for all tasks that have none of their own."""
+        own = f"task_{self.name}.html"
+        return own if (templates() / own).is_file() else "task.html"
 
 
 def names() -> list[str]:

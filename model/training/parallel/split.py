@@ -31,7 +31,7 @@ def block(module: nn.Module, train: TrainConfig, world: World) -> None:
     """Split a block that was just drawn, so that at most one is ever whole on this process's device."""
     if world.parallel.tensor > 1:
         _by_heads(module, world)
-    if world.parallel.cuts(train):
+    if train.cut_by(world.parallel):
         _shard([module], train, world, reshard=world.parallel.reshard)
 
 
@@ -41,13 +41,13 @@ def end(modules: list[nn.Module], train: TrainConfig, world: World) -> None:
     They are a group of their own, so that they are gathered while the last block runs, and their gradients
     are added up during its backward pass. They stay gathered, as nothing else is between their two passes.
     """
-    if world.parallel.cuts(train):
+    if train.cut_by(world.parallel):
         _shard(modules, train, world, reshard=False)
 
 
 def root(module: nn.Module, train: TrainConfig, world: World) -> nn.Module:
     """Split what is not split yet; returns the module to call instead of the given one."""
-    if world.parallel.cuts(train):
+    if train.cut_by(world.parallel):
         _shard([module], train, world, reshard=False)  # backward, it would be gathered before it is needed
         return module
     if world.parallel.replicate == 1:

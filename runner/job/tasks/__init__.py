@@ -1,7 +1,7 @@
 """What a run does on its node: one file per task. Nothing here records an outcome.
 
 A file defines `task = TaskSpec(...)`, which says what to import and what to call; its name is the value of
-the key `task`. What a task reads of the configuration is in `model.record.config.SECTIONS`. Listing the
+the key `task`. What a task reads of the configuration is in `model.record.tasks`. Listing the
 tasks imports none of their files.
 """
 
@@ -130,6 +130,7 @@ class TaskSpec:
         resumes: whether a later attempt resumes from a checkpoint; a task that starts over is not requeued.
         admits: whether it certifies the backends that it calls; otherwise the run's own is certified first.
         profiles: whether what it does once the result is on disk is a profile of its steps.
+        records_steps: whether it leaves a record of each step, or of every few.
     """
 
     imports: tuple[str, ...]
@@ -138,6 +139,7 @@ class TaskSpec:
     resumes: bool = False
     admits: bool = False
     profiles: bool = False
+    records_steps: bool = True
 
 
 def load(name: str) -> TaskSpec:
@@ -162,7 +164,7 @@ def prepare(config: RunConfig) -> TaskSpec:
         Unsupported: torch or triton is too old or too new for the run, its backend does not support it (which
             on a CPU is mostly known without torch), or there is no GPU and it needs one.
     """
-    if lacks := versions.lacking("torch") or [*config.lacking().values()]:
+    if lacks := versions.lacking("torch") or [*config.section.lacking().values()]:
         raise Unsupported(lacks)
     machine.wait_patiently(config.device)
     gc.disable()  # torch's import makes many objects and no garbage: a sixth of its time

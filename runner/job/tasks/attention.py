@@ -120,7 +120,7 @@ def _ending(error: Exception, config: RunConfig) -> tuple[Ending, str]:
 
     text = " ".join(str(error).split())
     if isinstance(error, Unsupported):
-        return "unsupported", config.in_own_words(text)
+        return "unsupported", config.section.in_own_words(text)
     if isinstance(error, BackendRefused):
         return "wrong", text
     if isinstance(error, UserError):  # it could not be loaded, or asked
@@ -166,4 +166,6 @@ def _times(state: RunState) -> dict[tuple[str, str, str], KernelTime]:
     return {(timed.attention, timed.direction, timed.mode): timed for timed in times}
 
 
-task = TaskSpec(imports=("model.attention.timing.measure",), run=run, compared=compared, admits=True)
+task = TaskSpec(
+    imports=("model.attention.timing.measure",), run=run, compared=compared, admits=True, records_steps=False
+)

@@ -86,9 +86,11 @@ def test_settings_that_need_a_newer_triton_end_a_run_before_torch_is_imported(ha
 def test_float8_needs_the_torch_that_torchao_is_made_for(have):
     config = RunConfig.model_validate({"data": {"path": "a"}, "train": {"float8": "rowwise"}})
     have(torch="2.11.0a0+nv26.2")
-    assert config.lacking() == {}
+    assert config.section.lacking() == {}
     have(torch="2.9.1")
-    assert config.lacking()["train.float8"].startswith("train.float8 needs torch 2.11 or later, not 2.9.1")
+    assert config.section.lacking()["train.float8"].startswith(
+        "train.float8 needs torch 2.11 or later, not 2.9.1"
+    )
 
 
 def test_a_torch_that_is_too_old_ends_a_run_before_it_is_imported(have, monkeypatch):
@@ -100,7 +102,7 @@ def test_a_torch_that_is_too_old_ends_a_run_before_it_is_imported(have, monkeypa
 
 def test_settings_of_other_tasks_need_nothing(have):
     have(torch="2.9.1", triton="3.5.1")
-    assert RunConfig.model_validate({"task": "attention"}).lacking() == {}
+    assert RunConfig.model_validate({"task": "attention"}).section.lacking() == {}
 
 
 def test_the_page_of_versions_is_current():

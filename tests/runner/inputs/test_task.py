@@ -3,7 +3,7 @@
 import pytest
 
 from model.record import backends
-from model.record.config import SECTIONS, RunConfig
+from model.record.config import TASKS, RunConfig
 from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
 from runner.inputs.study import read_study
@@ -33,12 +33,12 @@ def test_a_factor_may_be_the_task(study):
 def test_an_unknown_task_is_refused_with_the_choices(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(HEAD + "matrix: {task: [dreaming]}\n")
-    with pytest.raises(InvalidFile, match=r"s.yaml:3:17: 'task' must be .*'training'.*, got 'dreaming'"):
+    with pytest.raises(InvalidFile, match=r"s.yaml:3:17: unknown task 'dreaming' \(.*valid: training"):
         expand(read_study(path))
 
 
 def test_a_setting_that_the_task_does_not_read_is_refused_in_its_place(tmp_path, monkeypatch):
-    monkeypatch.setitem(SECTIONS, "training", ("train", "data"))
+    monkeypatch.setattr(TASKS["training"], "reads", ("data",))
     path = tmp_path / "s.yaml"
     path.write_text(HEAD + "matrix: {model.dim: [64]}\n")
     with pytest.raises(

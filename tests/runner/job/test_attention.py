@@ -243,7 +243,7 @@ def test_a_study_is_launched_collected_and_reported_and_a_second_launch_measures
     ],
 )  # fmt: skip
 def test_a_reason_names_settings_that_this_task_has(reason, says):
-    assert RunConfig(task="attention", call=CALL).in_own_words(reason) == says
+    assert RunConfig(task="attention", call=CALL).section.in_own_words(reason) == says
 
 
 def test_an_error_keeps_its_words_whatever_settings_they_seem_to_name():

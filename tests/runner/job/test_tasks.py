@@ -2,28 +2,26 @@
 
 import subprocess
 import sys
-from typing import get_args
 
 import pytest
 
 from model import modules
-from model.record.config import SECTIONS, RunConfig, Task
+from model.record.config import TASKS, RunConfig, sections_of
 from runner.inputs.settings import sections
 from runner.job import tasks
 from tests.conftest import REPOSITORY
 
-TASKS = get_args(Task)
-
 
 def test_every_task_has_its_file_and_there_is_no_other():
-    assert set(TASKS) == set(modules(REPOSITORY / "runner" / "job" / "tasks")) == set(SECTIONS)
+    floors = ("model/record", "runner/job", "analysis/report")
+    assert all(set(modules(REPOSITORY / floor / "tasks")) == set(TASKS) for floor in floors)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_task_reads_sections_that_there_are_and_its_own_first(task):
-    own, *_ = SECTIONS[task]
-    assert set(SECTIONS[task]) <= set(sections())
-    assert own not in {name for other in TASKS if other != task for name in SECTIONS[other]}
+    own, *_ = sections_of(task)
+    assert set(sections_of(task)) <= set(sections())
+    assert own not in {name for other in TASKS if other != task for name in sections_of(other)}
     assert {"steps", "dtype"} <= set(sections()[own].model_fields)
 
 
@@ -39,9 +37,9 @@ def test_a_record_has_no_section_that_its_task_does_not_read():
         given = {  # a run of one process does not say so
             "data": {"path": "x"}, "parallel": {"replicate": 2}, "train": {"batch_size": 2},
         }  # fmt: skip
-        read = {name: value for name, value in given.items() if name in SECTIONS[task]}
+        read = {name: value for name, value in given.items() if name in sections_of(task)}
         config = RunConfig.model_validate({"task": task, **read})
-        assert set(sections()) & set(config.model_dump()) == set(SECTIONS[task])
+        assert set(sections()) & set(config.model_dump()) == set(sections_of(task))
         assert RunConfig.model_validate_json(config.model_dump_json()) == config
 
 

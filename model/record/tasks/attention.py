@@ -1,0 +1,130 @@
+"""Attention alone: one call, which several backends make in turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from model.record import backends
+from model.record.case import Case
+from model.record.sections import Mismatch, Positive, SharedConfig, TaskSection
+
+_NUMBER = r"[1-9]\d{0,8}"
+_SHAPE = re.compile(
+    rf"B(?P<B>{_NUMBER}) T(?P<T>{_NUMBER}) H(?P<H>{_NUMBER})( K(?P<K>{_NUMBER}))? D(?P<D>{_NUMBER})"
+)
+_OF_SHAPE = ("train.sequence_length", "train.batch_size", "model.")  # what attention alone has in call.shape
+
+
+class CallConfig(TaskSection):
+    """One call of attention alone, which several backends make in turn."""
+
+    key: ClassVar[str] = "call"
+    purpose: ClassVar[str] = "Attention alone, for task attention."
+    compares_backends: ClassVar[bool] = True
+    unread: ClassVar[Mapping[str, str]] = {"attention": "call.backends"}
+
+    shape: str = Field(
+        "B1 T4096 H32 K8 D128",
+        description="Batch, tokens, query heads, key heads (default: as many) and head dim.",
+    )
+    causal: bool = Field(True, description="Whether a causal mask applies.")
+    dtype: Literal["bfloat16", "float16", "float32"] = Field("bfloat16", description="Precision of Q, K, V.")
+    backends: str = Field("all", description="Attention backends separated by spaces, or `all`.")
+    steps: Positive = Field(
+        31, description="Rounds: in each, every backend is called once forward and once backward."
+    )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The numbers of the shape, by letter."""
+        match = _SHAPE.fullmatch(self.shape)
+        assert match
+        numbers = {letter: int(number) for letter, number in match.groupdict().items() if number}
+        return {"K": numbers["H"], **numbers}
+
+    @model_validator(mode="after")
+    def _is_a_shape(self) -> Self:
+        if not _SHAPE.fullmatch(self.shape):
+            like = "must look like B2 T4096 H32 K8 D128, in this order"
+            raise Mismatch(
+                f"shape '{self.shape}' {like}: whole numbers from 1, a space between them", "shape"
+            )
+        if self.sizes["H"] % self.sizes["K"]:
+            text = f"shape '{self.shape}' has heads (H) that are not a multiple of its key heads (K)"
+            raise Mismatch(text, "shape")
+        if self.sizes["D"] % 2:  # a certificate has a small llama in it
+            why = "rotary positions need pairs, and certificates try a small llama with it"
+            raise Mismatch(f"shape '{self.shape}' has an odd head dim (D): {why}", "shape")
+        return self
+
+    @model_validator(mode="after")
+    def _names_all_or_some(self) -> Self:
+        if "all" in self.names and self.backends != "all":
+            raise Mismatch(f"backends '{self.backends}' names `all`, which stands alone", "backends")
+        return self
+
+    @property
+    def canonical_shape(self) -> str:
+        """The shape in the one way to write it: without key heads where there are as many heads."""
+        return self.shape.replace(f" K{self.sizes['H']} ", " ")
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a call."""
+        return self.sizes["B"]
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of a sample."""
+        return self.sizes["T"]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The backends."""
+        return backends.names() if self.backends == "all" else tuple(dict.fromkeys(self.backends.split()))
+
+    def identity(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings, with the shape as one writes it."""
+        return settings | {"shape": self.canonical_shape}
+
+    def backends_of(self, run: SharedConfig) -> dict[str, str]:  # noqa: ARG002
+        """The attention backends that the run names, each with the setting that does."""
+        return dict.fromkeys(self.names, "call.backends")
+
+    def doubts(self, given: Container[str]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """A shape that nobody chose."""
+        if "call.shape" not in given:
+            yield (), f"without call.shape, attention is timed at {self.shape}, an 8B llama's"
+
+    def in_own_words(self, reason: str) -> str:
+        """A backend's reason, which names settings of training, with those of `call` instead."""
+        reasons = []
+        for text in reason.split("; "):
+            told, _, remedy = text.rpartition(": ")
+            if told and any(word in remedy for word in _OF_SHAPE):
+                reasons.append(f"{told}: change call.shape")
+            else:
+                renamed = text.replace("train.dtype", "call.dtype")
+                reasons.append(renamed.replace("set attention=", "set call.backends="))
+        return "; ".join(reasons)
+
+    def case(self, run: SharedConfig) -> Case:
+        """The call."""
+        sizes = self.sizes
+        return Case(
+            device=run.device,
+            dtype=self.dtype,
+            batch=sizes["B"],
+            sequence_length=sizes["T"],
+            heads=sizes["H"],
+            kv_heads=sizes["K"],
+            head_dim=sizes["D"],
+            causal=self.causal,
+        )
+
+
+section = CallConfig
