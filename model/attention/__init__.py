@@ -114,6 +114,7 @@ class Backend:
         launches: the kernels that it runs. `model.attention.verify` refuses a backend that declares none.
         supports: what it takes, for tables; `unsupported_reasons` decides.
         references: keys of what a text about it cites, in `analysis/writeup/references.py`.
+        keeps: what it keeps for its backward pass, as far as known, from which memory is forecast.
         modules: other people's modules that it computes with; a certificate records their versions.
         packages: the names under which their versions are recorded, where these are not the modules' own.
         compiles: every new shape or precision takes seconds to compile, so verify looks at fewer of them.
@@ -127,6 +128,7 @@ class Backend:
     launches: Launches | None = None
     supports: Supports | None = None
     references: tuple[str, ...] = ()
+    keeps: backends.Keeps = ""
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     compiles: bool = False

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from model.attention import Attend, Backend, Case, Kernels, Launches, Supports, _reasons
 from model.record import rocm
+from model.record.backends import Keeps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +44,12 @@ def by_operator(name: str) -> Kernels:
 
 
 def on_gpus(
-    summary: str, references: tuple[str, ...], kernel: str, launches: Launches, supports: Supports
+    summary: str,
+    references: tuple[str, ...],
+    kernel: str,
+    launches: Launches,
+    supports: Supports,
+    keeps: Keeps = "",
 ) -> Backend:
     """The backend of one GPU kernel. PyTorch itself is asked about what `supports` does not settle."""
     copies_heads = supports.grouped == "copied"
@@ -58,6 +64,7 @@ def on_gpus(
         launches=launches,
         supports=supports,
         references=references,
+        keeps=keeps,
     )
 
 

@@ -66,6 +66,7 @@ SUPPORTS = Supports(
 backend = Backend(
     summary="This project's Gluon kernel for Hopper: head dims 64, 128 and 256",
     references=("dao2022flashattention", "shah2024flashattention3", "tillet2019triton"),
+    keeps="output",
     unsupported_reasons=unsupported_reasons,
     attend=attend,
     launches=Launches(cuda=Kernels(forward=r"^_forward_kernel\b", backward=r"^_backward_kernel\b")),

@@ -5,6 +5,7 @@ from model.attention import Kernels, Launches, Supports, _sdpa
 backend = _sdpa.on_gpus(
     summary="PyTorch SDPA, memory-efficient kernel; repeats K and V for grouped heads",
     references=("ansel2024pytorch", "rabe2021memory", "lefaudeux2022xformers"),
+    keeps="copies",
     kernel=_sdpa.EFFICIENT,
     launches=Launches(
         cuda=Kernels(forward=r"fmha_cutlassF", backward=r"fmha_cutlassB"),

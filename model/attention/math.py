@@ -29,6 +29,7 @@ def unsupported_reasons(case: Case) -> list[str]:
 backend = Backend(
     summary="PyTorch SDPA, plain matrix products: memory grows with T^2",
     references=("ansel2024pytorch",),
+    keeps="weights",
     unsupported_reasons=unsupported_reasons,
     attend=_sdpa.pin(_sdpa.MATH),
     launches=Launches(cuda=KERNELS, cpu=KERNELS),

@@ -26,6 +26,7 @@ from collections.abc import Callable
 
 from model.measure.floor import ELEMENT_BYTES, tokens_at_once
 from model.measure.flops import block_parameters, parameter_count
+from model.record.backends import Keeps, described
 from model.record.config import InferenceConfig, RunConfig, TrainConfig
 from model.record.sections import TaskSection
 
@@ -70,7 +71,7 @@ def peak_memory(config: RunConfig) -> int:
         waiting = block + embedding if added_up else 0
         gradients = parameters + added_up, parameters + waiting, parameters + embedding
     # On a CPU, the last block's backward under math has two gradients of its weights beside all activations.
-    gradients_of_weights = 2 * _weights(config) if (config.attention, config.device) == ("math", "cpu") else 0
+    gradients_of_weights = 2 * _weights(config) if (_kept(config), config.device) == ("weights", "cpu") else 0
     work = (
         kept + max(_loss(config, tokens, size), gradients_of_weights),
         one + 2 * tokens * model.ffn_dim // config.parallel.tensor * size,
@@ -137,10 +138,17 @@ def _attention_extra(config: RunConfig) -> int:
     tokens, tensor, context = tokens_at_once(config), config.parallel.tensor, config.parallel.context
     queries, keys = (heads * model.head_dim // tensor for heads in (model.heads, model.kv_heads))
     repeated = 2 * (queries - keys) * size  # keys and values, once for each head of queries
-    if config.attention == "math":  # in float32, with every weight
+    kept = _kept(config)
+    if kept == "weights":
         others = 12 * queries - 2 * (queries + keys) * size + queries * size * (size == 4)
         return _weights(config) + tokens * others
-    return tokens * {"efficient": repeated * context, "custom": queries * size}.get(config.attention, 0)
+    return tokens * {"copies": repeated * context, "output": queries * size}.get(kept, 0)
+
+
+def _kept(config: RunConfig) -> Keeps:
+    """What the run's backend says that it keeps; nothing of a backend from another package."""
+    own = described(config.attention)
+    return own.keeps if own else ""
 
 
 def _weights(config: RunConfig) -> int:
@@ -185,10 +193,11 @@ def _prefill_extra(config: RunConfig) -> int:
     model, asked, size = config.model, config.inference, ELEMENT_BYTES[config.inference.dtype]
     queries = asked.batch_size * asked.prompt_length * model.heads * model.head_dim
     repeated = 2 * queries * size * (model.kv_heads < model.heads)  # keys and values, once for each head
-    if config.attention == "math":  # in float32: what goes in, the mask, the scores and their softmax
+    kept = _kept(config)
+    if kept == "weights":  # in float32: what goes in, the mask, the scores and their softmax
         given = queries * (2 * 4 + 4 * (size < 4))
         return repeated + given + asked.prompt_length**2 * (5 + 2 * 4 * asked.batch_size * model.heads)
-    return repeated if config.attention == "efficient" else 0
+    return repeated if kept == "copies" else 0
 
 
 _NEEDED: dict[type[TaskSection], Callable[[RunConfig], int]] = {

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Literal
 
 from model import modules
 from model.record.errors import UserError, did_you_mean
@@ -68,12 +69,18 @@ def entry_point(name: str) -> EntryPoint:
     return first
 
 
+# What a call keeps for its backward pass beside queries, keys, values and output: every weight in float32; keys and
+# values once for each head of queries; or one more tensor of the output's size.
+Keeps = Literal["", "weights", "copies", "output"]
+
+
 @dataclass(frozen=True)
 class Described:
-    """Parts of a `Backend` that are literals: its summary, references, and what it computes with."""
+    """Parts of a `Backend` that are literals: its summary, references, memory, and what it computes with."""
 
     summary: str
     references: tuple[str, ...] = ()
+    keeps: Keeps = ""
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
 
@@ -91,7 +98,6 @@ def described(name: str) -> Described | None:
         if any(isinstance(target, ast.Name) and target.id == "backend" for target in node.targets)
     ]
     given = {keyword.arg: keyword.value for keyword in call.keywords}
-    parts = {
-        key: ast.literal_eval(given[key]) for key in ("references", "modules", "packages") if key in given
-    }
+    literals = ("references", "keeps", "modules", "packages")
+    parts = {key: ast.literal_eval(given[key]) for key in literals if key in given}
     return Described(summary=ast.literal_eval(given["summary"]), **parts)

@@ -75,7 +75,9 @@ def test_ratios_are_introduced_by_what_their_verdicts_are(report: Path) -> None:
     caption = words(report / "comparison.html").partition("in the study's order. ")[2][:120]
     assert caption.startswith("Observed: in single runs, which make no finding.")
     assert "Go by the verdict" not in words(report / "comparison.html")
-    assert "by how much its tokens per second differ from the baseline's" in words(report / "index.html")
+    assert "its difference from the group that it is compared with, with its interval" in words(
+        report / "index.html"
+    )
 
 
 def test_a_description_is_the_studys_and_what_a_launch_changed_is_beside_it(
