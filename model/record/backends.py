@@ -69,8 +69,8 @@ def entry_point(name: str) -> EntryPoint:
     return first
 
 
-# What a call keeps for its backward pass beside queries, keys, values and output: every weight in float32; keys and
-# values once for each head of queries; or one more tensor of the output's size.
+# What a call keeps for its backward pass beside queries, keys, values and output: every weight in float32;
+# keys and values once for each head of queries; or one more tensor of the output's size.
 Keeps = Literal["", "weights", "copies", "output"]
 
 

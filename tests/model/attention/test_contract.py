@@ -13,7 +13,7 @@ import torch
 from model import attention
 from model.attention import Case, Supports, _reasons, _sdpa
 from model.record import backends
-from model.record.config import NO_FLOAT16
+from model.record.tasks.training import NO_FLOAT16
 from tests.model.attention.calls import CPU, CUDA, RUN_HERE
 
 ODD = [
