@@ -78,7 +78,10 @@ def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matc
     for key in (lambda group: _configuration(group.runs[0]), lambda group: _factors(group.runs[0], shared)):
         done = {id(group) for pair in pairs for group in (pair.a, pair.b)}
         rest = [[group for group in side if id(group) not in done] for side in (left, right)]
-        pairs += _by(key, *rest)
+        unique_left, unique_right = (_unique(key, side) for side in rest)
+        pairs += [
+            Pair(group, unique_right[name]) for name, group in unique_left.items() if name in unique_right
+        ]
     done = {id(group) for pair in pairs for group in (pair.a, pair.b)}
     order = {id(group): place for place, group in enumerate(left)}
     return Matches(
@@ -88,13 +91,8 @@ def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matc
     )
 
 
-def _by(key: Callable[[SideGroup], Hashable], a: list[SideGroup], b: list[SideGroup]) -> list[Pair]:
-    """Pairs of groups whose key no other group of their side has."""
-    left, right = _unique(key, a), _unique(key, b)
-    return [Pair(group, right[name]) for name, group in left.items() if name in right]
-
-
 def _unique(key: Callable[[SideGroup], Hashable], some: list[SideGroup]) -> dict[Hashable, SideGroup]:
+    """The groups whose key no other group of their side has."""
     keys = [key(group) for group in some]
     return {name: group for name, group in zip(keys, some, strict=True) if keys.count(name) == 1}
 

@@ -113,17 +113,18 @@ def _runs(connection: DuckDBPyConnection, source: Source) -> Sequence[Row]:
     rows = answer(connection, _RUNS.format(study=quoted(source.study))).parsed()
     if not rows:
         raise UserError(f"no collected runs of study '{source.study}' under {source.root}")
-    return _at_commit(rows, source) if source.commit is not None else rows
+    return at_commit(rows, source) if source.commit is not None else rows
 
 
-def _at_commit(rows: Sequence[Row], source: Source) -> Sequence[Row]:
+def at_commit(rows: Sequence[Row], source: Source) -> Sequence[Row]:
+    """The runs that were planned at the source's commit. Raises UserError if none was."""
     assert source.commit
-    at_commit = [row for row in rows if (row["git_sha"] or "").startswith(source.commit)]
-    if not at_commit:
+    planned = [row for row in rows if (row["git_sha"] or "").startswith(source.commit)]
+    if not planned:
         commits = sorted({row["git_sha"][:_SHOWN] for row in rows if row["git_sha"]})
         valid = did_you_mean(source.commit, commits) if commits else "(no run of it has a recorded commit)"
         raise UserError(f"no run of study '{source.study}' was planned at commit '{source.commit}' {valid}")
-    return at_commit
+    return planned
 
 
 def _records(
