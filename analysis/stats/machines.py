@@ -58,8 +58,16 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     blocks = sorted({block for _, block in seconds})
     if len(blocks) < FEWEST_BLOCKS:
         return Drift(None, None, None, None, len(blocks), "blocks")
-    # The slope of the blocks' log seconds over their numbers, with its standard error.
-    x, y = np.asarray(blocks, dtype=float), _block_effects(seconds, blocks)
+
+    # Log seconds of each block, groups removed: least squares on group and block.
+    groups = sorted({group for group, _ in seconds})
+    design = np.zeros((len(seconds), len(blocks) + len(groups)))
+    for row, (group, block) in enumerate(seconds):
+        design[row, blocks.index(block)] = design[row, len(blocks) + groups.index(group)] = 1
+    fitted: np.ndarray = np.linalg.lstsq(design, np.log(list(seconds.values())), rcond=None)[0]
+
+    # The slope of these over the blocks' numbers, with its standard error.
+    x, y = np.asarray(blocks, dtype=float), fitted[: len(blocks)]
     away = x - x.mean()
     slope = float(away @ y / (away @ away))
     rest = y - y.mean() - slope * away
@@ -85,16 +93,6 @@ def linked(cells: Iterable[tuple[str, Column]]) -> set[tuple[str, Column]]:
     sets.sort(key=lambda linked_set: (-len(linked_set[1]), min(linked_set[1])))
     largest = sets[0][0] if sets else set()
     return {cell for cell in cells if cell[0] in largest}
-
-
-def _block_effects(seconds: Mapping[tuple[str, int], float], blocks: list[int]) -> np.ndarray:
-    """Log seconds of each block, groups removed: least squares on group and block."""
-    groups = sorted({group for group, _ in seconds})
-    design = np.zeros((len(seconds), len(blocks) + len(groups)))
-    for row, (group, block) in enumerate(seconds):
-        design[row, blocks.index(block)] = design[row, len(blocks) + groups.index(group)] = 1
-    fitted: np.ndarray = np.linalg.lstsq(design, np.log(list(seconds.values())), rcond=None)[0]
-    return fitted[: len(blocks)]
 
 
 _FREEDOM = 3  # degrees of freedom of the residuals
@@ -180,7 +178,15 @@ def _steady(runs: Sequence[TimedRun]) -> tuple[list[TimedRun], tuple[str, ...]]:
     for design in (_of_groups, _of_both):
         if not left:
             break
-        spreads, noisy = _spreads(left, _residuals(design(left), _logs(left))), set()
+        residuals: dict[str, list[float]] = {}
+        for run, value in zip(left, _residuals(design(left), _logs(left)), strict=True):
+            residuals.setdefault(run.group, []).append(value)
+        spreads = {
+            group: sqrt(sum(value**2 for value in values) / (len(values) - 1))
+            for group, values in residuals.items()
+            if len(values) >= _JUDGED
+        }
+        noisy = set()
         for group, spread in spreads.items():
             others = [spread_of_other for other, spread_of_other in spreads.items() if other != group]
             if len(others) > 1 and spread > _NOISIER * median(others):
@@ -188,18 +194,6 @@ def _steady(runs: Sequence[TimedRun]) -> tuple[list[TimedRun], tuple[str, ...]]:
         left = [run for run in left if run.group not in noisy]
     there = {run.group for run in left}
     return left, tuple(dict.fromkeys(run.group for run in runs if run.group not in there))
-
-
-def _spreads(runs: Sequence[TimedRun], residuals: np.ndarray) -> dict[str, float]:
-    """The standard deviation of the residuals of each group with enough runs."""
-    by_group: dict[str, list[float]] = {}
-    for run, value in zip(runs, residuals, strict=True):
-        by_group.setdefault(run.group, []).append(value)
-    return {
-        group: sqrt(sum(value**2 for value in values) / (len(values) - 1))
-        for group, values in by_group.items()
-        if len(values) >= _JUDGED
-    }
 
 
 def _tested(runs: Sequence[TimedRun], residuals: np.ndarray, among: int, freedom: int) -> tuple[float, float]:

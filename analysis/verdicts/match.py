@@ -75,7 +75,13 @@ def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matc
     left, right = groups(a), groups(b)
     pairs = [_named(text, left, right) for text in names]
     shared = _axes(a) & _axes(b)
-    for key in (lambda group: _configuration(group.runs[0]), lambda group: _factors(group.runs[0], shared)):
+
+    def factors(group: SideGroup) -> Hashable:
+        row = group.runs[0]
+        values = {axis: row["factors"][axis] for axis in shared if axis != "attention"}
+        return row["attention"], json.dumps(values, sort_keys=True)
+
+    for key in (lambda group: _configuration(group.runs[0]), factors):
         done = {id(group) for pair in pairs for group in (pair.a, pair.b)}
         rest = [[group for group in side if id(group) not in done] for side in (left, right)]
         unique_left, unique_right = (_unique(key, side) for side in rest)
@@ -124,11 +130,6 @@ def _configuration(row: Row) -> str:
 def _axes(rows: Sequence[Row]) -> set[str]:
     """The factors that every run has."""
     return set.intersection(*(set(row["factors"] or {}) for row in rows)) - _NOT_A_GROUP
-
-
-def _factors(row: Row, axes: set[str]) -> Hashable:
-    factors = {axis: row["factors"][axis] for axis in axes if axis != "attention"}
-    return row["attention"], json.dumps(factors, sort_keys=True)
 
 
 # Runs are paired by the seed, and the guard knows the text by its fingerprint, wherever it lies.

@@ -48,7 +48,17 @@ def sentence(facts: Facts) -> Sentence:
     if not any(run["imported"] and run["planned_steps"] is None for run in runs):
         count += f", of which {_done(runs):,d} completed"
     text = f"{model} {did}{_where(runs)}{_groups(facts)}: {count}."
-    return Sentence(text, tuple(_numbers(runs)))
+
+    counts = {"runs": len(runs), "completed runs": _done(runs)}
+    numbers = [Number(what, value, None, None, "runs") for what, value in counts.items()]
+    for what, unit, values in (
+        ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
+        ("planned steps", "steps", {*map(_planned, runs)}),
+        ("tokens per step", "tokens", {_tokens(run) for run in runs}),
+    ):
+        if len(values) == 1 and (value := values.pop()) is not None:
+            numbers.append(Number(what, value, None, None, unit))
+    return Sentence(text, tuple(numbers))
 
 
 def _calls(facts: Facts) -> Sentence:
@@ -160,19 +170,6 @@ def varying(runs: Sequence[Row]) -> list[str]:
     return [axis for axis, values in by_factor.items() if len(values) > 1 and axis not in ("seed", "repeat")]
 
 
-def _numbers(runs: Sequence[Row]) -> list[Number]:
-    counts = {"runs": len(runs), "completed runs": _done(runs)}
-    numbers = [Number(what, value, None, None, "runs") for what, value in counts.items()]
-    for what, unit, values in (
-        ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
-        ("planned steps", "steps", {*map(_planned, runs)}),
-        ("tokens per step", "tokens", {_tokens(run) for run in runs}),
-    ):
-        if len(values) == 1 and (value := values.pop()) is not None:
-            numbers.append(Number(what, value, None, None, unit))
-    return numbers
-
-
 def expected(runs: Sequence[Row]) -> list[Sentence]:
     """How many runs completed as expected, and each kind of failure that the study expected."""
     if any(run["imported"] for run in runs):
@@ -248,6 +245,16 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
         if group[0]["imported"]:
             how = (reason or "as its log says").rstrip(".")
         ends.append(_ended(group, how))
+    # Runs of attention alone that completed, but left no record of what they timed.
+    timed, lost = {row["run_id"] for row in facts.kernels}, []
+    if facts.calls:
+        lost = [run for run in facts.runs if run["outcome"] == "completed" and run["run_id"] not in timed]
+    if lost:
+        have, their = ("has", "its") if len(lost) == 1 else ("have", "their")
+        text = f"{counted(len(lost), 'completed run')} {have} no times: "
+        text += f"{their} `kernels.json` is missing or holds none."
+        number = Number("completed runs without times", len(lost), None, None, "runs")
+        ends.append(Sentence(text, (number,)))
     wrong = []
     for row in trust.wrong:
         where = f" on {row['device_name']}" if row["device_name"] else ""
@@ -256,22 +263,10 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
         wrong.append(Sentence(text))
     return [
         *ends,
-        *_without_times(facts),
         *wrong,
         *_untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`."),
         *(Sentence(f"Wrong in an imported log: {error}") for error in facts.in_logs["error"]),
     ]
-
-
-def _without_times(facts: Facts) -> Iterator[Sentence]:
-    """Runs of attention alone that completed, but left no record of what they timed."""
-    timed = {row["run_id"] for row in facts.kernels}
-    lost = [run for run in facts.runs if run["outcome"] == "completed" and run["run_id"] not in timed]
-    if facts.calls and lost:
-        one = len(lost) == 1
-        text = f"{counted(len(lost), 'completed run')} {'has' if one else 'have'} no times: "
-        text += f"{'its' if one else 'their'} `kernels.json` is missing or holds none."
-        yield Sentence(text, (Number("completed runs without times", len(lost), None, None, "runs"),))
 
 
 def _ended(runs: Sequence[Row], rest: str) -> Sentence:
