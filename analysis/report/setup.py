@@ -56,13 +56,9 @@ def _design(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
 
     def margins(run: Run) -> str:
         stated = (run["design"] or {}).get("margins") or {}
-        forms = {"loss": "loss {:g} nats per token", "tokens_per_second": "tokens per second {:.3g} %"}
-        times = {"loss": 1, "tokens_per_second": 100}
-        texts = [
-            form.format(times[name] * stated[name])
-            for name, form in forms.items()
-            if stated.get(name) is not None
-        ]
+        loss, rate = stated.get("loss"), stated.get("tokens_per_second")
+        texts = [] if loss is None else [f"loss {loss:g} nats per token"]
+        texts += [] if rate is None else [f"tokens per second {100 * rate:.3g} %"]
         if run["imported"]:
             return ", ".join([*texts, "stated at the import"]) if texts else "none was stated at the import"
         return ", ".join(texts) or "none was stated before the runs"

@@ -149,7 +149,17 @@ def compare(a: Measured, b: Measured, options: CompareOptions) -> SourceComparis
         UserError: an option names a group that does not exist, no group of A is one of B, or their runs do
             different work, or work whose rates are in another table.
     """
-    _refuse_other_work(a, b)
+    # Training tokens and prompt tokens are not units of the same rate.
+    tasks = {_task(run): side.name for side in (b, a) for run in side.runs}
+    if len(tasks) > 1:
+        apart = ", ".join(f"{name} has runs of task {task}" for task, name in sorted(tasks.items()))
+        raise UserError(f"only runs of one task can be compared: {apart}")
+    if "attention" in tasks:
+        raise UserError(
+            f"{a.name} and {b.name} time attention alone, and such runs have no rate: compare the rows of "
+            "table `kernels`, with `runner sql`"
+        )
+
     matches = match(a.runs, b.runs, options.names)
     if not matches.pairs:
         raise UserError(_nothing_matches(a.name, b.name, matches))
@@ -172,19 +182,6 @@ def _shared(a: Measured, b: Measured) -> set[tuple[Any, ...]]:
     same = ("run_id", "attempts", "started_at", "ended_at", "wall_seconds", "step_seconds", "final_loss")
     one, other = ({tuple(run.get(column) for column in same) for run in side.runs} for side in (a, b))
     return one & other
-
-
-def _refuse_other_work(a: Measured, b: Measured) -> None:
-    """Training tokens and prompt tokens are not units of the same rate."""
-    tasks = {_task(run): side.name for side in (b, a) for run in side.runs}
-    if len(tasks) > 1:
-        apart = ", ".join(f"{name} has runs of task {task}" for task, name in sorted(tasks.items()))
-        raise UserError(f"only runs of one task can be compared: {apart}")
-    if "attention" in tasks:
-        raise UserError(
-            f"{a.name} and {b.name} time attention alone, and such runs have no rate: compare the rows of "
-            "table `kernels`, with `runner sql`"
-        )
 
 
 def _task(run: Row) -> str:

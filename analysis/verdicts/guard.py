@@ -104,26 +104,23 @@ def among(runs: Sequence[Row]) -> list[Difference]:
         text = f"Completed runs ran with different software: {', '.join(mixed)}."
         differences.append(Difference("software", text))
 
-    differences += _trust(done)
+    own = [run for run in done if not run["imported"]]
+    if len(own) < len(done):
+        text = (
+            f"{len(done) - len(own)} of {len(done)} completed runs were imported: they have no certificate."
+        )
+        differences.append(Difference("imported", text))
+    if unsure := {run["attention"] for run in own if run["verdict"] != "right" and run["attention"]}:
+        text = f"Completed runs of these backends have no valid certificate: {listed(unsure)}."
+        differences.append(Difference("certificate", text))
+    if any(run["git_dirty"] for run in done):
+        text = "Some completed runs were planned from a working tree with uncommitted changes."
+        differences.append(Difference("diff", text))
+
     in_warm_up = {label: all(map(of.in_warm_up, group)) for label, group in by_label(done).items()}
     if short := sorted(label for label, whole in in_warm_up.items() if whole):
         differences.append(all_in_warm_up(short))
     return [*differences, *_timing(done)]
-
-
-def _trust(runs: Sequence[Row]) -> Iterator[Difference]:
-    own = [run for run in runs if not run["imported"]]
-    if len(own) < len(runs):
-        text = (
-            f"{len(runs) - len(own)} of {len(runs)} completed runs were imported: they have no certificate."
-        )
-        yield Difference("imported", text)
-    if unsure := {run["attention"] for run in own if run["verdict"] != "right" and run["attention"]}:
-        text = f"Completed runs of these backends have no valid certificate: {listed(unsure)}."
-        yield Difference("certificate", text)
-    if any(run["git_dirty"] for run in runs):
-        text = "Some completed runs were planned from a working tree with uncommitted changes."
-        yield Difference("diff", text)
 
 
 def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:

@@ -7,10 +7,11 @@ both studies vary: then their configurations differ in other settings, which are
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.stats import grouped
 from analysis.verdicts.guard import LOSS, NOTHING, SPEED, SPEED_AND_LOSS, Difference, Measure
 from analysis.verdicts.values import Row
 from model.record.errors import UserError, did_you_mean
@@ -83,11 +84,12 @@ def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matc
 
     for key in (lambda group: _configuration(group.runs[0]), factors):
         done = {id(group) for pair in pairs for group in (pair.a, pair.b)}
-        rest = [[group for group in side if id(group) not in done] for side in (left, right)]
-        unique_left, unique_right = (_unique(key, side) for side in rest)
-        pairs += [
-            Pair(group, unique_right[name]) for name, group in unique_left.items() if name in unique_right
-        ]
+        unique = []  # groups whose key no other group of their side has
+        for side in (left, right):
+            by_key = grouped((group for group in side if id(group) not in done), key)
+            unique.append({name: alike[0] for name, alike in by_key.items() if len(alike) == 1})
+        one, other = unique
+        pairs += [Pair(group, other[name]) for name, group in one.items() if name in other]
     done = {id(group) for pair in pairs for group in (pair.a, pair.b)}
     order = {id(group): place for place, group in enumerate(left)}
     return Matches(
@@ -95,12 +97,6 @@ def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matc
         [group for group in left if id(group) not in done],
         [group for group in right if id(group) not in done],
     )
-
-
-def _unique(key: Callable[[SideGroup], Hashable], some: list[SideGroup]) -> dict[Hashable, SideGroup]:
-    """The groups whose key no other group of their side has."""
-    keys = [key(group) for group in some]
-    return {name: group for name, group in zip(keys, some, strict=True) if keys.count(name) == 1}
 
 
 def _named(text: str, a: list[SideGroup], b: list[SideGroup]) -> Pair:

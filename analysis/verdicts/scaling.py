@@ -137,8 +137,29 @@ def curves(rows: Sequence[Row]) -> tuple[Curve, ...]:
     for family in families(rows):
         base, *others = family.groups
         few = processes(base.runs[0])
-        points = tuple(_point(group, base, few) for group in others)
-        made.append(Curve(family.kind, family.way, family.constant, base.label, few, rate(base), points))
+        points = []
+        for group in others:
+            ratio, many = ratio_of(group, base), processes(group.runs[0])
+            apart = differing(_whatever_threads(group), _whatever_threads(base))
+            besides = [difference for difference in apart if difference.topic not in _NOT_COMPARED]
+            single, broken = single_runs(group, base, ratio), breaking(besides, "speed")
+            point = ScalingPoint(
+                label=group.label,
+                processes=many,
+                scale=Fraction(many, few),
+                tokens_per_second=rate(group),
+                ratio=ratio,
+                observed=in_runs(single) if single else "",
+                why_withheld=withheld(broken) if broken else None,
+                runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
+                besides=tuple(
+                    difference.sentence for difference in besides if "speed" not in difference.breaks
+                ),
+            )
+            points.append(point)
+        made.append(
+            Curve(family.kind, family.way, family.constant, base.label, few, rate(base), tuple(points))
+        )
     return tuple(made)
 
 
@@ -250,24 +271,6 @@ def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
 def _accumulate(run: Row) -> int:
     """Parts in which each process takes its samples of a batch."""
     return int(run["config"].get("train", {}).get("accumulate", 1))
-
-
-def _point(group: Group, base: Group, few: int) -> ScalingPoint:
-    ratio = ratio_of(group, base)
-    apart = differing(_whatever_threads(group), _whatever_threads(base))
-    besides = [difference for difference in apart if difference.topic not in _NOT_COMPARED]
-    many = processes(group.runs[0])
-    return ScalingPoint(
-        label=group.label,
-        processes=many,
-        scale=Fraction(many, few),
-        tokens_per_second=rate(group),
-        ratio=ratio,
-        observed=in_runs(single) if (single := single_runs(group, base, ratio)) else "",
-        why_withheld=withheld(broken) if (broken := breaking(besides, "speed")) else None,
-        runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
-        besides=tuple(difference.sentence for difference in besides if "speed" not in difference.breaks),
-    )
 
 
 def _whatever_threads(group: Group) -> Group:

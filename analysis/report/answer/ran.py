@@ -245,16 +245,17 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
         if group[0]["imported"]:
             how = (reason or "as its log says").rstrip(".")
         ends.append(_ended(group, how))
+
     # Runs of attention alone that completed, but left no record of what they timed.
-    timed, lost = {row["run_id"] for row in facts.kernels}, []
-    if facts.calls:
-        lost = [run for run in facts.runs if run["outcome"] == "completed" and run["run_id"] not in timed]
-    if lost:
+    timed = {row["run_id"] for row in facts.kernels}
+    lost = [run for run in facts.runs if run["outcome"] == "completed" and run["run_id"] not in timed]
+    if facts.calls and lost:
         have, their = ("has", "its") if len(lost) == 1 else ("have", "their")
         text = f"{counted(len(lost), 'completed run')} {have} no times: "
         text += f"{their} `kernels.json` is missing or holds none."
         number = Number("completed runs without times", len(lost), None, None, "runs")
         ends.append(Sentence(text, (number,)))
+
     wrong = []
     for row in trust.wrong:
         where = f" on {row['device_name']}" if row["device_name"] else ""
