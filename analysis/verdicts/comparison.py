@@ -112,23 +112,23 @@ class SourceComparison:
     @property
     def regressions(self) -> list[str]:
         """What became worse, by group."""
-        return [f"{one.pair.label}: {what}" for one in self.results for what in one.regressions]
+        return [f"{result.pair.label}: {what}" for result in self.results for what in result.regressions]
 
     @property
     def unsettled(self) -> list[str]:
         """What was compared, or was to be, without anything being established, by group."""
-        open_ = [f"{one.pair.label}: {what}" for one in self.results for what in one.unsettled]
+        open_ = [f"{result.pair.label}: {what}" for result in self.results for what in result.unsettled]
         return [*open_, *(f"{group.label}: {self.names[1]} has no such group" for group in self.a_alone)]
 
     @property
     def differences(self) -> list[tuple[Difference, list[str]]]:
         """What the guard found, each once, with the labels of its groups."""
-        return _with_labels(self.results, lambda one: one.guard)
+        return _with_labels(self.results, lambda result: result.guard)
 
     @property
     def settings(self) -> list[tuple[Changed, list[str]]]:
         """The settings that changed, each once, with the labels of its groups."""
-        return _with_labels(self.results, lambda one: one.settings)
+        return _with_labels(self.results, lambda result: result.settings)
 
 
 def _with_labels(
@@ -136,9 +136,9 @@ def _with_labels(
 ) -> list[tuple[T, list[str]]]:
     """What the results name, each once, with the labels of the groups that name it."""
     labels: dict[T, list[str]] = {}
-    for one in results:
-        for item in of(one):
-            labels.setdefault(item, []).append(one.pair.label)
+    for result in results:
+        for item in of(result):
+            labels.setdefault(item, []).append(result.pair.label)
     return list(labels.items())
 
 

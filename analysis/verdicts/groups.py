@@ -27,8 +27,8 @@ class Group:
     @property
     def factors(self) -> dict[str, Any]:
         """What sets it apart: its factors and scale, without the seed."""
-        mine = factors(self.runs[0])
-        return {name: value for name, value in mine.items() if name not in ("seed", "repeat")}
+        own = factors(self.runs[0])
+        return {name: value for name, value in own.items() if name not in ("seed", "repeat")}
 
     @property
     def pairs(self) -> dict[Hashable, Row]:

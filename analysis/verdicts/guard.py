@@ -105,10 +105,8 @@ def among(runs: Sequence[Row]) -> list[Difference]:
         differences.append(Difference("software", text))
 
     own = [run for run in done if not run["imported"]]
-    if len(own) < len(done):
-        text = (
-            f"{len(done) - len(own)} of {len(done)} completed runs were imported: they have no certificate."
-        )
+    if others := len(done) - len(own):
+        text = f"{others} of {len(done)} completed runs were imported: they have no certificate."
         differences.append(Difference("imported", text))
     if unsure := {run["attention"] for run in own if run["verdict"] != "right" and run["attention"]}:
         text = f"Completed runs of these backends have no valid certificate: {listed(unsure)}."

@@ -34,7 +34,7 @@ def summary(comparison: SourceComparison) -> str:
         f"{name} {value:g} nats" if name == "loss" else f"{name} {100 * value:g} %"
         for name, value in sorted(margins.items())
     ]
-    labels = [one.pair.label for one in comparison.results if one.unsettled]
+    labels = [result.pair.label for result in comparison.results if result.unsettled]
     labels += [group.label for group in comparison.a_alone]
     shown = [*labels[:_SAID], f"{len(labels) - _SAID} more groups"] if len(labels) > _SAID + 1 else labels
     open_ = f"{len(comparison.unsettled)} ({'; '.join(shown)})" if labels else "0"
@@ -53,11 +53,11 @@ def sections(comparison: SourceComparison) -> list[Section]:
             withholds = "(meant)"
         before.append([difference.topic, withholds, _labels(labels, comparison), difference.sentence])
     errors = [[label, text] for label, sentences in wrong(comparison).items() for text in sentences]
-    results = [_row(one, comparison) for one in comparison.results]
+    results = [_row(result, comparison) for result in comparison.results]
     reasons = [
-        [one.pair.label, what, sentence(verdict)]
-        for one in comparison.results
-        for what, verdict in (("speed", one.speed), ("loss", one.loss))
+        [result.pair.label, what, sentence(verdict)]
+        for result in comparison.results
+        for what, verdict in (("speed", result.speed), ("loss", result.loss))
         if verdict and verdict.kind != "equivalent"
     ]
     every = (
@@ -95,17 +95,17 @@ def document(comparison: SourceComparison) -> dict[str, Any]:
         "b_alone": [_group(group) for group in comparison.b_alone],
         "groups": [
             {
-                "label": one.pair.label,
-                "a": _group(one.pair.a),
-                "b": _group(one.pair.b),
-                "regressions": one.regressions,
-                "speed": one.speed and columns(one.speed),
-                "loss": one.loss and columns(one.loss),
-                "outcomes": asdict(one.outcomes),
-                "step_seconds": one.step_seconds,
-                "peak_memory_bytes": one.peak_memory_bytes,
+                "label": result.pair.label,
+                "a": _group(result.pair.a),
+                "b": _group(result.pair.b),
+                "regressions": result.regressions,
+                "speed": result.speed and columns(result.speed),
+                "loss": result.loss and columns(result.loss),
+                "outcomes": asdict(result.outcomes),
+                "step_seconds": result.step_seconds,
+                "peak_memory_bytes": result.peak_memory_bytes,
             }
-            for one in comparison.results
+            for result in comparison.results
         ],
     }
 
@@ -116,7 +116,7 @@ def _group(group: SideGroup) -> dict[str, Any]:
 
 def wrong(comparison: SourceComparison) -> dict[str, list[str]]:
     """The errors found in the logs of runs, by the label of their group or pair of groups."""
-    runs = {one.pair.label: [*one.pair.a.runs, *one.pair.b.runs] for one in comparison.results}
+    runs = {result.pair.label: [*result.pair.a.runs, *result.pair.b.runs] for result in comparison.results}
     runs |= {group.label: group.runs for group in (*comparison.a_alone, *comparison.b_alone)}
     errors = {label: in_logs(group_runs)["error"] for label, group_runs in runs.items()}
     return {label: sentences for label, sentences in errors.items() if sentences}
@@ -144,26 +144,26 @@ _SAID = 6  # and the sentence at the top
 _COLUMNS = ("group", "runs", "s/step", "rate", "speed", "loss, nats", "loss", "outcome", "memory, GiB")
 
 
-def _row(one: GroupComparison, comparison: SourceComparison) -> list[str]:
-    margins, speed = comparison.options.margins, one.speed
+def _row(result: GroupComparison, comparison: SourceComparison) -> list[str]:
+    margins, speed = comparison.options.margins, result.speed
     before, after = (
         ", ".join(f"{n} {what}" if len(side) > 1 else what for what, n in sorted(side.items()))
-        for side in (one.outcomes.a, one.outcomes.b)
+        for side in (result.outcomes.a, result.outcomes.b)
     )
-    outcome = f"{before} -> {after}{' (worse)' if one.outcomes.worse else ''}"
+    outcome = f"{before} -> {after}{' (worse)' if result.outcomes.worse else ''}"
     word: str = speed.kind if speed else ""
     if speed and speed.kind == "different":
         word = faster(speed)
     return [
-        one.pair.label,
-        f"{len(one.pair.a.runs)} -> {len(one.pair.b.runs)}",
-        _arrow(one.step_seconds, 1.0, ".4g"),
+        result.pair.label,
+        f"{len(result.pair.a.runs)} -> {len(result.pair.b.runs)}",
+        _arrow(result.step_seconds, 1.0, ".4g"),
         _with_ends(speed, 100.0, margins.get("tokens_per_second"), 2, " %"),
         word,
-        _with_ends(one.loss, 1.0, margins.get("loss"), 4, ""),
-        one.loss.kind if one.loss else "",
+        _with_ends(result.loss, 1.0, margins.get("loss"), 4, ""),
+        result.loss.kind if result.loss else "",
         before if before == after else outcome,
-        _arrow(one.peak_memory_bytes, 2.0**30, ".1f"),
+        _arrow(result.peak_memory_bytes, 2.0**30, ".1f"),
     ]
 
 

@@ -224,7 +224,7 @@ def out_of_memory(facts: Facts) -> list[Sentence]:
 
 
 def _untimed(facts: Facts, outcomes: Sequence[str], form: str) -> Iterator[Sentence]:
-    """Of attention alone, by backend and outcome; a backend that is unsupported says so itself."""
+    """Backends without times of attention alone, by outcome; an unsupported one says so itself."""
     kinds: dict[tuple[str, str], set[str]] = {}
     for row in facts.kernels:
         if row["outcome"] in outcomes:

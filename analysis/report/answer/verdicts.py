@@ -227,7 +227,7 @@ def headlines(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> li
 
 
 def undecided(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> Iterator[Sentence]:
-    """Of which groups there is no verdict, and which rankings tell nothing apart."""
+    """Groups without a verdict, and rankings that tell nothing apart."""
     rows_ = [row for row in verdicts if row.kind in ("inconclusive", "withheld")]
     many = _many_baselines(verdicts)
     for (quantity, other), alike in grouped(rows_, lambda row: (row.quantity, _against(row, many))).items():
