@@ -87,9 +87,12 @@ def _rate(verdict: Verdict) -> str:
             ends = "" if verdict.low is None or verdict.high is None else (
                 f" ({1 + verdict.low:.4g} to {1 + verdict.high:.4g} over its records)"
             )  # fmt: skip
+            how = f"write `repeats: {FEWEST_RUNS}` in the study"
+            if verdict.imported:
+                how = f"{FEWEST_RUNS} logs of each"
             return (
                 f"{first} ran at {1 + (verdict.difference or 0):.4g} of the rate of {second}{ends} "
-                f"{in_runs(runs)}: observed, not a finding. {_what_makes_a_finding(verdict)}"
+                f"{in_runs(runs)}: observed, not a finding. Repeats would make it one: {how}."
             )
         case SingleRuns() as runs:
             end = (
@@ -132,13 +135,6 @@ def _at_last_look(verdict: Verdict, margin: float | None) -> str:
         return f"{first} and {second} are equally fast within the margin"
     open_ = "shown neither to be equivalent within the margin nor to differ by more"
     return f"{first} and {second} are {open_ if margin else 'not told apart'}"
-
-
-def _what_makes_a_finding(verdict: Verdict) -> str:
-    more = (
-        f"{FEWEST_RUNS} logs of each" if verdict.imported else f"write `repeats: {FEWEST_RUNS}` in the study"
-    )
-    return f"Repeats would make it one: {more}."
 
 
 def _loss(verdict: Verdict) -> str:
@@ -316,21 +312,16 @@ def percent(share: float) -> str:
 def readable(value: float, form: str) -> str:
     """A number in a format of a fixed number of decimals, or with three digits where these would hide it.
 
-    A rate of 0.4 is 0.400 in the format `,.0f`, and not 0. In `,.4g` 12,345 has no power of ten, and in
-    `#,.4g` 1.5 has its zeros, 1.500.
+    A rate of 0.4 is 0.400 in the format `,.0f`, and not 0, but one that needs more than nine decimals has a
+    power of ten. In `,.4g` 12,345 has none, and in `#,.4g` 1.5 has its zeros, 1.500.
     """
     digits = int(form[:-1].partition(".")[2] or 0)
     if form.endswith("f") and form[0] != "+" and 0 < abs(value) < 10 ** (1 - digits):
-        return _three_digits(value)
+        places = 2 - floor(log10(abs(value)))
+        return f"{value:.{places}f}" if places <= 9 else f"{value:.2e}"
     if form.endswith("g") and 10**digits <= abs(float(f"{value:.{digits}g}")) < 1e9:
         return f"{value:,.0f}"
     return format(value, form).removesuffix(".")
-
-
-def _three_digits(value: float) -> str:
-    """A number with three digits, and without a power of ten unless that needs more than nine decimals."""
-    places = 2 - floor(log10(abs(value)))
-    return f"{value:.{places}f}" if places <= 9 else f"{value:.2e}"
 
 
 def percentage(share: float, low: float | None, high: float | None, margin: float | None = None) -> str:

@@ -183,14 +183,14 @@ def _of_any_study() -> dict[str, str]:
 
 def of_machine(connection: DuckDBPyConnection) -> Backends:
     """The newest certificate that `runner verify` made of each backend on each device."""
-    asked = {what: _without_runs(sql) for what, sql in _QUERIES.items()}
+    asked = {
+        what: sql.replace(RUNS, "")
+        .replace(_AUDITS, "")
+        .replace(_AUDITED, "")
+        .replace("$certificates", _OF_MACHINE)
+        for what, sql in _QUERIES.items()
+    }
     return Backends(_certificates(connection, asked, ""), [], list(asked.items()))
-
-
-def _without_runs(sql: str) -> str:
-    for part in (RUNS, _AUDITS, _AUDITED):
-        sql = sql.replace(part, "")
-    return sql.replace("$certificates", _OF_MACHINE)
 
 
 def _certificates(connection: DuckDBPyConnection, asked: dict[str, str], study: str) -> list[CertificateRow]:
@@ -280,33 +280,44 @@ def _line(name: str, runs: Sequence[Run], trust: Backends, done: Set[str]) -> Ba
     certificates = [row for row in trust.certificates if row["attention"] == name]
     description = described(name)
     imported = all(run["imported"] for run in runs)
+    common = {package for run in runs for package in run["software"] or {}}
+    packages = dict.fromkeys(_packages(name, row["software"], common) for row in certificates)
+
+    keys_of: dict[tuple[str, str], list[str]] = {}
+    for row in certificates:
+        keys_of.setdefault((row["verdict"], row["device_name"] or "no device"), []).append(row["key"])
+    several = len({device for _, device in keys_of}) > 1
+    verdicts = tuple(
+        BackendVerdict(verdict, keys[0], len(keys), device if several else None)
+        for (verdict, device), keys in keys_of.items()
+    )
+
+    kernels = {}
+    for way in ("forward", "backward", "decoding"):
+        names = list(dict.fromkeys(name for row in certificates for name in row["kernels"].get(way, ())))
+        own = [name for name in names if not name.removeprefix("void ").startswith(_PYTORCH)]
+        if names:
+            others = len(names) - len(own) if own else 0
+            kernels[way] = PassKernels(tuple(short_kernels(own or names)), others)
     return BackendLine(
         name=name,
         summary=description.summary if description and not imported else None,
-        packages=" / ".join(dict.fromkeys(_packages(name, row, runs) for row in certificates)),
-        verdicts=_verdicts(certificates),
-        kernels=_kernels(certificates),
+        packages=" / ".join(packages),
+        verdicts=verdicts,
+        kernels=kernels,
         runs=len(runs),
         completed=sum(run["run_id"] in done for run in runs),
         without=sum(len(group.runs) for group in trust.without if group.attention == name),
     )
 
 
-def _verdicts(certificates: Sequence[CertificateRow]) -> tuple[BackendVerdict, ...]:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for row in certificates:
-        groups.setdefault((row["verdict"], row["device_name"] or "no device"), []).append(row["key"])
-    several = len({device for _, device in groups}) > 1
-    return tuple(
-        BackendVerdict(verdict, keys[0], len(keys), device if several else None)
-        for (verdict, device), keys in groups.items()
-    )
+def _packages(name: str, software: Mapping[str, str], common: Set[str]) -> str:
+    """The packages that a certificate records for its backend alone, or PyTorch.
 
-
-def _packages(name: str, certificate: CertificateRow, runs: Sequence[Run]) -> str:
-    """The packages that its certificate records for it alone, or PyTorch."""
-    software: Mapping[str, str] = certificate["software"]
-    common = {package for run in runs for package in run["software"] or {}}
+    Args:
+        software: of the certificate.
+        common: packages that runs record.
+    """
     description = described(name)
     modules = description.modules if description else ()
     own = [package for package in software if package not in common and not package.startswith("nvidia-")]
@@ -318,17 +329,6 @@ def _packages(name: str, certificate: CertificateRow, runs: Sequence[Run]) -> st
     if not modules and "torch" in software:
         own.insert(0, "torch")
     return ", ".join(f"{package} {software[package]}" for package in dict.fromkeys(own))
-
-
-def _kernels(certificates: Sequence[CertificateRow]) -> dict[str, PassKernels]:
-    by_pass = {}
-    for way in ("forward", "backward", "decoding"):
-        names = list(dict.fromkeys(name for row in certificates for name in row["kernels"].get(way, ())))
-        own = [name for name in names if not name.removeprefix("void ").startswith(_PYTORCH)]
-        if names:
-            others = len(names) - len(own) if own else 0
-            by_pass[way] = PassKernels(tuple(short_kernels(own or names)), others)
-    return by_pass
 
 
 def short_kernels(names: Iterable[str]) -> list[str]:

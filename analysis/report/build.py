@@ -143,13 +143,19 @@ def write_report(
             gathered = facts.gather(connection, study)
             run_pages = runs.gather(connection, study, gathered.runs, root)
             contents = _contents(connection, gathered, draw_all(connection, gathered, figures, drawer))
-            queries = _table_queries(contents)
+            wanted = {"runs": facts.RUNS_SQL}  # tables that no figure shows
+            if len(gathered.quarantine) > runs.MOST_NAMED:
+                wanted["quarantine"] = facts.QUERIES["quarantine"]
+            queries = _literal(wanted, study) | {"verdicts": contents.backends.queries[0][1]}
             answers = {name: answer(connection, sql) for name, sql in queries.items()}
         drawer.check()
         tables = {name: csv_bytes(table) for name, table in (answers | contents.metrics).items()}
         _write_data(out, contents.figures, tables | comparison.tables(contents.comparison))
         _write_pages(out, contents, run_pages)
-        queries |= run_pages.queries | _page_queries(contents)
+        queries |= run_pages.queries | _literal(contents.task.metrics, study)
+        queries |= {figure.name: figure.sql for figure in contents.figures}
+        queries |= _by_file_name(contents.backends)
+        queries |= _literal({**facts.QUERIES, **comparison.QUERIES, "sweep_runs": SWEEP_RUNS}, study)
         # Charts that had nothing to show.
         all_charts = _literal({name: charts.load(name).sql for name in charts.names()}, study)
         unnamed = {*asked} - {*queries.values()}
@@ -178,21 +184,6 @@ def _contents(connection: DuckDBPyConnection, gathered: Facts, drawn: list[Repor
         setup=setup(gathered, compared),
         metrics={name: answer(connection, sql) for name, sql in _literal(task.metrics, study).items()},
     )
-
-
-def _table_queries(contents: Contents) -> dict[str, str]:
-    """Queries of tables that no figure shows."""
-    many = len(contents.facts.quarantine) > runs.MOST_NAMED
-    wanted = {"runs": facts.RUNS_SQL} | ({"quarantine": facts.QUERIES["quarantine"]} if many else {})
-    return _literal(wanted, contents.facts.study) | {"verdicts": contents.backends.queries[0][1]}
-
-
-def _page_queries(contents: Contents) -> dict[str, str]:
-    """Queries of what else the pages say."""
-    others = {**facts.QUERIES, **comparison.QUERIES, "sweep_runs": SWEEP_RUNS}
-    figures = {figure.name: figure.sql for figure in contents.figures}
-    own = _literal(contents.task.metrics, contents.facts.study) | figures | _by_file_name(contents.backends)
-    return own | _literal(others, contents.facts.study)
 
 
 def _literal(queries: Mapping[str, str], study: str) -> dict[str, str]:
@@ -227,7 +218,14 @@ def write_certificates(
     """Write the page of `certificates_page` from an open database to an empty folder."""
     with recording() as asked:
         trust = backends.of_machine(connection)
-        drawn = _draw_machine(connection, figures)
+        chart, sql = charts.load("certificates"), backends.MACHINE_TENSORS
+        tensors = answer(connection, sql)
+        with charts.unchecked():
+            figure = chart.build(tensors.records(), {})
+        if figure:
+            figure.spec["description"] = figure.description
+        csv = csv_bytes(tensors)
+        drawn = ReportFigure("certificates", chart, sql, csv, figure, [], [], figures, "certificates")
         queries = {"verdicts": trust.queries[0][1], drawn.name: drawn.sql}
         tables = {"verdicts": csv_bytes(answer(connection, queries["verdicts"]))}
     _write_data(out, [drawn], tables)
@@ -242,18 +240,6 @@ def write_certificates(
 
 def _by_file_name(trust: Backends) -> dict[str, str]:
     return {what.lower().replace(" ", "_"): sql for what, sql in trust.queries[1:]}
-
-
-def _draw_machine(connection: DuckDBPyConnection, formats: tuple[Format, ...]) -> ReportFigure:
-    chart, sql = charts.load("certificates"), backends.MACHINE_TENSORS
-    tensors = answer(connection, sql)
-    with charts.unchecked():
-        figure = chart.build(tensors.records(), {})
-    if figure:
-        figure.spec["description"] = figure.description
-    return ReportFigure(
-        "certificates", chart, sql, csv_bytes(tensors), figure, [], [], formats, "certificates"
-    )
 
 
 def _number_of_runs(connection: DuckDBPyConnection, study: str) -> int:

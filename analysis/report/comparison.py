@@ -82,6 +82,12 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
     measured, logged, loads = (rows(connection, sql, study) for sql in QUERIES.values())
     groups, baseline = groups_of(measured), declared(measured or runs)
     trained = [run for run in runs if run["task"] == "training"]
+    advice = None
+    if not baseline:  # its first group could be it, if there is another one
+        factors = [run["factors"] for run in measured or runs]
+        axes = (axis for axis in factors[0] if axis != "seed")
+        axis = next((axis for axis in axes if len({str(other.get(axis)) for other in factors}) > 1), None)
+        advice = f"baseline: {{{axis}: {factors[0][axis]}}}" if axis else None
     at_the_end = [("Losses at the end", literal(FINAL_LOSSES, study))] if trained else []
     return StudyComparison(
         rates=rates(measured),
@@ -95,17 +101,9 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
         order=conditions.order_of(runs),
         load=conditions.load_of(loads),
         busy=conditions.busy(loads),
-        advice=None if baseline else _advice(measured or runs),
+        advice=advice,
         queries=[("Rates of the runs", literal(MEASURED_RUNS, study)), *at_the_end],
     )
-
-
-def _advice(runs: Sequence[Row]) -> str | None:
-    """The line that would declare the study's first group to be the baseline; None if it has no other."""
-    factors = [run["factors"] for run in runs]
-    axes = [name for name in factors[0] if name != "seed"]
-    name = next((axis for axis in axes if len({str(other.get(axis)) for other in factors}) > 1), None)
-    return f"baseline: {{{name}: {factors[0][name]}}}" if name else None
 
 
 def tables(comparison: StudyComparison) -> dict[str, bytes]:

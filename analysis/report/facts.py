@@ -185,15 +185,15 @@ def endings(runs: Iterable[Row]) -> list[str]:
     """Number of runs by outcome, and whether it was expected: `1 oom_gpu as expected`."""
     kinds = Counter((run["outcome"], run["outcome"] == run["expected_outcome"]) for run in runs)
     ordered = sorted(kinds.items(), key=lambda kind: (kind[0][0] != "completed", -kind[1], kind[0][0] or ""))
-    return [f"{count} {_ending(*kind)}" for kind, count in ordered]
-
-
-def _ending(outcome: str | None, expected: bool) -> str:
-    if outcome is None:
-        return "without an outcome yet"
-    if outcome == "completed" and expected:
-        return outcome
-    return f"{outcome} {'as expected' if expected else 'unexpected'}"
+    ends = []
+    for (outcome, expected), count in ordered:
+        end = f"{outcome} {'as expected' if expected else 'unexpected'}"
+        if outcome is None:
+            end = "without an outcome yet"
+        elif outcome == "completed" and expected:
+            end = outcome
+        ends.append(f"{count} {end}")
+    return ends
 
 
 def literal(sql: str, study: str) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -98,13 +96,30 @@ def draw_all(
     connection: DuckDBPyConnection, study: Facts, formats: tuple[Format, ...], drawer: Drawer
 ) -> list[ReportFigure]:
     """Build every chart that is about such a study, in the order of the report, and have it drawn."""
-    ask = cache(partial(_rows_and_table, connection))  # several charts show numbers of the same rows
+    answered: dict[str, tuple[list[charts.Row], bytes]] = {}  # several charts show numbers of the same rows
     drawn = []
     for name in charts.names():
-        if made := _draw(ask, name, study, formats):
-            drawn.append(made)
-            if made.figure:
-                drawer.write(name, made.figure.spec, formats)
+        chart = charts.load(name)
+        if chart.tasks and study.tasks.isdisjoint(chart.tasks):
+            continue
+        sql = facts.literal(chart.sql, study.study)
+        if sql not in answered:
+            table = answer(connection, sql)
+            answered[sql] = table.parsed(), csv_bytes(table)
+        rows, csv = answered[sql]
+        if not chart.applies(rows):
+            continue
+        with charts.unchecked():
+            figure = chart.build(rows, charts.styles(study.labels, study.without_steps))
+        shown = [run for run in study.runs if figure and run["run_id"] in figure.used]
+        left_out = [run for run in study.runs if not figure or run["run_id"] not in figure.used]
+        about = []
+        if figure:
+            figure.spec["description"] = figure.description
+            drawer.write(name, figure.spec, formats)
+            about = _about(chart, figure, shown, left_out)
+        drawn.append(ReportFigure(name, chart, sql, csv, figure, left_out, about, formats))
+
     number, numbered, first = 0, [], dict[str, str]()
     for made in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
         number += made.figure is not None
@@ -126,42 +141,18 @@ def csv_bytes(table: Answer) -> bytes:
     return data.getvalue()
 
 
-def _rows_and_table(connection: DuckDBPyConnection, sql: str) -> tuple[list[charts.Row], bytes]:
-    """A query's rows, which charts leave as they are, and its table."""
-    table = answer(connection, sql)
-    return table.parsed(), csv_bytes(table)
-
-
-def _draw(
-    ask: Callable[[str], tuple[list[charts.Row], bytes]], name: str, study: Facts, formats: tuple[Format, ...]
-) -> ReportFigure | None:
-    chart = charts.load(name)
-    if chart.tasks and study.tasks.isdisjoint(chart.tasks):
-        return None
-    sql = facts.literal(chart.sql, study.study)
-    rows, table = ask(sql)
-    if not chart.applies(rows):
-        return None
-    with charts.unchecked():
-        figure = chart.build(rows, charts.styles(study.labels, study.without_steps))
-    if figure:
-        figure.spec["description"] = figure.description
-    shown = [run for run in study.runs if figure and run["run_id"] in figure.used]
-    left_out = [run for run in study.runs if not figure or run["run_id"] not in figure.used]
-    about = _facts(chart, figure, shown, left_out) if figure else []
-    return ReportFigure(name, chart, sql, table, figure, left_out, about, formats)
-
-
-def _facts(chart: Chart, figure: Figure, shown: list[Run], left_out: list[Run]) -> list[tuple[str, str]]:
-    where = [(topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()]
-    return [
-        ("Runs", sizes(shown)),
-        ("Interval", figure.interval),
-        *warmup(chart, shown),
-        *_imported(shown),
-        ("Left out", ends_of_left_out(left_out, why_absent(chart, figure))),
-        *where,
-    ]
+def _about(chart: Chart, figure: Figure, shown: list[Run], left_out: list[Run]) -> list[tuple[str, str]]:
+    """The list under the caption, by topic."""
+    notes = [("Runs", sizes(shown)), ("Interval", figure.interval), *warmup(chart, shown)]
+    if foreign := [run["label"] for run in shown if run["imported"]]:
+        several = f"{len(foreign)} of {counted(len(shown), 'run')}"
+        by_others = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
+        notes.append(("Imported", f"{by_others}: no certificate"))
+    if wrong := list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])):
+        notes.append(("Wrong in its log", f"{in_a_row(wrong)}: see the overview"))
+    notes.append(("Left out", ends_of_left_out(left_out, why_absent(chart, figure))))
+    where = facts.environment(shown).items()
+    return [*notes, *((topic, ", ".join(entries) or "unknown") for topic, entries in where)]
 
 
 def sizes(shown: list[Run]) -> str:
@@ -189,19 +180,6 @@ def warmup(chart: Chart, shown: list[Run]) -> list[tuple[str, str]]:
     counts = sorted({run["warmup_steps"] for run in shown})
     first = "step" if counts == [1] else f"{' or '.join(map(str, counts))} steps"
     return [("Warm-up", f"excluded: the first {first}, by the rule in Methods")]
-
-
-def _imported(shown: list[Run]) -> list[tuple[str, str]]:
-    foreign = [run["label"] for run in shown if run["imported"]]
-    wrong = list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"]))
-    lines = []
-    if foreign:
-        several = f"{len(foreign)} of {counted(len(shown), 'run')}"
-        by_others = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
-        lines.append(("Imported", f"{by_others}: no certificate"))
-    if wrong:
-        lines.append(("Wrong in its log", f"{in_a_row(wrong)}: see the overview"))
-    return lines
 
 
 def why_absent(chart: Chart, figure: Figure | None) -> str:

@@ -65,8 +65,16 @@ def complete(out: Path, roots: Sequence[Path] = (), replace: bool = False) -> It
     prefix, where = (f"{_SCRATCH}{place.name}@", place.parent) if beside else (_SCRATCH, place)
     with _alone(place), TemporaryDirectory(prefix=prefix, dir=where, ignore_cleanup_errors=True) as scratch:
         new = Path(scratch)
-        if not replace:
-            _require_same_roots(out, roots)
+        there = read_manifest(out)  # other builds are kept out by now
+        if there and there.roots and there.roots != _relative(roots, out) and not replace:
+            before, now = (
+                " and ".join(dict.fromkeys(os.path.normpath(place / root) for root in workspaces))
+                for workspaces in (there.roots, [str(root.resolve()) for root in roots])
+            )
+            raise UserError(
+                f"{out} has {there.subject} made from {before}, and this one is made from {now}: "
+                "name another folder, or replace it with --replace"
+            )
         yield new
         _require_same(out, new, replace)
         if made := read_manifest(new):
@@ -116,8 +124,24 @@ def _alone(place: Path) -> Iterator[None]:
 
 
 def _swapped(place: Path, new: Path) -> bool:
-    """Put the new folder, with what others added, in the old one's place; False if that cannot be done."""
-    _keep_others(place, new)
+    """Put the new folder in the old one's place; False if that cannot be done.
+
+    It keeps what was in the old one and no part of its report, such as a compiled text.
+    """
+    ours = {*_ours(place, new), MANIFEST}
+    for path in place.rglob("*"):
+        name = path.relative_to(place).as_posix()
+        if os.path.lexists(new / name) or (name in ours and not path.is_dir()):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            (new / name).mkdir(parents=True)
+        else:
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(path, new / name, follow_symlinks=False)
+            except OSError:  # a filesystem without hard links, or another user's file
+                shutil.copy2(path, new / name, follow_symlinks=False)
+
     new.chmod(stat.S_IMODE(place.stat().st_mode))
     for move in (_exchange, _follow):
         with suppress(OSError):
@@ -144,23 +168,6 @@ def _follow(place: Path, new: Path) -> None:
         _aside(place).rename(place)
         raise
     shutil.rmtree(_aside(place), ignore_errors=True)
-
-
-def _keep_others(place: Path, new: Path) -> None:
-    """Give the new folder what is in the old one and no part of its report, such as a compiled text."""
-    ours = {*_ours(place, new), MANIFEST}
-    for path in place.rglob("*"):
-        name = path.relative_to(place).as_posix()
-        if os.path.lexists(new / name) or (name in ours and not path.is_dir()):
-            continue
-        if path.is_dir() and not path.is_symlink():
-            (new / name).mkdir(parents=True)
-        else:
-            (new / name).parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(path, new / name, follow_symlinks=False)
-            except OSError:  # a filesystem without hard links, or another user's file
-                shutil.copy2(path, new / name, follow_symlinks=False)
 
 
 def _one_by_one(place: Path, new: Path) -> None:
@@ -195,20 +202,6 @@ def require_room(out: Path, paths: Iterable[str]) -> None:
 def _relative(roots: Sequence[Path], out: Path) -> tuple[str, ...]:
     """Where workspaces are, seen from a report: this says little of the machine, and moves with both."""
     return tuple(os.path.relpath(root.resolve(), out.resolve()) for root in roots)
-
-
-def _require_same_roots(out: Path, roots: Sequence[Path]) -> None:
-    """Refuse to replace the report of another workspace."""
-    there = read_manifest(out)
-    if there and there.roots and there.roots != _relative(roots, out):
-        before, now = (
-            " and ".join(dict.fromkeys(os.path.normpath(out.resolve() / root) for root in workspaces))
-            for workspaces in (there.roots, [str(root.resolve()) for root in roots])
-        )
-        raise UserError(
-            f"{out} has {there.subject} made from {before}, and this one is made from {now}: "
-            "name another folder, or replace it with --replace"
-        )
 
 
 def _require_same(out: Path, new: Path, replace: bool) -> None:

@@ -53,6 +53,16 @@ def launched(runs: Sequence[Run]) -> list[str]:
 
 def _design(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
     """What varies, how often, in which order, against what, and what the launch changed of it."""
+
+    def margins(run: Run) -> str:
+        stated = (run["design"] or {}).get("margins") or {}
+        loss, rate = stated.get("loss"), stated.get("tokens_per_second")
+        texts = [] if loss is None else [f"loss {loss:g} nats per token"]
+        texts += [] if rate is None else [f"tokens per second {100 * rate:.3g} %"]
+        if run["imported"]:
+            return ", ".join([*texts, "stated at the import"]) if texts else "none was stated at the import"
+        return ", ".join(texts) or "none was stated before the runs"
+
     runs, axes, baseline = facts.runs, varying(facts.runs), declared(facts.runs)
     imported = any(run["imported"] for run in runs)
     varied = "nothing: all runs share one configuration, apart from seed and repeat"
@@ -69,7 +79,7 @@ def _design(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
         ("Repeats", _repeats(runs), _given(runs, "--repeats")),
         ("Order of the runs", comparison.order, ""),
         ("Baseline", _factors(baseline) if baseline else none, ""),
-        ("Margins", value(runs, _margins), ""),
+        ("Margins", value(runs, margins), ""),
         ("Stopping rule", f"{UNKNOWN}: the runs were imported" if imported else _stopping(facts), ""),
     ):
         if text:
@@ -115,19 +125,6 @@ def _repeats(runs: Sequence[Run]) -> str:
     return f"runs of each group and seed: {'; '.join(capped(spread, 'numbers'))}"
 
 
-def _margins(run: Run) -> str:
-    margins = (run["design"] or {}).get("margins") or {}
-    loss, rate = margins.get("loss"), margins.get("tokens_per_second")
-    stated = [
-        *([] if loss is None else [f"loss {loss:g} nats per token"]),
-        *([] if rate is None else [f"tokens per second {100 * rate:.3g} %"]),
-    ]
-    text = ", ".join(stated)
-    if run["imported"]:
-        return f"{text}, stated at the import" if text else "none was stated at the import"
-    return text or "none was stated before the runs"
-
-
 def _stopping(facts: Facts) -> str:
     runs = facts.runs
     if until := looks(runs):
@@ -148,18 +145,35 @@ def _conditions(
     every: Sequence[Run], comparison: StudyComparison, task: tasks.ReportTask
 ) -> Iterator[Setting]:
     """The machine, the software and the code."""
+
+    def clocks(run: Run) -> str | None:
+        columns = dict[str, Any](run)
+        texts = [text.format(columns[name]) for name, text in _CLOCKS.items() if columns[name] is not None]
+        return ", ".join(texts) or None
+
+    def peak(run: Run) -> str | None:
+        rate = values.peak(run)
+        return rate and f"{rate} per GPU ({run['peak_source'] or 'its source was not recorded'})"
+
     runs = [run for run in every if run["device"] or run["imported"]]
     on_gpu = [run for run in runs if run["gpus"]]
     yield Setting("Device", value(runs, values.device), "", "Machine")
     yield Setting("Host", value(runs, lambda run: run["node"] and f"`{run['node']}`"), "", "Machine")
     if on_gpu:
+        # The largest share of a run's wall time, of which starting is a part.
+        shares = {by: values.held_back(on_gpu, column) for column, by in _HELD.items()}
+        throttled = ", ".join(
+            f"{by} for at most {100 * share:.0f} % of a run's wall time"
+            for by, share in shares.items()
+            if share is not None
+        )
         amd = all((run["device"] or "").startswith("AMD ") for run in on_gpu)
         why = "not measured on AMD GPUs" if amd else "not recorded"
-        yield Setting("Clocks and power", value(on_gpu, _clocks, why), "", "Machine")
-        yield Setting("Clock throttling", _held_back(on_gpu) or f"{UNKNOWN}: {why}", "", "Machine")
+        yield Setting("Clocks and power", value(on_gpu, clocks, why), "", "Machine")
+        yield Setting("Clock throttling", throttled or f"{UNKNOWN}: {why}", "", "Machine")
         if task.has_mfu:
-            peak = value(on_gpu, _peak, "it is in no data sheet known here")
-            yield Setting("Peak for MFU", peak, "", "Machine")
+            of_mfu = value(on_gpu, peak, "it is in no data sheet known here")
+            yield Setting("Peak for MFU", of_mfu, "", "Machine")
     yield Setting("Runs side by side", _side_by_side(runs), "", "Machine")
     yield Setting("Load", comparison.load, "", "Machine")
     unknown = any(run["gpus"] is None and run["imported"] for run in runs)
@@ -179,27 +193,6 @@ def _conditions(
     for topic, text_of in of_code:
         text = value(own, text_of) if own else f"{UNKNOWN}: the runs were imported"
         yield Setting(topic, text, "", "Code")
-
-
-def _clocks(run: Run) -> str | None:
-    columns = dict[str, Any](run)
-    known = [text.format(columns[name]) for name, text in _CLOCKS.items() if columns[name] is not None]
-    return ", ".join(known) or None
-
-
-def _held_back(runs: Sequence[Run]) -> str:
-    """The largest share of a run's wall time, of which starting is a part; empty if unknown."""
-    shares = {by: values.held_back(runs, column) for column, by in _HELD.items()}
-    return ", ".join(
-        f"{by} for at most {100 * share:.0f} % of a run's wall time"
-        for by, share in shares.items()
-        if share is not None
-    )
-
-
-def _peak(run: Run) -> str | None:
-    peak = values.peak(run)
-    return peak and f"{peak} per GPU ({run['peak_source'] or 'its source was not recorded'})"
 
 
 def _side_by_side(runs: Sequence[Run]) -> str:

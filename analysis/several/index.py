@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from urllib.parse import quote
 
@@ -65,10 +65,14 @@ def build_index(folder: Path) -> Path:
 
 def write_index(reports: Path, out: Path, names: Iterable[str]) -> None:
     """Write the index of these reports to another folder, or to the one that they lie in."""
-    listed = sorted(
-        (_listed(reports, name) for name in names),
-        key=lambda report: (-_seconds(report.summary.last if report.summary else None), report.folder),
-    )
+
+    def order(report: ListedReport) -> tuple[float, str]:  # the newest first, those without a time last
+        last = report.summary.last if report.summary else None
+        if last is None:
+            return 0, report.folder
+        return -(last if last.tzinfo else last.replace(tzinfo=UTC)).timestamp(), report.folder
+
+    listed = sorted((_listed(reports, name) for name in names), key=order)
     render.write_assets(out)
     (out / "data").mkdir(exist_ok=True)
     titles = Counter(report.summary.title for report in listed if report.summary)
@@ -90,13 +94,6 @@ def _listed(reports: Path, name: str) -> ListedReport:
         return ListedReport(name, read(path, Summary))
     except (OSError, Unreadable):
         return ListedReport(name, None, "its summary cannot be read")
-
-
-def _seconds(moment: datetime | None) -> float:
-    """A time as a number, which any year has; 0 for none."""
-    if moment is None:
-        return 0
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _manifest(folder: Path) -> ReportManifest | None:

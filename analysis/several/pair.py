@@ -89,21 +89,6 @@ def write_pair(
         both = read_open((_source(pair.a), first), (_source(pair.b), second))
         options = CompareOptions(pair.match, pair.margins, pair.across, pair.single_runs)
         comparison = compare(*both, options)
-    _write_page(out, both, comparison, list(dict.fromkeys(asked)))
-    write_queries(out, named({}, asked))
-    if records:
-        for name, side, connection in zip(SIDES, (pair.a, pair.b), (first, second), strict=True):
-            write_records(connection, side.study, out / RECORDS / name)
-    seal(out, None, Parts(records), pair)
-
-
-def _source(side: SideManifest) -> Source:
-    return Source(side.name, Path(), side.study, side.commit)
-
-
-def _write_page(
-    out: Path, both: tuple[Measured, Measured], comparison: SourceComparison, asked: list[str]
-) -> None:
     tables = sorted(sections(comparison), key=lambda section: _ORDER.index(section.name))
     render.write_assets(out)
     (out / FINDINGS).mkdir(parents=True)
@@ -116,11 +101,20 @@ def _write_page(
         "summary": summary(comparison),
         "sections": tables,
         "wrong": wrong(comparison),
-        "queries": asked,
+        "queries": list(dict.fromkeys(asked)),
     }
     summaries.write(out, _summary(both, comparison))
     page = render.environment().get_template("pair.html").render(values)
     (out / "index.html").write_text(page, encoding="utf-8")
+    write_queries(out, named({}, asked))
+    if records:
+        for name, side, connection in zip(SIDES, (pair.a, pair.b), (first, second), strict=True):
+            write_records(connection, side.study, out / RECORDS / name)
+    seal(out, None, Parts(records), pair)
+
+
+def _source(side: SideManifest) -> Source:
+    return Source(side.name, Path(), side.study, side.commit)
 
 
 def _side_of_page(side: Measured) -> PairSide:

@@ -109,15 +109,14 @@ def means(repeats: Mapping[Hashable, Sequence[Losses]]) -> dict[Hashable, Losses
 
     That one of them diverged is not averaged away.
     """
-    return {key: _mean(runs) for key, runs in repeats.items()}
-
-
-def _mean(runs: Sequence[Losses]) -> dict[int, float]:
-    ends = [end for run in runs if (end := _diverged(run)) is not None]
-    if ends:
-        return {min(ends): nan}
-    steps = set.intersection(*map(set, runs))
-    return {step: fmean(run[step] for run in runs) for step in sorted(steps)}
+    averages: dict[Hashable, Losses] = {}
+    for key, runs in repeats.items():
+        ends = [end for run in runs if (end := _diverged(run)) is not None]
+        steps = set.intersection(*map(set, runs))
+        averages[key] = (
+            {min(ends): nan} if ends else {step: fmean(run[step] for run in runs) for step in sorted(steps)}
+        )
+    return averages
 
 
 def losses(
@@ -145,12 +144,18 @@ def losses(
         level = RUNS if len(shared) > 1 else RECORDS
         reason = NotFinite(min(apart, default=None))
         return _verdict(kind, reason, None, None, len(shared), level, "a loss that is not finite", None)
-    pairs = [pair for run, other in shared if (pair := _common(run, other))]
+    common = ({step: (run[step], other[step]) for step in run if step in other} for run, other in shared)
+    pairs = [pair for steps in common if (pair := _last(steps))]
     if not pairs:
         return _verdict("inconclusive", NothingPaired(), None, None, 0, RUNS, "not paired", None)
     differences = [{step: x - y for step, (x, y) in pair.items()} for pair in pairs]
     value = fmean(fmean(pair.values()) for pair in differences)
-    ends_90, method = _over_runs(differences) if len(pairs) > 1 else _within(differences[0], floor)
+    ends_90: tuple[float, float] | None
+    if len(pairs) > 1:
+        ends_90 = mean_of([fmean(pair.values()) for pair in differences]).interval(CONFIDENCE)
+        method = f"90 % t interval of the mean difference over {len(pairs)} pairs of runs"
+    else:
+        ends_90, method = _within(differences[0], floor)
     method += f", steps {min(map(min, differences))} to {max(map(max, differences))}"
     level = RUNS if len(pairs) > 1 else RECORDS
     if ends_90 is None:
@@ -181,19 +186,9 @@ def _diverged(run: Losses) -> int | None:
     return min((step for step, loss in run.items() if not isfinite(loss)), default=None)
 
 
-def _common(a: Losses, b: Losses) -> dict[int, tuple[float, float]]:
-    return _last({step: (a[step], b[step]) for step in a if step in b})
-
-
 def _last(run: Mapping[int, T]) -> dict[int, T]:
     after = (1 - LAST) * max(run, default=0)
     return {step: value for step, value in sorted(run.items()) if step > after}
-
-
-def _over_runs(differences: Sequence[Losses]) -> tuple[tuple[float, float], str]:
-    mean = mean_of([fmean(pair.values()) for pair in differences])
-    method = f"90 % t interval of the mean difference over {len(differences)} pairs of runs"
-    return mean.interval(CONFIDENCE), method
 
 
 def _within(differences: Losses, floor: Floor | None) -> tuple[tuple[float, float] | None, str]:

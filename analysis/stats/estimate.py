@@ -96,7 +96,9 @@ def over_runs(values: Sequence[float], ratios: bool = True, each: str = "run") -
         return Estimate(middle, None, None, 1, f"no interval: one {each}")
     if n < FEWEST_RUNS:
         logs = ratios and min(values) > 0
-        low, high = _student(values, logs)
+        low, high = mean_of([log(value) for value in values] if logs else values).interval(CONFIDENCE)
+        if logs:
+            low, high = exp(low), exp(high)
         assumed = "their logs are normal" if logs else "they are normal"
         return Estimate(
             middle, low, high, n, f"95 % t interval over {n} {each}s, which assumes that {assumed}"
@@ -117,14 +119,6 @@ def interpolated_rank(n: int) -> float:
 
 def _coverage(n: int, k: int) -> float:
     return 1.0 - 2 * sum(comb(n, i) for i in range(k)) / float(2**n)
-
-
-def _student(values: Sequence[float], logs: bool) -> tuple[float, float]:
-    """The median's interval if values are normal, or their logarithms."""
-    if not logs:
-        return mean_of(values).interval(CONFIDENCE)
-    low, high = mean_of([log(value) for value in values]).interval(CONFIDENCE)
-    return exp(low), exp(high)
 
 
 class MeanError(NamedTuple):

@@ -58,7 +58,21 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     blocks = sorted({block for _, block in seconds})
     if len(blocks) < FEWEST_BLOCKS:
         return Drift(None, None, None, None, len(blocks), "blocks")
-    trend = _trend(np.asarray(blocks, dtype=float), _block_effects(seconds, blocks))
+
+    # Log seconds of each block, groups removed: least squares on group and block.
+    groups = sorted({group for group, _ in seconds})
+    design = np.zeros((len(seconds), len(blocks) + len(groups)))
+    for row, (group, block) in enumerate(seconds):
+        design[row, blocks.index(block)] = design[row, len(blocks) + groups.index(group)] = 1
+    fitted: np.ndarray = np.linalg.lstsq(design, np.log(list(seconds.values())), rcond=None)[0]
+
+    # The slope of these over the blocks' numbers, with its standard error.
+    x, y = np.asarray(blocks, dtype=float), fitted[: len(blocks)]
+    away = x - x.mean()
+    slope = float(away @ y / (away @ away))
+    rest = y - y.mean() - slope * away
+    freedom = len(blocks) - 2
+    trend = Mean(slope, sqrt(float(rest @ rest) / freedom / float(away @ away)), freedom)
     span = blocks[-1] - blocks[0]
     change, (low, high) = expm1(trend.value * span), (expm1(end * span) for end in trend.interval(0.95))
     return Drift(change, low, high, trend.p_value(), len(blocks))
@@ -79,25 +93,6 @@ def linked(cells: Iterable[tuple[str, Column]]) -> set[tuple[str, Column]]:
     sets.sort(key=lambda linked_set: (-len(linked_set[1]), min(linked_set[1])))
     largest = sets[0][0] if sets else set()
     return {cell for cell in cells if cell[0] in largest}
-
-
-def _block_effects(seconds: Mapping[tuple[str, int], float], blocks: list[int]) -> np.ndarray:
-    """Log seconds of each block, groups removed: least squares on group and block."""
-    groups = sorted({group for group, _ in seconds})
-    design = np.zeros((len(seconds), len(blocks) + len(groups)))
-    for row, (group, block) in enumerate(seconds):
-        design[row, blocks.index(block)] = design[row, len(blocks) + groups.index(group)] = 1
-    fitted: np.ndarray = np.linalg.lstsq(design, np.log(list(seconds.values())), rcond=None)[0]
-    return fitted[: len(blocks)]
-
-
-def _trend(x: np.ndarray, y: np.ndarray) -> Mean:
-    """The slope of y over x, with its standard error."""
-    away = x - x.mean()
-    slope = float(away @ y / (away @ away))
-    rest = y - y.mean() - slope * away
-    freedom = len(x) - 2
-    return Mean(slope, sqrt(float(rest @ rest) / freedom / float(away @ away)), freedom)
 
 
 _FREEDOM = 3  # degrees of freedom of the residuals
@@ -140,15 +135,6 @@ class Devices:
         return self.p is not None and self.p <= 0.05
 
 
-class _Fit(NamedTuple):
-    """Least squares on group and device: log seconds of the devices, their covariance without the scale."""
-
-    effects: np.ndarray
-    covariance: np.ndarray
-    residuals: np.ndarray
-    freedom: int
-
-
 def devices(runs: Sequence[TimedRun]) -> Devices:
     """Test for any difference of the devices' log seconds, with groups' differences removed.
 
@@ -163,12 +149,24 @@ def devices(runs: Sequence[TimedRun]) -> Devices:
     runs = [run for run in runs if (run.group, run.device) in kept]
     names = sorted({run.device for run in runs})
     count = len(names)
-    if count < 2 or (fit := _fit(runs)).freedom < _FREEDOM:
+    if count < 2:
         return Devices(count, None, None, None, None, noisy)
-    p, reach = _tested(runs, fit)
-    spread, low, high = _range(fit, reach)
-    effects = dict(zip(names, fit.effects.tolist(), strict=True))
-    return Devices(count, expm1(spread), expm1(low), expm1(high), p, noisy, effects)
+
+    design, logs = _of_both(runs), _logs(runs)
+    freedom = len(runs) - int(np.linalg.matrix_rank(design))
+    if freedom < _FREEDOM:
+        return Devices(count, None, None, None, None, noisy)
+    inverse = np.linalg.pinv(design.T @ design)
+    effects, covariance = (inverse @ design.T @ logs)[:count], inverse[:count, :count]
+    p, reach = _tested(runs, _residuals(design, logs), count - 1, freedom)
+
+    # Slowest minus fastest in log seconds, and its interval: no pair's lower end is above it.
+    apart = effects[:, None] - effects[None, :]
+    own = np.diag(covariance)
+    half = reach * np.sqrt(np.maximum(0, own[:, None] + own[None, :] - 2 * covariance))
+    spread, low, high = float(apart.max()), max(0.0, float((apart - half).max())), float((apart + half).max())
+    by_name = dict(zip(names, effects.tolist(), strict=True))
+    return Devices(count, expm1(spread), expm1(low), expm1(high), p, noisy, by_name)
 
 
 def _steady(runs: Sequence[TimedRun]) -> tuple[list[TimedRun], tuple[str, ...]]:
@@ -180,59 +178,41 @@ def _steady(runs: Sequence[TimedRun]) -> tuple[list[TimedRun], tuple[str, ...]]:
     for design in (_of_groups, _of_both):
         if not left:
             break
-        spreads = _spreads(left, _residuals(design(left), _logs(left)))
-        noisy = {group for group in spreads if _stands_out(group, spreads)}
+        residuals: dict[str, list[float]] = {}
+        for run, value in zip(left, _residuals(design(left), _logs(left)), strict=True):
+            residuals.setdefault(run.group, []).append(value)
+        spreads = {
+            group: sqrt(sum(value**2 for value in values) / (len(values) - 1))
+            for group, values in residuals.items()
+            if len(values) >= _JUDGED
+        }
+        noisy = set()
+        for group, spread in spreads.items():
+            others = [spread_of_other for other, spread_of_other in spreads.items() if other != group]
+            if len(others) > 1 and spread > _NOISIER * median(others):
+                noisy.add(group)
         left = [run for run in left if run.group not in noisy]
     there = {run.group for run in left}
     return left, tuple(dict.fromkeys(run.group for run in runs if run.group not in there))
 
 
-def _stands_out(group: str, spreads: dict[str, float]) -> bool:
-    others = [spread for name, spread in spreads.items() if name != group]
-    return len(others) > 1 and spreads[group] > _NOISIER * median(others)
+def _tested(runs: Sequence[TimedRun], residuals: np.ndarray, among: int, freedom: int) -> tuple[float, float]:
+    """The p value of the F test, and how many standard errors Scheffe's interval reaches to either side.
 
-
-def _spreads(runs: Sequence[TimedRun], residuals: np.ndarray) -> dict[str, float]:
-    """The standard deviation of the residuals of each group with enough runs."""
-    by_group: dict[str, list[float]] = {}
-    for run, value in zip(runs, residuals, strict=True):
-        by_group.setdefault(run.group, []).append(value)
-    return {
-        group: sqrt(sum(value**2 for value in values) / (len(values) - 1))
-        for group, values in by_group.items()
-        if len(values) >= _JUDGED
-    }
-
-
-def _fit(runs: Sequence[TimedRun]) -> _Fit:
-    design, count = _of_both(runs), len({run.device for run in runs})
-    inverse = np.linalg.pinv(design.T @ design)
-    logs = _logs(runs)
-    effects = (inverse @ design.T @ logs)[:count]
-    freedom = len(runs) - int(np.linalg.matrix_rank(design))
-    return _Fit(effects, inverse[:count, :count], _residuals(design, logs), freedom)
-
-
-def _tested(runs: Sequence[TimedRun], fit: _Fit) -> tuple[float, float]:
-    """The p value of the F test, and how many standard errors Scheffe's interval reaches to either side."""
+    Args:
+        residuals: of least squares on group and device.
+        among: degrees of freedom of the devices' effects.
+        freedom: degrees of freedom of the residuals.
+    """
     from scipy.special import fdtrc, fdtri
 
     alone = _residuals(_of_groups(runs), _logs(runs))
-    among = len(fit.effects) - 1
-    left = float(fit.residuals @ fit.residuals)
+    left = float(residuals @ residuals)
     explained = max(0.0, float(alone @ alone) - left)
-    variance = left / fit.freedom
+    variance = left / freedom
     f = explained / among / variance if variance else float("inf") if explained else 0.0
-    reach = sqrt(among * float(fdtri(among, fit.freedom, 0.95)) * variance)
-    return float(fdtrc(among, fit.freedom, f)), reach
-
-
-def _range(fit: _Fit, reach: float) -> tuple[float, float, float]:
-    """Slowest minus fastest in log seconds, and its interval: no pair's lower end is above it."""
-    apart = fit.effects[:, None] - fit.effects[None, :]
-    own = np.diag(fit.covariance)
-    half = reach * np.sqrt(np.maximum(0, own[:, None] + own[None, :] - 2 * fit.covariance))
-    return float(apart.max()), max(0.0, float((apart - half).max())), float((apart + half).max())
+    reach = sqrt(among * float(fdtri(among, freedom, 0.95)) * variance)
+    return float(fdtrc(among, freedom, f)), reach
 
 
 def _logs(runs: Sequence[TimedRun]) -> np.ndarray:

@@ -9,7 +9,7 @@ from math import expm1
 
 from analysis.stats.estimate import CONFIDENCE, median
 from analysis.stats.paired import RUNS
-from analysis.stats.student import LogRatio, log_ratio
+from analysis.stats.student import log_ratio
 from analysis.stats.verdict import Kind, PairTest, Unranked, Verdict
 
 Runs = Mapping[Hashable, float]
@@ -46,8 +46,21 @@ def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
     repeated = [label for label, runs in groups.items() if len(runs) > 1]
     ordered = sorted(repeated, key=lambda label: median(list(groups[label].values())))
     tests = {pair: log_ratio(*(groups[label] for label in pair)) for pair in combinations(ordered, 2)}
-    p_values, many = _holm({pair: test.mean.p_value() for pair, test in tests.items()}), len(tests)
-    verdicts = {pair: _verdict(pair, test, p_values[pair], many, error) for pair, test in tests.items()}
+    # Adjusted p values: the i-th smallest of m times m - i, never below the one before (Holm 1979).
+    p_values, so_far = {pair: test.mean.p_value() for pair, test in tests.items()}, 0.0
+    for place, (pair, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        p_values[pair] = so_far = max(so_far, min(1.0, p * (len(tests) - place)))
+
+    verdicts = {}
+    among = f" among {len(tests)} pairs" if len(tests) > 1 else ""
+    for pair, test in tests.items():
+        mean, low, high = (expm1(log) for log in (test.mean.value, *test.mean.interval(CONFIDENCE)))
+        method = (
+            f"95 % t interval of the log ratio, {test.how}; test at {100 * error:.2g} % after Holm{among}"
+        )
+        kind: Kind = "different" if p_values[pair] <= error else "inconclusive"
+        reason = PairTest(p_values[pair], len(tests), test.how)
+        verdicts[pair] = Verdict(kind, reason, mean, low, high, test.n, RUNS, method, groups=pair)
     for pair in combinations(groups, 2):
         if not set(pair) <= set(repeated):
             one, other = (median(list(groups[label].values())) for label in pair)
@@ -58,23 +71,6 @@ def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
     apart = {frozenset(pair) for pair, verdict in verdicts.items() if verdict.kind == "different"}
     singles = tuple(label for label, runs in groups.items() if len(runs) == 1)
     return Ranking(_tiers(ordered, apart), singles, verdicts)
-
-
-def _holm(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """Adjusted p values: the i-th smallest of m times m - i, never below the one before (Holm 1979)."""
-    adjusted, so_far = {}, 0.0
-    for rank_, (pair, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        so_far = max(so_far, min(1.0, p * (len(p_values) - rank_)))
-        adjusted[pair] = so_far
-    return adjusted
-
-
-def _verdict(pair: tuple[str, str], test: LogRatio, p: float, pairs: int, error: float) -> Verdict:
-    mean, low, high = (expm1(log) for log in (test.mean.value, *test.mean.interval(CONFIDENCE)))
-    among = f" among {pairs} pairs" if pairs > 1 else ""
-    method = f"95 % t interval of the log ratio, {test.how}; test at {100 * error:.2g} % after Holm{among}"
-    kind: Kind = "different" if p <= error else "inconclusive"
-    return Verdict(kind, PairTest(p, pairs, test.how), mean, low, high, test.n, RUNS, method, groups=pair)
 
 
 def _tiers(ordered: list[str], apart: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -112,23 +112,23 @@ class SourceComparison:
     @property
     def regressions(self) -> list[str]:
         """What became worse, by group."""
-        return [f"{one.pair.label}: {what}" for one in self.results for what in one.regressions]
+        return [f"{result.pair.label}: {what}" for result in self.results for what in result.regressions]
 
     @property
     def unsettled(self) -> list[str]:
         """What was compared, or was to be, without anything being established, by group."""
-        found = [f"{one.pair.label}: {what}" for one in self.results for what in one.unsettled]
-        return [*found, *(f"{group.label}: {self.names[1]} has no such group" for group in self.a_alone)]
+        open_ = [f"{result.pair.label}: {what}" for result in self.results for what in result.unsettled]
+        return [*open_, *(f"{group.label}: {self.names[1]} has no such group" for group in self.a_alone)]
 
     @property
     def differences(self) -> list[tuple[Difference, list[str]]]:
         """What the guard found, each once, with the labels of its groups."""
-        return _with_labels(self.results, lambda one: one.guard)
+        return _with_labels(self.results, lambda result: result.guard)
 
     @property
     def settings(self) -> list[tuple[Changed, list[str]]]:
         """The settings that changed, each once, with the labels of its groups."""
-        return _with_labels(self.results, lambda one: one.settings)
+        return _with_labels(self.results, lambda result: result.settings)
 
 
 def _with_labels(
@@ -136,9 +136,9 @@ def _with_labels(
 ) -> list[tuple[T, list[str]]]:
     """What the results name, each once, with the labels of the groups that name it."""
     labels: dict[T, list[str]] = {}
-    for one in results:
-        for item in of(one):
-            labels.setdefault(item, []).append(one.pair.label)
+    for result in results:
+        for item in of(result):
+            labels.setdefault(item, []).append(result.pair.label)
     return list(labels.items())
 
 
@@ -149,7 +149,17 @@ def compare(a: Measured, b: Measured, options: CompareOptions) -> SourceComparis
         UserError: an option names a group that does not exist, no group of A is one of B, or their runs do
             different work, or work whose rates are in another table.
     """
-    _refuse_other_work(a, b)
+    # Training tokens and prompt tokens are not units of the same rate.
+    tasks = {_task(run): side.name for side in (b, a) for run in side.runs}
+    if len(tasks) > 1:
+        apart = ", ".join(f"{name} has runs of task {task}" for task, name in sorted(tasks.items()))
+        raise UserError(f"only runs of one task can be compared: {apart}")
+    if "attention" in tasks:
+        raise UserError(
+            f"{a.name} and {b.name} time attention alone, and such runs have no rate: compare the rows of "
+            "table `kernels`, with `runner sql`"
+        )
+
     matches = match(a.runs, b.runs, options.names)
     if not matches.pairs:
         raise UserError(_nothing_matches(a.name, b.name, matches))
@@ -174,31 +184,8 @@ def _shared(a: Measured, b: Measured) -> set[tuple[Any, ...]]:
     return one & other
 
 
-def _one_sample(a: Measured, b: Measured) -> Iterator[Difference]:
-    """What forbids a verdict whatever the comparison is meant to be about."""
-    if shared := len(_shared(a, b)):
-        runs = f"{shared} of the {counted(len(b.runs), 'run')} of {b.name}"
-        also = f"{'is' if shared == 1 else 'are'} also in {a.name}, attempt by attempt"
-        text = f"{runs} {also}: they are one sample."
-        yield Difference("sample", text, SPEED_AND_LOSS)
-
-
-def _refuse_other_work(a: Measured, b: Measured) -> None:
-    """Training tokens and prompt tokens are not units of the same rate."""
-    tasks = {_task(run): side.name for side in (b, a) for run in side.runs}
-    if len(tasks) > 1:
-        apart = ", ".join(f"{name} has runs of task {task}" for task, name in sorted(tasks.items()))
-        raise UserError(f"only runs of one task can be compared: {apart}")
-    if "attention" in tasks:
-        raise UserError(
-            f"{a.name} and {b.name} time attention alone, and such runs have no rate: compare the rows of "
-            "table `kernels`, with `runner sql`"
-        )
-
-
 def _task(run: Row) -> str:
-    found: str = run.get("task") or "training"
-    return found
+    return str(run.get("task") or "training")
 
 
 def _result(pair: Pair, a: Measured, b: Measured, options: CompareOptions) -> GroupComparison:
@@ -207,9 +194,12 @@ def _result(pair: Pair, a: Measured, b: Measured, options: CompareOptions) -> Gr
         settings = [change for change in settings if change.name != "attention"]
     guard = differences(RunSet(a.name, a.runs), RunSet(b.name, b.runs))
     guard += [change.difference() for change in settings if change.breaks]
-    same = [*_one_sample(a, b)]
-    counts = [*same, *(change for change in guard if not options.meant(change))]
-    guard = [*same, *guard]
+    counts = [change for change in guard if not options.meant(change)]
+    if shared := len(_shared(a, b)):  # this forbids a verdict whatever the comparison is meant to be about
+        runs = f"{shared} of the {counted(len(b.runs), 'run')} of {b.name}"
+        also = f"{'is' if shared == 1 else 'are'} also in {a.name}, attempt by attempt"
+        same = Difference("sample", f"{runs} {also}: they are one sample.", SPEED_AND_LOSS)
+        guard, counts = [same, *guard], [same, *counts]
     fast = speed(a, b, options.margins.get("tokens_per_second"), options.single_runs)
     trained = loss(a, b, options.margins.get("loss"))
     return GroupComparison(
@@ -294,9 +284,26 @@ def speed(a: Measured, b: Measured, margin: float | None, single_runs: bool = Fa
     before, after = _seconds(a, per_token), _seconds(b, per_token)
     if not (before and after):
         return None
-    if len(before) == len(after) == 1 and (ratio := _of_records(a, b, per_token)):
-        return _of_two_runs(ratio, margin if single_runs else None)
-    return change(before, after, margin or None)
+    ratio = _of_records(a, b, per_token) if len(before) == len(after) == 1 else None
+    if ratio is None:
+        return change(before, after, margin or None)
+    numbers = (1, ratio.level, ratio.method)
+    if not single_runs or margin is None or ratio.low is None or ratio.high is None:
+        low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
+        return Verdict("observed", SingleRuns(1, 1), ratio.ratio - 1, low, high, *numbers)
+    low, high = ratio.low - 1, ratio.high - 1
+    return Verdict(beyond(low, high, margin), MarginTest(margin), ratio.ratio - 1, low, high, *numbers)
+
+
+def _of_records(a: Measured, b: Measured, per_token: bool) -> Ratio | None:
+    """Rate of B over rate of A, paired by step; None without a step in common."""
+    sides = []
+    for side in (a, b):
+        (run,) = (run for run in side.runs if run["step_seconds"])
+        records, tokens = side.records[run["run_id"]].seconds, _tokens(run, per_token)
+        sides.append({step: seconds / tokens for step, seconds in records.items()})
+    before, after = sides
+    return paired_records(after, before) if before.keys() & after.keys() else None
 
 
 def _seconds(side: Measured, per_token: bool) -> dict[Hashable, float]:
@@ -311,27 +318,6 @@ def _seconds(side: Measured, per_token: bool) -> dict[Hashable, float]:
 
 def _tokens(run: Row, per_token: bool) -> float:
     return float(run["tokens_per_step"]) if per_token else 1.0
-
-
-def _of_records(a: Measured, b: Measured, per_token: bool) -> Ratio | None:
-    """Rate of B over rate of A, paired by step; None without a step in common."""
-    sides = []
-    for side in (a, b):
-        (run,) = (run for run in side.runs if run["step_seconds"])
-        records, tokens = side.records[run["run_id"]].seconds, _tokens(run, per_token)
-        sides.append({step: seconds / tokens for step, seconds in records.items()})
-    before, after = sides
-    return paired_records(after, before) if before.keys() & after.keys() else None
-
-
-def _of_two_runs(ratio: Ratio, margin: float | None) -> Verdict:
-    """A verdict on two runs alone if there is a margin."""
-    numbers = (1, ratio.level, ratio.method)
-    if margin is None or ratio.low is None or ratio.high is None:
-        low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
-        return Verdict("observed", SingleRuns(1, 1), ratio.ratio - 1, low, high, *numbers)
-    low, high = ratio.low - 1, ratio.high - 1
-    return Verdict(beyond(low, high, margin), MarginTest(margin), ratio.ratio - 1, low, high, *numbers)
 
 
 Repeats = dict[Hashable, list[Mapping[int, float]]]  # the losses of runs that saw the same samples

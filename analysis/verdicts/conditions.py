@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import expm1
 from statistics import fmean
@@ -41,27 +41,21 @@ def order_of(rows: Sequence[Row]) -> str:
     orders = sorted({design["order"] for design in designs})
     if not orders:
         return "unknown: the records come from other programs, or predate starting orders"
-    blocks = {row["block"] for row in rows if row["block"] is not None}
-    seeds = sorted({design["order_seed"] for design in designs if design["order_seed"] is not None})
-    parts = [" and ".join(orders)]
-    if blocks:
-        number = f"{len(blocks)} {'block' if len(blocks) == 1 else 'blocks'}"
-        parts.append(
-            number + (" of one run of every group" if _whole(rows) else " without some of the groups")
-        )
-    if seeds:
-        parts.append(f"shuffled with seed {', '.join(map(str, seeds))}")
-    return ", ".join(parts)
-
-
-def _whole(rows: Sequence[Row]) -> bool:
-    """Whether every block has every group; blocks of launches with `--only` do not."""
-    labels = {row["label"] for row in rows}
     blocks: dict[int, set[str]] = {}
     for row in rows:
         if row["block"] is not None:
             blocks.setdefault(row["block"], set()).add(row["label"])
-    return all(block == labels for block in blocks.values())
+    seeds = sorted({design["order_seed"] for design in designs if design["order_seed"] is not None})
+    parts = [" and ".join(orders)]
+    if blocks:
+        # Blocks of launches with `--only` do not have every group.
+        labels = {row["label"] for row in rows}
+        whole = all(block == labels for block in blocks.values())
+        number = f"{len(blocks)} {'block' if len(blocks) == 1 else 'blocks'}"
+        parts.append(number + (" of one run of every group" if whole else " without some of the groups"))
+    if seeds:
+        parts.append(f"shuffled with seed {', '.join(map(str, seeds))}")
+    return ", ".join(parts)
 
 
 def load_of(rows: Sequence[Row]) -> str:
@@ -139,27 +133,37 @@ def gpus_of(rows: Sequence[Row]) -> Gpus | None:
     Args:
         rows: the answer to MEASURED_RUNS.
     """
-    placed = [run for run in rows if _on_one_known(run)]
-    used = len({run["gpu_uuid"] for run in placed})
+    # All steps on one GPU that is known: no attempt on another one came before.
+    on_one = [run for run in rows if run["gpus"] == 1 and run["resumed_step"] is None]
+    placed = [run for run in on_one if run["gpu_uuid"] is not None]
+    runs = [
+        TimedRun(run["label"], run["gpu_uuid"], run["step_seconds"] / run["tokens_per_step"])
+        for run in placed
+    ]
+    gpus_of_group: dict[str, set[str]] = {}
+    for run in runs:
+        gpus_of_group.setdefault(run.group, set()).add(run.device)
+    used = len(set[str]().union(*gpus_of_group.values()))
     if used < 2:
         return None
-    runs = [_timed(run) for run in placed]
     tested = devices(runs)
-    sentences = [_tested(tested, used), *_left_out(tested, len(rows) - len(placed))]
+    sentences = [_tested(tested, used)]
+    if tested.noisy:
+        verb = "varies" if len(tested.noisy) == 1 else "vary"
+        sentences.append(
+            f"This leaves out {_named(tested.noisy)}, which {verb} far more than the other groups."
+        )
+    if unknown := len(rows) - len(placed):
+        several = f"{counted(unknown, 'run')} on several GPUs"
+        sentences.append(f"It leaves out {several}, on one that is not known, or started again.")
     if tested.differ:
         sentences.append(_pairs(placed, tested.effects))
-    if tested.differ or tested.p is None:
-        sentences += _confounded(runs, used)
+    few = [group for group, gpus in gpus_of_group.items() if 2 * len(gpus) <= used]
+    if few and (tested.differ or tested.p is None):
+        sentences.append(
+            f"{_named(few)} ran on half of the GPUs or fewer: what sets them apart may be the GPUs."
+        )
     return Gpus(tested, " ".join(sentences))
-
-
-def _on_one_known(run: Row) -> bool:
-    """Whether all its steps were on one GPU that is known: no attempt on another one came before."""
-    return run["gpu_uuid"] is not None and run["gpus"] == 1 and run["resumed_step"] is None
-
-
-def _timed(run: Row) -> TimedRun:
-    return TimedRun(run["label"], run["gpu_uuid"], run["step_seconds"] / run["tokens_per_step"])
 
 
 def _tested(tested: Devices, used: int) -> str:
@@ -185,54 +189,32 @@ def _unsigned(share: float) -> str:
     return percent(share).removeprefix("+")
 
 
-def _left_out(tested: Devices, unknown: int) -> Iterator[str]:
-    if tested.noisy:
-        verb = "varies" if len(tested.noisy) == 1 else "vary"
-        yield f"This leaves out {_named(tested.noisy)}, which {verb} far more than the other groups."
-    if unknown:
-        runs = counted(unknown, "run")
-        yield f"It leaves out {runs} on several GPUs, on one that is not known, or started again."
-
-
 def _pairs(runs: Sequence[Row], effects: dict[str, float]) -> str:
-    """What the difference does to ratios, which are of runs with the same seed and repeat."""
+    """What the difference does to ratios, which are of runs with the same seed and repeat.
+
+    It may put one group ahead of another by its share of the GPUs alone.
+    """
     places: dict[Hashable, set[str]] = {}
     for group in groups_of(runs).values():
         for key, run in group.pairs.items():
             places.setdefault(key, set()).add(run["gpu_uuid"])
     if all(len(gpus) == 1 for gpus in places.values()):
         return "Paired runs were on the same GPU, so this cancels in their ratios."
-    return (
-        "Pairs of runs on different GPUs include this difference, which widens the intervals; "
-        f"{_favoured(runs, effects)}."
-    )
 
-
-def _favoured(runs: Sequence[Row], effects: dict[str, float]) -> str:
-    """Which group comes out ahead of which by its share of the GPUs alone, and by how much."""
-    placed: dict[str, list[float]] = {}
+    effects_of_group: dict[str, list[float]] = {}
     for run in runs:
         if run["gpu_uuid"] in effects:
-            placed.setdefault(run["label"], []).append(effects[run["gpu_uuid"]])
-    shares = {label: fmean(effects_of_runs) for label, effects_of_runs in placed.items()}
+            effects_of_group.setdefault(run["label"], []).append(effects[run["gpu_uuid"]])
+    shares = {label: fmean(of_runs) for label, of_runs in effects_of_group.items()}
     first, last = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
     ahead = expm1(shares[last] - shares[first])
-    if ahead < _SEEN:
-        return "it favours no group, as all were spread evenly over the GPUs"
-    return (
-        "groups were not spread evenly over the GPUs, which alone "
+    favour = (
+        "it favours no group, as all were spread evenly over the GPUs"
+        if ahead < _SEEN
+        else "groups were not spread evenly over the GPUs, which alone "
         f"puts {group_name(first)} {_unsigned(ahead)} % ahead of {group_name(last)}"
     )
-
-
-def _confounded(runs: Sequence[TimedRun], used: int) -> Iterator[str]:
-    """Groups that ran on at most half of the GPUs: their difference from others may be the GPUs'."""
-    places: dict[str, set[str]] = {}
-    for run in runs:
-        places.setdefault(run.group, set()).add(run.device)
-    few = [group for group, gpus in places.items() if 2 * len(gpus) <= used]
-    if few:
-        yield f"{_named(few)} ran on half of the GPUs or fewer: what sets them apart may be the GPUs."
+    return f"Pairs of runs on different GPUs include this difference, which widens the intervals; {favour}."
 
 
 def _named(groups: Sequence[str]) -> str:

@@ -27,8 +27,8 @@ class Group:
     @property
     def factors(self) -> dict[str, Any]:
         """What sets it apart: its factors and scale, without the seed."""
-        mine = factors(self.runs[0])
-        return {name: value for name, value in mine.items() if name not in ("seed", "repeat")}
+        own = factors(self.runs[0])
+        return {name: value for name, value in own.items() if name not in ("seed", "repeat")}
 
     @property
     def pairs(self) -> dict[Hashable, Row]:
@@ -110,7 +110,7 @@ def absent(runs: Sequence[Row], baseline: dict[str, Any] | None) -> str | None:
     Args:
         runs: all of the study.
     """
-    runs_of_it = [run for run in runs if baseline and _is_of(run, baseline)]
+    runs_of_it = [run for run in runs if baseline and factors(run) | baseline == factors(run)]
     if not baseline or any(run["outcome"] == "completed" for run in runs_of_it):
         return None
     values = {
@@ -118,11 +118,6 @@ def absent(runs: Sequence[Row], baseline: dict[str, Any] | None) -> str | None:
     }
     named = ", ".join(f"{name}: {value}" for name, value in values.items())
     return f"the baseline, `{named}`, has no {'completed run' if runs_of_it else 'run'} in this study"
-
-
-def _is_of(run: Row, baseline: dict[str, Any]) -> bool:
-    own = factors(run)
-    return own | baseline == own
 
 
 def factors(run: Row) -> dict[str, Any]:

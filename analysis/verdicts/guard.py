@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from analysis.stats import by_label
 from analysis.stats.verdict import Incomparable, Verdict
 from analysis.verdicts import values as of
 from analysis.verdicts.values import Row, Topic, listed, values
@@ -84,55 +85,40 @@ def among(runs: Sequence[Row]) -> list[Difference]:
     It breaks nothing by itself: that depends on which runs are compared, and `differences` says it.
     """
     done = [run for run in runs if run["outcome"] == "completed"]
-    topics = (of.DEVICE, of.COMMIT, of.DRIVER, of.CLOCKS)
-    differences = [difference for topic in topics for difference in _values(topic, done)]
-    return [
-        *differences,
-        *_texts(done),
-        *_packages(done),
-        *_trust(done),
-        *_groups_in_warm_up(done),
-        *_timing(done),
-    ]
+    differences = []
+    for topic in (of.DEVICE, of.COMMIT, of.DRIVER, of.CLOCKS):
+        if len(recorded := values(done, topic.of)) > 1:
+            text = f"Completed runs {topic.verb} different {topic.noun}s: {listed(recorded)}."
+            differences.append(Difference(topic.name, text))
 
-
-def _values(topic: Topic, runs: Sequence[Row]) -> Iterator[Difference]:
-    recorded = values(runs, topic.of)
-    if len(recorded) > 1:
-        text = f"Completed runs {topic.verb} different {topic.noun}s: {listed(recorded)}."
-        yield Difference(topic.name, text)
-
-
-def _texts(runs: Sequence[Row]) -> Iterator[Difference]:
     texts: dict[str, set[str]] = {}
-    for run in runs:
+    for run in done:
         if run["data_fingerprint"]:
             texts.setdefault(json.dumps(run["config"]["data"]), set()).add(run["data_fingerprint"])
     if paths := {json.loads(data)["path"] for data, fingerprints in texts.items() if len(fingerprints) > 1}:
-        yield Difference("data", f"Completed runs read different texts of the same name: {listed(paths)}.")
+        text = f"Completed runs read different texts of the same name: {listed(paths)}."
+        differences.append(Difference("data", text))
 
+    packages = of.packages(done)
+    if mixed := [f"{name} {' / '.join(many)}" for name, many in packages.items() if len(many) > 1]:
+        text = f"Completed runs ran with different software: {', '.join(mixed)}."
+        differences.append(Difference("software", text))
 
-def _packages(runs: Sequence[Row]) -> Iterator[Difference]:
-    mixed = [
-        f"{name} {' / '.join(versions)}" for name, versions in of.packages(runs).items() if len(versions) > 1
-    ]
-    if mixed:
-        yield Difference("software", f"Completed runs ran with different software: {', '.join(mixed)}.")
-
-
-def _trust(runs: Sequence[Row]) -> Iterator[Difference]:
-    own = [run for run in runs if not run["imported"]]
-    if len(own) < len(runs):
-        text = (
-            f"{len(runs) - len(own)} of {len(runs)} completed runs were imported: they have no certificate."
-        )
-        yield Difference("imported", text)
+    own = [run for run in done if not run["imported"]]
+    if others := len(done) - len(own):
+        text = f"{others} of {len(done)} completed runs were imported: they have no certificate."
+        differences.append(Difference("imported", text))
     if unsure := {run["attention"] for run in own if run["verdict"] != "right" and run["attention"]}:
         text = f"Completed runs of these backends have no valid certificate: {listed(unsure)}."
-        yield Difference("certificate", text)
-    if any(run["git_dirty"] for run in runs):
+        differences.append(Difference("certificate", text))
+    if any(run["git_dirty"] for run in done):
         text = "Some completed runs were planned from a working tree with uncommitted changes."
-        yield Difference("diff", text)
+        differences.append(Difference("diff", text))
+
+    in_warm_up = {label: all(map(of.in_warm_up, group)) for label, group in by_label(done).items()}
+    if short := sorted(label for label, whole in in_warm_up.items() if whole):
+        differences.append(all_in_warm_up(short))
+    return [*differences, *_timing(done)]
 
 
 def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:
@@ -142,13 +128,6 @@ def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:
         for finding in (run["imported"] or {}).get("findings", ()):
             by_level[finding["level"]][finding["sentence"]] = None
     return {level: list(sentences) for level, sentences in by_level.items()}
-
-
-def _groups_in_warm_up(runs: Sequence[Row]) -> Iterator[Difference]:
-    labels = {run["label"] for run in runs}
-    short = [label for label in sorted(labels) if all(map(of.in_warm_up, _of(label, runs)))]
-    if short:
-        yield all_in_warm_up(short)
 
 
 def _timing(runs: Sequence[Row]) -> Iterator[Difference]:
@@ -165,10 +144,6 @@ def _timing(runs: Sequence[Row]) -> Iterator[Difference]:
         yield Difference("starved", f"{text}: their speed is partly that of the data.")
 
 
-def _of(label: str, runs: Sequence[Row]) -> list[Row]:
-    return [run for run in runs if run["label"] == label]
-
-
 Check = Callable[[RunSet, RunSet], Iterator[Difference]]
 # Packages that compute nothing in a training step. Backends bring packages that are not known here, so every
 # other package counts.
@@ -182,8 +157,11 @@ def _commit(a: RunSet, b: RunSet) -> Iterator[Difference]:
     of_a, of_b = (values(_own(side), lambda run: (run["git_sha"] or "")[:10]) for side in (a, b))
     if of_a == of_b or not (of_a and of_b):
         return
-    text = f"{a.name} ran {_at(of_a)}, {b.name} {_at(of_b)}"
-    yield _unless_same_code(a, b, "commit", text)
+    at_a, at_b = (
+        ", ".join(f"at commit {sha}" if sha else "outside a repository" for sha in sorted(commits))
+        for commits in (of_a, of_b)
+    )
+    yield _unless_same_code(a, b, "commit", f"{a.name} ran {at_a}, {b.name} {at_b}")
 
 
 def _own(side: RunSet) -> list[Row]:
@@ -196,10 +174,6 @@ def _diff(a: RunSet, b: RunSet) -> Iterator[Difference]:
     if dirty:
         text = f"{' and '.join(dirty)} ran with uncommitted changes"
         yield _unless_same_code(a, b, "diff", text)
-
-
-def _at(commits: set[str]) -> str:
-    return ", ".join(f"at commit {sha}" if sha else "outside a repository" for sha in sorted(commits))
 
 
 def _unless_same_code(a: RunSet, b: RunSet, topic: str, text: str) -> Difference:
@@ -326,14 +300,12 @@ def _flop(a: RunSet, b: RunSet) -> Iterator[Difference]:
     of_a, of_b = of.flop_by_model(a.runs), of.flop_by_model(b.runs)
     for model in of_a:
         if of_a[model] != of_b.get(model, of_a[model]):
-            one, other = (_gflop(counts[model]) for counts in (of_a, of_b))
+            one, other = (
+                " / ".join(f"{count / 1e9:.4g}" for count in sorted(counts[model])) for counts in (of_a, of_b)
+            )
             text = f"{a.name} counts {one} GFLOP per token, {b.name} {other} for the same model"
             yield Difference("flop", f"{text}: their MFU and TFLOP/s are not comparable.", MFU)
             return
-
-
-def _gflop(counts: set[int]) -> str:
-    return " / ".join(f"{count / 1e9:.4g}" for count in sorted(counts))
 
 
 def _padding(a: RunSet, b: RunSet) -> Iterator[Difference]:
@@ -349,18 +321,17 @@ def _padding(a: RunSet, b: RunSet) -> Iterator[Difference]:
 
 
 def _steps(a: RunSet, b: RunSet) -> Iterator[Difference]:
-    of_a, of_b = (values(side.runs, _progress) for side in (a, b))
+    def progress(run: Row) -> str | None:
+        steps, planned = run["steps"], run["planned_steps"]
+        if steps is None:
+            return None
+        return f"{steps:,d} of {planned:,d}" if planned and planned != steps else f"{steps:,d}"
+
+    of_a, of_b = (values(side.runs, progress) for side in (a, b))
     short = [run for run in (*a.runs, *b.runs) if run["planned_steps"] not in (None, run["steps"])]
     if of_a != of_b or short:
         text = f"{a.name} did {listed(of_a) or 'unknown'} steps, {b.name} {listed(of_b) or 'unknown'}."
         yield Difference("steps", text)
-
-
-def _progress(run: Row) -> str | None:
-    if run["steps"] is None:
-        return None
-    planned = run["planned_steps"]
-    return f"{run['steps']:,d}" + (f" of {planned:,d}" if planned and planned != run["steps"] else "")
 
 
 def _warm_up(a: RunSet, b: RunSet) -> Iterator[Difference]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import nan
 
 from analysis.stats.equivalence import by_sample, losses, means, noise_floor
 from analysis.stats.verdict import Verdict
-from analysis.verdicts.groups import Group, compared, declared, differing, groups_of, stated
+from analysis.verdicts.groups import compared, declared, differing, groups_of, stated
 from analysis.verdicts.guard import Difference, withheld
 from analysis.verdicts.values import Row
-
-Losses = Mapping[int, float]  # step -> nats per token; NaN where it was not finite
 
 
 @dataclass(frozen=True)
@@ -40,32 +38,33 @@ def loss_verdicts(runs: Sequence[Row], logged: Sequence[Row]) -> list[LossVerdic
         runs: as the view `runs` has them.
         logged: the answer to FINAL_LOSSES, of those that completed.
     """
-    by_run = {row["run_id"]: _losses(row) for row in logged}
+    by_run: dict[str, dict[int, float]] = {  # nats per token by step; NaN where it was not finite
+        row["run_id"]: {
+            step: nan if loss is None else loss
+            for step, loss in zip(row["steps"], row["losses"], strict=True)
+        }
+        for row in logged
+    }
     by_run |= {run["run_id"]: {run["steps"] or 1: nan} for run in runs if run["outcome"] == "diverged"}
     logged_runs = [run for run in runs if run["run_id"] in by_run]
-    return [_compare(a, b, by_run) for a, b in compared(groups_of(logged_runs), declared(logged_runs))]
-
-
-def _losses(row: Row) -> dict[int, float]:
-    pairs = zip(row["steps"], row["losses"], strict=True)
-    return {step: nan if loss is None else loss for step, loss in pairs}
-
-
-def _compare(a: Group, b: Group, by_run: Mapping[str, Losses]) -> LossVerdict:
-    first, second = (
-        by_sample((_sample(run), by_run[run["run_id"]]) for run in group.runs) for group in (a, b)
-    )
-    margin = stated([*a.runs, *b.runs], "margins", "loss")
-    floor = noise_floor([*first.values(), *second.values()])
-    differences = differing(a, b)
-    verdict = replace(
-        losses(means(first), means(second), margin, floor),
-        groups=(a.label, b.label),
-        imported=any(run.get("imported") for run in (*a.runs, *b.runs)),
-    )
-    runs = frozenset(run["run_id"] for group in (a, b) for run in group.runs)
-    verdict = withheld(verdict, differences, "loss")
-    return LossVerdict(a.label, b.label, margin, verdict, tuple(differences), runs)
+    verdicts = []
+    for a, b in compared(groups_of(logged_runs), declared(logged_runs)):
+        both = [*a.runs, *b.runs]
+        first, second = (
+            by_sample((_sample(run), by_run[run["run_id"]]) for run in group.runs) for group in (a, b)
+        )
+        margin = stated(both, "margins", "loss")
+        floor = noise_floor([*first.values(), *second.values()])
+        differences = differing(a, b)
+        verdict = replace(
+            losses(means(first), means(second), margin, floor),
+            groups=(a.label, b.label),
+            imported=any(run.get("imported") for run in both),
+        )
+        verdict = withheld(verdict, differences, "loss")
+        ids = frozenset(run["run_id"] for run in both)
+        verdicts.append(LossVerdict(a.label, b.label, margin, verdict, tuple(differences), ids))
+    return verdicts
 
 
 def _sample(run: Row) -> str:

@@ -7,10 +7,11 @@ both studies vary: then their configurations differ in other settings, which are
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.stats import grouped
 from analysis.verdicts.guard import LOSS, NOTHING, SPEED, SPEED_AND_LOSS, Difference, Measure
 from analysis.verdicts.values import Row
 from model.record.errors import UserError, did_you_mean
@@ -75,10 +76,20 @@ def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matc
     left, right = groups(a), groups(b)
     pairs = [_named(text, left, right) for text in names]
     shared = _axes(a) & _axes(b)
-    for key in (lambda group: _configuration(group.runs[0]), lambda group: _factors(group.runs[0], shared)):
+
+    def factors(group: SideGroup) -> Hashable:
+        row = group.runs[0]
+        values = {axis: row["factors"][axis] for axis in shared if axis != "attention"}
+        return row["attention"], json.dumps(values, sort_keys=True)
+
+    for key in (lambda group: _configuration(group.runs[0]), factors):
         done = {id(group) for pair in pairs for group in (pair.a, pair.b)}
-        rest = [[group for group in side if id(group) not in done] for side in (left, right)]
-        pairs += _by(key, *rest)
+        unique = []  # groups whose key no other group of their side has
+        for side in (left, right):
+            by_key = grouped((group for group in side if id(group) not in done), key)
+            unique.append({name: alike[0] for name, alike in by_key.items() if len(alike) == 1})
+        one, other = unique
+        pairs += [Pair(group, other[name]) for name, group in one.items() if name in other]
     done = {id(group) for pair in pairs for group in (pair.a, pair.b)}
     order = {id(group): place for place, group in enumerate(left)}
     return Matches(
@@ -86,17 +97,6 @@ def match(a: Sequence[Row], b: Sequence[Row], names: Sequence[str] = ()) -> Matc
         [group for group in left if id(group) not in done],
         [group for group in right if id(group) not in done],
     )
-
-
-def _by(key: Callable[[SideGroup], Hashable], a: list[SideGroup], b: list[SideGroup]) -> list[Pair]:
-    """Pairs of groups whose key no other group of their side has."""
-    left, right = _unique(key, a), _unique(key, b)
-    return [Pair(group, right[name]) for name, group in left.items() if name in right]
-
-
-def _unique(key: Callable[[SideGroup], Hashable], some: list[SideGroup]) -> dict[Hashable, SideGroup]:
-    keys = [key(group) for group in some]
-    return {name: group for name, group in zip(keys, some, strict=True) if keys.count(name) == 1}
 
 
 def _named(text: str, a: list[SideGroup], b: list[SideGroup]) -> Pair:
@@ -126,11 +126,6 @@ def _configuration(row: Row) -> str:
 def _axes(rows: Sequence[Row]) -> set[str]:
     """The factors that every run has."""
     return set.intersection(*(set(row["factors"] or {}) for row in rows)) - _NOT_A_GROUP
-
-
-def _factors(row: Row, axes: set[str]) -> Hashable:
-    factors = {axis: row["factors"][axis] for axis in axes if axis != "attention"}
-    return row["attention"], json.dumps(factors, sort_keys=True)
 
 
 # Runs are paired by the seed, and the guard knows the text by its fingerprint, wherever it lies.

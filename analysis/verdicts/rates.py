@@ -101,7 +101,27 @@ def rates(rows: Sequence[Row]) -> Rates:
     groups, baseline = groups_of(rows), declared(rows)
     rankings, unranked = _rankings([group for group in groups.values() if len(group.runs) > 1])
     ranked = {pair: verdict for ranking in rankings for pair, verdict in ranking.verdicts.items()}
-    verdicts = [_compare(a, b, _of_pair(ranked, a.label, b.label)) for a, b in compared(groups, baseline)]
+    verdicts = []
+    for a, b in compared(groups, baseline):
+        ratio, differences, runs = ratio_of(a, b), differing(a, b), [*a.runs, *b.runs]
+        margin = stated(runs, "margins", "tokens_per_second")
+        verdict = replace(
+            _verdict(a, b, ratio, margin, _of_pair(ranked, a.label, b.label)),
+            groups=(a.label, b.label),
+            imported=any(run["imported"] for run in runs),
+        )
+        verdicts.append(
+            RateVerdict(
+                label=a.label,
+                baseline=b.label,
+                ratio=ratio,
+                margin=margin,
+                verdict=withheld(verdict, differences, "speed"),
+                differences=tuple(differences),
+                runs=frozenset(run["run_id"] for run in runs),
+                single=single_runs(a, b, ratio),
+            )
+        )
     return Rates(baseline, tuple(verdicts), tuple(rankings), tuple(unranked))
 
 
@@ -118,7 +138,10 @@ def _of_pair(ranked: Mapping[tuple[str, str], Verdict], a: str, b: str) -> Verdi
 
 
 def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
-    """Rank what is comparable: a group joins the first set in which nothing breaks a comparison with it."""
+    """Rank what is comparable: a group joins the first set in which nothing breaks a comparison with it.
+
+    Each ranking has its share of the study's error; of a look's error if `until` decided how many runs.
+    """
     if len(groups) > MOST_RANKED:
         return [], [
             f"{len(groups)} groups are too many to rank: at most {MOST_RANKED} are compared pair by pair."
@@ -135,47 +158,23 @@ def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
         else:
             sets.append([group])
     several = [members for members in sets if len(members) > 1]
-    return [_ranked(members, len(several)) for members in several], list(reasons)
+    rankings = []
+    for members in several:
+        until = looks([run for group in members for run in group.runs])
+        error = 1 - CONFIDENCE
+        if until:
+            error = error_of_a_look(until[1], len({run["seed"] for run in members[0].runs}))
+        rankings.append(rank({group.label: group.seconds for group in members}, error / len(several)))
+    return rankings, list(reasons)
 
 
 def _why_apart(a: Group, b: Group) -> str | None:
     """Why two groups are in no ranking together; None if nothing breaks a comparison."""
     differences = differing(a, b)
-    if {each.topic for each in differences if "speed" in each.breaks} == {"processes"}:
+    if {change.topic for change in differences if "speed" in change.breaks} == {"processes"}:
         return _SIZES
     broken = breaking(differences, "speed")
     return withheld_in_words(broken) if broken else None
-
-
-def _ranked(groups: Sequence[Group], rankings: int) -> Ranking:
-    """A ranking, at its share of the study's error; of a look's error if `until` decided how many runs."""
-    until = looks([run for group in groups for run in group.runs])
-    seconds = {group.label: group.seconds for group in groups}
-    error = 1 - CONFIDENCE
-    if until:
-        error = error_of_a_look(until[1], len({run["seed"] for run in groups[0].runs}))
-    return rank(seconds, error / rankings)
-
-
-def _compare(a: Group, b: Group, ranked: Verdict | None) -> RateVerdict:
-    ratio, differences, runs = ratio_of(a, b), differing(a, b), [*a.runs, *b.runs]
-    margin = stated(runs, "margins", "tokens_per_second")
-    single = single_runs(a, b, ratio)
-    verdict = replace(
-        _verdict(a, b, ratio, margin, ranked),
-        groups=(a.label, b.label),
-        imported=any(run["imported"] for run in runs),
-    )
-    return RateVerdict(
-        label=a.label,
-        baseline=b.label,
-        ratio=ratio,
-        margin=margin,
-        verdict=withheld(verdict, differences, "speed"),
-        differences=tuple(differences),
-        runs=frozenset(run["run_id"] for run in runs),
-        single=single,
-    )
 
 
 def ratio_of(a: Group, b: Group) -> Ratio:
@@ -187,9 +186,18 @@ def ratio_of(a: Group, b: Group) -> Ratio:
     first, second = a.seconds, b.seconds
     common = [key for key in first if key in second]
     if min(len(first), len(second)) == 1:
-        records = [_per_token(group.pairs[common[0]]) for group in (a, b)] if common else [{}, {}]
-        if records[0].keys() & records[1].keys():
-            return paired_records(*records)
+        if common:
+            one, other = (
+                {
+                    step: value / run["tokens_per_step"]
+                    for step, value in zip(
+                        run["counted_steps"] or (), run["counted_step_seconds"] or (), strict=True
+                    )
+                }
+                for run in (group.pairs[common[0]] for group in (a, b))
+            )
+            if one.keys() & other.keys():
+                return paired_records(one, other)
         ratio = median(list(second.values())) / median(list(first.values()))
         method = f"no interval, {in_runs(SingleRuns(len(a.runs), len(b.runs)))}, unpaired"
         return Ratio(ratio, None, None, 1, RUNS, method)
@@ -204,11 +212,6 @@ def ratio_of(a: Group, b: Group) -> Ratio:
     mean, n, how = log_ratio(first, second)
     low, high = mean.interval(CONFIDENCE)
     return Ratio(exp(mean.value), exp(low), exp(high), n, RUNS, f"95 % t interval of the log ratio, {how}")
-
-
-def _per_token(run: Row) -> dict[int, float]:
-    steps, seconds = run["counted_steps"] or (), run["counted_step_seconds"] or ()
-    return {step: value / run["tokens_per_step"] for step, value in zip(steps, seconds, strict=True)}
 
 
 def single_runs(a: Group, b: Group, ratio: Ratio) -> SingleRuns | None:

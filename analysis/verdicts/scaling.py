@@ -133,7 +133,34 @@ def curves(rows: Sequence[Row]) -> tuple[Curve, ...]:
     Args:
         rows: the answer to MEASURED_RUNS.
     """
-    return tuple(_curve(family) for family in families(rows))
+    made = []
+    for family in families(rows):
+        base, *others = family.groups
+        few = processes(base.runs[0])
+        points = []
+        for group in others:
+            ratio, many = ratio_of(group, base), processes(group.runs[0])
+            apart = differing(_whatever_threads(group), _whatever_threads(base))
+            besides = [difference for difference in apart if difference.topic not in _NOT_COMPARED]
+            single, broken = single_runs(group, base, ratio), breaking(besides, "speed")
+            point = ScalingPoint(
+                label=group.label,
+                processes=many,
+                scale=Fraction(many, few),
+                tokens_per_second=rate(group),
+                ratio=ratio,
+                observed=in_runs(single) if single else "",
+                why_withheld=withheld(broken) if broken else None,
+                runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
+                besides=tuple(
+                    difference.sentence for difference in besides if "speed" not in difference.breaks
+                ),
+            )
+            points.append(point)
+        made.append(
+            Curve(family.kind, family.way, family.constant, base.label, few, rate(base), tuple(points))
+        )
+    return tuple(made)
 
 
 def families(rows: Sequence[Row]) -> tuple[Family, ...]:
@@ -195,14 +222,19 @@ def _settings(run: Row, left_out: Collection[str] = ("batch_size", "accumulate")
 
 
 def _families(kind: Kind, groups: Sequence[Group]) -> Iterable[Family]:
+    def constant(group: Group) -> Fraction:  # samples of a step, of all processes or of each
+        run = group.runs[0]
+        return Fraction(run["batch_size"], processes(run) if kind == "weak" else 1)
+
     ways = dict.fromkeys(way for group in groups if (way := _way(group.runs[0])))
     for way in ways:
         alike = [group for group in groups if _way(group.runs[0]) in (way, "")]
-        for constant, same in grouped(alike, lambda group: _constant(kind, group.runs[0])).items():
+        for samples, same in grouped(alike, constant).items():
+            words = f"{float(samples):.4g} sample{'' if samples == 1 else 's'} a step"
+            words += " and process" if kind == "weak" else ""
             for split, line in _lines(same):
                 ordered = sorted(line, key=lambda group: processes(group.runs[0]))
-                words = _said(kind, constant) + split
-                yield Family(kind, way, words, tuple(ordered))
+                yield Family(kind, way, words + split, tuple(ordered))
 
 
 def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
@@ -211,66 +243,34 @@ def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
     By the number of parts or by the samples of each, whichever leaves more groups on a line; with how they
     are split, in words. A line has several numbers of processes.
     """
+
+    def at_once(run: Row) -> Fraction:  # samples of such a part
+        split = parallel(run)
+        parts = split.get("replicate", 1) * split.get("shard", 1) * _accumulate(run)
+        return Fraction(run["batch_size"], parts)
+
     kinds = {(processes(group.runs[0]), _accumulate(group.runs[0])) for group in groups}
     if len(kinds) == len({many for many, _ in kinds}):
         by_split = [{"": [*groups]}]
     else:
         by_split = [
             grouped(groups, lambda group: f", in {counted(_accumulate(group.runs[0]), 'part')} a process"),
-            grouped(groups, lambda group: f", {float(_at_once(group.runs[0])):.4g} at once"),
+            grouped(groups, lambda group: f", {float(at_once(group.runs[0])):.4g} at once"),
         ]
-    lines = [[(words, line) for words, line in split.items() if _grows(line)] for split in by_split]
+    lines = [
+        [
+            (words, line)
+            for words, line in split.items()
+            if len({processes(group.runs[0]) for group in line}) > 1
+        ]
+        for split in by_split
+    ]
     return max(lines, key=lambda split: sum(len(line) for _, line in split))
-
-
-def _grows(groups: Sequence[Group]) -> bool:
-    return len({processes(group.runs[0]) for group in groups}) > 1
 
 
 def _accumulate(run: Row) -> int:
     """Parts in which each process takes its samples of a batch."""
     return int(run["config"].get("train", {}).get("accumulate", 1))
-
-
-def _at_once(run: Row) -> Fraction:
-    """Samples of such a part."""
-    split = parallel(run)
-    return Fraction(run["batch_size"], split.get("replicate", 1) * split.get("shard", 1) * _accumulate(run))
-
-
-def _constant(kind: Kind, run: Row) -> Fraction:
-    """Samples of a step, of all processes or of each."""
-    return Fraction(run["batch_size"], processes(run) if kind == "weak" else 1)
-
-
-def _said(kind: Kind, samples: Fraction) -> str:
-    number = f"{float(samples):.4g} sample{'' if samples == 1 else 's'} a step"
-    return f"{number} and process" if kind == "weak" else number
-
-
-def _curve(family: Family) -> Curve:
-    base, *others = family.groups
-    few = processes(base.runs[0])
-    points = tuple(_point(group, base, few) for group in others)
-    return Curve(family.kind, family.way, family.constant, base.label, few, rate(base), points)
-
-
-def _point(group: Group, base: Group, few: int) -> ScalingPoint:
-    ratio = ratio_of(group, base)
-    apart = differing(_whatever_threads(group), _whatever_threads(base))
-    besides = [difference for difference in apart if difference.topic not in _NOT_COMPARED]
-    many = processes(group.runs[0])
-    return ScalingPoint(
-        label=group.label,
-        processes=many,
-        scale=Fraction(many, few),
-        tokens_per_second=rate(group),
-        ratio=ratio,
-        observed=in_runs(single) if (single := single_runs(group, base, ratio)) else "",
-        why_withheld=withheld(broken) if (broken := breaking(besides, "speed")) else None,
-        runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
-        besides=tuple(difference.sentence for difference in besides if "speed" not in difference.breaks),
-    )
 
 
 def _whatever_threads(group: Group) -> Group:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from analysis.stats.verdict import Verdict
 from analysis.verdicts.comparison import GroupComparison, SourceComparison
-from analysis.verdicts.guard import Difference, in_logs
+from analysis.verdicts.guard import in_logs
 from analysis.verdicts.match import SideGroup
 from analysis.wording import columns, decimals, faster, sentence
 
@@ -24,69 +24,51 @@ class Section:
 
 
 def summary(comparison: SourceComparison) -> str:
-    """What the exit code means, in words."""
+    """What the exit code means, in words; the page and the tables say why verdicts are open."""
     if comparison.regressions:
         return "\n".join(["regressions:", *(f"  {what}" for what in comparison.regressions)])
-    stated = [f"{name} {_margin(name, value)}" for name, value in sorted(comparison.options.margins.items())]
-    if not stated:
+    margins = comparison.options.margins
+    if not margins:
         return "no margin was stated, so no change in speed or loss can be a regression: state --margin"
-    return (
-        f"no regression is established (margins: {', '.join(stated)}); not settled: {_unsettled(comparison)}"
-    )
-
-
-def _unsettled(comparison: SourceComparison) -> str:
-    """How many verdicts are open, and of which groups; the page and the tables say why."""
-    open_ = [one.pair.label for one in comparison.results if one.unsettled]
-    open_ += [group.label for group in comparison.a_alone]
-    return f"{len(comparison.unsettled)} ({_some(open_)})" if open_ else "0"
-
-
-def _some(labels: Sequence[str]) -> str:
+    stated = [
+        f"{name} {value:g} nats" if name == "loss" else f"{name} {100 * value:g} %"
+        for name, value in sorted(margins.items())
+    ]
+    labels = [result.pair.label for result in comparison.results if result.unsettled]
+    labels += [group.label for group in comparison.a_alone]
     shown = [*labels[:_SAID], f"{len(labels) - _SAID} more groups"] if len(labels) > _SAID + 1 else labels
-    return "; ".join(shown)
-
-
-def _margin(name: str, value: float) -> str:
-    return f"{value:g} nats" if name == "loss" else f"{100 * value:g} %"
+    open_ = f"{len(comparison.unsettled)} ({'; '.join(shown)})" if labels else "0"
+    return f"no regression is established (margins: {', '.join(stated)}); not settled: {open_}"
 
 
 def sections(comparison: SourceComparison) -> list[Section]:
     """What changed: settings, groups, what else differs, results, and the reasons of the verdicts."""
-    return [section for section in _all(comparison) if section.rows]
-
-
-def _all(comparison: SourceComparison) -> Iterator[Section]:
     a, b = comparison.names
-    yield Section("settings", "Settings that changed", ["setting", a, b, "groups"], _settings(comparison))
-    alone = [(a, comparison.a_alone), (b, comparison.b_alone)]
-    rows = [[group.label, name, str(len(group.runs))] for name, groups in alone for group in groups]
-    yield Section("alone", "Groups without a partner", ["group", "only in", "runs"], rows)
-    yield Section(
-        "before",
-        "Before comparing",
-        ["topic", "withholds", "groups", "what differs"],
-        [
-            [
-                difference.topic,
-                _withholds(difference, comparison),
-                _labels(labels, comparison),
-                difference.sentence,
-            ]
-            for difference, labels in comparison.differences
-        ],
+    sides = [(a, comparison.a_alone), (b, comparison.b_alone)]
+    alone = [[group.label, name, str(len(group.runs))] for name, groups in sides for group in groups]
+    before = []
+    for difference, labels in comparison.differences:
+        withholds = ", ".join(sorted(difference.breaks))  # the verdicts that are withheld because of it
+        if difference.breaks and comparison.options.meant(difference):
+            withholds = "(meant)"
+        before.append([difference.topic, withholds, _labels(labels, comparison), difference.sentence])
+    errors = [[label, text] for label, sentences in wrong(comparison).items() for text in sentences]
+    results = [_row(result, comparison) for result in comparison.results]
+    reasons = [
+        [result.pair.label, what, sentence(verdict)]
+        for result in comparison.results
+        for what, verdict in (("speed", result.speed), ("loss", result.loss))
+        if verdict and verdict.kind != "equivalent"
+    ]
+    every = (
+        Section("settings", "Settings that changed", ["setting", a, b, "groups"], _settings(comparison)),
+        Section("alone", "Groups without a partner", ["group", "only in", "runs"], alone),
+        Section("before", "Before comparing", ["topic", "withholds", "groups", "what differs"], before),
+        Section("wrong", "Errors in the logs", ["group", "error"], errors),
+        Section("results", f"{b} compared with {a}", _COLUMNS, results),
+        Section("verdicts", "Verdicts", ["group", "of", "why"], reasons),
     )
-    rows = [[label, sentence] for label, sentences in wrong(comparison).items() for sentence in sentences]
-    yield Section("wrong", "Errors in the logs", ["group", "error"], rows)
-    yield Section(
-        "results", f"{b} compared with {a}", _COLUMNS, [_row(one, comparison) for one in comparison.results]
-    )
-    yield Section(
-        "verdicts",
-        "Verdicts",
-        ["group", "of", "why"],
-        [row for one in comparison.results for row in _reasons(one)],
-    )
+    return [section for section in every if section.rows]
 
 
 def document(comparison: SourceComparison) -> dict[str, Any]:
@@ -99,15 +81,32 @@ def document(comparison: SourceComparison) -> dict[str, Any]:
         "regressions": comparison.regressions,
         "unsettled": comparison.unsettled,
         "wrong_in_logs": wrong(comparison),
-        "settings": [asdict(each) | {"groups": labels} for each, labels in comparison.settings],
+        "settings": [asdict(change) | {"groups": labels} for change, labels in comparison.settings],
         "differences": [
-            asdict(each)
-            | {"breaks": sorted(each.breaks), "meant": comparison.options.meant(each), "groups": labels}
-            for each, labels in comparison.differences
+            asdict(difference)
+            | {
+                "breaks": sorted(difference.breaks),
+                "meant": comparison.options.meant(difference),
+                "groups": labels,
+            }
+            for difference, labels in comparison.differences
         ],
         "a_alone": [_group(group) for group in comparison.a_alone],
         "b_alone": [_group(group) for group in comparison.b_alone],
-        "groups": [_result(one) for one in comparison.results],
+        "groups": [
+            {
+                "label": result.pair.label,
+                "a": _group(result.pair.a),
+                "b": _group(result.pair.b),
+                "regressions": result.regressions,
+                "speed": result.speed and columns(result.speed),
+                "loss": result.loss and columns(result.loss),
+                "outcomes": asdict(result.outcomes),
+                "step_seconds": result.step_seconds,
+                "peak_memory_bytes": result.peak_memory_bytes,
+            }
+            for result in comparison.results
+        ],
     }
 
 
@@ -115,23 +114,9 @@ def _group(group: SideGroup) -> dict[str, Any]:
     return {"label": group.label, "run_ids": [run["run_id"] for run in group.runs]}
 
 
-def _result(one: GroupComparison) -> dict[str, Any]:
-    return {
-        "label": one.pair.label,
-        "a": _group(one.pair.a),
-        "b": _group(one.pair.b),
-        "regressions": one.regressions,
-        "speed": one.speed and columns(one.speed),
-        "loss": one.loss and columns(one.loss),
-        "outcomes": asdict(one.outcomes),
-        "step_seconds": one.step_seconds,
-        "peak_memory_bytes": one.peak_memory_bytes,
-    }
-
-
 def wrong(comparison: SourceComparison) -> dict[str, list[str]]:
     """The errors found in the logs of runs, by the label of their group or pair of groups."""
-    runs = {one.pair.label: [*one.pair.a.runs, *one.pair.b.runs] for one in comparison.results}
+    runs = {result.pair.label: [*result.pair.a.runs, *result.pair.b.runs] for result in comparison.results}
     runs |= {group.label: group.runs for group in (*comparison.a_alone, *comparison.b_alone)}
     errors = {label: in_logs(group_runs)["error"] for label, group_runs in runs.items()}
     return {label: sentences for label, sentences in errors.items() if sentences}
@@ -154,31 +139,31 @@ def _settings(comparison: SourceComparison) -> list[list[str]]:
     return lines
 
 
-def _withholds(difference: Difference, comparison: SourceComparison) -> str:
-    """The verdicts that are withheld because of it."""
-    return (
-        "(meant)"
-        if difference.breaks and comparison.options.meant(difference)
-        else ", ".join(sorted(difference.breaks))
-    )
-
-
 _NAMED = 3  # groups that a cell names
 _SAID = 6  # and the sentence at the top
 _COLUMNS = ("group", "runs", "s/step", "rate", "speed", "loss, nats", "loss", "outcome", "memory, GiB")
 
 
-def _row(one: GroupComparison, comparison: SourceComparison) -> list[str]:
+def _row(result: GroupComparison, comparison: SourceComparison) -> list[str]:
+    margins, speed = comparison.options.margins, result.speed
+    before, after = (
+        ", ".join(f"{n} {what}" if len(side) > 1 else what for what, n in sorted(side.items()))
+        for side in (result.outcomes.a, result.outcomes.b)
+    )
+    outcome = f"{before} -> {after}{' (worse)' if result.outcomes.worse else ''}"
+    word: str = speed.kind if speed else ""
+    if speed and speed.kind == "different":
+        word = faster(speed)
     return [
-        one.pair.label,
-        f"{len(one.pair.a.runs)} -> {len(one.pair.b.runs)}",
-        _arrow(one.step_seconds, 1.0, ".4g"),
-        _percent(one.speed, comparison.options.margins.get("tokens_per_second")),
-        _speed_word(one.speed),
-        _nats(one.loss, comparison.options.margins.get("loss")),
-        one.loss.kind if one.loss else "",
-        _outcome(one),
-        _arrow(one.peak_memory_bytes, 2.0**30, ".1f"),
+        result.pair.label,
+        f"{len(result.pair.a.runs)} -> {len(result.pair.b.runs)}",
+        _arrow(result.step_seconds, 1.0, ".4g"),
+        _with_ends(speed, 100.0, margins.get("tokens_per_second"), 2, " %"),
+        word,
+        _with_ends(result.loss, 1.0, margins.get("loss"), 4, ""),
+        result.loss.kind if result.loss else "",
+        before if before == after else outcome,
+        _arrow(result.peak_memory_bytes, 2.0**30, ".1f"),
     ]
 
 
@@ -186,14 +171,6 @@ def _arrow(pair: tuple[float | None, float | None], unit: float, form: str) -> s
     if pair == (None, None):
         return ""
     return " -> ".join("?" if value is None else format(value / unit, form) for value in pair)
-
-
-def _percent(verdict: Verdict | None, margin: float | None) -> str:
-    return _with_ends(verdict, 100.0, margin, 2, " %")
-
-
-def _nats(verdict: Verdict | None, margin: float | None) -> str:
-    return _with_ends(verdict, 1.0, margin, 4, "")
 
 
 def _with_ends(verdict: Verdict | None, times: float, margin: float | None, least: int, unit: str) -> str:
@@ -205,28 +182,6 @@ def _with_ends(verdict: Verdict | None, times: float, margin: float | None, leas
     low, high = times * verdict.low, times * verdict.high
     form = f"+.{decimals((low, high), margin and times * margin, least)}f"
     return f"{times * verdict.difference:{form}}{unit} ({low:{form}} to {high:{form}})"
-
-
-def _speed_word(verdict: Verdict | None) -> str:
-    if verdict is None or verdict.kind != "different":
-        return verdict.kind if verdict else ""
-    return faster(verdict)
-
-
-def _outcome(one: GroupComparison) -> str:
-    a, b = (", ".join(f"{n} {what}" if len(side) > 1 else what for what, n in sorted(side.items()))
-            for side in (one.outcomes.a, one.outcomes.b))  # fmt: skip
-    return a if a == b else f"{a} -> {b}{' (worse)' if one.outcomes.worse else ''}"
-
-
-def _reasons(one: GroupComparison) -> list[list[str]]:
-    """Rows of sentences for the verdicts other than *equivalent*."""
-    verdicts = (("speed", one.speed), ("loss", one.loss))
-    return [
-        [one.pair.label, what, sentence(verdict)]
-        for what, verdict in verdicts
-        if verdict and verdict.kind != "equivalent"
-    ]
 
 
 def _labels(labels: list[str], comparison: SourceComparison) -> str:

@@ -99,7 +99,12 @@ def read(a: Source, b: Source) -> tuple[Measured, Measured]:
 
 def read_open(*both: tuple[Source, DuckDBPyConnection]) -> tuple[Measured, Measured]:
     """Read two sources from open databases, whatever their roots. Raises UserError as `read` does."""
-    sides = [(source, connection, _runs(connection, source)) for source, connection in both]
+    sides = []
+    for source, connection in both:
+        runs = answer(connection, _RUNS.format(study=quoted(source.study))).parsed()
+        if not runs:
+            raise UserError(f"no collected runs of study '{source.study}' under {source.root}")
+        sides.append((source, connection, runs if source.commit is None else at_commit(runs, source)))
     lengths = [row["steps"] for *_, rows in sides for row in rows if row["outcome"] == "completed"]
     since = int(_TAIL * min((steps for steps in lengths if steps is not None), default=0))
     one, other = (
@@ -109,21 +114,15 @@ def read_open(*both: tuple[Source, DuckDBPyConnection]) -> tuple[Measured, Measu
     return one, other
 
 
-def _runs(connection: DuckDBPyConnection, source: Source) -> Sequence[Row]:
-    rows = answer(connection, _RUNS.format(study=quoted(source.study))).parsed()
-    if not rows:
-        raise UserError(f"no collected runs of study '{source.study}' under {source.root}")
-    return _at_commit(rows, source) if source.commit is not None else rows
-
-
-def _at_commit(rows: Sequence[Row], source: Source) -> Sequence[Row]:
+def at_commit(rows: Sequence[Row], source: Source) -> Sequence[Row]:
+    """The runs that were planned at the source's commit. Raises UserError if none was."""
     assert source.commit
-    at_commit = [row for row in rows if (row["git_sha"] or "").startswith(source.commit)]
-    if not at_commit:
+    planned = [row for row in rows if (row["git_sha"] or "").startswith(source.commit)]
+    if not planned:
         commits = sorted({row["git_sha"][:_SHOWN] for row in rows if row["git_sha"]})
         valid = did_you_mean(source.commit, commits) if commits else "(no run of it has a recorded commit)"
         raise UserError(f"no run of study '{source.study}' was planned at commit '{source.commit}' {valid}")
-    return at_commit
+    return planned
 
 
 def _records(

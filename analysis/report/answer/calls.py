@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from analysis.report.facts import Facts
 
 _BOTH = "a forward and its backward"
-
-
 _Fastest = tuple[Point, Lead]
 
 
@@ -48,7 +46,11 @@ def _at_each(leads: Sequence[_Fastest], how: str) -> Sentence:
     clear = [(point, ahead) for point, ahead in leads if ahead.clear]
     won = grouped(clear, lambda lead: lead[0].attention)
     ordered = sorted(won.items(), key=lambda wins: -len(wins[1]))
-    named = [f"{group_name(backend)} at {len(wins):,d} ({_gains(wins)})" for backend, wins in ordered]
+    named = []
+    for backend, wins in ordered:
+        gains = sorted(ahead.ratio.ratio - 1 for _, ahead in wins)
+        ends = " to ".join(dict.fromkeys(map(percent, (gains[0], gains[-1]))))
+        named.append(f"{group_name(backend)} at {len(wins):,d} ({ends} % over the next)")
     fastest = f"the fastest backend of {_BOTH} at {counted(len(leads), 'shape')}"
     of = f"Observed ({how}): paired by round, each shape by itself, {fastest}"
     text = f"{of} is {listed(named)}." if named else f"{of} is at none of them told apart from the next."
@@ -61,57 +63,40 @@ def _at_each(leads: Sequence[_Fastest], how: str) -> Sentence:
     return Sentence(text, tuple(numbers))
 
 
-def _gains(wins: Sequence[_Fastest]) -> str:
-    """By how much it is faster than the next: at one shape, or from the least to the most."""
-    gains = sorted(ahead.ratio.ratio - 1 for _, ahead in wins)
-    ends = " to ".join(dict.fromkeys(map(percent, (gains[0], gains[-1]))))
-    return f"{ends} % over the next"
-
-
 def _at_one_shape(at_shape: Sequence[Point], how: str) -> Sentence:
-    first = _fastest(at_shape)
-    ordered = sorted(at_shape, key=lambda point: (not first or point is not first[0], _milliseconds(point)))
-    ends = [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
-    times = [f"{_took(_milliseconds(point))} with {group_name(point.attention)}" for point in ends]
+    fastest = _fastest(at_shape)
+    ordered = sorted(
+        at_shape, key=lambda point: (not fastest or point is not fastest[0], _milliseconds(point))
+    )
+    times, numbers = [], []
+    for point in [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered:
+        took = _milliseconds(point)
+        # Three digits of more would have a power of ten.
+        words = f"{readable(took / 1e3, ',.3g')} s" if took >= 999.5 else f"{took:.3g} ms"
+        times.append(f"{words} with {group_name(point.attention)}")
+        numbers.append(Number(f"milliseconds of {_BOTH} by {point.attention}", took, None, None, "ms"))
     if len(ordered) > 2:
         times[1] += f", the slowest of {len(ordered)} backends"
     text = f"Observed at {said(at_shape[0])} ({how}): {_BOTH} take {listed(times)}."
-    numbers = [
-        Number(f"milliseconds of {_BOTH} by {point.attention}", _milliseconds(point), None, None, "ms")
-        for point in ends
-    ]
-    if first:
-        text += f" {_compared(first)}"
-        numbers.append(_number(first))
-    return Sentence(text, tuple(numbers))
+    if not fastest:
+        return Sentence(text, tuple(numbers))
 
-
-def _compared(fastest: _Fastest) -> str:
     first, ahead = fastest
-    names, ratio = (group_name(first.attention), group_name(ahead.over.attention)), ahead.ratio
+    ratio, name, over = ahead.ratio, group_name(first.attention), group_name(ahead.over.attention)
     if ratio.low is None or ratio.high is None:
         gain = f"{percent(ratio.ratio - 1)} %, without an interval"
     else:
         gain = in_parentheses(ratio.ratio - 1, ratio.low - 1, ratio.high - 1)
     if ahead.clear:
-        return f"Paired by round, {names[0]} is the fastest: by {gain} over {names[1]}, the next."
-    return f"Paired by round, {names[0]} is not told apart from {names[1]}: {gain}."
-
-
-def _number(fastest: _Fastest) -> Number:
-    first, ahead = fastest
-    ratio, over = ahead.ratio, f"speed of {first.attention} over {ahead.over.attention}, change"
+        text += f" Paired by round, {name} is the fastest: by {gain} over {over}, the next."
+    else:
+        text += f" Paired by round, {name} is not told apart from {over}: {gain}."
     value, low, high = (None if x is None else 100 * (x - 1) for x in (ratio.ratio, ratio.low, ratio.high))
-    return Number(over, value or 0.0, low, high, "percent")
+    speed = f"speed of {first.attention} over {ahead.over.attention}, change"
+    return Sentence(text, (*numbers, Number(speed, value or 0.0, low, high, "percent")))
 
 
 def _milliseconds(point: Point) -> float:
     estimate = point.timed("both")
     assert estimate
     return estimate.median
-
-
-def _took(milliseconds: float) -> str:
-    """With three digits: in seconds from a second on."""
-    seconds = milliseconds >= 999.5  # which has a power of ten in three digits
-    return f"{readable(milliseconds / 1e3, ',.3g')} s" if seconds else f"{milliseconds:.3g} ms"

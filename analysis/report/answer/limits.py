@@ -47,16 +47,25 @@ def sentences(
         yield Sentence(comparison.gpus.sentence)
     done = [run for run in facts.runs if run["outcome"] == "completed"]
     if facts.infers:
-        yield from _only_read(facts)
-        yield from _one_machine(done)
-    else:
-        yield from _one_of_a_kind(done)
+        alone = {run["label"] for run in facts.runs if run["config"]["inference"]["new_tokens"] == 0}
+        labels = [label for label in facts.labels if label in alone]
+        if labels and len(labels) < len(facts.labels):
+            yield Sentence(
+                f"How long {listed([group_name(label) for label in labels])} would take to decode: "
+                "in this study they only read prompts."
+            )
+    elif len(seeds := {run["seed"] for run in done}) == 1 and None not in seeds:
+        yield Sentence(
+            f"Every completed run has seed {seeds.pop()}: the effect of other initial weights and of another "
+            "order of the documents is unknown."
+        )
+    yield from _one_machine(done)
     yield from of_profiles(facts)
     yield from _unfinished(facts)
 
 
 def of_calls(facts: Facts) -> Iterator[Sentence]:
-    """Of runs that time attention alone."""
+    """What runs that time attention alone do not show."""
     done = [run for run in facts.runs if run["outcome"] == "completed"]
     timed = any(row["outcome"] == "completed" for row in facts.kernels)
     if timed and len({run["label"] for run in done}) == len(done):
@@ -68,36 +77,36 @@ def of_calls(facts: Facts) -> Iterator[Sentence]:
         at = f"At {counted(many, 'shape')}, not all backends were called in one process"
         yield Sentence(f"{at}: two that no process called have no ratio.")
     yield Sentence("Attention alone is not a training step: its share of one was not measured here.")
-    yield from _clocks(facts)
-    yield from _gpus_of_calls(done)
-    yield from _one_machine(done)
-    yield from _unfinished(facts)
-
-
-def _clocks(facts: Facts) -> Iterator[Sentence]:
-    """Of the calls: all backends of a shape share them, shapes need not."""
-    clocked = [row for row in facts.kernels if row["sm_mhz_low"] is not None]
-    if not clocked:
-        return
-    low, high = min(row["sm_mhz_low"] for row in clocked), max(row["sm_mhz_high"] for row in clocked)
-    held = {word for row in clocked for word in (row["throttle_reasons"] or "").split("; ")} - {"", "none"}
-    by = f", throttled at times by {listed(sorted(held))}" if held else ""
-    yield Sentence(f"The GPU's clock was {low:,.0f} to {high:,.0f} MHz after calls{by}.")
-
-
-def _gpus_of_calls(done: Sequence[Row]) -> Iterator[Sentence]:
-    """Backends are called in one process, shapes in several."""
-    used = {run["gpu_uuid"] for run in done} - {None}
-    if len(used) > 1:
+    # All backends of a shape share the clocks and the GPU of its process, shapes need not.
+    if clocked := [row for row in facts.kernels if row["sm_mhz_low"] is not None]:
+        low, high = min(row["sm_mhz_low"] for row in clocked), max(row["sm_mhz_high"] for row in clocked)
+        reasons = {reason for row in clocked for reason in (row["throttle_reasons"] or "").split("; ")}
+        held = sorted(reasons - {"", "none"})
+        by = f", throttled at times by {listed(held)}" if held else ""
+        yield Sentence(f"The GPU's clock was {low:,.0f} to {high:,.0f} MHz after calls{by}.")
+    if len(used := {run["gpu_uuid"] for run in done} - {None}) > 1:
         yield Sentence(
             f"The runs were on {len(used)} GPUs: what sets two shapes apart may be the GPUs. "
             "All backends of a run were on the same one."
         )
+    yield from _one_machine(done)
+    yield from _unfinished(facts)
 
 
 def _not_compared(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
-    if comparison.singles:
-        yield Sentence(f"{_single(facts, comparison)} {_repeats(facts, comparison)}")
+    if singles := comparison.singles:
+        groups = listed([group_name(label) for label in singles])
+        if len(singles) == len(facts.groups) > FEW:
+            groups = f"one of each of {len(facts.groups)} groups"
+        of, finding = "differences of single runs", "findings of them"
+        if len(singles) == 1:
+            of, finding = "difference of a single run", "a finding of it"
+        how = f"To make {finding}, write `repeats: {ENOUGH}` in the study."
+        if set(singles) <= facts.imported:
+            how = f"{ENOUGH} logs of each would make {finding}."
+        yield Sentence(
+            f"The {of} ({groups}) cannot be told apart from the machine's own between two starts. {how}"
+        )
     if comparison.advice and facts.imported:
         yield Sentence(
             "Groups are not compared with a baseline: the import named none. "
@@ -111,32 +120,6 @@ def _not_compared(facts: Facts, comparison: StudyComparison) -> Iterator[Sentenc
     if comparison.alone:
         groups = listed([group_name(label) for label in comparison.alone])
         yield Sentence(f"Not compared, because {comparison.why_alone}: {groups}.")
-
-
-def _single(facts: Facts, comparison: StudyComparison) -> str:
-    groups = listed([group_name(label) for label in comparison.singles])
-    if len(comparison.singles) == len(facts.groups) > FEW:
-        groups = f"one of each of {len(facts.groups)} groups"
-    of = "difference of a single run" if len(comparison.singles) == 1 else "differences of single runs"
-    return f"The {of} ({groups}) cannot be told apart from the machine's own between two starts."
-
-
-def _repeats(facts: Facts, comparison: StudyComparison) -> str:
-    finding = "a finding of it" if len(comparison.singles) == 1 else "findings of them"
-    if set(comparison.singles) <= facts.imported:
-        return f"{ENOUGH} logs of each would make {finding}."
-    return f"To make {finding}, write `repeats: {ENOUGH}` in the study."
-
-
-def _one_of_a_kind(done: Sequence[Row]) -> Iterator[Sentence]:
-    """What all runs share, and so nothing says the effect of."""
-    seeds = {run["seed"] for run in done}
-    if len(seeds) == 1 and None not in seeds:
-        yield Sentence(
-            f"Every completed run has seed {seeds.pop()}: the effect of other initial weights and of another "
-            "order of the documents is unknown."
-        )
-    yield from _one_machine(done)
 
 
 def _one_machine(done: Sequence[Row]) -> Iterator[Sentence]:
@@ -193,10 +176,25 @@ def moved(runs: Sequence[Row]) -> Iterator[Sentence]:
 
 def of_profiles(facts: Facts) -> Iterator[Sentence]:
     """One for each figure of other steps than those that were timed, or of parts that cannot be."""
-    steps = [row for row in facts.profiles if row["phase"] == "step"]
-    if wrong := impossible(steps):
-        yield _impossible_profile(wrong, "prefill" if facts.infers else "step")
-    for phase, noun in (("step", "prefill" if facts.infers else "step"), ("decode", "decoded token")):
+    step = "prefill" if facts.infers else "step"
+    if wrong := impossible([row for row in facts.profiles if row["phase"] == "step"]):
+        groups = listed(
+            [
+                f"{group_name(label)} ({1e3 * took:,.3g} ms of at least {1e3 * least:,.3g} ms)"
+                for label, (took, least) in wrong.items()
+            ]
+        )
+        times = (
+            Number(f"{what} of a profiled {step} of {label}", 1e3 * seconds, None, None, "ms")
+            for label, both in wrong.items()
+            for what, seconds in zip(("attention", "least possible attention"), both, strict=True)
+        )
+        yield Sentence(
+            f"The figure of where the time of a {step} goes is wrong for {groups}: attention would take "
+            "less than it can, so the profile counts some of its kernels as other parts.",
+            tuple(times),
+        )
+    for phase, noun in (("step", step), ("decode", "decoded token")):
         if differing := unlike(row for row in facts.profiles if row["phase"] == phase):
             groups = listed([f"{group_name(label)} ({more:+.1f} %)" for label, more in differing.items()])
             numbers = (
@@ -209,31 +207,3 @@ def of_profiles(facts: Facts) -> Iterator[Sentence]:
                 "so it does not show where the time of the timed ones went.",
                 tuple(numbers),
             )
-
-
-def _impossible_profile(times_of_groups: dict[str, tuple[float, float]], noun: str) -> Sentence:
-    groups = [
-        f"{group_name(label)} ({1e3 * took:,.3g} ms of at least {1e3 * least:,.3g} ms)"
-        for label, (took, least) in times_of_groups.items()
-    ]
-    numbers = (
-        Number(f"{what} of a profiled {noun} of {label}", 1e3 * seconds, None, None, "ms")
-        for label, times in times_of_groups.items()
-        for what, seconds in zip(("attention", "least possible attention"), times, strict=True)
-    )
-    return Sentence(
-        f"The figure of where the time of a {noun} goes is wrong for {listed(groups)}: attention would take "
-        "less than it can, so the profile counts some of its kernels as other parts.",
-        tuple(numbers),
-    )
-
-
-def _only_read(facts: Facts) -> Iterator[Sentence]:
-    """Groups that only read prompts, as the study asked."""
-    alone = {run["label"] for run in facts.runs if run["config"]["inference"]["new_tokens"] == 0}
-    labels = [label for label in facts.labels if label in alone]
-    if labels and len(labels) < len(facts.labels):
-        yield Sentence(
-            f"How long {listed([group_name(label) for label in labels])} would take to decode: "
-            "in this study they only read prompts."
-        )

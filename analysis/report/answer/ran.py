@@ -25,16 +25,44 @@ _NAMED = 3  # backends that the sentence names; of more it says how many
 
 def sentence(facts: Facts) -> Sentence:
     """Model, steps, device, groups and runs."""
-    runs = facts.runs
     if facts.calls:
         return _calls(facts)
-    did = _read(runs) if facts.infers else f"{_was(runs, _trained(runs))} {_length(runs)}"
-    text = f"{_model(runs)} {did}{_where(runs)}{_groups(facts)}: {_count(facts)}."
-    return Sentence(text, tuple(_numbers(runs)))
+    runs, groups = facts.runs, facts.groups
+    sizes = _sizes(runs)
+    model = f"A llama of {_short(sizes[0])} parameters" if sizes else "A model of unknown size"
+    if len(sizes) > 1:
+        model = f"Llamas of {_short(sizes[0])} to {_short(sizes[-1])} parameters"
+
+    if facts.infers:
+        did = _read(runs)
+    else:
+        steps, tokens = span(map(_planned, runs)), span({_tokens(run) for run in runs})
+        did = _was(runs, "were trained" if len(sizes) > 1 else "was trained")
+        did += f" for {steps or 'an unknown number of'} steps of {tokens or 'an unknown number of'} tokens"
+
+    count = counted(len(runs), "run")
+    per_group = {group.runs for group in groups}
+    if len(per_group) == 1 and len(groups) > 1:
+        count += f", {per_group.pop()} of each"
+    # Whether a run completed whose log says no plan is unknown.
+    if not any(run["imported"] and run["planned_steps"] is None for run in runs):
+        count += f", of which {_done(runs):,d} completed"
+    text = f"{model} {did}{_where(runs)}{_groups(facts)}: {count}."
+
+    counts = {"runs": len(runs), "completed runs": _done(runs)}
+    numbers = [Number(what, value, None, None, "runs") for what, value in counts.items()]
+    for what, unit, values in (
+        ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
+        ("planned steps", "steps", {*map(_planned, runs)}),
+        ("tokens per step", "tokens", {_tokens(run) for run in runs}),
+    ):
+        if len(values) == 1 and (value := values.pop()) is not None:
+            numbers.append(Number(what, value, None, None, unit))
+    return Sentence(text, tuple(numbers))
 
 
 def _calls(facts: Facts) -> Sentence:
-    """Of runs that time attention alone."""
+    """Shapes, rounds and runs of calls of attention alone."""
     runs = facts.runs
     with_times = {row["run_id"] for row in facts.kernels if row["outcome"] == "completed"}
     shapes, timed = _shapes(runs), _shapes(run for run in runs if run["run_id"] in with_times)
@@ -67,22 +95,9 @@ def _done(runs: Sequence[Row]) -> int:
     return sum(run["outcome"] == "completed" for run in runs)
 
 
-def _model(runs: Sequence[Row]) -> str:
-    sizes = _sizes(runs)
-    if not sizes:
-        return "A model of unknown size"
-    if len(sizes) == 1:
-        return f"A llama of {_short(sizes[0])} parameters"
-    return f"Llamas of {_short(sizes[0])} to {_short(sizes[-1])} parameters"
-
-
 def _sizes(runs: Sequence[Row]) -> list[int]:
-    """How many parameters the models have, each number once."""
+    """How many parameters the models have, each number once, in order."""
     return sorted({size for run in runs if (size := parameters(run["config"])) is not None})
-
-
-def _trained(runs: Sequence[Row]) -> str:
-    return "were trained" if len(_sizes(runs)) > 1 else "was trained"
 
 
 def _read(runs: Sequence[Row]) -> str:
@@ -105,12 +120,6 @@ def _short(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g}{word}"
     return f"{count:,d}"
-
-
-def _length(runs: Sequence[Row]) -> str:
-    steps = span(map(_planned, runs))
-    tokens = span({_tokens(run) for run in runs})
-    return f"for {steps or 'an unknown number of'} steps of {tokens or 'an unknown number of'} tokens"
 
 
 def _planned(run: Row) -> int | None:
@@ -161,28 +170,6 @@ def varying(runs: Sequence[Row]) -> list[str]:
     return [axis for axis, values in by_factor.items() if len(values) > 1 and axis not in ("seed", "repeat")]
 
 
-def _count(facts: Facts) -> str:
-    sizes = {group.runs for group in facts.groups}
-    of_each = f", {sizes.pop()} of each" if len(sizes) == 1 and len(facts.groups) > 1 else ""
-    count = f"{counted(len(facts.runs), 'run')}{of_each}"
-    if any(run["imported"] and run["planned_steps"] is None for run in facts.runs):
-        return count  # whether they completed is unknown
-    return f"{count}, of which {_done(facts.runs):,d} completed"
-
-
-def _numbers(runs: Sequence[Row]) -> list[Number]:
-    counts = {"runs": len(runs), "completed runs": _done(runs)}
-    numbers = [Number(what, value, None, None, "runs") for what, value in counts.items()]
-    for what, unit, values in (
-        ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
-        ("planned steps", "steps", {*map(_planned, runs)}),
-        ("tokens per step", "tokens", {_tokens(run) for run in runs}),
-    ):
-        if len(values) == 1 and (value := values.pop()) is not None:
-            numbers.append(Number(what, value, None, None, unit))
-    return numbers
-
-
 def expected(runs: Sequence[Row]) -> list[Sentence]:
     """How many runs completed as expected, and each kind of failure that the study expected."""
     if any(run["imported"] for run in runs):
@@ -227,13 +214,6 @@ def _ends_of_logs(runs: Sequence[Row]) -> list[Sentence]:
     return sentences
 
 
-def _how(run: Row) -> str:
-    """What makes the end of a run an unexpected one."""
-    if run["imported"]:
-        return (run["reason"] or "as its log says").rstrip(".")
-    return f"where the study expected `{run['expected_outcome']}`{_why(run['reason'])}"
-
-
 def _why(because: str | None) -> str:
     return f": {because.rstrip('.')}" if because else ""
 
@@ -244,7 +224,7 @@ def out_of_memory(facts: Facts) -> list[Sentence]:
 
 
 def _untimed(facts: Facts, outcomes: Sequence[str], form: str) -> Iterator[Sentence]:
-    """Of attention alone, by backend and outcome; a backend that is unsupported says so itself."""
+    """Backends without times of attention alone, by outcome; an unsupported one says so itself."""
     kinds: dict[tuple[str, str], set[str]] = {}
     for row in facts.kernels:
         if row["outcome"] in outcomes:
@@ -259,32 +239,35 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
     """Other ends than the expected ones, wrong backends, and errors in imported logs."""
     other = [run for run in facts.runs if run["outcome"] and run["outcome"] != run["expected_outcome"]]
     kinds = grouped(other, itemgetter("outcome", "expected_outcome", "reason"))
-    ends = [_ended(group, _how(group[0])) for group in kinds.values()]
-    return [
-        *ends,
-        *_without_times(facts),
-        *_wrong(trust),
-        *_untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`."),
-        *(Sentence(f"Wrong in an imported log: {error}") for error in facts.in_logs["error"]),
-    ]
+    ends = []
+    for (_, planned, reason), group in kinds.items():
+        how = f"where the study expected `{planned}`{_why(reason)}"
+        if group[0]["imported"]:
+            how = (reason or "as its log says").rstrip(".")
+        ends.append(_ended(group, how))
 
-
-def _without_times(facts: Facts) -> Iterator[Sentence]:
-    """Runs of attention alone that completed, but left no record of what they timed."""
+    # Runs of attention alone that completed, but left no record of what they timed.
     timed = {row["run_id"] for row in facts.kernels}
     lost = [run for run in facts.runs if run["outcome"] == "completed" and run["run_id"] not in timed]
     if facts.calls and lost:
-        one = len(lost) == 1
-        text = f"{counted(len(lost), 'completed run')} {'has' if one else 'have'} no times: "
-        text += f"{'its' if one else 'their'} `kernels.json` is missing or holds none."
-        yield Sentence(text, (Number("completed runs without times", len(lost), None, None, "runs"),))
+        have, their = ("has", "its") if len(lost) == 1 else ("have", "their")
+        text = f"{counted(len(lost), 'completed run')} {have} no times: "
+        text += f"{their} `kernels.json` is missing or holds none."
+        number = Number("completed runs without times", len(lost), None, None, "runs")
+        ends.append(Sentence(text, (number,)))
 
-
-def _wrong(trust: Backends) -> Iterator[Sentence]:
+    wrong = []
     for row in trust.wrong:
         where = f" on {row['device_name']}" if row["device_name"] else ""
         failed = f"{row['failed']:,d} of {row['checks']:,d} checks of its certificate failed"
-        yield Sentence(f"{group_name(row['attention'])} computes attention wrongly{where}: {failed}.")
+        text = f"{group_name(row['attention'])} computes attention wrongly{where}: {failed}."
+        wrong.append(Sentence(text))
+    return [
+        *ends,
+        *wrong,
+        *_untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`."),
+        *(Sentence(f"Wrong in an imported log: {error}") for error in facts.in_logs["error"]),
+    ]
 
 
 def _ended(runs: Sequence[Row], rest: str) -> Sentence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.report.answer.statement import Number, Sentence, VerdictRow
@@ -16,7 +16,7 @@ from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.comparison import StudyComparison
-    from analysis.report.facts import Facts, Row
+    from analysis.report.facts import Facts
     from analysis.stats.ranking import Ranking
     from analysis.stats.verdict import Verdict
     from analysis.verdicts.losses import LossVerdict
@@ -32,10 +32,20 @@ _MOST_SHOWN = 12  # rows of a quantity; of more, the two extremes of each verdic
 
 def rows(facts: Facts, comparison: StudyComparison) -> list[VerdictRow]:
     """Every verdict by quantity: findings first, then what was observed, then what is not decided."""
-    rates = [_rate(rate, facts, comparison) for rate in comparison.rates.compared]
+    rates = [_rate(verdict, facts, comparison) for verdict in comparison.rates.compared]
     losses = [] if facts.infers else [_loss(loss) for loss in comparison.losses]
-    scaling = [_scaling(curve, curve.points[-1], facts) for curve in comparison.scaling]
-    verdicts = [*scaling, *rates, *losses, *_single_rates(facts, comparison), *_decoding(facts)]
+    on_gpus = all(run["gpus"] for run in facts.runs if run["outcome"] == "completed")
+    what = "GPUs" if on_gpus else "processes"
+    scaling = [scaling_row(curve, curve.points[-1], what) for curve in comparison.scaling]
+    single = []  # rates of single runs where no baseline is declared, with which they could be compared
+    for group in () if comparison.rates.baseline else facts.groups:
+        rate = group.tokens_per_second
+        if rate and group.label in comparison.singles:
+            name = f"tokens per second of {group.label}"
+            number = Number(name, rate.median, rate.low, rate.high, "tokens per second")
+            value, reason = f"{rate.median:,.0f}", "not a finding: one run"
+            single.append(_observed(_tokens(facts), group.label, value, reason, number))
+    verdicts = [*scaling, *rates, *losses, *single, *_decoding(facts)]
     quantities = list(dict.fromkeys(row.quantity for row in verdicts))
     kinds = {"measured": 0, "different": 0, "equivalent": 0, "observed": 1, "inconclusive": 2, "withheld": 3}
     return sorted(verdicts, key=lambda row: (quantities.index(row.quantity), kinds[row.kind]))
@@ -100,9 +110,8 @@ def _loss(loss: LossVerdict) -> VerdictRow:
     has_numbers = verdict.difference is not None and verdict.kind != "withheld"
     difference, interval = nats(verdict) if has_numbers else ("", "")
     reason = because(verdict, loss.margin, frozenset())
-    if (
-        has_numbers and verdict.level == RECORDS
-    ):  # where a seed was repeated, of a pair of the means of its repeats
+    if has_numbers and verdict.level == RECORDS:
+        # Where a seed was repeated, the pair is of the means of its repeats.
         unit = "runs" if len(loss.runs) == 2 else "means over the repeats of one seed"
         reason = f"{reason}; in one pair of {unit}"
     return VerdictRow(
@@ -127,11 +136,6 @@ def _loss(loss: LossVerdict) -> VerdictRow:
         level=verdict.level if has_numbers else "",
         method=verdict.method if has_numbers else "",
     )
-
-
-def _scaling(curve: Curve, last: ScalingPoint, facts: Facts) -> VerdictRow:
-    on_gpus = all(run["gpus"] for run in facts.runs if run["outcome"] == "completed")
-    return scaling_row(curve, last, "GPUs" if on_gpus else "processes")
 
 
 def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
@@ -182,20 +186,6 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
     )
 
 
-def _single_rates(facts: Facts, comparison: StudyComparison) -> Iterator[VerdictRow]:
-    """The rates of single runs where no baseline is declared, with which they could be compared."""
-    if comparison.rates.baseline:
-        return
-    for group in facts.groups:
-        rate = group.tokens_per_second
-        if rate and group.label in comparison.singles:
-            name = f"tokens per second of {group.label}"
-            number = Number(name, rate.median, rate.low, rate.high, "tokens per second")
-            yield _observed(
-                _tokens(facts), group.label, f"{rate.median:,.0f}", "not a finding: one run", number
-            )
-
-
 def _observed(quantity: str, label: str, value: str, reason: str, number: Number) -> VerdictRow:
     return VerdictRow(quantity, label, "", value, "", "observed", "observed", reason, number)
 
@@ -237,7 +227,7 @@ def headlines(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> li
 
 
 def undecided(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> Iterator[Sentence]:
-    """Of which groups there is no verdict, and which rankings tell nothing apart."""
+    """Groups without a verdict, and rankings that tell nothing apart."""
     rows_ = [row for row in verdicts if row.kind in ("inconclusive", "withheld")]
     many = _many_baselines(verdicts)
     for (quantity, other), alike in grouped(rows_, lambda row: (row.quantity, _against(row, many))).items():
@@ -255,10 +245,18 @@ def _summed(
     many = _many_baselines(verdicts)
     for (quantity, other), alike in grouped(some, lambda row: (row.quantity, _against(row, many))).items():
         total = sum(row.quantity == quantity for row in verdicts)
-        parts = [
-            _counted(words, same, total) if len(same) > _NAMED else _named(words, same)
-            for words, same in grouped(alike, lambda row: row.verdict).items()
-        ]
+        parts = []
+        for verdict, same in grouped(alike, lambda row: row.verdict).items():
+            word = "" if verdict in ("measured", "observed") else f" {verdict}"
+            if len(same) > _NAMED:
+                ordered = sorted(same, key=lambda row: row.number.value if row.number else 0.0)
+                ends = (f"{row.difference} ({group_name(row.group)})" for row in (ordered[0], ordered[-1]))
+                parts.append(f"{len(same)} of {counted(total, 'group')}{word}, from {' to '.join(ends)}")
+            else:
+                groups = [
+                    group_name(row.group) + (f" ({row.difference})" if row.difference else "") for row in same
+                ]
+                parts.append(listed(groups) + word)
         text = f"{quantity}{other}: {'; '.join(parts)}."
         yield Sentence(f"{before}{text}" if before else _capital(text))
 
@@ -277,24 +275,6 @@ def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _named(words: str, alike: Sequence[VerdictRow]) -> str:
-    groups = [
-        f"{group_name(row.group)} ({row.difference})" if row.difference else group_name(row.group)
-        for row in alike
-    ]
-    return listed(groups) + _verdict_word(words)
-
-
-def _counted(words: str, alike: Sequence[VerdictRow], total: int) -> str:
-    ordered = sorted(alike, key=lambda row: row.number.value if row.number else 0.0)
-    ends = " to ".join(f"{row.difference} ({group_name(row.group)})" for row in (ordered[0], ordered[-1]))
-    return f"{len(alike)} of {counted(total, 'group')}{_verdict_word(words)}, from {ends}"
-
-
-def _verdict_word(verdict: str) -> str:
-    return "" if verdict in ("measured", "observed") else f" {verdict}"
-
-
 def _apart(ranking: Ranking) -> dict[tuple[str, str], Verdict]:
     return {pair: verdict for pair, verdict in ranking.verdicts.items() if verdict.kind == "different"}
 
@@ -308,17 +288,13 @@ def _ranking(ranking: Ranking) -> Sentence:
         f"Among all pairs of {counted(len(labels), 'group')} with repeats, the tests, which are "
         f"corrected for all pairs, tell {len(apart) or 'none'} of {len(tested)} apart"
     )
-    numbers = []
+    pairs, numbers = [], []
     for (one, other), verdict in named.items():
-        value, low, high = (
-            None if end is None else 100 * end for end in (verdict.difference, verdict.low, verdict.high)
-        )
+        ends = (verdict.difference, verdict.low, verdict.high)
+        pairs.append(f"{group_name(one)} over {group_name(other)}, {in_parentheses(*ends)}")
+        value, low, high = (None if end is None else 100 * end for end in ends)
         numbers.append(Number(f"ranked rate of {one} over {other}", value or 0.0, low, high, "percent"))
     if named:
-        pairs = [
-            f"{group_name(one)} over {group_name(other)}, {_pair(verdict)}"
-            for (one, other), verdict in named.items()
-        ]
         text += f": {'; '.join(pairs)}"
     elif apart:
         tiers = "; ".join(listed([group_name(label) for label in tier]) for tier in ranking.tiers)
@@ -330,36 +306,24 @@ def _ranking(ranking: Ranking) -> Sentence:
     return Sentence(f"{text}.", tuple(numbers))
 
 
-def _pair(verdict: Verdict) -> str:
-    return in_parentheses(verdict.difference, verdict.low, verdict.high)
-
-
 def left_out(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
     """Which planned runs the verdicts are not about, although they speak of their groups."""
     measured = {run["run_id"] for run in facts.runs if run["outcome"] == "completed" and run["step_seconds"]}
     ranked = [label for ranking in comparison.rates.rankings for tier in ranking.tiers for label in tier]
+    groups = by_label(facts.runs)
     for quantity, compared, more, used in (
         (_tokens(facts), comparison.rates.compared, ranked, measured),
         ("loss", () if facts.infers else comparison.losses, [], set[str]()),
     ):
         labels = [label for verdict in compared for label in (verdict.label, verdict.baseline)]
-        runs = used.union(*(verdict.runs for verdict in compared))
-        if gaps := _gaps(facts.runs, [*labels, *more], runs):
+        with_verdict = used.union(*(verdict.runs for verdict in compared))
+        gaps = []  # `2 of 5 runs of flash (2 failed)`
+        for label in dict.fromkeys([*labels, *more]):
+            ends = Counter(run["outcome"] for run in groups[label] if run["run_id"] not in with_verdict)
+            names = {"completed": "without measured steps", None: "without an outcome yet"}
+            why = listed([f"{count} {names.get(end, f'`{end}`')}" for end, count in ends.items()])
+            if ends:
+                of = f"{counted(len(groups[label]), 'run')} of {group_name(label)}"
+                gaps.append(f"{ends.total()} of {of} ({why})")
+        if gaps:
             yield Sentence(f"The verdicts on {quantity} leave out {listed(gaps)}.")
-
-
-def _gaps(runs: Sequence[Row], labels: Iterable[str], used: Set[str]) -> list[str]:
-    """`2 of 5 runs of flash (2 failed)`, of groups that have such runs."""
-    groups, gaps = by_label(runs), []
-    for label in dict.fromkeys(labels):
-        out = [run for run in groups[label] if run["run_id"] not in used]
-        ends = listed([f"{count} {end}" for end, count in Counter(map(_end, out)).items()])
-        if out:
-            gaps.append(f"{len(out)} of {counted(len(groups[label]), 'run')} of {group_name(label)} ({ends})")
-    return gaps
-
-
-def _end(run: Row) -> str:
-    if run["outcome"] == "completed":
-        return "without measured steps"
-    return f"`{run['outcome']}`" if run["outcome"] else "without an outcome yet"
