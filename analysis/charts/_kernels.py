@@ -47,7 +47,18 @@ class Point:
 
     def timed(self, direction: str, mode: str = "") -> stats.Estimate | None:
         """Milliseconds of a call: over runs, or within the only one."""
-        return _timed(self.rows(direction, mode))
+        rows = [row for row in self.rows(direction, mode) if row["milliseconds"] is not None]
+        if not rows:
+            return None
+        if len(rows) > 1:
+            return stats.over_runs([row["milliseconds"] for row in rows])
+        (only,) = rows
+        how = f"95 % interval between order statistics of {only['calls']} calls in one process"
+        if only["milliseconds_low"] is None:
+            how = f"no interval: {counted(only['calls'], 'call')} in one process"
+        return stats.Estimate(
+            only["milliseconds"], only["milliseconds_low"], only["milliseconds_high"], 1, how
+        )
 
     def of(self, column: str, direction: str, mode: str = "") -> float | None:
         """The median over runs of another column; None where no run has it."""
@@ -156,19 +167,6 @@ def lead(point: Point, among: Sequence[Point], direction: str = "both", mode: st
     return Lead(other, ratio, all(pair.low is not None and pair.low > 1 for pair, _ in pairs))
 
 
-def _timed(rows: list[Row]) -> stats.Estimate | None:
-    timed_rows = [row for row in rows if row["milliseconds"] is not None]
-    if not timed_rows:
-        return None
-    if len(timed_rows) > 1:
-        return stats.over_runs([row["milliseconds"] for row in timed_rows])
-    (only,) = timed_rows
-    how = f"95 % interval between order statistics of {only['calls']} calls in one process"
-    if only["milliseconds_low"] is None:
-        how = f"no interval: {counted(only['calls'], 'call')} in one process"
-    return stats.Estimate(only["milliseconds"], only["milliseconds_low"], only["milliseconds_high"], 1, how)
-
-
 def points(rows: list[Row]) -> list[Point]:
     """By backend and shape; in CUDA graphs where a study has any, else called eagerly."""
     mode = mode_of(rows)
@@ -236,11 +234,8 @@ def _always(point: Point) -> dict[str, Hashable]:
 
 def words(fixed: dict[str, Hashable]) -> str:
     """`16 heads, head dim 128, causal, bfloat16`."""
-    return ", ".join(name if value is None else f"{name} {_number(value)}" for name, value in fixed.items())
-
-
-def _number(value: Hashable) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    texts = {name: f"{value:,}" if isinstance(value, int) else value for name, value in fixed.items()}
+    return ", ".join(name if text is None else f"{name} {text}" for name, text in texts.items())
 
 
 def some(*what: str) -> Callable[[Point], dict[str, Hashable]]:
@@ -285,13 +280,13 @@ HEAD_DIM = Over(
 
 def main_shape(shown: list[Point]) -> list[Point]:
     """The backends at the shape that most of them were timed at: of several the causal, then the largest."""
-    return max(stats.grouped(shown, place).values(), key=_weight, default=[])
 
+    def weight(alike: list[Point]) -> tuple[float, ...]:
+        shape = alike[0].shape
+        size = shape["batch"] * shape["heads"] * shape["sequence_length"] ** 2 * shape["head_dim"]
+        return sum(point.timed("both") is not None for point in alike), shape["causal"], size
 
-def _weight(alike: list[Point]) -> tuple[float, ...]:
-    shape = alike[0].shape
-    size = shape["batch"] * shape["heads"] * shape["sequence_length"] ** 2 * shape["head_dim"]
-    return sum(point.timed("both") is not None for point in alike), shape["causal"], size
+    return max(stats.grouped(shown, place).values(), key=weight, default=[])
 
 
 def said(point: Point) -> str:
@@ -306,16 +301,14 @@ def said(point: Point) -> str:
 def both_masks(shown: list[Point]) -> list[Point]:
     """Each causal point with the rows of the same one without a mask, whose direction is UNMASKED."""
     places = {(point.attention, place(point)): point for point in shown}
-    return [
-        Point(point.attention, point.shape | {"causal": None}, point.mode, point.ways | _unmasked(other))
-        for point in shown
-        if point.shape["causal"]
-        and (other := places.get((point.attention, _key(point.shape | {"causal": False}))))
-    ]
-
-
-def _unmasked(point: Point) -> dict[tuple[str, str], list[Row]]:
-    return {(UNMASKED, mode): rows for (way, mode), rows in point.ways.items() if way == "both"}
+    both = []
+    for point in shown:
+        other = places.get((point.attention, _key(point.shape | {"causal": False})))
+        if point.shape["causal"] and other:
+            unmasked = {(UNMASKED, mode): rows for (way, mode), rows in other.ways.items() if way == "both"}
+            shape = point.shape | {"causal": None}
+            both.append(Point(point.attention, shape, point.mode, point.ways | unmasked))
+    return both
 
 
 def beside(shown: list[Point], name: str) -> dict[Shape, Point]:
