@@ -203,33 +203,32 @@ def slices(
         fewest: values on the axis that make a slice.
         has_value: whether there is anything to show of a point.
     """
+    masks = {True: "causal", False: "no mask", None: "causal and without a mask"}
     every: dict[str, Slice] = {}
     for fixed in over.fixed:
         for point in shown:
-            shared = words(fixed(point) | _always(point))
+            same = fixed(point)
+            # What is equal along every axis.
+            if point.shared > 1:
+                same |= {"query heads for each key head": point.shared}
+            same |= {masks[point.shape["causal"]]: None, point.shape["dtype"]: None}
+            shared = words(same | {point.shape["device"] or "unknown device": None})
             every.setdefault(shared, Slice(shared)).points.append(point)
+
+    def interest(part: Slice) -> tuple[float, ...]:
+        """Most values, and of these most backends; then causal, then head dim 128, which most models have."""
+        shape = part.points[0].shape
+        largest = max(point.shape["batch"] * point.shape["sequence_length"] ** 2 for point in part.points)
+        return (
+            len({over.at(point) for point in part.points if has_value(point)}),
+            sum(map(has_value, part.points)),
+            shape["causal"],
+            shape["head_dim"] == 128,
+            largest,
+        )
+
     whole = [part for part in every.values() if len({over.at(point) for point in part.points}) >= fewest]
-    return sorted(whole, key=lambda part: _interest(part, over, has_value), reverse=True)
-
-
-def _interest(part: Slice, over: Over, has_value: Callable[[Point], bool]) -> tuple[float, ...]:
-    """Most values, and of these most backends; then causal, then head dim 128, which most models have."""
-    shape = part.points[0].shape
-    largest = max(point.shape["batch"] * point.shape["sequence_length"] ** 2 for point in part.points)
-    return (
-        len({over.at(point) for point in part.points if has_value(point)}),
-        sum(map(has_value, part.points)),
-        shape["causal"],
-        shape["head_dim"] == 128,
-        largest,
-    )
-
-
-def _always(point: Point) -> dict[str, Hashable]:
-    """What is equal along every axis."""
-    shared = {} if point.shared == 1 else {"query heads for each key head": point.shared}
-    mask = {True: "causal", False: "no mask", None: "causal and without a mask"}[point.shape["causal"]]
-    return {**shared, mask: None, point.shape["dtype"]: None, point.shape["device"] or "unknown device": None}
+    return sorted(whole, key=interest, reverse=True)
 
 
 def words(fixed: dict[str, Hashable]) -> str:

@@ -108,15 +108,24 @@ def line_plot(lines: StepLines, styles: Styles) -> dict[str, Any]:
     solid = inline(rows).mark_line(strokeWidth=1.8, clip=True)
     layers.append(solid.encode(x=x, y=y, color=colour, strokeDash=dashes(styles), tooltip=tips))
 
-    layers += _names(lines, styles)
+    # The names, with leaders from the ends of their lines.
+    ends = lines.last
+    at = {label: row["value"] for label, row in ends.items()}
+    places = name_places(at, *_domain(lines), lines.height)
+    layers += name_marks(places, styles, _y(lines, "end"), _y(lines, "at"))
+    longest = max((row["step"] for row in lines.rows), default=0)
+    early = [ends[label] for label in labels_to_name(at) if ends[label]["step"] < longest]
+    if early:
+        lead = inline(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
+        layers.append(lead.encode(x=x, x2=right_edge(2), y=y, color=colour))
 
     # A cross where a run stopped early, in the colour of its line.
     tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
     coloured = [row for row in lines.ends if row["label"] in styles]
     others = [row for row in lines.ends if row["label"] not in styles]
-    for ends, ink in ((coloured, colour), (others, alt.value(INK))):
-        if ends:
-            cross = inline(ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
+    for rows, ink in ((coloured, colour), (others, alt.value(INK))):
+        if rows:
+            cross = inline(rows).mark_point(shape=_CROSS, size=90, strokeWidth=2)
             layers.append(cross.encode(x=x, y=y, tooltip=tips, color=ink))
     return drawn(layers, lines.height, top=6)
 
@@ -200,18 +209,6 @@ def _behind(lines: StepLines) -> list[alt.Chart]:
         layers.append(shade.encode(y=_y(lines, "from"), y2="to:Q"))
     if lines.rule is not None:
         layers.append(inline([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y=_y(lines, "at")))
-    return layers
-
-
-def _names(lines: StepLines, styles: Styles) -> list[alt.Chart]:
-    ends, longest = lines.last, max((row["step"] for row in lines.rows), default=0)
-    at = {label: row["value"] for label, row in ends.items()}
-    rows = name_places(at, *_domain(lines), lines.height)
-    layers = name_marks(rows, styles, _y(lines, "end"), _y(lines, "at"))
-    early = [ends[label] for label in labels_to_name(at) if ends[label]["step"] < longest]
-    if early:
-        lead = inline(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
-        layers.append(lead.encode(x=_x(lines), x2=right_edge(2), y=_y(lines), color=colours(styles)))
     return layers
 
 

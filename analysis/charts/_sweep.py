@@ -230,18 +230,19 @@ def _rest(rows: list[Row], apart: set[str]) -> dict[str, str]:
     varying = [name for name in names if len({str(factors.get(name)) for factors in given.values()}) > 1]
     varying.sort(key=lambda name: (name != "attention", name))
     backends = {row["label"]: row["attention"] or "all runs" for row in rows}
-    return {
-        label: ", ".join(_named(name, factors.get(name)) for name in varying) or backends[label]
-        for label, factors in given.items()
-    }
-
-
-def _named(name: str, value: Any) -> str:
-    if name == "attention":
-        return str(value)
-    if isinstance(value, bool):
-        return f"{_title(name)}: {'yes' if value else 'no'}"
-    return f"{_title(name)} {value}"
+    words = {}
+    for label, factors in given.items():
+        clauses = []
+        for name in varying:
+            value = factors.get(name)
+            if name == "attention":
+                clauses.append(str(value))
+            elif isinstance(value, bool):
+                clauses.append(f"{_title(name)}: {'yes' if value else 'no'}")
+            else:
+                clauses.append(f"{_title(name)} {value}")
+        words[label] = ", ".join(clauses) or backends[label]
+    return words
 
 
 def _title(name: str) -> str:

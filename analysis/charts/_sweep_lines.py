@@ -381,8 +381,22 @@ def _stretches(points: list[Row]) -> list[Row]:
 def _names(plot: LinesPlot) -> list[alt.Chart]:
     """Each line's name at the right edge, with its mark: beside its row below the axis, or beside its end."""
     last = {point["label"]: point["value"] for point in plot.points if point["label"] not in plot.strip}
-    places = _apart({name: plot.part(value) for name, value in last.items()})
-    beside = [{"label": name, "at": plot.value(part), "value": last[name]} for name, part in places.items()]
+
+    # Places on a height of 1, moved so far that no two names overlap.
+    room = _LINE / _HEIGHT
+    names = sorted(last, key=lambda name: plot.part(last[name]))
+    places: list[float] = []
+    for name in names:
+        end = plot.part(last[name])
+        places.append(max(end, places[-1] + room) if places else end)
+    for index in reversed(range(len(places))):
+        top = 1.0 if index == len(places) - 1 else places[index + 1] - room
+        places[index] = min(places[index], top)
+
+    beside = [
+        {"label": name, "at": plot.value(part), "value": last[name]}
+        for name, part in zip(names, places, strict=True)
+    ]
     below = [{"label": name, "at": plot.below(row)} for row, name in enumerate(plot.strip)]
     if len(beside) + len(below) == 1:
         return []
@@ -394,19 +408,6 @@ def _names(plot: LinesPlot) -> list[alt.Chart]:
     leader = inline(beside).mark_rule(strokeWidth=0.8, opacity=0.6, xOffset=2, x2Offset=10)
     drawn_leader = leader.encode(x=edge, x2=right_edge(2), y=_y(plot), y2="at:Q", color=colour)
     return [*([drawn_leader] if beside else []), sample.encode(color=colour, shape=shapes(plot.styles)), text]
-
-
-def _apart(wanted: dict[str, float]) -> dict[str, float]:
-    """Places of names on a height of 1, moved so far that no two overlap."""
-    room = _LINE / _HEIGHT
-    names = sorted(wanted, key=lambda name: wanted[name])
-    places: list[float] = []
-    for name in names:
-        places.append(max(wanted[name], places[-1] + room) if places else wanted[name])
-    for index in reversed(range(len(places))):
-        top = 1.0 if index == len(places) - 1 else places[index + 1] - room
-        places[index] = min(places[index], top)
-    return dict(zip(names, places, strict=True))
 
 
 def _strip(plot: LinesPlot) -> list[alt.Chart]:

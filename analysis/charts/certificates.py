@@ -131,16 +131,16 @@ def _plot(marks: list[Row], worst: dict[str, float]) -> dict[str, Any]:
     end = 1.2 if max(worst.values()) <= 1.2 else _END
     looks = styles_of(list(NAMES.values()))
     legend = alt.Legend(orient="top", title=None, labelColor=INK, labelFontSize=12, symbolSize=70)
-    mark = (
-        inline(marks)
-        .mark_point(filled=True, size=70, opacity=0.95, clip=False)
-        .encode(
-            x=alt.X(
-                "at:Q",
-                title="largest error over the allowed error",
-                scale=alt.Scale(domain=[0, end], nice=False),
-                axis=alt.Axis(grid=False, tickCount=5),
-            ),
+    mark = inline(marks).mark_point(filled=True, size=70, opacity=0.95, clip=False)
+    x = alt.X(
+        "at:Q",
+        title="largest error over the allowed error",
+        scale=alt.Scale(domain=[0, end], nice=False),
+        axis=alt.Axis(grid=False, tickCount=5),
+    )
+    layers.append(
+        mark.encode(
+            x=x,
             y=y,
             yOffset=alt.YOffset("label:N", scale=alt.Scale(domain=list(looks), paddingOuter=0.9)),
             color=colours(looks, legend),
@@ -152,7 +152,7 @@ def _plot(marks: list[Row], worst: dict[str, float]) -> dict[str, Any]:
             ],
         )
     )
-    return drawn([*layers, mark], 40 * len(worst) + 12, TOP)
+    return drawn(layers, 40 * len(worst) + 12, TOP)
 
 
 chart = Chart(
