@@ -143,7 +143,7 @@ def _finding(comparisons: tuple[RateVerdict, ...]) -> str:
         where = {comparison.observed for comparison in observed}
         seen_in = next(iter(where)) if len(where) == 1 else "in single runs"
         clauses.append(f"observed {seen_in}: {' to '.join(ends)} of the rate of {base}")
-    return f"RateVerdict with {base}: {'; '.join(clauses)}"
+    return f"Compared with {base}: {'; '.join(clauses)}"
 
 
 def _table(comparisons: tuple[RateVerdict, ...]) -> Table:
