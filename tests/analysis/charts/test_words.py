@@ -174,8 +174,12 @@ def test_captions_mark_nothing_with_backticks(name: str) -> None:
 
 
 def test_a_group_as_fast_as_the_baseline_at_every_point_is_not_on_both_sides_of_it() -> None:
-    sides = [tokens_against_baseline._side(values) for values in ([1.0, 1.0], [0.9, 1.1], [1.0, 1.1])]
-    assert sides == ["level with", "on both sides of", "on both sides of"]
+    lines = {"same": (1.0, 1.0), "across": (0.9, 1.1), "touching": (1.0, 1.1)}
+    rows = [{"label": label, "value": value} for label, values in lines.items() for value in values]
+    assert tokens_against_baseline._finding(rows) == (
+        "Observed at the points after the warm-up: same level with the baseline; across and touching on both "
+        "sides of the baseline"
+    )
 
 
 @pytest.mark.parametrize("margin", [None, 0.005])
