@@ -209,7 +209,7 @@ def slices(
         for point in shown:
             same = fixed(point)
             # What is equal along every axis.
-            if point.shared > 1:
+            if point.shared != 1:
                 same |= {"query heads for each key head": point.shared}
             same |= {masks[point.shape["causal"]]: None, point.shape["dtype"]: None}
             shared = words(same | {point.shape["device"] or "unknown device": None})
