@@ -47,7 +47,18 @@ class Point:
 
     def timed(self, direction: str, mode: str = "") -> stats.Estimate | None:
         """Milliseconds of a call: over runs, or within the only one."""
-        return _timed(self.rows(direction, mode))
+        rows = [row for row in self.rows(direction, mode) if row["milliseconds"] is not None]
+        if not rows:
+            return None
+        if len(rows) > 1:
+            return stats.over_runs([row["milliseconds"] for row in rows])
+        (only,) = rows
+        how = f"95 % interval between order statistics of {only['calls']} calls in one process"
+        if only["milliseconds_low"] is None:
+            how = f"no interval: {counted(only['calls'], 'call')} in one process"
+        return stats.Estimate(
+            only["milliseconds"], only["milliseconds_low"], only["milliseconds_high"], 1, how
+        )
 
     def of(self, column: str, direction: str, mode: str = "") -> float | None:
         """The median over runs of another column; None where no run has it."""
@@ -156,19 +167,6 @@ def lead(point: Point, among: Sequence[Point], direction: str = "both", mode: st
     return Lead(other, ratio, all(pair.low is not None and pair.low > 1 for pair, _ in pairs))
 
 
-def _timed(rows: list[Row]) -> stats.Estimate | None:
-    timed_rows = [row for row in rows if row["milliseconds"] is not None]
-    if not timed_rows:
-        return None
-    if len(timed_rows) > 1:
-        return stats.over_runs([row["milliseconds"] for row in timed_rows])
-    (only,) = timed_rows
-    how = f"95 % interval between order statistics of {only['calls']} calls in one process"
-    if only["milliseconds_low"] is None:
-        how = f"no interval: {counted(only['calls'], 'call')} in one process"
-    return stats.Estimate(only["milliseconds"], only["milliseconds_low"], only["milliseconds_high"], 1, how)
-
-
 def points(rows: list[Row]) -> list[Point]:
     """By backend and shape; in CUDA graphs where a study has any, else called eagerly."""
     mode = mode_of(rows)
@@ -205,42 +203,38 @@ def slices(
         fewest: values on the axis that make a slice.
         has_value: whether there is anything to show of a point.
     """
+    masks = {True: "causal", False: "no mask", None: "causal and without a mask"}
     every: dict[str, Slice] = {}
     for fixed in over.fixed:
         for point in shown:
-            shared = words(fixed(point) | _always(point))
+            same = fixed(point)
+            # What is equal along every axis.
+            if point.shared != 1:
+                same |= {"query heads for each key head": point.shared}
+            same |= {masks[point.shape["causal"]]: None, point.shape["dtype"]: None}
+            shared = words(same | {point.shape["device"] or "unknown device": None})
             every.setdefault(shared, Slice(shared)).points.append(point)
+
+    def interest(part: Slice) -> tuple[float, ...]:
+        """Most values, and of these most backends; then causal, then head dim 128, which most models have."""
+        shape = part.points[0].shape
+        largest = max(point.shape["batch"] * point.shape["sequence_length"] ** 2 for point in part.points)
+        return (
+            len({over.at(point) for point in part.points if has_value(point)}),
+            sum(map(has_value, part.points)),
+            shape["causal"],
+            shape["head_dim"] == 128,
+            largest,
+        )
+
     whole = [part for part in every.values() if len({over.at(point) for point in part.points}) >= fewest]
-    return sorted(whole, key=lambda part: _interest(part, over, has_value), reverse=True)
-
-
-def _interest(part: Slice, over: Over, has_value: Callable[[Point], bool]) -> tuple[float, ...]:
-    """Most values, and of these most backends; then causal, then head dim 128, which most models have."""
-    shape = part.points[0].shape
-    largest = max(point.shape["batch"] * point.shape["sequence_length"] ** 2 for point in part.points)
-    return (
-        len({over.at(point) for point in part.points if has_value(point)}),
-        sum(map(has_value, part.points)),
-        shape["causal"],
-        shape["head_dim"] == 128,
-        largest,
-    )
-
-
-def _always(point: Point) -> dict[str, Hashable]:
-    """What is equal along every axis."""
-    shared = {} if point.shared == 1 else {"query heads for each key head": point.shared}
-    mask = {True: "causal", False: "no mask", None: "causal and without a mask"}[point.shape["causal"]]
-    return {**shared, mask: None, point.shape["dtype"]: None, point.shape["device"] or "unknown device": None}
+    return sorted(whole, key=interest, reverse=True)
 
 
 def words(fixed: dict[str, Hashable]) -> str:
     """`16 heads, head dim 128, causal, bfloat16`."""
-    return ", ".join(name if value is None else f"{name} {_number(value)}" for name, value in fixed.items())
-
-
-def _number(value: Hashable) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    texts = {name: f"{value:,}" if isinstance(value, int) else value for name, value in fixed.items()}
+    return ", ".join(name if text is None else f"{name} {text}" for name, text in texts.items())
 
 
 def some(*what: str) -> Callable[[Point], dict[str, Hashable]]:
@@ -285,13 +279,13 @@ HEAD_DIM = Over(
 
 def main_shape(shown: list[Point]) -> list[Point]:
     """The backends at the shape that most of them were timed at: of several the causal, then the largest."""
-    return max(stats.grouped(shown, place).values(), key=_weight, default=[])
 
+    def weight(alike: list[Point]) -> tuple[float, ...]:
+        shape = alike[0].shape
+        size = shape["batch"] * shape["heads"] * shape["sequence_length"] ** 2 * shape["head_dim"]
+        return sum(point.timed("both") is not None for point in alike), shape["causal"], size
 
-def _weight(alike: list[Point]) -> tuple[float, ...]:
-    shape = alike[0].shape
-    size = shape["batch"] * shape["heads"] * shape["sequence_length"] ** 2 * shape["head_dim"]
-    return sum(point.timed("both") is not None for point in alike), shape["causal"], size
+    return max(stats.grouped(shown, place).values(), key=weight, default=[])
 
 
 def said(point: Point) -> str:
@@ -306,16 +300,14 @@ def said(point: Point) -> str:
 def both_masks(shown: list[Point]) -> list[Point]:
     """Each causal point with the rows of the same one without a mask, whose direction is UNMASKED."""
     places = {(point.attention, place(point)): point for point in shown}
-    return [
-        Point(point.attention, point.shape | {"causal": None}, point.mode, point.ways | _unmasked(other))
-        for point in shown
-        if point.shape["causal"]
-        and (other := places.get((point.attention, _key(point.shape | {"causal": False}))))
-    ]
-
-
-def _unmasked(point: Point) -> dict[tuple[str, str], list[Row]]:
-    return {(UNMASKED, mode): rows for (way, mode), rows in point.ways.items() if way == "both"}
+    both = []
+    for point in shown:
+        other = places.get((point.attention, _key(point.shape | {"causal": False})))
+        if point.shape["causal"] and other:
+            unmasked = {(UNMASKED, mode): rows for (way, mode), rows in other.ways.items() if way == "both"}
+            shape = point.shape | {"causal": None}
+            both.append(Point(point.attention, shape, point.mode, point.ways | unmasked))
+    return both
 
 
 def beside(shown: list[Point], name: str) -> dict[Shape, Point]:

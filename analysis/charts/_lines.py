@@ -79,14 +79,54 @@ class StepLines:
 
 def line_plot(lines: StepLines, styles: Styles) -> dict[str, Any]:
     """Draw the lines as Vega-Lite, with no more data than is drawn."""
+    import altair as alt
+
     lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
-    styles = {label: style for label, style in styles.items() if label in _labels_drawn(lines)}
+    labels = {row["label"] for row in (*lines.rows, *lines.faint, *lines.ends)}
+    styles = {label: style for label, style in styles.items() if label in labels}
+    x, y = _x(lines), _y(lines)
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("step:Q") if lines.over == "step" else alt.Tooltip("step:Q", title=lines.over),
+        alt.Tooltip("value:Q", title=lines.title, format=lines.number),
+    ]
     layers = _behind(lines)
+
+    # The lines: of many, some in grey; behind each group its runs.
     if lines.crowded:
         named = lines.named
-        layers.append(_quiet(lines, [row for row in lines.rows if row["label"] not in named]))
+        rows = [row for row in lines.rows if row["label"] not in named]
+        grey = packed(rows, "label").mark_line(strokeWidth=1, stroke=INK, strokeOpacity=QUIET, clip=True)
+        layers.append(grey.encode(x=x, y=y, detail="label:N", tooltip=tips))
         styles = styles_of([label for label in styles if label in named])
-    layers += [*_faint(lines, styles), _lines(lines, styles), *_names(lines, styles), *_ends(lines, styles)]
+    colour = colours(styles)
+    rows = [row for row in lines.faint if row["label"] in styles]
+    if any(row["value"] is not None for row in rows):
+        faint = packed(rows, "label", "run_id").mark_line(strokeWidth=0.8, opacity=0.28, clip=True)
+        layers.append(faint.encode(x=x, y=y, color=colour, detail="run_id:N"))
+    rows = [row for row in lines.rows if row["label"] in styles]
+    solid = inline(rows).mark_line(strokeWidth=1.8, clip=True)
+    layers.append(solid.encode(x=x, y=y, color=colour, strokeDash=dashes(styles), tooltip=tips))
+
+    # The names, with leaders from the ends of their lines.
+    ends = lines.last
+    at = {label: row["value"] for label, row in ends.items()}
+    places = name_places(at, *_domain(lines), lines.height)
+    layers += name_marks(places, styles, _y(lines, "end"), _y(lines, "at"))
+    longest = max((row["step"] for row in lines.rows), default=0)
+    early = [ends[label] for label in labels_to_name(at) if ends[label]["step"] < longest]
+    if early:
+        lead = inline(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
+        layers.append(lead.encode(x=x, x2=right_edge(2), y=y, color=colour))
+
+    # A cross where a run stopped early, in the colour of its line.
+    tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
+    coloured = [row for row in lines.ends if row["label"] in styles]
+    others = [row for row in lines.ends if row["label"] not in styles]
+    for rows, ink in ((coloured, colour), (others, alt.value(INK))):
+        if rows:
+            cross = inline(rows).mark_point(shape=_CROSS, size=90, strokeWidth=2)
+            layers.append(cross.encode(x=x, y=y, tooltip=tips, color=ink))
     return drawn(layers, lines.height, top=6)
 
 
@@ -124,10 +164,6 @@ def crowd_caption(lines: StepLines) -> str:
             "the right show where each ends. A figure against a baseline shows such differences."
         )
     return sentences
-
-
-def _labels_drawn(lines: StepLines) -> set[str]:
-    return {row["label"] for row in (*lines.rows, *lines.faint, *lines.ends)}
 
 
 def _only(rows: list[Row], *columns: str) -> list[Row]:
@@ -173,68 +209,6 @@ def _behind(lines: StepLines) -> list[alt.Chart]:
         layers.append(shade.encode(y=_y(lines, "from"), y2="to:Q"))
     if lines.rule is not None:
         layers.append(inline([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y=_y(lines, "at")))
-    return layers
-
-
-def _lines(lines: StepLines, styles: Styles) -> alt.Chart:
-    """The lines in colour."""
-    rows = [row for row in lines.rows if row["label"] in styles]
-    mark: alt.Chart = inline(rows).mark_line(strokeWidth=1.8, clip=True)
-    return mark.encode(
-        x=_x(lines), y=_y(lines), color=colours(styles), strokeDash=dashes(styles), tooltip=_tips(lines)
-    )
-
-
-def _quiet(lines: StepLines, rows: list[Row]) -> alt.Chart:
-    """The others in grey."""
-    mark: alt.Chart = packed(rows, "label").mark_line(
-        strokeWidth=1, stroke=INK, strokeOpacity=QUIET, clip=True
-    )
-    return mark.encode(x=_x(lines), y=_y(lines), detail="label:N", tooltip=_tips(lines))
-
-
-def _tips(lines: StepLines) -> list[alt.Tooltip]:
-    import altair as alt
-
-    return [
-        alt.Tooltip("label:N", title="group"),
-        alt.Tooltip("step:Q") if lines.over == "step" else alt.Tooltip("step:Q", title=lines.over),
-        alt.Tooltip("value:Q", title=lines.title, format=lines.number),
-    ]
-
-
-def _faint(lines: StepLines, styles: Styles) -> list[alt.Chart]:
-    rows = [row for row in lines.faint if row["label"] in styles]
-    if not any(row["value"] is not None for row in rows):
-        return []
-    mark: alt.Chart = packed(rows, "label", "run_id").mark_line(strokeWidth=0.8, opacity=0.28, clip=True)
-    return [mark.encode(x=_x(lines), y=_y(lines), color=colours(styles), detail="run_id:N")]
-
-
-def _names(lines: StepLines, styles: Styles) -> list[alt.Chart]:
-    ends, longest = lines.last, max((row["step"] for row in lines.rows), default=0)
-    at = {label: row["value"] for label, row in ends.items()}
-    rows = name_places(at, *_domain(lines), lines.height)
-    layers = name_marks(rows, styles, _y(lines, "end"), _y(lines, "at"))
-    early = [ends[label] for label in labels_to_name(at) if ends[label]["step"] < longest]
-    if early:
-        lead = inline(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
-        layers.append(lead.encode(x=_x(lines), x2=right_edge(2), y=_y(lines), color=colours(styles)))
-    return layers
-
-
-def _ends(lines: StepLines, styles: Styles) -> list[alt.Chart]:
-    import altair as alt
-
-    tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
-    layers = []
-    for ends, how in (
-        ([row for row in lines.ends if row["label"] in styles], {"color": colours(styles)}),
-        ([row for row in lines.ends if row["label"] not in styles], {"color": alt.value(INK)}),
-    ):
-        if ends:
-            mark: alt.Chart = inline(ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
-            layers.append(mark.encode(x=_x(lines), y=_y(lines), tooltip=tips, **how))
     return layers
 
 
@@ -285,33 +259,28 @@ def name_places(ends: dict[str, float], low: float, high: float, height: int) ->
         ):
             blocks[-2:] = [blocks[-2] + blocks[-1]]
     at = [_start(block, room) + room * turn for block in blocks for turn in range(len(block))]
-    inside = _inside(at, low, high, room)
-    return [
-        {"label": label, "said": on_two_lines(label), "end": ends[label], "at": y}
-        for label, y in zip(labels, inside, strict=True)
-    ]
 
-
-def _start(block: list[float], room: float, above: bool = False) -> float:
-    """Where the lowest name of a block stands, or the one above it."""
-    lowest = sum(block) / len(block) - room * (len(block) - 1) / 2
-    return lowest + room * len(block) if above else lowest
-
-
-def _inside(at: list[float], low: float, high: float, room: float) -> list[float]:
-    """The places, pushed off the two ends of the axis and then off each other."""
+    # Off the two ends of the axis, and then off each other.
     for turn in range(len(at)):
         at[turn] = max(at[turn], low if turn == 0 else at[turn - 1] + room)
     for turn in reversed(range(len(at))):
         at[turn] = min(at[turn], high if turn == len(at) - 1 else at[turn + 1] - room)
-    return at
+    return [
+        {"label": label, "said": on_two_lines(label), "end": ends[label], "at": y}
+        for label, y in zip(labels, at, strict=True)
+    ]
+
+
+def _start(block: list[float], room: float) -> float:
+    """Where the lowest name of a block stands."""
+    return sum(block) / len(block) - room * (len(block) - 1) / 2
 
 
 def name_marks(rows: list[Row], styles: Styles, end: alt.Y, at: alt.Y) -> list[alt.Chart]:
     """Each label in the text colour, which is always legible, led to by a piece of its line.
 
     Args:
-        rows: of `places`.
+        rows: of `name_places`.
         styles: by label.
         end, at: the encodings of the two columns.
     """

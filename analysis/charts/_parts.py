@@ -48,29 +48,21 @@ def stacked_bars(
         parts: in their order from the left, and how each looks.
         unit: of the axis's title.
     """
+    import altair as alt
+
     span = axis_ends([*(row["end"] for row in bars), *(row["value"] for row in wholes)], zero=True)
-    ended = {row["label"]: row["end"] for row in bars}  # the last part of each
-    totals = [{"label": label, "total": ended[label]} for label in labels]
-    layers = [
-        _bars(bars, labels, parts, unit, span),
-        _edges(bars, labels, unit, span),
-        _wholes(wholes, labels, unit, span),
-        *number_column(totals, y_of(labels, grid=False), "whole", "total", ",.2f"),
-    ]
-    return drawn(layers, rows_height(labels), TOP + _LEGEND * len(parts))
+    y = y_of(labels, grid=False)
 
+    def x(field: str) -> alt.X:
+        scale = alt.Scale(domain=list(span), nice=False)
+        return alt.X(f"{field}:Q", title=unit, scale=scale, axis=alt.Axis(grid=False, tickCount=5))
 
-def _x(field: str, unit: str, span: tuple[float, float]) -> alt.X:
-    import altair as alt
-
-    scale = alt.Scale(domain=list(span), nice=False)
-    return alt.X(f"{field}:Q", title=unit, scale=scale, axis=alt.Axis(grid=False, tickCount=5))
-
-
-def _bars(
-    rows: list[Row], labels: Sequence[str], parts: Mapping[str, Look], unit: str, span: tuple[float, float]
-) -> alt.Chart:
-    import altair as alt
+    def tips(column: str) -> list[alt.Tooltip]:
+        group, value = (
+            alt.Tooltip("label:N", title="group"),
+            alt.Tooltip("value:Q", title=unit, format=",.2f"),
+        )
+        return [group, alt.Tooltip(f"{column}:N"), value]
 
     legend = alt.Legend(
         orient="none", columns=1, legendX=0, legendY=-TOP - _LEGEND * len(parts), title=None,
@@ -82,38 +74,26 @@ def _bars(
         alt.Scale(type="ordinal", domain=list(parts), range=[look[place] for look in parts.values()])
         for place in (0, 1)
     )
-    tips = [
-        alt.Tooltip("label:N", title="group"),
-        alt.Tooltip("part:N"),
-        alt.Tooltip("value:Q", title=unit, format=",.2f"),
+    filled = inline(bars).mark_bar(height=_BAR)
+    edge = inline(bars).mark_bar(height=_BAR, fillOpacity=0, stroke=INK, strokeWidth=0.8)
+    whole = inline(wholes).mark_point(color=INK, size=30, strokeWidth=1.2, opacity=1)
+    ended = {row["label"]: row["end"] for row in bars}  # the last part of each
+    totals = [{"label": label, "total": ended[label]} for label in labels]
+    layers = [
+        filled.encode(
+            x=x("start"),
+            x2="end:Q",
+            y=y,
+            color=alt.Color("part:N", scale=colours, sort=list(parts), legend=legend),
+            # Without a sort, Vega-Lite warns on the page's console. Legends show opacity, not fillOpacity.
+            opacity=alt.Opacity("part:N", scale=opacities, sort=list(parts), legend=legend),
+            tooltip=tips("part"),
+        ),
+        edge.encode(x=x("start"), x2="end:Q", y=y),
+        whole.encode(x=x("value"), y=y, tooltip=tips("run")),
+        *number_column(totals, y, "whole", "total", ",.2f"),
     ]
-    mark: alt.Chart = inline(rows).mark_bar(height=_BAR)
-    return mark.encode(
-        x=_x("start", unit, span),
-        x2="end:Q",
-        y=y_of(labels, grid=False),
-        color=alt.Color("part:N", scale=colours, sort=list(parts), legend=legend),
-        # Without a sort, Vega-Lite warns on the page's console. Legends show opacity, and not fillOpacity.
-        opacity=alt.Opacity("part:N", scale=opacities, sort=list(parts), legend=legend),
-        tooltip=tips,
-    )
-
-
-def _edges(rows: list[Row], labels: Sequence[str], unit: str, span: tuple[float, float]) -> alt.Chart:
-    mark: alt.Chart = inline(rows).mark_bar(height=_BAR, fillOpacity=0, stroke=INK, strokeWidth=0.8)
-    return mark.encode(x=_x("start", unit, span), x2="end:Q", y=y_of(labels, grid=False))
-
-
-def _wholes(rows: list[Row], labels: Sequence[str], unit: str, span: tuple[float, float]) -> alt.Chart:
-    import altair as alt
-
-    tips = [
-        alt.Tooltip("label:N", title="group"),
-        alt.Tooltip("run:N"),
-        alt.Tooltip("value:Q", title=unit, format=",.2f"),
-    ]
-    mark: alt.Chart = inline(rows).mark_point(color=INK, size=30, strokeWidth=1.2, opacity=1)
-    return mark.encode(x=_x("value", unit, span), y=y_of(labels, grid=False), tooltip=tips)
+    return drawn(layers, rows_height(labels), TOP + _LEGEND * len(parts))
 
 
 PART_NAMES = {

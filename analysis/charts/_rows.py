@@ -32,22 +32,20 @@ def y_of(labels: Sequence[str], field: str = "label", grid: bool = True) -> alt.
     """The rows, from the top in the order of the labels."""
     import altair as alt
 
-    how = _on_lines(labels) if _on_several_lines(labels) else {}
+    how: dict[str, Any] = {}
+    if _on_several_lines(labels):
+        # Names broken at their commas, around the middle of their row: Vega puts the first line there.
+        how["labelExpr"] = "split(datum.label, ', ')"
+        up = [
+            {"test": f"length(split(datum.label, ', ')) === {many}", "value": -_LINE * (many - 1) / 2}
+            for many in sorted({len(label.split(", ")) for label in labels} - {1})
+        ]
+        if up:
+            how["labelOffset"] = {"condition": up, "value": 0}
     axis = alt.Axis(labelLimit=_LONGEST, labelPadding=8, grid=grid, **how)
     # The order is a domain: as a sort it would become an expression that contains the labels' text.
     scale = alt.Scale(domain=list(labels))
     return alt.Y(f"{field}:N", scale=scale, sort=None, title=None, axis=axis)
-
-
-def _on_lines(labels: Sequence[str]) -> dict[str, Any]:
-    """Names broken at their commas, around the middle of their row: Vega puts the first line there."""
-    lines = sorted({len(label.split(", ")) for label in labels} - {1})
-    up = [
-        {"test": f"length(split(datum.label, ', ')) === {many}", "value": -_LINE * (many - 1) / 2}
-        for many in lines
-    ]
-    raised = {"labelOffset": {"condition": up, "value": 0}} if up else {}
-    return {"labelExpr": "split(datum.label, ', ')"} | raised
 
 
 def number_column(rows: list[Row], y: alt.Y, head: str, field: str, number: str) -> list[alt.Chart]:
@@ -60,14 +58,13 @@ def number_column(rows: list[Row], y: alt.Y, head: str, field: str, number: str)
     import altair as alt
 
     top: Any = alt.YValue
-    text = _at_right(rows).encode(x=right_edge(), y=y, text=alt.Text(f"{field}:Q", format=number))
-    above = _at_right([{"text": head}], opacity=0.8)
-    return [text, above.encode(x=right_edge(), y=top(-12), text="text:N")]
-
-
-def _at_right(rows: list[Row], **how: Any) -> alt.Chart:
-    mark: alt.Chart = inline(rows).mark_text(align="right", dx=56, color=INK, **how)
-    return mark
+    place: dict[str, Any] = {"align": "right", "dx": 56, "color": INK}
+    text = inline(rows).mark_text(**place)
+    above = inline([{"text": head}]).mark_text(**place, opacity=0.8)
+    return [
+        text.encode(x=right_edge(), y=y, text=alt.Text(f"{field}:Q", format=number)),
+        above.encode(x=right_edge(), y=top(-12), text="text:N"),
+    ]
 
 
 def _on_several_lines(labels: Sequence[str]) -> bool:
@@ -114,9 +111,12 @@ def dot_figure(
         what: the quantity in words, as the caption starts.
         used: rows of the runs that it shows.
     """
-    span = _span(points, estimates, axis)
-    shown = [*(value for _, _, value in points), *of_estimates(estimates.values())]
-    axis = replace(axis, number=fitting(axis.number, shown))
+    values = [value for _, _, value in points]
+    interval_ends = [
+        end for estimate in estimates.values() for end in (estimate.low, estimate.high) if end is not None
+    ]
+    span = axis_ends([*values, *interval_ends], axis.zero or len(estimates) == 1)
+    axis = replace(axis, number=fitting(axis.number, [*values, *of_estimates(estimates.values())]))
     medians = "; ".join(
         f"{label} {number(estimate.median, axis.number)}" for label, estimate in estimates.items()
     )
@@ -148,13 +148,6 @@ def marks_caption(estimates: Estimates) -> str:
     return f"{sentence} Without a line: no interval." if without else sentence
 
 
-def _span(points: list[RunPoint], estimates: Estimates, axis: DotAxis) -> Span:
-    drawn_ends = [
-        end for estimate in estimates.values() for end in (estimate.low, estimate.high) if end is not None
-    ]
-    return axis_ends([*(value for _, _, value in points), *drawn_ends], axis.zero or len(estimates) == 1)
-
-
 def _plot(
     points: list[RunPoint],
     estimates: Estimates,
@@ -162,7 +155,18 @@ def _plot(
     axis: DotAxis,
     span: Span,
 ) -> dict[str, Any]:
+    import altair as alt
+
     styles = {label: style for label, style in styles.items() if label in estimates}
+    labels = list(styles)
+    y, colour, group = y_of(labels), colours(styles), alt.Tooltip("label:N", title="group")
+
+    def x(field: str) -> alt.X:
+        title = f"{axis.title} (from {span[0]:,.10g})" if span[0] else axis.title
+        scale = alt.Scale(domain=list(span), nice=False, zero=False)
+        return alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, tickCount=5))
+
+    # The medians; if the axis starts at zero, as bars whose length is compared.
     rows = [
         {
             "label": label,
@@ -173,81 +177,35 @@ def _plot(
         }
         for label, estimate in estimates.items()
     ]
-    layers = [
-        *_medians(rows, styles, axis, span),
-        *_intervals([row for row in rows if row["low"] is not None], styles, axis, span),
-        _run_marks(points, styles, axis, span),
-        *number_column(rows, y_of(list(styles)), "median", "median", axis.number),
-        *([_break_sign()] if span[0] else []),
-    ]
-    return drawn(layers, rows_height(list(styles)), TOP)
-
-
-def _x(field: str, axis: DotAxis, span: Span) -> alt.X:
-    import altair as alt
-
-    title = f"{axis.title} (from {span[0]:,.10g})" if span[0] else axis.title
-    scale = alt.Scale(domain=list(span), nice=False, zero=False)
-    return alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, tickCount=5))
-
-
-def _medians(rows: list[Row], styles: Styles, axis: DotAxis, span: Span) -> list[alt.Chart]:
-    """The medians; if the axis starts at zero, as bars whose length is compared."""
-    import altair as alt
-
-    tips = [
-        alt.Tooltip("label:N", title="group"),
-        alt.Tooltip("median:Q", format=axis.number),
-        alt.Tooltip("n:Q", title="runs"),
-    ]
-    y, colour = y_of(list(styles)), colours(styles)
+    layers = []
+    if not span[0]:
+        stem = inline([row | {"zero": 0} for row in rows]).mark_rule(strokeWidth=7, opacity=0.22)
+        layers.append(stem.encode(x=x("zero"), x2="median:Q", y=y, color=colour))
+    tips = [group, alt.Tooltip("median:Q", format=axis.number), alt.Tooltip("n:Q", title="runs")]
     tick = inline(rows).mark_tick(thickness=2.5, size=16)
-    tick = tick.encode(x=_x("median", axis, span), y=y, color=colour, tooltip=tips)
-    if span[0]:
-        return [tick]
-    stem = inline([row | {"zero": 0} for row in rows]).mark_rule(strokeWidth=7, opacity=0.22)
-    return [stem.encode(x=_x("zero", axis, span), x2="median:Q", y=y, color=colour), tick]
+    layers.append(tick.encode(x=x("median"), y=y, color=colour, tooltip=tips))
 
+    # A layer only if there is an interval: an empty one is an image without a name to a screen reader.
+    if with_interval := [row for row in rows if row["low"] is not None]:
+        ends = [alt.Tooltip(f"{name}:Q", format=axis.number) for name in ("median", "low", "high")]
+        line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
+        tips = [group, *ends, alt.Tooltip("n:Q", title="runs")]
+        layers.append(line.encode(x=x("low"), x2="high:Q", y=y, color=colour, tooltip=tips))
 
-def _intervals(rows: list[Row], styles: Styles, axis: DotAxis, span: Span) -> list[alt.Chart]:
-    """A layer only if there is an interval: an empty one is an image without a name to a screen reader."""
-    import altair as alt
-
-    if not rows:
-        return []
-    tips = [
-        alt.Tooltip("label:N", title="group"),
-        *(alt.Tooltip(f"{name}:Q", format=axis.number) for name in ("median", "low", "high")),
-        alt.Tooltip("n:Q", title="runs"),
-    ]
-    line = inline(rows).mark_rule(strokeWidth=2.5, strokeCap="round")
-    x, y = _x("low", axis, span), y_of(list(styles))
-    return [line.encode(x=x, x2="high:Q", y=y, color=colours(styles), tooltip=tips)]
-
-
-def _run_marks(points: list[RunPoint], styles: Styles, axis: DotAxis, span: Span) -> alt.Chart:
-    import altair as alt
-
-    values = [{"label": label, "run": run, "value": value} for label, run, value in points]
-    tips = [
-        alt.Tooltip("label:N", title="group"),
-        alt.Tooltip("run:N"),
-        alt.Tooltip("value:Q", title=axis.title, format=axis.number),
-    ]
     # The opacity of the fill, not of the mark: a PDF has an object of its own for each mark with one.
-    mark: alt.Chart = packed(values, "label").mark_point(filled=True, size=50, opacity=1, fillOpacity=0.8)
-    x, y = _x("value", axis, span), y_of(list(styles))
-    return mark.encode(x=x, y=y, color=colours(styles), shape=shapes(styles), tooltip=tips)
+    values = [{"label": label, "run": run, "value": value} for label, run, value in points]
+    mark = packed(values, "label").mark_point(filled=True, size=50, opacity=1, fillOpacity=0.8)
+    tips = [group, alt.Tooltip("run:N"), alt.Tooltip("value:Q", title=axis.title, format=axis.number)]
+    layers.append(mark.encode(x=x("value"), y=y, color=colour, shape=shapes(styles), tooltip=tips))
 
-
-def _break_sign() -> alt.Chart:
-    import altair as alt
-
-    place: Any = (alt.XValue, alt.YValue)
-    mark: alt.Chart = inline([{"what": "axis break"}]).mark_point(
-        shape=_BREAK, size=45, stroke=INK, strokeWidth=1.5, opacity=0.8, aria=False
-    )
-    return mark.encode(x=place[0](0), y=place[1]("height"))
+    layers += number_column(rows, y, "median", "median", axis.number)
+    if span[0]:
+        place: Any = (alt.XValue, alt.YValue)
+        sign = inline([{"what": "axis break"}]).mark_point(
+            shape=_BREAK, size=45, stroke=INK, strokeWidth=1.5, opacity=0.8, aria=False
+        )
+        layers.append(sign.encode(x=place[0](0), y=place[1]("height")))
+    return drawn(layers, rows_height(labels), TOP)
 
 
 def rate_figure(rows: list[Row], styles: Styles, axis: DotAxis, value: stats.Quantity, what: str) -> Figure:

@@ -35,18 +35,18 @@ class Style:
 def styles(labels: Sequence[str], absent: Collection[str] = ()) -> dict[str, Style]:
     """A style for each label, in their order; the colour alone never tells two apart.
 
+    Seven colours and four dashes have no common factor: 28 labels before two lines look the same.
+
     Args:
         labels: all groups of the study.
         absent: those that are on no figure: they take no colour that another could have.
     """
-    places = {label: place for place, label in enumerate(sorted(labels, key=lambda label: label in absent))}
-    return {label: _style(places[label]) for label in labels}
-
-
-def _style(index: int) -> Style:
-    """Seven colours and four dashes have no common factor: 28 labels before two lines look the same."""
-    turn, place = divmod(index, len(COLOURS))
-    return Style(COLOURS[place], _DASHES[index % len(_DASHES)], _SHAPES[(place + turn) % len(_SHAPES)])
+    made = {}
+    for index, label in enumerate(sorted(labels, key=lambda label: label in absent)):
+        turn, place = divmod(index, len(COLOURS))
+        shape = _SHAPES[(place + turn) % len(_SHAPES)]
+        made[label] = Style(COLOURS[place], _DASHES[index % len(_DASHES)], shape)
+    return {label: made[label] for label in labels}
 
 
 def colours(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.Color:
@@ -120,26 +120,12 @@ def drawn(layers: Sequence[Any], height: int, top: int) -> dict[str, Any]:
     parts = [layer.to_dict(validate=False) for layer in layers]
     datasets = {name: list(rows) for part in parts for name, rows in part.pop("datasets", {}).items()}
     _, schema = ([part.pop(name) for part in parts] for name in ("config", "$schema"))
-    return {
-        "config": _config(),
-        "layer": parts,
-        "height": height,
-        "width": "container",
-        "$schema": schema[0],
-        "datasets": datasets,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "padding": {"left": 2, "top": top, "right": 2, "bottom": 4},
-    }
-
-
-def _config() -> dict[str, Any]:
-    """Vega-Lite configuration of every figure."""
     axis = {
         "labelColor": INK, "titleColor": INK, "tickColor": INK, "domainColor": INK, "gridColor": INK,
         "gridOpacity": 0.13, "domainOpacity": 0.6, "tickOpacity": 0.6, "labelOpacity": 0.85,
         "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8,
     }  # fmt: skip
-    return {
+    config = {
         "font": FONT,
         "background": None,
         "view": {"stroke": None},
@@ -147,6 +133,16 @@ def _config() -> dict[str, Any]:
         "axisY": {"domain": False, "ticks": False},
         "text": {"color": INK, "fontSize": 12},
         "rule": {"color": INK},
+    }
+    return {
+        "config": config,
+        "layer": parts,
+        "height": height,
+        "width": "container",
+        "$schema": schema[0],
+        "datasets": datasets,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "padding": {"left": 2, "top": top, "right": 2, "bottom": 4},
     }
 
 
@@ -173,14 +169,11 @@ def axis_ends(values: Iterable[float], zero: bool) -> tuple[float, float]:
 def round_ends(low: float, high: float) -> tuple[float, float]:
     """The nearest round numbers outside of the two."""
     high = high if high > low else low + (abs(low) or 1.0)
-    step = _round_step((high - low) / _TICKS)
+    # The next of 1, 2, 5, 10, ... at or above a tenth of an order of magnitude below the step.
+    wanted = (high - low) / _TICKS
+    size = 10.0 ** floor(log10(wanted))
+    step = next(size * part for part in (1, 2, 5, 10) if size * part >= 0.9 * wanted)
     return _times(floor(low / step + 1e-9), step), _times(ceil(high / step - 1e-9), step)
-
-
-def _round_step(step: float) -> float:
-    """The next of 1, 2, 5, 10, ... at or above a tenth of an order of magnitude below the step."""
-    size = 10.0 ** floor(log10(step))
-    return next(size * part for part in (1, 2, 5, 10) if size * part >= 0.9 * step)
 
 
 def _times(count: int, step: float) -> float:

@@ -51,12 +51,14 @@ class SweepAxis:
     @property
     def number(self) -> str:
         """d3 format, also understood by `text`, in which its values remain distinct."""
-        return next(form for form in (",d", ".6~g", ".2~e", ".16~g") if self._distinct(form))
-
-    def _distinct(self, form: str) -> bool:
-        exact = form != ",d" or all(float(value).is_integer() for value in self.values)
-        small = form == ".6~g" and self.values[0] and abs(self.values[0]) < 1e-3
-        return exact and not small and len({_text(value, form) for value in self.values}) == len(self.values)
+        forms = [".6~g", ".2~e", ".16~g"]
+        if self.values[0] and abs(self.values[0]) < 1e-3:
+            forms.remove(".6~g")
+        if all(float(value).is_integer() for value in self.values):
+            forms.insert(0, ",d")
+        return next(
+            form for form in forms if len({_text(value, form) for value in self.values}) == len(self.values)
+        )
 
     def text(self, value: float) -> str:
         """A value as the axis labels it."""
@@ -194,15 +196,21 @@ def outcome_counts(runs: Sequence[Row], measured: bool) -> dict[str, int]:
 
 def _axes(rows: Sequence[Row]) -> tuple[tuple[SweepAxis, ...], dict[str, list[str]]]:
     """The independent axes, and by the name of each the factors that follow from it."""
-    columns = {name: [row["factors"].get(name) for row in rows] for name in _factors(rows)}
-    numeric = {name: values for name, values in columns.items() if _is_axis(values)}
+    numeric: dict[str, list[Any]] = {}
+    for name in _factors(rows):
+        values = [row["factors"].get(name) for row in rows]
+        numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+        if numbers and len(set(values)) >= FEWEST:
+            numeric[name] = values
     kept: dict[str, list[str]] = {}
     for name in sorted(numeric, key=lambda name: (-len(set(numeric[name])), name)):
-        leader = next((first for first in kept if _follows(numeric[name], numeric[first])), None)
-        if leader is None:
-            kept[name] = []
+        for leader, followers in kept.items():
+            pairs = set(zip(numeric[leader], numeric[name], strict=True))
+            if len(pairs) == len(set(numeric[leader])):  # each value of the leader comes with one value
+                followers.append(name)
+                break
         else:
-            kept[leader].append(name)
+            kept[name] = []
     short = Counter(map(_title, kept))
     made = tuple(
         SweepAxis(name, _title(name) if short[_title(name)] == 1 else name, tuple(sorted(set(numeric[name]))))
@@ -215,16 +223,6 @@ def _factors(rows: Sequence[Row]) -> list[str]:
     return [name for name in (rows[0]["factors"] if rows else {}) if name not in ("seed", "repeat")]
 
 
-def _is_axis(values: list[Any]) -> bool:
-    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
-    return numbers and len(set(values)) >= FEWEST
-
-
-def _follows(values: list[Any], leader: list[Any]) -> bool:
-    """Whether each value of the leader comes with one value."""
-    return len(set(zip(leader, values, strict=True))) == len(set(leader))
-
-
 def _rest(rows: list[Row], apart: set[str]) -> dict[str, str]:
     """By label, the factors that vary besides these: as labels name groups, the backend first."""
     given = {row["label"]: {**row["factors"], "scale": row["scale"]} for row in rows}
@@ -232,18 +230,19 @@ def _rest(rows: list[Row], apart: set[str]) -> dict[str, str]:
     varying = [name for name in names if len({str(factors.get(name)) for factors in given.values()}) > 1]
     varying.sort(key=lambda name: (name != "attention", name))
     backends = {row["label"]: row["attention"] or "all runs" for row in rows}
-    return {
-        label: ", ".join(_named(name, factors.get(name)) for name in varying) or backends[label]
-        for label, factors in given.items()
-    }
-
-
-def _named(name: str, value: Any) -> str:
-    if name == "attention":
-        return str(value)
-    if isinstance(value, bool):
-        return f"{_title(name)}: {'yes' if value else 'no'}"
-    return f"{_title(name)} {value}"
+    words = {}
+    for label, factors in given.items():
+        clauses = []
+        for name in varying:
+            value = factors.get(name)
+            if name == "attention":
+                clauses.append(str(value))
+            elif isinstance(value, bool):
+                clauses.append(f"{_title(name)}: {'yes' if value else 'no'}")
+            else:
+                clauses.append(f"{_title(name)} {value}")
+        words[label] = ", ".join(clauses) or backends[label]
+    return words
 
 
 def _title(name: str) -> str:
@@ -309,18 +308,14 @@ def sweep_notes(swept: Sweep, groups: Collection[str] = (), most: int = 0, what:
 def sweep_table(swept: Sweep, quantity: CellQuantity) -> Table:
     """Every cell, also of groups beyond those that the figure has room for."""
     heads = ("Group", *(capital(axis.title) for axis in swept.axes), capital(quantity.title))
-    rows = tuple(_row(cell, swept.axes, quantity.number) for cell in swept.cells)
-    return Table((*heads, "Interval", "n", "Not completed"), rows)
-
-
-def _row(cell: SweepCell, axes: Sequence[SweepAxis], number: str) -> tuple[str, ...]:
-    estimate = cell.estimate
-    values = (
-        (format(estimate.median, number), interval_ends(estimate, number), str(estimate.n))
-        if estimate
-        else (_DASH, _DASH, "0")
-    )
-    return (cell.rest, *(axis.of(cell) for axis in axes), *values, cell.word or _DASH)
+    rows = []
+    for cell in swept.cells:
+        values = (_DASH, _DASH, "0")
+        if estimate := cell.estimate:
+            median = format(estimate.median, quantity.number)
+            values = (median, interval_ends(estimate, quantity.number), str(estimate.n))
+        rows.append((cell.rest, *(axis.of(cell) for axis in swept.axes), *values, cell.word or _DASH))
+    return Table((*heads, "Interval", "n", "Not completed"), tuple(rows))
 
 
 def interval_ends(estimate: Estimate, number: str) -> str:
@@ -333,16 +328,13 @@ def interval_ends(estimate: Estimate, number: str) -> str:
 def range_description(cells: Sequence[SweepCell], axes: Sequence[SweepAxis], quantity: CellQuantity) -> str:
     """The smallest and the largest value, with where they are."""
     valued = sorted(((cell.estimate.median, cell) for cell in cells if cell.estimate), key=lambda one: one[0])
-    low, high = (
-        f"{value:{quantity.number}} ({_where(cell, axes)})" for value, cell in (valued[0], valued[-1])
-    )
+    ends = []
+    for value, cell in (valued[0], valued[-1]):
+        where = ", ".join([cell.rest, *(f"{axis.title} {axis.of(cell)}" for axis in axes)])
+        ends.append(f"{value:{quantity.number}} ({where})")
     gone = len(cells) - len(valued)
     cells_ = "cell has" if gone == 1 else "cells have"
-    return f"{quantity.title} from {low} to {high}." + (f" {gone} {cells_} no value." if gone else "")
-
-
-def _where(cell: SweepCell, axes: Sequence[SweepAxis]) -> str:
-    return ", ".join([cell.rest, *(f"{axis.title} {axis.of(cell)}" for axis in axes)])
+    return f"{quantity.title} from {' to '.join(ends)}." + (f" {gone} {cells_} no value." if gone else "")
 
 
 def intervals_overlap(a: Estimate, b: Estimate) -> bool:

@@ -73,6 +73,11 @@ def lines_over(
     shown = every if len(every) <= MOST_LINES else outermost(every, x)
     quiet = {name: line for name, line in every.items() if name not in shown}
     plot = LinesPlot(x, shown, quiet, styles(list(shown)), quantity, *_span(cells, quantity))
+
+    notes = [note, *sweep_notes(swept)]
+    gone = [name for name in plot.lines if name not in plot.strip and name not in plot.valued]
+    for word, names in grouped(gone, lambda name: plot.lines[name][0].word).items():
+        notes.append(f"No value at all: {'; '.join(names)} ({word}).")
     return Figure(
         spec=_spec(plot),
         caption=_caption(plot),
@@ -80,7 +85,7 @@ def lines_over(
         interval=interval_methods(cells),
         used=frozenset(run for cell in cells if cell.estimate for run in cell.shown),
         title=f"{capital(quantity.name)} over {x.title}",
-        note=" ".join([note, *sweep_notes(swept), *_nowhere(plot)]).strip() or None,
+        note=" ".join(notes).strip() or None,
         finding=_finding(plot),
         table=sweep_table(swept, quantity),
     )
@@ -121,21 +126,31 @@ def _span(cells: list[SweepCell], quantity: CellQuantity) -> tuple[float, float,
     return (0.0 if quantity.zero and low >= 0 else low - room), high + room, False
 
 
-def _nowhere(plot: LinesPlot) -> list[str]:
-    """Which lines have no value at all, nor a row below the axis."""
-    gone = [name for name in plot.lines if name not in plot.strip and name not in plot.valued]
-    ended = grouped(gone, lambda name: plot.lines[name][0].word)
-    return [f"No value at all: {'; '.join(names)} ({word})." for word, names in ended.items()]
-
-
 def _caption(plot: LinesPlot) -> str:
-    sentences = [plot.quantity.what, *_marks_caption(plot)]
+    """What is drawn, no more: a mark may have no interval."""
+    without = [point["low"] is None for point in plot.points]
+    marks = f"Each mark is {plot.quantity.numbers}"
+    if all(without):
+        marks += "."
+    else:
+        marks += ", the bar its interval." + (" Without a bar: no interval." if any(without) else "")
+    sentences = [plot.quantity.what, marks]
     if any(len(line) > 1 for line in plot.lines.values()):
         sentences.append(
             "Lines join neighbouring values that were measured; nothing was measured in between."
         )
     if plot.quiet:
-        sentences.append(_crowd(plot))
+        at = [plot.x.text(value) for value in _looked_at(plot.x)]
+        sentences.append(
+            f"Of {len(plot.lines) + len(plot.quiet)} lines, those that are the highest or the lowest at "
+            f"{plot.x.title} {at[0]}, {at[1]} or {at[2]} have a colour and a name. The others are grey, "
+            "without their intervals, and darker where several overlap: pointer and arrow keys name each, "
+            "and the table has all."
+        )
+        gone = sum(not cell.estimate for line in plot.quiet.values() for cell in line)
+        if gone:
+            cells = "1 cell of a grey line has" if gone == 1 else f"{gone} cells of the grey lines have"
+            sentences.append(f"{cells} no value.")
     if len(plot.lines) > 1:
         sentences.append("Marks of different lines at the same value are drawn side by side.")
     logarithmic = [
@@ -148,29 +163,6 @@ def _caption(plot: LinesPlot) -> str:
     if plot.strip:
         sentences.append(f"Crosses below the axis: {plot.quantity.gone}.")
     return " ".join([*sentences, *abbreviations(cell for line in plot.lines.values() for cell in line)])
-
-
-def _marks_caption(plot: LinesPlot) -> list[str]:
-    """What is drawn, no more: a mark may have no interval."""
-    mark = f"Each mark is {plot.quantity.numbers}"
-    without = [point["low"] is None for point in plot.points]
-    if all(without):
-        return [f"{mark}."]
-    return [f"{mark}, the bar its interval.", *(["Without a bar: no interval."] if any(without) else [])]
-
-
-def _crowd(plot: LinesPlot) -> str:
-    """What is done where there are too many lines, and what the grey ones leave out."""
-    at = [plot.x.text(value) for value in _looked_at(plot.x)]
-    sentence = (
-        f"Of {len(plot.lines) + len(plot.quiet)} lines, those that are the highest or the lowest at "
-        f"{plot.x.title} {at[0]}, {at[1]} or {at[2]} have a colour and a name. The others are grey, without "
-        "their intervals, and darker where several overlap: pointer and arrow keys name each, and the "
-        "table has all."
-    )
-    gone = sum(not cell.estimate for line in plot.quiet.values() for cell in line)
-    cells = "1 cell of a grey line has" if gone == 1 else f"{gone} cells of the grey lines have"
-    return f"{sentence} {cells} no value." if gone else sentence
 
 
 def _finding(plot: LinesPlot) -> str | None:
@@ -187,30 +179,23 @@ def _finding(plot: LinesPlot) -> str | None:
     observed = "Observed: " if any(1 in (a.n, b.n) for a, b in both_known) else ""
     name = plot.quantity.name if observed else capital(plot.quantity.name)
     if plot.quantity.zero:
-        by = range_of_numbers([_times(b.median / a.median) for a, b in both_known]) + " times that at"
+        ratios = [b.median / a.median for a, b in both_known]
+        changes = [f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}" for ratio in ratios]
+        by = f"{range_of_numbers(changes)} times that at"
     else:
-        by = range_of_numbers([f"{b.median - a.median:+.2g}" for a, b in both_known]) + " against that at"
-    where = f"{name} at {plot.x.title} {plot.x.text(last)}: {by} {plot.x.text(first)}"
-    return "; ".join([observed + where, *_where_values_end(plot)])
+        changes = [f"{b.median - a.median:+.2g}" for a, b in both_known]
+        by = f"{range_of_numbers(changes)} against that at"
+    sentence = f"{observed}{name} at {plot.x.title} {plot.x.text(last)}: {by} {plot.x.text(first)}"
 
-
-def _times(ratio: float) -> str:
-    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
-
-
-def _where_values_end(plot: LinesPlot) -> list[str]:
-    """From where on lines have no value, if that is all that happened to them, and there are few of them."""
+    # From where on lines have no value, if that is all that happened to them, and there are few of them.
     clauses = []
-    for name in plot.strip:
-        words_ = [cell.word for cell in plot.lines[name]]
-        start = next(place for place, word in enumerate(words_) if word)
-        if (
-            start
-            and len(set(words_[start:])) == 1
-            and not any(cell.estimate for cell in plot.lines[name][start:])
-        ):
-            clauses.append(f"{name}: {words_[start]} from {plot.x.of(plot.lines[name][start])}")
-    return clauses if len(clauses) <= _CLAUSES else []
+    for label in plot.strip:
+        line = plot.lines[label]
+        start = next(place for place, cell in enumerate(line) if cell.word)
+        rest = line[start:]
+        if start and len({cell.word for cell in rest}) == 1 and not any(cell.estimate for cell in rest):
+            clauses.append(f"{label}: {rest[0].word} from {plot.x.of(rest[0])}")
+    return "; ".join([sentence, *clauses]) if len(clauses) <= _CLAUSES else sentence
 
 
 _HEIGHT, _LINE = 340, 16  # pixels: of the part with values; of a line of text
@@ -269,27 +254,24 @@ class LinesPlot:
         for name, line in lines.items():
             part = 0
             for cell in line:
-                part += cell.estimate is None
-                rows += self._point(name, part, cell)
+                if (estimate := cell.estimate) is None:
+                    part += 1
+                    continue
+                at = cell.at[self.x.name]
+                rows.append(
+                    {
+                        "label": name,
+                        "part": part,
+                        "at": at,
+                        "x": self.aside(name, at),
+                        "value": estimate.median,
+                        "low": estimate.low,
+                        "high": estimate.high,
+                        "n": estimate.n,
+                        "interval": interval_ends(estimate, self.quantity.number),
+                    }
+                )
         return rows
-
-    def _point(self, name: str, part: int, cell: SweepCell) -> list[Row]:
-        estimate = cell.estimate
-        if not estimate:
-            return []
-        ends = interval_ends(estimate, self.quantity.number)
-        at = cell.at[self.x.name]
-        where = {"label": name, "part": part, "at": at, "x": self.aside(name, at)}
-        return [
-            where
-            | {
-                "value": estimate.median,
-                "low": estimate.low,
-                "high": estimate.high,
-                "n": estimate.n,
-                "interval": ends,
-            }
-        ]
 
     def aside(self, name: str, at: float) -> float:
         """A value of the axis, moved so that the marks of several lines do not hide each other."""
@@ -319,7 +301,38 @@ class LinesPlot:
 
 def _spec(plot: LinesPlot) -> dict[str, Any]:
     """The figure as Vega-Lite, with no more layers than have something to draw."""
-    layers = [*_grey(plot), *_joined(plot), *_intervals(plot), *_marks(plot), *_names(plot), *_strip(plot)]
+    import altair as alt
+
+    x, y = _x(plot), _y(plot)
+    colour, shape = colours(plot.styles), shapes(plot.styles)
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("at:Q", title=plot.x.title, format=plot.x.number),
+        alt.Tooltip("value:Q", title=plot.quantity.title, format=plot.quantity.number),
+        alt.Tooltip("interval:N"),
+        alt.Tooltip("n:Q", title="runs"),
+    ]
+    layers = []
+
+    # The lines without a name, behind the others.
+    if joined := _stretches(plot.grey):
+        line = inline(joined).mark_line(strokeWidth=1, stroke=INK, strokeOpacity=QUIET)
+        layers.append(line.encode(x=x, y=y, detail=[alt.Detail("label:N"), alt.Detail("part:O")]))
+    if plot.grey:
+        mark = inline(plot.grey).mark_point(filled=True, size=14, opacity=QUIET, color=INK)
+        layers.append(mark.encode(x=x, y=y, tooltip=tips))
+
+    if joined := _stretches(plot.points):
+        line, dash = inline(joined).mark_line(strokeWidth=1.8), dashes(plot.styles)
+        layers.append(line.encode(x=x, y=y, color=colour, detail="part:O", strokeDash=dash))
+    if with_interval := [point for point in plot.points if point["low"] is not None]:
+        bar = inline(with_interval).mark_rule(strokeWidth=2)
+        layers.append(bar.encode(x=x, y=_y(plot, "low"), y2="high:Q", color=colour))
+    if plot.points:
+        mark = inline(plot.points).mark_point(filled=True, size=60, opacity=1)
+        layers.append(mark.encode(x=x, y=y, color=colour, shape=shape, tooltip=tips))
+
+    layers += [*_names(plot), *_strip(plot)]
     height = _HEIGHT + (_LINE * len(plot.strip) + 10 if plot.strip else 0)
     return drawn(layers, height, top=6)
 
@@ -355,22 +368,6 @@ def round_values(low: float, high: float) -> list[float]:
     return [value for value in every if low <= value <= high]
 
 
-def _grey(plot: LinesPlot) -> list[alt.Chart]:
-    """The lines without a name, behind the others."""
-    import altair as alt
-
-    layers = []
-    if joined := _stretches(plot.grey):
-        line = inline(joined).mark_line(strokeWidth=1, stroke=INK, strokeOpacity=QUIET)
-        layers.append(
-            line.encode(x=_x(plot), y=_y(plot), detail=[alt.Detail("label:N"), alt.Detail("part:O")])
-        )
-    if plot.grey:
-        mark = inline(plot.grey).mark_point(filled=True, size=14, opacity=QUIET, color=INK)
-        layers.append(mark.encode(x=_x(plot), y=_y(plot), tooltip=_tips(plot)))
-    return layers
-
-
 def _stretches(points: list[Row]) -> list[Row]:
     """The points that are joined with another one."""
     return [
@@ -381,48 +378,25 @@ def _stretches(points: list[Row]) -> list[Row]:
     ]
 
 
-def _joined(plot: LinesPlot) -> list[alt.Chart]:
-    joined = _stretches(plot.points)
-    if not joined:
-        return []
-    line = inline(joined).mark_line(strokeWidth=1.8)
-    colour, dash = colours(plot.styles), dashes(plot.styles)
-    return [line.encode(x=_x(plot), y=_y(plot), color=colour, detail="part:O", strokeDash=dash)]
-
-
-def _intervals(plot: LinesPlot) -> list[alt.Chart]:
-    with_interval = [point for point in plot.points if point["low"] is not None]
-    if not with_interval:
-        return []
-    bar = inline(with_interval).mark_rule(strokeWidth=2)
-    return [bar.encode(x=_x(plot), y=_y(plot, "low"), y2="high:Q", color=colours(plot.styles))]
-
-
-def _tips(plot: LinesPlot) -> list[alt.Tooltip]:
-    import altair as alt
-
-    return [
-        alt.Tooltip("label:N", title="group"),
-        alt.Tooltip("at:Q", title=plot.x.title, format=plot.x.number),
-        alt.Tooltip("value:Q", title=plot.quantity.title, format=plot.quantity.number),
-        alt.Tooltip("interval:N"),
-        alt.Tooltip("n:Q", title="runs"),
-    ]
-
-
-def _marks(plot: LinesPlot) -> list[alt.Chart]:
-    if not plot.points:
-        return []
-    mark: alt.Chart = inline(plot.points).mark_point(filled=True, size=60, opacity=1)
-    colour, shape = colours(plot.styles), shapes(plot.styles)
-    return [mark.encode(x=_x(plot), y=_y(plot), color=colour, shape=shape, tooltip=_tips(plot))]
-
-
 def _names(plot: LinesPlot) -> list[alt.Chart]:
     """Each line's name at the right edge, with its mark: beside its row below the axis, or beside its end."""
     last = {point["label"]: point["value"] for point in plot.points if point["label"] not in plot.strip}
-    places = _apart({name: plot.part(value) for name, value in last.items()})
-    beside = [{"label": name, "at": plot.value(part), "value": last[name]} for name, part in places.items()]
+
+    # Places on a height of 1, moved so far that no two names overlap.
+    room = _LINE / _HEIGHT
+    names = sorted(last, key=lambda name: plot.part(last[name]))
+    places: list[float] = []
+    for name in names:
+        end = plot.part(last[name])
+        places.append(max(end, places[-1] + room) if places else end)
+    for index in reversed(range(len(places))):
+        top = 1.0 if index == len(places) - 1 else places[index + 1] - room
+        places[index] = min(places[index], top)
+
+    beside = [
+        {"label": name, "at": plot.value(part), "value": last[name]}
+        for name, part in zip(names, places, strict=True)
+    ]
     below = [{"label": name, "at": plot.below(row)} for row, name in enumerate(plot.strip)]
     if len(beside) + len(below) == 1:
         return []
@@ -434,19 +408,6 @@ def _names(plot: LinesPlot) -> list[alt.Chart]:
     leader = inline(beside).mark_rule(strokeWidth=0.8, opacity=0.6, xOffset=2, x2Offset=10)
     drawn_leader = leader.encode(x=edge, x2=right_edge(2), y=_y(plot), y2="at:Q", color=colour)
     return [*([drawn_leader] if beside else []), sample.encode(color=colour, shape=shapes(plot.styles)), text]
-
-
-def _apart(wanted: dict[str, float]) -> dict[str, float]:
-    """Places of names on a height of 1, moved so far that no two overlap."""
-    room = _LINE / _HEIGHT
-    names = sorted(wanted, key=lambda name: wanted[name])
-    places: list[float] = []
-    for name in names:
-        places.append(max(wanted[name], places[-1] + room) if places else wanted[name])
-    for index in reversed(range(len(places))):
-        top = 1.0 if index == len(places) - 1 else places[index + 1] - room
-        places[index] = min(places[index], top)
-    return dict(zip(names, places, strict=True))
 
 
 def _strip(plot: LinesPlot) -> list[alt.Chart]:

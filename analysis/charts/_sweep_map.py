@@ -54,7 +54,8 @@ def maps_figure(rows: list[Row], quantity: CellQuantity, note: str = "") -> Figu
 
 def maps_over(swept: Sweep, quantity: CellQuantity, note: str = "") -> Figure | None:
     """Draw heat maps over the first two axes of a sweep; None if no cell has a value."""
-    across, down = _across_and_down(swept.axes)
+    first, second = swept.axes[:2]
+    across, down = (second, first) if len(first.values) > _WIDEST else (first, second)
     every = swept.by([across, down])
     panels = dict(list(every.items())[:MOST_MAPS])
     cells = [cell for panel in panels.values() for cell in panel]
@@ -63,9 +64,16 @@ def maps_over(swept: Sweep, quantity: CellQuantity, note: str = "") -> Figure | 
     brief = quantity.number
     quantity = with_decimals(quantity, (cell.estimate for cell in swept.cells if cell.estimate))
     over = axis_titles((across, down))
+
+    scale = ", on one scale for all heat maps" if len(panels) > 1 else ""
+    sentences = [quantity.what, f"Each number is {quantity.numbers}; darker is more{scale}."]
+    if _logarithmic(_values(cells)):
+        sentences.append("Shades are on a logarithmic scale.")
+    if any(cell.missing and not cell.estimate for cell in cells):
+        sentences.append("A cell with a dashed edge has no value, and says how its runs ended.")
     return Figure(
         spec=_spec(panels, across, down, quantity, brief),
-        caption=_caption(cells, quantity, len(panels) > 1),
+        caption=" ".join([*sentences, *abbreviations(cells)]),
         description=f"Heat map by {over}: {range_description(cells, swept.axes, quantity)}",
         interval=f"in the table: {interval_methods(cells)}",
         used=frozenset(run for cell in cells if cell.estimate for run in cell.shown),
@@ -73,21 +81,6 @@ def maps_over(swept: Sweep, quantity: CellQuantity, note: str = "") -> Figure | 
         note=" ".join([note, *sweep_notes(swept, every, MOST_MAPS, "heat maps")]).strip() or None,
         table=sweep_table(swept, quantity),
     )
-
-
-def _across_and_down(axes_found: tuple[SweepAxis, ...]) -> tuple[SweepAxis, SweepAxis]:
-    first, second = axes_found[:2]
-    return (second, first) if len(first.values) > _WIDEST else (first, second)
-
-
-def _caption(cells: list[SweepCell], quantity: CellQuantity, several: bool) -> str:
-    sentences = [quantity.what, f"Each number is {quantity.numbers}; darker is more"]
-    sentences[-1] += ", on one scale for all heat maps." if several else "."
-    if _logarithmic(_values(cells)):
-        sentences.append("Shades are on a logarithmic scale.")
-    if any(cell.missing and not cell.estimate for cell in cells):
-        sentences.append("A cell with a dashed edge has no value, and says how its runs ended.")
-    return " ".join([*sentences, *abbreviations(cells)])
 
 
 def _values(cells: list[SweepCell]) -> list[float]:
@@ -101,53 +94,52 @@ def _logarithmic(values: list[float]) -> bool:
 def _spec(
     panels: dict[str, list[SweepCell]], across: SweepAxis, down: SweepAxis, quantity: CellQuantity, brief: str
 ) -> dict[str, Any]:
+    """The figure as Vega-Lite.
+
+    Args:
+        brief: format of the number in a cell, which has more digits only where it is small.
+    """
+    import altair as alt
+
     shade = shades(_values([cell for panel in panels.values() for cell in panel]))
     bands: list[str] = []  # from the top: each heat map's name, and its rows
     marks = []
     for place, (name, panel) in enumerate(panels.items()):
         used = {cell.at[down.name] for cell in panel}
         bands += [_band(place), *(_band(place, down.text(at)) for at in reversed(down.values) if at in used)]
-        marks += [
-            _mark(cell, across, quantity, brief, shade)
-            | {"band": _band(place, down.of(cell)), "group": name, "down": down.of(cell)}
-            for cell in panel
-        ]
-    names = [{"band": _band(place), "label": name} for place, name in enumerate(panels)]
-    y = _y(bands, down)
-    layers = [*_cells(marks, (across, down), quantity, y), _names(names, y)]
+        for cell in panel:
+            mark: dict[str, Any] = {"across": across.of(cell), "ended": cell.word or "none"}
+            if estimate := cell.estimate:
+                value, fill = estimate.median, shade(estimate.median)
+                mark |= {
+                    # In thousands beyond 100,000: a cell has room for no more.
+                    "text": f"{value / 1000:,.0f}k" if value >= 100_000 else readable(value, brief),
+                    "fill": fill,
+                    "ink": ink_on(fill),
+                    "value": value,
+                    "interval": interval_ends(estimate, quantity.number),
+                    "n": estimate.n,
+                }
+            else:
+                mark["text"] = cell.word
+            at = down.of(cell)
+            marks.append(mark | {"band": _band(place, at), "group": name, "down": at})
+    # The expression is the same whatever the values are called.
+    axis = alt.Axis(labelExpr="split(datum.label, '|')[1]", domain=False, ticks=False, labelPadding=6)
+    y = alt.Y("band:N", sort=None, title=down.title, axis=axis, scale=alt.Scale(domain=bands, padding=0.04))
+    left: Any = alt.XValue
+    names = inline([{"band": _band(place), "label": name} for place, name in enumerate(panels)]).mark_text(
+        align="left", baseline="middle", fontWeight=600, color=INK, dx=2, dy=3
+    )
+    layers = [
+        *_cells(marks, (across, down), quantity, y),
+        names.encode(x=left(0), y=y, text="label:N").properties(name="above"),
+    ]
     return drawn(layers, _ROW * len(bands), top=6)
 
 
 def _band(panel: int, value: str = "") -> str:
     return f"{panel}|{value}"
-
-
-def _mark(
-    cell: SweepCell, across: SweepAxis, quantity: CellQuantity, brief: str, shade: Callable[[float], str]
-) -> dict[str, Any]:
-    """A cell as data of the figure.
-
-    Args:
-        brief: format of the number in the cell, which has more digits only where it is small.
-    """
-    estimate = cell.estimate
-    mark: dict[str, Any] = {"across": across.of(cell), "ended": cell.word or "none"}
-    if not estimate:
-        return mark | {"text": cell.word}
-    fill = shade(estimate.median)
-    return mark | {
-        "text": _short(estimate.median, brief),
-        "fill": fill,
-        "ink": ink_on(fill),
-        "value": estimate.median,
-        "interval": interval_ends(estimate, quantity.number),
-        "n": estimate.n,
-    }
-
-
-def _short(value: float, number: str) -> str:
-    """A number that a cell has room for: in thousands beyond 100,000."""
-    return f"{value / 1000:,.0f}k" if value >= 100_000 else readable(value, number)
 
 
 def shades(values: list[float]) -> Callable[[float], str]:
@@ -172,16 +164,6 @@ def ink_on(fill: str) -> str:
     ]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "#000000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
-
-
-def _y(bands: list[str], down: SweepAxis) -> alt.Y:
-    import altair as alt
-
-    # The expression is the same whatever the values are called.
-    axis = alt.Axis(labelExpr="split(datum.label, '|')[1]", domain=False, ticks=False, labelPadding=6)
-    return alt.Y(
-        "band:N", sort=None, title=down.title, axis=axis, scale=alt.Scale(domain=bands, padding=0.04)
-    )
 
 
 def _cells(
@@ -221,13 +203,3 @@ def _cells(
         layers.append(base.mark_rect(filled=False, stroke=INK, strokeDash=[3, 3], strokeOpacity=0.6))
         layers.append(base.mark_text(fontSize=12, color=INK).encode(text="text:N"))
     return layers
-
-
-def _names(names: list[dict[str, Any]], y: alt.Y) -> alt.Chart:
-    import altair as alt
-
-    left: Any = alt.XValue
-    mark: alt.Chart = inline(names).mark_text(
-        align="left", baseline="middle", fontWeight=600, color=INK, dx=2, dy=3
-    )
-    return mark.encode(x=left(0), y=y, text="label:N").properties(name="above")

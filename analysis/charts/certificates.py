@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP
 from analysis.charts._style import INK, colours, drawn, inline, right_edge, shapes
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import UNKNOWN, names
-
-if TYPE_CHECKING:
-    import altair as alt
 
 # The runs that it covers; a figure that belongs to no study leaves this out.
 RUNS = """,
@@ -36,50 +33,50 @@ def build(rows: list[Row], _styles: Styles) -> Figure | None:
     judged = [row for row in rows if row["ratio"] is not None]
     if not judged:
         return None
-    names = _names(judged)
+    backends = _backend_names(judged)
+    marks: list[Row] = [
+        {
+            "backend": backends[row["certificate"]],
+            "label": NAMES[row["tensor"]],
+            "at": min(row["ratio"], _END),
+            "ratio": ratio_text(row["ratio"]),
+            "check": f"{row['name']}, {row['variant']}",
+            "shape": row["shape"],
+        }
+        for row in judged
+    ]
     worst = {
-        label: max(row["ratio"] for row in judged if names[row["certificate"]] == label)
-        for label in dict.fromkeys(names.values())
+        backend: max(row["ratio"] for row in judged if backends[row["certificate"]] == backend)
+        for backend in dict.fromkeys(backends.values())
     }
-    marks = [_mark(row, names[row["certificate"]]) for row in judged]
+
+    if wrong := [backend for backend, ratio in worst.items() if ratio > 1]:
+        finding = f"Errors of {names(wrong)} exceed what is allowed"
+    else:
+        nearest = max(worst, key=lambda backend: worst[backend])
+        largest = ratio_text(worst[nearest])
+        finding = f"Every error is within what is allowed, at most {largest} of it ({nearest})"
+    beyond = f" Marks beyond the axis are drawn at {_END:g}." if max(worst.values()) > _END else ""
+    ratios = {(mark["backend"], mark["label"]): mark["ratio"] for mark in marks}
+    cells = [
+        (backend, *(ratios.get((backend, tensor), UNKNOWN) for tensor in NAMES.values()), ratio_text(ratio))
+        for backend, ratio in worst.items()
+    ]
     return Figure(
         spec=_plot(marks, worst),
         caption=(
             "Each mark is the check of a tensor that comes closest to its limit or exceeds it the most: its "
-            f"error as a fraction of the allowed error. A check passes up to the line at 1.{_beyond(worst)} "
+            f"error as a fraction of the allowed error. A check passes up to the line at 1.{beyond} "
             "The number on the right is the backend's largest."
         ),
         description="Dot plot of error over tolerance by backend and tensor. Largest: "
-        + "; ".join(f"{label} {ratio_text(ratio)}" for label, ratio in worst.items())
+        + "; ".join(f"{backend} {ratio_text(ratio)}" for backend, ratio in worst.items())
         + ".",
         interval="none: a mark is the worst of its checks, not a mean of them",
         used=frozenset(run for row in judged for run in row.get("runs") or ()),
-        finding=_finding(worst),
-        table=_table(marks, worst),
+        finding=finding,
+        table=Table(("backend", *NAMES.values(), "largest"), tuple(cells)),
     )
-
-
-def _beyond(worst: dict[str, float]) -> str:
-    return f" Marks beyond the axis are drawn at {_END:g}." if max(worst.values()) > _END else ""
-
-
-def _finding(worst: dict[str, float]) -> str:
-    """Which backends exceed a limit, and which comes closest."""
-    wrong = [label for label, ratio in worst.items() if ratio > 1]
-    if wrong:
-        return f"Errors of {names(wrong)} exceed what is allowed"
-    nearest = max(worst, key=lambda label: worst[label])
-    return f"Every error is within what is allowed, at most {ratio_text(worst[nearest])} of it ({nearest})"
-
-
-def _table(marks: list[Row], worst: dict[str, float]) -> Table:
-    """The largest error of each tensor, as a fraction of the allowed error."""
-    ratios = {(mark["backend"], mark["label"]): mark["ratio"] for mark in marks}
-    rows = [
-        (backend, *(ratios.get((backend, tensor), UNKNOWN) for tensor in NAMES.values()), ratio_text(ratio))
-        for backend, ratio in worst.items()
-    ]
-    return Table(("backend", *NAMES.values(), "largest"), tuple(rows))
 
 
 def ratio_text(ratio: float) -> str:
@@ -89,98 +86,73 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
 
 
-def _names(rows: list[Row]) -> dict[str, str]:
+def _backend_names(rows: list[Row]) -> dict[str, str]:
     """What to call each certificate: its backend, and if there are several, what tells them apart."""
     firsts = {row["certificate"]: row for row in rows}
-    words = {
-        "run_shape": {key: str(row["run_shape"] or "all shapes").split() for key, row in firsts.items()},
-        "device_name": {key: [str(row["device_name"])] for key, row in firsts.items()},
-        "certificate": {key: [f"#{key[:6]}"] for key in firsts},
-    }
+    words_by_column = (
+        {key: str(row["run_shape"] or "all shapes").split() for key, row in firsts.items()},
+        {key: [str(row["device_name"])] for key, row in firsts.items()},
+        {key: [f"#{key[:6]}"] for key in firsts},
+    )
     names = {key: row["attention"] for key, row in firsts.items()}
-    for words_of in words.values():
-        names = {
-            key: _told_apart(
-                name, words_of[key], [words_of[other] for other in names if names[other] == name]
-            )
-            for key, name in names.items()
-        }
+    for words in words_by_column:
+        longer = {}
+        for key, name in names.items():
+            namesakes = [words[other] for other in names if names[other] == name]
+            own = [word for word in words[key] if not all(word in theirs for theirs in namesakes)]
+            longer[key] = f"{name}, {' '.join(own)}" if own else name
+        names = longer
     return names
 
 
-def _told_apart(name: str, own_words: list[str], theirs: list[list[str]]) -> str:
-    """The name with those of its words that not all of its namesakes have."""
-    own = [word for word in own_words if not all(word in other for other in theirs)]
-    return f"{name}, {' '.join(own)}" if own else name
-
-
-def _mark(row: Row, label: str) -> Row:
-    return {
-        "backend": label,
-        "label": NAMES[row["tensor"]],
-        "at": min(row["ratio"], _END),
-        "ratio": ratio_text(row["ratio"]),
-        "check": f"{row['name']}, {row['variant']}",
-        "shape": row["shape"],
-    }
-
-
 def _plot(marks: list[Row], worst: dict[str, float]) -> dict[str, Any]:
-    end = 1.2 if max(worst.values()) <= 1.2 else _END
-    layers = [*_limit(), *_largest(worst), _errors(marks, list(worst), end)]
-    return drawn(layers, 40 * len(worst) + 12, TOP)
-
-
-def _y(backends: list[str]) -> alt.Y:
     import altair as alt
 
-    axis = alt.Axis(labelLimit=220, labelPadding=8, grid=True, tickBand="extent")
-    return alt.Y("backend:N", scale=alt.Scale(domain=backends), sort=None, title=None, axis=axis)
-
-
-def _errors(marks: list[Row], backends: list[str], end: float) -> alt.Chart:
-    import altair as alt
-
-    made = styles_of(list(NAMES.values()))
-    legend = alt.Legend(orient="top", title=None, labelColor=INK, labelFontSize=12, symbolSize=70)
-    axis = alt.Axis(grid=False, tickCount=5)
-    x_scale = alt.Scale(domain=[0, end], nice=False)
-    tips = [
-        *(alt.Tooltip(f"{name}:N") for name in ("backend", "check", "shape")),
-        alt.Tooltip("label:N", title="tensor"),
-        alt.Tooltip("ratio:N", title="of the allowed error"),
-    ]
-    mark: alt.Chart = inline(marks).mark_point(filled=True, size=70, opacity=0.95, clip=False)
-    return mark.encode(
-        x=alt.X("at:Q", title="largest error over the allowed error", scale=x_scale, axis=axis),
-        y=_y(backends),
-        yOffset=alt.YOffset("label:N", scale=alt.Scale(domain=list(made), paddingOuter=0.9)),
-        color=colours(made, legend),
-        shape=shapes(made, legend),
-        tooltip=tips,
-    )
-
-
-def _limit() -> list[alt.Chart]:
-    import altair as alt
-
-    base = inline([{"limit": 1, "text": "limit"}])
     top: Any = alt.YValue
+    y = alt.Y(
+        "backend:N",
+        scale=alt.Scale(domain=list(worst)),
+        sort=None,
+        title=None,
+        axis=alt.Axis(labelLimit=220, labelPadding=8, grid=True, tickBand="extent"),
+    )
+    base = inline([{"limit": 1, "text": "limit"}])
     rule = base.mark_rule(strokeWidth=1.5, strokeDash=[5, 3]).encode(x="limit:Q")
     text = base.mark_text(color=INK, opacity=0.8, dy=-8).encode(x="limit:Q", y=top(0), text="text:N")
-    return [rule, text]
+    layers = [rule, text]
 
-
-def _largest(worst: dict[str, float]) -> list[alt.Chart]:
-    """The largest of each backend as a column of numbers to the right."""
-    import altair as alt
-
-    rows = [{"backend": backend, "text": ratio_text(ratio)} for backend, ratio in worst.items()]
-    top: Any = alt.YValue
+    # The largest of each backend as a column of numbers to the right.
     place: dict[str, Any] = {"align": "right", "dx": 66, "color": INK}
-    text = inline(rows).mark_text(**place).encode(x=right_edge(), y=_y(list(worst)), text="text:N")
+    numbers = inline([{"backend": backend, "text": ratio_text(ratio)} for backend, ratio in worst.items()])
+    layers.append(numbers.mark_text(**place).encode(x=right_edge(), y=y, text="text:N"))
     head = inline([{"text": "largest"}]).mark_text(**place, opacity=0.7)
-    return [text, head.encode(x=right_edge(), y=top(-8), text="text:N")]
+    layers.append(head.encode(x=right_edge(), y=top(-8), text="text:N"))
+
+    end = 1.2 if max(worst.values()) <= 1.2 else _END
+    looks = styles_of(list(NAMES.values()))
+    legend = alt.Legend(orient="top", title=None, labelColor=INK, labelFontSize=12, symbolSize=70)
+    mark = inline(marks).mark_point(filled=True, size=70, opacity=0.95, clip=False)
+    x = alt.X(
+        "at:Q",
+        title="largest error over the allowed error",
+        scale=alt.Scale(domain=[0, end], nice=False),
+        axis=alt.Axis(grid=False, tickCount=5),
+    )
+    layers.append(
+        mark.encode(
+            x=x,
+            y=y,
+            yOffset=alt.YOffset("label:N", scale=alt.Scale(domain=list(looks), paddingOuter=0.9)),
+            color=colours(looks, legend),
+            shape=shapes(looks, legend),
+            tooltip=[
+                *(alt.Tooltip(f"{name}:N") for name in ("backend", "check", "shape")),
+                alt.Tooltip("label:N", title="tensor"),
+                alt.Tooltip("ratio:N", title="of the allowed error"),
+            ],
+        )
+    )
+    return drawn(layers, 40 * len(worst) + 12, TOP)
 
 
 chart = Chart(

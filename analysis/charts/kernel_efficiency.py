@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._kernels import HOW, Point, main_shape, mode_of, names, points
+from analysis.charts._kernels import HOW, main_shape, mode_of, names, points
 from analysis.charts._kernels import said as said_of
 from analysis.charts._rows import TOP, rows_height, y_of
 from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
@@ -23,16 +23,21 @@ _WAYS = {"forward": "circle", "backward": "square"}
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     shown = main_shape(points(rows))
-    every = [bar for point in shown for bar in _bars(point)]
+    every: list[Row] = []
+    for point in shown:
+        ceiling = point.of("ceiling_tflops", "forward")
+        for way in _WAYS:
+            if ceiling and (rate := point.rate(way)):
+                value = 100 * rate.median / ceiling
+                every.append({"label": point.attention, "pass": way, "value": value, "tflops": rate.median})
     bars = [bar for bar in every if bar["value"] <= _MOST]
     if not bars:
         return None
     labels = [name for name in names(shown) if name in {bar["label"] for bar in bars}]
+
     timed = {bar["label"] for bar in every}
     gone = [
-        f"{backend.attention} ({', '.join(backend.gone())})"
-        for backend in shown
-        if backend.attention not in timed
+        f"{point.attention} ({', '.join(point.gone())})" for point in shown if point.attention not in timed
     ]
     left_out = f" Without a time there: {', '.join(gone)}." if gone else ""
     beyond = [f"{bar['label']} {bar['pass']} ({bar['value']:.0f} %)" for bar in every if bar["value"] > _MOST]
@@ -58,15 +63,6 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         finding=f"Observed in a single run: shares of a large product's rate, at most {' and '.join(rates)}",
         table=_table(bars, labels),
     )
-
-
-def _bars(point: Point) -> list[Row]:
-    ceiling = point.of("ceiling_tflops", "forward")
-    return [
-        {"label": point.attention, "pass": way, "value": 100 * rate.median / ceiling, "tflops": rate.median}
-        for way in _WAYS
-        if ceiling and (rate := point.rate(way))
-    ]
 
 
 def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.charts import Chart, Figure
-from analysis.charts._kernels import BATCH, HOW, SEQUENCE, Over, Point, Slice, mode_of, points, slices, some
+from analysis.charts._kernels import BATCH, HOW, SEQUENCE, Over, Slice, mode_of, points, slices, some
 from analysis.charts._quantities import with_decimals
 from analysis.charts._sweep import Sweep, SweepCell
 from analysis.charts._sweep_map import maps_over
@@ -31,26 +31,21 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         return None
     timed = {point.attention for point in shown.points if point.timed("both")}
     timed_points = sorted(
-        (item for item in shown.points if item.attention in timed), key=lambda item: item.attention
+        (point for point in shown.points if point.attention in timed), key=lambda point: point.attention
     )
     if not timed_points:
         return None
-    cells = tuple(map(_cell, timed_points))
+    cells = []
+    for point in timed_points:
+        name, at = point.attention, {over.title: over.at(point) for over in _AXES}
+        cells.append(SweepCell(name, at, name, point.rate("both"), point.gone(), len(point.runs), point.runs))
     quantity = with_decimals(RATE.quantity, (cell.estimate for cell in cells if cell.estimate))
-    axes = tuple(shape_axis(item, timed_points) for item in _AXES)
-    figure = maps_over(Sweep(axes, {}, cells, ()), quantity)
+    axes = tuple(shape_axis(over, timed_points) for over in _AXES)
+    figure = maps_over(Sweep(axes, {}, tuple(cells), ()), quantity)
     sentence = (
         f"{HOW[mode_of(rows)]}: {shown.fixed}. Backends without a time at any of these shapes are left out."
     )
     return figure and replace(figure, caption=f"{figure.caption} {sentence}")
-
-
-def _cell(point: Point) -> SweepCell:
-    estimate = point.rate("both")
-    at = {over.title: over.at(point) for over in _AXES}
-    return SweepCell(
-        point.attention, at, point.attention, estimate, point.gone(), len(point.runs), point.runs
-    )
 
 
 def _shown(rows: list[Row]) -> Slice | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from analysis import stats
-from analysis.charts import Chart, Figure, Table
+from analysis.charts import Chart, Figure
 from analysis.charts._kernels import (
     BATCH,
     HEAD_DIM,
@@ -19,7 +18,6 @@ from analysis.charts._kernels import (
     WIDTH,
     Over,
     Point,
-    Slice,
     beside,
     both_masks,
     mode_of,
@@ -84,8 +82,13 @@ def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure |
     every = slices(measure.among(every_point), over, has_value=lambda point: value(point) is not None)
     if not every:
         return None
-    shown, cell = every[0], partial(_cell, over=over, value=value, gone=gone)
-    cells = [cell(point, name=point.attention) for point in shown.points]
+
+    def cell(point: Point, name: str) -> SweepCell:
+        at = {over.title: over.at(point)}
+        return SweepCell(point.attention, at, name, value(point), gone(point), len(point.runs), point.runs)
+
+    shown = every[0]
+    cells = [cell(point, point.attention) for point in shown.points]
     estimates = [item.estimate for item in cells if item.estimate]
     if not estimates:
         return None
@@ -98,13 +101,18 @@ def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure |
     figure = lines_over(Sweep((x,), {}, tuple(cells), ()), by_name, measure.quantity)
     if figure is None:
         return None
+
+    more = f" The table has {len(every) - 1} more such series, at other fixed values." if every[1:] else ""
+    all_points = [(point, part) for part in every for point in part.points]
+    all_cells = tuple(cell(point, f"{point.attention}; {part.fixed}") for point, part in all_points)
+    whole = shape_axis(over, [point for point, _ in all_points])
     return replace(
         figure,
         title=f"{capital(exact.name)} over {over.title}",
-        caption=f"{figure.caption} {measure.how or HOW[mode_of(rows)]}: {shown.fixed}.{_others(every)}",
-        used=frozenset(run for item in every for point in item.points for run in point.runs),
+        caption=f"{figure.caption} {measure.how or HOW[mode_of(rows)]}: {shown.fixed}.{more}",
+        used=frozenset(run for point, _ in all_points for run in point.runs),
         finding=_finding(by_name, x, measure, exact),
-        table=_table(every, over, cell, exact),
+        table=sweep_table(Sweep((whole,), {}, all_cells, ()), exact),
     )
 
 
@@ -113,47 +121,26 @@ def shape_axis(over: Over, shown: list[Point]) -> SweepAxis:
     return SweepAxis(over.title, over.title, tuple(sorted({over.at(point) for point in shown})))
 
 
-def _cell(point: Point, name: str, over: Over, value: ValueOf, gone: GoneOf) -> SweepCell:
-    at = {over.title: over.at(point)}
-    return SweepCell(point.attention, at, name, value(point), gone(point), len(point.runs), point.runs)
-
-
-def _others(every: list[Slice]) -> str:
-    if len(every) == 1:
-        return ""
-    return f" The table has {len(every) - 1} more such series, at other fixed values."
-
-
-def _table(every: list[Slice], over: Over, cell: Callable[..., SweepCell], exact: CellQuantity) -> Table:
-    all_points = [(point, f"{point.attention}; {part.fixed}") for part in every for point in part.points]
-    cells = [cell(point, name=name) for point, name in all_points]
-    whole = shape_axis(over, [point for part in every for point in part.points])
-    return sweep_table(Sweep((whole,), {}, tuple(cells), ()), exact)
-
-
 def _finding(
     by_name: dict[str, list[SweepCell]], x: SweepAxis, measure: Measure, exact: CellQuantity
 ) -> str | None:
     """The best and the worst where the most backends have a value, as far along the axis as that is so."""
-    at = {value: _medians_at(by_name, x, value) for value in x.values}
-    last = max(x.values, key=lambda value: (len(at[value]), value))
-    others = [name for name in at[last] if name != measure.against]
-    ordered = sorted(others, key=lambda name: at[last][name], reverse=measure.highest)
+    medians: dict[float, dict[str, float]] = {value: {} for value in x.values}
+    for name, line in by_name.items():
+        for cell in line:
+            if cell.estimate:
+                medians[cell.at[x.name]][name] = cell.estimate.median
+    last = max(x.values, key=lambda value: (len(medians[value]), value))
+    others = [name for name in medians[last] if name != measure.against]
+    ordered = sorted(others, key=lambda name: medians[last][name], reverse=measure.highest)
     if not ordered:
         return None
     ends = dict.fromkeys((ordered[0], ordered[-1]))
     unit = f" {exact.unit}" if exact.unit else ""
-    best_and_worst = [f"{readable(at[last][name], measure.quantity.number)}{unit} ({name})" for name in ends]
+    best_and_worst = [
+        f"{readable(medians[last][name], measure.quantity.number)}{unit} ({name})" for name in ends
+    ]
     return f"Observed: {exact.name} of {' to '.join(best_and_worst)} at {x.title} {x.text(last)}"
-
-
-def _medians_at(by_name: dict[str, list[SweepCell]], x: SweepAxis, value: float) -> dict[str, float]:
-    return {
-        name: cell.estimate.median
-        for name, line in by_name.items()
-        for cell in line
-        if cell.estimate and cell.at[x.name] == value
-    }
 
 
 REFERENCE = "math"  # attention by PyTorch's own operators, which every device has
@@ -180,12 +167,6 @@ def _is_replayed(rows: list[Row]) -> bool:
 def _has_reference(rows: list[Row]) -> bool:
     """Whether the reference was called, at several sequence lengths."""
     return any(row["attention"] == REFERENCE for row in rows) and varies(SEQUENCE)(rows)
-
-
-def _ratio(over: Estimate | None, under: Estimate | None) -> Estimate | None:
-    if not over or not under:
-        return None
-    return Estimate(over.median / under.median, None, None, min(over.n, under.n), _NO_INTERVAL)
 
 
 def _within(over: list[Row], under: list[Row], column: str = "milliseconds") -> Estimate | None:
@@ -229,14 +210,13 @@ def _saved(every_point: list[Point]) -> ValueOf:
 
 
 def _mask(point: Point) -> Estimate | None:
-    return _ratio(point.timed("both"), point.timed(UNMASKED))
+    masked, unmasked = point.timed("both"), point.timed(UNMASKED)
+    if not masked or not unmasked:
+        return None
+    return Estimate(masked.median / unmasked.median, None, None, min(masked.n, unmasked.n), _NO_INTERVAL)
 
 
-def _mask_gone(point: Point) -> dict[str, int]:
-    return point.gone() or point.gone(direction=UNMASKED)
-
-
-def _eagerly(_found: list[Point]) -> GoneOf:
+def _eagerly(_points: list[Point]) -> GoneOf:
     return lambda point: point.gone("eager")
 
 
@@ -311,7 +291,7 @@ MASK = Measure(
     ),
     lambda _points: _mask,
     among=both_masks,
-    gone=lambda _points: _mask_gone,
+    gone=lambda _points: lambda point: point.gone() or point.gone(direction=UNMASKED),
 )
 PASSES = Measure(
     _quantity(

@@ -46,23 +46,32 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     groups = [row for row in rows if row["kind"] == "group"]
     if not any(row["value"] is not None for row in groups):
         return None
-    used = frozenset(row["run_id"] for row in traces)
-    ends = _ended_early(traces)
-    sentences = " A cross marks the end of a run that did not complete." if ends else ""
-    sentences += _caution(traces)
+    ended = [row for row in traces if row["value"] is not None and row["outcome"] not in ("completed", None)]
+    ends = list({row["run_id"]: row for row in ended}.values())  # rows come in step order: the last stays
     lines = StepLines("training loss, nats per token", ".4f", groups, drawn, ends)
-    named = lines.named
-    faint = [row for row in drawn if not lines.crowded or row["label"] in named]
+
+    used = frozenset(row["run_id"] for row in traces)
+    runs, shown = len(used), len({row["run_id"] for row in drawn})
+    faint = "each run"
+    if lines.crowded:
+        shown = len({row["run_id"] for row in drawn if row["label"] in lines.named})
+        faint = f"{shown:,} of the {runs:,} runs, of the named groups (the other lines are of all {runs:,})"
+    elif shown < runs:
+        which = "as many of each group as fit"
+        faint = f"{shown:,} of the {runs:,} runs, {which} (the solid lines are of all {runs:,})"
+    cross = " A cross marks the end of a run that did not complete." if ends else ""
+    last = {row["label"]: row["value"] for row in groups if row["value"] is not None}
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            f"Cross-entropy of the training batch. Faint: {_which(traces, faint, lines.crowded)}, at most "
-            f"{limit(200, groups, len(used))} points, each the mean of the steps logged since the one "
-            "before. Solid: the mean over a group's runs, "
-            f"{smoothing(groups)}, only where all of them have a finite loss. Points are joined because "
-            f"training is one sequence.{crowd_caption(lines)}{sentences}"
+            f"Cross-entropy of the training batch. Faint: {faint}, at most {limit(200, groups, runs)} "
+            "points, each the mean of the steps logged since the one before. Solid: the mean over a group's "
+            f"runs, {smoothing(groups)}, only where all of them have a finite loss. Points are joined "
+            f"because training is one sequence.{crowd_caption(lines)}{cross}{_caution(traces)}"
         ),
-        description="Training loss over steps. Last loss of the solid line: " + _last(groups) + ".",
+        description="Training loss over steps. Last loss of the solid line: "
+        + "; ".join(f"{label} {value:.4f}" for label, value in last.items())
+        + ".",
         interval="none: traces, not estimates",
         used=used,
         finding=_finding(lines),
@@ -70,27 +79,11 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     )
 
 
-def _which(traces: list[Row], drawn: list[Row], crowded: bool) -> str:
-    runs, shown = (len({row["run_id"] for row in rows}) for rows in (traces, drawn))
-    if crowded:
-        return f"{shown:,} of the {runs:,} runs, of the named groups (the other lines are of all {runs:,})"
-    if runs == shown:
-        return "each run"
-    return (
-        f"{shown:,} of the {runs:,} runs, as many of each group as fit (the solid lines are of all {runs:,})"
-    )
-
-
-def _ended_early(traces: list[Row]) -> list[Row]:
-    ended = [row for row in traces if row["value"] is not None and row["outcome"] not in ("completed", None)]
-    return list({row["run_id"]: row for row in ended}.values())  # rows come in step order: the last stays
-
-
 def _caution(traces: list[Row]) -> str:
     seeds: dict[str, set[int | None]] = {}
     for row in traces:
         seeds.setdefault(row["label"], set()).add(row["seed"])
-    if len({frozenset(its_seeds) for its_seeds in seeds.values()}) == 1:
+    if len({frozenset(of_group) for of_group in seeds.values()}) == 1:
         return ""
     return (
         " The groups have different seeds, and each seed reads the text in a different order, which alone "
@@ -110,11 +103,6 @@ def _finding(lines: StepLines) -> str:
         sentence = f"At step {last:,} the mean loss is {first} nats {where}"
     early = list(dict.fromkeys(f"{row['label']} ({row['outcome']})" for row in lines.ends))
     return f"{sentence}; stopped earlier: {names(early)}" if early else sentence
-
-
-def _last(groups: list[Row]) -> str:
-    last = {row["label"]: row["value"] for row in groups if row["value"] is not None}
-    return "; ".join(f"{label} {value:.4f}" for label, value in last.items())
 
 
 chart = Chart(

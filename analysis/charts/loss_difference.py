@@ -112,18 +112,15 @@ def _finding(rows: list[Row], reference: str, margin: float | None) -> str:
         ends[row["label"]] = row["step"]
     early = [label for label, step in ends.items() if step < max(ends.values())]
     short = f", as far as there are losses: {names(early)} stopped earlier" if early else ""
-    return f"{_reach(off, reference, margin)}{short}"
-
-
-def _reach(off: dict[str, float], reference: str, margin: float | None) -> str:
     if margin is None:
         worst = max(off, key=lambda label: off[label])
-        return f"Observed: the losses stay within {off[worst]:.2g} nats of {reference} (farthest: {worst})"
-    outside = [label for label, reach in off.items() if reach > margin]
-    if not outside:
-        return f"Observed: every group stays within the margin of {margin:g} nats around {reference}"
-    leave = "leaves" if len(outside) == 1 else "leave"
-    return f"Observed: {names(outside)} {leave} the margin of {margin:g} nats around {reference}"
+        reach = f"the losses stay within {off[worst]:.2g} nats of {reference} (farthest: {worst})"
+    elif outside := [label for label, distance in off.items() if distance > margin]:
+        leave = "leaves" if len(outside) == 1 else "leave"
+        reach = f"{names(outside)} {leave} the margin of {margin:g} nats around {reference}"
+    else:
+        reach = f"every group stays within the margin of {margin:g} nats around {reference}"
+    return f"Observed: {reach}{short}"
 
 
 chart = Chart(

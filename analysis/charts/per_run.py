@@ -8,7 +8,7 @@ from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._quantities import PEAK_MEMORY
 from analysis.charts._rows import DotAxis, dot_figure, rate_figure, run_name
 from analysis.query.statements import COMPLETED_RUNS
-from analysis.stats import by_label, grouped, rate
+from analysis.stats import by_label, rate
 from analysis.wording import in_a_row
 
 
@@ -23,38 +23,33 @@ def _tokens_per_second(rows: list[Row], styles: Styles) -> Figure | None:
 
 
 def _mfu(rows: list[Row], styles: Styles) -> Figure | None:
+    """The utilisation, or the rate that it would divide by the peak where no run's peak is known."""
     with_peak = [row for row in rows if row["mfu"] is not None]
     if with_peak:
-        return _utilisation(with_peak, styles)
+        peaks: dict[str, list[Row]] = {}
+        for row in with_peak:
+            device = row["device"] or "an unnamed device"
+            peak = f"{device}: {row['peak_flops'] / 1e12:,.4g} TFLOP/s ({row['peak_source']})"
+            peaks.setdefault(peak, []).append(row)
+        peak_words = [
+            f"{peak}{f' for {in_a_row(list(by_label(peak_rows)))}' if len(peaks) > 1 else ''}"
+            for peak, peak_rows in sorted(peaks.items())
+        ]
+        what = (
+            f"Percent of the device's dense peak: {_formula(with_peak)} FLOP per token x tokens per second / "
+            "peak. N excludes the input embedding; no causal discount, no recomputation. Not comparable with "
+            f"a kernel's TFLOP/s. Peak of {'; of '.join(peak_words)}."
+        )
+        if len({row["peak_flops"] for row in with_peak}) > 1:
+            what += " Shares of different peaks do not show which group is faster; tokens per second do."
+        return rate_figure(with_peak, styles, DotAxis("percent of the peak (MFU)", ".1f"), rate("mfu"), what)
+
     measured = [row for row in rows if row["tflops"] is not None]
-    return _rate(measured, styles) if measured else None
-
-
-def _utilisation(rows: list[Row], styles: Styles) -> Figure:
-    peaks = grouped(rows, _peak)
-    peak_words = [
-        f"{peak}{f' for {in_a_row(list(by_label(its_rows)))}' if len(peaks) > 1 else ''}"
-        for peak, its_rows in sorted(peaks.items())
-    ]
+    if not measured:
+        return None
+    devices = ", ".join(sorted({row["device"] or "an unnamed device" for row in measured}))
     what = (
-        f"Percent of the device's dense peak: {_formula(rows)} FLOP per token x tokens per second / peak. "
-        "N excludes the input embedding; no causal discount, no recomputation. Not comparable with a "
-        f"kernel's TFLOP/s. Peak of {'; of '.join(peak_words)}."
-    )
-    if len({row["peak_flops"] for row in rows}) > 1:
-        what += " Shares of different peaks do not show which group is faster; tokens per second do."
-    return rate_figure(rows, styles, DotAxis("percent of the peak (MFU)", ".1f"), rate("mfu"), what)
-
-
-def _peak(row: Row) -> str:
-    device = row["device"] or "an unnamed device"
-    return f"{device}: {row['peak_flops'] / 1e12:,.4g} TFLOP/s ({row['peak_source']})"
-
-
-def _rate(rows: list[Row], styles: Styles) -> Figure:
-    devices = ", ".join(sorted({row["device"] or "an unnamed device" for row in rows}))
-    what = (
-        f"Model TFLOP/s of one device: {_formula(rows)} FLOP per token x tokens per second. N excludes "
+        f"Model TFLOP/s of one device: {_formula(measured)} FLOP per token x tokens per second. N excludes "
         "the input embedding; no causal discount, no recomputation. Not comparable with a kernel's "
         "TFLOP/s."
     )
@@ -64,7 +59,7 @@ def _rate(rows: list[Row], styles: Styles) -> Figure:
         "would divide by the peak."
     )
     axis = DotAxis("model TFLOP/s", ".3~g")
-    figure = rate_figure(rows, styles, axis, rate("tflops"), what)
+    figure = rate_figure(measured, styles, axis, rate("tflops"), what)
     return replace(figure, title="Model TFLOP/s (peak unknown)", note=note)
 
 

@@ -74,22 +74,31 @@ class Profiled:
         unit, factor = ("ms", 1e-3) if max(map(whole_seconds, rows)) < 10 else ("s", 1.0)
         groups = by_label(rows)
         middles = {label: middle(groups[label], whole_seconds) for label in styles if label in groups}
-        bars = [piece for label, row in middles.items() for piece in _bars(label, row, factor)]
+        bars, descriptions = list[Row](), []
+        for label, row in middles.items():
+            bars += pieces(label, {name: (row[part] or 0.0) / factor for part, name in PART_NAMES.items()})
+            values = [(PART_NAMES[part], row[part] or 0.0) for part in self.parts]
+            if row["floor_seconds"] is not None:
+                least = {PART_NAMES[part]: (row[f"least_{part}"] or 0.0) / factor for part in _OF_FLOOR}
+                bars += pieces(f"{label}{_FLOOR}", least)
+                values.append(("floor", row["floor_seconds"]))
+            words = [f"{name} {number(seconds / factor, ',.2f')}" for name, seconds in values]
+            descriptions.append(f"{label}: {', '.join(words)}")
         labels = list(dict.fromkeys(bar["label"] for bar in bars))
         shown = part_looks(middles.values())
         wholes = [
             {"label": row["label"], "run": run_name(row), "value": whole_seconds(row) / factor}
             for row in rows
         ]
+        timed = {label: row for label, row in middles.items() if whole_seconds(row)}
+        products = {label: (row["products"] or 0.0) / whole_seconds(row) for label, row in timed.items()}
         return Figure(
             spec=stacked_bars(bars, wholes, labels, shown, f"{unit} per {self.noun}"),
             caption=self._caption(rows),
-            description=f"Stacked bars of {unit} a {self.noun} by group. "
-            + "; ".join(f"{label}: {self._said(row, factor)}" for label, row in middles.items())
-            + ".",
+            description=f"Stacked bars of {unit} a {self.noun} by group. {'; '.join(descriptions)}.",
             interval="none: the median run and every run",
             used=frozenset(row["run_id"] for row in rows),
-            finding=self._finding(middles, groups),
+            finding=shares_of(products, groups, "matrix products take", f"the time of a {self.noun}"),
             table=self._table(middles, groups, unit, factor),
         )
 
@@ -131,19 +140,6 @@ class Profiled:
             f"as attention. {how}"
         )
 
-    def _said(self, row: Row, factor: float) -> str:
-        parts = [f"{PART_NAMES[part]} {number((row[part] or 0.0) / factor, ',.2f')}" for part in self.parts]
-        least = row["floor_seconds"]
-        return ", ".join(
-            [*parts, *([f"floor {number(least / factor, ',.2f')}"] if least is not None else [])]
-        )
-
-    def _finding(self, middles: dict[str, Row], groups: dict[str, list[Row]]) -> str:
-        """How much of it is matrix products."""
-        timed = {label: row for label, row in middles.items() if whole_seconds(row)}
-        shares = {label: (row["products"] or 0.0) / whole_seconds(row) for label, row in timed.items()}
-        return shares_of(shares, groups, "matrix products take", f"the time of a {self.noun}")
-
     def _table(
         self, middles: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float
     ) -> Table:
@@ -169,15 +165,6 @@ class Profiled:
         timed = f"timed {self.noun}"
         others = (f"whole, {unit}", *hides, f"{timed}, {unit}", f"floor, {unit}", f"floor, % of the {timed}")
         return Table(("group", "runs", *parts, *others), tuple(rows))
-
-
-def _bars(label: str, row: Row, factor: float) -> list[Row]:
-    """The bar of a group, and the one of its floor where it has one."""
-    bar = pieces(label, {name: (row[part] or 0.0) / factor for part, name in PART_NAMES.items()})
-    if row["floor_seconds"] is None:
-        return bar
-    least = {PART_NAMES[part]: (row[f"least_{part}"] or 0.0) / factor for part in _OF_FLOOR}
-    return [*bar, *pieces(f"{label}{_FLOOR}", least)]
 
 
 _STEP = Profiled(

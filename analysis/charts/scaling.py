@@ -68,22 +68,35 @@ def scaling_figure(
     if not named_curves:
         return None
     what = process_noun(rows)
+    points = [point for curve in named_curves.values() for point in curve.points]
+
+    caption = f"{what_is_drawn} {marks_caption(named_curves)}"
+    late = {name: curve.base_processes for name, curve in named_curves.items() if curve.base_processes > 1}
+    if late:
+        where = ", ".join(f"{name} at {many}" for name, many in late.items())
+        caption += f" Lines that start at more than one of the {what} are taken as ideal there: {where}."
+    for name, curve in named_curves.items():
+        if any(point.scale == 1 for point in curve.points):
+            caption += (
+                f" Of the groups of {curve.base_processes} {what} on {name}, the first mark is {curve.base}."
+            )
+    if not all(row["gpus"] for row in rows):
+        caption += (
+            " On a CPU, processes share the cores of their machine: more processes do not make it larger."
+        )
+
+    values = {
+        name: ", ".join(f"{value(p, p.ratio.ratio):{form}} at {p.processes}" for p in curve.points)
+        for name, curve in named_curves.items()
+    }
     return Figure(
         spec=_plot(named_curves, title, value, form, what),
-        caption=f"{what_is_drawn} {marks_caption(named_curves)}{_bases(named_curves, what)}{_sharing(rows)}",
+        caption=caption,
         description=f"Line plot of {title} over the number of {what}. "
-        + "; ".join(f"{name}: {_points(curve, value, form)}" for name, curve in named_curves.items())
+        + "; ".join(f"{name}: {listed}" for name, listed in values.items())
         + ".",
-        interval="; ".join(
-            dict.fromkeys(
-                f"{point.ratio.level}: {point.ratio.method}"
-                for curve in named_curves.values()
-                for point in curve.points
-            )
-        ),
-        used=frozenset(
-            run for curve in named_curves.values() for point in curve.points for run in point.runs
-        ),
+        interval="; ".join(dict.fromkeys(f"{point.ratio.level}: {point.ratio.method}" for point in points)),
+        used=frozenset(run for point in points for run in point.runs),
         finding=efficiency_sentence(named_curves, what),
         table=_table(named_curves, what),
     )
@@ -135,32 +148,6 @@ def marks_caption(named_curves: dict[str, Curve]) -> str:
     return " ".join(["Each mark is divided by the first of its line.", *sentences])
 
 
-def _bases(named_curves: dict[str, Curve], what: str) -> str:
-    """Where a curve starts at more than one process, its first group is taken to scale ideally."""
-    late = {name: curve.base_processes for name, curve in named_curves.items() if curve.base_processes > 1}
-    late_words = ", ".join(f"{name} at {many}" for name, many in late.items())
-    ideal = (
-        f" Lines that start at more than one of the {what} are taken as ideal there: {late_words}."
-        if late
-        else ""
-    )
-    several = {name: curve for name, curve in named_curves.items() if any(p.scale == 1 for p in curve.points)}
-    return ideal + "".join(
-        f" Of the groups of {curve.base_processes} {what} on {name}, the first mark is {curve.base}."
-        for name, curve in several.items()
-    )
-
-
-def _sharing(rows: list[Row]) -> str:
-    if all(row["gpus"] for row in rows):
-        return ""
-    return " On a CPU, processes share the cores of their machine: more processes do not make it larger."
-
-
-def _points(curve: Curve, value: DrawnValue, form: str) -> str:
-    return ", ".join(f"{value(p, p.ratio.ratio):{form}} at {p.processes}" for p in curve.points)
-
-
 def _table(named_curves: dict[str, Curve], what: str) -> Table:
     heads = (
         "scaling", what, "group", "tokens per second", "ratio to the first", "95 % interval", "efficiency, %",
@@ -172,48 +159,81 @@ def _table(named_curves: dict[str, Curve], what: str) -> Table:
         rows.append(
             (name, str(curve.base_processes), curve.base, first, "1", UNKNOWN, "100", UNKNOWN, "the first")
         )
-        rows += [_row(name, point) for point in curve.points]
+        for point in curve.points:
+            observed = f" {point.observed}" if point.observed else ""
+            what_it_is = point.why_withheld or evidence_kind(point) + observed
+            what_it_is += "." if point.besides and not what_it_is.endswith(".") else ""
+            ratio = point.ratio
+            rows.append((
+                name,
+                str(point.processes),
+                point.label,
+                f"{point.tokens_per_second:,.0f}",
+                f"{ratio.ratio:.3f}",
+                UNKNOWN if point.why_withheld else interval(ratio.low, ratio.high, ".3f"),
+                f"{100 * point.efficiency[0]:.1f}",
+                str(ratio.n),
+                " ".join([what_it_is, *point.besides]),
+            ))  # fmt: skip
     return Table(heads, tuple(rows))
-
-
-def _row(name: str, point: ScalingPoint) -> tuple[str, ...]:
-    what_it_is = point.why_withheld or evidence_kind(point) + (f" {point.observed}" if point.observed else "")
-    what_it_is += "." if point.besides and not what_it_is.endswith(".") else ""
-    return (
-        name,
-        str(point.processes),
-        point.label,
-        f"{point.tokens_per_second:,.0f}",
-        f"{point.ratio.ratio:.3f}",
-        UNKNOWN if point.why_withheld else interval(point.ratio.low, point.ratio.high, ".3f"),
-        f"{100 * point.efficiency[0]:.1f}",
-        str(point.ratio.n),
-        " ".join([what_it_is, *point.besides]),
-    )
 
 
 def _plot(
     named_curves: dict[str, Curve], title: str, value: DrawnValue, form: str, what: str
 ) -> dict[str, Any]:
+    import altair as alt
+
     looks = styles(list(named_curves))
-    marks = [mark for name, curve in named_curves.items() for mark in _line(name, curve, value)]
-    widest = max(mark["processes"] for mark in marks)
-    ends = [_ideal(curve, many) for curve in named_curves.values() for many in (curve.base_processes, widest)]
+    marks = [mark for name, curve in named_curves.items() for mark in _curve_marks(name, curve, value)]
+    numbers = sorted({mark["processes"] for mark in marks})
+    ends = [
+        _ideal(curve, many) for curve in named_curves.values() for many in (curve.base_processes, numbers[-1])
+    ]
     ideal = [{"processes": point.processes, "value": value(point, float(point.scale))} for point in ends]
     top = 1.06 * max([*(mark["high"] or mark["value"] for mark in marks), *(row["value"] for row in ideal)])
-    x, y = _x(marks, what), _y(title, top)
-    layers = [_ideal_line(ideal, x, y("value")), *_lines(marks, looks, x, y)]
-    layers += _points_of(marks, looks, x, y("value"), form, what)
+    x = alt.X(
+        "processes:Q",
+        title=what,
+        scale=alt.Scale(domain=[numbers[0], numbers[-1]], nice=False, zero=False, padding=14),
+        axis=alt.Axis(values=numbers, format="d", grid=False, labelOverlap="greedy"),
+    )
+
+    def y(field: str) -> alt.Y:
+        scale, axis = alt.Scale(domain=[0, top], nice=False), alt.Axis(tickCount=6)
+        return alt.Y(f"{field}:Q", title=title, scale=scale, axis=axis)
+
+    dashed = inline(ideal).mark_line(stroke=INK, strokeWidth=1.2, strokeDash=[4, 4], opacity=0.7)
+    line = inline([{name: mark[name] for name in ("label", "processes", "value")} for mark in marks])
+    layers = [
+        dashed.encode(x=x, y=y("value")),
+        line.mark_line(strokeWidth=1.8).encode(
+            x=x, y=y("value"), color=colours(looks), strokeDash=dashes(looks)
+        ),
+    ]
+    if with_interval := [mark for mark in marks if mark["low"] is not None]:
+        rule = inline(with_interval).mark_rule(strokeWidth=2)
+        layers.append(rule.encode(x=x, y=y("low"), y2="high:Q", color=colours(looks)))
+    tips = [
+        alt.Tooltip("label:N", title="scaling"),
+        alt.Tooltip("group:N"),
+        alt.Tooltip("processes:Q", title=what),
+        alt.Tooltip("value:Q", format=form),
+        alt.Tooltip("kind:N", title="what it is"),
+        alt.Tooltip("n:N"),
+    ]
+    for kind, how in _MARKS.items():
+        if rows := [mark for mark in marks if mark["kind"] == kind]:
+            point = inline(rows).mark_point(opacity=1, **how)
+            shape = {} if "shape" in how else {"shape": shapes(looks)}
+            layers.append(point.encode(x=x, y=y("value"), color=colours(looks), tooltip=tips, **shape))
     if len(named_curves) > 1:
-        last = {
-            name: value(curve.points[-1], curve.points[-1].ratio.ratio)
-            for name, curve in named_curves.items()
-        }
-        layers += name_marks(name_places(last, 0.0, top, _HEIGHT), looks, y("end"), y("at"))
+        last = {name: curve.points[-1] for name, curve in named_curves.items()}
+        at = {name: value(point, point.ratio.ratio) for name, point in last.items()}
+        layers += name_marks(name_places(at, 0.0, top, _HEIGHT), looks, y("end"), y("at"))
     return drawn(layers, _HEIGHT, top=8)
 
 
-def _line(name: str, curve: Curve, value: DrawnValue) -> list[Row]:
+def _curve_marks(name: str, curve: Curve, value: DrawnValue) -> list[Row]:
     """The marks of a curve, its first one too, by their processes."""
     first = value(_ideal(curve, curve.base_processes), 1.0)
     base = {"label": name, "group": curve.base, "processes": curve.base_processes, "kind": "finding"}
@@ -240,82 +260,27 @@ def _ideal(curve: Curve, many: int) -> ScalingPoint:
     return replace(curve.points[0], processes=many, scale=Fraction(many, curve.base_processes))
 
 
-def _x(marks: list[Row], what: str) -> alt.X:
-    import altair as alt
-
-    numbers = sorted({mark["processes"] for mark in marks})
-    axis = alt.Axis(values=numbers, format="d", grid=False, labelOverlap="greedy")
-    scale = alt.Scale(domain=[numbers[0], numbers[-1]], nice=False, zero=False, padding=14)
-    return alt.X("processes:Q", title=what, scale=scale, axis=axis)
-
-
-def _y(title: str, top: float) -> Callable[[str], alt.Y]:
-    import altair as alt
-
-    scale, axis = alt.Scale(domain=[0, top], nice=False), alt.Axis(tickCount=6)
-    return lambda field: alt.Y(f"{field}:Q", title=title, scale=scale, axis=axis)
-
-
-def _ideal_line(ideal: list[Row], x: alt.X, y: alt.Y) -> alt.Chart:
-    """Dashed, in the colour of the text."""
-    line: alt.Chart = inline(ideal).mark_line(stroke=INK, strokeWidth=1.2, strokeDash=[4, 4], opacity=0.7)
-    return line.encode(x=x, y=y)
-
-
-def _lines(marks: list[Row], looks: Styles, x: alt.X, y: Callable[[str], alt.Y]) -> list[alt.Chart]:
-    plain = [{name: mark[name] for name in ("label", "processes", "value")} for mark in marks]
-    line = inline(plain).mark_line(strokeWidth=1.8)
-    layers = [line.encode(x=x, y=y("value"), color=colours(looks), strokeDash=dashes(looks))]
-    with_interval = [mark for mark in marks if mark["low"] is not None]
-    if with_interval:
-        rule = inline(with_interval).mark_rule(strokeWidth=2)
-        layers.append(rule.encode(x=x, y=y("low"), y2="high:Q", color=colours(looks)))
-    return layers
-
-
-def _points_of(marks: list[Row], looks: Styles, x: alt.X, y: alt.Y, form: str, what: str) -> list[alt.Chart]:
-    import altair as alt
-
-    tips = [
-        alt.Tooltip("label:N", title="scaling"),
-        alt.Tooltip("group:N"),
-        alt.Tooltip("processes:Q", title=what),
-        alt.Tooltip("value:Q", format=form),
-        alt.Tooltip("kind:N", title="what it is"),
-        alt.Tooltip("n:N"),
-    ]
-    layers = []
-    for kind, how in _MARKS.items():
-        if rows := [mark for mark in marks if mark["kind"] == kind]:
-            mark = inline(rows).mark_point(opacity=1, **how)
-            more = {} if "shape" in how else {"shape": shapes(looks)}
-            layers.append(mark.encode(x=x, y=y, color=colours(looks), tooltip=tips, **more))
-    return layers
-
-
-def _speedup(point: ScalingPoint, ratio: float) -> float:
-    """Against one process; a curve that starts at several starts as ideal."""
-    return ratio * point.processes / float(point.scale)
-
-
 def _strong(rows: list[Row], _styles: Styles) -> Figure | None:
+    def speedup(point: ScalingPoint, ratio: float) -> float:
+        """Against one process; a curve that starts at several starts as ideal."""
+        return ratio * point.processes / float(point.scale)
+
     what_is_drawn = (
         "Tokens per second of all processes together, over those of the first mark, at the same batch: "
         "strong scaling. The dashed line is ideal: n times the processes, n times the rate."
     )
-    return scaling_figure(rows, "strong", "speedup", _speedup, ".2f", what_is_drawn)
-
-
-def _percent(point: ScalingPoint, ratio: float) -> float:
-    return 100 * ratio / float(point.scale)
+    return scaling_figure(rows, "strong", "speedup", speedup, ".2f", what_is_drawn)
 
 
 def _weak(rows: list[Row], _styles: Styles) -> Figure | None:
+    def percent(point: ScalingPoint, ratio: float) -> float:
+        return 100 * ratio / float(point.scale)
+
     what_is_drawn = (
         "Tokens per second and process over those of the first mark, in percent, where the batch grows with "
         "the processes: weak scaling. The dashed line is ideal: a process is as fast among many as among few."
     )
-    return scaling_figure(rows, "weak", "efficiency, percent", _percent, ".1f", what_is_drawn)
+    return scaling_figure(rows, "weak", "efficiency, percent", percent, ".1f", what_is_drawn)
 
 
 charts = {

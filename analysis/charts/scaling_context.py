@@ -39,26 +39,23 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     estimates = quantity.estimates([row for row in longer_runs if row["outcome"] == "completed"])
     lengths = tuple(sorted({float(row["sequence_length"]) for row in longer_runs}))
     axis = SweepAxis("train.sequence_length", "sequence length", lengths)
-    cells = tuple(
-        SweepCell(
-            label=label,
-            at={axis.name: runs[0]["sequence_length"]},
-            rest=_line(runs[0], longer_runs),
-            estimate=estimates.get(label),
-            missing=outcome_counts(runs, label in estimates),
-            runs=len(runs),
-            shown=completed_ids(runs),
+    cells = []
+    for label, runs in stats.by_label(longer_runs).items():
+        count = processes(runs[0])
+        cells.append(
+            SweepCell(
+                label=label,
+                at={axis.name: runs[0]["sequence_length"]},
+                rest=f"{count} {process_noun(longer_runs, many=count > 1)}",
+                estimate=estimates.get(label),
+                missing=outcome_counts(runs, label in estimates),
+                runs=len(runs),
+                shown=completed_ids(runs),
+            )
         )
-        for label, runs in stats.by_label(longer_runs).items()
-    )
-    sweep = Sweep((axis,), {}, cells, ())
+    sweep = Sweep((axis,), {}, tuple(cells), ())
     figure = lines_over(sweep, sweep.by([axis]), quantity, note)
-    return figure and replace(figure, finding=_finding(cells, axis, quantity))
-
-
-def _line(run: Row, rows: list[Row]) -> str:
-    count = processes(run)
-    return f"{count} {process_noun(rows, many=count > 1)}"
+    return figure and replace(figure, finding=_finding(sweep.cells, axis, quantity))
 
 
 def _finding(cells: tuple[SweepCell, ...], axis: SweepAxis, quantity: CellQuantity) -> str:

@@ -33,14 +33,15 @@ _MOST, _SAID = 3, 2  # curves that the finding speaks of, and parts that it name
 
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
-    all_curves, profiled = curves(rows), [row | _parts(row) for row in rows if row["profiled"]]
-    groups, what = by_label(profiled), process_noun(rows)
+    columns = (*PART_NAMES, "hidden")
+    profiled = [row | {part: row[f"{part}_part"] for part in columns} for row in rows if row["profiled"]]
+    all_curves, groups, what = curves(rows), by_label(profiled), process_noun(rows)
     labels = [label for label in groups if any(label in curve.labels for curve in all_curves)]
     if not labels:
         return None
     middles = {label: middle(groups[label], whole_seconds) for label in labels}
     unit = f"{process_noun(rows, many=False)}-seconds per million tokens"
-    names = _short(middles, rows)
+    names = _short_names(middles, rows)
     bars = [piece for label, row in middles.items() for piece in pieces(names[label], _costs(row))]
     wholes = [
         {"label": names[label], "run": run_name(row), "value": _cost(row)}
@@ -58,10 +59,6 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         finding=_finding(all_curves, middles, what),
         table=_table(middles, groups, names, unit),
     )
-
-
-def _parts(row: Row) -> Row:
-    return {part: row[f"{part}_part"] for part in (*PART_NAMES, "hidden")}
 
 
 def _cost(row: Row) -> float:
@@ -108,7 +105,8 @@ def _caption(rows: list[Row], labels: list[str], what: str) -> str:
 def _finding(all_curves: tuple[Curve, ...], middles: dict[str, Row], what: str) -> str:
     """What a token costs more at the most processes of each curve, by the parts that changed most.
 
-    The cost is the inverse of the efficiency, of paired runs; parts are of the bars, each of one run.
+    The cost is the inverse of the efficiency, of paired runs; parts are of the bars, each of one run, in
+    percent of the curve's first bar, where both have a profile.
     """
     clauses = []
     for curve in all_curves[:_MOST]:
@@ -117,35 +115,29 @@ def _finding(all_curves: tuple[Curve, ...], middles: dict[str, Row], what: str) 
         if last.why_withheld:
             clauses.append(f"not comparable at {how}")
             continue
-        clauses.append(f"{100 * (last.cost - 1):+.1f} % at {how}{_most(middles, curve.base, last.label)}")
+        clause = f"{100 * (last.cost - 1):+.1f} % at {how}"
+        if {curve.base, last.label} <= middles.keys():
+            base = middles[curve.base]
+            before, after = _costs(base), _costs(middles[last.label])
+            grown = {part: 100 * (after[part] - before[part]) / _cost(base) for part in before}
+            most = sorted(grown, key=lambda part: -abs(grown[part]))[:_SAID]
+            clause += f" (of the bars: {', '.join(f'{part} {grown[part]:+.1f}' for part in most)})"
+        clauses.append(clause)
     single = any(curve.points[-1].observed for curve in all_curves[:_MOST])
     return f"{'Observed: c' if single else 'C'}ost of a token: {'; '.join(clauses)}"
 
 
-def _most(middles: dict[str, Row], first: str, last: str) -> str:
-    """The parts that changed most, in percent of the bar at first; empty if one has no profile."""
-    if not {first, last} <= middles.keys():
-        return ""
-    base, many = middles[first], middles[last]
-    before, after = _costs(base), _costs(many)
-    grown = {part: 100 * (after[part] - before[part]) / _cost(base) for part in before}
-    most = sorted(grown, key=lambda part: -abs(grown[part]))[:_SAID]
-    return f" (of the bars: {', '.join(f'{part} {grown[part]:+.1f}' for part in most)})"
-
-
-def _short(middles: dict[str, Row], rows: list[Row]) -> dict[str, str]:
+def _short_names(middles: dict[str, Row], rows: list[Row]) -> dict[str, str]:
     """A name for each group, of what the figure is about; its label where several would have that name."""
     lengths = {row["sequence_length"] for row in middles.values()}
-    names = {label: _named(row, rows, len(lengths) > 1) for label, row in middles.items()}
+    names = {}
+    for label, row in middles.items():
+        count = processes(row)
+        way = "".join(f" {axis}" for axis in parallel(row))
+        name = f"{count} {process_noun(rows, many=count > 1)}{way}{once(row)}, batch {row['batch_size']}"
+        names[label] = f"{name}, {row['sequence_length']:,} tokens" if len(lengths) > 1 else name
     several = Counter(names.values())
     return {label: name if several[name] == 1 else label for label, name in names.items()}
-
-
-def _named(row: Row, rows: list[Row], length: bool) -> str:
-    count = processes(row)
-    way = "".join(f" {axis}" for axis in parallel(row))
-    name = f"{count} {process_noun(rows, many=count > 1)}{way}{once(row)}, batch {row['batch_size']}"
-    return f"{name}, {row['sequence_length']:,} tokens" if length else name
 
 
 def _table(middles: dict[str, Row], groups: dict[str, list[Row]], names: dict[str, str], unit: str) -> Table:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, points
 from analysis.charts._lines import StepLines, line_plot, line_table
 from analysis.charts._values import groups as named
 from analysis.charts._values import names
-from analysis.stats import by_label, grouped
+from analysis.stats import by_label
 from analysis.verdicts.groups import compared, declared, groups_of
 
 # What all points of a group share comes with its first: the runs, the factors and the design.
@@ -37,7 +35,13 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     groups = by_label(rows)
     heads = [group[0] for group in groups.values()]
     pairs = [(a.label, b.label) for a, b in compared(groups_of(heads), declared(heads))]
-    drawn = [row for label, base in pairs for row in _ratios(groups[label], groups[base])]
+    drawn: list[Row] = []  # the ratio at each of the bins that both have, after the warm-up
+    for label, base in pairs:
+        rates = {(row["first_step"], row["step"]): row["rate"] for row in groups[base]}
+        for row in groups[label]:
+            base_rate = rates.get((row["first_step"], row["step"]))
+            if base_rate is not None and row["first_step"] > row["warmup_steps"]:
+                drawn.append({"label": label, "step": row["step"], "value": row["rate"] / base_rate})
     if not drawn:
         return None
     kept = {row["label"] for row in drawn}
@@ -62,28 +66,15 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     )
 
 
-def _ratios(own_rows: list[Row], base: list[Row]) -> list[dict[str, Any]]:
-    """The ratio at each of the bins that both have, after the warm-up."""
-    rates = {(row["first_step"], row["step"]): row["rate"] for row in base}
-    return [
-        {"label": row["label"], "step": row["step"], "value": row["rate"] / rates[key]}
-        for row in own_rows
-        if (key := (row["first_step"], row["step"])) in rates and row["first_step"] > row["warmup_steps"]
-    ]
-
-
 def _finding(rows: list[Row]) -> str:
     """Which lines stay on one side of 1."""
-    lines = by_label(rows)
-    sides = grouped(lines, lambda label: _side([row["value"] for row in lines[label]]))
+    sides: dict[str, list[str]] = {}
+    for label, line in by_label(rows).items():
+        low, high = (end(row["value"] for row in line) for end in (min, max))
+        side = "above" if low > 1 else "below" if high < 1 else "on both sides of"
+        sides.setdefault("level with" if low == high == 1 else side, []).append(label)
     clauses = [f"{named(labels)} {side} the baseline" for side, labels in sides.items()]
     return f"Observed at the points after the warm-up: {'; '.join(clauses)}"
-
-
-def _side(values: list[float]) -> str:
-    if min(values) == max(values) == 1:
-        return "level with"
-    return "above" if min(values) > 1 else "below" if max(values) < 1 else "on both sides of"
 
 
 chart = Chart(

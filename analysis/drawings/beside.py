@@ -85,10 +85,10 @@ class _Here:
         draw.write(self.folder, name, spec, formats)
 
     def digest(self, spec: Mapping[str, Any]) -> Future[str]:
-        return _known(digest(spec))
+        return _finished(digest(spec))
 
     def script(self) -> Future[str]:
-        return _known(bundle.script())
+        return _finished(bundle.script())
 
     def check(self) -> None:
         """Errors were raised when each figure was drawn."""
@@ -131,13 +131,13 @@ class _Pool:
 
     def script(self) -> Future[str]:
         if self.kept_script:
-            return _known(self.kept_script)
+            return _finished(self.kept_script)
         return self._submit(bundle.bundled, vega_version())
 
     def _submit(self, work: Callable[..., str], *given: object) -> Future[str]:
         self.check()
         try:
-            task = self.executor.submit(_done, work, *given)
+            task = self.executor.submit(_draw_beside, work, *given)
         except BrokenProcessPool as error:
             raise UserError(_ENDED) from error
         self.tasks.append(task)
@@ -170,10 +170,10 @@ def digest(spec: Mapping[str, Any], version: str | None = None) -> str:
     return hashlib.sha256(draw.drawing(spec, "svg", version=version)).hexdigest()
 
 
-def _known(text: str) -> Future[str]:
-    known: Future[str] = Future()
-    known.set_result(text)
-    return known
+def _finished(text: str) -> Future[str]:
+    future: Future[str] = Future()
+    future.set_result(text)
+    return future
 
 
 def _ignore_interrupts() -> None:
@@ -181,7 +181,7 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _done(work: Callable[..., str], *given: Any) -> str:
+def _draw_beside(work: Callable[..., str], *given: Any) -> str:
     """Do a task in a process beside; what it raises says that it was one of drawing."""
     try:
         return work(*given)

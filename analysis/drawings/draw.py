@@ -104,23 +104,18 @@ def _printed(spec: dict[str, Any], width: float) -> Any:
     """The figure without what only pages use, such as tooltips and ARIA labels, and what only takes time."""
     config = {key: value for key, value in spec.get("config", {}).items() if key != "background"}
     config |= {"font": FONT, "aria": False}
-    layers = {"layer": [_plain(layer) for layer in spec["layer"]]} if "layer" in spec else {}
-    return _settable(spec | layers | {"width": width, "background": "white", "config": config})
-
-
-def _plain(layer: dict[str, Any]) -> dict[str, Any]:
-    encoding = {name: value for name, value in layer.get("encoding", {}).items() if name != "tooltip"}
-    y = encoding.get("y", {})
-    if _all_fit(y):  # of a limit Vega makes sure by measuring each label anew, several times
-        encoding["y"] = y | {"axis": y["axis"] | {"labelLimit": 0}}
-    return layer | {"encoding": encoding} if encoding else layer
-
-
-def _all_fit(y: dict[str, Any]) -> bool:
-    """Whether an axis has a limit for its labels that none of them reaches."""
-    limit = (y.get("axis") or {}).get("labelLimit", 0)
-    labels = (y.get("scale") or {}).get("domain", [])
-    return bool(limit and labels) and all(length(settable(label)) < limit for label in labels)
+    layers = []
+    for layer in spec.get("layer", ()):
+        encoding = {name: value for name, value in layer.get("encoding", {}).items() if name != "tooltip"}
+        y = encoding.get("y", {})
+        limit = (y.get("axis") or {}).get("labelLimit", 0)
+        labels = (y.get("scale") or {}).get("domain", [])
+        # Vega would measure each label anew, several times, to see that none reaches the limit.
+        if limit and labels and all(length(settable(label)) < limit for label in labels):
+            encoding["y"] = y | {"axis": y["axis"] | {"labelLimit": 0}}
+        layers.append(layer | {"encoding": encoding} if encoding else layer)
+    drawn = {"layer": layers} if "layer" in spec else {}
+    return _settable(spec | drawn | {"width": width, "background": "white", "config": config})
 
 
 def _settable(value: Any) -> Any:
@@ -142,14 +137,16 @@ def _pdf(svg: str) -> bytes:
     """A PDF page of the drawing's size, with the used part of the font."""
     import vl_convert
 
+    # The converter takes a pixel for a point.
     first = svg.index(">")  # of the svg element
-    size = _SIZE.sub(lambda match: _in_points(*match.groups()), svg[:first], count=1)
+    size = _SIZE.sub(
+        lambda match: 'width="{:.10g}" height="{:.10g}"'.format(
+            *(float(pixels) * _POINTS / _PIXELS for pixels in match.groups())
+        ),
+        svg[:first],
+        count=1,
+    )
     return ordered(bytes(vl_convert.svg_to_pdf(size + svg[first:])))
-
-
-def _in_points(width: str, height: str) -> str:
-    """The converter takes a pixel for a point."""
-    return 'width="{:.10g}" height="{:.10g}"'.format(*(float(n) * _POINTS / _PIXELS for n in (width, height)))
 
 
 def _png(svg: str) -> bytes:

@@ -20,12 +20,17 @@ def ordered(pdf: bytes) -> bytes:
     assert root, "a PDF has a catalog"
     reached, order = {root[1]}, [root[1]]
     for name in order:  # grows while it is read
-        new = [reference for reference in dict.fromkeys(_leads_to(objects[name])) if reference not in reached]
+        references = _REFERENCE.findall(objects[name].partition(b"\nstream\n")[0])
+        new = [reference for reference in dict.fromkeys(references) if reference not in reached]
         reached.update(new)
         order += new
     numbers = {name: b"%d 0 R" % place for place, name in enumerate(order, start=1)}
+    renumbered = []
+    for name in order:
+        head, stream, rest = objects[name].partition(b"\nstream\n")
+        renumbered.append(_REFERENCE.sub(lambda match: numbers[match[1]], head) + stream + rest)
     header = pdf[: pdf.index(b"\n", pdf.index(b"\n") + 1) + 1]
-    return _written(header, [_renumbered(objects[name], numbers) for name in order])
+    return _written(header, renumbered)
 
 
 def _objects(pdf: bytes) -> dict[bytes, bytes]:
@@ -37,21 +42,11 @@ def _objects(pdf: bytes) -> dict[bytes, bytes]:
     for start, end in zip(starts, ends, strict=True):
         name, _, content = pdf[start:end].partition(b" 0 obj\n")
         head, stream, rest = content.rstrip(b"\n").partition(b"\nstream\n")
-        contents[name] = _ENTRIES.sub(_sorted, head + b"\n").rstrip(b"\n") + stream + rest
+        entries_sorted = _ENTRIES.sub(
+            lambda entries: b"".join(sorted(entries[0].splitlines(keepends=True))), head + b"\n"
+        )
+        contents[name] = entries_sorted.rstrip(b"\n") + stream + rest
     return contents
-
-
-def _sorted(entries: re.Match[bytes]) -> bytes:
-    return b"".join(sorted(entries[0].splitlines(keepends=True)))
-
-
-def _leads_to(content: bytes) -> list[bytes]:
-    return _REFERENCE.findall(content.partition(b"\nstream\n")[0])
-
-
-def _renumbered(content: bytes, numbers: dict[bytes, bytes]) -> bytes:
-    head, stream, rest = content.partition(b"\nstream\n")
-    return _REFERENCE.sub(lambda match: numbers[match[1]], head) + stream + rest
 
 
 def _written(header: bytes, objects: list[bytes]) -> bytes:

@@ -78,7 +78,8 @@ def test_groups_whose_names_have_commas_are_counted_in_a_title() -> None:
     assert groups(LONG) == "3 groups" and groups(LONG[1:2]) == LONG[1]
     assert groups(["auto", "flash"]) == "auto and flash"
     rows = [row for label in ("cudnn", *LONG) for row in repeated(label, [0.4, 0.41, 0.4 + len(label) / 1e3])]
-    assert "; 3 groups are " in "; " + (build("ratios", rows, LONG).finding or "").partition(": ")[2]
+    start, _, clauses = (build("ratios", rows, LONG).finding or "").partition(": ")
+    assert start.startswith("Compared with ") and "; 3 groups are " in f"; {clauses}"
 
 
 def test_a_baseline_is_written_as_a_study_writes_it() -> None:
@@ -173,8 +174,12 @@ def test_captions_mark_nothing_with_backticks(name: str) -> None:
 
 
 def test_a_group_as_fast_as_the_baseline_at_every_point_is_not_on_both_sides_of_it() -> None:
-    sides = [tokens_against_baseline._side(values) for values in ([1.0, 1.0], [0.9, 1.1], [1.0, 1.1])]
-    assert sides == ["level with", "on both sides of", "on both sides of"]
+    lines = {"same": (1.0, 1.0), "across": (0.9, 1.1), "touching": (1.0, 1.1)}
+    rows = [{"label": label, "value": value} for label, values in lines.items() for value in values]
+    assert tokens_against_baseline._finding(rows) == (
+        "Observed at the points after the warm-up: same level with the baseline; across and touching on both "
+        "sides of the baseline"
+    )
 
 
 @pytest.mark.parametrize("margin", [None, 0.005])
