@@ -127,8 +127,8 @@ def _losses(group: Sequence[RunRecords], margin: float | None) -> Iterator[tuple
         finding = _against_others(table, row, sound, margin) if again else first[row]
         alone = (
             f"{whole.name}: its loss is compared with none of the {len(first) - 1} others: they share no "
-            "step with it, ended long before it, or count different training tokens at the same steps: they read "
-            "another text."
+            "step with it, ended long before it, or count different training tokens at the same steps: they "
+            "read another text."
         )
         yield whole.run.run_id, finding or Finding(check="loss", level="note", sentence=alone)
 
