@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from analysis.audit import folders
 from analysis.audit.compare import compare_files, compare_tables
@@ -27,9 +27,6 @@ from analysis.store.records import open_records, selections
 from analysis.writeup.write import write as write_latex
 from model.record.errors import AssayError, UserError, memory_ran_out, shortage
 from model.record.files import Unreadable, no_link, read, sha256
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 _CHANGED = "its content has changed: its SHA-256 differs from the manifest's"
 _SCRIPT = "assets/vega.js"  # a library; no number depends on it unless somebody changes it
@@ -89,13 +86,17 @@ def audit(report: Path, root: Path | None = None) -> Audit:
         if advice := shortage(error):
             raise UserError(f"{report} could not be audited: {error}; {advice}") from error
         done.findings.append(AuditFinding(RECORDS, f"the records cannot be used: {error}"))
+    # That a file was changed says nothing where another finding says what in it was.
+    explained = {finding.file for finding in done.findings if finding.what != _CHANGED}
     return Audit(
         study=manifest.study,
         same_code=manifest.code == carried.code(),
         numbers=done.numbers,
         skipped=done.skipped,
         files=len(manifest.files),
-        findings=_without_digests(done.findings),
+        findings=[
+            finding for finding in done.findings if finding.what != _CHANGED or finding.file not in explained
+        ],
         notes=done.notes,
     )
 
@@ -165,12 +166,6 @@ def _is_link(report: Path, path: str) -> bool:
     return any(step.is_symlink() for step in steps[: len(Path(path).parts)])
 
 
-def _without_digests(findings: list[AuditFinding]) -> list[AuditFinding]:
-    """Drop the finding that a file was changed if another one says what in it was."""
-    explained = {finding.file for finding in findings if finding.what != _CHANGED}
-    return [finding for finding in findings if finding.what != _CHANGED or finding.file not in explained]
-
-
 def _again(
     done: ComparedReport,
     report: Path,
@@ -195,22 +190,16 @@ def _again(
         return partial(write_pair, a, b, manifest.pair, records=records)
     connection = opened.enter_context(open_records(report / RECORDS))
     output.load(connection, report / RECORDS)
-    _records(done, connection, manifest.study, root)
+    done.findings += contradictions(connection)
+    if root is not None:
+        folders.compare(done, connection, manifest.study, root)
+        if manifest.study is not None:
+            folders.compare_output(done, connection, manifest.study, root)
     if manifest.study is None:
         return partial(write_certificates, connection, records=records, figures=manifest.figures)
     extra = write_latex if manifest.latex else None
     again = partial(write_report, connection, manifest.study, records=records)
     return partial(again, figures=manifest.figures, extra=extra)
-
-
-def _records(
-    done: ComparedReport, connection: DuckDBPyConnection, study: str | None, root: Path | None
-) -> None:
-    done.findings += contradictions(connection)
-    if root is not None:
-        folders.compare(done, connection, study, root)
-        if study is not None:
-            folders.compare_output(done, connection, study, root)
 
 
 def _compare(done: ComparedReport, report: Path, manifest: ReportManifest, write: Write) -> None:
@@ -229,22 +218,6 @@ def _compare(done: ComparedReport, report: Path, manifest: ReportManifest, write
         _carried_queries(done, report)
 
 
-def _compare_all(
-    done: ComparedReport, report: Path, manifest: ReportManifest, again: Path, alike: Alike
-) -> None:
-    expected = set(carried.files(again)) - {MANIFEST}
-    there = {path for path in _there(report, manifest) if not _is_link(report, path)}
-    for path in sorted(expected & there):
-        if path == _SCRIPT and not _same_script(manifest):
-            done.notes.append(f"{_SCRIPT} was not compared: another version of vl-convert made it")
-        elif alike.code or path.startswith(FINDINGS) or not path.endswith((".csv", ".sql")):
-            compared = compare_files(report, again, path, alike)
-            done.findings += compared.findings
-            done.numbers += compared.numbers
-            done.skipped += compared.skipped
-    _pages(done, manifest, expected, there, alike)
-
-
 def _write(write: Write, out: Path) -> None:
     """Make the report again. The records may hold anything, and so make any part of it fail."""
     try:
@@ -253,6 +226,24 @@ def _write(write: Write, out: Path) -> None:
         raise
     except Exception as error:
         raise UserError(f"no report can be made from them: {type(error).__name__}: {error}") from error
+
+
+def _compare_all(
+    done: ComparedReport, report: Path, manifest: ReportManifest, again: Path, alike: Alike
+) -> None:
+    expected = set(carried.files(again)) - {MANIFEST}
+    there = {path for path in _there(report, manifest) if not _is_link(report, path)}
+    here, made = carried.packages(), manifest.packages
+    same_script = all(made.get(name) == here.get(name) for name in ("altair", "vl-convert-python"))
+    for path in sorted(expected & there):
+        if path == _SCRIPT and not same_script:
+            done.notes.append(f"{_SCRIPT} was not compared: another version of vl-convert made it")
+        elif alike.code or path.startswith(FINDINGS) or not path.endswith((".csv", ".sql")):
+            compared = compare_files(report, again, path, alike)
+            done.findings += compared.findings
+            done.numbers += compared.numbers
+            done.skipped += compared.skipped
+    _pages(done, manifest, expected, there, alike)
 
 
 def _alike(done: ComparedReport, manifest: ReportManifest) -> Alike:
@@ -277,20 +268,21 @@ def _alike(done: ComparedReport, manifest: ReportManifest) -> Alike:
     return Alike(same_code, same_altair, same_renderer)
 
 
-def _same_script(manifest: ReportManifest) -> bool:
-    here = carried.packages()
-    return all(manifest.packages.get(name) == here.get(name) for name in ("altair", "vl-convert-python"))
-
-
 def _pages(
     done: ComparedReport, manifest: ReportManifest, expected: set[str], there: set[str], alike: Alike
 ) -> None:
     """Files that only one of the two reports has, whatever its manifest lists."""
+    with closing(in_memory()) as connection:
+        names = selections(connection, None)
+    places = [RECORDS, *(f"{RECORDS}/{side}" for side in SIDES)]
+    tables = {f"{folder}/{name}.parquet" for folder in places for name in names}
+    records = {path for path in there if path.startswith(f"{RECORDS}/")}
     done.findings += [
-        AuditFinding(path, "it holds the records of no table") for path in sorted(_strays(there))
+        AuditFinding(path, "it holds the records of no table")
+        for path in sorted(records - tables - {f"{RECORDS}/{output.FILE}"})
     ]
     told = {finding.file for finding in done.findings}
-    others = {path for path in manifest.files if not path.startswith(f"{RECORDS}/")} & there
+    others = manifest.files.keys() & (there - records)
     if alike.code:
         done.findings += [
             AuditFinding(path, "the file is missing") for path in sorted(expected - there - told)
@@ -302,16 +294,6 @@ def _pages(
         return
     if unknown := sorted(others - expected):
         done.notes.append(f"not compared, because this version makes no such files: {', '.join(unknown)}")
-
-
-def _strays(there: set[str]) -> set[str]:
-    """Files among the records that no table is read from."""
-    with closing(in_memory()) as connection:
-        names = selections(connection, None)
-    places = [RECORDS, *(f"{RECORDS}/{side}" for side in SIDES)]
-    tables = {f"{folder}/{name}.parquet" for folder in places for name in names}
-    tables.add(f"{RECORDS}/{output.FILE}")
-    return {path for path in there if path.startswith(f"{RECORDS}/")} - tables
 
 
 def _carried_queries(done: ComparedReport, report: Path) -> None:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -86,17 +86,37 @@ def _page(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None
     ]
     for chart in sorted(one.specs.keys() | other.specs.keys()):
         compare_specs(done, name, chart, one.specs.get(chart), other.specs.get(chart), alike)
-    if alike.code and not done.findings:
-        _markup(done, name, *(_without(text, finding.specs) for text, finding in ((a, one), (b, other))))
+    if not alike.code or done.findings:
+        return
+    for spec in one.specs.values():  # specifications were compared as values
+        a = a.replace(spec, "")
+    for spec in other.specs.values():
+        b = b.replace(spec, "")
+    for line, (x, y) in enumerate(zip_longest(a.splitlines(), b.splitlines(), fillvalue=""), start=1):
+        if not same(x, y):
+            done.findings.append(differing(name, f"line {line} of its source", x, y))
+            return
 
 
 def _pieces(done: ComparedReport, name: str, a: dict[str, str], b: dict[str, str], exact: bool) -> None:
     # The same code lays pages out alike, so that a text that was changed, such as a heading, moves no others.
-    alike = exact and len(a) == len(b)
-    b = dict(zip(a, b.values(), strict=True)) if alike else _by_words(a, b)
+    if exact and len(a) == len(b):
+        b = dict(zip(a, b.values(), strict=True))
+    else:  # a place has the words of its heading, whose numbers can be changed as others can
+        own = grouped((place for place in a if place not in b), _words)
+        others = grouped((place for place in b if place not in a), _words)
+        renamed = {
+            place: twin
+            for words, places in others.items()
+            if len(places) == len(own.get(words, ()))
+            for place, twin in zip(places, own[words], strict=True)
+        }
+        b = {renamed.get(place, place): text for place, text in b.items()}
+
     for place in dict.fromkeys([*a, *b]):
         printed, wanted = a.get(place), b.get(place)
-        count = len(split(printed or wanted or "")[1])
+        (words, numbers), (other_words, expected) = split(printed or ""), split(wanted or "")
+        count = len(numbers if printed else expected)
         if printed is not None and wanted is not None and same(printed, wanted):
             done.numbers += count
         elif exact:
@@ -106,54 +126,17 @@ def _pieces(done: ComparedReport, name: str, a: dict[str, str], b: dict[str, str
                 if printed is None or wanted is None
                 else differing(name, place, printed, wanted)
             )
+        elif rounds_alike(numbers, expected):  # other code may have written the words
+            done.numbers += len(numbers)
+        elif words == other_words:
+            done.numbers += len(numbers)
+            done.findings.append(differing(name, place, printed or "", wanted or ""))
         else:
-            _loosely(done, name, place, printed, wanted)
+            done.skipped += len(numbers)
 
 
-def _by_words(a: dict[str, str], b: dict[str, str]) -> dict[str, str]:
-    """The second text's pieces, under the place of the first where the two differ in numbers alone.
-
-    A piece's place has the words of its heading, whose numbers can be changed as others can.
-    """
-    mine, theirs = _outlines(a.keys() - b.keys(), a), _outlines(b.keys() - a.keys(), b)
-    renamed = {
-        place: other
-        for words, places in theirs.items()
-        if len(places) == len(mine.get(words, ()))
-        for place, other in zip(places, mine[words], strict=True)
-    }
-    return {renamed.get(place, place): text for place, text in b.items()}
-
-
-def _outlines(places: Set[str], pieces: Iterable[str]) -> dict[tuple[str, ...], list[str]]:
-    """Places by their words, in the order of the pieces."""
-    return grouped((place for place in pieces if place in places), lambda place: tuple(split(place)[0]))
-
-
-def _loosely(done: ComparedReport, name: str, place: str, printed: str | None, wanted: str | None) -> None:
-    """Compare the numbers of a piece whose words the same code did not write."""
-    (words, numbers), (others, expected) = split(printed or ""), split(wanted or "")
-    if rounds_alike(numbers, expected):
-        done.numbers += len(numbers)
-    elif words == others:
-        done.numbers += len(numbers)
-        done.findings.append(differing(name, place, printed or "", wanted or ""))
-    else:
-        done.skipped += len(numbers)
-
-
-def _without(text: str, specs: dict[str, str]) -> str:
-    """A page's text without its specifications, which are compared as values."""
-    for spec in specs.values():
-        text = text.replace(spec, "")
-    return text
-
-
-def _markup(done: ComparedReport, name: str, a: str, b: str) -> None:
-    for line, (x, y) in enumerate(zip_longest(a.splitlines(), b.splitlines(), fillvalue=""), start=1):
-        if not same(x, y):
-            done.findings.append(differing(name, f"line {line} of its source", x, y))
-            return
+def _words(place: str) -> tuple[str, ...]:
+    return tuple(split(place)[0])
 
 
 def _drawing(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
@@ -181,16 +164,12 @@ def _bytes(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> Non
 
 def _latex(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
     """Line by line; a line that defines a command has its name."""
-    one, other = (
-        {_named(line) or f"line {place}": line for place, line in enumerate(text.splitlines(), 1)}
-        for text in (a, b)
-    )
+    one, other = dict[str, str](), dict[str, str]()
+    for pieces, text in ((one, a), (other, b)):
+        for place, line in enumerate(text.splitlines(), 1):
+            command = _COMMAND.match(line)
+            pieces[command[1] if command else f"line {place}"] = line
     _pieces(done, name, one, other, alike.code)
-
-
-def _named(line: str) -> str | None:
-    match = _COMMAND.match(line)
-    return match[1] if match else None
 
 
 def _document(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:

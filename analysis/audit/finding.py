@@ -110,14 +110,12 @@ def _same_number(a: str, b: str) -> bool:
 def _rounds_alike(a: str, b: str) -> bool:
     if a == b:
         return True
-    unit = max(map(_last_digit, (a, b)))  # infinite for digits of a hash, such as 1e76234
+    units = []  # what one unit of the last digit is worth: infinite for digits of a hash, such as 1e76234
+    for text in (a, b):
+        digits, _, power = text.lower().partition("e")
+        units.append(float(f"1e{int(power or 0) - len(digits.partition('.')[2])}"))
+    unit = max(units)
     return math.isfinite(unit) and abs(_value(a) - _value(b)) <= unit / 2 * (1 + 1e-9)
-
-
-def _last_digit(text: str) -> float:
-    """What one unit of the last digit is worth."""
-    digits, _, power = text.lower().partition("e")
-    return float(f"1e{int(power or 0) - len(digits.partition('.')[2])}")
 
 
 def _value(text: str) -> float:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # A copy of a folder has other times; when a file went missing says nothing about what was in it.
 _MAY_DIFFER = ("mtime_ns", "missing_since")
 _PLACE = ("study", "run_id", "key", "certificate", "attempt", "step", "place", "path")
+# Runs that the report leaves out, because the study no longer has them.
+_REMOVED = "SELECT run_id FROM removed_runs ANTI JOIN run_records USING (study, run_id) WHERE study = $1"
 
 
 def compare(done: ComparedReport, records: DuckDBPyConnection, study: str | None, root: Path) -> None:
@@ -34,7 +36,8 @@ def compare(done: ComparedReport, records: DuckDBPyConnection, study: str | None
     """
     with read_folders(root, study) as folders:
         if study:
-            leave_out(folders, study, _left_out(records, study))
+            removed = records.execute(_REMOVED, [study]).fetchall()
+            leave_out(folders, study, [run_id for (run_id,) in removed])
         there = selections(folders, study)
         for table, sql in selections(records, study).items():
             records.register("of_folders", folders.sql(there[table]).to_arrow_table())
@@ -45,12 +48,6 @@ def compare(done: ComparedReport, records: DuckDBPyConnection, study: str | None
         done.notes.append(
             f"{gone} files were gone when the report was made: their rows cannot be checked here"
         )
-
-
-def _left_out(records: DuckDBPyConnection, study: str) -> list[str]:
-    """Runs that the report leaves out, because the study no longer has them."""
-    there = "SELECT run_id FROM removed_runs ANTI JOIN run_records USING (study, run_id) WHERE study = $1"
-    return [run_id for (run_id,) in records.execute(there, [study]).fetchall()]
 
 
 def compare_output(done: ComparedReport, records: DuckDBPyConnection, study: str, root: Path) -> None:

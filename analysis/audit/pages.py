@@ -99,14 +99,6 @@ class _Reader(HTMLParser):
     def _close(self) -> str:
         tag, parts = self._open.pop()
         text = " ".join("".join(parts).split())
-        self._remember(tag, text)
-        if text:
-            self._add(text, self._name(tag))
-        if tag in ("td", "th"):
-            self._cell += 1
-        return tag
-
-    def _remember(self, tag: str, text: str) -> None:
         if tag in _HEADINGS:
             self._heading = text
         elif tag == "caption":
@@ -118,11 +110,15 @@ class _Reader(HTMLParser):
         elif tag == "th":
             self._row = text
 
-    def _name(self, tag: str) -> str:
+        name = self._term if tag == "dd" else tag
         if tag in ("td", "th") and not self._in_head:
             column = self._columns[self._cell] if self._cell < len(self._columns) else ""
-            return ", ".join(filter(None, (self._table, self._row, column)))
-        return self._term if tag == "dd" else tag
+            name = ", ".join(filter(None, (self._table, self._row, column)))
+        if text:
+            self._add(text, name)
+        if tag in ("td", "th"):
+            self._cell += 1
+        return tag
 
     def _add(self, text: str, what: str) -> None:
         place = " / ".join(filter(None, (self._heading, what)))

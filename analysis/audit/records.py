@@ -40,20 +40,15 @@ _IDENTITIES = "SELECT key, attention, code, run_case, device_name, software FROM
 
 def contradictions(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
     """What is inconsistent in the records of an open database, whatever the pages say."""
-    for table, sql in _checks():
+    for text in _CHECKS.read_text(encoding="utf-8").split("\n\n")[1:]:
+        header, _, sql = text.partition("\n")
+        table, sql = header.removeprefix("-- "), sql.rstrip().removesuffix(";")
         for place, stated, others in answer(connection, f"FROM ({sql}) ORDER BY 1 LIMIT {_MOST}").rows:
             yield AuditFinding(_file(table), str(place), str(stated), str(others))
     yield from _flops(connection)
     yield from _calls(connection)
     yield from _times(connection)
     yield from _keys(connection)
-
-
-def _checks() -> Iterator[tuple[str, str]]:
-    """Table and SQL of each check."""
-    for text in _CHECKS.read_text(encoding="utf-8").split("\n\n")[1:]:
-        header, _, sql = text.partition("\n")
-        yield header.removeprefix("-- "), sql.rstrip().removesuffix(";")
 
 
 def _file(table: str) -> str:
@@ -110,15 +105,12 @@ def _timed(values: Sequence[Any]) -> str:
 
 def _keys(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
     """Certificates whose key is not that of what they say that they are for."""
-    for name, attention, code, case, device, software in answer(connection, _IDENTITIES).rows:
+    for name, attention, code, text, device, software in answer(connection, _IDENTITIES).rows:
         try:
-            expected = key(attention, code, _case(case), device, json.loads(software))
+            values: dict[str, Any] | None = json.loads(text) if text else None
+            case = Case(**values) if values else None
+            expected = key(attention, code, case, device, json.loads(software))
         except (TypeError, ValueError):
             expected = "no key: its case or software cannot be read"
         if name != expected:
             yield AuditFinding(_file("certificates"), attention, f"key {name}", expected)
-
-
-def _case(text: str | None) -> Case | None:
-    values: dict[str, Any] | None = json.loads(text) if text else None
-    return Case(**values) if values else None

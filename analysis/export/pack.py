@@ -50,13 +50,18 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
     """
     folders = list(run_folders(root, study))
     left = LeftOut(_names(folders, _in_flight), _names(folders, _unreadable))
-    paths = [
-        path
-        for folder in folders
-        if folder.path.name not in (*left.in_flight, *left.unreadable)
-        for path in _of_run(folder, logs)
-    ]
-    paths += _certificates(root, folders)
+    names = OF_RUN | OF_ATTEMPT | (LOGS if logs else set())
+    paths: list[Path] = []
+    for folder in folders:
+        if folder.path.name in (*left.in_flight, *left.unreadable):
+            continue
+        for place in (folder.path, *(folder.attempt(number).path for number in folder.numbers())):
+            paths += (path for path in place.iterdir() if path.name in names and _is_plain(path))
+    keys = {
+        key for folder in folders for number in folder.numbers() for key in _named(folder.attempt(number))
+    }
+    certificates = [root / CERTIFICATES / f"{key}.json" for key in keys if key and NAME.fullmatch(key)]
+    paths += filter(_is_plain, certificates)
     with suppress(Unreadable):
         if (record := study_record(root, study)) and record.removed:
             paths.append(root / study / STUDY)
@@ -71,18 +76,18 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for path in sorted(paths):
-            _add(tar, path, path.relative_to(root).as_posix())
+            # Without its owner, and with the mode that all files of a workspace have.
+            with path.open("rb") as file:
+                entry = tar.gettarinfo(arcname=path.relative_to(root).as_posix(), fileobj=file)
+                entry.uid = entry.gid = 0
+                entry.uname = entry.gname = ""
+                entry.mode, entry.mtime = 0o644, int(entry.mtime)
+                tar.addfile(entry, file)
     return left
 
 
 def _names(folders: Iterable[RunFolder], kind: Callable[[RunFolder], bool]) -> tuple[str, ...]:
     return tuple(folder.path.name for folder in folders if kind(folder))
-
-
-def _of_run(folder: RunFolder, logs: bool) -> Iterator[Path]:
-    wanted = OF_RUN | OF_ATTEMPT | (LOGS if logs else set())
-    places = [folder.path, *(folder.attempt(number).path for number in folder.numbers())]
-    return (path for place in places for path in place.iterdir() if path.name in wanted and _is_plain(path))
 
 
 def _is_plain(path: Path) -> bool:
@@ -105,12 +110,6 @@ def _in_flight(folder: RunFolder) -> bool:
         return False
 
 
-def _certificates(root: Path, folders: Iterable[RunFolder]) -> list[Path]:
-    attempts = [folder.attempt(number) for folder in folders for number in folder.numbers()]
-    keys = {key for attempt in attempts for key in _named(attempt) if key and NAME.fullmatch(key)}
-    return [path for key in keys if _is_plain(path := root / CERTIFICATES / f"{key}.json")]
-
-
 def _named(attempt: Attempt) -> Iterator[str | None]:
     """Keys of the certificates that an attempt names, as far as its records can be read."""
     with suppress(Unreadable):
@@ -119,13 +118,3 @@ def _named(attempt: Attempt) -> Iterator[str | None]:
     with suppress(Unreadable):
         if attempt.kernels:
             yield from (timed.certificate for timed in attempt.kernels.times)
-
-
-def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
-    """Add a file without its owner, and with the mode that all files of a workspace have."""
-    with path.open("rb") as file:
-        entry = tar.gettarinfo(arcname=name, fileobj=file)
-        entry.uid = entry.gid = 0
-        entry.uname = entry.gname = ""
-        entry.mode, entry.mtime = 0o644, int(entry.mtime)
-        tar.addfile(entry, file)

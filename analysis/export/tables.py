@@ -89,7 +89,12 @@ def write_tables(
     for table in written:
         sql = f"SELECT * FROM {table.name} WHERE {table.wanted} ORDER BY ALL".replace("$study", name)
         write_table(connection, out / "tables" / f"{table.name}.parquet", sql)
-    _write_dictionary(written, out / "dictionary.csv")
+    with (out / "dictionary.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("table", "column", "type", "unit", "meaning"))
+        for table in written:
+            writer.writerow((table.name, "", "", "", table.meaning))
+            writer.writerows((table.name, *vars(column).values()) for column in table.columns)
     title = connection.execute(
         "SELECT max_by(title, created_at) FROM run_records WHERE study = $1", [study]
     ).fetchall()[0][0]
@@ -133,43 +138,34 @@ def dictionary(connection: DuckDBPyConnection) -> list[ExportedTable]:
     ]
 
 
-def _write_dictionary(tables: list[ExportedTable], path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("table", "column", "type", "unit", "meaning"))
-        for table in tables:
-            writer.writerow((table.name, "", "", "", table.meaning))
-            writer.writerows((table.name, *vars(column).values()) for column in table.columns)
-
-
 def _package(tables: list[ExportedTable], study: str, title: str | None, out: Path) -> dict[str, Any]:
     """The descriptor, by the Data Package standard, version 2."""
+    resources: list[dict[str, Any]] = []
+    for table in tables:
+        path, fields = f"tables/{table.name}.parquet", list[dict[str, str]]()
+        for column in table.columns:
+            whole = column.type.endswith(("int", "integer"))
+            kind = "integer" if whole else _TYPES.get(column.type.upper(), "string")
+            stated_unit = {"unit": column.unit} if column.unit else {}
+            fields.append(
+                {"name": column.name, "type": kind, "description": column.meaning or "", **stated_unit}
+            )
+        resources.append(
+            {
+                "name": table.name,
+                "path": path,
+                "format": "parquet",
+                "mediatype": "application/vnd.apache.parquet",
+                "description": table.meaning or "",
+                "bytes": (out / path).stat().st_size,
+                "hash": f"sha256:{sha256(out / path)}",
+                "schema": {"fields": fields},
+            }
+        )
     return {
         "$schema": _PROFILE,
         "name": _package_name(study),
         "title": title or study,
         "description": f"Records and results of study {study}; times are UTC, unknown is null.",
-        "resources": [_resource(table, out) for table in tables],
+        "resources": resources,
     }
-
-
-def _resource(table: ExportedTable, out: Path) -> dict[str, Any]:
-    path = f"tables/{table.name}.parquet"
-    return {
-        "name": table.name,
-        "path": path,
-        "format": "parquet",
-        "mediatype": "application/vnd.apache.parquet",
-        "description": table.meaning or "",
-        "bytes": (out / path).stat().st_size,
-        "hash": f"sha256:{sha256(out / path)}",
-        "schema": {"fields": [_field(column) for column in table.columns]},
-    }
-
-
-def _field(column: ExportedColumn) -> dict[str, str]:
-    kind = (
-        "integer" if column.type.endswith(("int", "integer")) else _TYPES.get(column.type.upper(), "string")
-    )
-    stated_unit = {"unit": column.unit} if column.unit else {}
-    return {"name": column.name, "type": kind, "description": column.meaning or "", **stated_unit}

@@ -7,8 +7,7 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -84,7 +83,11 @@ def unpack(archive: Path, root: Path) -> Unpacked:
         runs = [RunFolder(folder / study / name.name) for name in _runs(folder / study)]
         present = [run for run in runs if os.path.lexists(root / study / run.path.name)]
         if other := [run.path.name for run in present if not _same(run.path, root / study / run.path.name)]:
-            raise UserError(f"{archive}: {_other(study, other)}: unpack it into another root")
+            names = ", ".join(f"{study}/{run}" for run in other[:_SHOWN]) + ", ..." * (len(other) > _SHOWN)
+            raise UserError(
+                f"{archive}: runs of these names already exist with different records: {names}: "
+                "unpack it into another root"
+            )
         new = [run for run in runs if run not in present]
         try:
             certificates = _put(folder, root, study, new)
@@ -105,11 +108,6 @@ def _put(folder: Path, root: Path, study: str, new: Sequence[RunFolder]) -> int:
     for run in new:
         run.path.rename(root / study / run.path.name)
     return certificates
-
-
-def _other(study: str, runs: list[str]) -> str:
-    names = ", ".join(f"{study}/{run}" for run in runs[:_SHOWN]) + ", ..." * (len(runs) > _SHOWN)
-    return f"runs of these names already exist with different records: {names}"
 
 
 def _runs(study: Path) -> list[Path]:
@@ -159,25 +157,25 @@ def _keep(source: Path, target: Path) -> int:
 def _extract(archive: Path, folder: Path) -> None:
     """Write the files of an archive below a folder of our own; none can end up elsewhere."""
     try:
-        with _opened(archive) as plain, tarfile.open(fileobj=cast(Any, plain), mode="r|") as tar:
-            for entry in tar:
-                if entry.isdir():
-                    continue
-                # A sparse file can say that it has any number of zeros.
-                source = tar.extractfile(entry) if entry.isreg() and not entry.issparse() else None
-                if source is None or not _PATH.fullmatch(entry.name):
-                    raise UserError(f"{archive}: {entry.name!r} is not a file of a run: nothing was unpacked")
-                _write(folder.joinpath(*PurePosixPath(entry.name).parts), source, archive)
-            _read_to_the_end(plain, archive)
+        with open(archive, "rb", opener=no_link) as raw, gzip.GzipFile(fileobj=raw) as unzipped:
+            allowed = max(_LEAST_ALLOWED, _MOST_GROWTH * archive.stat().st_size)
+            plain = _Limited(unzipped, allowed, archive)
+            with tarfile.open(fileobj=cast(Any, plain), mode="r|") as tar:
+                for entry in tar:
+                    if entry.isdir():
+                        continue
+                    # A sparse file can say that it has any number of zeros.
+                    source = tar.extractfile(entry) if entry.isreg() and not entry.issparse() else None
+                    if source is None or not _PATH.fullmatch(entry.name):
+                        what = f"{entry.name!r} is not a file of a run"
+                        raise UserError(f"{archive}: {what}: nothing was unpacked")
+                    _write(folder.joinpath(*PurePosixPath(entry.name).parts), source, archive)
+                # What comes after the last file: only at its end does gzip compare its checksum.
+                while block := plain.read(1 << 20):
+                    if block.strip(b"\0"):
+                        raise UserError(f"{archive} has data after its end: nothing was unpacked")
     except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
         raise UserError(f"{archive} cannot be unpacked: {error}") from error
-
-
-def _read_to_the_end(plain: _Limited, archive: Path) -> None:
-    """Read what comes after the last file: only at its end does gzip compare its checksum."""
-    while block := plain.read(1 << 20):
-        if block.strip(b"\0"):
-            raise UserError(f"{archive} has data after its end: nothing was unpacked")
 
 
 def _write(path: Path, source: IO[bytes], archive: Path) -> None:
@@ -190,13 +188,6 @@ def _write(path: Path, source: IO[bytes], archive: Path) -> None:
                 file.write(block)
     except FileExistsError as error:
         raise UserError(f"{archive} has {path.name} twice in one folder: nothing was unpacked") from error
-
-
-@contextmanager
-def _opened(archive: Path) -> Iterator[_Limited]:
-    with open(archive, "rb", opener=no_link) as raw, gzip.GzipFile(fileobj=raw) as plain:
-        allowed = max(_LEAST_ALLOWED, _MOST_GROWTH * archive.stat().st_size)
-        yield _Limited(plain, allowed, archive)
 
 
 class _Limited:

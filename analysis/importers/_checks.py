@@ -32,6 +32,7 @@ from model.record.units import counted
 
 _BY_CHANCE = 1e-4  # relative: of a count that is known less well, no model is guessed
 LOW, HIGH = "flop_per_token_low", "flop_per_token_high"  # what the printed digits leave open
+_RATES: tuple[LogQuantity, ...] = ("tokens_per_second", "mfu", "tflops")
 FLOP_FORMULA = "6 N + 12 L H Q T, N without the input embedding"
 
 
@@ -56,52 +57,46 @@ class FlopCounts:
 
 def counts_of(points: Sequence[LogPoint], mapping: Mapping) -> FlopCounts:
     """What a log implies and its mapping states."""
-    printed = dict(_printed(points, mapping))
-    flop, flop_source = _flop_per_token(mapping, printed)
-    peak_flops, peak_source = _peak(mapping, printed)
+    constants, dtype = mapping.constants, mapping.config.train.dtype
+    printed: dict[str, float] = {}
+    if flops := implied_values(points, "tflops", "tokens_per_second", 1e12 * max(1, constants.gpus or 1)):
+        printed["flop_per_token"] = median(value for _, value, _ in flops)
+        possible = common_range(between for _, _, between in flops)
+        printed |= {LOW: possible.low, HIGH: possible.high}
+    if peaks := implied_values(points, "tflops", "mfu", 1e14):
+        printed["peak_flops"] = median(value for _, value, _ in peaks)
+    for name in _RATES:
+        if values := [value for point in points if (value := point.get(name)) is not None]:
+            printed[name] = fmean(values)
+
+    flop: int | None
+    if flop := flop_of_shape(mapping):
+        flop_source = f"computed from the shape in the mapping: {FLOP_FORMULA}"
+    elif flop := constants.flop_per_token:
+        flop_source = "the mapping"
+    elif printed_flop := printed.get("flop_per_token"):
+        flop, flop_source = round(printed_flop), "the log: tflops / tokens_per_second"
+    else:
+        flop, flop_source = None, "unknown"
+
+    peak_flops: float | None
+    if constants.peak_tflops:
+        peak_flops, peak_source = constants.peak_tflops * 1e12, "the mapping"
+    elif constants.gpu and dtype and (vendor_peak := peak(constants.gpu, dtype)):
+        peak_flops, peak_source = vendor_peak.flops, vendor_peak.source
+    elif printed_peak := printed.get("peak_flops"):
+        peak_flops, peak_source = printed_peak, "the log: tflops / mfu"
+    else:
+        peak_flops, peak_source = None, "unknown"
+
     count = NumberRange(printed[LOW], printed[HIGH]) if LOW in printed else None
     return FlopCounts(flop, flop_source, peak_flops, peak_source, printed, count)
-
-
-def _printed(points: Sequence[LogPoint], mapping: Mapping) -> Iterator[tuple[str, float]]:
-    gpus = max(1, mapping.constants.gpus or 1)
-    if flops := implied_values(points, "tflops", "tokens_per_second", 1e12 * gpus):
-        yield "flop_per_token", median(value for _, value, _ in flops)
-        possible = common_range(between for _, _, between in flops)
-        yield LOW, possible.low
-        yield HIGH, possible.high
-    if peaks := implied_values(points, "tflops", "mfu", 1e14):
-        yield "peak_flops", median(value for _, value, _ in peaks)
-    for name in ("tokens_per_second", "mfu", "tflops"):
-        if values := [value for point in points if (value := point.get(name)) is not None]:
-            yield name, fmean(values)
-
-
-def _flop_per_token(mapping: Mapping, printed: dict[str, float]) -> tuple[int | None, str]:
-    if computed := flop_of_shape(mapping):
-        return computed, f"computed from the shape in the mapping: {FLOP_FORMULA}"
-    if stated := mapping.constants.flop_per_token:
-        return stated, "the mapping"
-    printed_count = printed.get("flop_per_token")
-    return (
-        (round(printed_count), "the log: tflops / tokens_per_second") if printed_count else (None, "unknown")
-    )
 
 
 def flop_of_shape(mapping: Mapping) -> int | None:
     """FLOP per token of the shape that the mapping states; None if it states none."""
     shape, length = mapping.config.model, mapping.config.train.sequence_length
     return flop_per_token(shape.model_config_of(), length) if shape and length else None
-
-
-def _peak(mapping: Mapping, printed: dict[str, float]) -> tuple[float | None, str]:
-    constants, dtype = mapping.constants, mapping.config.train.dtype
-    if constants.peak_tflops:
-        return constants.peak_tflops * 1e12, "the mapping"
-    if constants.gpu and dtype and (vendor_peak := peak(constants.gpu, dtype)):
-        return vendor_peak.flops, vendor_peak.source
-    printed_peak = printed.get("peak_flops")
-    return (printed_peak, "the log: tflops / mfu") if printed_peak else (None, "unknown")
 
 
 @dataclass(frozen=True)
@@ -125,10 +120,14 @@ def explain_count(count: NumberRange, mapping: Mapping, tokens: int | None) -> E
     length = mapping.config.train.sequence_length
     per_step = tokens_per_step(mapping) or tokens
     lengths = [length] if length else [per_step // batch for batch in (1, 2, 4, 8, 16)] if per_step else []
+    llama = (
+        f"the llama with dim {model.dim}, {counted(model.layers, 'layer')}, {counted(model.heads, 'head')}, "
+        f"ffn_dim {model.ffn_dim}, vocabulary {model.vocab_size}{' (as the mapping states)' * bool(shape)}"
+    )
     for tokens_per_sample in lengths:
         for what, value in _known_counts(model, tokens_per_sample):
             if count.holds(value):
-                about = f"{what}, for {_named(model, stated=shape is not None)} at T = {tokens_per_sample:,}"
+                about = f"{what}, for {llama} at T = {tokens_per_sample:,}"
                 return ExplainedCount(about, flop_per_token(model, tokens_per_sample))
     return None
 
@@ -147,18 +146,10 @@ def _known_counts(model: ModelConfig, length: int) -> Iterator[tuple[str, int]]:
     yield "half of the attention's FLOP, as if a causal mask were discounted", right - attention // 2
 
 
-def _named(model: ModelConfig, stated: bool) -> str:
-    parts = f"{counted(model.layers, 'layer')}, {counted(model.heads, 'head')}"
-    shape = f"dim {model.dim}, {parts}, ffn_dim {model.ffn_dim}"
-    origin = " (as the mapping states)" if stated else ""
-    return f"the llama with {shape}, vocabulary {model.vocab_size}{origin}"
-
-
 _SLOW = 1.2  # times the median: a first record that is slower holds a warm-up
 _FEWEST = 5  # records, below which no first one stands out
 _DISAGREE = 1e-3  # relative, beyond what printed digits explain: clocks are read one after the other
 _OUTSIDE = 0.01  # of the time: less is between two ticks of a clock
-_RATES: tuple[LogQuantity, ...] = ("tokens_per_second", "mfu", "tflops")
 
 
 @dataclass(frozen=True)
@@ -202,7 +193,8 @@ def _values(read: ReadLog) -> Iterator[Finding]:
 
 def _clocks(read: ReadLog) -> Iterator[Finding]:
     if lines := read.log.clocks:
-        sentence = f"{read.name}: time goes back {_times(len(lines))}: {'; '.join(shortened(lines))}."
+        times = "once" if len(lines) == 1 else f"{len(lines)} times"
+        sentence = f"{read.name}: time goes back {times}: {'; '.join(shortened(lines))}."
         yield Finding(check="clock", level="error", sentence=sentence, evidence={"lines": lines})
 
 
@@ -215,7 +207,12 @@ def _warm_up(read: ReadLog) -> Iterator[Finding]:
     slow = len(list(takewhile(lambda value: value > _SLOW * median(timed), timed)))
     if not 0 < slow <= len(timed) // 2:
         return
-    means = {name: (fmean(all_), fmean(rest)) for name, all_, rest in _means(read, slow)}
+    # Each rate that all records print, else the seconds per step: over all records, and after the slow ones.
+    rates = {name: [point.get(name) for point in read.points] for name in _RATES}
+    series = {name: [value for value in values if value is not None] for name, values in rates.items()}
+    series = {name: values for name, values in series.items() if len(values) == len(read.points)}
+    series = series or {"step_seconds": timed}
+    means = {name: (fmean(values), fmean(values[slow:])) for name, values in series.items()}
     first, line = read.points[0], read.log.at(read.points[0].line)
     changed = "; ".join(
         f"{name} {_short(every)} over all, {_short(rest)} without ({every / rest - 1:+.2%})"
@@ -236,17 +233,6 @@ def _warm_up(read: ReadLog) -> Iterator[Finding]:
     yield Finding(check="warm-up", level="note", sentence=sentence, evidence=evidence)
 
 
-def _means(read: ReadLog, slow: int) -> Iterator[tuple[str, list[float], list[float]]]:
-    """Each printed rate, else the seconds per step: all values, and those after the slow ones."""
-    printed = {name: [point.get(name) for point in read.points] for name in _RATES}
-    complete = {name: [v for v in values if v is not None] for name, values in printed.items()}
-    complete = {name: values for name, values in complete.items() if len(values) == len(read.points)}
-    if not complete:
-        complete = {"step_seconds": [record.step_seconds or 0.0 for record in read.steps.records]}
-    for name, values in complete.items():
-        yield name, values, values[slow:]
-
-
 def _flop(read: ReadLog) -> Iterator[Finding]:
     """The FLOP per token that the printed rates imply, against the formula."""
     gpus = max(1, read.mapping.constants.gpus or 1)
@@ -262,36 +248,35 @@ def _flop(read: ReadLog) -> Iterator[Finding]:
         return
     count, possible = read.counts.printed["flop_per_token"], read.counts.count
     assert possible is not None, "the records imply one"
-    explanation = explain_count(possible, read.mapping, _tokens_per_step(read))
+    per_step = {record.tokens / record.steps for record in read.steps.records if record.tokens}
+    tokens = round(per_step.pop()) if len(per_step) == 1 else None
+    explanation = explain_count(possible, read.mapping, tokens)
     what = explanation.what if explanation else None
     true = (
         flop_of_shape(read.mapping)
         or read.mapping.constants.flop_per_token
         or (explanation.right if explanation else None)
     )
+    evidence = {"printed": count}
     if true and not possible.holds(true):
-        yield _wrong_flop(read, count, true, what)
+        evidence["true"] = true
+        share, digits, mfu = 100 * (count / true - 1), _digits(count, true, 1e9), ""
+        if printed_mfu := read.counts.printed.get("mfu"):
+            true_mfu = printed_mfu * true / count
+            evidence |= {"printed_mfu": printed_mfu, "true_mfu": true_mfu}
+            mfu = f" Its mean MFU of {printed_mfu:.2f} % is really {true_mfu:.2f} %."
+        why = f", which is {what}" if what else ""
+        sentence = (
+            f"{read.name}: the log counts {count / 1e9:.{digits}f} GFLOP per token{why}; the correct count "
+            f"is {true / 1e9:.{digits}f} ({FLOP_FORMULA}), {share:+.{_digits(share, 0.0, 1.0, 1)}f} %.{mfu}"
+        )
+        yield Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)
     else:
         about = what or ("as the mapping states" if true else "which no shape in the mapping confirms")
         sentence = f"{read.name}: the log counts {count / 1e9:.3f} GFLOP per token: {about}."
         if true and (peak := read.counts.printed.get("peak_flops")):
             sentence += f" So its MFU is correct, over a peak of {peak / 1e12:,.1f} TFLOP/s."
-        yield Finding(check="flop_per_token", level="note", sentence=sentence, evidence={"printed": count})
-
-
-def _wrong_flop(read: ReadLog, count: float, true: float, what: str | None) -> Finding:
-    printed = read.counts.printed.get("mfu")
-    mfu = f" Its mean MFU of {printed:.2f} % is really {printed * true / count:.2f} %." if printed else ""
-    why = f", which is {what}" if what else ""
-    share, digits = 100 * (count / true - 1), _digits(count, true, 1e9)
-    sentence = (
-        f"{read.name}: the log counts {count / 1e9:.{digits}f} GFLOP per token{why}; the correct count is "
-        f"{true / 1e9:.{digits}f} ({FLOP_FORMULA}), {share:+.{_digits(share, 0.0, 1.0, 1)}f} %.{mfu}"
-    )
-    evidence = {"printed": count, "true": true}
-    if printed:
-        evidence |= {"printed_mfu": printed, "true_mfu": printed * true / count}
-    return Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)
+        yield Finding(check="flop_per_token", level="note", sentence=sentence, evidence=evidence)
 
 
 def _digits(a: float, b: float, unit: float, fewest: int = 2) -> int:
@@ -313,11 +298,6 @@ def _apart(
 
 def _metrics(sentence: str, **evidence: object) -> Finding:
     return Finding(check="metrics", level="error", sentence=sentence, evidence=evidence)
-
-
-def _tokens_per_step(read: ReadLog) -> int | None:
-    pairs = {record.tokens / record.steps for record in read.steps.records if record.tokens}
-    return round(pairs.pop()) if len(pairs) == 1 else None
 
 
 def _rate_and_seconds(read: ReadLog) -> Iterator[Finding]:
@@ -475,10 +455,6 @@ def _clock_and_seconds(read: ReadLog) -> Iterator[Finding]:
 
 def _short(value: float) -> str:
     return f"{value:,.1f}" if value >= 100 else f"{value:.4g}"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 _Check = Callable[[ReadLog], Iterator[Finding]]

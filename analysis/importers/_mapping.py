@@ -158,7 +158,16 @@ class Mapping(Frozen):
     @field_validator("file_name")
     @classmethod
     def _pattern(cls, pattern: str | None) -> str | None:
-        _check_pattern(pattern)
+        if pattern is None:
+            return None
+        try:
+            names = re.compile(pattern).groupindex
+        except re.error as error:
+            raise ValueError(f"file_name is not a regular expression: {error}") from error
+        if not names:
+            raise ValueError("file_name has no named group, such as (?P<attention>.+)")
+        if wrong := [name for name in names if not NAME.fullmatch(name)]:
+            raise ValueError(f"file_name: '{wrong[0]}' cannot name a factor")
         return pattern
 
     def column(self, quantity: LogQuantity) -> str | None:
@@ -190,19 +199,6 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict) and isinstance(below.get(key), dict) and "column" not in value
     }
     return below | above | both
-
-
-def _check_pattern(pattern: str | None) -> None:
-    if pattern is None:
-        return
-    try:
-        names = re.compile(pattern).groupindex
-    except re.error as error:
-        raise ValueError(f"file_name is not a regular expression: {error}") from error
-    if not names:
-        raise ValueError("file_name has no named group, such as (?P<attention>.+)")
-    if wrong := [name for name in names if not NAME.fullmatch(name)]:
-        raise ValueError(f"file_name: '{wrong[0]}' cannot name a factor")
 
 
 # Spellings of Weights & Biases, Lightning, Hugging Face's Trainer, torchtitan, nanoGPT and others, as
@@ -286,14 +282,22 @@ def mapping_by_name(table: LogTable, given: Mapping, beside: Mapping) -> Mapping
         if quantity in taken or not (column := _only_column(table, there, tuple(units), quantity)):
             continue
         unit = units[_plain_name(column)]
-        if quantity == "mfu" and not unit and not (unit := _percent_or_unknown(table, column)):
-            continue
+        if quantity == "mfu" and not unit:  # nothing is above a fraction of 1; below, it may be either
+            if max(_numbers_of(table, column), default=0.0) <= 1:
+                continue
+            unit = "percent"
         columns[quantity] = Column(column=column, unit=unit)
     if "time" not in taken:
         for name in (name for plain in _TIMES for name in there.get(plain, ())):
             if "time" not in columns and (unit := _clock_unit(table, name)):
                 columns["time"] = Column(column=name, unit=unit)
-    return Mapping(columns=columns, run=given.run or table.run or next(_run_columns(table, there), None))
+    named_like_runs = (
+        name
+        for plain in _RUNS
+        for name in there.get(plain, ())
+        if len({str(row.values.get(name)) for row in table.rows}) > 1 and not any(_numbers_of(table, name))
+    )
+    return Mapping(columns=columns, run=given.run or table.run or next(named_like_runs, None))
 
 
 def _plain_name(name: str) -> str:
@@ -324,11 +328,6 @@ def _numbers_of(table: LogTable, name: str) -> Iterator[float]:
             continue
 
 
-def _percent_or_unknown(table: LogTable, name: str) -> str | None:
-    """The unit of an MFU: nothing is above a fraction of 1. Below, it may be either."""
-    return "percent" if max(_numbers_of(table, name), default=0.0) > 1 else None
-
-
 def _clock_unit(table: LogTable, name: str) -> str | None:
     """The unit of a column of moments, by its first value; None if that is none."""
     first: Any = next(
@@ -345,13 +344,6 @@ def _clock_unit(table: LogTable, name: str) -> str | None:
         return "iso" if datetime.fromisoformat(str(first)) else None
     except ValueError:
         return None
-
-
-def _run_columns(table: LogTable, there: dict[str, list[str]]) -> Iterator[str]:
-    """Columns that name runs, of which there are several."""
-    for name in (name for plain in _RUNS for name in there.get(plain, ())):
-        if len({str(row.values.get(name)) for row in table.rows}) > 1 and not any(_numbers_of(table, name)):
-            yield name
 
 
 def columns_sentence(mapping: Mapping) -> str | None:

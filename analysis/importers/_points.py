@@ -129,11 +129,13 @@ def logs_of(table: LogTable, mapping: Mapping) -> list[LoggedRun]:
     _check_columns(table, mapping)
     run, parts = mapping.run or table.run, dict[str | None, list[LogRow]]()
     for row in table.rows:
-        called = _run_name(row.values.get(run)) if run else None
-        if called == "":
+        name = row.values.get(run) if run else None
+        # Half a character, as JSON can have it, cannot be written to any file.
+        part = None if name is None else str(name).encode(errors="backslashreplace").decode()
+        if run and not part:
             table.skip(row.line, f"no run in column '{run}'")
         else:
-            parts.setdefault(called, []).append(row)
+            parts.setdefault(part, []).append(row)
     if not parts:
         raise Refused(table.problems[-1])
     for rows in parts.values():
@@ -143,11 +145,6 @@ def logs_of(table: LogTable, mapping: Mapping) -> list[LoggedRun]:
                 "no line break ends it, so it may lack digits or more; add one if it is whole",
             )
     return [_log(table, part, rows, mapping) for part, rows in parts.items()]
-
-
-def _run_name(name: Any) -> str:
-    """What a record calls its run. Half a character, as JSON can have it, cannot be written to any file."""
-    return "" if name is None else str(name).encode(errors="backslashreplace").decode()
 
 
 def _check_columns(table: LogTable, mapping: Mapping) -> None:
@@ -187,7 +184,13 @@ def _log(table: LogTable, part: str | None, rows: Sequence[LogRow], mapping: Map
         log.from_zero = True
         for point in log.points:
             point.step += 1
-    log.clocks = list(_clocks(log))
+    for before, after in pairwise(log.points):
+        if before.time and after.time and after.time < before.time:
+            back = (before.time - after.time).total_seconds()
+            log.clocks.append(f"{log.at(after.line)}: the clock goes back by {back:,.0f} s")
+        past, now = before.get("elapsed_seconds"), after.get("elapsed_seconds")
+        if past is not None and now is not None and now < past:
+            log.clocks.append(f"{log.at(after.line)}: elapsed seconds go back by {past - now:g} s")
     return log
 
 
@@ -199,11 +202,13 @@ def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
     step_column = mapping.column("step")
     try:
         for quantity, cell in cells.items():
-            number = _number(mapping.columns[quantity].column, cell)
-            if number is not None:
-                factor = mapping.factor(quantity)
-                values[quantity] = _possible(mapping.columns[quantity].column, number * factor)
-                printed[quantity] = cell, factor
+            name, factor = mapping.columns[quantity].column, mapping.factor(quantity)
+            if (number := _number(name, cell)) is None:
+                continue
+            value = number * factor
+            if isfinite(value) and abs(value) > LARGEST:  # it could not be counted exactly
+                raise ValueError(f"'{name}' is {value:g}, which is too large")
+            values[quantity], printed[quantity] = value, (cell, factor)
         step = values.pop("step", None if step_column else mapping.config.train.steps)
         if not values.keys() - {"elapsed_seconds"}:
             return None
@@ -216,13 +221,6 @@ def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
         log.problems.append(f"{log.at(row.line)}: {error}")
         return None
     return LogPoint(row.line, int(step), moment, values, printed)
-
-
-def _possible(name: str, value: float) -> float:
-    """The value, unless it is finite and too large to be counted exactly."""
-    if isfinite(value) and abs(value) > LARGEST:
-        raise ValueError(f"'{name}' is {value:g}, which is too large")
-    return value
 
 
 def _number(name: str, value: Any) -> float | None:
@@ -318,16 +316,6 @@ def _again(log: LoggedRun, old: LogPoint, new: LogPoint) -> str:
     return f"{log.at(old.line)}: step {old.step} is logged again on line {new.line}"
 
 
-def _clocks(log: LoggedRun) -> Iterable[str]:
-    for before, after in pairwise(log.points):
-        if before.time and after.time and after.time < before.time:
-            back = (before.time - after.time).total_seconds()
-            yield f"{log.at(after.line)}: the clock goes back by {back:,.0f} s"
-        past, now = before.get("elapsed_seconds"), after.get("elapsed_seconds")
-        if past is not None and now is not None and now < past:
-            yield f"{log.at(after.line)}: elapsed seconds go back by {past - now:g} s"
-
-
 def name_and_factors(log: LoggedRun, pattern: str | None) -> tuple[str, dict[str, str]]:
     """What to call the run, and the factors that its file's name states."""
     stem = log.table.file.stem
@@ -354,57 +342,52 @@ class StepRecords:
 
 def steps_of(log: LoggedRun, mapping: Mapping) -> StepRecords:
     """The step records of a log; what it does not say and nothing implies is None."""
-    made, before = StepRecords(), None
+    made = StepRecords()
     if log.from_zero:
         made.sources["step"] = "the log counts from 0; 1 is added"
+
+    # The first record covers all steps so far, unless the log begins in the middle of a run.
+    numbers = [point.step for point in log.points]
+    first = numbers[0]
+    usual = round(median(b - a for a, b in pairwise(numbers))) if len(numbers) > 1 else first
+    if first > 2 * usual:
+        made.sources["steps"] = (
+            f"the log begins at step {first}; its first record is taken to cover {counted(usual, 'step')}"
+        )
+        first = usual
+
+    before = None
     for point in log.points:
-        steps = _interval(log, made) if before is None else point.step - before.step
-        made.records.append(_record(log, made, mapping, point, before, steps))
+        steps = first if before is None else point.step - before.step
+        loss = point.values.get("loss")
+        if loss is not None and not isfinite(loss):
+            made.not_finite.append(point.step)
+        tokens = _tokens(made, mapping, point, before, steps)
+        seconds = _seconds(made, point, before, steps, tokens)
+        if seconds is not None and seconds <= 0:
+            made.impossible.append(f"{log.at(point.line)}: step {point.step} took {seconds:g} s")
+            seconds = None
+        tokens = tokens if tokens and tokens > 0 else None
+        rate = point.get("tokens_per_second")
+        alone = rate is not None and rate > 0 and not (tokens and seconds)
+        if alone:
+            made.sources.setdefault("tokens_per_second", "the log: nothing says which tokens and seconds")
+        record = ImportedStep(
+            step=point.step,
+            steps=steps,
+            time=point.time,
+            loss=point.get("loss"),
+            learning_rate=point.get("learning_rate"),
+            grad_norm=point.get("grad_norm"),
+            step_seconds=seconds,
+            tokens=tokens,
+            training_tokens=_training_tokens(made, point, tokens, seconds and seconds * steps),
+            memory_bytes=_whole(point.get("memory_bytes")),
+            printed_tokens_per_second=rate if alone else None,
+        )
+        made.records.append(record)
         before = point
     return made
-
-
-def _interval(log: LoggedRun, made: StepRecords) -> int:
-    """Steps that the first record covers: all so far, unless the log begins in the middle of a run."""
-    steps = [point.step for point in log.points]
-    usual = round(median(b - a for a, b in pairwise(steps))) if len(steps) > 1 else steps[0]
-    if steps[0] <= 2 * usual:
-        return steps[0]
-    made.sources["steps"] = (
-        f"the log begins at step {steps[0]}; its first record is taken to cover {counted(usual, 'step')}"
-    )
-    return usual
-
-
-def _record(
-    log: LoggedRun, made: StepRecords, mapping: Mapping, point: LogPoint, before: LogPoint | None, steps: int
-) -> ImportedStep:
-    loss = point.values.get("loss")
-    if loss is not None and not isfinite(loss):
-        made.not_finite.append(point.step)
-    tokens = _tokens(made, mapping, point, before, steps)
-    seconds = _seconds(made, point, before, steps, tokens)
-    if seconds is not None and seconds <= 0:
-        made.impossible.append(f"{log.at(point.line)}: step {point.step} took {seconds:g} s")
-        seconds = None
-    tokens = tokens if tokens and tokens > 0 else None
-    rate = point.get("tokens_per_second")
-    alone = rate is not None and rate > 0 and not (tokens and seconds)
-    if alone:
-        made.sources.setdefault("tokens_per_second", "the log: nothing says which tokens and seconds")
-    return ImportedStep(
-        step=point.step,
-        steps=steps,
-        time=point.time,
-        loss=point.get("loss"),
-        learning_rate=point.get("learning_rate"),
-        grad_norm=point.get("grad_norm"),
-        step_seconds=seconds,
-        tokens=tokens,
-        training_tokens=_training_tokens(made, point, tokens, seconds and seconds * steps),
-        memory_bytes=_whole(point.get("memory_bytes")),
-        printed_tokens_per_second=rate if alone else None,
-    )
 
 
 def _tokens(

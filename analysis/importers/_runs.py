@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isfinite
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from analysis.importers._checks import ReadLog, counts_of, findings
 from analysis.importers._mapping import Mapping
-from analysis.importers._points import LoggedRun, logs_of, name_and_factors, steps_of
+from analysis.importers._points import logs_of, name_and_factors, steps_of
 from analysis.importers._table import LogTable
 from model.record.files import dumps
 from model.record.imported import PREFIX, Finding, Imported, ImportedRun, ImportedStep
@@ -59,78 +60,36 @@ def runs_of(
     Raises:
         Refused: it has no run that could be imported.
     """
-    return [_run(log, mapping, sha256, origin, by_name) for log in logs_of(table, mapping)]
-
-
-def _run(log: LoggedRun, mapping: Mapping, sha256: str, origin: Origin, by_name: str | None) -> RunRecords:
-    name, groups = name_and_factors(log, mapping.file_name)
-    read = ReadLog(name, log, mapping, steps_of(log, mapping), counts_of(log.points, mapping))
-    if by_name:
-        read.steps.sources["columns"] = f"by their names: {by_name}"
-    run_id = PREFIX + _hash([sha256, log.part])
-    manifest = _manifest(run_id, read)
-    result = _result(run_id, read, manifest.started_at)
-    return RunRecords(_record(run_id, read, groups, sha256, origin), manifest, read.steps.records, result)
+    runs = []
+    for log in logs_of(table, mapping):
+        name, groups = name_and_factors(log, mapping.file_name)
+        read = ReadLog(name, log, mapping, steps_of(log, mapping), counts_of(log.points, mapping))
+        if by_name:
+            read.steps.sources["columns"] = f"by their names: {by_name}"
+        run_id = PREFIX + _hash([sha256, log.part])
+        manifest, result = _attempt(run_id, read)
+        run = _run(run_id, read, groups, sha256, origin)
+        runs.append(RunRecords(run, manifest, read.steps.records, result))
+    return runs
 
 
 def _hash(value: object) -> str:
     return hashlib.sha256(dumps(value).encode()).hexdigest()[:12]
 
 
-def _record(run_id: str, read: ReadLog, groups: dict[str, str], sha256: str, origin: Origin) -> ImportedRun:
-    constants, config = read.mapping.constants, read.mapping.config.nested()
-    attention = groups.get("attention") or constants.attention
-    seed = int(groups["seed"]) if groups.get("seed", "").isdecimal() else constants.seed
-    factors = _factors(read, groups, attention, seed)
-    alike = {axis: value for axis, value in factors.items() if axis != "seed"}
-    return ImportedRun(
-        run_id=run_id,
-        group=_hash([alike, config]),
-        study=origin.study,
-        title=origin.title,
-        factors=factors,
-        attention=attention,
-        seed=seed,
-        config=config,
-        imported=_imported(read, sha256, origin),
-        created_at=origin.at,
-    )
-
-
-def _factors(
-    read: ReadLog, groups: dict[str, str], attention: str | None, seed: int | None
-) -> dict[str, Factor]:
-    """What its file's name and the mapping say of a run; its own name, if that is nothing that varies."""
-    factors: dict[str, Factor] = {**({"attention": attention} if attention else {}), **groups}
-    if not groups or read.log.part:
-        factors["log"] = read.name
-    return factors if seed is None else {**factors, "seed": seed}
-
-
-def _imported(read: ReadLog, sha256: str, origin: Origin) -> Imported:
-    counts = read.counts
-    counted = {"flop_per_token": counts.flop_source, "peak_flops": counts.peak_source}
-    return Imported(
-        format=origin.format,
-        file=str(Path(read.log.table.file).absolute()),
-        part=read.log.part,
-        sha256=sha256,
-        imported_at=origin.at,
-        version=origin.version,
-        records=len(read.points),
-        not_imported=[*read.log.table.problems, *read.log.problems],
-        printed=counts.printed,
-        sources=read.steps.sources | counted,
-        findings=findings(read),
-    )
-
-
-def _manifest(run_id: str, read: ReadLog) -> Manifest:
-    constants, counts = read.mapping.constants, read.counts
-    return Manifest(
+def _attempt(run_id: str, read: ReadLog) -> tuple[Manifest, Result]:
+    """The records of the only attempt, as far as the log and the mapping know them."""
+    constants, counts, records = read.mapping.constants, read.counts, read.steps.records
+    first, last, planned = read.points[0], read.points[-1], read.mapping.config.train.steps
+    started: datetime | None = None  # when the first record's interval began
+    if first.time is not None and not read.log.clocks:
+        with suppress(OverflowError):  # before the year 1
+            started = first.time - timedelta(seconds=(records[0].step_seconds or 0.0) * records[0].steps)
+    ended = last.time if started else None
+    manifest = Manifest(
         run_id=run_id,
         attempt=1,
-        started_at=_started(read),
+        started_at=started,
         host=constants.host,
         pid=None,
         pid_started=None,
@@ -144,24 +103,19 @@ def _manifest(run_id: str, read: ReadLog) -> Manifest:
         peak_source=counts.peak_source if counts.peak_flops else None,
     )
 
-
-def _started(read: ReadLog) -> datetime | None:
-    """When the first record's interval began."""
-    first, record = read.points[0], read.steps.records[0]
-    if first.time is None or read.log.clocks:
-        return None
-    try:
-        return first.time - timedelta(seconds=(record.step_seconds or 0.0) * record.steps)
-    except OverflowError:  # before the year 1
-        return None
-
-
-def _result(run_id: str, read: ReadLog, started: datetime | None) -> Result:
-    outcome, reason = _outcome(read)
-    last, losses = read.points[-1], [step.loss for step in read.steps.records if step.loss is not None]
-    ended = last.time if started else None
-    memory = [step.memory_bytes for step in read.steps.records if step.memory_bytes is not None]
-    return Result(
+    # How the log says that the run ended. That it went on is not known where nobody says how many steps.
+    outcome = Outcome.COMPLETED
+    reason: str | None = None
+    last_loss = last.values.get("loss")
+    if last_loss is not None and not isfinite(last_loss):
+        outcome, reason = Outcome.DIVERGED, f"the loss at step {last.step}, the last one, is {last_loss}"
+    elif planned is None:
+        reason = f"the log ends at step {last.step}; how many were planned is unknown"
+    elif last.step < planned:
+        outcome, reason = Outcome.LOST, f"the log ends at step {last.step} of {planned}"
+    losses = [record.loss for record in records if record.loss is not None]
+    memory = [record.memory_bytes for record in records if record.memory_bytes is not None]
+    result = Result(
         run_id=run_id,
         attempt=1,
         outcome=outcome,
@@ -173,19 +127,45 @@ def _result(run_id: str, read: ReadLog, started: datetime | None) -> Result:
         ended_at=ended,
         wall_seconds=(ended - started).total_seconds() if started and ended else None,
     )
+    return manifest, result
 
 
-def _outcome(read: ReadLog) -> tuple[Outcome, str | None]:
-    """How the log says that the run ended. That it went on is not known where nobody says how many steps."""
-    last, planned = read.points[-1], read.mapping.config.train.steps
-    loss = last.values.get("loss")
-    if loss is not None and not isfinite(loss):
-        return Outcome.DIVERGED, f"the loss at step {last.step}, the last one, is {loss}"
-    if planned is None:
-        return Outcome.COMPLETED, f"the log ends at step {last.step}; how many were planned is unknown"
-    if last.step < planned:
-        return Outcome.LOST, f"the log ends at step {last.step} of {planned}"
-    return Outcome.COMPLETED, None
+def _run(run_id: str, read: ReadLog, groups: dict[str, str], sha256: str, origin: Origin) -> ImportedRun:
+    constants, counts, config = read.mapping.constants, read.counts, read.mapping.config.nested()
+    attention = groups.get("attention") or constants.attention
+    seed = int(groups["seed"]) if groups.get("seed", "").isdecimal() else constants.seed
+    # What its file's name and the mapping say of a run; its own name, if that is nothing that varies.
+    factors: dict[str, Factor] = {**({"attention": attention} if attention else {}), **groups}
+    if not groups or read.log.part:
+        factors["log"] = read.name
+    if seed is not None:
+        factors["seed"] = seed
+    alike = {axis: value for axis, value in factors.items() if axis != "seed"}
+    imported = Imported(
+        format=origin.format,
+        file=str(Path(read.log.table.file).absolute()),
+        part=read.log.part,
+        sha256=sha256,
+        imported_at=origin.at,
+        version=origin.version,
+        records=len(read.points),
+        not_imported=[*read.log.table.problems, *read.log.problems],
+        printed=counts.printed,
+        sources=read.steps.sources | {"flop_per_token": counts.flop_source, "peak_flops": counts.peak_source},
+        findings=findings(read),
+    )
+    return ImportedRun(
+        run_id=run_id,
+        group=_hash([alike, config]),
+        study=origin.study,
+        title=origin.title,
+        factors=factors,
+        attention=attention,
+        seed=seed,
+        config=config,
+        imported=imported,
+        created_at=origin.at,
+    )
 
 
 def with_findings(whole: RunRecords, more: Sequence[Finding]) -> RunRecords:

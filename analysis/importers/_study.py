@@ -7,7 +7,7 @@ not at all, whatever was imported before.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
@@ -25,11 +25,10 @@ from analysis.importers._table import Refused
 from analysis.stats import grouped
 from analysis.stats.equivalence import LAST, losses
 from analysis.stats.student import Mean, mean_of
-from analysis.stats.verdict import Verdict
 from model.record.errors import UserError, did_you_mean
 from model.record.files import Unreadable, dumps, read_lines, temporary, write_text
 from model.record.folder import RunFolder, folders
-from model.record.imported import PREFIX, Finding, Imported, ImportedStep
+from model.record.imported import PREFIX, Finding, ImportedStep
 from model.record.units import counted
 
 StepLosses = Mapping[int, float]  # step -> nats per token
@@ -97,27 +96,21 @@ def compare_runs(runs: Sequence[RunRecords], margin: float | None) -> dict[str, 
     Args:
         margin: in nats per token; what losses may differ by, as it was stated in advance.
     """
-    by_run: dict[str, list[Finding]] = {whole.run.run_id: [] for whole in runs}
-    for group in _comparable(runs, margin):
-        for run_id, finding in [*_losses(group, margin), *_flop(group)]:
-            marked = finding.model_copy(update={"evidence": finding.evidence | {"across": len(group)}})
-            by_run[run_id].append(marked)
-    return by_run
-
-
-def _comparable(runs: Sequence[RunRecords], margin: float | None) -> list[list[RunRecords]]:
-    """Runs that should be equal, as far as anybody knows: they differ by attention and seed alone.
-
-    Runs that differ by the names of their logs can be anything, unless a margin says that they are equal.
-    """
+    # Runs that differ by attention and seed alone should be equal. Those that differ by the names of their
+    # logs can be anything, unless a margin says that they are equal.
     alike = _MUST_BE_EQUAL if margin is None else (*_MUST_BE_EQUAL, "log")
 
     def rest(whole: RunRecords) -> str:
         factors = {axis: value for axis, value in whole.run.factors.items() if axis not in alike}
         return dumps([factors, whole.run.config])
 
-    groups = grouped(sorted(runs, key=lambda run: run.run.run_id), rest)
-    return [group for group in groups.values() if len(group) > 1]
+    by_run: dict[str, list[Finding]] = {whole.run.run_id: [] for whole in runs}
+    groups = grouped(sorted(runs, key=lambda run: run.run.run_id), rest).values()
+    for group in (group for group in groups if len(group) > 1):
+        for run_id, finding in [*_losses(group, margin), *_flop(group)]:
+            marked = finding.model_copy(update={"evidence": finding.evidence | {"across": len(group)}})
+            by_run[run_id].append(marked)
+    return by_run
 
 
 def _losses(group: Sequence[RunRecords], margin: float | None) -> Iterator[tuple[str, Finding]]:
@@ -132,7 +125,12 @@ def _losses(group: Sequence[RunRecords], margin: float | None) -> Iterator[tuple
     again = len(sound) not in (0, 1, len(first))
     for row, whole in enumerate(table.runs):
         finding = _against_others(table, row, sound, margin) if again else first[row]
-        yield whole.run.run_id, finding or _alone(whole, len(first) - 1)
+        alone = (
+            f"{whole.name}: its loss is compared with none of the {len(first) - 1} others: they share no "
+            "step with it, ended long before it, or count different training tokens at the same steps: they "
+            "read another text."
+        )
+        yield whole.run.run_id, finding or Finding(check="loss", level="note", sentence=alone)
 
 
 def _against_others(
@@ -148,24 +146,43 @@ def _against_others(
     own, rest = (
         dict(zip(steps, values.tolist(), strict=True)) for values in (table.losses[row, columns], median)
     )
+    verdict = losses({0: own}, {0: rest}, margin)
     last = [column for column in columns if table.steps[column] > (1 - LAST) * steps[-1]]
     means = table.losses[[row, *others]][:, last].mean(axis=1).tolist()
-    return _finding(
-        [table.runs[index] for index in (row, *others)],
-        losses({0: own}, {0: rest}, margin),
-        margin,
-        outlier_evidence(means[0], means[1:]),
-        _located(own, rest, margin),
-        table.counted([row, *others]),
-    )
+    apart = outlier_evidence(means[0], means[1:])
+    parts = _parts_that_differ(own, rest, margin)
 
-
-def _alone(whole: RunRecords, others: int) -> Finding:
-    sentence = (
-        f"{whole.name}: its loss is compared with none of the {others} others: they share no step with it, "
-        "ended long before it, or count different training tokens at the same steps: they read another text."
+    if margin is not None or verdict.low is None:
+        text = wording.sentence(verdict)
+        difference = f"is {text[:1].lower()}{text[1:]}"
+    else:
+        difference = (
+            f"differs by {verdict.difference:+.4f} nats ({verdict.low:+.4f} to {verdict.high:+.4f}; "
+            f"{verdict.method}). For a verdict, state how much does not matter with --margin loss=NATS."
+        )
+    names = [table.runs[other].name for other in others]
+    against = names[0] if len(names) == 1 else f"the median of {len(names)} others"
+    listed = "; ".join(
+        f"{part['difference']:+.3f} over steps {part['first']}-{part['last']}" for part in parts
     )
-    return Finding(check="loss", level="note", sentence=sentence)
+    sentences = [
+        f"{table.runs[row].name}: its loss against {against} {difference}",
+        apart or "",
+        f"Parts of the run that differ: {listed}." if parts else "",
+        "All count the same training tokens at every step." if table.counted([row, *others]) else "",
+    ]
+    evidence = {
+        "verdict": verdict.kind,
+        "difference": verdict.difference,
+        "low": verdict.low,
+        "high": verdict.high,
+        "method": verdict.method,
+        "others": [table.runs[other].run.run_id for other in others],
+        "parts": parts,
+    }
+    wrong = verdict.kind == "different" or (apart and verdict.kind != "equivalent")
+    level: Literal["error", "note"] = "error" if wrong else "note"
+    return Finding(check="loss", level=level, sentence=" ".join(filter(None, sentences)), evidence=evidence)
 
 
 def outlier_evidence(value: float, others: Sequence[float]) -> str | None:
@@ -188,7 +205,7 @@ def outlier_evidence(value: float, others: Sequence[float]) -> str | None:
     )
 
 
-def _located(own: StepLosses, rest: StepLosses, margin: float | None) -> list[dict[str, Any]]:
+def _parts_that_differ(own: StepLosses, rest: StepLosses, margin: float | None) -> list[dict[str, Any]]:
     """The parts of a run in which the mean difference is beyond the margin, or not zero if there is none."""
     steps = sorted(own.keys() & rest.keys())
     size = max(_FEWEST, -(-len(steps) // _WINDOWS))
@@ -203,62 +220,21 @@ def _located(own: StepLosses, rest: StepLosses, margin: float | None) -> list[di
     return parts
 
 
-def _finding(
-    runs: Sequence[RunRecords],
-    verdict: Verdict,
-    margin: float | None,
-    apart: str | None,
-    where: list[dict[str, Any]],
-    counted: bool,
-) -> Finding:
-    """The first of these runs against the others."""
-    whole, *others = runs
-    against = others[0].name if len(others) == 1 else f"the median of {len(others)} others"
-    parts = "; ".join(
-        f"{part['difference']:+.3f} over steps {part['first']}-{part['last']}" for part in where
-    )
-    sentences = [
-        f"{whole.name}: its loss against {against} {_said(verdict, margin)}",
-        apart or "",
-        f"Parts of the run that differ: {parts}." if where else "",
-        "All count the same training tokens at every step." if counted else "",
-    ]
-    evidence = {
-        "verdict": verdict.kind,
-        "difference": verdict.difference,
-        "low": verdict.low,
-        "high": verdict.high,
-        "method": verdict.method,
-        "others": [other.run.run_id for other in others],
-        "parts": where,
-    }
-    wrong = verdict.kind == "different" or (apart and verdict.kind != "equivalent")
-    level: Literal["error", "note"] = "error" if wrong else "note"
-    return Finding(check="loss", level=level, sentence=" ".join(filter(None, sentences)), evidence=evidence)
-
-
-def _said(verdict: Verdict, margin: float | None) -> str:
-    """The verdict's sentence; without a margin what is known, and how to state one."""
-    if margin is not None or verdict.low is None:
-        text = wording.sentence(verdict)
-        return f"is {text[:1].lower()}{text[1:]}"
-    return (
-        f"differs by {verdict.difference:+.4f} nats ({verdict.low:+.4f} to {verdict.high:+.4f}; "
-        f"{verdict.method}). For a verdict, state how much does not matter with --margin loss=NATS."
-    )
-
-
 def _flop(group: Sequence[RunRecords]) -> Iterator[tuple[str, Finding]]:
     """A FLOP per token that differs among logs of one configuration, by more than their digits leave open."""
-    counts = [
-        (whole, printed["flop_per_token"], _count(printed))
-        for whole in group
-        if (printed := whole.run.imported.printed).get("flop_per_token")
-    ]
+    counts: list[tuple[RunRecords, float, NumberRange]] = []  # each with what it can be, by its digits
+    for whole in group:
+        printed = whole.run.imported.printed
+        if value := printed.get("flop_per_token"):  # earlier versions recorded the number alone
+            counts.append((whole, value, NumberRange(printed.get(LOW, value), printed.get(HIGH, value))))
     if len(counts) < 2:
         return
     apart = [
-        [(other.name, value) for other, value, theirs in counts if not _meet(own, theirs)]
+        [
+            (other.name, value)
+            for other, value, theirs in counts
+            if own.low > theirs.high or theirs.low > own.high
+        ]
         for _, _, own in counts
     ]
     values = [value for _, value, _ in counts]
@@ -271,27 +247,14 @@ def _flop(group: Sequence[RunRecords]) -> Iterator[tuple[str, Finding]]:
         yield from ((whole.run.run_id, alike) for whole, _, _ in counts)
     for (whole, value, _), others in zip(counts, apart, strict=True):
         if others:
-            yield whole.run.run_id, _other_flop(whole, value, others)
-
-
-def _count(printed: Mapping[str, float]) -> NumberRange:
-    """What a log's FLOP per token can be, by its digits; versions before recorded the number alone."""
-    count = printed["flop_per_token"]
-    return NumberRange(printed.get(LOW, count), printed.get(HIGH, count))
-
-
-def _meet(a: NumberRange, b: NumberRange) -> bool:
-    return a.low <= b.high and b.low <= a.high
-
-
-def _other_flop(whole: RunRecords, count: float, others: Sequence[tuple[str, float]]) -> Finding:
-    listed = ", ".join(f"{name} {value / 1e9:.2f}" for name, value in others)
-    sentence = (
-        f"{whole.name}: it counts {count / 1e9:.2f} GFLOP per token, but others of the same configuration "
-        f"do not ({listed}): their MFU and TFLOP/s are not comparable."
-    )
-    evidence = {"printed": count, "others": dict(others)}
-    return Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)
+            listed = ", ".join(f"{name} {other / 1e9:.2f}" for name, other in others)
+            sentence = (
+                f"{whole.name}: it counts {value / 1e9:.2f} GFLOP per token, but others of the same "
+                f"configuration do not ({listed}): their MFU and TFLOP/s are not comparable."
+            )
+            by_name = {"printed": value, "others": dict(others)}
+            error = Finding(check="flop_per_token", level="error", sentence=sentence, evidence=by_name)
+            yield whole.run.run_id, error
 
 
 WhatWasDone = Literal["imported", "unchanged", "updated"]
@@ -331,29 +294,46 @@ def write_runs(root: Path, study: str, new: Sequence[RunRecords], design: Import
     old = {whole.run.run_id: whole for whole in imported_runs(root, study)}
     for whole in new:
         _refuse_continued(whole, [other for other in old.values() if other.run.run_id != whole.run.run_id])
-    both = old | {whole.run.run_id: _as_before(whole, old.get(whole.run.run_id)) for whole in new}
-    stated = _stated(design, old.values())
-    _check_baseline(design.baseline, list(both.values()))
-    findings = compare_runs(list(both.values()), stated["margins"].get("loss"))
+    both = dict(old)
+    for whole in new:
+        run, run_id = whole.run, whole.run.run_id
+        if before := old.get(run_id):  # the same log keeps the date, file and version of its first import
+            first = {name: getattr(before.run.imported, name) for name in ("file", "imported_at", "version")}
+            imported = run.imported.model_copy(update=first)
+            run = run.model_copy(update={"imported": imported, "created_at": before.run.created_at})
+        both[run_id] = replace(whole, run=run)
+    runs = list(both.values())
+
+    some = next(iter(old.values()), None)
+    margins = design.margins or (some.run.margins if some else {})
+    stated = {"margins": margins, "baseline": design.baseline or (some.run.baseline if some else None)}
+    asked = design.baseline
+    if asked and not any(asked.items() <= whole.run.factors.items() for whole in runs):
+        valid = sorted({f"{name}={value}" for whole in runs for name, value in whole.run.factors.items()})
+        text = ", ".join(f"{name}={value}" for name, value in asked.items())
+        raise UserError(f"--baseline {text}: no run of this study matches {did_you_mean(text, valid)}")
+
+    findings = compare_runs(runs, margins.get("loss"))
     written = []
     for run_id, whole in both.items():
         final = with_findings(replace(whole, run=whole.run.model_copy(update=stated)), findings[run_id])
-        written.append(Written(final, _brought(folder / run_id, final, old.get(run_id))))
+        written.append(Written(final, _write_run(folder / run_id, final, old.get(run_id))))
     return written
 
 
 def imported_runs(root: Path, study: str) -> list[RunRecords]:
     """The runs of a study that were imported before. Raises Unreadable."""
-    names = [name for name in folders(root / study) if name.startswith(PREFIX)]
-    return [_read(RunFolder(root / study / name)) for name in names]
-
-
-def _read(folder: RunFolder) -> RunRecords:
-    attempt = folder.attempt(1)
-    if attempt.manifest is None or attempt.result is None:
-        raise Unreadable(f"{attempt.path}: incomplete; remove {folder.path} and import its log again")
-    steps = read_lines(attempt.path / "steps.jsonl", ImportedStep)
-    return RunRecords(folder.imported, attempt.manifest, steps, attempt.result)
+    runs = []
+    for name in folders(root / study):
+        if not name.startswith(PREFIX):
+            continue
+        folder = RunFolder(root / study / name)
+        attempt = folder.attempt(1)
+        if attempt.manifest is None or attempt.result is None:
+            raise Unreadable(f"{attempt.path}: incomplete; remove {folder.path} and import its log again")
+        steps = read_lines(attempt.path / "steps.jsonl", ImportedStep)
+        runs.append(RunRecords(folder.imported, attempt.manifest, steps, attempt.result))
+    return runs
 
 
 def _refuse_continued(whole: RunRecords, others: Sequence[RunRecords]) -> None:
@@ -375,57 +355,28 @@ def _logged_values(whole: RunRecords) -> list[tuple[object, ...]]:
     return [(step.step, step.time, step.loss, step.step_seconds) for step in whole.steps]
 
 
-def _as_before(whole: RunRecords, old: RunRecords | None) -> RunRecords:
-    """The run with the date, file and version of its first import, if the log is the same."""
-    if old is None:
-        return whole
-    same = ("file", "imported_at", "version")
-    kept: Imported = whole.run.imported.model_copy(
-        update={name: getattr(old.run.imported, name) for name in same}
-    )
-    return replace(
-        whole, run=whole.run.model_copy(update={"imported": kept, "created_at": old.run.created_at})
-    )
+def _write_run(folder: Path, whole: RunRecords, old: RunRecords | None) -> WhatWasDone:
+    """Write a run if it is new or differs from what is there.
 
-
-def _stated(design: ImportDesign, old: Iterable[RunRecords]) -> dict[str, Any]:
-    before = next(iter(old), None)
-    margins = design.margins or (before.run.margins if before else {})
-    return {"margins": margins, "baseline": design.baseline or (before.run.baseline if before else None)}
-
-
-def _check_baseline(baseline: Mapping[str, Any] | None, runs: Sequence[RunRecords]) -> None:
-    if not baseline or any(baseline.items() <= whole.run.factors.items() for whole in runs):
-        return
-    valid = sorted({f"{name}={value}" for whole in runs for name, value in whole.run.factors.items()})
-    asked = ", ".join(f"{name}={value}" for name, value in baseline.items())
-    raise UserError(f"--baseline {asked}: no run of this study matches {did_you_mean(asked, valid)}")
-
-
-def _brought(folder: Path, whole: RunRecords, old: RunRecords | None) -> WhatWasDone:
-    """Write a run if it is new or differs from what is there."""
+    A new folder is written under a temporary name, so that nobody reads a part of it.
+    """
     if old and _texts(whole) == _texts(old):
         return "unchanged"
     try:
-        if old is None:
-            _publish(folder, whole)
-            return "imported"
-        _write(folder, whole)
+        if old:
+            _write(folder, whole)
+            return "updated"
+        aside = temporary(folder)
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            _write(aside, whole)
+            aside.rename(folder)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
-    return "updated"
-
-
-def _publish(folder: Path, whole: RunRecords) -> None:
-    """Write a new folder under a temporary name, so that nobody reads a part of it."""
-    aside = temporary(folder)
-    aside.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        _write(aside, whole)
-        aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    return "imported"
 
 
 def _write(folder: Path, whole: RunRecords) -> None:

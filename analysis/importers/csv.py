@@ -21,7 +21,8 @@ def read(file: Path) -> LogTable:
         Refused: it is empty or no text.
     """
     text, table = text_of(file), LogTable(file)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     try:
         for values in reader:
@@ -38,11 +39,6 @@ def read(file: Path) -> LogTable:
     if not text.endswith(("\n", "\r")):
         table.unended = reader.line_num
     return table
-
-
-def _delimiter(text: str) -> str:
-    first = text.lstrip().partition("\n")[0]
-    return max(",;\t", key=first.count)
 
 
 importer = Importer(title="a table with a header line, columns named by a mapping", read=read)

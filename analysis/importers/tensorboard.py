@@ -33,8 +33,13 @@ def read(file: Path) -> LogTable:
         raise UserError(
             "--format tensorboard needs the package tensorboard: pip install 'assay-studies[tensorboard]'"
         ) from error
+    if not file.exists():
+        raise Refused(f"{file}: no such file; give an event file or the folder of a run")
+    files = [file]
+    if file.is_dir():
+        files = sorted(path for path in file.iterdir() if "tfevents" in path.name and path.is_file())
     table = LogTable(file, several="import each event file by itself")
-    written = [(path, list(_events(path, table))) for path in _files(file)]
+    written = [(path, list(_events(path, table))) for path in files]
     written.sort(key=lambda pair: (pair[1][0].wall_time if pair[1] else 0.0, pair[0].name))
     for _, events in written:
         for event in events:
@@ -43,23 +48,12 @@ def read(file: Path) -> LogTable:
                 table.rows.append(LogRow(len(table.rows) + 1, values))
     if not table.rows:
         why = "no scalars in it; is it an event file, or the folder of one run?"
-        raise Refused("\n".join([f"{file}: {why}", *table.problems[:1], *_below(file)]))
+        lines = [f"{file}: {why}", *table.problems[:1]]
+        below = sorted({str(path.parent) for path in file.rglob("*tfevents*")}) if file.is_dir() else []
+        if below:
+            lines.append(f"its folders have event files: give {', '.join(below)}")
+        raise Refused("\n".join(lines))
     return table
-
-
-def _files(file: Path) -> list[Path]:
-    if not file.exists():
-        raise Refused(f"{file}: no such file; give an event file or the folder of a run")
-    if not file.is_dir():
-        return [file]
-    return sorted(path for path in file.iterdir() if "tfevents" in path.name and path.is_file())
-
-
-def _below(file: Path) -> Iterator[str]:
-    """Which folders inside of this one to give instead."""
-    folders = sorted({str(path.parent) for path in file.rglob("*tfevents*")}) if file.is_dir() else []
-    if folders:
-        yield f"its folders have event files: give {', '.join(folders)}"
 
 
 def _events(path: Path, table: LogTable) -> Iterator[Any]:

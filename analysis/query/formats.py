@@ -75,29 +75,24 @@ def write_csv(answer: Answer, out: BinaryIO) -> None:
 
 def write_json(answer: Answer, out: BinaryIO) -> None:
     """One document: an array of objects. JSON columns are nested; NaN and infinity become null."""
+    from pydantic_core import (
+        to_json,
+    )  # with an indent, json.dumps uses no C code and takes four times as long
+
     twice = {name for name in answer.columns if answer.columns.count(name) > 1}
     if twice:
         raise UserError(f"two columns are named '{min(twice)}': rename one of them with AS")
     before = b"[\n "
     for rows in answer.pieces():
         for row in rows:
-            out.write(before + _object(answer, row))
+            values_by_name = {
+                name: _plain(json.loads(value) if document and value else value)
+                for name, value, document in zip(answer.columns, row, answer.documents, strict=True)
+            }
+            # One deeper; a newline in a string is escaped.
+            out.write(before + to_json(values_by_name, indent=1).replace(b"\n", b"\n "))
             before = b",\n "
     out.write(b"[]\n" if before.startswith(b"[") else b"\n]\n")
-
-
-def _object(answer: Answer, row: tuple[Any, ...]) -> bytes:
-    from pydantic_core import (
-        to_json,
-    )  # with an indent, json.dumps uses no C code and takes four times as long
-
-    values_by_name = {
-        name: _plain(json.loads(value) if document and value else value)
-        for name, value, document in zip(answer.columns, row, answer.documents, strict=True)
-    }
-    return to_json(values_by_name, indent=1).replace(
-        b"\n", b"\n "
-    )  # one deeper; a newline in a string is escaped
 
 
 def write_parquet(answer: Answer, out: BinaryIO) -> None:
@@ -207,7 +202,7 @@ def _plain(value: Any) -> Any:
         return value.total_seconds()
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, bool | int | float | str):
         return value
     return str(value)
 

@@ -44,8 +44,15 @@ def escaped(text: str) -> str:
     Line breaks become spaces. An emoji becomes `[U+1F600]`.
     """
     text = _SPACE.sub(" ", text)
-    apart = (first + ("{}" if first + second in _LIGATURES else "") for first, second in pairwise(text + " "))
-    return "".join(_character(run[0]) + run[1:] for run in apart)
+    made = []
+    for character, after in pairwise(text + " "):
+        if character in _SPECIAL:
+            made.append(_SPECIAL[character])
+        else:
+            made.append(character if _PLAIN.match(character) else f"{{[}}U+{ord(character):04X}{{]}}")
+        if character + after in _LIGATURES:
+            made.append("{}")
+    return "".join(made)
 
 
 def breakable(text: str) -> str:
@@ -59,34 +66,23 @@ def breakable(text: str) -> str:
 def _word(word: str) -> str:
     if len(word) < _LONG:
         return escaped(word)
-    parts = (part for match in _PARTS.findall(word) for part in _pieces(match))
-    return r"\allowbreak{}".join(map(escaped, parts))
-
-
-def _pieces(text: str) -> Iterable[str]:
-    """The text in pieces that TeX may break between; one piece if it is short enough."""
-    step = _PIECE if len(text) > 2 * _PIECE else len(text)
-    return (text[start : start + step] for start in range(0, len(text), step))
-
-
-def _character(character: str) -> str:
-    if character in _SPECIAL:
-        return _SPECIAL[character]
-    return character if _PLAIN.match(character) else f"{{[}}U+{ord(character):04X}{{]}}"
+    pieces: list[str] = []  # that TeX may break between
+    for part in _PARTS.findall(word):
+        step = _PIECE if len(part) > 2 * _PIECE else len(part)
+        pieces += (part[start : start + step] for start in range(0, len(part), step))
+    return r"\allowbreak{}".join(map(escaped, pieces))
 
 
 def said(sentence: str) -> str:
     """A sentence in which `backticks` mark code, with real minus signs and thin spaces before %."""
-    parts = sentence.split("`")
-    code = (
-        rf"\texttt{{{breakable(part)}}}" if place % 2 else _prose(part) for place, part in enumerate(parts)
-    )
-    return "".join(code)
-
-
-def _prose(text: str) -> str:
-    text = re.sub(r"(?<![\w.)-])-(?=\d)", "\N{MINUS SIGN}", text)
-    return re.sub(r"(?<=\d) \\%", r"\\,\\%", breakable(text))
+    parts = []
+    for place, part in enumerate(sentence.split("`")):
+        if place % 2:
+            parts.append(rf"\texttt{{{breakable(part)}}}")
+        else:
+            prose = breakable(re.sub(r"(?<![\w.)-])-(?=\d)", "\N{MINUS SIGN}", part))
+            parts.append(re.sub(r"(?<=\d) \\%", r"\\,\\%", prose))
+    return "".join(parts)
 
 
 def tabular(columns: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.query.ask import answer
 from analysis.store.database import quoted
@@ -33,14 +33,13 @@ class Question:
 def questions() -> dict[str, Question]:
     """The questions by name, in order."""
     text = Path(__file__).with_name("questions.sql").read_text(encoding="utf-8")
-    return dict(_parsed(block) for block in text.strip().split("\n\n")[1:])
-
-
-def _parsed(block: str) -> tuple[str, Question]:
-    lines = block.splitlines()
-    name, question, *note = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
-    sql = "\n".join(line for line in lines if not line.startswith("-- "))
-    return name, Question(question, " ".join(note), sql)
+    by_name = {}
+    for block in text.strip().split("\n\n")[1:]:
+        lines = block.splitlines()
+        name, question, *note = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
+        sql = "\n".join(line for line in lines if not line.startswith("-- "))
+        by_name[name] = Question(question, " ".join(note), sql)
+    return by_name
 
 
 _MOST = 12  # rows shown
@@ -52,25 +51,17 @@ def questions_page(connection: DuckDBPyConnection, study: str, start: str) -> st
     Args:
         start: the page's heading and introduction.
     """
-    return "\n".join([start, *(_section(connection, study, *item) for item in questions().items())])
-
-
-def _section(connection: DuckDBPyConnection, study: str, name: str, question: Question) -> str:
-    note = f"{question.note}\n\n" if question.note else ""
-    shown = _markdown_table(connection, question.sql.replace("$study", quoted(study)))
-    return f"## {question.text}\n\n{note}`runner sql @{name}`\n\n```sql\n{question.sql}\n```\n\n{shown}\n"
-
-
-def _markdown_table(connection: DuckDBPyConnection, sql: str) -> str:
-    """A query's first rows as a Markdown table."""
-    result = answer(connection, sql)
-    if not result.rows:
-        return "No rows."
-    lines = [result.columns, ("---",) * len(result.columns), *result.rows[:_MOST]]
-    text = "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
-    more = len(result.rows) - _MOST
-    return text + (f"\n\nand {more} more rows" if more > 0 else "")
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else str(value).replace("|", "\\|")
+    sections = [start]
+    for name, question in questions().items():
+        result = answer(connection, question.sql.replace("$study", quoted(study)))
+        cells = [
+            tuple("" if value is None else str(value).replace("|", "\\|") for value in row)
+            for row in (result.columns, ("---",) * len(result.columns), *result.rows[:_MOST])
+        ]
+        shown = "\n".join(f"| {' | '.join(row)} |" for row in cells) if result.rows else "No rows."
+        if (more := len(result.rows) - _MOST) > 0:
+            shown += f"\n\nand {more} more rows"
+        note = f"{question.note}\n\n" if question.note else ""
+        sql = f"```sql\n{question.sql}\n```"
+        sections.append(f"## {question.text}\n\n{note}`runner sql @{name}`\n\n{sql}\n\n{shown}\n")
+    return "\n".join(sections)

@@ -27,14 +27,25 @@ def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
     """Add the rows of a certificate and its checks. Nothing in the file can make this raise."""
     rows.files += file_rows(seen)
     path = root / seen.files[0].path
-    read = Reader(root, seen.key, rows).read(str(path), lambda: _rows(_placed(path, Certificate, NAME)))
-    if read:
-        rows.certificates.append(read[0])
-        rows.verifications += read[1]
 
+    def load() -> tuple[Row, list[Row]]:
+        certificate = _placed(path, Certificate, NAME)
+        checks = [
+            {
+                **check.model_dump(exclude={"case"}),
+                "certificate": certificate.key,
+                "attention": certificate.backend,
+                "place": place,
+                "shape": check.case,
+            }
+            for place, check in enumerate(certificate.checks, start=1)
+        ]
+        return fitting(_row(certificate)), [fitting(check) for check in checks]
 
-def _rows(certificate: Certificate) -> tuple[Row, list[Row]]:
-    return fitting(_row(certificate)), [fitting(row) for row in _check_rows(certificate)]
+    if both := Reader(root, seen.key, rows).read(str(path), load):
+        certificate, checks = both
+        rows.certificates.append(certificate)
+        rows.verifications += checks
 
 
 def _placed(path: Path, kind: type[Placed], keys: re.Pattern[str]) -> Placed:
@@ -59,19 +70,6 @@ def _row(certificate: Certificate) -> Row:
         "failed": sum(not check.passed for check in certificate.checks),
         "created_at": utc(certificate.created_at),
     }
-
-
-def _check_rows(certificate: Certificate) -> list[Row]:
-    return [
-        {
-            **check.model_dump(exclude={"case"}),
-            "certificate": certificate.key,
-            "attention": certificate.backend,
-            "place": place,
-            "shape": check.case,
-        }
-        for place, check in enumerate(certificate.checks, start=1)
-    ]
 
 
 def read_node(root: Path, seen: Seen, rows: Rows) -> None:

@@ -361,7 +361,15 @@ class _Read:
     """
 
     def __init__(self, root: Path, kind: _Kind, stale: list[Seen], ledger: Ledger) -> None:
-        folders = [_readable(hashed(root, folder), ledger) for folder in stale]
+        folders = []
+        for folder in stale:
+            read = hashed(root, folder)
+            # Without its run.json no other file of a run makes sense: they count as they were read last.
+            if any(file.path.endswith("/run.json") for file in read.lost):
+                gone = {file.path for file in read.lost}
+                before = [file for path, file in ledger[read.key].items() if path not in gone]
+                read = replace(read, files=tuple(before))
+            folders.append(read)
         same = [same_content(folder, ledger.get(folder.key, {})) for folder in folders]
         self.touched = [folder for folder, unchanged in zip(folders, same, strict=True) if unchanged]
         self.changed = [folder for folder, unchanged in zip(folders, same, strict=True) if not unchanged]
@@ -392,14 +400,6 @@ def _batches(stale: list[Seen], most: int) -> Iterator[list[Seen]]:
         size += folder_bytes
     if batch:
         yield batch
-
-
-def _readable(folder: Seen, ledger: Ledger) -> Seen:
-    """The same, but as it was read last if its run.json is gone, without which no other file makes sense."""
-    if not any(file.path.endswith("/run.json") for file in folder.lost):
-        return folder
-    gone = {file.path for file in folder.lost}
-    return replace(folder, files=tuple(file for path, file in ledger[folder.key].items() if path not in gone))
 
 
 def _summary(held: RowCounts, done: _Done) -> CollectSummary:

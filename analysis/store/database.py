@@ -276,12 +276,14 @@ def _update_once(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
 
 def sweep(root: Path) -> None:
     """Remove what killed collects left on this machine: twice the size of the database."""
+    import psutil
+
     host = re.escape(os.uname().nodename)
     left = ((root, rf"\.{re.escape(NAME)}\.(\d+)@{host}"), (Path(gettempdir()), rf"assay-(\d+)@{host}-\w+"))
     for folder, pattern in left:
         for entry in os.scandir(folder):
             match = re.fullmatch(pattern, entry.name)
-            if match and not _runs(int(match[1])):
+            if match and not psutil.pid_exists(int(match[1])):
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path, ignore_errors=True)
                 else:
@@ -289,40 +291,30 @@ def sweep(root: Path) -> None:
                         os.unlink(entry.path)  # noqa: PTH108  not followed
 
 
-def _runs(pid: int) -> bool:
-    import psutil
-
-    return psutil.pid_exists(pid)
-
-
 @contextmanager
 def _turn(root: Path) -> Iterator[None]:
     """Wait until no other collect of this root is at work; if one dies, the kernel releases its lock."""
     try:
-        descriptor = _open_lock(root / LOCK)
+        try:
+            descriptor = no_link(root / LOCK, os.O_RDWR | os.O_CREAT)
+        except PermissionError:  # another member of the group made it; most filesystems lock it all the same
+            if not (root / LOCK).exists():
+                raise
+            descriptor = no_link(root / LOCK, os.O_RDONLY)
     except OSError as error:
         raise UserError(f"{root}: {error.strerror}; nothing can be collected there") from error
+
+    def waiting() -> None:
+        log.info("waiting for another collect of %s to finish", root)
+
     try:
-        _wait(descriptor, root)
+        try:
+            hold_lock(descriptor, waiting=waiting)
+        except OSError as error:
+            log.warning("%s: the filesystem has no file locks (%s)", root, error.strerror)
         yield
     finally:
         os.close(descriptor)
-
-
-def _open_lock(path: Path) -> int:
-    try:
-        return no_link(path, os.O_RDWR | os.O_CREAT)
-    except PermissionError:  # another member of the group made it; most filesystems lock it all the same
-        if not path.exists():
-            raise
-        return no_link(path, os.O_RDONLY)
-
-
-def _wait(descriptor: int, root: Path) -> None:
-    try:
-        hold_lock(descriptor, waiting=lambda: log.info("waiting for another collect of %s to finish", root))
-    except OSError as error:
-        log.warning("%s: the filesystem has no file locks (%s)", root, error.strerror)
 
 
 def _identity(path: Path) -> _Identity:

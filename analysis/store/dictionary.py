@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from analysis.store.database import in_memory
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 _START = """\
 # The database
@@ -34,16 +29,10 @@ def dictionary() -> str:
         parts = [_START]
         for title, relations in (("Views", _VIEWS), ("Tables", _TABLES)):
             parts.append(f"## {title}\n")
-            parts += [_relation(connection, *row) for row in connection.execute(relations).fetchall()]
+            for name, comment in connection.execute(relations).fetchall():
+                parts += [f"### {name}\n", f"{comment}\n", "| column | type | what it is |", "|---|---|---|"]
+                for column, kind, meaning in connection.execute(_COLUMNS, [name]).fetchall():
+                    cell = (meaning or "").replace("|", "\\|")
+                    parts.append(f"| `{column}` | {kind} | {cell} |")
+                parts.append("")
     return "\n".join(parts)
-
-
-def _relation(connection: DuckDBPyConnection, name: str, comment: str) -> str:
-    rows = connection.execute(_COLUMNS, [name]).fetchall()
-    lines = [f"| `{column}` | {kind} | {_cell(text)} |" for column, kind, text in rows]
-    head = ["| column | type | what it is |", "|---|---|---|"]
-    return "\n".join([f"### {name}\n", f"{comment}\n", *head, *lines, ""])
-
-
-def _cell(text: str | None) -> str:
-    return (text or "").replace("|", "\\|")

@@ -76,10 +76,19 @@ def read_run(root: Path, seen: Seen, rows: Rows) -> None:
     rows.files += file_rows(seen)
     folder = RunFolder(f"{root}/{seen.key[0]}/{seen.key[1]}")
     reader = Reader(root, seen.key, rows)
-    run = reader.read(f"{os.fspath(folder)}/run.json", lambda: fitting(_planned_row(folder, seen)))
-    if run is None:
+
+    def row_of_plan() -> Row:
+        if not any(file.path.endswith("/run.json") for file in seen.files):
+            raise Unreadable("missing, although the folder has records of its run")
+        run = folder.imported if folder.is_imported else folder.run
+        if (run.study, run.run_id) != seen.key:
+            raise Unreadable(f"it belongs to study {run.study} run {run.run_id}, not to this folder")
+        return fitting(_imported_row(run) if isinstance(run, ImportedRun) else _run_row(run))
+
+    row = reader.read(f"{os.fspath(folder)}/run.json", row_of_plan)
+    if row is None:
         return  # without the plan nothing else in the folder makes sense
-    rows.run_records.append(run)
+    rows.run_records.append(row)
     ledger = reader.read(f"{os.fspath(folder)}/ledger.jsonl", lambda: folder.ledger) or []
     on_disk = attempt_numbers(folder)
     for number in sorted({*on_disk, *(event.attempt for event in ledger)}):
@@ -149,14 +158,32 @@ def _read_attempt(reader: Reader, attempt: Attempt, folder: RunFolder) -> None:
     if whole is None:
         return
     reader.rows.attempts.append(whole)
-    reader.add("step_floor", path, row, lambda: _floor(manifest))
-    reader.add("audits", f"{path}/audits.jsonl", row, lambda: map(_audit, attempt.audits))
-    reader.add("decoding", f"{path}/{DECODED}", row, lambda: map(_decoded, attempt.decoded))
+    floor = (manifest and manifest.floor) or ()
+    reader.add("step_floor", path, row, lambda: [part.model_dump() for part in floor])
+    reader.add("audits", f"{path}/audits.jsonl", row, lambda: map(_audit_row, attempt.audits))
+    reader.add("decoding", f"{path}/{DECODED}", row, lambda: map(_decoding_row, attempt.decoded))
     if profile:
-        reader.add("step_profile", f"{path}/{PROFILE}", row, lambda: _profile(profile))
+        totals = {part.phase: 0.0 for part in profile.parts}
+        for part in profile.parts:
+            totals[part.phase] += part.seconds
+        parts = [
+            part.model_dump() | {"share": part.seconds / total if (total := totals[part.phase]) else None}
+            for part in profile.parts
+        ]
+        reader.add("step_profile", f"{path}/{PROFILE}", row, lambda: parts)
+
+    def kernel_rows() -> list[Row]:
+        timed = _placed(attempt.kernels, run_id, attempt)
+        if timed is None:
+            return []
+        config = None if folder.is_imported else folder.run.config
+        calls = config and isinstance(config.section, CallConfig)
+        if config and calls and (timed.case, timed.rounds) != (config.attention_case, config.call.steps):
+            raise Unreadable("it has another shape, mask, precision or number of rounds than the run")
+        return [_kernel_row(timed, time) for time in (*timed.times, *timed.sums)]
+
     where = row | {"device": manifest and manifest.device_name}
-    timed = f"{path}/{KERNELS}"
-    reader.add("kernels", timed, where, lambda: _kernels(_timed(attempt, folder, run_id)))
+    reader.add("kernels", f"{path}/{KERNELS}", where, kernel_rows)
     steps = f"{path}/steps.jsonl"
     if os.path.lexists(steps) and reader.read(steps, lambda: regular(steps)) is not None:
         reader.rows.step_files.append(row | {"path": steps, "imported": run_id.startswith(PREFIX)})
@@ -172,20 +199,6 @@ def _placed(record: Placed | None, run_id: str, attempt: Attempt) -> Placed | No
     return record
 
 
-def _timed(attempt: Attempt, folder: RunFolder, run_id: str) -> KernelTimes | None:
-    """The times of attention alone, if they are of the calls that were planned."""
-    timed = _placed(attempt.kernels, run_id, attempt)
-    if (
-        timed is None
-        or folder.is_imported
-        or not isinstance((config := folder.run.config).section, CallConfig)
-    ):
-        return timed
-    if (timed.case, timed.rounds) != (config.attention_case, config.call.steps):
-        raise Unreadable("it has another shape, mask, precision or number of rounds than the run")
-    return timed
-
-
 def fitting(row: Row) -> Row:
     """The row. Raises Unreadable if it has a number that no column can hold: it would stop every collect."""
     for name, value in row.items():
@@ -193,20 +206,6 @@ def fitting(row: Row) -> Row:
         if isinstance(value, int) and not -(2**bits) <= value < 2**bits:
             raise Unreadable(f"{name} is {value:.3g}, more than the database holds")
     return row
-
-
-def _planned_row(folder: RunFolder, seen: Seen) -> Row:
-    run = _placed_run(folder, seen)
-    return _imported_row(run) if isinstance(run, ImportedRun) else _run_row(run)
-
-
-def _placed_run(folder: RunFolder, seen: Seen) -> RunRecord | ImportedRun:
-    if not any(file.path.endswith("/run.json") for file in seen.files):
-        raise Unreadable("missing, although the folder has records of its run")
-    run = folder.imported if folder.is_imported else folder.run
-    if (run.study, run.run_id) != seen.key:
-        raise Unreadable(f"it belongs to study {run.study} run {run.run_id}, not to this folder")
-    return run
 
 
 def _run_row(run: RunRecord) -> Row:
@@ -269,7 +268,10 @@ def _attempt_row(attempt: Attempt) -> Row:
     outcome, reason = attempt.settled or (None, None)
     claimed = attempt.event("claimed")
     started, ended = attempt.started_at, attempt.ended_at
-    return {
+    seconds = None  # by its launcher's clock: none if it ended without ever starting
+    if ended is not None:
+        seconds = max(0.0, (ended - started).total_seconds()) if started else 0.0
+    row: Row = {
         "outcome": outcome and str(outcome),
         "reason": reason,
         "executor": attempt.executor,
@@ -277,32 +279,33 @@ def _attempt_row(attempt: Attempt) -> Row:
         "claimed_at": utc(claimed.time if claimed else None),
         "started_at": utc(started),
         "ended_at": utc(ended),
-        "wall_seconds": result.wall_seconds if result else _between(started, ended),
-        **_where(manifest),
-        **_said(result),
-        **_held_back(manifest, result),
+        "wall_seconds": result.wall_seconds if result else seconds,
     }
+    if manifest:
+        row |= {name: getattr(manifest, name) for name in _OF_MANIFEST}
+        row |= {
+            "node": manifest.host,
+            "device": manifest.device_name,
+            "rank_nodes": manifest.ranks and dumps([rank.node for rank in manifest.ranks]),
+            "parallel": manifest.parallel and dumps(manifest.parallel.model_dump()),
+            "software": dumps(manifest.software),
+            "slurm": dumps(manifest.slurm),
+        }
+    if result:
+        row |= {name: getattr(result, name) for name in _OF_RESULT}
+
+    # The GPU's clocks; how long they were held back is the difference of two counters.
+    if manifest and (first := manifest.clocks):
+        last = result and result.clocks
+        row |= first.model_dump()
+        for name in ("power_capped_seconds", "slowed_seconds"):
+            began, stopped = getattr(first, name), last and getattr(last, name)
+            known = began is not None and stopped is not None and stopped >= began
+            row[name] = stopped - began if known else None
+    return row
 
 
-def _where(manifest: Manifest | None) -> Row:
-    if manifest is None:
-        return {}
-    return {
-        **{name: getattr(manifest, name) for name in _OF_MANIFEST},
-        "node": manifest.host,
-        "device": manifest.device_name,
-        "rank_nodes": manifest.ranks and dumps([rank.node for rank in manifest.ranks]),
-        "parallel": manifest.parallel and dumps(manifest.parallel.model_dump()),
-        "software": dumps(manifest.software),
-        "slurm": dumps(manifest.slurm),
-    }
-
-
-def _floor(manifest: Manifest | None) -> list[Row]:
-    return [part.model_dump() for part in (manifest and manifest.floor) or ()]
-
-
-def _audit(record: AuditRecord) -> Row:
+def _audit_row(record: AuditRecord) -> Row:
     """One audit. A result that is not finite is infinitely wrong: a maximum would overlook a missing one."""
     ratios = {
         f"{name}_ratio": inf if tensor.measured is None else tensor.measured / tensor.tolerance
@@ -318,37 +321,21 @@ def _audit(record: AuditRecord) -> Row:
     }
 
 
-def _decoded(record: DecodeRecord) -> Row:
+def _decoding_row(record: DecodeRecord) -> Row:
     values = record.model_dump(mode="json", exclude={"schema_version"})
     return values | {"time": utc(record.time), "token_ids": dumps(record.token_ids)}
 
 
-def _profile(profile: StepProfile) -> list[Row]:
-    wholes = {part.phase: 0.0 for part in profile.parts}
-    for part in profile.parts:
-        wholes[part.phase] += part.seconds
-    shares = [part.seconds / wholes[part.phase] if wholes[part.phase] else None for part in profile.parts]
-    return [part.model_dump() | {"share": share} for part, share in zip(profile.parts, shares, strict=True)]
-
-
-def _kernels(timed: KernelTimes | None) -> list[Row]:
-    if timed is None:
-        return []
+def _kernel_row(timed: KernelTimes, time: KernelTime) -> Row:
+    """One backend in one direction and mode."""
     case, ceiling = asdict(timed.case), timed.ceiling_flops
     names = ("dtype", "causal", "batch", "sequence_length", "heads", "kv_heads", "head_dim")
-    shared = {
-        **{name: case[name] for name in names},
-        "ceiling_tflops": ceiling and ceiling / 1e12,
-        "measured_at": utc(timed.measured_at),
-    }
-    return [shared | _kernel(timed, time) for time in (*timed.times, *timed.sums)]
-
-
-def _kernel(timed: KernelTimes, time: KernelTime) -> Row:
-    """One backend in one direction and mode."""
     seconds, ends = time.median_seconds, time.interval or (None, None)
     same = ("attention", "direction", "mode", "outcome", "reason", "memory_bytes", "certificate")
     return {
+        **{name: case[name] for name in names},
+        "ceiling_tflops": ceiling and ceiling / 1e12,
+        "measured_at": utc(timed.measured_at),
         **{name: getattr(time, name) for name in same},
         "calls": len(time.seconds),
         "seconds": dumps(time.seconds) if time.seconds else None,
@@ -360,29 +347,6 @@ def _kernel(timed: KernelTimes, time: KernelTime) -> Row:
         "sm_mhz_high": max(time.sm_mhz, default=None),
         "throttle_reasons": "; ".join(word or "none" for word in time.throttle_reasons) or None,
     }
-
-
-def _said(result: Result | None) -> Row:
-    return {name: getattr(result, name) for name in _OF_RESULT} if result else {}
-
-
-def _held_back(manifest: Manifest | None, result: Result | None) -> Row:
-    """The GPU's clocks; how long they were held back is the difference of two counters."""
-    first, last = manifest and manifest.clocks, result and result.clocks
-    if not first:
-        return {}
-    row: Row = first.model_dump()
-    for name in ("power_capped_seconds", "slowed_seconds"):
-        began, ended = getattr(first, name), last and getattr(last, name)
-        row[name] = ended - began if began is not None and ended is not None and ended >= began else None
-    return row
-
-
-def _between(started: datetime | None, ended: datetime | None) -> float | None:
-    """Seconds an attempt took by its launcher's clock: none if it ended without ever starting."""
-    if ended is None:
-        return None
-    return max(0.0, (ended - started).total_seconds()) if started else 0.0
 
 
 def utc(moment: datetime | None) -> datetime | None:

@@ -10,7 +10,7 @@ import logging
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from analysis.store.database import Build, database, first_lines
 from analysis.store.ingest import rows_of
 from analysis.store.scan import CERTIFICATES, NODES, FileState, Key, Seen
 from analysis.store.steps import LINES, MEASURES, SAID, STAGE, derive, stage
-from analysis.store.tables import OF_NODES, OWNER, Known, Ledger, insert, read_ledger
+from analysis.store.tables import OF_NODES, OWNER, Known, Ledger, Row, insert, read_ledger
 from model.record.config import RunConfig
 from model.record.files import dumps, open_regular, replacing
 
@@ -69,27 +69,22 @@ def find_lost(
     connection: DuckDBPyConnection, root: Path, seen: dict[Key, Seen], ledger: Ledger
 ) -> dict[Key, tuple[FileState, ...]]:
     """The files that are gone since they were read, of runs with rows and of certificates of attempts."""
-    gone = {key: files for key, before in ledger.items() if (files := _gone(seen.get(key), before))}
-    kept = _worth_keeping(connection) if gone else set()
+    gone: dict[Key, list[FileState]] = {}
+    for key, before in ledger.items():
+        there = {file.path for file in seen[key].files} if key in seen else set()
+        if files := [file for path, file in before.items() if path not in there]:
+            gone[key] = files
+    if not gone:
+        return {}
+    kept = set(connection.execute(_WORTH_KEEPING).fetchall())
+    if connection.execute(_KEY_OF_KERNELS).fetchall():  # a database of an earlier version may have none
+        kept |= set(connection.execute(_OF_KERNELS).fetchall())
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     return {
         key: tuple(file._replace(missing_since=file.missing_since or now) for file in files)
         for key, files in gone.items()
         if key in kept and not _is_another(root, key, ledger[key])
     }
-
-
-def _worth_keeping(connection: DuckDBPyConnection) -> set[Key]:
-    """Runs with rows, and certificates that they ran under; the database may be of an earlier version."""
-    worth = set(connection.execute(_WORTH_KEEPING).fetchall())
-    if connection.execute(_KEY_OF_KERNELS).fetchall():
-        worth |= set(connection.execute(_OF_KERNELS).fetchall())
-    return worth
-
-
-def _gone(seen: Seen | None, files: Known) -> list[FileState]:
-    there = {file.path for file in seen.files} if seen else set()
-    return [file for path, file in files.items() if path not in there]
 
 
 def _is_another(root: Path, key: Key, files: Known) -> bool:
@@ -110,7 +105,11 @@ def keeping(connection: DuckDBPyConnection, folders: Iterable[Seen]) -> Iterator
     """Put the rows of attempts whose files are gone back after the body, which reads the rest of the run."""
     import pyarrow as pa
 
-    rows = [(*folder.key, _attempt(file.path)) for folder in folders for file in folder.lost]
+    rows: list[tuple[str, str, int | None]] = []
+    for folder in folders:
+        for file in folder.lost:
+            match = _OF_ATTEMPT.search(file.path)
+            rows.append((*folder.key, int(match[1]) if match else None))
     if not rows:
         yield
         return
@@ -122,11 +121,6 @@ def keeping(connection: DuckDBPyConnection, folders: Iterable[Seen]) -> Iterator
     yield
     for table, (_, _, into) in _KEPT.items():
         connection.execute(_RESTORE.format(table=table, into=into))
-
-
-def _attempt(path: str) -> int | None:
-    match = _OF_ATTEMPT.search(path)
-    return int(match[1]) if match else None
 
 
 def inherit(
@@ -147,39 +141,38 @@ def inherit(
     connection = build.connection
     try:
         connection.execute(f"ATTACH '{build.old}' AS old (READ_ONLY)")
-        with _using_old(connection):
+        ((new,),) = connection.execute("SELECT current_database()").fetchall()
+        connection.execute("USE old")
+        try:
             ledger = read_ledger(connection, wanted.replace("$1", "NULL"))
             lost = find_lost(connection, root, seen, ledger)
+        finally:
+            connection.execute(f"USE {new}")
         if lost and drop:
             log.warning("--rebuild drops %s: their files are gone", named(lost))
         elif lost:
             own_tables = [table for table in tables if table not in ("files", *LINES, *MEASURES)]
             _copy(connection, list(lost), [*own_tables, "step_records"])
-            files = {key: (*_unreadable(ledger[key], gone), *gone) for key, gone in lost.items()}
-            insert(
-                connection, "files", [row for key, states in files.items() for row in rows_of(key, states)]
-            )
+            rows: list[Row] = []
+            for key, files in lost.items():
+                paths = {file.path for file in files}
+                # The other files of a run are not read again where its run.json is gone.
+                whole = any(path.endswith("/run.json") for path in paths)
+                rest = [file for path, file in ledger[key].items() if whole and path not in paths]
+                rows += rows_of(key, (*rest, *files))
+            insert(connection, "files", rows)
         connection.execute("DETACH old")
-    except duckdb.Error as error:
-        _set_aside(build, root, error)
-
-
-def _unreadable(files: Known, gone: Iterable[FileState]) -> list[FileState]:
-    """Files of a run that are there but are not read again, because its run.json is gone; otherwise empty."""
-    paths = {file.path for file in gone}
-    if not any(path.endswith("/run.json") for path in paths):
-        return []
-    return [file for path, file in files.items() if path not in paths]
-
-
-@contextmanager
-def _using_old(connection: DuckDBPyConnection) -> Iterator[None]:
-    ((new,),) = connection.execute("SELECT current_database()").fetchall()
-    connection.execute("USE old")
-    try:
-        yield
-    finally:
-        connection.execute(f"USE {new}")
+    except duckdb.Error as error:  # nothing can be taken over: the old database is kept as it is
+        aside = database(root).with_name("results.unreadable.duckdb")
+        with replacing(aside) as written:
+            shutil.copyfile(build.old, written)
+        build.old = None
+        log.warning(
+            "the database could not be read (%s) and is rebuilt from the run folders; "
+            "what it held about runs whose files are gone is only in %s",
+            first_lines(error, 1),
+            aside,
+        )
 
 
 def _copy(connection: DuckDBPyConnection, keys: list[Key], tables: list[str]) -> None:
@@ -222,7 +215,11 @@ def _complete(connection: DuckDBPyConnection) -> None:
         "SELECT study, run_id, config::VARCHAR FROM run_records WHERE imported IS NULL "
         "AND (study, run_id) IN (SELECT (study, run_id) FROM wanted)"
     ).fetchall()
-    whole = [(study, run_id, _whole(config)) for study, run_id, config in rows]
+    whole = []
+    for study, run_id, config in rows:
+        with suppress(ValidationError):  # of a newer version: it stays as it is
+            completed = RunConfig.model_validate_json(config).model_dump(mode="json")
+            whole.append((study, run_id, dumps(completed)))
     if not whole:
         return
     columns = [list(column) for column in zip(*whole, strict=True)]
@@ -232,28 +229,6 @@ def _complete(connection: DuckDBPyConnection) -> None:
         "WHERE w.study = r.study AND w.run_id = r.run_id"
     )
     connection.unregister("whole")
-
-
-def _whole(config: str) -> str:
-    try:
-        return dumps(RunConfig.model_validate_json(config).model_dump(mode="json"))
-    except ValidationError:  # of a newer version: it stays as it is
-        return config
-
-
-def _set_aside(build: Build, root: Path, error: Exception) -> None:
-    """Keep an old database of which nothing can be taken over."""
-    aside = database(root).with_name("results.unreadable.duckdb")
-    assert build.old
-    with replacing(aside) as written:
-        shutil.copyfile(build.old, written)
-    build.old = None
-    log.warning(
-        "the database could not be read (%s) and is rebuilt from the run folders; "
-        "what it held about runs whose files are gone is only in %s",
-        first_lines(error, 1),
-        aside,
-    )
 
 
 def of_kind(key: Key) -> str:

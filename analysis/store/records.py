@@ -15,7 +15,6 @@ from analysis.store.steps import LINES, MEASURES, SAID, STAGE, stage
 from model.record.errors import UserError
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
     from duckdb import DuckDBPyConnection
 
 # Certificates belong to no study: those that its attempts name, or the newest of each backend and device.
@@ -84,19 +83,16 @@ def write_records(connection: DuckDBPyConnection, study: str | None, folder: Pat
     """Write a study's rows of every base table to `folder/TABLE.parquet`, and return their size in bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     for table, sql in selections(connection, study).items():
-        parts = _parts(connection, sql) if table == "step_records" else [sql]
+        parts = [sql]
+        if table == "step_records":  # to sort the steps of all runs at once takes several times the memory
+            rows, _, order = sql.rpartition(" ORDER BY ")
+            ids = connection.execute(f"SELECT DISTINCT run_id FROM ({rows}) ORDER BY ALL").fetchall()
+            starts = [quoted(run_id) for (run_id,) in ids[_RUNS::_RUNS]]
+            after = ["", *(f" AND run_id >= {start}" for start in starts)]
+            before = [*(f" AND run_id < {start}" for start in starts), ""]
+            parts = [f"{rows}{low}{high} ORDER BY {order}" for low, high in zip(after, before, strict=True)]
         write_table(connection, folder / f"{table}.parquet", *parts)
     return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def _parts(connection: DuckDBPyConnection, sql: str) -> list[str]:
-    """The query for some runs at a time: to sort the steps of all at once takes several times the memory."""
-    rows, _, order = sql.rpartition(" ORDER BY ")
-    ids = connection.execute(f"SELECT DISTINCT run_id FROM ({rows}) ORDER BY ALL").fetchall()
-    starts = [quoted(run_id) for (run_id,) in ids[_RUNS::_RUNS]]
-    after = ["", *(f" AND run_id >= {start}" for start in starts)]
-    before = [*(f" AND run_id < {start}" for start in starts), ""]
-    return [f"{rows}{low}{high} ORDER BY {order}" for low, high in zip(after, before, strict=True)]
 
 
 def open_records(folder: Path, given: tuple[str, ...] | None = None) -> DuckDBPyConnection:
@@ -116,7 +112,10 @@ def open_records(folder: Path, given: tuple[str, ...] | None = None) -> DuckDBPy
 
     connection = in_memory(given)
     try:
-        derive = _derives(connection, given)
+        derive = ""  # an older version's views derive everything
+        if connection.execute("FROM duckdb_tables() WHERE table_name = 'run_measures'").fetchall():
+            derive = given[-1] if given else scripts()[DERIVE]
+            stage(connection, derive)
         for (table,) in connection.execute(_TABLES).fetchall():
             into = STAGE if derive and table == "step_records" else table
             _load(connection, into, folder / f"{table}.parquet")
@@ -126,22 +125,16 @@ def open_records(folder: Path, given: tuple[str, ...] | None = None) -> DuckDBPy
     return connection
 
 
-def _derives(connection: DuckDBPyConnection, given: tuple[str, ...] | None) -> str:
-    """Get ready for the script that derives, and return it; an older version's views derive everything."""
-    if not connection.execute("FROM duckdb_tables() WHERE table_name = 'run_measures'").fetchall():
-        return ""
-    script = given[-1] if given else scripts()[DERIVE]
-    stage(connection, script)
-    return script
-
-
 def _load(connection: DuckDBPyConnection, table: str, path: Path) -> None:
     import duckdb
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     wanted = {name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
+    if path.is_symlink() or not path.is_file():
+        raise UserError(f"{path} is missing or is not a file")
     try:
-        with _opened(path) as file:
+        with pq.ParquetFile(path) as file:
             names = [name for name in file.schema_arrow.names if name in wanted]
             for batch in file.iter_batches(_ROWS, columns=names):
                 connection.register("rows_here", pa.Table.from_batches([batch]))
@@ -149,11 +142,3 @@ def _load(connection: DuckDBPyConnection, table: str, path: Path) -> None:
                 connection.unregister("rows_here")
     except (pa.ArrowException, OSError, duckdb.ConversionException, duckdb.ConstraintException) as error:
         raise UserError(f"{path}: {first_lines(error, 1)}") from error
-
-
-def _opened(path: Path) -> pq.ParquetFile:
-    import pyarrow.parquet as pq
-
-    if path.is_symlink() or not path.is_file():
-        raise UserError(f"{path} is missing or is not a file")
-    return pq.ParquetFile(path)

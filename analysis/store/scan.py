@@ -105,9 +105,17 @@ def attempt_numbers(folder: RunFolder) -> list[int]:
 
 def hashed(root: Path, seen: Seen) -> Seen:
     """The same with the hashes of the contents; a file that cannot be read has an empty one."""
-    return replace(
-        seen, files=tuple(file._replace(sha256=_sha256(f"{root}/{file.path}")) for file in seen.files)
-    )
+
+    def digest(path: str) -> str:
+        if path.endswith("/steps.jsonl"):
+            return UNHASHED if os.access(path, os.R_OK) else ""
+        try:
+            return sha256(path)
+        except OSError:
+            return ""
+
+    files = tuple(file._replace(sha256=digest(f"{root}/{file.path}")) for file in seen.files)
+    return replace(seen, files=files)
 
 
 def same_stat(seen: Seen, states: dict[str, FileState]) -> bool:
@@ -146,12 +154,3 @@ def _stat(file: str, path: str) -> FileState | None:
     except OSError:  # it exists but is out of reach: reading it will say why
         return FileState(path, -1, -1)
     return FileState(path, stat.st_size, stat.st_mtime_ns)
-
-
-def _sha256(path: str) -> str:
-    if path.endswith("/steps.jsonl"):
-        return UNHASHED if os.access(path, os.R_OK) else ""
-    try:
-        return sha256(path)
-    except OSError:
-        return ""

@@ -144,24 +144,17 @@ def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row)
         )
         if not records and path.stat().st_size:
             raise Unreadable(f"{path}: it has no complete line")
-        _timed(path, records)
-        table = [fitting(_row(record, file)) for record in records]
+        for record in records:
+            for name in (*_FINITE, *_KNOWN_OR_NOT):  # JSON holds no infinity, and nothing beyond all measure
+                if (value := getattr(record, name, None)) is not None and not abs(value) <= _LARGEST:
+                    raise Unreadable(f"{path}: {name} at step {record.step} is {value}")
+        table = []
+        for record in records:
+            values = record.model_dump(exclude={"schema_version"})
+            values |= {name: values[name] and finite(values[name]) for name in _KNOWN_OR_NOT}
+            table.append(fitting(values | {"file": file["file"], "time": utc(record.time)}))
     except Unreadable as error:
         key = file["study"], file["run_id"]
         rows.refuse(key, path.relative_to(root).as_posix(), str(error).removeprefix(f"{path}: "))
         return
     insert(connection, "step_lines", table)
-
-
-def _row(record: StepRecord | ImportedStep, file: Row) -> Row:
-    values = record.model_dump(exclude={"schema_version"})
-    numbers = {name: values[name] and finite(values[name]) for name in _KNOWN_OR_NOT}
-    return values | numbers | {"file": file["file"], "time": utc(record.time)}
-
-
-def _timed(path: Path, records: Sequence[StepRecord | ImportedStep]) -> None:
-    """Raise Unreadable if a measurement is not finite, which JSON cannot hold, or beyond all measure."""
-    for record in records:
-        for name in (*_FINITE, *_KNOWN_OR_NOT):
-            if (value := getattr(record, name, None)) is not None and not abs(value) <= _LARGEST:
-                raise Unreadable(f"{path}: {name} at step {record.step} is {value}")

@@ -56,13 +56,11 @@ def forget(connection: DuckDBPyConnection, keys: list[Key], tables: tuple[str, .
         "gone", pa.table({"study": [key[0] for key in keys], "run_id": [key[1] for key in keys]})
     )
     for table in tables:
-        connection.execute(f"DELETE FROM {table} WHERE {_of_gone(table)}")
+        of_gone = f"{OWNER.get(table, '(study, run_id)')} IN (SELECT study, run_id FROM gone)"
+        if table == "step_lines":
+            of_gone = f"file IN (SELECT file FROM step_files WHERE {of_gone})"
+        connection.execute(f"DELETE FROM {table} WHERE {of_gone}")
     connection.unregister("gone")
-
-
-def _of_gone(table: str) -> str:
-    gone = f"{OWNER.get(table, '(study, run_id)')} IN (SELECT study, run_id FROM gone)"
-    return f"file IN (SELECT file FROM step_files WHERE {gone})" if table == "step_lines" else gone
 
 
 def insert(connection: DuckDBPyConnection, table: str, rows: list[Row]) -> None:

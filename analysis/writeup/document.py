@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from analysis.query.latex import breakable, escaped, said
-from analysis.report.answer.statement import VerdictRow
 from analysis.report.build import Contents
 from analysis.report.figures import ReportFigure
 from model.record.units import counted
@@ -38,7 +37,23 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
         tables: names of the tables that there are.
         references: keys of BibTeX; without any there is no list of them.
     """
-    facts = contents.facts
+    facts, answer = contents.facts, contents.answer
+    done = sum(run["outcome"] == "completed" for run in facts.runs)
+    outcomes = f"{done:,d} of {counted(len(facts.runs), 'run')} completed; only these are compared.\n"
+
+    verdicts, before = [], ""  # each with how far it reaches, where that is not what the one before said
+    for row in answer.shown:
+        reach = f" \\emph{{{said(row.inference)}}}" if row.inference not in ("", before) else ""
+        before = row.inference
+        verdicts.append(f"{said(row.text)}{reach}")
+    lists = {
+        "Findings": [said(sentence.text) for sentence in answer.findings],
+        "Verdicts": verdicts,
+        "As expected": [said(sentence.text) for sentence in answer.expected],
+        "Not expected": [said(sentence.text) for sentence in answer.unexpected],
+        "What these runs do not show": [said(sentence.text) for sentence in answer.cannot_say],
+    }
+
     there = set(tables)
     pdf = rf"\hypersetup{{pdftitle={{{escaped(facts.title)}}},pdfcreator={{runner report --latex}}}}"
     parts = [
@@ -46,9 +61,10 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
         rf"\title{{{breakable(facts.title)}}}",
         rf"\author{{Study \texttt{{{breakable(facts.study)}}}}}" + "\n\\date{}\n",
         "\\begin{document}\n\\maketitle\n",
-        *_answer(contents),
+        f"\\noindent\\textbf{{{_ended(breakable(answer.question))}}} {said(answer.ran.text)}\n",
+        *(line for title, items in lists.items() for line in _items(title, items)),
         "\\section{Methods}\n\\input{methods}\n",
-        "\\section{Results}\n" + _outcomes(contents),
+        "\\section{Results}\n" + outcomes,
         *(f"\\input{{tables/{name}}}" for name in _RESULTS if name in there),
         *(_figure(drawn) for drawn in contents.figures if drawn.figure),
         "\n\\clearpage",
@@ -60,19 +76,6 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
     return "\n".join(parts)
 
 
-def _answer(contents: Contents) -> Iterator[str]:
-    found = contents.answer
-    yield f"\\noindent\\textbf{{{_ended(breakable(found.question))}}} {said(found.ran.text)}\n"
-    yield from _items("Findings", [said(sentence.text) for sentence in found.findings])
-    yield from _items("Verdicts", _verdicts(found.shown))
-    for title, sentences in (
-        ("As expected", found.expected),
-        ("Not expected", found.unexpected),
-        ("What these runs do not show", found.cannot_say),
-    ):
-        yield from _items(title, [said(sentence.text) for sentence in sentences])
-
-
 def _items(title: str, items: Sequence[str]) -> Iterator[str]:
     if items:
         yield f"\\paragraph{{{title}}}\n\\begin{{itemize}}\\setlength\\itemsep{{0pt}}"
@@ -80,24 +83,8 @@ def _items(title: str, items: Sequence[str]) -> Iterator[str]:
         yield "\\end{itemize}\n"
 
 
-def _verdicts(rows: Sequence[VerdictRow]) -> list[str]:
-    """Each verdict, and how far it reaches where that is not what the one before said."""
-    items, before = [], ""
-    for row in rows:
-        reach = f" \\emph{{{said(row.inference)}}}" if row.inference not in ("", before) else ""
-        before = row.inference
-        items.append(f"{said(row.text)}{reach}")
-    return items
-
-
 def _ended(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _outcomes(contents: Contents) -> str:
-    runs = contents.facts.runs
-    done = sum(run["outcome"] == "completed" for run in runs)
-    return f"{done:,d} of {counted(len(runs), 'run')} completed; only these are compared.\n"
 
 
 def _figure(drawn: ReportFigure) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from analysis.query.latex import escaped, said
 from analysis.report.build import WARMUP_RULE, Contents
@@ -24,18 +24,24 @@ def _sentences(contents: Contents, keys: set[str]) -> Iterator[str]:
     if contents.facts.calls:
         yield from _calls(contents)
         return
-    yield _kernels(own)
-    yield _imported(contents)
+    backends = {run["attention"]: of_backend(run["attention"]) for run in own if run["device"]}
+    yield _cited({name: references for name, references in backends.items() if name})
+    if labels := sorted(contents.facts.imported):
+        yield said(f"Imported, so made by other programs and without a certificate: {listed(labels)}.")
     yield r"Table~\ref{tab:setup} gives the setup."
     yield said(f"Order of the runs: {contents.comparison.order}. Load: {contents.comparison.load}.")
     if contents.facts.infers:
         yield from _latencies(contents.facts.runs, keys)
     else:
         yield from rates(contents.facts.runs, keys)
-    yield from _intervals(contents, keys)
+    with_rate = [group.tokens_per_second for group in contents.facts.groups if group.tokens_per_second]
+    if methods := "; ".join(dict.fromkeys(estimate.method for estimate in with_rate)):
+        cited = _cite(keys, "student1908", "hettmansperger1986")
+        yield f"Groups are given as medians. Their intervals: {said(methods)}{cited}."
     yield from _comparisons(contents, keys)
     yield said(drift(contents.comparison.drift))
-    yield said(contents.comparison.gpus.sentence) if contents.comparison.gpus else ""
+    if contents.comparison.gpus:
+        yield said(contents.comparison.gpus.sentence)
 
 
 def _calls(contents: Contents) -> Iterator[str]:
@@ -53,23 +59,9 @@ def _calls(contents: Contents) -> Iterator[str]:
     )
 
 
-def _kernels(runs: Iterable[Row]) -> str:
-    cited = {run["attention"]: of_backend(run["attention"]) for run in runs if run["device"]}
-    return _cited({name: keys for name, keys in cited.items() if name})
-
-
 def _cited(backends: Mapping[str, tuple[str, ...]]) -> str:
     parts = [rf"\texttt{{{escaped(name)}}}" + _cite(set(keys), *keys) for name, keys in backends.items()]
     return f"Backends: {', '.join(parts)}." if parts else ""
-
-
-def _imported(contents: Contents) -> str:
-    labels = sorted(contents.facts.imported)
-    return (
-        said(f"Imported, so made by other programs and without a certificate: {listed(labels)}.")
-        if labels
-        else ""
-    )
 
 
 def rates(runs: Sequence[Row], keys: set[str]) -> Iterator[str]:
@@ -119,13 +111,6 @@ def _latencies(runs: Sequence[Row], keys: set[str]) -> Iterator[str]:
             f"over the peak of the data sheet{_cite(keys, 'chowdhery2022palm')}; $N$ leaves out the input "
             "embedding and counts the output head for the last token of a prompt."
         )
-
-
-def _intervals(contents: Contents, keys: set[str]) -> Iterator[str]:
-    with_rate = [group.tokens_per_second for group in contents.facts.groups if group.tokens_per_second]
-    methods = "; ".join(dict.fromkeys(estimate.method for estimate in with_rate))
-    cited = _cite(keys, "student1908", "hettmansperger1986")
-    yield f"Groups are given as medians. Their intervals: {said(methods)}{cited}." if methods else ""
 
 
 def _comparisons(contents: Contents, keys: set[str]) -> Iterator[str]:

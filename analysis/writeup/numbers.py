@@ -47,16 +47,12 @@ def macros(contents: Contents) -> str:
     study = word(contents.facts.study)
     for number in cited(contents):
         name = _unused(study + word(number.words), used)
-        lines += ["", f"% {escaped(number.says)}", *_commands(name, number)]
+        lines += ["", f"% {escaped(number.says)}", _command(name, number.value)]
+        if number.low is not None and number.high is not None:
+            lines.append(_command(f"{name}Low", number.low))
+            lines.append(_command(f"{name}High", number.high))
+            lines.append(_command(f"{name}Interval", f"{number.low} to {number.high}"))
     return "\n".join(lines) + "\n"
-
-
-def _commands(name: str, number: Cited) -> Iterator[str]:
-    yield _command(name, number.value)
-    if number.low is not None and number.high is not None:
-        yield _command(f"{name}Low", number.low)
-        yield _command(f"{name}High", number.high)
-        yield _command(f"{name}Interval", f"{number.low} to {number.high}")
 
 
 def _command(name: str, text: str) -> str:
@@ -79,16 +75,13 @@ def word(text: str) -> str:
     """Letters alone, as TeX's names must be: `flash3` is FlashThree, `lr=-0.5` is LrMinusZeroPointFive."""
     text = re.sub(r"-(?=\d)", " minus ", text)
     text = re.sub(r"(?<=\d)\.(?=\d)", " point ", text)
-    spoken = "".join(map(_spoken, unicodedata.normalize("NFKD", text)))
+    spoken = ""
+    for character in unicodedata.normalize("NFKD", text):
+        if character.isascii():
+            spoken += f" {_DIGITS[int(character)]} " if character.isdigit() else character
+        elif not unicodedata.combining(character):
+            spoken += f" {unicodedata.name(character, f'U {ord(character):X}').title()} "
     return "".join(part[0].upper() + part[1:] for part in re.findall(r"[A-Za-z]+", spoken))
-
-
-def _spoken(character: str) -> str:
-    if character.isascii():
-        return f" {_DIGITS[int(character)]} " if character.isdigit() else character
-    if unicodedata.combining(character):
-        return ""
-    return f" {unicodedata.name(character, f'U {ord(character):X}').title()} "
 
 
 def cited(contents: Contents) -> Iterator[Cited]:

@@ -105,13 +105,12 @@ def of_backend(attention: str | None) -> tuple[str, ...]:
 
 def bibtex(keys: list[str]) -> str:
     """The entries."""
-    return "\n".join(map(_entry, keys))
-
-
-def _entry(key: str) -> str:
-    kind, fields = _ENTRIES[key]
-    lines = "".join(f",\n  {name} = {{{value}}}" for name, value in fields.items())
-    return f"@{kind}{{{key}{lines}\n}}\n"
+    entries = []
+    for key in keys:
+        kind, fields = _ENTRIES[key]
+        lines = "".join(f",\n  {name} = {{{value}}}" for name, value in fields.items())
+        entries.append(f"@{kind}{{{key}{lines}\n}}\n")
+    return "\n".join(entries)
 
 
 def _kernels(contents: Contents) -> Iterator[str]:

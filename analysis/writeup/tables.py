@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.query.ask import Answer
 from analysis.query.latex import breakable, escaped, said, tabular
 from analysis.report.build import Contents
-from analysis.report.facts import GroupFacts
 from analysis.stats import Estimate
 from analysis.wording import readable as shown
 
@@ -35,7 +33,9 @@ def tables(contents: Contents) -> dict[str, str]:
         return {"setup": _setup(contents), "backends": _backends(contents)}
     made = {"setup": _setup(contents), "groups": _groups(contents), "ratios": _ratios(contents)}
     made |= {"losses": _losses(contents), "backends": _backends(contents)}
-    made |= {name: _metrics(name, answer) for name, answer in contents.metrics.items()}
+    for name, answer in contents.metrics.items():
+        rows = [tuple(map(_cell, row)) for row in answer.rows]
+        made[name] = table(name, escaped(_NOTES[name]), list(map(escaped, answer.columns)), rows)
     return {name: text for name, text in made.items() if text}
 
 
@@ -108,23 +108,24 @@ def _groups(contents: Contents) -> str:
         "interval is that of the tokens per second; memory is the peak, whose interval is with its figure, "
         f"{what}. The tests do not tell groups of one tier apart; a single run has none."
     )
-    return table("groups", caption, heads, [_group(contents, group) for group in contents.facts.groups])
-
-
-def _group(contents: Contents, group: GroupFacts) -> tuple[str, ...]:
-    tiers = ", ".join(contents.comparison.rates.tiers(group.label))
-    return (
-        breakable(group.label),
-        str(group.n),
-        _middle(group.tokens_per_second, ",.0f"),
-        _ends(group.tokens_per_second, ",.0f"),
-        escaped(tiers) or ("observed" if group.n == 1 else _DASH),
-        _middle(group.mfu, ".1f"),
-        _middle(group.peak_memory_gib, ",.1f"),
-        _middle(group.decode_milliseconds, "#,.4g")
-        if contents.facts.infers
-        else _middle(group.final_loss, ".4f"),
-    )
+    rows = []
+    for group in contents.facts.groups:
+        rate, tiers = group.tokens_per_second, ", ".join(contents.comparison.rates.tiers(group.label))
+        last_cell = (
+            _middle(group.decode_milliseconds, "#,.4g") if infers else _middle(group.final_loss, ".4f")
+        )
+        row = (
+            breakable(group.label),
+            str(group.n),
+            _middle(rate, ",.0f"),
+            ends(rate.low, rate.high, ",.0f") if rate else _DASH,
+            escaped(tiers) or ("observed" if group.n == 1 else _DASH),
+            _middle(group.mfu, ".1f"),
+            _middle(group.peak_memory_gib, ",.1f"),
+            last_cell,
+        )
+        rows.append(row)
+    return table("groups", caption, heads, rows)
 
 
 def _ratios(contents: Contents) -> str:
@@ -190,11 +191,6 @@ def _backends(contents: Contents) -> str:
     return table("backends", caption, heads, rows, "lllrr")
 
 
-def _metrics(name: str, answer: Answer) -> str:
-    rows = [tuple(map(_cell, row)) for row in answer.rows]
-    return table(name, escaped(_NOTES[name]), tuple(map(escaped, answer.columns)), rows)
-
-
 def _cell(value: object) -> str:
     if value is None:
         return _DASH
@@ -207,10 +203,6 @@ def _methods(methods: list[str]) -> str:
 
 def _middle(estimate: Estimate | None, form: str) -> str:
     return number(estimate.median if estimate else None, form)
-
-
-def _ends(estimate: Estimate | None, form: str) -> str:
-    return ends(estimate.low, estimate.high, form) if estimate else _DASH
 
 
 def ends(low: float | None, high: float | None, form: str) -> str:

@@ -31,15 +31,15 @@ def write(report: Path, contents: Contents) -> None:
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     for drawn in contents.figures:
-        if drawn.figure:
-            _figure(report, folder, drawn.name, drawn.figure.spec)
-
-
-def _figure(report: Path, folder: Path, name: str, spec: dict[str, object]) -> None:
-    """Both widths, copied from the pages' downloads if these have PDF."""
-    for end, inches in drawings.WIDTHS.items():
-        there, wanted = report / "figures" / f"{name}{end}.pdf", folder / "figures" / f"{name}{end}.pdf"
-        if there.exists():
-            shutil.copyfile(there, wanted)
-        else:
-            wanted.write_bytes(drawings.drawing(spec, "pdf", inches))
+        if not drawn.figure:
+            continue
+        for (
+            end,
+            inches,
+        ) in drawings.WIDTHS.items():  # copied from the pages' downloads if these have PDF
+            there = report / "figures" / f"{drawn.name}{end}.pdf"
+            wanted = folder / "figures" / f"{drawn.name}{end}.pdf"
+            if there.exists():
+                shutil.copyfile(there, wanted)
+            else:
+                wanted.write_bytes(drawings.drawing(drawn.figure.spec, "pdf", inches))
