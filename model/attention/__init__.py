@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
 from model.record import backends, rocm
@@ -145,20 +144,17 @@ def load(name: str) -> Backend:
     if not backends.is_foreign(name):
         backend: object = import_module(f"model.attention.{name}").backend
     else:
-        backend = _imported(backends.entry_point(name))
+        point = backends.entry_point(name)
+        try:
+            backend = point.load()
+        except Exception as error:
+            if out_of_host_memory(error):
+                raise
+            text = f"attention backend '{point.name}' ({point.value}) cannot be imported: {one_line(error)}"
+            raise UserError(text) from error
     if not isinstance(backend, Backend):
         raise UserError(f"attention backend '{name}' is of type {type(backend).__name__}, not Backend")
     return backend
-
-
-def _imported(point: EntryPoint) -> object:
-    try:
-        return point.load()
-    except Exception as error:
-        if out_of_host_memory(error):
-            raise
-        text = f"attention backend '{point.name}' ({point.value}) cannot be imported: {one_line(error)}"
-        raise UserError(text) from error
 
 
 def require(name: str, case: Case) -> Backend:
@@ -187,11 +183,11 @@ NOT_OFFSET = (
 
 def refusals(backend: Backend, case: Case) -> list[str]:
     """Every reason why the backend cannot run the calls of a case here."""
-    found = list[str]()
+    reasons = list[str]()
     for call in case.calls:
         lacks = _lacks(backend, call)
-        found += [lacks] if lacks else reasons_of(backend, call)
-    return list(dict.fromkeys(found))
+        reasons += [lacks] if lacks else reasons_of(backend, call)
+    return list(dict.fromkeys(reasons))
 
 
 def reasons_of(backend: Backend, call: Case) -> list[str]:

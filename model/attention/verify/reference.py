@@ -310,7 +310,12 @@ def highest() -> Iterator[None]:
     try:
         yield
     finally:
-        _restore(before)
+        if isinstance(before, str):
+            torch.set_float32_matmul_precision(before)
+        else:
+            places = _precisions()
+            for name, precision in before.items():
+                places[name].fp32_precision = precision
 
 
 def matmul_precision() -> str | dict[str, str]:
@@ -322,15 +327,6 @@ def matmul_precision() -> str | dict[str, str]:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
         return {name: place.fp32_precision for name, place in _precisions().items()}
-
-
-def _restore(before: str | dict[str, str]) -> None:
-    if isinstance(before, str):
-        torch.set_float32_matmul_precision(before)
-        return
-    places = _precisions()
-    for name, precision in before.items():
-        places[name].fp32_precision = precision
 
 
 def _precisions() -> dict[str, Any]:
