@@ -27,7 +27,7 @@ Attend = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", bool], "torch
 
 @dataclass(frozen=True)
 class Supports:
-    """What a backend takes, as far as that is known without a GPU; `_reasons.declared` refuses the rest.
+    """The cases that a backend takes, as far as known without a GPU; `_reasons.declared` refuses others.
 
     Attributes:
         devices, dtypes: of the run.
@@ -64,7 +64,7 @@ class Supports:
 
 @dataclass(frozen=True)
 class Kernels:
-    """What the profiler must see on one device, as regular expressions to search for in each name.
+    """Names that the profiler must see on one device, as regular expressions to search for in each name.
 
     Attributes:
         forward, backward: at least one name in each pass must match, and what matches must do most of the
@@ -203,7 +203,7 @@ def reasons_of(backend: Backend, call: Case) -> list[str]:
 
 
 def lacking(backend: Backend, case: Case) -> list[str]:
-    """Which kinds of calls of a case the backend takes on no device."""
+    """Say which kinds of calls of a case the backend takes on no device."""
     return list(dict.fromkeys(filter(None, (_lacks(backend, call) for call in case.calls))))
 
 

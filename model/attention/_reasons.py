@@ -19,7 +19,7 @@ Capability = tuple[int, int]
 
 
 def basic(case: Case) -> list[str]:
-    """What every backend needs: the run's device, its precision there, and heads that form groups."""
+    """Ask for what every backend needs: the run's device, its precision there, and heads that form groups."""
     return _there(case) + _dtype(case, ("bfloat16", "float16", "float32"), advise=True)
 
 
@@ -136,7 +136,7 @@ def package(module: str, symbol: str, install: str) -> list[str]:
 
 
 def cuda_package(case: Case, module: str, symbol: str, install: str) -> list[str]:
-    """What `package` says of one for NVIDIA GPUs: beside an AMD GPU it is not what is missing."""
+    """Ask `package` about one for NVIDIA GPUs: beside an AMD GPU it is not what is missing."""
     if case.device == "cuda" and rocm.version():
         return []
     return package(module, symbol, install)
@@ -165,7 +165,7 @@ def _generation(case: Case, supports: Supports) -> list[str]:
     wanted = (
         _GENERATIONS.get((first, too_new)) or f"a GPU of compute capability {first[0]}.{first[1]} or later"
     )
-    return capability(case, lambda found: first <= found and (too_new is None or found < too_new), wanted)
+    return capability(case, lambda gpu: first <= gpu and (too_new is None or gpu < too_new), wanted)
 
 
 _GENERATIONS = {

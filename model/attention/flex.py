@@ -56,7 +56,7 @@ def _before(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor
 
 @cache
 def _from(offset: int) -> Seen:
-    """Which keys a query sees if the first one stands at key `offset`: one function for each."""
+    """The mask of queries of which the first one stands at key `offset`: one function for each offset."""
 
     def before(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return key <= query + offset

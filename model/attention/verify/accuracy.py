@@ -119,7 +119,7 @@ def _errors(taken: Taken, causal: bool) -> dict[str, Deviation] | None:
 
 
 def _place(taken: Taken, step: str, error: Deviation) -> str:
-    """Which slice was the worst, by the model's own numbers: `row 300, head 6`."""
+    """Name the worst slice by the model's own numbers: `row 300, head 6`."""
     of_queries = step in ("o", "dq")
     ours, name = (taken.heads, "head") if of_queries else (1, "key head")
     first = taken.audit.kv_head * ours

@@ -125,7 +125,7 @@ def _is_own(name: str, module: str) -> bool:
 
 
 def _named(module: str, path: Path) -> list[str]:
-    """What a module imports, its own packages included: importing `a.b` also runs `a/__init__.py`."""
+    """The imports of a module, its own packages included: importing `a.b` also runs `a/__init__.py`."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     names = []
     for node in ast.walk(ast.parse(path.read_bytes())):

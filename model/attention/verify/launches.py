@@ -79,7 +79,7 @@ class SeenNames:
 
 @dataclass
 class Work:
-    """What the operators of a pass do: FLOP of matrix products, and elements that others read.
+    """The work of a pass's operators: FLOP of matrix products, and elements that others read.
 
     Attributes:
         declared: of those that are declared, and of all that they call.
@@ -128,7 +128,7 @@ class Work:
 
 
 def _elements(shapes: Iterable[Any]) -> int:
-    """How many elements an operator of these inputs computes, if it computes one of all that meet in it."""
+    """Number of elements that an operator of these inputs computes, one for all that meet in it."""
     sizes = [tuple(x) for x in shapes if x and all(isinstance(n, int) for n in x)]
     try:
         return prod(torch.broadcast_shapes(*sizes)) if sizes else 0
@@ -180,7 +180,7 @@ def check(
 
 
 def _declared(name: str, subject: Subject) -> Kernels | None:
-    """What the backend declares; only `auto` may leave it open."""
+    """The kernels that the backend declares; only `auto` may leave them open."""
     launches, device = subject.backend.launches, subject.case.device
     if launches is None:
         subject.note(

@@ -102,7 +102,7 @@ def _tiles(x_BTH: Tensor) -> Tensor:
 
 
 def _first_rows(length: int) -> list[int]:
-    """Where tiles begin. The last one is whole too: a single row errs as a row does, not as a tile."""
+    """The first rows of tiles. The last tile is whole too: a single row errs as a row does, not as a tile."""
     last = max(0, length - TILE)
     return [*range(0, last, TILE), last]
 

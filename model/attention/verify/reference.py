@@ -86,10 +86,10 @@ def same_precision(inputs: Inputs, causal: bool, elements: Mapping[str, int] = E
     run = _Run(alone, causal, elements, wide=torch.float32, narrow=inputs.dtype)
     with highest():
         run.go()
-    found = run.values()
+    results = run.values()
     if group > 1:
-        found |= {step: found[step].unflatten(2, (-1, group)).sum(3) for step in ("dk", "dv")}
-    return {step: x.to(inputs.dtype) for step, x in found.items()}
+        results |= {step: results[step].unflatten(2, (-1, group)).sum(3) for step in ("dk", "dv")}
+    return {step: x.to(inputs.dtype) for step, x in results.items()}
 
 
 class _Run:
