@@ -85,8 +85,8 @@ class Graphs:
             RuntimeError: the backend does something that no graph supports, such as a copy to the host.
         """
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        # What is loaded, compiled or chosen at a first call must not be captured. Captures require that it
-        # comes to pass on a stream of its own.
+        # What is loaded, compiled or chosen at a first call must not be captured. So the first calls come
+        # before, on a stream of their own, as captures require.
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it so
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

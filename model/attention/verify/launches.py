@@ -225,7 +225,8 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
             reason = f"no kernel in its {direction} is one of PyTorch's; it runs {_some(here.of(device))}"
             subject.note("own kernels", direction, ran, reason)
 
-    # Backends of other packages do not count: anybody can declare anything, which must not forbid ours.
+    # `auto` may run PyTorch's kernels, which it chooses from. Backends of other packages do not count:
+    # anybody can declare anything, which must not forbid ours.
     for other in backends.names():
         if other == name or backends.is_foreign(other) or (free and other in PYTORCH):
             continue
