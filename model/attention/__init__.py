@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
 from model.record import backends, rocm
@@ -28,7 +27,7 @@ Attend = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", bool], "torch
 
 @dataclass(frozen=True)
 class Supports:
-    """What a backend takes, as far as that is known without a GPU; `_reasons.declared` refuses the rest.
+    """The cases that a backend takes, as far as known without a GPU; `_reasons.declared` refuses others.
 
     Attributes:
         devices, dtypes: of the run.
@@ -65,7 +64,7 @@ class Supports:
 
 @dataclass(frozen=True)
 class Kernels:
-    """What the profiler must see on one device, as regular expressions to search for in each name.
+    """Names that the profiler must see on one device, as regular expressions to search for in each name.
 
     Attributes:
         forward, backward: at least one name in each pass must match, and what matches must do most of the
@@ -147,20 +146,17 @@ def load(name: str) -> Backend:
     if not backends.is_foreign(name):
         backend: object = import_module(f"model.attention.{name}").backend
     else:
-        backend = _imported(backends.entry_point(name))
+        point = backends.entry_point(name)
+        try:
+            backend = point.load()
+        except Exception as error:
+            if out_of_host_memory(error):
+                raise
+            text = f"attention backend '{point.name}' ({point.value}) cannot be imported: {one_line(error)}"
+            raise UserError(text) from error
     if not isinstance(backend, Backend):
         raise UserError(f"attention backend '{name}' is of type {type(backend).__name__}, not Backend")
     return backend
-
-
-def _imported(point: EntryPoint) -> object:
-    try:
-        return point.load()
-    except Exception as error:
-        if out_of_host_memory(error):
-            raise
-        text = f"attention backend '{point.name}' ({point.value}) cannot be imported: {one_line(error)}"
-        raise UserError(text) from error
 
 
 def require(name: str, case: Case) -> Backend:
@@ -189,11 +185,11 @@ NOT_OFFSET = (
 
 def refusals(backend: Backend, case: Case) -> list[str]:
     """Every reason why the backend cannot run the calls of a case here."""
-    found = list[str]()
+    reasons = list[str]()
     for call in case.calls:
         lacks = _lacks(backend, call)
-        found += [lacks] if lacks else reasons_of(backend, call)
-    return list(dict.fromkeys(found))
+        reasons += [lacks] if lacks else reasons_of(backend, call)
+    return list(dict.fromkeys(reasons))
 
 
 def reasons_of(backend: Backend, call: Case) -> list[str]:
@@ -209,7 +205,7 @@ def reasons_of(backend: Backend, call: Case) -> list[str]:
 
 
 def lacking(backend: Backend, case: Case) -> list[str]:
-    """Which kinds of calls of a case the backend takes on no device."""
+    """Say which kinds of calls of a case the backend takes on no device."""
     return list(dict.fromkeys(filter(None, (_lacks(backend, call) for call in case.calls))))
 
 

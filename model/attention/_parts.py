@@ -22,7 +22,7 @@ Call = Callable[[Tensor, Tensor, Tensor], Tensor]  # (q_BNHD, k_BEKD, v_BEKD) ->
 
 
 def shared(x_BTKD: Tensor, case: Case) -> tuple[Tensor, ...]:
-    """What each part sees of the keys or values."""
+    """The keys or values that each part sees."""
     ends = tuple(part.sequence_length for part in case.parts)
     seen: tuple[Tensor, ...] = _Shared.apply(x_BTKD, ends)  # type: ignore[no-untyped-call]
     return seen

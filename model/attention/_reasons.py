@@ -19,7 +19,7 @@ Capability = tuple[int, int]
 
 
 def basic(case: Case) -> list[str]:
-    """What every backend needs: the run's device, its precision there, and heads that form groups."""
+    """Ask for what every backend needs: the run's device, its precision there, and heads that form groups."""
     return _there(case) + _dtype(case, ("bfloat16", "float16", "float32"), advise=True)
 
 
@@ -29,14 +29,22 @@ def declared(case: Case, supports: Supports) -> list[str]:
         whose = "a GPU" if supports.amd else "an NVIDIA GPU"
         return [f"needs {whose}, but the device is '{case.device}': use --set device=cuda on a GPU node"]
     other_gpu = _generation(case, supports)
-    return (
+    reasons = (
         _there(case)
         + _dtype(case, supports.dtypes, advise=not other_gpu)
         + head_dim(case, supports.largest_head_dim, supports.head_dim_multiple, supports.smallest_head_dim)
         + other_gpu
-        + _mask(case, supports)
-        + _length(case, supports)
     )
+    if case.causal and True not in supports.causal:
+        reasons.append("has no causal mask, and would let tokens see their future: choose another backend")
+    if not case.causal and False not in supports.causal:
+        reasons.append("is causal only: choose another backend for attention without a mask")
+    if case.sequence_length % supports.length_multiple:
+        reasons.append(
+            f"takes sequence lengths in multiples of {supports.length_multiple}, not {case.sequence_length}: "
+            "change train.sequence_length"
+        )
+    return reasons
 
 
 def _dtype(case: Case, allowed: Collection[str], advise: bool) -> list[str]:
@@ -128,7 +136,7 @@ def package(module: str, symbol: str, install: str) -> list[str]:
 
 
 def cuda_package(case: Case, module: str, symbol: str, install: str) -> list[str]:
-    """What `package` says of one for NVIDIA GPUs: beside an AMD GPU it is not what is missing."""
+    """Ask `package` about one for NVIDIA GPUs: beside an AMD GPU it is not what is missing."""
     if case.device == "cuda" and rocm.version():
         return []
     return package(module, symbol, install)
@@ -157,7 +165,7 @@ def _generation(case: Case, supports: Supports) -> list[str]:
     wanted = (
         _GENERATIONS.get((first, too_new)) or f"a GPU of compute capability {first[0]}.{first[1]} or later"
     )
-    return capability(case, lambda found: first <= found and (too_new is None or found < too_new), wanted)
+    return capability(case, lambda gpu: first <= gpu and (too_new is None or gpu < too_new), wanted)
 
 
 _GENERATIONS = {
@@ -167,25 +175,14 @@ _GENERATIONS = {
 }
 
 
-def _mask(case: Case, supports: Supports) -> list[str]:
-    if case.causal in supports.causal:
-        return []
-    if case.causal:
-        return ["has no causal mask, and would let tokens see their future: choose another backend"]
-    return ["is causal only: choose another backend for attention without a mask"]
-
-
-def _length(case: Case, supports: Supports) -> list[str]:
-    if case.sequence_length % supports.length_multiple == 0:
-        return []
-    return [
-        f"takes sequence lengths in multiples of {supports.length_multiple}, not {case.sequence_length}: "
-        "change train.sequence_length"
-    ]
-
-
 def _there(case: Case) -> list[str]:
-    return _gpu_is_there(case) + _heads_divide(case)
+    """Whether the run's device is there, and its heads form groups."""
+    if case.heads % case.kv_heads == 0:
+        return _gpu_is_there(case)
+    return [
+        *_gpu_is_there(case),
+        f"{case.heads} heads cannot share {case.kv_heads} key/value heads: set model.kv_heads to a divisor",
+    ]
 
 
 def _gpu_is_there(case: Case) -> list[str]:
@@ -204,11 +201,3 @@ def _gpu_is_there(case: Case) -> list[str]:
             whose, tool = ("AMD", "rocminfo") if rocm.version() else ("NVIDIA", "nvidia-smi")
             return [f"PyTorch finds no usable {whose} GPU here: run on a GPU node, and check {tool} there"]
     return []
-
-
-def _heads_divide(case: Case) -> list[str]:
-    if case.heads % case.kv_heads == 0:
-        return []
-    return [
-        f"{case.heads} heads cannot share {case.kv_heads} key/value heads: set model.kv_heads to a divisor"
-    ]

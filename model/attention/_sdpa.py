@@ -73,7 +73,8 @@ def pin(kernel: str, *, copies_heads: bool = False) -> Attend:
 
     def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
         if copies_heads:
-            k_BTKD, v_BTKD = (_repeat_heads(x, q_BTHD.shape[2]) for x in (k_BTKD, v_BTKD))
+            group = q_BTHD.shape[2] // k_BTKD.shape[2]
+            k_BTKD, v_BTKD = (x.repeat_interleave(group, dim=2) for x in (k_BTKD, v_BTKD))
         return pinned(kernel, q_BTHD, k_BTKD, v_BTKD, causal)
 
     return attend
@@ -97,7 +98,9 @@ def _attention(
 ) -> Tensor:
     from torch.nn.functional import scaled_dot_product_attention
 
-    q_BHTD, k_BKTD, v_BKTD = (_dense_heads(x).transpose(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD))
+    # The fused kernels need the numbers of a head side by side; they usually are, so this rarely copies.
+    dense = (x if x.stride(-1) == 1 else x.contiguous() for x in (q_BTHD, k_BTKD, v_BTKD))
+    q_BHTD, k_BKTD, v_BKTD = (x.transpose(1, 2) for x in dense)
     grouped = q_BHTD.shape[1] != k_BKTD.shape[1]
     square = q_BHTD.shape[2] == k_BKTD.shape[2]
     mask = _lower_right(q_BHTD, k_BKTD, kernel) if causal and not square else None
@@ -121,16 +124,6 @@ def _lower_right(q_BHTD: Tensor, k_BKTD: Tensor, kernel: str | None) -> Tensor:
     return torch.ones(queries, keys, dtype=torch.bool, device=q_BHTD.device).tril(keys - queries)
 
 
-def _dense_heads(x_BTHD: Tensor) -> Tensor:
-    """The fused kernels need the numbers of a head side by side; they usually are, so this rarely copies."""
-    return x_BTHD if x_BTHD.stride(-1) == 1 else x_BTHD.contiguous()
-
-
-def _repeat_heads(x_BTKD: Tensor, heads: int) -> Tensor:
-    """Copy each key or value head for every query head of its group: (B, T, K, D) to (B, T, H, D)."""
-    return x_BTKD.repeat_interleave(heads // x_BTKD.shape[2], dim=2)
-
-
 def refusals(kernel: str, case: Case, *, copies_heads: bool = False) -> list[str]:
     """PyTorch's own reasons why this kernel does not take this case on this GPU."""
     import torch
@@ -146,10 +139,10 @@ def refusals(kernel: str, case: Case, *, copies_heads: bool = False) -> list[str
             warnings.simplefilter("always")  # PyTorch gives its reasons as warnings
             if can_use[kernel](_params(case, copies_heads), True):
                 return []
-        said = "; ".join(_first_sentence(str(w.message)) for w in caught) or "no reason given"
+        reason = "; ".join(_first_sentence(str(w.message)) for w in caught) or "no reason given"
     except RuntimeError as error:  # out of memory, or a GPU in a bad state
-        said = _first_sentence(str(error))
-    return [f"PyTorch refuses its {kernel.lower()} kernel ({said}): choose another backend or shape"]
+        reason = _first_sentence(str(error))
+    return [f"PyTorch refuses its {kernel.lower()} kernel ({reason}): choose another backend or shape"]
 
 
 def _params(case: Case, copies_heads: bool) -> SDPAParams:

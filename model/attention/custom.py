@@ -21,23 +21,16 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 def unsupported_reasons(case: Case) -> list[str]:
     """Written for Hopper and three head dims, with 32-bit offsets, in some versions of Gluon."""
-    return _reasons.declared(case, SUPPORTS) + _head_dim(case) + _size(case) + _gluon(case)
-
-
-def _head_dim(case: Case) -> list[str]:
-    if case.head_dim != 192:
-        return []
-    return ["takes head dims 64, 128 and 256, not 192: change model.dim or model.heads"]
-
-
-def _size(case: Case) -> list[str]:
+    reasons = _reasons.declared(case, SUPPORTS)
+    if case.head_dim == 192:
+        reasons.append("takes head dims 64, 128 and 256, not 192: change model.dim or model.heads")
     rows = case.batch * case.heads * (case.sequence_length + 3)
     if max(case.batch, case.heads) > 65535 or rows >= 2**30:
-        return [
+        reasons.append(
             "counts rows of statistics in 32 bits and takes at most 65535 heads or batches, which this case "
             "exceeds: lower train.batch_size or train.sequence_length"
-        ]
-    return []
+        )
+    return reasons + _gluon(case)
 
 
 def _gluon(case: Case) -> list[str]:

@@ -14,31 +14,23 @@ def unsupported_reasons(case: Case) -> list[str]:
     """A GPU refuses what the kernel or PyTorch refuses, a CPU everything but float32."""
     if case.device != "cuda":
         return _reasons.declared(case, ON_CPU) + _reasons.float32_on_cpu(case)
-    reasons = _reasons.declared(case, SUPPORTS) + _replaced() + _offset(case)
-    return reasons or _sdpa.refusals(_sdpa.FLASH, case)
-
-
-def _replaced() -> list[str]:
-    """PyTorch lets a process put FlashAttention 3 or 4 behind this very kernel: not under this name."""
     import torch.nn.attention
 
+    reasons = _reasons.declared(case, SUPPORTS)
+    # PyTorch lets a process put FlashAttention 3 or 4 behind this very kernel: not under this name.
     current = getattr(torch.nn.attention, "current_flash_attention_impl", lambda: None)()
-    if current is None:
-        return []
-    return [
-        f"this process has replaced PyTorch's own kernel with {current}: "
-        "call torch.nn.attention.restore_flash_attention_impl() first"
-    ]
-
-
-def _offset(case: Case) -> list[str]:
-    """Why AOTriton's kernel takes no offset: as PyTorch calls it, the first query stands at the first key."""
-    if not case.offset or rocm.version() is None:
-        return []
-    return [
-        "cannot take part of a sequence on an AMD GPU, where its mask begins at the first key: "
-        "use --set attention=auto, or --set parallel.context=1"
-    ]
+    if current is not None:
+        reasons.append(
+            f"this process has replaced PyTorch's own kernel with {current}: "
+            "call torch.nn.attention.restore_flash_attention_impl() first"
+        )
+    # As PyTorch calls AOTriton's kernel, the first query stands at the first key.
+    if case.offset and rocm.version() is not None:
+        reasons.append(
+            "cannot take part of a sequence on an AMD GPU, where its mask begins at the first key: "
+            "use --set attention=auto, or --set parallel.context=1"
+        )
+    return reasons or _sdpa.refusals(_sdpa.FLASH, case)
 
 
 SUPPORTS = Supports(

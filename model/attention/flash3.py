@@ -31,8 +31,8 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
         result = flash_attn_func(*dense, causal=causal)
     except RuntimeError as error:
         if _NOT_BUILT.search(str(error)):
-            said = " ".join(str(error).split())
-            raise Unsupported([f"{said}: build flash_attn_interface with it"]) from error
+            reason = " ".join(str(error).split())
+            raise Unsupported([f"{reason}: build flash_attn_interface with it"]) from error
         raise
     o_BTHD: Tensor = result[0] if isinstance(result, tuple) else result  # older builds add the LSE
     return o_BTHD

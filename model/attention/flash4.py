@@ -22,8 +22,8 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 def unsupported_reasons(case: Case) -> list[str]:
     """Blackwell takes smaller head dims than Hopper. The package's name is also FlashAttention 2's."""
-    found = _reasons.gpu_capability(case)
-    largest = 128 if found is not None and found[0] >= 10 else 256
+    gpu = _reasons.gpu_capability(case)
+    largest = 128 if gpu is not None and gpu[0] >= 10 else 256
     return _reasons.declared(case, replace(SUPPORTS, largest_head_dim=largest)) + _reasons.cuda_package(
         case, "flash_attn.cute", "flash_attn_func", "pip install 'assay-studies[flash4]'"
     )

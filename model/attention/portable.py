@@ -23,23 +23,16 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 def unsupported_reasons(case: Case) -> list[str]:
     """Tiles have a power of two of columns."""
-    return (
-        _reasons.declared(case, SUPPORTS)
-        + _head_dim(case)
-        + (
-            versions.lacking("attention=portable")
-            or _reasons.package("triton", "jit", "install PyTorch for CUDA or ROCm on Linux, which brings it")
+    reasons = _reasons.declared(case, SUPPORTS)
+    if case.head_dim not in HEAD_DIMS and HEAD_DIMS[0] <= case.head_dim <= HEAD_DIMS[-1]:
+        reasons.append(
+            f"takes head dims that are powers of two, not {case.head_dim}: "
+            "change model.dim or model.heads (the head dim is dim / heads)"
         )
+    return reasons + (
+        versions.lacking("attention=portable")
+        or _reasons.package("triton", "jit", "install PyTorch for CUDA or ROCm on Linux, which brings it")
     )
-
-
-def _head_dim(case: Case) -> list[str]:
-    if case.head_dim in HEAD_DIMS or not HEAD_DIMS[0] <= case.head_dim <= HEAD_DIMS[-1]:
-        return []
-    return [
-        f"takes head dims that are powers of two, not {case.head_dim}: "
-        "change model.dim or model.heads (the head dim is dim / heads)"
-    ]
 
 
 SUPPORTS = Supports(

@@ -28,7 +28,7 @@ Span = tuple[int, int]  # [first, last) positions
 
 
 class Tiling(NamedTuple):
-    """Which keys a query may see, and how many of either a tile holds.
+    """The keys that a query may see, and how many of either a tile holds.
 
     Attributes:
         offset: the key at which the first query stands, under the causal mask.

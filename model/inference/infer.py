@@ -145,7 +145,10 @@ def _decode(
         marks.mark()
         if should_stop():
             raise Interrupted(asked.steps, saved=False)
-    _check_finite(largest, asked.prompt_length)
+    finite_N = torch.stack(largest).isfinite().flatten(1).all(1)
+    if not finite_N.all():
+        position = asked.prompt_length + int(finite_N.int().argmin())
+        raise Diverged(f"the logits of decoded position {position} are not finite")
     token_ids, spans, time = torch.cat(tokens, dim=1).T.tolist(), marks.spans(), now()
     for place, (ids, seconds) in enumerate(zip(token_ids[:-1], spans, strict=True)):
         yield DecodeRecord(position=asked.prompt_length + place, time=time, seconds=seconds, token_ids=ids)
@@ -192,11 +195,3 @@ class Inferred:
         self._cache.length = self.config.inference.median_keys - 1
         with mark("forward"):
             next_token(self.model, self._cache, self._prompts_BT[:, -1:])
-
-
-def _check_finite(largest: list[Tensor], prompt_length: int) -> None:
-    """Raise Diverged at the first position whose largest logits, (B, 1), are not finite."""
-    finite_N = torch.stack(largest).isfinite().flatten(1).all(1)
-    if not finite_N.all():
-        position = prompt_length + int(finite_N.int().argmin())
-        raise Diverged(f"the logits of decoded position {position} are not finite")

@@ -78,7 +78,7 @@ def _work(config: RunConfig, step: Pass, count: int, inputs: int, outputs: int) 
 
 
 def _traffic(device: str) -> tuple[int, Timing]:
-    """Bytes that c = a + b reads and writes, and how long it takes."""
+    """Bytes that c = a + b reads and writes, and how long it takes. The arrays are freed at its end."""
     a, b, c = (torch.ones(_ARRAY_BYTES[device] // 4, device=device) for _ in range(3))
     return 3 * a.numel() * a.element_size(), _timed(device, lambda: torch.add(a, b, out=c))
 
@@ -112,7 +112,11 @@ def _under_load(config: RunConfig, watch: Callable[[], LoadClocks | None]) -> Lo
 def _timed(device: str, work: Callable[[], Tensor]) -> Timing:
     """The times of single calls, as many as fit into the budget."""
     once = _once(device, work)
-    _go_on(device, work, once)
+    if device not in _warmed:  # keep an idle GPU busy until its clocks are those of a busy one
+        for _ in range(int(_WARM_SECONDS[device] / once)):
+            work()
+        wait(device)
+        _warmed.add(device)
     repeats = int(min(_MOST, max(_FEWEST, _BUDGET_SECONDS[device] / once)))
     if device == "cpu":
         return _timing([_seconds(work) for _ in range(repeats)])
@@ -128,16 +132,6 @@ def _timed(device: str, work: Callable[[], Tensor]) -> Timing:
 
 
 _warmed = set[str]()
-
-
-def _go_on(device: str, work: Callable[[], Tensor], once: float) -> None:
-    """Keep an idle GPU busy until its clocks are those of a busy one."""
-    if device in _warmed:
-        return
-    for _ in range(int(_WARM_SECONDS[device] / once)):
-        work()
-    wait(device)
-    _warmed.add(device)
 
 
 def _once(device: str, work: Callable[[], Tensor]) -> float:

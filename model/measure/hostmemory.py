@@ -80,7 +80,7 @@ class Limit:
             Thread(target=look, name="memory limit", daemon=True).start()
 
     def hold(self) -> None:
-        """From now on let allocations fail that would exceed the limit; call it after the large imports."""
+        """Let allocations fail from now on that would exceed the limit; call it after the large imports."""
         self._held = True
         self.exceeded()
 
@@ -102,12 +102,16 @@ class Limit:
         if used > self.most:
             return f"out of host memory: {self._state(used)}"
         if self._held and not self._released:
+            given, hard = self._before
             for pid, numbers in of_processes.items():
-                self._let_map(pid, numbers.get("VmData:", 0) * 1024 + self.most - used + self._spare)
+                most = numbers.get("VmData:", 0) * 1024 + self.most - used + self._spare
+                most = most if given == resource.RLIM_INFINITY else min(most, given)
+                with suppress(ProcessLookupError, PermissionError, ValueError):
+                    resource.prlimit(pid, resource.RLIMIT_DATA, (most, hard))
         return None
 
     def short(self) -> str | None:
-        """What is in use, if so little is left that it explains a failure that has other causes, too."""
+        """Say what is in use, if so little is left that it explains a failure that has other causes, too."""
         state = dict(_numbers(PROC / "self/status"))
         used, mapped = _in_use(state), state.get("VmData:", 0) * 1024
         most, _ = resource.getrlimit(resource.RLIMIT_DATA)
@@ -116,17 +120,11 @@ class Limit:
         return self._state(used) if tight or full else None
 
     def state(self) -> str | None:
-        """What this process has in use, of how much, and whose limit that is; None if there is none."""
+        """Say what this process has in use, of how much, and whose limit that is; None if there is none."""
         return self._state(in_use()) if self.most is not None else None
 
     def _state(self, used: int) -> str:
         return f"{size(used)} of {size(self.most or 0)} in use ({self.source})"
-
-    def _let_map(self, pid: int, most: int) -> None:
-        given, hard = self._before
-        most = most if given == resource.RLIM_INFINITY else min(most, given)
-        with suppress(ProcessLookupError, PermissionError, ValueError):
-            resource.prlimit(pid, resource.RLIMIT_DATA, (most, hard))
 
     def _started(self) -> list[int]:
         """Pids of the processes below this one that count; a list that is a second old, or two."""
@@ -186,7 +184,7 @@ class Group:
         return True
 
     def killed(self) -> str | None:
-        """What was in use, and whose limit that is, if the kernel has ended a process of the group."""
+        """Say what was in use, and whose limit that is, if the kernel has ended a process of the group."""
         if not dict(_numbers(self.folder / _KILLS[self._kind])).get("oom_kill"):
             return None
         text = _text(self.folder / _PEAKS[self._kind]).strip()
@@ -229,7 +227,14 @@ def left() -> int | None:
     What the kernel can give up counts as free: `MemAvailable` of the machine (proc(5)), and a group's
     inactive files (memory.stat, cgroups(7)), as Kubernetes counts them.
     """
-    rooms = [*_of_machine(), *_of_groups()]
+    rooms = [value * 1024 for name, value in _numbers(PROC / "meminfo") if name == "MemAvailable:"]
+    for kind, folders in groups("memory"):
+        limit, usage, of_files = _FILES[kind]
+        for folder in folders:
+            most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
+            if most.isdecimal() and used.isdecimal():
+                files = dict(_numbers(folder / "memory.stat")).get(of_files, 0)
+                rooms.append(max(0, int(most) - int(used) + files))
     return min(rooms, default=None)
 
 
@@ -251,17 +256,6 @@ def oom_kills() -> int:
     return dict(_numbers(PROC / "vmstat")).get("oom_kill", 0)
 
 
-def _of_machine() -> Iterator[int]:
-    for name, value in _numbers(PROC / "meminfo"):
-        if name == "MemAvailable:":
-            yield value * 1024
-
-
-def _of_groups() -> Iterator[int]:
-    for kind, folders in groups("memory"):
-        yield from (room for folder in folders for room in _of_group(folder, *_FILES[kind]))
-
-
 def groups(controller: str) -> Iterator[tuple[str, list[Path]]]:
     """The control groups of this process that may have a controller, in version 1 and in version 2.
 
@@ -273,14 +267,7 @@ def groups(controller: str) -> Iterator[tuple[str, list[Path]]]:
         if kind in ("", controller):
             top = CGROUPS / kind
             own = top / path.lstrip("/")
-            yield kind, [each for each in (own, *own.parents) if each == top or top in each.parents]
-
-
-def _of_group(folder: Path, limit: str, usage: str, of_files: str) -> Iterator[int]:
-    most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
-    if most.isdecimal() and used.isdecimal():
-        files = dict(_numbers(folder / "memory.stat")).get(of_files, 0)
-        yield max(0, int(most) - int(used) + files)
+            yield kind, [folder for folder in (own, *own.parents) if folder == top or top in folder.parents]
 
 
 def _numbers(path: Path) -> Iterator[tuple[str, int]]:

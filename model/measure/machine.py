@@ -76,14 +76,11 @@ def peak_memory_bytes(device: str) -> int:
         import torch
 
         return torch.cuda.max_memory_allocated()  # 0 where CUDA was never used
-    return _own_peak() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _own_peak() -> int | None:
-    """Peak of this program alone: `ru_maxrss` also counts the process that started it, before `exec`."""
+    # The peak of this program alone: `ru_maxrss` also counts the process that started it, before `exec`.
     path = Path("/proc/self/status")
     match = re.search(r"^VmHWM:\s+(\d+) kB$", path.read_text(), re.MULTILINE) if path.exists() else None
-    return int(match[1]) * 1024 if match else None
+    own = int(match[1]) if match else 0
+    return (own or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * 1024
 
 
 def device(device: str) -> tuple[str, str | None, dict[str, str]]:
@@ -91,7 +88,11 @@ def device(device: str) -> tuple[str, str | None, dict[str, str]]:
     import torch
 
     if device == "cpu":
-        return f"CPU: {_cpu_name()}, {torch.get_num_threads()} threads", None, {}
+        path = Path("/proc/cpuinfo")
+        lines = path.read_text().splitlines() if path.exists() else []
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        name = names[0] if names else platform.machine()
+        return f"CPU: {name}, {torch.get_num_threads()} threads", None, {}
     properties = torch.cuda.get_device_properties(0)
     if hip := rocm.version():
         miopen = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]  # torch leaves it so
@@ -108,13 +109,6 @@ def _driver(path: Path) -> dict[str, str]:
     """The kernel module's version: the first word of its file that looks like one."""
     match = re.search(r"\b\d+\.\d+(\.\d+)?\b", path.read_text()) if path.exists() else None
     return {"driver": match[0]} if match else {}
-
-
-def _cpu_name() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def cores() -> int:
@@ -186,7 +180,7 @@ def device_users(device: str) -> int | None:
 
 
 def others(listed: str, pid: int) -> int | None:
-    """How many other processes use this process's GPU, by nvidia-smi's lines of `UUID, PID`."""
+    """Number of other processes that use this process's GPU, by nvidia-smi's lines of `UUID, PID`."""
     users = {tuple(line.split(", ")) for line in listed.splitlines()}
     own_gpus = {uuid for uuid, *rest in users if rest == [str(pid)]}
     return sum(uuid in own_gpus for uuid, *_ in users) - len(own_gpus) if own_gpus else None

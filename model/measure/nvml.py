@@ -48,7 +48,7 @@ class Gpu:
         return self._ask("nvmlDeviceGetClockInfo", 1)  # NVML_CLOCK_SM
 
     def throttle_reasons(self) -> str | None:
-        """What holds back its clocks at this moment, with commas between; empty if nothing does."""
+        """Name what holds back its clocks at this moment, with commas between; empty if nothing does."""
         bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         return None if bits is None else ", ".join(name for bit, name in _REASONS.items() if bits & bit)
 

@@ -115,7 +115,13 @@ class Audits:
         model, train, parallel = self._config.model, self._config.train, self._world.parallel
         group, sample = divmod(self._audit.sample, train.batch_size // parallel.samples)
         heads, kv_head = divmod(self._audit.kv_head, model.kv_heads // parallel.tensor)
-        rank, call = self._call()
+        # Which of the processes that share tokens looks, and at which of its calls; None: it has one.
+        rank, call = 0, None
+        if (context := parallel.context) > 1:
+            from model.training.parallel.context import places
+
+            rank = min(self._audit.part, 2 * context - 1 - self._audit.part)
+            call = places(rank, context).index(self._audit.part)
         world = self._world
         if (group, rank) != (world.sample_rank, world.context_rank):
             return
@@ -128,16 +134,6 @@ class Audits:
         earlier = part * (1 + train.checkpoint_activations)  # each part's backward may call it again
         self._taken.append(taken)
         self._open = _Tap(block, taken, row, kv_head, earlier, call)
-
-    def _call(self) -> tuple[int, int | None]:
-        """Which of the processes that share tokens looks, and at which of its calls; None: it has one."""
-        if (context := self._world.parallel.context) == 1:
-            return 0, None
-        from model.training.parallel.context import places
-
-        part = self._audit.part
-        rank = min(part, 2 * context - 1 - part)
-        return rank, places(rank, context).index(part)
 
     def settle(self) -> None:
         """Judge everything that was taken, and drop it. Call this outside the timed region.

@@ -108,9 +108,8 @@ class _Trial:
         """
         allowed = [variant for variant in variants if self._takes(variant.case)]
         if allowed and (self.case is None or self.case.compile):
-            self.compiled = import_module(
-                "model.attention.verify.compiled"
-            )  # and Dynamo with it, which takes seconds
+            # Dynamo comes with it, which takes seconds.
+            self.compiled = import_module("model.attention.verify.compiled")
         with surroundings.hidden():
             verdict, reasons = self._verdict(variants, allowed, small)
         return self.written(verdict, reasons)
@@ -125,13 +124,19 @@ class _Trial:
         self.stages = len(allowed) + len(decoding) + bool(decoding) + 4
         if self.case:
             self.stages += self.case.compile + (self.case != small[0])
-        self._numbers(allowed)
+        for place, variant in enumerate(allowed):
+            self._stage(str(variant), variant.case)
+            with self._refusing(variant.case), self._sparing(variant.case if place else None):
+                self.checks += accuracy.check(self.backend, variant)
         self._decoding(decoding)
         if refused := self._refuses_the_run():
             return "unsupported", refused
         places = [*small, *(variant.case for variant in allowed)]
         if not any(self._takes(place) and self._in_depth(place) for place in places):
-            return self._runs_nowhere()
+            # It takes no case at all, or failed before that showed.
+            if self._failed():
+                return "wrong", self._failed()
+            return "unsupported", list(next(iter(self.refusals.values())))
         self._at_the_runs_shape()
         self._repeats(self.case or cases.busy(self.device))
         self.checks += surroundings.check(self.backend, self.case or places[0], self.before)
@@ -155,12 +160,6 @@ class _Trial:
             if missed and (place := next(places, None)):
                 untried |= {(dtype, variant.data): Variant(place, variant.data) for variant in missed}
         return list(untried.values())
-
-    def _numbers(self, variants: list[Variant]) -> None:
-        for place, variant in enumerate(variants):
-            self._stage(str(variant), variant.case)
-            with self._refusing(variant.case), self._sparing(variant.case if place else None):
-                self.checks += accuracy.check(self.backend, variant)
 
     def _decoding(self, variants: list[Variant]) -> None:
         """Calls with one query, forward only: nothing is trained. To refuse one is to refuse the run."""
@@ -265,12 +264,6 @@ class _Trial:
     def _refuses_the_run(self) -> list[str]:
         """Why the backend does not take the run's own case."""
         return self.refusals.get(describe(self.case), []) if self.case else []
-
-    def _runs_nowhere(self) -> tuple[Verdict, list[str]]:
-        """The verdict on a backend that takes no case at all, or failed before that showed."""
-        if self._failed():
-            return "wrong", self._failed()
-        return "unsupported", list(next(iter(self.refusals.values())))
 
     def _failed(self) -> list[str]:
         """Each failed check as a sentence."""

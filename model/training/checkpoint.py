@@ -43,14 +43,14 @@ _READERS = 8  # files that are inspected at once
 
 
 class Optimizer(Protocol):
-    """What a checkpoint needs of one: its tensors by name, to save and to load into."""
+    """The part of an optimizer that a checkpoint needs: its tensors by name, to save and to load into."""
 
     def state(self) -> dict[str, Tensor]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """What a checkpoint saves, and is loaded into."""
+    """The state that a checkpoint saves, and is loaded into."""
 
     config: RunConfig
     data_fingerprint: str
@@ -59,7 +59,7 @@ class TrainingState:
 
     @property
     def device(self) -> torch.device:
-        """Where the run trains."""
+        """The device on which the run trains."""
         return next(self.model.parameters()).device
 
 
@@ -221,14 +221,14 @@ def refuse_another_run(kept: Path, meta: Meta | ShardsMeta, state: TrainingState
 
 
 def canonical(config: RunConfig) -> str:
-    """What must be the same for a run to resume: everything but its number of processes."""
+    """The configuration that must be the same for a run to resume: everything but its number of processes."""
     fields = config.identity()
     fields.pop("parallel", None)
     return files.dumps(fields)
 
 
 def part_of(kept: Path) -> Path:
-    """Where a checkpoint is while it is written."""
+    """The folder of a checkpoint while it is written."""
     return kept.with_name(f"{kept.name}.part")
 
 

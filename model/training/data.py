@@ -37,7 +37,7 @@ class Batch:
 
     @property
     def training_tokens(self) -> int:
-        """How many labels the loss counts."""
+        """Number of labels that the loss counts."""
         return int((self.labels_BT != IGNORE).sum())
 
 
@@ -111,7 +111,7 @@ def check_amount(config: RunConfig, source: Source, tokenizer: Tokenizer) -> Non
 
 
 def passes(data: DataConfig, train: TrainConfig, source: Source) -> float:
-    """How many times a run reads its text, at least: counted in documents if they are padded, else in bytes.
+    """Number of times that a run reads its text, at least: in documents if they are padded, else in bytes.
 
     A token has at least one byte. Text that Parquet stores once for several rows counts once.
     """
@@ -170,17 +170,11 @@ def _epoch(column: Column, order: np.random.Generator, first: int) -> Iterator[t
         # Drawn even for a row group that is not read: one generator gives the order of all row groups.
         rows = order.permutation(column.groups[group])
         if first < start + len(rows):
-            yield from _group(column, group, rows, start, first)
+            texts = column.texts(group)
+            for row in range(max(start, first), start + len(rows)):
+                if text := texts[int(rows[row - start])].as_py():
+                    yield row, text
         start += len(rows)
-
-
-def _group(
-    column: Column, group: int, rows: NDArray[np.int64], start: int, first: int
-) -> Iterator[tuple[int, str]]:
-    texts = column.texts(group)
-    for row in range(max(start, first), start + len(rows)):
-        if text := texts[int(rows[row - start])].as_py():
-            yield row, text
 
 
 def _tokenised(rows: Iterator[_Row], tokenizer: Tokenizer, limit: int | None = None) -> Iterator[_Document]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from model.record.text import Position
-from model.training.data import Batches, Tokens
+from model.training.data import Batches
 from model.training.parallel.world import ALONE, World
 
 _AHEAD = 2  # batches: one waits while another is made
@@ -66,7 +65,8 @@ class Feed(Iterator[Ready]):
     def __init__(self, batches: Batches, device: torch.device, world: World = ALONE) -> None:
         self.position = batches.position
         self._batches, self._device, self._world = batches, device, world
-        self._stream = _stream(device)
+        # PyTorch leaves this unannotated.
+        self._stream = None if device.type == "cpu" else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._thread = ThreadPoolExecutor(1, "data")
         self._ahead = deque(self._thread.submit(self._make) for _ in range(_AHEAD))
 
@@ -83,18 +83,18 @@ class Feed(Iterator[Ready]):
 
     def _make(self) -> Ready:
         batch, after = next(self._batches), self._batches.position
-        # On a machine with GPUs, `torch.cuda.stream(None)` would take one for a run on the CPU.
-        with torch.cuda.stream(self._stream) if self._stream else nullcontext():
-            inputs_BT, labels_BT = map(self._to_device, (batch.inputs_BT, batch.labels_BT))
-            copied = self._stream.record_event() if self._stream else None
+        inputs_BT, labels_BT = (
+            own_part(torch.from_numpy(array), self._world) for array in (batch.inputs_BT, batch.labels_BT)
+        )
+        copied = None
+        if self._stream is not None:
+            with torch.cuda.stream(self._stream):
+                # From pageable memory a copy would wait for all that the device still has to do.
+                inputs_BT, labels_BT = (
+                    x.pin_memory().to(self._device, non_blocking=True) for x in (inputs_BT, labels_BT)
+                )
+                copied = self._stream.record_event()
         return Ready(inputs_BT, labels_BT, batch.training_tokens, after, copied)
-
-    def _to_device(self, array: Tokens) -> Tensor:
-        tensor = own_part(torch.from_numpy(array), self._world)
-        if self._stream is None:
-            return tensor
-        # From pageable memory a copy would wait for all that the device still has to do.
-        return tensor.pin_memory().to(self._device, non_blocking=True)
 
 
 def own_part(x_BT: Tensor, world: World) -> Tensor:
@@ -108,9 +108,3 @@ def own_part(x_BT: Tensor, world: World) -> Tensor:
     from model.training.parallel import context
 
     return context.mine(x_BT.chunk(world.parallel.samples)[world.sample_rank], world)
-
-
-def _stream(device: torch.device) -> torch.cuda.Stream | None:
-    if device.type == "cpu":
-        return None
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it so

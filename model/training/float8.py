@@ -36,7 +36,7 @@ def convert(blocks: nn.Module, recipe: str, emulate: bool = False) -> None:
 
 
 def lacking(emulate: bool = False) -> list[str]:
-    """What is missing here, each with what to do; empty if nothing is."""
+    """List what is missing here, each with what to do."""
     if find_spec("torchao") is None:
         return ["train.float8 needs torchao: pip install 'assay-studies[float8]'"]
     if emulate:

@@ -34,7 +34,7 @@ _SAVE, _STOP = 1, 2
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where and when a run saves its state.
+    """The place and the times at which a run saves its state.
 
     Attributes:
         folder: the attempt's; the checkpoint is `folder`/checkpoint.
@@ -86,7 +86,15 @@ class Keeper:
             Unreadable, UserError: as `checkpoint.load`.
         """
         earlier = self.checkpoints and self.checkpoints.resume_from
-        resumed = self._load(earlier / "checkpoint") if earlier else (0, START)
+        resumed = 0, START
+        if earlier:
+            kept = earlier / "checkpoint"
+            if self.world.place.size == 1 and not checkpoint.is_of_several(kept):
+                resumed = checkpoint.load(kept, self.state)
+            else:
+                from model.training.parallel import shards
+
+                resumed = shards.load(kept, self.state, self.world)
         self.saved = time.monotonic()
         return resumed
 
@@ -118,7 +126,13 @@ class Keeper:
         """
         assert self.checkpoints
         self._settle()
-        save = partial(self._how(), self.checkpoints.folder / "checkpoint", self.state, step, position)
+        write: Callable[..., None] = checkpoint.save
+        if self.world.place.size > 1:
+            from model.training.parallel import shards
+
+            self.group = self.group or shards.connect()  # all processes must call this
+            write = partial(shards.save, world=self.world, group=self.group)
+        save = partial(write, self.checkpoints.folder / "checkpoint", self.state, step, position)
         if self.stopping:
             save()
             raise Interrupted(step)
@@ -152,19 +166,3 @@ class Keeper:
         writing, self._writing = self._writing, None
         if writing:
             writing.result()
-
-    def _load(self, kept: Path) -> tuple[int, Position]:
-        if self.world.place.size == 1 and not checkpoint.is_of_several(kept):
-            return checkpoint.load(kept, self.state)
-        from model.training.parallel import shards
-
-        return shards.load(kept, self.state, self.world)
-
-    def _how(self) -> Callable[..., None]:
-        """The function that saves the state; all processes must call this."""
-        if self.world.place.size == 1:
-            return checkpoint.save
-        from model.training.parallel import shards
-
-        self.group = self.group or shards.connect()
-        return partial(shards.save, world=self.world, group=self.group)

@@ -188,7 +188,11 @@ class Llama(nn.Module):
         """(B, T) -> the head's input, (B, T, C)."""
         x_BTC = self.embedding(tokens_BT)
         for block in self.blocks:
-            x_BTC = self._through(block, x_BTC)
+            given = x_BTC, self.cos_TD, self.sin_TD
+            if self.recompute:  # nothing in a block is random
+                x_BTC = checkpoint(block, *given, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x_BTC = block(*given)
         hidden_BTC: Tensor = self.norm(x_BTC)
         return hidden_BTC
 
@@ -213,13 +217,6 @@ class Llama(nn.Module):
         cache.length = end
         logits_BV: Tensor = self.head(self.norm(x_BTC[:, -1]))
         return logits_BV
-
-    def _through(self, block: nn.Module, x_BTC: Tensor) -> Tensor:
-        given = x_BTC, self.cos_TD, self.sin_TD
-        if self.recompute:  # nothing in a block is random
-            return checkpoint(block, *given, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]
-        out_BTC: Tensor = block(*given)
-        return out_BTC
 
 
 Finish = Callable[[Block], None]

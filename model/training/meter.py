@@ -117,6 +117,17 @@ def together(gathered: Sequence[tuple[StepRecord, float | None]]) -> StepRecord:
     clocks = [record.sm_mhz for record in records if record.sm_mhz is not None]
     held = [record.throttle_reasons for record in records if record.throttle_reasons is not None]
     reasons = dict.fromkeys(name for reason in held for name in reason.split(", ") if name)
+
+    # Which process spent the most on its own work, and what the others spent, if that is known for all.
+    slowest = dict[str, float]()
+    owns = [own for _, own in gathered if own is not None]
+    if len(owns) == len(gathered):
+        rank = owns.index(max(owns))
+        slowest = {
+            "slowest_rank": rank,
+            "slowest_rank_seconds": owns[rank],
+            "other_ranks_seconds": median(owns[:rank] + owns[rank + 1 :]),
+        }
     return longest.model_copy(
         update={
             # While one waits for data, the others wait for it in a collective, and are as slow.
@@ -125,19 +136,9 @@ def together(gathered: Sequence[tuple[StepRecord, float | None]]) -> StepRecord:
             "energy_joules": sum(joules) if len(joules) == len(records) else None,
             "sm_mhz": min(clocks, default=None),
             "throttle_reasons": ", ".join(reasons) if held else None,
-            **_slowest([own for _, own in gathered]),
+            **slowest,
         }
     )
-
-
-def _slowest(owns: Sequence[float | None]) -> dict[str, float]:
-    """Which process spent the most on its own work, and what the others spent; empty unless known for all."""
-    told = [own for own in owns if own is not None]
-    if len(told) < len(owns):
-        return {}
-    rank = told.index(max(told))
-    others = [own for other, own in enumerate(told) if other != rank]
-    return {"slowest_rank": rank, "slowest_rank_seconds": told[rank], "other_ranks_seconds": median(others)}
 
 
 class Trail:
@@ -163,7 +164,9 @@ class Trail:
         """The first thing that is not finite: the loss, or a gradient, in the order of the computation."""
         for step, loss, norms in self._steps:
             if not loss.isfinite():
-                return f"loss {loss.item()} at step {step}{self._before(step)}"
+                earlier = [other for other, _, _ in self._steps if other < step]
+                before = f"; all gradients of step {earlier[-1]} were finite" if earlier else ""
+                return f"loss {loss.item()} at step {step}{before}"
             bad = (~norms.isfinite()).nonzero().flatten().tolist()
             if bad:  # the backward pass comes to the last layers first
                 others = f" (not finite in all: {len(bad)})" if len(bad) > 1 else ""
@@ -172,10 +175,6 @@ class Trail:
             if not (norm := torch.linalg.vector_norm(norms)).isfinite():
                 return f"gradient norm {norm.item()} at step {step}; the loss was {loss.item():.4g}"
         return "a loss or a gradient is not finite"
-
-    def _before(self, step: int) -> str:
-        earlier = [other for other, _, _ in self._steps if other < step]
-        return f"; all gradients of step {earlier[-1]} were finite" if earlier else ""
 
 
 @contextmanager

@@ -131,7 +131,7 @@ class OnePassAdamW(AdamW):
     def __init__(
         self, named: Iterable[tuple[str, nn.Parameter]], weight_decay: float, world: World = ALONE
     ) -> None:
-        """Like AdamW's, but steps are counted on the host, where reading them costs nothing."""
+        """Begin as AdamW does, but count steps on the host, where reading them costs nothing."""
         super().__init__(named, weight_decay, world)
         self.steps = [torch.zeros(()) for _ in self.parameters]
 
@@ -169,7 +169,7 @@ class OnePassAdamW(AdamW):
 
 
 def _holders(parameters: list[nn.Parameter], world: World) -> Tensor | None:
-    """How many processes hold the same piece of each parameter, (P,); None where every process holds all."""
+    """Number of processes that hold the same piece of each parameter, (P,); None where each holds all."""
     if not any(map(held.is_cut, parameters)):
         return None
     holders = [float(held.holders(parameter, world.place.size)) for parameter in parameters]
@@ -180,7 +180,7 @@ OPTIMIZERS = {"adamw": AdamW, "adamw_one_pass": OnePassAdamW}
 
 
 def clip_divisor(norm: Tensor, largest: float) -> Tensor:
-    """What to divide gradients of this norm by, so that it is at most `largest`."""
+    """The divisor of gradients of this norm, so that it is at most `largest`."""
     return (norm / largest).clamp(min=1)
 
 

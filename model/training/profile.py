@@ -94,34 +94,28 @@ def _profiled(
     _mark(done.model, inside=compiles == (phase == "decode"))  # once
     if unwatched is not None:
         watched(device, work)  # the first time, the tracer starts
-    several = done.config.processes > 1
-    slowed, seen = watched(device, lambda: _counted(device, work, steps, several))
+
+    def steps_after_a_mark() -> float:
+        # The profilers of several processes do not start together, so they wait for each other in a step.
+        if done.config.processes > 1:
+            work()
+            wait(device)
+        _note("counted")
+        return _timed(device, work, steps)
+
+    slowed, seen = watched(device, steps_after_a_mark)
     events = counted(seen)
     seconds = slowed if unwatched is None else unwatched
     pieces = _operators(events) if unwatched is None else _kernels(events)
-    names = f"{kernels.forward}|{kernels.backward}" if kernels and not kernels.operators else _NOTHING
+    names = f"{kernels.forward}|{kernels.backward}" if kernels and not kernels.operators else _NO_NAME
     return seconds, split(pieces, _spans(events), names if compiled else None, steps, seconds)
 
 
-_NOTHING = r"(?!)"
-
-
-def _counted(device: str, work: Callable[[], None], steps: int, several: bool) -> float:
-    """Seconds of a step, mean over so many, after a mark.
-
-    Args:
-        several: whether the run has several processes. Their profilers do not start together, so they wait
-            for each other in a step before it.
-    """
-    if several:
-        work()
-        wait(device)
-    _note("counted")
-    return _timed(device, work, steps)
+_NO_NAME = r"(?!)"
 
 
 def counted(events: list[Any]) -> list[Any]:
-    """What came after the mark of `_counted`."""
+    """The events after the mark `counted`."""
     (first,) = (
         event for event in events if event.name == f"{MARK}counted" and event.device_type == DeviceType.CPU
     )
@@ -208,7 +202,7 @@ def _spans(events: list[Any]) -> list[Span]:
 
 
 def _kernels(events: list[Any]) -> list[Piece]:
-    """What ran on the GPU, each with when the host launched it: both events have the launch's number."""
+    """The GPU's kernels, each with when the host launched it: both events have the launch's number."""
     launches = {
         event.id: event.time_range.start
         for event in events

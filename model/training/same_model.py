@@ -37,24 +37,22 @@ def check(name: str, backend: Backend, case: Case) -> list[Check]:
     gpus = [torch.cuda.current_device()] if case.device == "cuda" else []
     with subject.running("a small llama"), torch.random.fork_rng(gpus):
         config = _config(name, case)
+        if case.parts:  # several processes share the tokens: attention of all is computed in parts
+            own = replace(backend, attend=lambda q, k, v, _causal: attention.attend(backend, case, q, k, v))
+        else:
+            own = backend
         models = {
-            "mine": trainer.build_model(config, _whole(backend, case)),
+            "mine": trainer.build_model(config, own),
             "math": trainer.build_model(config, attention.load("math")),
         }
         models["exact"] = deepcopy(models["math"]).to(torch.float64)
-        tokens_BT = _tokens(case)
+        rng = torch.Generator(case.device).manual_seed(1)
+        shape = (case.batch, case.sequence_length)
+        tokens_BT = torch.randint(_VOCABULARY, shape, generator=rng, device=case.device)
         results = {who: _results(model, tokens_BT) for who, model in models.items()}
-        _logits_and_loss(subject, results)
-        _gradients(subject, results)
+        _compare(subject, results)
         _checkpoints(subject, config, models["mine"], models["math"], tokens_BT)
     return subject.checks
-
-
-def _whole(backend: Backend, case: Case) -> Backend:
-    """Attention of all tokens, computed in parts if several processes share them."""
-    if not case.parts:
-        return backend
-    return replace(backend, attend=lambda q, k, v, _causal: attention.attend(backend, case, q, k, v))
 
 
 def _config(name: str, case: Case) -> RunConfig:
@@ -70,12 +68,6 @@ def _config(name: str, case: Case) -> RunConfig:
             "sequence_length": case.sequence_length, "batch_size": case.batch, "dtype": case.dtype,
         },
     })  # fmt: skip
-
-
-def _tokens(case: Case) -> Tensor:
-    rng = torch.Generator(case.device).manual_seed(1)
-    shape = (case.batch, case.sequence_length)
-    return torch.randint(_VOCABULARY, shape, generator=rng, device=case.device)
 
 
 def _results(model: nn.Module, tokens_BT: Tensor) -> dict[str, Tensor]:
@@ -96,20 +88,21 @@ def _off(x: Tensor, exact: Tensor) -> float:
     return float((x - exact).norm() / exact.norm().clamp_min(1e-300))
 
 
-def _logits_and_loss(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
+def _compare(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
+    """Compare logits, loss and every parameter's gradient.
+
+    If `math` is better than usual at a gradient, its usual error counts.
+    """
     own, math, exact = (results[who] for who in ("mine", "math", "exact"))
     measured, usual = (_off(x["logits"], exact["logits"]) for x in (own, math))
     tolerance = FACTOR * usual
     reason = f"logits are off by {measured:.2e}, where {tolerance:.2e} is allowed"
     _hold(subject, "same logits", "logits", measured, tolerance, reason)
+
     apart = abs(float(own["loss"] / math["loss"]) - 1)
     reason = f"the loss is {float(own['loss']):.4f}, where math gives {float(math['loss']):.4f}"
     _hold(subject, "same loss", "loss", apart, LOSS, reason)
 
-
-def _gradients(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
-    """Compare every parameter's gradient. If `math` is better than usual there, its usual error counts."""
-    own, math, exact = (results[who] for who in ("mine", "math", "exact"))
     names = [name for name in exact if name not in ("logits", "loss")]
     plain = {name: _off(math[name], exact[name]) for name in names}
     usual = sorted(plain.values())[len(plain) // 2]
@@ -128,12 +121,22 @@ def _checkpoints(
     """Save under one and load under the other, both ways: all weights must be equal, and logits close."""
     with TemporaryDirectory() as folder:
         for way, source, target in (("from it to math", own, math), ("from math to it", math, own)):
-            _step(source, tokens_BT)
+            # Move the weights, so that it shows if a checkpoint is not loaded.
+            cross_entropy(source(tokens_BT), tokens_BT.roll(-1, 1)).backward()
+            with torch.no_grad():  # an optimizer of torch.optim would import Dynamo, which takes seconds
+                for weight in source.parameters():
+                    if weight.grad is not None:
+                        weight.sub_(0.1 * weight.grad)
+            source.zero_grad(set_to_none=True)
+
+            kept = Path(folder) / "checkpoint"
             try:
-                _carry(Path(folder) / "checkpoint", config, source, target)
+                checkpoint.save(kept, _state(config, source), 1, START)
+                checkpoint.load(kept, _state(config, target))
             except (AssayError, OSError) as error:
                 subject.note("checkpoint", way, False, f"a checkpoint cannot be carried {way}: {error}")
                 continue
+
             pairs = zip(source.state_dict().values(), target.state_dict().values(), strict=True)
             same = all(torch.equal(x, y) for x, y in pairs)
             subject.note("checkpoint", way, same, f"weights changed on the way {way}")
@@ -142,21 +145,6 @@ def _checkpoints(
             measured, tolerance = _off(a, b), 2 * FACTOR * torch.finfo(getattr(torch, config.train.dtype)).eps
             reason = f"the same weights give logits that are {measured:.2e} apart {way}"
             _hold(subject, "checkpoint outputs", way, measured, tolerance, reason)
-
-
-def _step(model: nn.Module, tokens_BT: Tensor) -> None:
-    """Move the weights, so that it shows if a checkpoint is not loaded."""
-    cross_entropy(model(tokens_BT), tokens_BT.roll(-1, 1)).backward()
-    with torch.no_grad():  # an optimizer of torch.optim would import Dynamo, which takes seconds
-        for weight in model.parameters():
-            if weight.grad is not None:
-                weight.sub_(0.1 * weight.grad)
-    model.zero_grad(set_to_none=True)
-
-
-def _carry(kept: Path, config: RunConfig, source: nn.Module, target: nn.Module) -> None:
-    checkpoint.save(kept, _state(config, source), 1, START)
-    checkpoint.load(kept, _state(config, target))
 
 
 def _state(config: RunConfig, model: nn.Module) -> checkpoint.TrainingState:

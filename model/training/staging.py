@@ -51,13 +51,19 @@ class Staging:
         ]
 
     def _room(self, end: int) -> Tensor:
-        """The free part of the block in which the copy continues."""
+        """The free part of the block in which the copy continues.
+
+        Little memory left counts as none: Linux would promise it, and kill the process that uses it. Each
+        process of a node checks this before each block, so they need not agree on their shares.
+        """
         import torch
 
         if end == len(self._blocks) * BLOCK:
             pinned = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it so
             try:
-                _leave_some(end)
+                left = hostmemory.left()
+                if left is not None and left < SPARE + BLOCK:
+                    raise MemoryError(f"{size(left)} of host memory are left after a copy of {size(end)}")
                 self._blocks.append(torch.empty(BLOCK, dtype=torch.uint8, pin_memory=pinned))
             except (RuntimeError, MemoryError) as error:
                 self._blocks.clear()
@@ -66,13 +72,3 @@ class Staging:
                     (empty or torch._C._host_emptyCache)()
                 raise MemoryError(f"host memory ran out after copying {size(end)} of it") from error
         return self._blocks[end // BLOCK][end % BLOCK :]
-
-
-def _leave_some(end: int) -> None:
-    """Raise MemoryError if little memory is left: Linux would promise it, and kill the process that uses it.
-
-    Each process of a node checks this before each block, so they need not agree on their shares.
-    """
-    left = hostmemory.left()
-    if left is not None and left < SPARE + BLOCK:
-        raise MemoryError(f"{size(left)} of host memory are left after a copy of {size(end)}")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from model.record.config import RunConfig, TrainConfig
+from model.record.config import RunConfig
 from model.training import optim
 from model.training.feed import MicroBatch, Ready
 from model.training.llama import Llama
@@ -19,7 +19,7 @@ from model.training.parallel.world import ALONE, World
 
 
 class Update(NamedTuple):
-    """What one step did.
+    """The loss, rate and norms of one step.
 
     Attributes:
         loss: mean over the labels of the whole batch, ().
@@ -67,28 +67,26 @@ class TrainingStep:
 
 
 class Objective:
-    """What training minimises: the share of the loss that this process computes, and its gradients."""
+    """The function to minimise: the share of the loss that this process computes, and its gradients."""
 
     def __init__(self, config: RunConfig, model: Llama, world: World) -> None:
         self._loss, self._model = LOSSES[config.train.loss], model
         self._split: nn.Module | None = None
         self._own = world.own
         self._gradient: Tensor | None = None
-        if world.mesh is not None:
-            self._split_over(config.train, world)
-
-    def _split_over(self, train: TrainConfig, world: World) -> None:
+        if world.mesh is None:
+            return
         from model.training.parallel import split
 
         self._wait_for_last = partial(split.wait_for_last, keep=not world.parallel.reshard)
-        split.end([self._model.norm, self._model.head], train, world)
-        self._split = split.root(_Whole(self._model, self._loss), train, world)
+        split.end([model.norm, model.head], config.train, world)
+        self._split = split.root(_Whole(model, self._loss), config.train, world)
         # Gradients are averaged over these processes, where the batch's is the sum of theirs.
-        self._gradient = torch.tensor(float(world.parts), device=self._model.cos_TD.device)
-        self._model.embedding.register_forward_hook(self._until_its_gradient)
+        self._gradient = torch.tensor(float(world.parts), device=model.cos_TD.device)
+        model.embedding.register_forward_hook(self._until_its_gradient)
 
     def share(self, part: MicroBatch, count: int) -> Tensor:
-        """What these labels contribute to the batch's mean loss.
+        """The contribution of these labels to the batch's mean loss.
 
         Args:
             count: labels that count, of the whole batch on all processes.

@@ -47,7 +47,7 @@ class Stored:
 
 
 def header(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> bytes:
-    """What precedes the tensors in the file: the length of a JSON text, and that text, which lists them.
+    """The bytes before the tensors in the file: the length of a JSON text, and that text, which lists them.
 
     Args:
         about: more entries for it.

@@ -17,7 +17,7 @@ from model.training import checkpoint, data, float8
 from model.training.audit import Audits, Judge, Keep
 from model.training.feed import Feed, Ready
 from model.training.keeper import Checkpoints, Keeper
-from model.training.llama import Attend, Block, Llama, compile_block, drawn
+from model.training.llama import Block, Llama, compile_block, drawn
 from model.training.meter import Meter, Trail, no_collector
 from model.training.parallel.world import ALONE, World
 from model.training.profile import mark
@@ -129,23 +129,19 @@ def build_model(config: RunConfig, backend: attention.Backend, world: World = AL
     Every process draws the same values, and then keeps its own piece of each block.
     """
     length, recompute = config.train.sequence_length, config.train.checkpoint_activations
-    attend, finish = _attend(config, backend, world), partial(_finish, config, world)
-    model = drawn(config, length, attend, recompute, finish)
-    if world.parallel.context > 1:
-        from model.training.parallel import context
+    finish = partial(_finish, config, world)
+    if world.parallel.context == 1:
+        if config.train.compile:
+            backend = attention.for_compile(backend)
+        attend = partial(attention.attend, backend, config.attention_case)
+        return drawn(config, length, attend, recompute, finish)
 
-        model.cos_TD, model.sin_TD = (context.mine(x, world, dim=0) for x in (model.cos_TD, model.sin_TD))
+    from model.training.parallel import context
+
+    shared = context.Shared(backend, config.attention_case, world, outside_graphs=config.train.compile)
+    model = drawn(config, length, shared, recompute, finish)
+    model.cos_TD, model.sin_TD = (context.mine(x, world, dim=0) for x in (model.cos_TD, model.sin_TD))
     return model
-
-
-def _attend(config: RunConfig, backend: attention.Backend, world: World) -> Attend:
-    if world.parallel.context > 1:
-        from model.training.parallel.context import Shared
-
-        return Shared(backend, config.attention_case, world, outside_graphs=config.train.compile)
-    if config.train.compile:
-        backend = attention.for_compile(backend)
-    return partial(attention.attend, backend, config.attention_case)
 
 
 def _finish(config: RunConfig, world: World, block: Block) -> None:

@@ -56,8 +56,8 @@ def differentiate(forward: Any, backward: Any, also: Callable[[], tuple[Any, ...
     def gradient(ctx: Any, dfirst: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
         if dfirst is None:  # what follows in the graph has no gradient
             return (None,) * len(ctx.needs_input_grad)
-        found = backward(dfirst, *ctx.saved_tensors, *ctx.options, *also())
-        return *found, *(None for _ in ctx.options)
+        gradients = backward(dfirst, *ctx.saved_tensors, *ctx.options, *also())
+        return *gradients, *(None for _ in ctx.options)
 
     torch.library.register_autograd(forward, gradient, setup_context=save, lib=_LIBRARY)
     torch.library.register_autograd(backward, _no_second_gradient, lib=_LIBRARY)

@@ -8,7 +8,6 @@ Single rows of all heads are checked too, for errors elsewhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from random import Random
 
 import torch
@@ -31,14 +30,14 @@ ROWS = 8  # single rows
 def checked(
     case: Case, inputs: TimedInputs, results: tuple[Tensor, ...], rng: Random, number: int
 ) -> tuple[KernelCheck, str]:
-    """What was checked, and what is wrong; empty if nothing is.
+    """Check a call; returns what was checked, and what is wrong: empty if nothing is.
 
     Args:
         results: o, dq, dk, dv of a call on the inputs: (B, T, heads, D).
         rng: draws the sample, the heads and the rows.
         number: of the round, from 0.
     """
-    results_by_step = dict(zip(STEPS, results, strict=True))
+    results_by_step, group = dict(zip(STEPS, results, strict=True)), case.heads // case.kv_heads
     sample, kv_head = rng.randrange(case.batch), rng.randrange(case.kv_heads)
     rows = [(rng.randrange(case.batch), rng.randrange(case.sequence_length)) for _ in range(ROWS)]
     wrong = [
@@ -48,19 +47,26 @@ def checked(
     ]
     shares: list[float] = []
     if not wrong:
-        record = judge(
-            _heads(case, inputs, results_by_step, Audit(number + 1, 0, sample, kv_head)), case.causal
-        )
+        # The query heads that share a key head, in one sample, as an audit of a run takes them.
+        taken = Taken(Audit(number + 1, 0, sample, kv_head), group)
+        given = {"q": inputs.q_BTHD, "k": inputs.k_BTKD, "v": inputs.v_BTKD, "do": inputs.do_BTHD}
+        for name, x in (given | results_by_step).items():
+            taken.copy(name, x, sample, kv_head)
+        record = judge(taken, case.causal)
         assert record  # the inputs are normal numbers
         wrong += [f"sample {sample}: {record.reason}"] if record.reason else []
-        errors = [_row(case, inputs, results_by_step, *place) for place in rows]
-        wrong += [each for place, error in zip(rows, errors, strict=True) for each in _said(*place, error)]
         shares = [
-            each.measured / each.tolerance if each.measured is not None else torch.inf
-            for each in record.tensors.values()
+            tensor.measured / tensor.tolerance if tensor.measured is not None else torch.inf
+            for tensor in record.tensors.values()
         ]
-        shares += [each.measured / each.tolerance for error in errors for each in error.values()]
-    group = case.heads // case.kv_heads
+
+        for of_sample, row in rows:
+            for step, error in _row(case, inputs, results_by_step, of_sample, row).items():
+                shares.append(error.measured / error.tolerance)
+                if not error.passed:
+                    head = re.search(r"head \d+", error.where)
+                    which = head[0] if head else "all heads"
+                    wrong.append(f"{step} is {error.words} (sample {of_sample}, row {row}, {which})")
     looked_at = KernelCheck(
         round=number + 1,
         sample=sample,
@@ -72,15 +78,6 @@ def checked(
     return looked_at, "; ".join(wrong)
 
 
-def _heads(case: Case, inputs: TimedInputs, results: dict[str, Tensor], audit: Audit) -> Taken:
-    """The query heads that share a key head, in one sample, as an audit of a run takes them."""
-    taken = Taken(audit, case.heads // case.kv_heads)
-    given = {"q": inputs.q_BTHD, "k": inputs.k_BTKD, "v": inputs.v_BTKD, "do": inputs.do_BTHD, **results}
-    for name, x in given.items():
-        taken.copy(name, x, audit.sample, audit.kv_head)
-    return taken
-
-
 def _row(
     case: Case, inputs: TimedInputs, results: dict[str, Tensor], sample: int, row: int
 ) -> dict[str, Deviation]:
@@ -90,11 +87,3 @@ def _row(
     one = reference.Inputs(inputs.q_BTHD[own], inputs.k_BTKD[keys], inputs.v_BTKD[keys], inputs.do_BTHD[own])
     plain, exact = reference.same_precision(one, False, ELEMENTS), reference.exact(one, False, ELEMENTS)
     return {step: compare(step, results[step][own], plain[step], exact, audit=True) for step in ("o", "dq")}
-
-
-def _said(sample: int, row: int, errors: dict[str, Deviation]) -> Iterator[str]:
-    for step, error in errors.items():
-        if not error.passed:
-            head = re.search(r"head \d+", error.where)
-            which = head[0] if head else "all heads"
-            yield f"{step} is {error.words} (sample {sample}, row {row}, {which})"

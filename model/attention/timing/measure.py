@@ -30,7 +30,7 @@ Tell = Callable[[str, int, int, Mode], None]  # of a call: the backend, the roun
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured.
+    """The times of all backends, and what was measured beside them.
 
     Attributes:
         cache_bytes: bytes written before each call.
@@ -62,13 +62,13 @@ class _Bench:
 
     @contextmanager
     def noting(self, name: str, *modes: Mode, otherwise: Ending = "failed") -> Iterator[None]:
-        """If a backend raises, record its ending: out of memory, or `otherwise`. The others go on."""
+        """Record the ending of a backend that raises: out of memory, or `otherwise`. The others go on."""
         try:
             yield
         except Exception as error:
             ending: Ending = otherwise
             # If a capture ends for lack of memory, ending it may raise, too.
-            if any(each and is_out_of_memory(each) for each in (error, error.__context__)):
+            if any(cause and is_out_of_memory(cause) for cause in (error, error.__context__)):
                 ending = "oom_gpu" if self.case.device == "cuda" else "oom_host"
             self.ended |= dict.fromkeys([(name, mode) for mode in modes], (ending, one_line(error)))
         if any((name, mode) in self.ended for mode in modes):
@@ -76,7 +76,7 @@ class _Bench:
 
     def running(self, passes: Mapping[str, Passes], mode: Mode) -> dict[str, Passes]:
         """The backends that have not ended in this mode."""
-        return {name: each for name, each in passes.items() if (name, mode) not in self.ended}
+        return {name: own for name, own in passes.items() if (name, mode) not in self.ended}
 
     def rounds(self, passes: Mapping[str, Passes], mode: Mode, count: int) -> None:
         """Call each of them once in each round. Times of a backend from before it ended do not count."""
@@ -85,7 +85,8 @@ class _Bench:
         for number in range(count):
             self.inputs.renew()
             left = self.running(passes, mode)
-            for name in _shuffled(self.rng, [*left, *([_PRODUCT] if multiply else [])]):
+            names = [*left, *([_PRODUCT] if multiply else [])]
+            for name in self.rng.sample(names, len(names)):
                 if self.should_stop():
                     raise Interrupted(number, saved=False, unit=f"{mode} rounds")
                 self.tell(name or "the large product", number + 1, count, mode)
@@ -101,32 +102,26 @@ class _Bench:
     def _check(self, name: str, passes: Passes, mode: Mode, number: int) -> None:
         """Check results outside the timed regions. A backend that cannot be checked gets no times."""
         try:
-            found, wrong = checked(self.case, self.inputs, passes.results, self._draw(name, mode), number)
+            looked_at, wrong = checked(self.case, self.inputs, passes.results, self._draw(name, mode), number)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             self.ended[name, mode] = "failed", "there was not enough memory to check what it gave"
             return
-        self.checks[name, mode] = found
+        self.checks[name, mode] = looked_at
         if wrong:
             self.ended[name, mode] = "wrong", f"in round {number + 1}, {wrong}"
 
     def _call(self, name: str, passes: Passes, mode: Mode, number: int, check: bool) -> None:
         """Time a backend's forward and backward, and check their results if asked."""
-        with self.noting(name, mode), _dropping(passes):
-            for direction, work in zip(DIRECTIONS, (passes.forward, passes.backward), strict=True):
-                self.device.time(work, self.timed.setdefault((name, direction, mode), Timed()))
-            if check:
-                self._check(name, passes, mode, number)
-
-
-@contextmanager
-def _dropping(passes: Passes) -> Iterator[None]:
-    """Free the results of the body's calls."""
-    try:
-        yield
-    finally:
-        passes.drop()
+        with self.noting(name, mode):
+            try:
+                for direction, work in zip(DIRECTIONS, (passes.forward, passes.backward), strict=True):
+                    self.device.time(work, self.timed.setdefault((name, direction, mode), Timed()))
+                if check:
+                    self._check(name, passes, mode, number)
+            finally:
+                passes.drop()
 
 
 def measure(
@@ -175,16 +170,16 @@ def measure(
 def _captured(bench: _Bench, eager: dict[str, Eager]) -> dict[str, Passes]:
     """The graphs of backends that can be captured. All share memory, as much as the largest needs."""
     pool = torch.cuda.graph_pool_handle()
-    found: dict[str, Passes] = {}
+    graphs: dict[str, Passes] = {}
     for name in bench.running(eager, "eager"):
         with bench.noting(name, "graph", otherwise="unsupported"):
-            found[name] = Graphs(eager[name], pool)
-        if name not in found:
+            graphs[name] = Graphs(eager[name], pool)
+        if name not in graphs:
             pool = torch.cuda.graph_pool_handle()  # a capture that failed may not have left the other one
     for name, mode in bench.ended:
         if mode == "eager":
             bench.ended.setdefault((name, "graph"), bench.ended[name, mode])
-    return found
+    return graphs
 
 
 def _product(case: Case) -> Callable[[], object]:
@@ -200,10 +195,6 @@ def _product(case: Case) -> Callable[[], object]:
     for _ in range(WARM_UP):
         multiply()
     return multiply
-
-
-def _shuffled(rng: Random, names: list[str]) -> list[str]:
-    return rng.sample(names, len(names))
 
 
 def _time(bench: _Bench, name: str, direction: Direction, mode: Mode) -> KernelTime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +61,7 @@ class Eager:
         self.results = o_BTHD, *torch.autograd.grad(o_BTHD, self.inputs.leaves, self.inputs.do_BTHD)
 
     def both(self) -> None:
-        """One after the other; the results are dropped."""
+        """Call one after the other, and drop the results."""
         self.forward()
         self.backward()
         self.drop()
@@ -86,7 +85,16 @@ class Graphs:
             RuntimeError: the backend does something that no graph supports, such as a copy to the host.
         """
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        _beside(eager.both)  # what is loaded, compiled or chosen at a first call must not be captured
+        # What is loaded, compiled or chosen at a first call must not be captured. So the first calls come
+        # before, on a stream of their own, as captures require.
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it so
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                eager.both()
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+
         with torch.cuda.graph(self._forward, pool=pool):
             eager.forward()
         with torch.cuda.graph(self._backward, pool=pool):
@@ -107,14 +115,3 @@ class Graphs:
 
 
 Passes = Eager | Graphs  # a forward, and the backward that belongs to the last forward
-
-
-def _beside(work: Callable[[], None]) -> None:
-    """Run it a few times on a stream of its own, which captures require."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it so
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()

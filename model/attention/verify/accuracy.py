@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from time import perf_counter
 
@@ -59,12 +58,18 @@ def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
     then nothing can be said. A gradient that never came counts as wrong.
     """
     started = perf_counter()
+    audit = taken.audit
     with torch.no_grad():
-        errors = _errors(taken, causal and taken.audit.keys is None)
+        errors = _errors(taken, causal and audit.keys is None)
     if errors is None:
         return None
-    reason = _reason(taken, errors)
-    audit = taken.audit
+
+    places = {step: _place(taken, step, error) for step, error in errors.items()}
+    wrong = [
+        f"{step} is {error.words} ({places[step]})" for step, error in errors.items() if not error.passed
+    ]
+    if audit.keys is None:
+        wrong += [f"no gradient reaches {step[1:]}" for step in STEPS[1:] if step not in errors]
     return AuditRecord(
         step=audit.step,
         time=now(),
@@ -75,9 +80,17 @@ def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
         rows=taken.tensors["o"].shape[1],
         first_row=_first_row(taken) if audit.keys is None else 0,
         keys=audit.keys,
-        tensors={step: _tensor(taken, step, error) for step, error in errors.items()},
-        passed=not reason,
-        reason=reason or None,
+        tensors={
+            step: AuditedTensor(
+                measured=finite(error.measured),
+                tolerance=error.tolerance,
+                relative_error=finite(error.relative),
+                place=places[step],
+            )
+            for step, error in errors.items()
+        },
+        passed=not wrong,
+        reason="; ".join(wrong) or None,
         seconds=perf_counter() - started,
     )
 
@@ -105,38 +118,19 @@ def _errors(taken: Taken, causal: bool) -> dict[str, Deviation] | None:
     }
 
 
-def _reason(taken: Taken, errors: dict[str, Deviation]) -> str:
-    wrong = [
-        f"{step} is {error.words} ({_place(taken, step, error)})"
-        for step, error in errors.items()
-        if not error.passed
-    ]
-    expected = STEPS[1:] if taken.audit.keys is None else ()
-    missing = [f"no gradient reaches {step[1:]}" for step in expected if step not in errors]
-    return "; ".join(wrong + missing)
-
-
-def _tensor(taken: Taken, step: str, error: Deviation) -> AuditedTensor:
-    return AuditedTensor(
-        measured=finite(error.measured),
-        tolerance=error.tolerance,
-        relative_error=finite(error.relative),
-        place=_place(taken, step, error),
-    )
-
-
 def _place(taken: Taken, step: str, error: Deviation) -> str:
-    """Which slice was the worst, by the model's own numbers: `row 300, head 6`."""
+    """Name the worst slice by the model's own numbers: `row 300, head 6`."""
     of_queries = step in ("o", "dq")
     ours, name = (taken.heads, "head") if of_queries else (1, "key head")
     first = taken.audit.kv_head * ours
     start = _first_row(taken) if of_queries else 0
-    slices = [piece for piece in error.where.split(", ") if piece != "batch 0"]
-    named = [
-        re.sub(r"^head (\d+)$", lambda match: f"{name} {int(match[1]) + first}", piece) for piece in slices
-    ]
-    named = [
-        re.sub(r"^(row|rows from) (\d+)$", lambda match: f"{match[1]} {int(match[2]) + start}", piece)
-        for piece in named
-    ]
+    named = []
+    for piece in error.where.split(", "):
+        axis, _, index = piece.rpartition(" ")
+        if axis == "head":
+            named.append(f"{name} {int(index) + first}")
+        elif axis in ("row", "rows from"):
+            named.append(f"{axis} {int(index) + start}")
+        elif piece != "batch 0":
+            named.append(piece)
     return ", ".join(named).replace("the tensor", "all of it")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Audit(NamedTuple):
-    """What is audited: layer, sample and key head count from 0, steps from 1.
+    """The call that is audited: layer, sample and key head count from 0, steps from 1.
 
     Attributes:
         keys: number of keys, for a call that decodes a token; None: a call of training.
@@ -45,5 +45,5 @@ class Taken:
         """Copy what is audited of a tensor, whose samples and heads count from 0."""
         heads = self.heads if name[-1] in "qo" else 1
         first = kv_head * heads
-        mine = x_BTHD.detach()[sample : sample + 1, :, first : first + heads]
-        self.tensors[name] = mine.clone()
+        part = x_BTHD.detach()[sample : sample + 1, :, first : first + heads]
+        self.tensors[name] = part.clone()

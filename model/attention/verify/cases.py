@@ -106,9 +106,11 @@ _COVER_COMPILED = (
 def covering(device: str, compiled: bool) -> list[Variant]:
     """The variants for a certificate of all that a backend supports; the backend may decline some."""
     if compiled:
-        return [_on(device, each) for each in _COVER_COMPILED]
-    selected = [_on(device, each, dtype) for dtype in DTYPES[device] for each in _COVER]
-    return selected + [_on(device, each, dtype) for dtype in DTYPES[device][:2] for each in _LONG[device]]
+        return [_on(device, variant) for variant in _COVER_COMPILED]
+    selected = [_on(device, variant, dtype) for dtype in DTYPES[device] for variant in _COVER]
+    return selected + [
+        _on(device, variant, dtype) for dtype in DTYPES[device][:2] for variant in _LONG[device]
+    ]
 
 
 def around(case: Case, compiled: bool) -> list[Variant]:
@@ -118,7 +120,10 @@ def around(case: Case, compiled: bool) -> list[Variant]:
     its results in float64.
     """
     small = replace(case, batch=2, sequence_length=_near(case, 256), heads=_few(case), kv_heads=_few_kv(case))
-    odd = replace(small, sequence_length=_odd(case))
+    # A length that, like its parts, is no multiple of a tile; each at most a row longer than the run's.
+    parts = len(case.parts) or 1
+    odd_length = parts * min(case.sequence_length // parts + 1, 257 // parts | 1)
+    odd = replace(small, sequence_length=odd_length)
     many = replace(small, batch=1, heads=small.heads // small.kv_heads, kv_heads=1)
     long = replace(many, sequence_length=_near(case, 4096))
     selected = [
@@ -189,7 +194,7 @@ def elsewhere(dtype: str, allowed: list[Variant], own: Case | None) -> list[Case
         allowed: what it takes.
         own: the run's case, of which shorter sequences are tried too.
     """
-    selected = [each.case for each in allowed if each.case.dtype == dtype]
+    selected = [variant.case for variant in allowed if variant.case.dtype == dtype]
     if own:
         few = replace(own, batch=1, heads=_few(own), kv_heads=_few_kv(own))
         selected += [replace(x, sequence_length=_near(own, n)) for x in (few, own) for n in (512, 1024, 2048)]
@@ -220,12 +225,6 @@ def _near(case: Case, length: int) -> int:
     """
     parts = len(case.parts) or 1
     return parts * min(case.sequence_length // parts, max(1, length // parts))
-
-
-def _odd(case: Case) -> int:
-    """A length that, like its parts, is no multiple of a tile; each at most a row longer than the run's."""
-    parts = len(case.parts) or 1
-    return parts * min(case.sequence_length // parts + 1, 257 // parts | 1)
 
 
 def _few_kv(case: Case) -> int:

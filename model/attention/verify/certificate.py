@@ -39,7 +39,7 @@ class Check(Frozen):
 
 
 class Certificate(Frozen):
-    """What `certify` found: `right` only if every check passed, and checks of each kind were made."""
+    """The findings of `certify`: `right` only if every check passed, and checks of each kind were made."""
 
     schema_version: Version = SCHEMA_VERSION
     backend: str

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FunctionType
 
 import torch
@@ -35,20 +34,15 @@ def check(backend: Backend, case: Case) -> tuple[list[Check], str | None]:
     solved = data.solved_call(Variant(case))
     why: str | None = None
     other = data.other(case)
-    with subject.running("under torch.compile"), _dynamo():
+    # Dynamo's own code triggers warnings in PyTorch; and it is to compile each shape.
+    limit = torch._dynamo.config.patch(recompile_limit=_SHAPES)
+    with subject.running("under torch.compile"), limit, warnings.catch_warnings(action="ignore"):
         subject.seam, why = _traced(subject, leaves(solved.inputs))
         for numbers in (solved, other):
             subject.numbers(
                 "right when compiled", call(subject, numbers.inputs), numbers.exact, numbers.plain
             )
     return subject.checks, why
-
-
-@contextmanager
-def _dynamo() -> Iterator[None]:
-    """Silence the warnings that Dynamo's own code triggers in PyTorch, and let it compile each shape."""
-    with torch._dynamo.config.patch(recompile_limit=_SHAPES), warnings.catch_warnings(action="ignore"):
-        yield
 
 
 def _traced(subject: Subject, tensors: list[Tensor]) -> tuple[Callable[..., Tensor], str]:
@@ -59,9 +53,8 @@ def _traced(subject: Subject, tensors: list[Tensor]) -> tuple[Callable[..., Tens
         whole(subject.backend, subject.case, *tensors)
     except GraphBreak as error:
         matches = (re.search(pattern, str(error), re.MULTILINE) for pattern in _REASONS)
-        return _compiled(by, whole=False), next(
-            (match[1] for match in matches if match), type(error).__name__
-        )
+        why = next((match[1] for match in matches if match), type(error).__name__)
+        return _compiled(by, whole=False), why
     return whole, ""
 
 

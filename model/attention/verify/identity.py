@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
@@ -35,11 +34,21 @@ def code(name: str) -> str:
     their own version, which `software` records. A backend from an entry point may be a package with compiled
     parts: then everything in its folder counts.
     """
+    files = set(_HERE.glob("*.py")) | _files("model.training.certify") | _files("model.attention.math")
+    files |= _files(_module(name))
+    files |= {path for module in attention.load(name).modules if (path := _origin(module))}
+    if backends.is_foreign(name):
+        package = _source(_module(name).partition(".")[0])
+        if package and package.name == "__init__.py":
+            files |= {path for path in package.parent.rglob("*") if path.suffix in _SOURCES}
+
     digest = hashlib.sha256()
-    rules = set(_HERE.glob("*.py")) | _files("model.training.certify") | _files("model.attention.math")
-    for path in sorted(rules | _files(_module(name)) | _compiled_parts(name)):
+    for path in sorted(files):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+_SOURCES = {".py", ".so", ".cu", ".cuh", ".cpp", ".c", ".h", ".hpp", ".ptx", ".cubin"}
 
 
 def _module(name: str) -> str:
@@ -49,19 +58,6 @@ def _module(name: str) -> str:
 
 def _files(module: str) -> set[Path]:
     return set(_imported(module).values())
-
-
-def _compiled_parts(name: str) -> set[Path]:
-    """Files of the modules that a backend names, and what is beside the Python files of a foreign package."""
-    found = set(filter(None, map(_origin, attention.load(name).modules)))
-    if backends.is_foreign(name):
-        package = _source(_module(name).partition(".")[0])
-        if package and package.name == "__init__.py":
-            found |= {path for path in package.parent.rglob("*") if path.suffix in _SOURCES}
-    return found
-
-
-_SOURCES = {".py", ".so", ".cu", ".cuh", ".cpp", ".c", ".h", ".hpp", ".ptx", ".cubin"}
 
 
 def device_name(device: str) -> str | None:
@@ -81,15 +77,17 @@ def software(name: str, device: str) -> dict[str, str]:
     """
     import torch
 
-    known = machine.versions() | machine.settings()
+    versions = machine.versions() | machine.settings()
     if device == "cuda" and torch.cuda.is_available():
-        known |= machine.device(device)[2] | machine.versions(_CUDA_LIBRARIES)
+        versions |= machine.device(device)[2] | machine.versions(_CUDA_LIBRARIES)
     own = {*attention.load(name).modules}
-    if backends.is_foreign(name):
-        own |= {_module(name), *_imports(_module(name))}
-    known |= machine.versions(package for module in own for package in _distributions(module))
-    known |= _unversioned(attention.load(name).modules)
-    return dict(sorted(known.items()))
+    if backends.is_foreign(name):  # with all that its own code imports, also from other packages
+        own.add(_module(name))
+        for module, path in _imported(_module(name)).items():
+            own.update(_named(module, path))
+    versions |= machine.versions(package for module in own for package in _distributions(module))
+    versions |= _unversioned(attention.load(name).modules)
+    return dict(sorted(versions.items()))
 
 
 def _unversioned(modules: tuple[str, ...]) -> dict[str, str]:
@@ -103,23 +101,17 @@ def _unversioned(modules: tuple[str, ...]) -> dict[str, str]:
 
 
 @cache
-def _imports(module: str) -> frozenset[str]:
-    """Names of all modules that a module's own code imports, also those of other packages."""
-    return frozenset(name for path, named in _imported(module).items() for name in _named(path, named))
-
-
-@cache
 def _imported(module: str) -> dict[str, Path]:
     """Files by module name: the module, and all of its own that it imports, also inside functions."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        if name in found or not _is_own(name, module) or (path := _source(name)) is None:
+        if name in files or not _is_own(name, module) or (path := _source(name)) is None:
             continue
-        found[name] = path
+        files[name] = path
         waiting += _named(name, path)
-    return found
+    return files
 
 
 def _is_own(name: str, module: str) -> bool:
@@ -133,17 +125,17 @@ def _is_own(name: str, module: str) -> bool:
 
 
 def _named(module: str, path: Path) -> list[str]:
-    """What a module imports, its own packages included: importing `a.b` also runs `a/__init__.py`."""
+    """The imports of a module, its own packages included: importing `a.b` also runs `a/__init__.py`."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    found = []
+    names = []
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             start = ".".join([*base, *([node.module] if node.module else [])])
-            found += [start, *(f"{start}.{alias.name}" for alias in node.names)]
-    return found
+            names += [start, *(f"{start}.{alias.name}" for alias in node.names)]
+    return names
 
 
 @cache
@@ -151,9 +143,7 @@ def _distributions(module: str) -> tuple[str, ...]:
     return tuple(_packages().get(module.partition(".")[0], ()))
 
 
-@cache
-def _packages() -> Mapping[str, list[str]]:
-    return packages_distributions()
+_packages = cache(packages_distributions)  # reads the metadata of all that is installed
 
 
 @cache

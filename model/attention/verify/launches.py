@@ -79,7 +79,7 @@ class SeenNames:
 
 @dataclass
 class Work:
-    """What the operators of a pass do: FLOP of matrix products, and elements that others read.
+    """The work of a pass's operators: FLOP of matrix products, and elements that others read.
 
     Attributes:
         declared: of those that are declared, and of all that they call.
@@ -128,7 +128,7 @@ class Work:
 
 
 def _elements(shapes: Iterable[Any]) -> int:
-    """How many elements an operator of these inputs computes, if it computes one of all that meet in it."""
+    """Number of elements that an operator of these inputs computes, one for all that meet in it."""
     sizes = [tuple(x) for x in shapes if x and all(isinstance(n, int) for n in x)]
     try:
         return prod(torch.broadcast_shapes(*sizes)) if sizes else 0
@@ -156,21 +156,31 @@ def check(
     subject = Subject(backend, case, "profiled")
     wanted = _declared(name, subject)
     solved = data.solved_call(Variant(case))
-    seen: dict[str, SeenNames] = {each: SeenNames() for each in _passes(case)}
+    seen: dict[str, SeenNames] = {direction: SeenNames() for direction in _passes(case)}
     with subject.running("under the profiler"):
         alone = [call(subject, solved.inputs) for _ in range(2)]  # the first also compiles
         watched = _profiled(subject, solved, seen)
-        for each in (*alone, watched):
-            subject.numbers("right when watched", each, solved.exact, solved.plain)
-        _same_unwatched(subject, solved, alone, watched, seen)
+        for results in (*alone, watched):
+            subject.numbers("right when watched", results, solved.exact, solved.plain)
+
+        # The same must run without the profiler: results must be equal if those of two calls are. Another
+        # kernel rounds differently. Atomic additions sometimes do too, so a difference is tried again.
+        for step, x in watched.items():
+            first, second = (results.get(step) for results in alone)
+            if first is None or second is None or not torch.equal(first, second):
+                continue
+            same = torch.equal(first, x) or _by_chance(subject, solved, step, x, seen)
+            reason = f"{step} differs under the profiler: something else runs then"
+            subject.note("same when watched", step, same, reason)
+
         _judge(name, subject, wanted, seen)
         if wanted:
             _share(subject, solved, wanted, seen, [] if untold is None else untold)
-    return subject.checks, {each: sorted(seen[each].of(case.device)) for each in seen}
+    return subject.checks, {direction: sorted(names.of(case.device)) for direction, names in seen.items()}
 
 
 def _declared(name: str, subject: Subject) -> Kernels | None:
-    """What the backend declares; only `auto` may leave it open."""
+    """The kernels that the backend declares; only `auto` may leave them open."""
     launches, device = subject.backend.launches, subject.case.device
     if launches is None:
         subject.note(
@@ -188,7 +198,8 @@ def _declared(name: str, subject: Subject) -> Kernels | None:
 
 
 def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, SeenNames]) -> None:
-    device = subject.case.device
+    """Check the names: some kernel runs in each pass, the declared ones do, and no other backend's does."""
+    device, launches = subject.case.device, subject.backend.launches
     for direction, here in seen.items():
         some = bool(here.of(device))
         reason = (
@@ -201,20 +212,32 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
             names = here.named(wanted, device)
             reason = f"no kernel in its {direction} matches {pattern!r}; it runs {_some(names)}"
             subject.note("own kernels", direction, any(re.search(pattern, x) for x in names), reason)
-    if _is_free(name, subject):
-        _one_of_pytorchs(subject, seen)
-    for other, theirs in _others(name, subject):
+
+    free = name == FREE and launches is not None and launches.free
+    if free:
+        of_pytorch = [kernels for choice in PYTORCH if (kernels := _kernels(choice, device))]
+        for direction, here in seen.items():
+            ran = any(
+                re.search(getattr(kernels, direction), x)
+                for kernels in of_pytorch
+                for x in here.named(kernels, device)
+            )
+            reason = f"no kernel in its {direction} is one of PyTorch's; it runs {_some(here.of(device))}"
+            subject.note("own kernels", direction, ran, reason)
+
+    # `auto` may run PyTorch's kernels, which it chooses from. Backends of other packages do not count:
+    # anybody can declare anything, which must not forbid ours.
+    for other in backends.names():
+        if other == name or backends.is_foreign(other) or (free and other in PYTORCH):
+            continue
+        theirs = _kernels(other, device)
+        if not theirs:
+            continue
         for direction, here in seen.items():
             taken = sorted(x for x in here.named(theirs, device) if _claims(theirs, x))
             belongs = f"which belongs to {other}: call it {other}, or run your own"
             reason = f"its {direction} runs {_some(taken)}, {belongs}"
             subject.note("no other's kernels", f"{direction}: {other}", not taken, reason)
-
-
-def _is_free(name: str, subject: Subject) -> bool:
-    """Whether it may run any of PyTorch's kernels."""
-    launches = subject.backend.launches
-    return name == FREE and launches is not None and launches.free
 
 
 def _share(
@@ -226,7 +249,9 @@ def _share(
     (a GPU's kernels, operators of other packages) is timed, again and again.
     """
     device, timed = subject.case.device, dict[str, set[str]]()
-    for direction in [direction for direction in _passes(subject.case) if _is_named(direction, wanted)]:
+    for direction in _passes(subject.case):
+        if direction == "backward" and wanted.common_backward:
+            continue  # what is declared names only one of its operators
         if device == "cuda" and not wanted.operators:
             timed[direction] = set()
             continue
@@ -314,52 +339,20 @@ def _times(
         declared = any(_is_declared(x, pattern) for x in _upwards(event))
         if not (on_gpu or declared or event.name in uncounted):
             continue
-        spent = event.time_range.elapsed_us() if on_gpu else _alone(event)
+        # An operator counts without those that it calls, but with the kernels that it starts.
+        microseconds = (
+            event.time_range.elapsed_us()
+            if on_gpu
+            else event.self_cpu_time_total + getattr(event, "self_device_time_total", 0)
+        )
         met[event.name] += 1
-        yield (event.name, met[event.name], declared), spent / 1e6
-
-
-def _alone(event: Any) -> float:
-    """Microseconds of an operator without those that it calls, and of the kernels that it starts."""
-    spent: float = event.self_cpu_time_total + getattr(event, "self_device_time_total", 0)
-    return spent
+        yield (event.name, met[event.name], declared), microseconds / 1e6
 
 
 def _upwards(event: Any) -> Iterator[Any]:
     while event is not None:
         yield event
         event = event.cpu_parent
-
-
-def _is_named(direction: str, wanted: Kernels) -> bool:
-    """Whether what is declared does the work: a backward of common operators names only one of them."""
-    return direction == "forward" or not wanted.common_backward
-
-
-def _one_of_pytorchs(subject: Subject, seen: dict[str, SeenNames]) -> None:
-    device = subject.case.device
-    theirs = [(name, kernels) for name in PYTORCH if (kernels := _kernels(name, device))]
-    for direction, here in seen.items():
-        ran = any(
-            re.search(getattr(kernels, direction), x)
-            for _, kernels in theirs
-            for x in here.named(kernels, device)
-        )
-        reason = f"no kernel in its {direction} is one of PyTorch's; it runs {_some(here.of(device))}"
-        subject.note("own kernels", direction, ran, reason)
-
-
-def _others(name: str, subject: Subject) -> Iterator[tuple[str, Kernels]]:
-    """This project's other backends. `auto` may run PyTorch's, which it chooses from.
-
-    Those of other packages do not count: anybody can declare anything, which must not forbid ours.
-    """
-    free = _is_free(name, subject)
-    for other in backends.names():
-        if other == name or backends.is_foreign(other) or (free and other in PYTORCH):
-            continue
-        if theirs := _kernels(other, subject.case.device):
-            yield other, theirs
 
 
 def _kernels(name: str, device: str) -> Kernels | None:
@@ -378,26 +371,6 @@ def _claims(theirs: Kernels, seen: str) -> bool:
 def _some(names: set[str] | list[str]) -> str:
     shown = [name[:120] for name in sorted(names)[:6]]
     return ", ".join(shown) + (f" and {len(names) - 6} more" if len(names) > 6 else "") or "nothing"
-
-
-def _same_unwatched(
-    subject: Subject,
-    solved: SolvedCall,
-    alone: list[dict[str, Tensor]],
-    watched: dict[str, Tensor],
-    seen: dict[str, SeenNames],
-) -> None:
-    """Check that the same runs without the profiler: results must be equal if those of two calls are.
-
-    Another kernel rounds differently. Atomic additions sometimes do too, so a difference is tried again.
-    """
-    for step, x in watched.items():
-        first, second = (results.get(step) for results in alone)
-        if first is None or second is None or not torch.equal(first, second):
-            continue
-        same = torch.equal(first, x) or _by_chance(subject, solved, step, x, seen)
-        reason = f"{step} differs under the profiler: something else runs then"
-        subject.note("same when watched", step, same, reason)
 
 
 def _by_chance(

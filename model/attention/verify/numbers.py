@@ -75,8 +75,8 @@ def compare(
     worst = {kind: float(_finite(scores).max()) for kind, scores in mine.items()}
     kind = max(worst, key=lambda kind: worst[kind] / tolerance[kind])
     # A result that is zero apart from roundings, such as dQ of one token, has no relative error.
-    known = value.norm() > spread.norm()
-    relative = float((x_BTHD.double() - value).norm() / value.norm()) if known else torch.nan
+    meaningful = value.norm() > spread.norm()
+    relative = float((x_BTHD.double() - value).norm() / value.norm()) if meaningful else torch.nan
     where = _where(kind, _finite(mine[kind]), x_BTHD.shape[1])
     return Deviation(worst[kind], tolerance[kind], where, relative)
 
@@ -97,13 +97,12 @@ def slices(error_BTHD: Tensor, spread_BTH: Tensor) -> dict[str, Tensor]:
 
 
 def _tiles(x_BTH: Tensor) -> Tensor:
-    return torch.stack(
-        [x_BTH[:, first : first + TILE].sum(1) for first in _first_rows(x_BTH.shape[1])], dim=1
-    )
+    firsts = _first_rows(x_BTH.shape[1])
+    return torch.stack([x_BTH[:, first : first + TILE].sum(1) for first in firsts], dim=1)
 
 
 def _first_rows(length: int) -> list[int]:
-    """Where tiles begin. The last one is whole too: a single row errs as a row does, not as a tile."""
+    """The first rows of tiles. The last tile is whole too: a single row errs as a row does, not as a tile."""
     last = max(0, length - TILE)
     return [*range(0, last, TILE), last]
 

@@ -86,10 +86,10 @@ def same_precision(inputs: Inputs, causal: bool, elements: Mapping[str, int] = E
     run = _Run(alone, causal, elements, wide=torch.float32, narrow=inputs.dtype)
     with highest():
         run.go()
-    found = run.values()
+    results = run.values()
     if group > 1:
-        found |= {step: found[step].unflatten(2, (-1, group)).sum(3) for step in ("dk", "dv")}
-    return {step: x.to(inputs.dtype) for step, x in found.items()}
+        results |= {step: results[step].unflatten(2, (-1, group)).sum(3) for step in ("dk", "dv")}
+    return {step: x.to(inputs.dtype) for step, x in results.items()}
 
 
 class _Run:
@@ -310,7 +310,12 @@ def highest() -> Iterator[None]:
     try:
         yield
     finally:
-        _restore(before)
+        if isinstance(before, str):
+            torch.set_float32_matmul_precision(before)
+        else:
+            places = _precisions()
+            for name, precision in before.items():
+                places[name].fp32_precision = precision
 
 
 def matmul_precision() -> str | dict[str, str]:
@@ -322,15 +327,6 @@ def matmul_precision() -> str | dict[str, str]:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
         return {name: place.fp32_precision for name, place in _precisions().items()}
-
-
-def _restore(before: str | dict[str, str]) -> None:
-    if isinstance(before, str):
-        torch.set_float32_matmul_precision(before)
-        return
-    places = _precisions()
-    for name, precision in before.items():
-        places[name].fp32_precision = precision
 
 
 def _precisions() -> dict[str, Any]:

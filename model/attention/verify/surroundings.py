@@ -42,11 +42,11 @@ def settings() -> dict[str, Any]:
 
 def with_state(device: str) -> dict[str, Any]:
     """The settings, and what every random number and every kernel launch changes."""
-    found = settings() | {"the random state": torch.get_rng_state()}
+    state = settings() | {"the random state": torch.get_rng_state()}
     if device == "cuda":
-        found["the GPU's random state"] = torch.cuda.get_rng_state()
-        found["the current stream"] = torch.cuda.current_stream()
-    return found
+        state["the GPU's random state"] = torch.cuda.get_rng_state()
+        state["the current stream"] = torch.cuda.current_stream()
+    return state
 
 
 def check(backend: Backend, case: Case, before: dict[str, Any]) -> list[Check]:

@@ -31,7 +31,7 @@ _reduce_scatter = getattr(distributed, "reduce_scatter_single", distributed.redu
 
 
 def places(rank: int, context: int) -> tuple[int, int]:
-    """Which of the 2 x `context` parts of each sequence a process has, by its rank in its group."""
+    """The parts of each sequence that a process has, of 2 x `context`, by its rank in its group."""
     return rank, 2 * context - 1 - rank
 
 

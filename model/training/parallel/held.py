@@ -16,13 +16,13 @@ def is_cut(tensor: Tensor) -> bool:
 
 @torch.no_grad()
 def local(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """What this process holds of each, in the same memory; a plain tensor is its own."""
+    """The piece of each that this process holds, in the same memory; a plain tensor is its own."""
     whole: Iterable[Any] = tensors
     return [tensor.to_local() if is_cut(tensor) else tensor for tensor in whole]
 
 
 def holders(tensor: Tensor, processes: int) -> int:
-    """How many of all processes hold the same piece of it as this one; all of them if it is not split."""
+    """Number of all processes that hold the same piece of it as this one; all of them if it is not split."""
     cut: Any = tensor
     for dim, placement in enumerate(cut.placements if is_cut(tensor) else ()):
         if not placement.is_replicate():

@@ -85,7 +85,7 @@ class Own:
                 self.resume()
 
     def around(self, call: Callable[Params, Returned]) -> Callable[Params, Returned]:
-        """The same call, whose time is left out."""
+        """Wrap a call so that its time is left out."""
 
         @wraps(call)
         def left_out(*given: Params.args, **named: Params.kwargs) -> Returned:

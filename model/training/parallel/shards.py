@@ -132,7 +132,7 @@ def load(kept: Path, state: TrainingState, world: World) -> tuple[int, Position]
     reader = _agreed(world, partial(_opened, kept, state, world))
     tensors = checkpoint.trained(state)
     _agreed(world, partial(_refuse_other_tensors, kept, reader.metadata, tensors))
-    random = {name: each for name, each in _random(state, world.place.rank).items() if name in reader.parts}
+    random = {name: x for name, x in _random(state, world.place.rank).items() if name in reader.parts}
     with _own_errors(kept, world), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # as a single process has it
         dcp.load(
@@ -141,7 +141,11 @@ def load(kept: Path, state: TrainingState, world: World) -> tuple[int, Position]
             planner=dcp.DefaultLoadPlanner(**_PLANNING),
             no_dist=world.mesh is None,
         )
-    _set_random(random, state)
+    for name, value in random.items():
+        if name.startswith(f"{_RANDOM}cpu"):
+            torch.set_rng_state(value)
+        else:
+            torch.cuda.set_rng_state(value, state.device)
     return reader.meta.step, reader.meta.position
 
 
@@ -155,7 +159,7 @@ def _opened(kept: Path, state: TrainingState, world: World) -> _Reader:
 
 
 def _agreed(world: World, ask: Callable[[], Answer]) -> Answer:
-    """What this process finds; if any process raises a UserError, all raise it."""
+    """Ask in this process; if any process raises a UserError, all raise it."""
     answer, problem = None, None
     try:
         answer = ask()
@@ -176,22 +180,14 @@ def _random(state: TrainingState, rank: int) -> dict[str, Tensor]:
     return states
 
 
-def _set_random(states: dict[str, Tensor], state: TrainingState) -> None:
-    for name, value in states.items():
-        if name.startswith(f"{_RANDOM}cpu"):
-            torch.set_rng_state(value)
-        else:
-            torch.cuda.set_rng_state(value, state.device)
-
-
 def _refuse_other_tensors(kept: Path, metadata: Metadata, tensors: dict[str, Tensor]) -> None:
     """Raise Unreadable unless the files hold exactly these tensors, in full."""
-    found = {
-        name: (each.properties.dtype, each.size, sum(chunk.sizes.numel() for chunk in each.chunks))
-        for name, each in metadata.state_dict_metadata.items()
-        if isinstance(each, TensorStorageMetadata) and not name.startswith(_RANDOM)
+    stored = {
+        name: (tensor.properties.dtype, tensor.size, sum(chunk.sizes.numel() for chunk in tensor.chunks))
+        for name, tensor in metadata.state_dict_metadata.items()
+        if isinstance(tensor, TensorStorageMetadata) and not name.startswith(_RANDOM)
     }
-    if found != {name: (each.dtype, each.shape, each.numel()) for name, each in tensors.items()}:
+    if stored != {name: (x.dtype, x.shape, x.numel()) for name, x in tensors.items()}:
         raise Unreadable(f"{kept}: its tensors are not those of this version's model and optimizer")
 
 
@@ -265,7 +261,7 @@ class _Writer(dcp.StorageWriter):  # type: ignore[misc]  # mypy does not follow 
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Make the files count, on rank 0, once all are on disk. Raises OSError."""
-        checkpoint.publish(self.kept, self.meta([each.storage_data for [each] in results]))
+        checkpoint.publish(self.kept, self.meta([result.storage_data for [result] in results]))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:
@@ -294,14 +290,24 @@ class _Reader(dcp.StorageReader):  # type: ignore[misc]
 
     @cached_property
     def metadata(self) -> Metadata:
-        """The same in DCP's words."""
-        return Metadata({name: _described(parts) for name, parts in self.parts.items()})
+        """The same in DCP's words; a tensor ends where its last part does."""
+        described = {}
+        for name, parts in self.parts.items():
+            chunks = [
+                ChunkStorageMetadata(torch.Size(at), torch.Size(stored.shape))
+                for at, (_, stored) in parts.items()
+            ]
+            ends = [[a + b for a, b in zip(chunk.offsets, chunk.sizes, strict=True)] for chunk in chunks]
+            (dtype, *_) = [stored.dtype for _, stored in parts.values()]
+            size = torch.Size(max(along) for along in zip(*ends, strict=True))
+            described[name] = TensorStorageMetadata(TensorProperties(dtype=dtype), size, chunks)
+        return Metadata(described)
 
     def reset(self, checkpoint_id: object = None) -> None:
         """Begin; each reader loads once."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """What there is to read."""
+        """Give what there is to read."""
         return self.metadata
 
     def set_up_storage_reader(
@@ -338,15 +344,3 @@ class _Reader(dcp.StorageReader):  # type: ignore[misc]
     def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:
         """Whether it could read that; DCP asks when it has to choose a reader."""
         return False
-
-
-def _described(parts: dict[tuple[int, ...], tuple[Path, tensorfile.Stored]]) -> TensorStorageMetadata:
-    """A tensor's parts in DCP's words; the tensor ends where its last part does."""
-    chunks = [
-        ChunkStorageMetadata(torch.Size(at), torch.Size(stored.shape)) for at, (_, stored) in parts.items()
-    ]
-    ends = [[a + b for a, b in zip(chunk.offsets, chunk.sizes, strict=True)] for chunk in chunks]
-    (dtype, *_) = [stored.dtype for _, stored in parts.values()]
-    return TensorStorageMetadata(
-        TensorProperties(dtype=dtype), torch.Size(max(each) for each in zip(*ends, strict=True)), chunks
-    )

@@ -23,7 +23,6 @@ from model.record.config import TrainConfig
 from model.training.parallel.world import World
 
 if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor.parallel import ParallelStyle
 
 
@@ -82,20 +81,20 @@ def _shard(modules: list[nn.Module], train: TrainConfig, world: World, reshard: 
 
     wide = torch.float32 if train.reduce == "float32" else None  # None: as the parameters
     policy = MixedPrecisionPolicy(reduce_dtype=wide)
-    fully_shard(modules, mesh=_data_mesh(world), mp_policy=policy, reshard_after_forward=reshard)
-    _leave_out(modules[0], world)
+    # The processes that average gradients: (pieces,), or (replicas, pieces).
+    assert world.pieces is not None
+    mesh = world.pieces["replicate", "shard"] if world.parallel.replicate > 1 else world.pieces["shard"]
+    fully_shard(modules, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+
+    # The time in which FSDP2 gathers and scatters a module does not count as this process's own.
+    first: Any = modules[0]
+    fsdp = first._get_fsdp_state()
+    for group in getattr(fsdp, "_fsdp_param_groups", None) or [getattr(fsdp, "_fsdp_param_group", None)]:
+        _around(group, _WAITING, world)
 
 
 # The methods of PyTorch's groups of parameters that wait for other processes.
 _WAITING = ("pre_forward", "pre_backward", "post_backward")
-
-
-def _leave_out(module: Any, world: World) -> None:
-    """Do not count the time in which FSDP2 gathers and scatters a module as this process's own."""
-    state = module._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
-    for group in groups:
-        _around(group, _WAITING, world)
 
 
 def _around(owner: Any, names: tuple[str, ...], world: World) -> None:
@@ -107,31 +106,22 @@ def _around(owner: Any, names: tuple[str, ...], world: World) -> None:
         setattr(owner, name, world.own.around(getattr(owner, name)))
 
 
-def _data_mesh(world: World) -> DeviceMesh:
-    """The mesh of the processes that average gradients: (pieces,), or (replicas, pieces)."""
-    assert world.pieces is not None
-    return world.pieces["replicate", "shard"] if world.parallel.replicate > 1 else world.pieces["shard"]
-
-
 def _by_heads(module: nn.Module, world: World) -> None:
     """Split queries, keys, values, gate and up by their outputs, and what follows them by its inputs."""
-    from torch.distributed.tensor.parallel import parallelize_module
-
-    assert world.pieces is not None
-    # Each process has drawn the same values, and keeps its own piece of them.
-    parallelize_module(module, world.pieces["tensor"], _plan(), src_data_rank=None)
-
-
-def _plan() -> dict[str, ParallelStyle]:
     from torch.distributed.tensor import Replicate
-    from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        parallelize_module,
+    )
 
     def once(others: int) -> ParallelStyle:
         """Say that a module's first input is whole: its gradient is added up once for all that read it."""
         layouts = (Replicate(), *[None] * others)
         return PrepareModuleInput(input_layouts=layouts, desired_input_layouts=layouts)
 
-    return {
+    plan = {
         "attention": once(3),
         "attention.query": ColwiseParallel(),
         "attention.key": ColwiseParallel(),
@@ -142,3 +132,6 @@ def _plan() -> dict[str, ParallelStyle]:
         "feed_forward.up": ColwiseParallel(),
         "feed_forward.down": RowwiseParallel(),
     }
+    assert world.pieces is not None
+    # Each process has drawn the same values, and keeps its own piece of them.
+    parallelize_module(module, world.pieces["tensor"], plan, src_data_rank=None)

@@ -44,17 +44,17 @@ class World:
 
     @property
     def sample_rank(self) -> int:
-        """Which of the `parallel.samples` parts of a batch's samples this process has."""
+        """The part of a batch's samples that this process has, of `parallel.samples`."""
         return self.place.rank // (self.parallel.context * self.parallel.tensor)
 
     @property
     def context_rank(self) -> int:
-        """Which of the `parallel.context` parts of a sample's tokens this process has."""
+        """The part of a sample's tokens that this process has, of `parallel.context`."""
         return self.place.rank // self.parallel.tensor % self.parallel.context
 
     @property
     def tensor_rank(self) -> int:
-        """Which of the `parallel.tensor` parts of each block's heads this process has."""
+        """The part of each block's heads that this process has, of `parallel.tensor`."""
         return self.place.rank % self.parallel.tensor
 
     @property
@@ -72,7 +72,7 @@ class World:
         return int(number)
 
     def gather(self, own: Value) -> list[Value]:
-        """What each process gives, by rank; all must call this."""
+        """Collect what each process gives, by rank; all must call this."""
         if self.mesh is None:
             return [own]
         gathered: list[Value] = [own] * self.place.size
@@ -115,9 +115,20 @@ def join(
         return ALONE
     from torch.distributed.device_mesh import init_device_mesh
 
+    # `init_method` would read variables that torchrun sets: one of them makes rank 0 wait for a server that
+    # nobody has started.
+    host, _, port = place.address.rpartition(":")
+    store = distributed.TCPStore(
+        host,
+        int(port),
+        place.size,
+        is_master=place.rank == 0,
+        timeout=TIMEOUT,
+        master_listen_fd=listening.detach() if listening else None,
+    )
     distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        store=_store(place, listening),
+        store=store,
         rank=place.rank,
         world_size=place.size,
         timeout=TIMEOUT,
@@ -130,20 +141,3 @@ def join(
         return World(place, parallel, mesh, mesh, own)
     shape, names = (replicas, shards * context, tensor), ("replicate", "shard", "tensor")
     return World(place, parallel, mesh, init_device_mesh(device.type, shape, mesh_dim_names=names), own)
-
-
-def _store(place: Place, listening: socket.socket | None) -> distributed.TCPStore:
-    """The store through which the processes find each other.
-
-    `init_method` would read variables that torchrun sets: one of them makes rank 0 wait for a server that
-    nobody has started.
-    """
-    host, _, port = place.address.rpartition(":")
-    return distributed.TCPStore(
-        host,
-        int(port),
-        place.size,
-        is_master=place.rank == 0,
-        timeout=TIMEOUT,
-        master_listen_fd=listening.detach() if listening else None,
-    )

@@ -84,12 +84,12 @@ def _todo(
     """The variants of the forward to launch (consumers and table of blocks), of which the last one's results count."""
     plain = (2, None)
 
-    def loaded(each: tuple[int, Tensor | None]) -> bool:
-        return launched(_forward._forward_kernel, variant(*each))
+    def loaded(choice: tuple[int, Tensor | None]) -> bool:
+        return launched(_forward._forward_kernel, variant(*choice))
 
     if torch.cuda.is_current_stream_capturing():
         # No kernel can be loaded now. All compute the same, some more slowly.
-        choices = (each for each in (wanted, (wanted[0], None), plain) if loaded(each))
+        choices = (choice for choice in (wanted, (wanted[0], None), plain) if loaded(choice))
         return [next(choices, wanted)]
     # A capture of other lengths may need the plain one.
     return [wanted] if variant(*wanted) == variant(*plain) or loaded(plain) else [plain, wanted]
@@ -130,7 +130,7 @@ def backward(
     parts = H // heads
     turn = schedule.in_step(blocks, B * parts, processors, causal)
     if deterministic:  # blocks of one head wait for each other
-        of_head = 4 * _bytes(q_BTHD) // (B * parts)  # Q, dO and dQ in float32
+        of_head = 4 * q_BTHD.numel() * q_BTHD.element_size() // (B * parts)  # Q, dO and dQ in float32
         turn = schedule.in_order(blocks, B * parts, of_head, processors)
     dk_BTPD, dv_BTPD = (
         torch.empty(B, T_K, parts, D, device=x.device, dtype=x.dtype) for x in (k_BTKD, v_BTKD)
@@ -161,11 +161,11 @@ def _check(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, query_offset: int, *l
     same = all(x.dtype == q_BTHD.dtype and x.device == q_BTHD.device and fits(x) for x in everything)
     taken = D in HEAD_DIMS and q_BTHD.dtype in DTYPES and q_BTHD.is_cuda
     if not (shapes and same and taken and min(B, T, T_K, H, K) > 0 and H % K == 0 and query_offset >= 0):
-        found = ", ".join(f"{tuple(x.shape)} {x.dtype} with strides {x.stride()}" for x in everything)
+        given = ", ".join(f"{tuple(x.shape)} {x.dtype} with strides {x.stride()}" for x in everything)
         raise ValueError(
             f"the Hopper kernel takes (B, T, heads, D) of a GPU, head dim {' or '.join(map(str, HEAD_DIMS))}, "
             f"16 bits, dense rows that begin at multiples of 16 bytes, and query_offset >= 0; "
-            f"got {found}, query_offset {query_offset}"
+            f"got {given}, query_offset {query_offset}"
         )
 
 
@@ -198,19 +198,22 @@ def _dealt(
     # Lengths with as many tiles have about the same work: they share a table, or each prompt's length would leave one
     # behind. Without a mask all blocks have the same.
     T_K, offset = (-(-length // keys) * keys if causal else 0 for length in (T_K, offset))
-    programs = min(_processors(device) * _programs_per_processor(), blocks * heads)
+    # One program for each processor; or several short ones where a run has other processes, whose collectives take
+    # processors for themselves. A program that finds its processor taken waits until another one ends, which then
+    # counts for as little.
+    alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+    programs = min(_processors(device) * (1 if alone else _BESIDE_COLLECTIVES), blocks * heads)
     key = device, programs, blocks, T_K, offset, heads, at_once, queries, keys, causal
     if key not in _tables:
         if torch.cuda.is_current_stream_capturing():
             return None
         work = _work(blocks, T_K, offset, heads, at_once, queries, keys, causal)
         dealt = schedule.deal(work, programs)
-        if programs > _processors(
-            device
-        ):  # they cannot all start at once, and the last to end should be short
-            dealt.sort(key=lambda mine: -sum(work[number] for number in mine))
+        if programs > _processors(device):
+            # They cannot all start at once, and the last to end should be short.
+            dealt.sort(key=lambda own: -sum(work[number] for number in own))
         most = max(map(len, dealt))
-        rows = [[len(each), *each, *[0] * (most - len(each))] for each in dealt]
+        rows = [[len(own), *own, *[0] * (most - len(own))] for own in dealt]
         # Of two threads the first one's is kept: a graph that it captured may read it already.
         return _tables.setdefault(key, torch.tensor(rows, dtype=torch.int32, device=device))
     return _tables[key]
@@ -222,25 +225,12 @@ def _work(
     """The tiles of each block and one more: its start and end cost about as much as a tile."""
     longer = [schedule.locate.fn(number, blocks, heads, at_once)[0] for number in range(blocks * heads)]
     tiles_of = schedule.tiles_of_keys.fn
-    return [tiles_of(blocks - 1 - each, T_K, offset, causal, queries, keys) + 1 for each in longer]
-
-
-def _programs_per_processor() -> int:
-    """One; or several short ones where a run has other processes, whose collectives take processors for themselves.
-
-    A program that finds its processor taken waits until another one ends, which then counts for as little.
-    """
-    alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-    return 1 if alone else _BESIDE_COLLECTIVES
+    return [tiles_of(blocks - 1 - count, T_K, offset, causal, queries, keys) + 1 for count in longer]
 
 
 @cache
 def _processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def _bytes(x: Tensor) -> int:
-    return x.numel() * x.element_size()
 
 
 def _padded(T: int) -> int:

@@ -24,9 +24,9 @@ def check(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, offset: int, *like_q: 
     # Positions, and rows of a group of heads, are counted in 32 bits.
     counted = abs(offset) + T < 2**31 and U < 2**31 and T * H < 2**31
     if not (shapes and same and taken and counted and min(B, T, U, H, K) > 0 and H % K == 0):
-        found = ", ".join(f"{tuple(x.shape)} {x.dtype} on {x.device}" for x in everything)
+        given = ", ".join(f"{tuple(x.shape)} {x.dtype} on {x.device}" for x in everything)
         raise ValueError(
             "the portable kernel takes q (B, T, heads, D) and k, v (B, U, key heads, D) of one GPU, head dim "
             f"{', '.join(map(str, HEAD_DIMS[:-1]))} or {HEAD_DIMS[-1]}, in one 16-bit precision; heads a multiple of key "
-            f"heads, nothing empty; got {found}, offset {offset}"
+            f"heads, nothing empty; got {given}, offset {offset}"
         )

@@ -185,7 +185,8 @@ def forward(
     tile = tiles.chosen("few" if few else "forward", D, q_BTHD.device)
     programs = triton.cdiv(T * (H // K), tile.rows) * B * K
     parts, span = _parts(U, tile.keys, tiles.busy(q_BTHD.device) // programs if few else 1)
-    o_BTHD, lse_2BKR = q_BTHD.new_empty(q_BTHD.shape), _lse(q_BTHD, K)
+    o_BTHD = q_BTHD.new_empty(q_BTHD.shape)
+    lse_2BKR = q_BTHD.new_empty((2, B, K, T * (H // K)), dtype=torch.float32)
     # Of one part, these are the results; of several, they are merged.
     o_PBTHD, lse_P2BKR = o_BTHD[None], lse_2BKR[None]
     if parts > 1:
@@ -210,8 +211,3 @@ def _parts(keys: int, tile: int, most: int) -> tuple[int, int]:
     parts = max(1, min(most, tiles_of_keys // 4))
     span = triton.cdiv(tiles_of_keys, parts) * tile
     return max(1, triton.cdiv(keys, span)), span
-
-
-def _lse(q_BTHD: Tensor, kv_heads: int) -> Tensor:
-    B, T, H, _ = q_BTHD.shape
-    return q_BTHD.new_empty((2, B, kv_heads, T * (H // kv_heads)), dtype=torch.float32)

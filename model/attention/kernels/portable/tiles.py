@@ -74,14 +74,10 @@ def for_gpu(capability: tuple[int, int]) -> Tiles:
     return HOPPER if (9, 0) <= capability < (12, 0) else SMALL
 
 
-def busy(device: torch.device) -> int:
-    """How many small programs keep the device busy."""
-    return 2 * _multiprocessors(device) if device.type == "cuda" else 8
-
-
 @cache
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
+def busy(device: torch.device) -> int:
+    """Number of small programs that keep the device busy."""
+    return 2 * torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 8
 
 
 @cache
