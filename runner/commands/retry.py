@@ -9,7 +9,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,7 +53,9 @@ def command(
     runs = [
         state for state in reconciled(Settings.root, study) if run is None or name_of(state) == name_of(run)
     ]
-    chosen = _ended(runs, outcome or ())
+    ended = [state for state in by_outcome(runs, outcome or (), list(Outcome)) if state.phase == "ended"]
+    # By default, those that neither completed nor ended as expected.
+    chosen = [state for state in ended if outcome or not state.done]
     if not chosen:
         say("nothing to restart")
         return
@@ -122,13 +124,3 @@ def _kept(chosen: Sequence[RunState], cluster: Cluster) -> str:
         for name, field in names.items()
         if any(getattr(state.run, field) != getattr(cluster.profile, field) for state in chosen)
     )
-
-
-def _ended(runs: Iterable[RunState], outcomes: Sequence[str]) -> list[RunState]:
-    """Ended runs with one of these outcomes; by default, those that neither completed nor ended as expected.
-
-    Raises:
-        UserError: no such outcome.
-    """
-    over = [state for state in by_outcome(runs, outcomes, list(Outcome)) if state.phase == "ended"]
-    return [state for state in over if outcomes or not state.done]
