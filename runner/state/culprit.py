@@ -86,7 +86,7 @@ def _first_to_end(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[
 
 
 def _printed(folder: RunFolder, attempt: Attempt) -> str:
-    """What srun printed since the attempt's job last started; nothing if that is gone."""
+    """The output of srun since the attempt's job last started; empty if that is gone."""
     try:
         path = jobs_folder(folder.path.parent) / f"{attempt.job_id}_0_log.err"
         text = path.read_text(encoding="utf-8", errors="replace")

@@ -64,7 +64,7 @@ class RunBrief(BaseModel, frozen=True):
 
     @property
     def varied(self) -> dict[str, str | int | float | bool]:
-        """What can tell runs of one study apart: the factors, and which repeat it is."""
+        """The values that tell runs of one study apart: the factors, and which repeat it is."""
         return {**self.factors, "repeat": self.repeat}
 
 

@@ -145,7 +145,7 @@ def placed(node: str) -> bool:
 
 
 def words(done: subprocess.CompletedProcess[str] | subprocess.CalledProcessError) -> str:
-    """What a command said on standard error, all of it on one line: its last sentence may say least."""
+    """A command's standard error, all of it on one line: its last sentence may say least."""
     if "Could not establish a configuration source" in done.stderr:
         where = "run this on the cluster's login node, set SLURM_CONF, or use --profile local"
         return f"no Slurm cluster is configured on this machine; {where}"
