@@ -160,7 +160,7 @@ def _in_other_root(path: Path) -> tuple[Path, str]:
         return path, within[0]
     if within:
         raise UserError(
-            f"{path} has several studies; name one: {', '.join(f'{path}/{one}' for one in within)}"
+            f"{path} has several studies; name one: {', '.join(f'{path}/{name}' for name in within)}"
         )
     raise UserError(f"no runs of a study in {path}: expected ROOT/STUDY {did_you_mean(path.name, beside)}")
 

@@ -127,7 +127,7 @@ def _limits() -> Iterator[DoctorCheck]:
 
 
 def _memory_limit(cluster: Cluster) -> DoctorCheck:
-    """What ends a run that needs too much memory."""
+    """The means that ends a run that needs too much memory."""
     most = cluster.profile.memory_bytes
     if most is None:
         return DoctorCheck("memory limit", True, "none: the profile sets no `memory`")
@@ -155,7 +155,7 @@ def _figures() -> DoctorCheck:
 
 
 def _torch(needed: bool = True) -> Iterator[DoctorCheck]:
-    """What the torch that is here can do, and the GPUs. On Slurm it need not be that of the nodes."""
+    """Abilities of the torch that is here, and the GPUs. On Slurm it need not be that of the nodes."""
     elsewhere = "" if needed else "; a launch needs none, the nodes do"
     if lacks := versions.lacking("torch"):
         yield DoctorCheck("torch", False, f"{lacks[0]}{elsewhere}", needed)
@@ -208,7 +208,7 @@ def _sensors(uuid: str) -> DoctorCheck:
 
 
 def _precision() -> str:
-    """What runs train in here: bfloat16, except on a CPU or a GPU that lacks it."""
+    """The type that runs train in here: bfloat16, except on a CPU or a GPU that lacks it."""
     import torch
 
     modern = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -75,7 +75,21 @@ def command(
     with locked(Settings.root / study):
         written = write_runs(Settings.root, study, new, design)
     if as_json:
-        print_json({"runs": [_as_json(run) for run in written], "refused": refused})
+        runs = []
+        for result in written:
+            run, ending = result.whole.run, result.whole.result
+            runs.append(
+                {
+                    "study": run.study,
+                    "run_id": run.run_id,
+                    "factors": run.factors,
+                    "done": result.done,
+                    "outcome": ending.outcome,
+                    "reason": ending.reason,
+                    "imported": run.imported.model_dump(mode="json"),
+                }
+            )
+        print_json({"runs": runs, "refused": refused})
     else:
         _show(written)
     raise typer.Exit(1 if refused else 0)
@@ -116,19 +130,6 @@ def _pair(text: str) -> tuple[str, str | float]:
         return name, float(value)
     except ValueError:
         return name, value
-
-
-def _as_json(written: Written) -> dict[str, Any]:
-    run = written.whole.run
-    return {
-        "study": run.study,
-        "run_id": run.run_id,
-        "factors": run.factors,
-        "done": written.done,
-        "outcome": written.whole.result.outcome,
-        "reason": written.whole.result.reason,
-        "imported": run.imported.model_dump(mode="json"),
-    }
 
 
 def _show(written: Sequence[Written]) -> None:

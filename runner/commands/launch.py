@@ -154,7 +154,7 @@ def _say_price(planned: Plan) -> None:
 
 
 def _say_worst(planned: Plan, whole: Plan) -> None:
-    """What the repeats that `until` may add would cost."""
+    """Say what the repeats that `until` may add would cost."""
     more, worst = len(whole.left) - len(planned.left), cost.estimate_plan(whole)
     if not more:
         return
@@ -193,11 +193,8 @@ def _show_scripts(planned: Plan, folder: Path | None) -> None:
     """
     from runner.execute.slurm.script import script
 
-    profile, name, jobs = (
-        planned.cluster.profile,
-        planned.study.name,
-        jobs_folder(planned.root / planned.study.name),
-    )
+    profile, name = planned.cluster.profile, planned.study.name
+    jobs = jobs_folder(planned.root / name)
     shapes = Counter(JobShape.of(run) for run in planned.left)
     starts = dict[str, None]()  # what is true of all arrays is said once
     for number, (shape, count) in enumerate(shapes.items(), start=1):

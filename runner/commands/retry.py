@@ -26,6 +26,13 @@ from runner.state.runs import name_of
 if TYPE_CHECKING:
     from runner.inputs.profile import Cluster
 
+# A profile's settings that are part of a run's plan, and the fields that hold them.
+_PLANNED = {
+    "memory": "memory_bytes",
+    "time_limit": "time_limit_seconds",
+    "checkpoint_every": "checkpoint_seconds",
+}
+
 
 def command(
     target: StudyOrRun,
@@ -61,8 +68,15 @@ def command(
         return
     cluster = _cluster(chosen, profile)
     planned = planned_again(Settings.root, chosen, cluster, changes)
-    if profile and (kept := _kept(chosen, cluster)):
-        say(f"runs keep the {kept} that they were planned with; `runner launch` takes the profile's")
+    if profile:
+        kept = [
+            name
+            for name, field in _PLANNED.items()
+            if any(getattr(state.run, field) != getattr(cluster.profile, field) for state in chosen)
+        ]
+        if kept:
+            names = ", ".join(kept)
+            say(f"runs keep the {names} that they were planned with; `runner launch` takes the profile's")
     raise typer.Exit(start(planned, wait))
 
 
@@ -110,17 +124,3 @@ def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:
             f"these runs were launched with {len(clusters)} profiles: {files}; choose with --profile"
         )
     return next(iter(clusters.values()))
-
-
-def _kept(chosen: Sequence[RunState], cluster: Cluster) -> str:
-    """The profile's settings that runs were planned with and that the profile now has otherwise."""
-    names = {
-        "memory": "memory_bytes",
-        "time_limit": "time_limit_seconds",
-        "checkpoint_every": "checkpoint_seconds",
-    }
-    return ", ".join(
-        name
-        for name, field in names.items()
-        if any(getattr(state.run, field) != getattr(cluster.profile, field) for state in chosen)
-    )
