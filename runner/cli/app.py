@@ -66,7 +66,14 @@ class _Verb(TyperCommand):
     """A verb. Click's types are Any: some typer versions bundle their own click."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        args = self._with_texts_apart(ctx, args)
+        options = {name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
+
+        def is_text(arg: str) -> bool:
+            name = arg.partition("=")[0]
+            return arg.startswith("--") and name not in options and (" " in name or "\n" in arg)
+
+        # A space before a text that begins like an option, such as SQL that begins with a comment.
+        args = [f" {arg}" if is_text(arg) else arg for arg in args]
         _refuse_slips(self, ctx, args)
         try:
             return super().parse_args(ctx, args)
@@ -74,16 +81,6 @@ class _Verb(TyperCommand):
             text = error.message.removeprefix("Value error, ").replace("Input should be", "must be")
             error.message = re.sub("must be a valid integer.*", "must be a whole number", text)
             raise
-
-    def _with_texts_apart(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put a space before a text that begins like an option, such as SQL that begins with a comment."""
-        options = {name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
-
-        def is_text(arg: str) -> bool:
-            name = arg.partition("=")[0]
-            return arg.startswith("--") and name not in options and (" " in name or "\n" in arg)
-
-        return [f" {arg}" if is_text(arg) else arg for arg in args]
 
 
 class _Verbs(TyperGroup):

@@ -30,17 +30,13 @@ def main() -> NoReturn:
     if ANSWERED:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python ends, too
     if code == 130:
-        _leave(code)
+        # At once: what was interrupted still holds a database, whose binding would complain on stderr.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone
+                if stream is not None:
+                    stream.flush()
+        os._exit(code)
     sys.exit(code)
-
-
-def _leave(code: int) -> NoReturn:
-    """End at once. What was interrupted still holds a database, whose binding would complain on stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone
-            if stream is not None:
-                stream.flush()
-    os._exit(code)
 
 
 def _run() -> int:

@@ -21,7 +21,11 @@ BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line without the program's name, and return its exit code."""
-    _show_messages()
+    for package in ("runner", "analysis"):  # their log messages go to standard error, unformatted
+        messages = logging.getLogger(package)
+        messages.handlers = [_Said()]
+        messages.setLevel(logging.INFO)
+        messages.propagate = False
     try:
         try:
             app(list(arguments), prog_name="runner")
@@ -43,7 +47,14 @@ def run(arguments: Sequence[str]) -> int:
         _drop(sys.stdout, sys.stderr)
         return BROKEN_PIPE
     except OSError as error:
-        return _ended(2, _system_error(error))
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop(sys.stdout)
+        if error.filename is not None:
+            return _ended(2, f"{os.fsdecode(error.filename)}: {error.strerror}")
+        # An error in writing to an open file does not know its name.
+        return _ended(2, f"cannot write: {error.strerror}" if error.errno in _WRITING else str(error))
     return 0
 
 
@@ -54,17 +65,6 @@ def _ended(code: int, text: str) -> int:
     except OSError:  # stderr is closed or its disk is full, which must not change the exit code
         _drop(sys.stderr)
     return code
-
-
-def _system_error(error: OSError) -> str:
-    """Name the file that the system refused. An error in writing to an open file does not know its name."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _drop(sys.stdout)
-    if error.filename is not None:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return f"cannot write: {error.strerror}" if error.errno in _WRITING else str(error)
 
 
 def _drop(*streams: TextIO) -> None:
@@ -78,12 +78,3 @@ class _Said(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         say(record.getMessage())
-
-
-def _show_messages() -> None:
-    """Send log messages of our packages to standard error, unformatted."""
-    for package in ("runner", "analysis"):
-        messages = logging.getLogger(package)
-        messages.handlers = [_Said()]
-        messages.setLevel(logging.INFO)
-        messages.propagate = False

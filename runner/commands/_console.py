@@ -59,15 +59,6 @@ def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return drawn
 
 
-def _one_line_each(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
-    """The rows, with each last cell truncated so that a row fits on one line."""
-    taken = sum(
-        max(map(len, column)) for column in zip(columns[:-1], *(row[:-1] for row in rows), strict=True)
-    )
-    room = max(len(columns[-1]), width - taken - 3 * len(columns) - 1)
-    return [[*row[:-1], row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…"] for row in rows]
-
-
 def live(columns: Sequence[str], pages: Iterator[tuple[list[list[str]], str]]) -> None:
     """Show a table on a terminal and update it in place for each page; rows that do not fit are omitted.
 
@@ -81,13 +72,15 @@ def live(columns: Sequence[str], pages: Iterator[tuple[list[list[str]], str]]) -
         for rows, summary in pages:
             fits = max(1, screen.console.height - 6)
             more = f" ({len(rows) - fits} not shown)" if len(rows) > fits else ""
-            screen.update(
-                Group(
-                    _drawn(columns, _one_line_each(columns, rows[:fits], screen.console.width)),
-                    summary + more,
-                ),
-                refresh=True,
-            )
+            # Each last cell is truncated so that its row fits on one line.
+            whole = list(zip(columns[:-1], *(row[:-1] for row in rows[:fits]), strict=True))
+            taken = sum(max(map(len, column)) for column in whole) + 3 * len(columns) + 1
+            room = max(len(columns[-1]), screen.console.width - taken)
+            cut = [
+                [*cells, last if len(last) <= room else f"{last[: room - 1]}…"]
+                for *cells, last in rows[:fits]
+            ]
+            screen.update(Group(_drawn(columns, cut), summary + more), refresh=True)
 
 
 def print_json(value: Any) -> None:

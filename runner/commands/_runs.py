@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from model.record.config import TASKS, sections_of
@@ -115,18 +115,15 @@ def labels(states: Sequence[RunState], without: Sequence[str] = ()) -> list[str]
     studies = defaultdict(list)
     for state in states:
         studies[state.brief.study].append(state.brief.varied)
-    shown = {study: _differing(runs) for study, runs in studies.items()}
+    shown = {}  # by study, factors in its order: those that differ, or else all
+    for study, runs in studies.items():
+        axes = list(dict.fromkeys(axis for factors in runs for axis in factors if axis != "repeat"))
+        values = {axis: {str(factors.get(axis)) for factors in runs} for axis in [*axes, "repeat"]}
+        shown[study] = [axis for axis in values if len(values[axis]) > 1] or axes
     return [
         label(state.brief, [axis for axis in shown[state.brief.study] if axis not in without])
         for state in states
     ]
-
-
-def _differing(runs: Sequence[Mapping[str, object]]) -> list[str]:
-    """The factors that differ between runs, in the study's order; all of the study's if none does."""
-    axes = list(dict.fromkeys(axis for factors in runs for axis in factors if axis != "repeat"))
-    differing = [axis for axis in [*axes, "repeat"] if len({str(factors.get(axis)) for factors in runs}) > 1]
-    return differing or axes
 
 
 def filled(

@@ -40,7 +40,7 @@ class DoctorCheck:
 
 
 def check_places(cluster: Cluster, root: Path) -> Iterator[DoctorCheck]:
-    """What the profile still has to be told, and the places that its jobs use. Asks nobody."""
+    """Check what the profile still has to be told, and the places that its jobs use. Asks nobody."""
     for problem in cluster.placeholders:
         yield DoctorCheck("to fill in", False, str(problem), needed=True)
     profile = cluster.profile
@@ -56,7 +56,7 @@ def check_places(cluster: Cluster, root: Path) -> Iterator[DoctorCheck]:
 
 
 def check_jobs(cluster: Cluster, root: Path) -> Iterator[DoctorCheck]:
-    """What Slurm says to the profile's jobs. Submits none."""
+    """Ask Slurm what it says to the profile's jobs. Submits none."""
     profile = cluster.profile
     yield _job("job", cluster, profile, 1, root, needed=True)
     room = (profile.gpus_per_node if profile.gpus else profile.processes_per_node) or 0

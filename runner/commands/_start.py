@@ -20,12 +20,11 @@ from runner.execute.launch import run_here, submit
 from runner.execute.reconcile import reconciled
 from runner.execute.wait import states_of, wait_for, wait_for_others
 from runner.inputs.cells import Cell
-from runner.inputs.design import Design, Until
+from runner.inputs.design import Design
 from runner.inputs.document import InvalidFile
 from runner.plan.plan import REHEARSAL, Plan, refreshed
 from runner.plan.precision import comparisons, seconds_per_token
 from runner.state import guard
-from runner.state.ledger import RunState
 from runner.state.runs import name_of
 
 
@@ -88,39 +87,26 @@ def summary(plan: Plan) -> int:
     """Print the outcomes of all runs in the plan; returns 0 if all are there and as expected, else 1."""
     by_id = {state.brief.run_id: state for state in states_of(plan)}
     states = [by_id[run.run_id] for run, _ in plan.runs if run.run_id in by_id]
-    rows = [
-        [
-            name_of(state),
-            label,
-            _verdict(state),
-            *written(*newest(state)),
-            state.reason or state.brief.because or "",
-        ]
-        for state, label in zip(states, labels(states), strict=True)
-    ]
+    rows = []
+    for state, label in zip(states, labels(states), strict=True):
+        ending: str = state.phase
+        if state.phase == "ended" and state.outcome:
+            ending = verdict(state.outcome, state.brief.expected_outcome)
+        because = state.reason or state.brief.because or ""
+        rows.append([name_of(state), label, ending, *written(*newest(state)), because])
     table(*filled(["run", "factors", "outcome", "loss", "last tokens/s", "reason"], rows, states))
     if states and not plan.study.name.endswith(REHEARSAL):
-        _say_next(states)
+        # What a user does next: look at the first surprise, then at the results.
+        runner = typed()
+        for state in [state for state in states if state.phase == "ended" and not state.as_expected][:1]:
+            say(f"next: `{runner} explain {name_of(state)}` shows what happened")
+        if any(state.outcome is Outcome.COMPLETED for state in states):
+            study = states[0].brief.study
+            say(f"next: `{runner} collect`, then `{runner} sql QUERY`; or `{runner} report {study}`")
     if gone := len(plan.runs) - len(states):
         folders = "the folder of 1 run was" if gone == 1 else f"the folders of {gone} runs were"
         say(f"{folders} removed during the launch: launch again to run what is missing")
     return 0 if not gone and all(state.as_expected for state in states) else 1
-
-
-def _say_next(states: Sequence[RunState]) -> None:
-    """Say what a user does next: look at the first surprise, then at the results."""
-    runner = typed()
-    for state in [state for state in states if state.phase == "ended" and not state.as_expected][:1]:
-        say(f"next: `{runner} explain {name_of(state)}` shows what happened")
-    if any(state.outcome is Outcome.COMPLETED for state in states):
-        study = states[0].brief.study
-        say(f"next: `{runner} collect`, then `{runner} sql QUERY`; or `{runner} report {study}`")
-
-
-def _verdict(state: RunState) -> str:
-    if state.phase != "ended" or state.outcome is None:
-        return state.phase
-    return verdict(state.outcome, state.brief.expected_outcome)
 
 
 def worth_repeating(cells: Sequence[Cell], design: Design) -> list[Cell]:
@@ -225,7 +211,14 @@ class _Pursuit:
         if open_ and self.number < until.at_most:
             return {name for group in compared if group.pairs for name in (group.group, group.base)}
         missed = [group.label for group, precision in looks if not precision.reached]
-        say(f"until: {_conclusion(until, bool(compared), missed)}")
+        target = f"within {100 * until.tokens_per_second:.3g} %"
+        if not compared:
+            alone = "no group differs from its baseline in the baseline's factors alone"
+            say(f"until: {alone}, so nothing can be compared")
+        elif missed:
+            say(f"until: not {target}: {', '.join(missed)}")
+        else:
+            say(f"until: the interval of every group is {target} of its ratio")
         return set()
 
     def next(self, groups: set[str]) -> Plan:
@@ -241,17 +234,6 @@ class _Pursuit:
     def so_far(self) -> Plan:
         """The runs of all rounds."""
         return _part(self.whole, lambda run: run.run_id in self.asked)
-
-
-def _conclusion(until: Until, compared: bool, missed: list[str]) -> str:
-    if not compared:
-        return (
-            "no group differs from its baseline in the baseline's factors alone, so nothing can be compared"
-        )
-    target = f"within {100 * until.tokens_per_second:.3g} %"
-    if missed:
-        return f"not {target}: {', '.join(missed)}"
-    return f"the interval of every group is {target} of its ratio"
 
 
 def _part(plan: Plan, wanted: Callable[[RunRecord], bool]) -> Plan:

@@ -12,16 +12,13 @@ Examples:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from model.record.units import counted, visible
 from runner.commands._console import print_json, say, show
 from runner.commands._options import AsJson, Settings, Timeout
-
-if TYPE_CHECKING:
-    from analysis.audit.audit import Audit
 
 _SHOWN = 100  # findings
 
@@ -51,25 +48,18 @@ def command(
 
 
 def _audit(report: Path, folders: bool, as_json: bool) -> int:
+    """Audit a report, print what does not match, and return the exit code."""
     from analysis.audit.audit import audit
 
-    done = audit(_folder(report), Settings.root if folders else None)
+    folder, usual = report, Path("reports/build") / report
+    if report.is_file():  # one of its pages
+        folder = report.parent
+    elif usual.is_dir() and not report.exists():
+        folder = usual
+    done = audit(folder, Settings.root if folders else None)
     if as_json:
         print_json({"report": report, "match": not done.findings, **vars(done)})
-    else:
-        _show(report, done)
-    return 1 if done.findings else 0
-
-
-def _folder(report: Path) -> Path:
-    """The report's folder, from the folder, one of its pages, or a study with a report in the usual place."""
-    if report.is_file():
-        return report.parent
-    usual = Path("reports/build") / report
-    return usual if usual.is_dir() and not report.exists() else report
-
-
-def _show(report: Path, done: Audit) -> None:
+        return 1 if done.findings else 0
     for note in done.notes:
         say(note)
     for finding in done.findings[:_SHOWN]:
@@ -82,5 +72,5 @@ def _show(report: Path, done: Audit) -> None:
     differ = "1 thing does not match" if count == 1 else f"{count:,} things do not match"
     partly = "everything compared matches its records, but not everything could be compared"
     match = partly if done.notes or done.skipped else "all match its records"
-    verdict = differ if count else match
-    say(f"{report}: {compared}: {verdict}")
+    say(f"{report}: {compared}: {differ if count else match}")
+    return 1 if count else 0

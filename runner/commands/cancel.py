@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,6 @@ from runner.commands._console import say
 from runner.commands._options import Settings, StudyOrRun, is_file, study_name, study_or_run
 from runner.execute import queue
 from runner.state import process
-from runner.state.ledger import RunState
 from runner.state.runs import in_flight, study_names
 
 
@@ -29,7 +27,14 @@ def command(
 
     root, studies = Settings.root, study_names(Settings.root)
     waiting = queue.waiting_studies(root)
-    name = _named(target, waiting) if is_file(target) else target
+    name = target
+    if is_file(target):
+        try:
+            name = study_name(target, waiting)
+        except UserError:  # its file may have been broken or removed since the launch
+            name = Path(target).stem
+            if name not in {*waiting, *studies}:
+                raise
     stopped = queue.leave(root, name)
     for launch in stopped:
         say(f"{launch} no longer waits for its turn")
@@ -46,26 +51,11 @@ def command(
         return
     told = cancel(open_, at_once=now)
     say(f"cancelling {counted(len(told), 'run')} in flight, of {len(runs)}")
-    if len(runs) > 1:
-        _say_who_goes_on(open_)
+    if len(runs) > 1:  # their local launches start the next run
+        claims = [state.event("claimed") for state in open_ if not state.job_id]
+        for pid in sorted({claim.pid for claim in claims if claim and claim.pid and process.alive(claim)}):
+            continued = f"; it is suspended, and does either once `kill -CONT {pid}` continues it"
+            ends = f"their launch, process {pid}, still starts the remaining runs: `kill {pid}` ends it"
+            say(ends + (continued if process.suspended(pid) else ""))
     if len(told) < len(open_):
         raise typer.Exit(1)
-
-
-def _named(file: str, waiting: Sequence[str]) -> str:
-    """The study of a file, which may have been broken or removed since its launch."""
-    try:
-        return study_name(file, waiting)
-    except UserError:
-        if (stem := Path(file).stem) in {*waiting, *study_names(Settings.root)}:
-            return stem
-        raise
-
-
-def _say_who_goes_on(told: Sequence[RunState]) -> None:
-    """Name the local launches of these runs: they start their next run."""
-    claims = [state.event("claimed") for state in told if not state.job_id]
-    for pid in sorted({claim.pid for claim in claims if claim and claim.pid and process.alive(claim)}):
-        continued = f"; it is suspended, and does either once `kill -CONT {pid}` continues it"
-        ends = f"their launch, process {pid}, still starts the remaining runs: `kill {pid}` ends it"
-        say(ends + (continued if process.suspended(pid) else ""))

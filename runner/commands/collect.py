@@ -29,13 +29,21 @@ def command(
         bool, typer.Option("--rebuild", help="Rebuild the database from the run folders alone.")
     ] = False,
 ) -> None:
+    from analysis.export.unpack import SUFFIXES, unpack
     from analysis.store.database import NAME, database, studies
     from runner.execute.reconcile import collected
 
     root = Settings.root
     if rebuild and study:
         raise UserError("--rebuild discards the database with all its studies: leave out STUDY")
-    name = study and (_unpacked(study) or study_name(study, studies(root)))
+    if study and study.endswith(SUFFIXES):  # an archive of runs
+        brought = unpack(local_path(study), root)
+        name: str | None = brought.study
+        there = f", {brought.there} were already there" if brought.there else ""
+        runs = f"{counted(brought.added, 'run')} of study {name} unpacked{there}"
+        say(f"{study}: {runs}; {counted(brought.certificates, 'new certificate')}")
+    else:
+        name = study and study_name(study, studies(root))
     done = collected(root, name, rebuild)
     if database(root) != root / NAME:
         raise UserError(
@@ -46,16 +54,3 @@ def command(
     if done.quarantined:
         say(f"{counted(done.quarantined, 'file')} could not be read; see: runner sql 'from quarantine'")
     show(database(root))
-
-
-def _unpacked(archive: str) -> str | None:
-    """The study whose runs an archive has brought; None if it is not an archive."""
-    from analysis.export.unpack import SUFFIXES, unpack
-
-    if not archive.endswith(SUFFIXES):
-        return None
-    done = unpack(local_path(archive), Settings.root)
-    there = f", {done.there} were already there" if done.there else ""
-    runs = f"{counted(done.added, 'run')} of study {done.study} unpacked{there}"
-    say(f"{archive}: {runs}; {counted(done.certificates, 'new certificate')}")
-    return done.study

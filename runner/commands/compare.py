@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,12 +97,18 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     from analysis.several.pair import build_pair
-    from analysis.verdicts.comparison import CompareOptions, compare
+    from analysis.verdicts.comparison import EVERYTHING, CompareOptions, compare
+    from analysis.verdicts.guard import TOPICS
     from analysis.verdicts.sections import document, sections, summary
     from analysis.verdicts.source import read
     from runner.execute.reconcile import collected
 
-    options = CompareOptions(match or (), margins(margin or ()), _topics(across or ()), single_runs)
+    topics, valid = across or (), [*TOPICS, EVERYTHING, *leaves()]
+    least = margins(margin or ())
+    for name in topics:
+        if name not in valid:
+            raise UserError(f"--across {name}: no such topic {did_you_mean(name, valid)}")
+    options = CompareOptions(match or (), least, topics, single_runs)
     before, after = (dataclasses.replace(_source(text), removed=removed) for text in (a, b))
     if (before.root, before.study, before.commit) == (after.root, after.study, after.commit):
         raise UserError(f"{a} and {b} are the same runs: name another study, root or commit")
@@ -155,7 +160,7 @@ def _in_other_root(path: Path) -> tuple[Path, str]:
         return path, within[0]
     if within:
         raise UserError(
-            f"{path} has several studies; name one: {', '.join(f'{path}/{one}' for one in within)}"
+            f"{path} has several studies; name one: {', '.join(f'{path}/{name}' for name in within)}"
         )
     raise UserError(f"no runs of a study in {path}: expected ROOT/STUDY {did_you_mean(path.name, beside)}")
 
@@ -163,15 +168,3 @@ def _in_other_root(path: Path) -> tuple[Path, str]:
 def _studies(root: Path) -> list[str]:
     """Names of the studies in a folder, which need not be a workspace."""
     return sorted({path.parent.parent.name for path in root.glob("*/*/run.json")})
-
-
-def _topics(names: Sequence[str]) -> Sequence[str]:
-    """The topics of --across. Raises UserError."""
-    from analysis.verdicts.comparison import EVERYTHING
-    from analysis.verdicts.guard import TOPICS
-
-    valid = [*TOPICS, EVERYTHING, *leaves()]
-    for name in names:
-        if name not in valid:
-            raise UserError(f"--across {name}: no such topic {did_you_mean(name, valid)}")
-    return names

@@ -59,34 +59,37 @@ def write_corpus(folder: Path, out: Path, match: str = "*", exclude: Sequence[st
             cannot be written. Nothing was written.
     """
     try:
-        _check(folder, out)
+        if not folder.is_dir():
+            raise UserError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+        if out.is_dir():
+            raise UserError(f"--out {out} is a folder: add the file's name, as in {out / 'text.parquet'}")
+        if os.path.lexists(out):  # it may be what a study's runs were trained on
+            raise UserError(f"--out {out} already exists: name another file, or remove that one first")
+        if out.suffix not in PARQUET:
+            raise UserError(f"--out {out}: this writes Parquet; name it {out.with_suffix(PARQUET[0])}")
         return _write(folder, out, match, exclude)
     except OSError as error:
         raise UserError(f"{error.filename or out}: {error.strerror or error}") from error
-
-
-def _check(folder: Path, out: Path) -> None:
-    if not folder.is_dir():
-        raise UserError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
-    if out.is_dir():
-        raise UserError(f"--out {out} is a folder: add the file's name, as in {out / 'text.parquet'}")
-    if os.path.lexists(out):  # it may be what a study's runs were trained on
-        raise UserError(f"--out {out} already exists: name another file, or remove that one first")
-    if out.suffix not in PARQUET:
-        raise UserError(f"--out {out}: this writes Parquet; name it {out.with_suffix(PARQUET[0])}")
 
 
 def _write(folder: Path, out: Path, match: str, exclude: Sequence[str]) -> Tally:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tally = Tally()
-    paths = _paths(folder, match, set(exclude))  # before an unfinished file is among them
+    def stop(error: OSError) -> NoReturn:
+        """Stop at a folder that cannot be read, instead of silently leaving it out."""
+        raise error
+
+    tally, matching = Tally(), list[Path]()
+    for base, folders, names in os.walk(folder, onerror=stop):
+        folders[:] = set(folders) - set(exclude)
+        matching += [Path(base, name) for name in fnmatch.filter(names, match)]
+    paths = sorted(path for path in matching if path.is_file())  # before an unfinished file is among them
     out.parent.mkdir(parents=True, exist_ok=True)
     schema = pa.schema([("text", pa.string()), ("path", pa.string())])
     with replacing(out) as aside:
         with pq.ParquetWriter(aside, schema, compression="zstd", write_page_checksum=True) as writer:
-            rows_of_files = _counted(folder, paths, tally)
+            rows_of_files = _rows(folder, paths, tally)
             while rows := list(islice(rows_of_files, ROWS_A_GROUP)):
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
         if not tally.documents:
@@ -94,20 +97,8 @@ def _write(folder: Path, out: Path, match: str, exclude: Sequence[str]) -> Tally
     return tally
 
 
-def _paths(folder: Path, match: str, exclude: set[str]) -> list[Path]:
-    paths: list[Path] = []
-    for base, folders, names in os.walk(folder, onerror=_stop):
-        folders[:] = set(folders) - exclude
-        paths += [Path(base, name) for name in fnmatch.filter(names, match)]
-    return sorted(path for path in paths if path.is_file())
-
-
-def _stop(error: OSError) -> NoReturn:
-    """Stop at a folder that cannot be read, instead of silently leaving it out."""
-    raise error
-
-
-def _counted(folder: Path, paths: Sequence[Path], tally: Tally) -> Iterator[dict[str, str]]:
+def _rows(folder: Path, paths: Sequence[Path], tally: Tally) -> Iterator[dict[str, str]]:
+    """Read the text files, and count them and what is no text."""
     for path in paths:
         try:
             text = path.read_bytes().decode("utf-8-sig")  # a byte-order mark is no text

@@ -44,12 +44,16 @@ def command(profile: ProfileName = None, as_json: AsJson = False) -> None:
 
 def checks(cluster: Cluster, root: Path) -> list[DoctorCheck]:
     """Check this machine for launches with this profile: root, torch, Slurm, attention backends."""
+    from runner.execute.launch import risks
+
     place, on_slurm = existing(root), cluster.profile.executor == "slurm"
     torch = [*_torch(needed=cluster.profile.python is None)]
     scheduler = [*_scheduler(cluster)]
+    of_machine = [*_machine(root, place)]
+    risk = "; ".join(risks(root / "STUDY", cluster))
     all_checks = [
-        *_machine(root, place),
-        _neighbours(cluster, root),
+        *of_machine,
+        DoctorCheck("neighbours", not risk, risk or "nobody else can replace what runs as you"),
         _memory_limit(cluster),
         _figures(),
         _filesystem(place, on_slurm),
@@ -62,14 +66,6 @@ def checks(cluster: Cluster, root: Path) -> list[DoctorCheck]:
         answers = any(check.what == "cluster" and check.works for check in scheduler)
         all_checks += check_jobs(cluster, root) if answers else ()
     return [*all_checks, *(_backends() if torch[0].works else ())]
-
-
-def _neighbours(cluster: Cluster, root: Path) -> DoctorCheck:
-    """Who else could change what runs as this user."""
-    from runner.execute.launch import risks
-
-    risk = "; ".join(risks(root / "STUDY", cluster))
-    return DoctorCheck("neighbours", not risk, risk or "nobody else can replace what runs as you")
 
 
 def _filesystem(place: Path, on_slurm: bool) -> DoctorCheck:
@@ -131,7 +127,7 @@ def _limits() -> Iterator[DoctorCheck]:
 
 
 def _memory_limit(cluster: Cluster) -> DoctorCheck:
-    """What ends a run that needs too much memory."""
+    """The means that ends a run that needs too much memory."""
     most = cluster.profile.memory_bytes
     if most is None:
         return DoctorCheck("memory limit", True, "none: the profile sets no `memory`")
@@ -159,7 +155,7 @@ def _figures() -> DoctorCheck:
 
 
 def _torch(needed: bool = True) -> Iterator[DoctorCheck]:
-    """What the torch that is here can do, and the GPUs. On Slurm it need not be that of the nodes."""
+    """Abilities of the torch that is here, and the GPUs. On Slurm it need not be that of the nodes."""
     elsewhere = "" if needed else "; a launch needs none, the nodes do"
     if lacks := versions.lacking("torch"):
         yield DoctorCheck("torch", False, f"{lacks[0]}{elsewhere}", needed)
@@ -212,7 +208,7 @@ def _sensors(uuid: str) -> DoctorCheck:
 
 
 def _precision() -> str:
-    """What runs train in here: bfloat16, except on a CPU or a GPU that lacks it."""
+    """The type that runs train in here: bfloat16, except on a CPU or a GPU that lacks it."""
     import torch
 
     modern = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
@@ -252,7 +248,12 @@ def _processes(profile: Profile) -> DoctorCheck:
     for processes in (2, 4, 8, 16):
         try:
             job = layout(profile, processes)
-            _require_gpus(profile, processes)
+            if profile.executor == "local" and profile.gpus:
+                import torch
+
+                if processes > (here := torch.cuda.device_count()):
+                    needed = f"{processes} processes need {processes} GPUs"
+                    raise UserError(f"{needed}, but this machine has {here}")
         except UserError as error:
             refused = refused or str(error)
         else:
@@ -263,17 +264,6 @@ def _processes(profile: Profile) -> DoctorCheck:
     per_process = f"each with {counted(cpus, 'CPU')}{' and a GPU' if profile.gpus else ''}"
     layout_text = f"per run: {', '.join(layouts)}; {per_process}"
     return DoctorCheck("processes", bool(layouts), layout_text if layouts else refused)
-
-
-def _require_gpus(profile: Profile, processes: int) -> None:
-    """Raise UserError if the runs would be on this machine and it lacks the GPUs."""
-    if profile.executor != "local" or not profile.gpus:
-        return
-    import torch
-
-    here = torch.cuda.device_count()
-    if processes > here:
-        raise UserError(f"{processes} processes need {processes} GPUs, but this machine has {here}")
 
 
 def _backends() -> Iterator[DoctorCheck]:

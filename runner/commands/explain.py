@@ -7,7 +7,7 @@ from typing import Any
 from analysis.verdicts.slowest import in_records, slowest
 from model.record.files import read_lines
 from model.record.folder import Attempt
-from model.record.records import LedgerEvent, StepRecord
+from model.record.records import StepRecord
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, RunName, Settings
 from runner.execute.reconcile import reconciled, waits_for
@@ -26,18 +26,30 @@ def command(run: RunName, as_json: AsJson = False) -> None:
 
 def explain(state: RunState) -> dict[str, Any]:
     """A run's plan, attempts and ledger, as `explain --json` prints them. Raises Unreadable."""
-    return {**(_import(state) if state.folder.is_imported else _plan(state)), **_history(state)}
+    if state.folder.is_imported:
+        origin = _import(state)
+    else:
+        gone = removed_runs(state.folder.path.parent.parent, state.run.study).get(state.run.run_id)
+        origin = {name: getattr(state.run, name) for name in _PLAN} | {"removed": gone}
+    return {
+        **origin,
+        "phase": state.phase,
+        "outcome": state.outcome,
+        "reason": state.reason,
+        "waits_for": waits_for([state]).get(state.job_id or ""),
+        "attempts": [_attempt(attempt) for attempt in state.folder.attempts()],
+        "ledger": [
+            event.model_dump(mode="json", exclude_none=True, exclude={"schema_version"})
+            for event in state.folder.ledger
+        ],
+        "folder": str(state.folder.path),
+    }
 
 
 _PLAN = (
     *("run_id", "study", "factors", "repeat", "position", "block", "why"),
     *("scale", "profile", "expected_outcome", "because"),
 )
-
-
-def _plan(state: RunState) -> dict[str, Any]:
-    gone = removed_runs(state.folder.path.parent.parent, state.run.study).get(state.run.run_id)
-    return {name: getattr(state.run, name) for name in _PLAN} | {"removed": gone}
 
 
 def _import(state: RunState) -> dict[str, Any]:
@@ -55,21 +67,13 @@ def _import(state: RunState) -> dict[str, Any]:
     }
 
 
-def _history(state: RunState) -> dict[str, Any]:
-    return {
-        "phase": state.phase,
-        "outcome": state.outcome,
-        "reason": state.reason,
-        "waits_for": waits_for([state]).get(state.job_id or ""),
-        "attempts": [_attempt(attempt) for attempt in state.folder.attempts()],
-        "ledger": [_line(event) for event in state.folder.ledger],
-        "folder": str(state.folder.path),
-    }
-
-
 def _attempt(attempt: Attempt) -> dict[str, Any]:
     manifest, result = attempt.manifest, attempt.result
     outcome, reason = attempt.settled or (None, None)
+    ranks, steps = manifest and manifest.ranks, attempt.path / "steps.jsonl"
+    slowest_rank = None  # of its processes, after the first record; None also if it has only one
+    if ranks and steps.exists():
+        slowest_rank = slowest(in_records(read_lines(steps, StepRecord)[1:], [rank.node for rank in ranks]))
     return {
         "attempt": attempt.number,
         "job_id": attempt.job_id,
@@ -81,25 +85,13 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         else None,
         "not_resumed": manifest.not_resumed if manifest else None,
         "parallel": manifest.parallel.model_dump() if manifest and manifest.parallel else None,
-        "slowest": _slowest(attempt),
+        "slowest": slowest_rank,
         "steps": result.steps if result else None,
         "requested_bytes": result.requested_bytes if result else None,
         "peak_memory_bytes": result.peak_memory_bytes if result else None,
         "outcome": outcome,
         "reason": reason,
     }
-
-
-def _slowest(attempt: Attempt) -> str | None:
-    """Which of its processes was slowest, after the first record; None if unknown or if it has only one."""
-    ranks, path = attempt.manifest and attempt.manifest.ranks, attempt.path / "steps.jsonl"
-    if not ranks or not path.exists():
-        return None
-    return slowest(in_records(read_lines(path, StepRecord)[1:], [rank.node for rank in ranks]))
-
-
-def _line(event: LedgerEvent) -> dict[str, Any]:
-    return event.model_dump(mode="json", exclude_none=True, exclude={"schema_version"})
 
 
 def show(told: dict[str, Any]) -> None:
@@ -114,15 +106,12 @@ def show(told: dict[str, Any]) -> None:
     for attempt in told["attempts"]:
         facts = {name: value for name, value in attempt.items() if value is not None and name != "attempt"}
         table([f"attempt {attempt['attempt']}", ""], [[name, _text(value)] for name, value in facts.items()])
-    rows = [
-        [event["time"], str(event["attempt"]), event["event"], _text(_rest(event))]
-        for event in told["ledger"]
-    ]
-    table(["time", "attempt", "event", ""], rows)
-
-
-def _rest(event: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in event.items() if name not in ("time", "attempt", "event")}
+    heads = ("time", "attempt", "event")
+    rows = []
+    for event in told["ledger"]:
+        rest = {name: value for name, value in event.items() if name not in heads}
+        rows.append([*(str(event[name]) for name in heads), _text(rest)])
+    table([*heads, ""], rows)
 
 
 def _text(value: Any) -> str:

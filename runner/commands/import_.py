@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -55,35 +55,44 @@ def command(
     title: Annotated[str | None, typer.Option("--title", help="The report's heading.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    from analysis.importers import ImportDesign, Mapping, load, write_runs
+    from analysis.importers import ImportDesign, Mapping, Origin, load, write_runs
+    from model.record.records import now
     from runner.inputs.document import read_document
+    from runner.inputs.study import valid_name
     from runner.inputs.validation import validated
+    from runner.state.code.provenance import own_version
     from runner.state.filesystem import locked
 
     load(form)
     given = validated(read_document(mapping), Mapping) if mapping else Mapping()
     design = ImportDesign(margins(margin or ()), dict(map(_pair, baseline or ())) or None)
-    new, refused = _read(files, given, _origin(form, study, title))
-    with locked(Settings.root / study):
-        written = write_runs(Settings.root, study, new, design)
-    if as_json:
-        print_json({"runs": [_as_json(run) for run in written], "refused": refused})
-    else:
-        _show(written)
-    raise typer.Exit(1 if refused else 0)
-
-
-def _origin(form: str, study: str, title: str | None) -> Origin:
-    from analysis.importers import Origin
-    from model.record.records import now
-    from runner.inputs.study import valid_name
-    from runner.state.code.provenance import own_version
-
     try:
         valid_name(study)
     except ValueError as error:
         raise UserError(f"--study {study}: {error}") from error
-    return Origin(form, study, title or f"Imported logs: {study}", own_version(), now())
+    origin = Origin(form, study, title or f"Imported logs: {study}", own_version(), now())
+    new, refused = _read(files, given, origin)
+    with locked(Settings.root / study):
+        written = write_runs(Settings.root, study, new, design)
+    if as_json:
+        runs = []
+        for result in written:
+            run, ending = result.whole.run, result.whole.result
+            runs.append(
+                {
+                    "study": run.study,
+                    "run_id": run.run_id,
+                    "factors": run.factors,
+                    "done": result.done,
+                    "outcome": ending.outcome,
+                    "reason": ending.reason,
+                    "imported": run.imported.model_dump(mode="json"),
+                }
+            )
+        print_json({"runs": runs, "refused": refused})
+    else:
+        _show(written)
+    raise typer.Exit(1 if refused else 0)
 
 
 def _read(files: Sequence[Path], mapping: Mapping, origin: Origin) -> tuple[list[RunRecords], list[str]]:
@@ -123,34 +132,22 @@ def _pair(text: str) -> tuple[str, str | float]:
         return name, value
 
 
-def _as_json(written: Written) -> dict[str, Any]:
-    run = written.whole.run
-    return {
-        "study": run.study,
-        "run_id": run.run_id,
-        "factors": run.factors,
-        "done": written.done,
-        "outcome": written.whole.result.outcome,
-        "reason": written.whole.result.reason,
-        "imported": run.imported.model_dump(mode="json"),
-    }
-
-
 def _show(written: Sequence[Written]) -> None:
     """A table of the runs, what was left out and taken by its name, and what was found, errors last."""
     from analysis.importers import shortened
 
-    rows = [
-        [f"{run.whole.run.study}/{run.whole.run.run_id}", run.whole.name, *_counts(run.whole), run.done]
-        for run in written
-    ]
+    rows = []
+    for run in written:
+        record, result = run.whole.run, run.whole.result
+        counts = [str(record.imported.records), str(result.steps), str(result.outcome)]
+        rows.append([f"{record.study}/{record.run_id}", run.whole.name, *counts, run.done])
     table(["run", "factors", "records", "last step", "outcome", ""], rows)
     imported = [run.whole.run.imported for run in written]
-    sources = [record.sources for record in imported]
+    sources = [origin.sources for origin in imported]
     for columns in dict.fromkeys(source["columns"] for source in sources if "columns" in source):
         say(visible(f"columns {columns}; other choices: --mapping"))
-    for record in imported:
-        for line in shortened(record.not_imported):
+    for origin in imported:
+        for line in shortened(origin.not_imported):
             say(visible(f"not imported: {line}"))
     findings = [(run.whole.name, finding) for run in written for finding in run.whole.run.imported.findings]
     for level in ("note", "error"):
@@ -181,7 +178,3 @@ def _folded(sentences: Sequence[tuple[str, str]]) -> Iterator[str]:
             f" (alike: {counted(len(others), 'other')}, {', '.join(dict.fromkeys(names))})" if others else ""
         )
         yield first + more
-
-
-def _counts(whole: RunRecords) -> list[str]:
-    return [str(whole.run.imported.records), str(whole.result.steps), str(whole.result.outcome)]

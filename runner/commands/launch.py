@@ -154,7 +154,7 @@ def _say_price(planned: Plan) -> None:
 
 
 def _say_worst(planned: Plan, whole: Plan) -> None:
-    """What the repeats that `until` may add would cost."""
+    """Say what the repeats that `until` may add would cost."""
     more, worst = len(whole.left) - len(planned.left), cost.estimate_plan(whole)
     if not more:
         return
@@ -186,31 +186,33 @@ def _show(planned: Plan, scripts: Path | None) -> None:
 
 
 def _show_scripts(planned: Plan, folder: Path | None) -> None:
+    """Print the batch scripts, write them to a folder if one is given, and say when Slurm would start them.
+
+    Raises:
+        UserError: they cannot be written, or a file in their place does not name the jobs' folder.
+    """
     from runner.execute.slurm.script import script
 
     profile, name = planned.cluster.profile, planned.study.name
+    jobs = jobs_folder(planned.root / name)
     shapes = Counter(JobShape.of(run) for run in planned.left)
     starts = dict[str, None]()  # what is true of all arrays is said once
     for number, (shape, count) in enumerate(shapes.items(), start=1):
-        text = script(profile, jobs_folder(planned.root / name), name, shape, count)
+        text = script(profile, jobs, name, shape, count)
         sys.stdout.write("\n" + text)
         if folder:
-            _write(folder / f"{name}-{number}.sh", text, str(jobs_folder(planned.root / name)))
+            path, choose = folder / f"{name}-{number}.sh", "folder with --scripts"
+            try:
+                if path.exists() and str(jobs) not in path.read_text(encoding="utf-8", errors="replace"):
+                    raise UserError(f"{path} is no script of this study and root: name another {choose}")
+                folder.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise UserError(f"{path}: {error.strerror}; choose another {choose}") from error
+            say(f"{path}")
         starts[_expected_start(text, planned.cluster, shape)] = None
     for line in filter(None, starts):
         say(line)
-
-
-def _write(path: Path, text: str, jobs: str) -> None:
-    """Write a batch script. Raises UserError if a file there does not name the jobs' folder."""
-    try:
-        if path.exists() and jobs not in path.read_text(encoding="utf-8", errors="replace"):
-            raise UserError(f"{path} is no script of this study and root: name another folder with --scripts")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; choose another folder with --scripts") from error
-    say(f"{path}")
 
 
 def _expected_start(script: str, cluster: Cluster, shape: JobShape) -> str:
@@ -241,9 +243,15 @@ def price(estimate: CostEstimate) -> Iterator[str]:
     parts = {basis: tuple(run for run in estimate.runs if run.basis is basis) for basis in Basis}
     if timed := parts[Basis.SAME] + parts[Basis.SCALED]:
         of_timed = replace(estimate, runs=timed)
-        yield f"{_total(of_timed)}: {of_timed.basis}"
-    if limited := parts[Basis.LIMIT]:
-        yield f"no estimate yet{_for(limited, estimate)}; {_limit(replace(estimate, runs=limited))}"
+        paid = f"{_paid(of_timed)}, " if _paid(of_timed) else ""
+        clock_time = clock(of_timed.wall_seconds or 0.0)
+        yield f"about {paid}{clock_time} with {of_timed.parallel} at once: {of_timed.basis}"
+    if limited := parts[Basis.LIMIT]:  # what these can cost: `limit 1:00:00 per run, at most 8.0 GPU-hours`
+        least, *others = sorted({run.wall_seconds or 0.0 for run in limited})
+        span = f"limits {clock(least)} to {clock(others[-1])}" if others else f"limit {clock(least)}"
+        paid = _paid(replace(estimate, runs=limited))
+        most = f", at most {paid}" if paid else ""
+        yield f"no estimate yet{_for(limited, estimate)}; {span} per run{most}"
     if unknown := parts[Basis.UNKNOWN]:
         yield f"no estimate yet{_for(unknown, estimate)}; the profile has no time_limit"
     limits = [limit for run in estimate.runs if (limit := run.limit_passed)]
@@ -255,19 +263,6 @@ def price(estimate: CostEstimate) -> Iterator[str]:
 
 def _for(part: Sequence[RunCost], estimate: CostEstimate) -> str:
     return f" for {len(part)} of the {len(estimate.runs)} runs" if len(part) < len(estimate.runs) else ""
-
-
-def _limit(estimate: CostEstimate) -> str:
-    """`limit 1:00:00 per run, at most 8.0 GPU-hours`: what runs without an estimate can cost."""
-    least, *others = sorted({run.wall_seconds or 0.0 for run in estimate.runs})
-    limits = f"limits {clock(least)} to {clock(others[-1])}" if others else f"limit {clock(least)}"
-    paid = _paid(estimate)
-    return f"{limits} per run, at most {paid}" if paid else f"{limits} per run"
-
-
-def _total(estimate: CostEstimate) -> str:
-    paid = f"{_paid(estimate)}, " if _paid(estimate) else ""
-    return f"about {paid}{clock(estimate.wall_seconds or 0.0)} with {estimate.parallel} at once"
 
 
 def _paid(estimate: CostEstimate) -> str:

@@ -33,7 +33,7 @@ def command(
     run: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run ends.")] = False,
 ) -> None:
-    from runner.execute.reconcile import Patience
+    from runner.execute.reconcile import Patience, orphaned, reconciled
 
     state, read, patience = find(Settings.root, run), dict[Path, int](), Patience()
     while True:
@@ -44,23 +44,20 @@ def command(
         if over or not follow:
             break
         time.sleep(POLL_SECONDS)
-        if patience.due(
-            (state.attempt, state.phase, state.job_id)
-        ):  # it reads the whole study, or asks Slurm
-            _find_out(state)
+        # Record how the run ended if it could not do so itself. That reads the whole study, or asks Slurm.
+        due = patience.due((state.attempt, state.phase, state.job_id))
+        if due and (state.job_id or orphaned(state)):
+            with suppress(SchedulerError):  # its output can still be followed
+                reconciled(Settings.root, state.brief.study)
         state = brief_state(state.folder)
     if over and state.latest and state.latest.result is None:
-        _print_job(state)
+        # The end of what its job wrote may say why nothing started.
+        for path in sorted(jobs_folder(state.folder.path.parent).glob(f"{state.job_id}_*_log.err")):
+            if size := path.stat().st_size:
+                say(f"{path}:")
+                _print_new(path, {path: max(0, size - JOB_BYTES)})
     reason = f": {state.reason}" if state.reason else ""
     say(f"{name_of(state)} attempt {state.attempt}: {state.outcome or state.phase}{reason}")
-
-
-def _print_job(state: RunState) -> None:
-    """Print the end of what the job of an attempt without a result wrote: it may say why nothing started."""
-    for path in sorted(jobs_folder(state.folder.path.parent).glob(f"{state.job_id}_*_log.err")):
-        if size := path.stat().st_size:
-            say(f"{path}:")
-            _print_new(path, {path: max(0, size - JOB_BYTES)})
 
 
 def _print_records(state: RunState, read: dict[Path, int]) -> None:
@@ -69,26 +66,14 @@ def _print_records(state: RunState, read: dict[Path, int]) -> None:
     kind: type[StepRecord | ImportedStep] = ImportedStep if state.brief.imported else StepRecord
     records: Sequence[StepRecord | ImportedStep] = read_lines(path, kind)
     steps = state.brief.steps or max((record.step for record in records), default=1)
-    for record in records[read[path] :] if path in read else _about_ten(records, steps):
+    if path in read:
+        new = records[read[path] :]
+    else:  # the first record, the first in each tenth of the run, and the last
+        by_tenth = {10 * record.step // steps: record for record in reversed(records)}
+        new = list(dict.fromkeys([*reversed(by_tenth.values()), *records[-1:]]))
+    for record in new:
         show(step_text(record, steps))
     read[path] = len(records)
-
-
-def _about_ten(
-    records: Sequence[StepRecord | ImportedStep], steps: int
-) -> Sequence[StepRecord | ImportedStep]:
-    """The first record, the first in each tenth of the run, and the last."""
-    shown = {10 * record.step // steps: record for record in reversed(records)}
-    return list(dict.fromkeys([*reversed(shown.values()), *records[-1:]]))
-
-
-def _find_out(state: RunState) -> None:
-    """Record how the run ended if it could not do so itself."""
-    from runner.execute.reconcile import orphaned, reconciled
-
-    if state.job_id or orphaned(state):
-        with suppress(SchedulerError):  # its output can still be followed
-            reconciled(Settings.root, state.brief.study)
 
 
 def _print_new(path: Path, read: dict[Path, int]) -> None:

@@ -94,7 +94,13 @@ def command(
     if (study is None) == (index is None):
         raise UserError("name a study, or with --index a folder of reports")
     if index is not None:
-        _alone(context, "index")
+        others = [
+            param.opts[0]
+            for param in context.command.params
+            if param.expose_value and param.name != "index" and _given(context, param.name or "")
+        ]
+        if others:  # they would have no effect
+            raise UserError(f"--index takes no other option: leave out {', '.join(others)}")
         show(build_index(index))
         return
     assert study is not None
@@ -126,17 +132,6 @@ def command(
     if carried > _WORTH_SAYING:
         say(f"the report carries {carried / 2**20:,.0f} MiB of records; --no-records leaves them out")
     show(page)
-
-
-def _alone(context: typer.Context, option: str) -> None:
-    """Refuse options that would have no effect beside this one."""
-    others = [
-        param.opts[0]
-        for param in context.command.params
-        if param.expose_value and param.name != option and _given(context, param.name or "")
-    ]
-    if others:
-        raise UserError(f"--{option} takes no other option: leave out {', '.join(others)}")
 
 
 def _given(context: typer.Context, name: str) -> bool:

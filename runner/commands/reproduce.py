@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from model.record.records import Manifest
 from runner.commands._console import say, table
 from runner.commands._options import OtherProfile, RunName, Settings
 from runner.commands._progress import watcher
@@ -63,7 +62,7 @@ def compare(then: RunState, now: RunState) -> RepeatComparison:
     """Compare two ended runs. Raises Unreadable."""
     same = then.outcome is now.outcome
     results, verdict = tasks.load(then.run.config.task).compared(then, now)
-    differing = [*_manifests(then, now), *_packages(then, now)]
+    differing = [*_surroundings(then, now)]
     rows = [RepeatRow.of("outcome", then.outcome, now.outcome), *results, *differing]
     outcome = (
         f"the outcome is the same, {now.outcome}" if same else f"{now.outcome} instead of {then.outcome}"
@@ -75,31 +74,24 @@ def compare(then: RunState, now: RunState) -> RepeatComparison:
     return RepeatComparison(same, rows, f"{outcome}; {verdict}{around}")
 
 
-def _manifests(then: RunState, now: RunState) -> Iterator[RepeatRow]:
-    before, after = (state.latest.manifest if state.latest else None for state in (then, now))
-    if before is None or after is None:  # one of the runs never started
-        return
-    yield RepeatRow.of("device", before.device_name, after.device_name)
-    yield RepeatRow.of("host", before.host, after.host)
-    yield from _versions(_software(before), _software(after))
+def _surroundings(then: RunState, now: RunState) -> Iterator[RepeatRow]:
+    """Where two runs ran, and the software of their jobs and of the Python that launched them."""
+    manifests = [state.latest.manifest for state in (then, now) if state.latest and state.latest.manifest]
+    if len(manifests) == 2:  # otherwise one of the runs never started
+        before, after = manifests
+        yield RepeatRow.of("device", before.device_name, after.device_name)
+        yield RepeatRow.of("host", before.host, after.host)
+        yield from _versions(before.software, after.software, " (job)")
+    old, new = (provenance.lock_of(state.folder) for state in (then, now))
+    if old is None or new is None:
+        then_count, now_count = (UNKNOWN if lock is None else f"{len(lock)}" for lock in (old, new))
+        yield RepeatRow("packages", then_count, now_count, UNKNOWN)
+    else:  # a row for each package that differs, else one row for all
+        yield from [*_versions(old, new)] or [RepeatRow("packages", f"{len(old)}", f"{len(new)}", SAME)]
 
 
-def _software(manifest: Manifest) -> dict[str, str]:
-    return {f"{name} (job)": version for name, version in manifest.software.items()}
-
-
-def _packages(then: RunState, now: RunState) -> Iterator[RepeatRow]:
-    """Packages of the launching Python: a row for each that differs, else one row for all."""
-    before, after = (provenance.lock_of(state.folder) for state in (then, now))
-    if before is None or after is None:
-        old, new = (UNKNOWN if lock is None else f"{len(lock)}" for lock in (before, after))
-        yield RepeatRow("packages", old, new, UNKNOWN)
-        return
-    differing = list(_versions(before, after))
-    yield from differing or [RepeatRow("packages", f"{len(before)}", f"{len(after)}", SAME)]
-
-
-def _versions(then: dict[str, str], now: dict[str, str]) -> Iterator[RepeatRow]:
+def _versions(then: dict[str, str], now: dict[str, str], suffix: str = "") -> Iterator[RepeatRow]:
     for name in sorted(then.keys() | now.keys()):
         if then.get(name) != now.get(name):
-            yield RepeatRow(name, then.get(name, "absent"), now.get(name, "absent"), DIFFERS)
+            subject = f"{name}{suffix}"
+            yield RepeatRow(subject, then.get(name, "absent"), now.get(name, "absent"), DIFFERS)

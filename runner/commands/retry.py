@@ -9,7 +9,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +25,13 @@ from runner.state.runs import name_of
 
 if TYPE_CHECKING:
     from runner.inputs.profile import Cluster
+
+# A profile's settings that are part of a run's plan, and the fields that hold them.
+_PLANNED = {
+    "memory": "memory_bytes",
+    "time_limit": "time_limit_seconds",
+    "checkpoint_every": "checkpoint_seconds",
+}
 
 
 def command(
@@ -53,14 +60,23 @@ def command(
     runs = [
         state for state in reconciled(Settings.root, study) if run is None or name_of(state) == name_of(run)
     ]
-    chosen = _ended(runs, outcome or ())
+    ended = [state for state in by_outcome(runs, outcome or (), list(Outcome)) if state.phase == "ended"]
+    # By default, those that neither completed nor ended as expected.
+    chosen = [state for state in ended if outcome or not state.done]
     if not chosen:
         say("nothing to restart")
         return
     cluster = _cluster(chosen, profile)
     planned = planned_again(Settings.root, chosen, cluster, changes)
-    if profile and (kept := _kept(chosen, cluster)):
-        say(f"runs keep the {kept} that they were planned with; `runner launch` takes the profile's")
+    if profile:
+        kept = [
+            name
+            for name, field in _PLANNED.items()
+            if any(getattr(state.run, field) != getattr(cluster.profile, field) for state in chosen)
+        ]
+        if kept:
+            names = ", ".join(kept)
+            say(f"runs keep the {names} that they were planned with; `runner launch` takes the profile's")
     raise typer.Exit(start(planned, wait))
 
 
@@ -108,27 +124,3 @@ def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:
             f"these runs were launched with {len(clusters)} profiles: {files}; choose with --profile"
         )
     return next(iter(clusters.values()))
-
-
-def _kept(chosen: Sequence[RunState], cluster: Cluster) -> str:
-    """The profile's settings that runs were planned with and that the profile now has otherwise."""
-    names = {
-        "memory": "memory_bytes",
-        "time_limit": "time_limit_seconds",
-        "checkpoint_every": "checkpoint_seconds",
-    }
-    return ", ".join(
-        name
-        for name, field in names.items()
-        if any(getattr(state.run, field) != getattr(cluster.profile, field) for state in chosen)
-    )
-
-
-def _ended(runs: Iterable[RunState], outcomes: Sequence[str]) -> list[RunState]:
-    """Ended runs with one of these outcomes; by default, those that neither completed nor ended as expected.
-
-    Raises:
-        UserError: no such outcome.
-    """
-    over = [state for state in by_outcome(runs, outcomes, list(Outcome)) if state.phase == "ended"]
-    return [state for state in over if outcomes or not state.done]

@@ -10,7 +10,6 @@ Examples:
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -40,35 +39,30 @@ def command(
 ) -> None:
     from analysis.query.child import in_child
     from analysis.query.formats import query as answer
+    from analysis.store.database import can_collect, open_for_reading
 
     if listed or query == "@":
         from analysis.report.named import queries
 
         table(("name", "answers"), [(f"@{name}", query.text) for name, query in queries().items()])
         return
-    _read_only(Settings.root)
+    root = Settings.root
+    if root.is_dir() and not can_collect(root):  # nobody can collect there for this user
+        try:
+            open_for_reading(root).close()
+        except UserError:  # it has no database of this version
+            from runner.execute.reconcile import collected
+
+            collected(root)
     sql, meant = _sql(query, study)
     if form == "parquet" and on_a_terminal():
         raise UserError("Parquet is not for a terminal: add > FILE.parquet")
-    in_child(lambda: answer(Settings.root, sql, form, meant), timeout, int(memory * 2**30))
+    in_child(lambda: answer(root, sql, form, meant), timeout, int(memory * 2**30))
 
 
 def on_a_terminal() -> bool:
     """Whether a person would see the answer as it is written."""
     return sys.stdout.isatty()
-
-
-def _read_only(root: Path) -> None:
-    """Collect a root that has no database of this version, if nobody can do so for this user."""
-    from analysis.store.database import can_collect, open_for_reading
-    from runner.execute.reconcile import collected
-
-    if not root.is_dir() or can_collect(root):
-        return
-    try:
-        open_for_reading(root).close()
-    except UserError:
-        collected(root)
 
 
 def _sql(query: str | None, study: str | None) -> tuple[str, str | None]:

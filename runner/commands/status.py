@@ -11,7 +11,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import mean, median
 from typing import Annotated, Any, TypedDict
 
@@ -101,7 +100,13 @@ def command(
         return by_setting(by_outcome(states, outcome or ()), only or ())
 
     if as_json:
-        print_json([*rows(chosen()), *([] if outcome or only or run else _waiting(root, name))])
+        document: list[Any] = [*rows(chosen())]
+        if not (outcome or only or run):  # launches that wait: no run of theirs is claimed yet
+            nothing = dict.fromkeys(StatusRow.__annotations__) | {"factors": {}, "phase": "waiting"}
+            after = str(queue.holder() or "another launch")
+            launches = queue.waiting(root, name)
+            document += [nothing | {"study": launch.study, "waits_for": after} for launch in launches]
+        print_json(document)
     elif watch:
         _watch(_changing(look, chosen, lambda: bool(queue.waiting(root, name))))
     elif every:
@@ -163,13 +168,6 @@ def _say_gone(states: Sequence[RunState]) -> None:
             say(edits.describe_removed(study, here, typed()))
 
 
-def _waiting(root: Path, study: str | None) -> list[dict[str, Any]]:
-    """Launches that wait for another one, as `status --json` prints them: no run of theirs is claimed yet."""
-    nothing = dict.fromkeys(StatusRow.__annotations__) | {"factors": {}, "phase": "waiting"}
-    after = str(queue.holder() or "another launch")
-    return [nothing | {"study": launch.study, "waits_for": after} for launch in queue.waiting(root, study)]
-
-
 def show(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> None:
     """Print a table of the runs, and their counts on standard error; `waits` as for `rows`."""
     table(*filled(HEADS, _lines(states, waits), states))
@@ -186,38 +184,40 @@ def summarize(states: Sequence[RunState]) -> None:
         show(states)
         return
     shown = labels([members[0] for members in groups.values()], without=["seed", "repeat"])
-    rows = [_group(*row) for row in zip(groups.values(), shown, strict=True)]
-    table(*filled(GROUP_HEADS, rows, states))
+    group_rows = []
+    for members, label in zip(groups.values(), shown, strict=True):
+        figures = [newest(state) for state in members]
+        losses = [loss for loss, _ in figures if loss is not None]
+        rates = [rate for _, rate in figures if rate is not None]
+        brief = members[0].brief
+        group_rows.append([
+            brief.study,
+            "" if label == brief.run_id else label,  # that is one without a factor but seed and repeat
+            str(len(members)),
+            _words(members),
+            *written(mean(losses) if losses else None, median(rates) if rates else None),
+        ])  # fmt: skip
+    table(*filled(GROUP_HEADS, group_rows, states))
     differ = "groups that differ in more than seed and repeat"
     say(f"{_counts(states)}; in {len(groups)} {differ}; --all shows each run")
     _say_gone(states)
 
 
-def _group(members: Sequence[RunState], label: str) -> list[str]:
-    figures_of_runs = [newest(state) for state in members]
-    losses = [loss for loss, _ in figures_of_runs if loss is not None]
-    rates = [rate for _, rate in figures_of_runs if rate is not None]
-    figures = written(mean(losses) if losses else None, median(rates) if rates else None)
-    if label == members[0].brief.run_id:  # no factor but seed and repeat
-        label = ""
-    return [members[0].brief.study, label, str(len(members)), _words(members), *figures]
-
-
 def _lines(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[list[str]]:
-    return [_line(*row) for row in zip(states, rows(states, waits), labels(states), strict=True)]
-
-
-def _line(state: RunState, row: StatusRow, label: str) -> list[str]:
-    aside = " (imported)" if row["imported"] else "" if row["in_study"] else " (removed from the study)"
-    mark = " (as expected)" if state.outcome and state.as_expected and state.outcome != "completed" else ""
-    return [
-        name_of(state),
-        label,
-        f"{state.outcome or state.phase}{mark}{aside}",
-        f"{row['step']}/{row['steps']}" if row["steps"] else "" if row["step"] is None else str(row["step"]),
-        *written(row["loss"], row["tokens_per_second"]),
-        state.reason or row["stage"] or (f"waits: {row['waits_for']}" if row["waits_for"] else ""),
-    ]
+    lines = []
+    for state, row, label in zip(states, rows(states, waits), labels(states), strict=True):
+        aside = " (imported)" if row["imported"] else "" if row["in_study"] else " (removed from the study)"
+        odd = state.outcome and state.as_expected and state.outcome != "completed"
+        step = "" if row["step"] is None else str(row["step"])
+        lines.append([
+            name_of(state),
+            label,
+            f"{state.outcome or state.phase}{' (as expected)' if odd else ''}{aside}",
+            f"{row['step']}/{row['steps']}" if row["steps"] else step,
+            *written(row["loss"], row["tokens_per_second"]),
+            state.reason or row["stage"] or (f"waits: {row['waits_for']}" if row["waits_for"] else ""),
+        ])  # fmt: skip
+    return lines
 
 
 def _counts(states: Sequence[RunState]) -> str:

@@ -52,7 +52,9 @@ def command(
 ) -> None:
     if report:
         require_writable(report, "--report")
-    names = _known(backend) if backend else _importable()
+    for name in backend or ():  # before any import that takes seconds
+        backends.check_name(name)
+    names = list(dict.fromkeys(backend)) if backend else _importable()
     if device is None:
         import torch
 
@@ -83,7 +85,10 @@ def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
     Raises:
         UserError: no such backend.
     """
-    lanes = _lanes(names)
+    # Lanes of backends, a process each: one that compiles has its own, and the others share two.
+    slow = [name for name in names if attention.load(name).compiles]
+    rest = [name for name in names if name not in slow]
+    lanes = [lane for lane in (*([name] for name in slow), rest[::2], rest[1::2]) if lane]
     progress = _Progress(len(names))
     options = TrialOptions(side_by_side=len(lanes), tell=progress.stage)
     with ThreadPoolExecutor(len(lanes)) as pool:
@@ -94,17 +99,6 @@ def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
             options.end()  # Ctrl-C: the lanes wait for their trials, and the pool for its lanes
             raise
     return sorted(made, key=lambda certificate: names.index(certificate.backend))
-
-
-def _known(names: Sequence[str]) -> list[str]:
-    """The names, each once; checked before any import that takes seconds.
-
-    Raises:
-        UserError: no such backend.
-    """
-    for name in names:
-        backends.check_name(name)
-    return list(dict.fromkeys(names))
 
 
 def _importable() -> list[str]:
@@ -138,13 +132,6 @@ class _Progress:
 
 
 LINE = 79  # no longer than a terminal's line, which the next stage overwrites
-
-
-def _lanes(names: Sequence[str]) -> list[list[str]]:
-    """Group backends by process: each that compiles gets its own, and the others share two."""
-    slow = [name for name in names if attention.load(name).compiles]
-    rest = [name for name in names if name not in slow]
-    return [lane for lane in (*([name] for name in slow), rest[::2], rest[1::2]) if lane]
 
 
 def _made(
@@ -197,7 +184,6 @@ def show(certificates: Sequence[Certificate]) -> None:
                 certificate.backend,
                 certificate.verdict,
                 *_errors(certificate),
-                *_effort(certificate),
                 _yes(certificate.deterministic),
                 # `--json` and reports give the reason where torch.compile keeps a call in several graphs.
                 "" if certificate.graph_break is None else _yes(not certificate.graph_break),
@@ -213,23 +199,19 @@ def show(certificates: Sequence[Certificate]) -> None:
 
 
 def _errors(certificate: Certificate) -> list[str]:
-    """The largest relative error of the output and of each gradient.
+    """The largest errors: of output and gradients, relative; as a share of the tolerance; number of checks.
 
-    Of plain data only: the error is meaningless where results cancel.
+    Relative errors are those of plain data only: they are meaningless where results cancel.
     """
     plain = [check for check in certificate.checks if check.variant.startswith("plain")]
     measured = [(check.what, check.relative_error) for check in plain if check.relative_error is not None]
     errors = ([error for what, error in measured if what == gradient] for gradient in GRADIENTS)
-    return [f"{max(of_one):.1e}" if of_one else "" for of_one in errors]
-
-
-def _effort(certificate: Certificate) -> list[str]:
-    """The largest measured error as a percentage of its tolerance, and the number of checks."""
+    largest = [f"{max(of_one):.1e}" if of_one else "" for of_one in errors]
     checks = certificate.checks
     shares = [
         check.measured / check.tolerance for check in checks if check.measured is not None and check.tolerance
     ]
-    return [f"{max(shares):.0%}" if shares else "", str(len(checks) or "")]
+    return [*largest, f"{max(shares):.0%}" if shares else "", str(len(checks) or "")]
 
 
 def _parts(certificate: Certificate) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from model.record.outcome import Outcome
 from runner.execute.slurm import client
@@ -30,7 +30,10 @@ def cancel(states: Iterable[RunState], at_once: bool = False) -> list[RunState]:
         NoAnswer: Slurm cannot be reached.
     """
     open_ = in_flight(states)
-    shared = _shared_jobs(open_)
+    paths = {state.folder.path for state in open_}
+    studies = {(path.parent.parent, path.parent.name) for path in paths}
+    flying = [state for root, study in studies for state in in_flight(runs.states(root, study))]
+    shared = {state.job_id for state in flying if state.job_id and state.folder.path not in paths}
     jobs = [client.job_of(state) for state in open_ if state.job_id and state.job_id not in shared]
     answer = client.cancel(jobs, () if at_once else saving(open_))
     reached = answer.alive
@@ -67,11 +70,3 @@ def _told_here(state: RunState) -> bool:
     else:
         log.warning("%s is no longer running: `runner status` finds out how it ended", name)
     return False
-
-
-def _shared_jobs(cancelled: Sequence[RunState]) -> set[str]:
-    """Ids of jobs that these runs share with other in-flight runs of their studies."""
-    paths = {state.folder.path for state in cancelled}
-    studies = {(path.parent.parent, path.parent.name) for path in paths}
-    flying = [state for root, study in studies for state in in_flight(runs.states(root, study))]
-    return {state.job_id for state in flying if state.job_id and state.folder.path not in paths}

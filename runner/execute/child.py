@@ -46,7 +46,7 @@ class Child:
     ending: Ending | None = None  # set by the queue: a time limit, an interrupt
 
     def new_stage(self) -> Stage | None:
-        """What the run does before its first step, if that has changed since the last call."""
+        """The run's stage before its first step, if that has changed since the last call."""
         now = None if self.read else current(self.attempt.record.path)
         if now is None or now == self.stage:
             return None
@@ -117,19 +117,16 @@ def start(attempt: NextAttempt, profile: Profile, own: tuple[str, ...]) -> Child
         raise UserError(f"{why}; {attempt.label} was not started") from error
     limit = attempt.shape.time_limit_seconds
     deadline = time.monotonic() + limit if limit else float("inf")
-    return Child(attempt, process, own, deadline, oom_kills(), _group(attempt, process.pid))
-
-
-def _group(attempt: NextAttempt, pid: int) -> Group | None:
-    """A control group for a run's processes, with the memory of all of them; None where none can be made."""
+    child = Child(attempt, process, own, deadline, oom_kills())
     run = attempt.folder.run
-    if run.memory_bytes is None:
-        return None
-    group = Group.make(f"assay-{pid}", run.memory_bytes * attempt.shape.processes, run.limit_of_memory)
-    if group and not group.add(pid):
-        group.remove()
-        return None
-    return group
+    if run.memory_bytes is not None:  # of each process; the group limits all of them
+        most = run.memory_bytes * attempt.shape.processes
+        group = Group.make(f"assay-{process.pid}", most, run.limit_of_memory)
+        if group and group.add(process.pid):
+            child.group = group
+        elif group:
+            group.remove()
+    return child
 
 
 def note(child: Child) -> None:

@@ -13,7 +13,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -138,40 +138,34 @@ def _beside_studies(root: Path) -> Iterator[Item]:
 
 
 def _in_study(study: Path) -> Iterator[Item]:
-    runs = [folder for folder in _folders(study) if NAME.fullmatch(folder.name)]
-    # An empty folder was created by a launch that was killed or has just started.
-    states = [_state(RunFolder(folder)) for folder in runs if list(_entries(folder))]
+    states = list[RunState | None]()  # None: a run that cannot be read
+    for folder in _folders(study):
+        # An empty folder was created by a launch that was killed or has just started.
+        if NAME.fullmatch(folder.name) and [*_entries(folder)]:
+            run = RunFolder(folder)
+            try:
+                states.append(ledger.brief_state(run) if run.is_imported else ledger.state(run))
+            except (Unreadable, OSError):
+                states.append(None)
     yield from _items(_temporary(study), "left by a command that was killed", study)
     for state in states:
-        if state and not state.in_flight:
-            yield from _in_run(state, study)
+        if not state or state.in_flight:
+            continue
+        folder = state.folder.path
+        attempts = [path for path in _folders(folder) if re.fullmatch(r"attempt-\d+", path.name)]
+        for place in (folder, *attempts):
+            yield from _items(_temporary(place), "left by a process that was killed", study)
+            checkpoint = place / "checkpoint"
+            if state.outcome is Outcome.COMPLETED and _is_folder(checkpoint):
+                yield from _items([checkpoint], "checkpoint of a completed run", study)
     if None not in states:  # a run that cannot be read may need any of these
         readable = [state for state in states if state]
-        jobs = list(_job_files(jobs_folder(study), readable))
-        links = _links_to(jobs, jobs_folder(study))
-        yield from _items([*jobs, *links], "submitit's files of ended attempts", study)
+        job_files = _job_files(jobs_folder(study), readable)
+        yield from _items(job_files, "submitit's files of ended attempts", study)
         yield from _unreferenced(study, readable)
 
 
-def _state(run: RunFolder) -> RunState | None:
-    """A run's status; None if it cannot be read."""
-    try:
-        return ledger.brief_state(run) if run.is_imported else ledger.state(run)
-    except (Unreadable, OSError):
-        return None
-
-
-def _in_run(state: RunState, study: Path) -> Iterator[Item]:
-    folder = state.folder.path
-    attempts = [path for path in _folders(folder) if re.fullmatch(r"attempt-\d+", path.name)]
-    for place in (folder, *attempts):
-        yield from _items(_temporary(place), "left by a process that was killed", study)
-        checkpoint = place / "checkpoint"
-        if state.outcome is Outcome.COMPLETED and _is_folder(checkpoint):
-            yield from _items([checkpoint], "checkpoint of a completed run", study)
-
-
-def _job_files(folder: Path, states: list[RunState]) -> Iterator[Path]:
+def _job_files(folder: Path, states: list[RunState]) -> list[Path]:
     """Files of jobs whose runs have all ended; also of unknown jobs, if nothing is in flight."""
     busy, over = set[str](), set[str]()
     for state in states:
@@ -180,21 +174,21 @@ def _job_files(folder: Path, states: list[RunState]) -> Iterator[Path]:
         at_rest = not (state.in_flight or (state.outcome and state.outcome.may_come_back))
         (over if at_rest else busy).update(ids)
     quiet = not any(state.in_flight for state in states)
+    files = []
     for path in _files(folder):
         match = _JOB_FILE.fullmatch(path.name)
         ids = {"_".join(part for part in match.groups() if part)} if match else set()
         if (ids & over and not ids & busy) or (quiet and not ids & busy and _is_old(path)):
-            yield path
+            files.append(path)
 
-
-def _links_to(files: list[Path], folder: Path) -> Iterator[Path]:
-    """Links that submitit creates to its scripts, if the script is being removed or is already gone."""
-    going = {file.name for file in files}
+    # Submitit creates links to its scripts. One goes with its script, or if that is already gone.
+    going, links = {file.name for file in files}, []
     for path, mode in _entries(folder):
         if stat.S_ISLNK(mode) and re.fullmatch(r"\.submission_file_\w+\.sh", path.name):
             script = path.readlink().name
             if script in going or not (folder / script).exists():
-                yield path
+                links.append(path)
+    return [*files, *links]
 
 
 def _unreferenced(study: Path, states: list[RunState]) -> Iterator[Item]:
@@ -264,15 +258,12 @@ def _items(paths: Iterable[Path], why: str, study: Path | None) -> Iterator[Item
     for path in paths:
         inside = [Path(at, name) for at, folders, files in os.walk(path) for name in (*folders, *files)]
         if RECORDS.isdisjoint(entry.name for entry in (path, *inside)):
-            yield Item(path, why, sum(map(_size, (path, *inside))), 1 + len(inside), study)
-
-
-def _size(path: Path) -> int:
-    try:
-        facts = path.lstat()
-    except OSError:
-        return 0
-    return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+            size_bytes = 0
+            for entry in (path, *inside):
+                with suppress(OSError):
+                    facts = entry.lstat()
+                    size_bytes += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+            yield Item(path, why, size_bytes, 1 + len(inside), study)
 
 
 def _remove(path: Path) -> None:

@@ -77,7 +77,7 @@ def _log(plan: Plan, progress: str) -> None:
 
 
 def risks(study: Path, cluster: Cluster) -> Iterator[str]:
-    """What the members of a group could replace, because it lies in a folder that they can write to.
+    """Sentences about what a group could replace, because it lies in a folder that its members can write to.
 
     Args:
         study: a study's folder, whether or not it exists.

@@ -95,11 +95,14 @@ def _run(
         if watcher.stop_early:
             waiting.clear()
         while waiting and len(children) < profile.max_parallel and not received:
-            if (own := _free(devices, children, waiting[0])) is None:
+            taken = {device for child in children for device in child.gpus}
+            free = [device for device in devices if device not in taken]
+            wanted = waiting[0].shape.processes if devices else 0  # a GPU for each process
+            if len(free) < wanted:
                 break
             try:
                 if _claimed(attempt := waiting.pop(0)):
-                    children.append(start(attempt, profile, own))
+                    children.append(start(attempt, profile, tuple(free[:wanted])))
                     watcher.started(attempt)
             except UserError:
                 if attempt.removed is None:
@@ -194,8 +197,13 @@ def devices_for(cluster: Cluster, processes: Sequence[int]) -> tuple[str, ...]:
     Raises:
         InvalidFile: the machine has too few GPUs, or its profile cannot give a run its processes.
     """
-    _require_room(cluster, processes)
     profile, most = cluster.profile, max(processes)
+    try:
+        for number in processes:
+            layout(profile, number)
+    except UserError as error:  # more processes than the profile gives this machine
+        key = "gpus_per_node" if profile.gpus else "processes_per_node"
+        raise _refused(cluster, key, str(error)) from error
     if not profile.gpus or (profile.max_parallel == 1 and most == 1):
         return ()
     environment = {**os.environ, **profile.env_here}
@@ -208,26 +216,8 @@ def devices_for(cluster: Cluster, processes: Sequence[int]) -> tuple[str, ...]:
     return devices
 
 
-def _require_room(cluster: Cluster, processes: Sequence[int]) -> None:
-    """Refuse runs of more processes than the profile gives this machine. Raises InvalidFile."""
-    try:
-        for number in processes:
-            layout(cluster.profile, number)
-    except UserError as error:
-        key = "gpus_per_node" if cluster.profile.gpus else "processes_per_node"
-        raise _refused(cluster, key, str(error)) from error
-
-
 def _refused(cluster: Cluster, key: str, text: str) -> InvalidFile:
     return InvalidFile([Problem(cluster.document.mark((key,)), text)])
-
-
-def _free(devices: Sequence[str], children: Sequence[Child], attempt: NextAttempt) -> tuple[str, ...] | None:
-    """GPUs for a run, one for each process; None while too few are free."""
-    taken = {device for child in children for device in child.gpus}
-    free = [device for device in devices if device not in taken]
-    wanted = attempt.shape.processes if devices else 0
-    return tuple(free[:wanted]) if len(free) >= wanted else None
 
 
 def _finished(child: Child, watcher: Watcher) -> bool:

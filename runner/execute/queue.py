@@ -12,7 +12,7 @@ import shlex
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -133,39 +133,33 @@ def holder() -> Launch | None:
     return None
 
 
-@contextmanager
-def _noted(launch: Launch) -> Iterator[None]:
-    """While a launch waits, a note says so to `waiting`. That of a process that was killed says nothing."""
-    file = _file()
-    note = file.with_name(f"{file.name}.{launch.pid}")
-    with suppress(OSError):
-        write_text(note, launch.model_dump_json(), sync=False)
-    try:
-        yield
-    finally:
-        note.unlink(missing_ok=True)
-
-
 def _acquire(descriptor: int, launch: Launch) -> bool:
+    """Hold the queue; returns whether it had to wait for another launch."""
     waited = False
+    note: Path | None = None
 
     def tell() -> None:
-        nonlocal waited
-        waited = True
-        notes.enter_context(_noted(launch))
+        """Say what is waited for, and note it for `waiting`, which ignores the notes of dead processes."""
+        nonlocal waited, note
+        waited, file = True, _file()
+        note = file.with_name(f"{file.name}.{launch.pid}")
+        with suppress(OSError):
+            write_text(note, launch.model_dump_json(), sync=False)
         first = holder()
         log.info(
             "waiting for %s%s to finish, so that neither spoils the other's timings; "
-            "Ctrl-C or `kill %d` stops waiting%s%s",
+            "Ctrl-C or `kill %d` stops waiting%s",
             first or "another launch",
-            _since(first),
+            _since(first) if first else "",
             launch.pid,
-            _instead(first),
-            _hint(first),
+            _advice(first) if first else "",
         )
 
-    with ExitStack() as notes:
+    try:
         hold_lock(descriptor, waiting=tell)
+    finally:
+        if note:
+            note.unlink(missing_ok=True)
     if waited:
         log.info("%s no longer waits: it is its turn", launch)
     os.ftruncate(descriptor, 0)
@@ -173,9 +167,9 @@ def _acquire(descriptor: int, launch: Launch) -> bool:
     return waited
 
 
-def _since(first: Launch | None) -> str:
+def _since(first: Launch) -> str:
     """When the holder began: the queue's file is written when a launch gets its turn."""
-    if first is None or not process.runs(first.pid, first.pid_started):
+    if not process.runs(first.pid, first.pid_started):
         return ""
     with suppress(OSError):
         begun = datetime.fromtimestamp(_file().stat().st_mtime).astimezone()
@@ -184,19 +178,14 @@ def _since(first: Launch | None) -> str:
     return ""
 
 
-def _instead(first: Launch | None) -> str:
-    """What to type other than to stop: to see how far the holder is, or to run beside it."""
-    if first is None:
-        return ""
-    return (
+def _advice(first: Launch) -> str:
+    """Name what to type other than to stop: to see how far the holder is, to run beside it, to wake it."""
+    advice = (
         f". `runner --root {shlex.quote(str(first.root))} status {first.study}` shows how far it is; with "
         "RUNNER_STATE=FOLDER in front, this command starts at once, where timings do not matter"
     )
-
-
-def _hint(first: Launch | None) -> str:
-    """What to type if the holder is suspended, for example by Ctrl-Z, and so would never finish."""
-    if first is None or not process.suspended(first.pid):
-        return ""
-    pid = first.pid
-    return f". Process {pid} is suspended: `kill -CONT {pid}` continues it, `kill {pid}` before that ends it"
+    if not process.suspended(pid := first.pid):
+        return advice
+    # For example by Ctrl-Z: it would never finish.
+    wake = f"`kill -CONT {pid}` continues it, `kill {pid}` before that ends it"
+    return f"{advice}. Process {pid} is suspended: {wake}"

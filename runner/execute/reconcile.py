@@ -160,8 +160,14 @@ def _settle(runs: list[RunState]) -> bool:
         else:
             # Read again: it may have ended after its state was read, and before Slurm was asked.
             result = state.folder.attempt(state.attempt).result
-            own = Ending(result.outcome, result.reason) if result else None
-            ledger.ended(state.folder, state.attempt, own or _lost(state, answer))
+            other = " (another job has that number now)" if state.job_id in answer.taken else ""
+            why = f"Slurm no longer knows job {state.job_id}{other}"
+            if state.job_id in answer.runaway:
+                alone = f"job {state.job_id} goes on in Slurm's accounting alone"
+                why = f"{alone}: its controller does not know it"
+            lost = Ending(Outcome.LOST, f"{why}, and the attempt left no result")
+            own = Ending(result.outcome, result.reason) if result else lost
+            ledger.ended(state.folder, state.attempt, own)
     return bool(answer.endings or unknown)
 
 
@@ -191,15 +197,6 @@ def _owner(state: RunState) -> int:
     """Id of the user who submitted a run's latest attempt."""
     assert state.latest
     return state.latest.path.stat().st_uid
-
-
-def _lost(state: RunState, answer: client.Poll) -> Ending:
-    lacks = "and the attempt left no result"
-    if state.job_id in answer.runaway:
-        only = f"job {state.job_id} goes on in Slurm's accounting alone: its controller does not know it"
-        return Ending(Outcome.LOST, f"{only}, {lacks}")
-    other = " (another job has that number now)" if state.job_id in answer.taken else ""
-    return Ending(Outcome.LOST, f"Slurm no longer knows job {state.job_id}{other}, {lacks}")
 
 
 def repair(states: Iterable[RunState]) -> bool:
@@ -255,10 +252,18 @@ def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
         busy = _sbatch_runs({intent.submission for state in orphans if (intent := client.intent_of(state))})
         jobs = jobs_by_name(orphans, study.stat().st_uid)
         for state in orphans:
-            if job_id := jobs.get(state.folder.path):
-                ledger.submitted(state.folder, state.attempt, job_id)
+            folder, number = state.folder, state.attempt
+            intent = state.event("intent")
+            if job_id := jobs.get(folder.path):
+                ledger.submitted(folder, number, job_id)
+            elif intent and busy:
+                continue  # the sbatch outlived its launcher, and may still submit
+            elif ledger.untouched(folder, number):
+                ledger.release(folder, number, "the launcher died before starting it")
+            elif intent and now() - last_sign(folder.attempt(number)) < UNANSWERED:
+                continue  # its job started after Slurm was asked
             else:
-                _repair_run(state, busy)
+                ledger.ended(folder, number, LOST)
         return bool(orphans)
 
 
@@ -285,23 +290,6 @@ def jobs_by_name(states: Iterable[RunState], owner: int) -> dict[Path, str]:
         for path, intent in intents.items()
         if (array := arrays.get(str(intent.submission)))
     }
-
-
-def _repair_run(state: RunState, busy: bool) -> None:
-    """Release or end an orphan that Slurm does not know.
-
-    Args:
-        busy: whether an sbatch outlived its launcher and may still submit.
-    """
-    intent = state.event("intent")
-    if intent and busy:
-        return
-    if ledger.untouched(state.folder, state.attempt):
-        ledger.release(state.folder, state.attempt, "the launcher died before starting it")
-    elif intent and now() - last_sign(state.folder.attempt(state.attempt)) < UNANSWERED:
-        return  # its job started after Slurm was asked
-    else:
-        ledger.ended(state.folder, state.attempt, LOST)
 
 
 def _sbatch_runs(names: Collection[str | None]) -> bool:

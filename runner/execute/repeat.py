@@ -118,16 +118,13 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
     if study.is_dir():
         reconciled(study.parent, study.name)  # notices a repeat that was lost
     with locked(study):
-        folder = _under_way(study, original) or _plan(original, files, study, cluster)
+        under_way = (
+            state.folder
+            for state in states(study.parent, study.name)
+            if state.run.provenance.reproduces == name_of(original) and state.phase != "ended"
+        )
+        folder = next(under_way, None) or _plan(original, files, study, cluster)
     return Repeat(original, folder, study.parent, cluster)
-
-
-def _under_way(study: Path, original: RunState) -> RunFolder | None:
-    """An earlier repeat of this run that has not ended."""
-    for state in states(study.parent, study.name):
-        if state.run.provenance.reproduces == name_of(original) and state.phase != "ended":
-            return state.folder
-    return None
 
 
 def study_of_repeats(study: str) -> str:
@@ -136,6 +133,7 @@ def study_of_repeats(study: str) -> str:
 
 
 def _code(original: RunState) -> dict[str, bytes]:
+    """The files of a run's code snapshot. Raises UserError."""
     run = original.run
     if run.provenance.code is None:
         commit = run.provenance.git_sha or "its code"
@@ -153,6 +151,7 @@ def _code(original: RunState) -> dict[str, bytes]:
 
 
 def _check_data(original: RunState) -> None:
+    """Raise UserError if a run's data has changed."""
     run, cannot = original.run, f"{name_of(original)} cannot be reproduced"
     if (source := run.source) is None:
         return

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from model.record.folder import PROFILE, Attempt
+from model.record.folder import PROFILE
 from model.record.outcome import Outcome
 from model.record.records import now
 from model.record.units import counted
@@ -42,7 +42,15 @@ def wait_for(plan: Plan, left: Sequence[NextAttempt], fail_fast: bool = False) -
     stopped, bad = False, set[str]()
     while True:
         states = _of_plan(plan, watch.look())
-        left = _unsubmitted(left, states)
+        for attempt in left:
+            if attempt.removed:
+                warn_once(f"{attempt.label}: {attempt.removed}")
+        # Those that have neither a job nor an ending, for example because sbatch did not answer.
+        submitted = [state for state in states if state.job_id or state.phase == "ended"]
+        begun = {state.folder.path: state.attempt for state in submitted}
+        there = [attempt for attempt in left if not attempt.removed]
+        left = [attempt for attempt in there if begun.get(attempt.folder.path, 0) < attempt.number]
+
         waiting = {attempt.folder.path for attempt in left}
         ended = [state for state in states if state.folder.path not in waiting]
         again = [state for state in ended if _worth_another(state, plan.cluster.profile.retries)]
@@ -62,16 +70,6 @@ def wait_for(plan: Plan, left: Sequence[NextAttempt], fail_fast: bool = False) -
             warn_of_stuck(plan.cluster, {state.job_id or "": name_of(state) for state in queued})
         time.sleep(POLL_SECONDS)
     wait_until_profiled(states, began)
-
-
-def _unsubmitted(left: Sequence[NextAttempt], states: Iterable[RunState]) -> list[NextAttempt]:
-    """Those that have neither a job nor an ending, for example because sbatch did not answer."""
-    for attempt in left:
-        if attempt.removed:
-            warn_once(f"{attempt.label}: {attempt.removed}")
-    left = [attempt for attempt in left if not attempt.removed]
-    begun = {state.folder.path: state.attempt for state in states if state.job_id or state.phase == "ended"}
-    return [attempt for attempt in left if begun.get(attempt.folder.path, 0) < attempt.number]
 
 
 def states_of(plan: Plan) -> list[RunState]:
@@ -116,15 +114,12 @@ def _worth_another(state: RunState, retries: int) -> bool:
     if state.phase != "ended" or state.done:
         return False
     if state.outcome is Outcome.TIMEOUT:  # its job could not see to the next one
-        return state.brief.requeue and _got_farther(state.latest)
+        latest = state.latest
+        if not state.brief.requeue or not latest or latest.result is None or latest.manifest is None:
+            return False
+        # It did a step more than the one that it began from, so that another attempt will, too.
+        return latest.result.steps > (latest.manifest.resumed_step or 0)
     return state.outcome is not None and state.outcome.is_retried and state.attempt <= retries
-
-
-def _got_farther(attempt: Attempt | None) -> bool:
-    """Whether an attempt did a step more than the one that it began from, so that another will, too."""
-    if attempt is None or attempt.result is None or attempt.manifest is None:
-        return False
-    return attempt.result.steps > (attempt.manifest.resumed_step or 0)
 
 
 def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[NextAttempt]:

@@ -63,7 +63,7 @@ class NextAttempt:
 
     @property
     def removed(self) -> str | None:
-        """What to say if somebody removed the run's folder since it was written; None if it is there."""
+        """A sentence if somebody removed the run's folder since it was written; None if it is there."""
         if (self.folder.path / "run.json").exists():
             return None
         return f"its folder {self.folder.path} was removed: launch the study again to plan it anew"

@@ -39,7 +39,7 @@ def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
         words = next(filter(None, reversed(lines)), None)
     if attempt.planned.config.processes > 1:
         ending = replace(ending, failed_nodes=_failed_nodes(ending, folder, attempt))
-        rank, first = _culprit(ending, folder, attempt)
+        rank, first = _first_to_end(ending, folder, attempt)
         words = first or words
     if own and (ending.outcome is Outcome.LOST or (ending.outcome is Outcome.FAILED and not rank)):
         return Ending(own.outcome, own.reason)  # Slurm only saw this process's exit code
@@ -47,42 +47,46 @@ def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
     return replace(ending, reason=f"{words} ({ending.reason})") if words else ending
 
 
-def _culprit(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[int | None, str | None]:
-    """The rank that ended first, if any, and how it or its node ended."""
-    if ending.failed_nodes:
-        return None, f"node failure on {', '.join(ending.failed_nodes)}"
-    processes = attempt.planned.config.processes
-    first = _slot(folder, attempt) * processes  # runs that share a job have a range of its tasks each
-    mine = range(first, first + processes)
-    if ending.outcome.of_one_process and (task := _first(_printed(folder, attempt), mine)):
-        rank = task[0] - first
-        return rank, f"rank {rank} on {task[1]}: {task[2]}"
-    return None, None
-
-
 def _failed_nodes(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[str, ...]:
     """The nodes that failed: the job's only one, or those that srun named, or that Slurm recorded as down."""
     if ending.outcome is not Outcome.NODE_FAILED or ending.failed_nodes:
         return ending.failed_nodes
-    return tuple(dict.fromkeys(_NODE.findall(_printed(folder, attempt)) or _down(ending, attempt)))
+    nodes = _NODE.findall(_printed(folder, attempt))
+    if not nodes:
+        submitted, manifest = attempt.event("submitted"), attempt.manifest
+        since = manifest.started_at if manifest else submitted.time if submitted else None
+        nodes = slurm.failed_nodes(ending.nodes, since) if ending.nodes and since else []
+    return tuple(dict.fromkeys(nodes))
 
 
-def _down(ending: Ending, attempt: Attempt) -> list[str]:
-    """The nodes of a job that have gone down since the attempt began, as Slurm recorded it."""
-    submitted, manifest = attempt.event("submitted"), attempt.manifest
-    since = manifest.started_at if manifest else submitted.time if submitted else None
-    return slurm.failed_nodes(ending.nodes, since) if ending.nodes and since else []
+def _first_to_end(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[int | None, str | None]:
+    """The rank that ended first, if any, and how it or its node ended."""
+    if ending.failed_nodes:
+        return None, f"node failure on {', '.join(ending.failed_nodes)}"
+    if not ending.outcome.of_one_process:
+        return None, None
 
-
-def _slot(folder: RunFolder, attempt: Attempt) -> int:
-    """The run's place in its job, which is recorded for the attempt that the job started with."""
+    # Runs that share a job have a range of its tasks each. The run's place in the job is recorded for the
+    # attempt that the job started with.
     numbers = reversed([number for number in folder.numbers() if number <= attempt.number])
-    meant = (folder.attempt(number).event("intent") for number in numbers)
-    return next((intent.slot or 0 for intent in meant if intent), 0)
+    intents = (folder.attempt(number).event("intent") for number in numbers)
+    slot = next((intent.slot or 0 for intent in intents if intent), 0)
+    processes = attempt.planned.config.processes
+    own_tasks = range(slot * processes, (slot + 1) * processes)
+
+    for node, tasks, words in _ENDED.findall(_printed(folder, attempt)):
+        ends = [part.partition("-") for part in tasks.split(",") if part]  # of `0-1,3`
+        spans = [range(int(low), int(high or low) + 1) for low, _, high in ends]
+        if ended := [task for task in own_tasks if any(task in span for span in spans)]:
+            rank, how = ended[0] - own_tasks[0], words.removesuffix(" (core dumped)").strip()
+            signals = {signal.strsignal(number): number.name for number in signal.Signals}
+            how = f"killed by {signals[how]}" if how in signals else f"{how[0].lower()}{how[1:]}"
+            return rank, f"rank {rank} on {node}: {how}"
+    return None, None
 
 
 def _printed(folder: RunFolder, attempt: Attempt) -> str:
-    """What srun printed since the attempt's job last started; nothing if that is gone."""
+    """The output of srun since the attempt's job last started; empty if that is gone."""
     try:
         path = jobs_folder(folder.path.parent) / f"{attempt.job_id}_0_log.err"
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -92,23 +96,3 @@ def _printed(folder: RunFolder, attempt: Attempt) -> str:
         return text.rpartition(START)[2].partition("\n")[2]
     restart = attempt.manifest.slurm.get("SLURM_RESTART_COUNT", "0")
     return text.rpartition(f"{START}{restart}\n")[2].partition(START)[0]
-
-
-def _first(printed: str, own_tasks: range) -> tuple[int, str, str] | None:
-    """The first of these tasks that ended, its node, and how."""
-    for node, tasks, words in _ENDED.findall(printed):
-        if ended := sorted(set(own_tasks) & _numbers(tasks)):
-            return ended[0], node, _in_own_words(words)
-    return None
-
-
-def _numbers(tasks: str) -> set[int]:
-    """The numbers in a list such as `0-1,3`."""
-    ends = [part.partition("-") for part in tasks.split(",") if part]
-    return {number for low, _, high in ends for number in range(int(low), int(high or low) + 1)}
-
-
-def _in_own_words(words: str) -> str:
-    text = words.removesuffix(" (core dumped)").strip()
-    signals = {signal.strsignal(number): number.name for number in signal.Signals}
-    return f"killed by {signals[text]}" if text in signals else f"{text[0].lower()}{text[1:]}"

@@ -119,7 +119,7 @@ def _host_memory(text: str, limit: Limit | None = None) -> str:
 
 
 def _beside(limit: Limit | None) -> str:
-    """What was in use when an allocation failed, and which limits there are."""
+    """The memory in use when an allocation failed, and the limits that there are."""
     return "".join(f"; {text}" for text in (limit and limit.state(), hostmemory.address_space()) if text)
 
 

@@ -28,7 +28,7 @@ _ONE_NODE = "file locks hold on one node only: start a study's launches and repa
 
 @dataclass(frozen=True)
 class Promise:
-    """What is known of a filesystem.
+    """A filesystem's kind, and what it promises.
 
     Attributes:
         shared: whether other machines see it; None if unknown.
@@ -70,7 +70,7 @@ def writable(folder: Path) -> bool:
 
 
 def promise(folder: Path) -> Promise:
-    """What the filesystem of an existing folder promises, from its type and mount options."""
+    """The promise of an existing folder's filesystem, from its type and mount options."""
     import psutil  # slow to import, and seldom needed
 
     path = folder.resolve()
@@ -81,7 +81,7 @@ def promise(folder: Path) -> Promise:
 
 
 def of_mount(kind: str, options: str) -> Promise:
-    """What a mount of this type with these comma-separated options promises."""
+    """The promise of a mount of this type with these comma-separated options."""
     words = set(options.split(","))
     if kind in _LOCAL:
         return Promise(kind, False, True, "local to this machine: other nodes cannot see it")

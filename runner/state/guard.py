@@ -115,7 +115,10 @@ def replaceable(paths: Iterable[Path]) -> Iterator[tuple[Path, Path, str]]:
             facts = place.stat()
             kept = place != whole and facts.st_mode & stat.S_ISVTX
             if facts.st_mode & stat.S_IWGRP and not kept and not _is_private(place, facts.st_gid):
-                yield path, place, _group(facts.st_gid)
+                group = str(facts.st_gid)
+                with suppress(KeyError):  # it has no name
+                    group = grp.getgrgid(facts.st_gid).gr_name
+                yield path, place, f"group {group}"
                 break
 
 
@@ -157,10 +160,3 @@ def _name(user_id: int) -> str:
         return pwd.getpwuid(user_id).pw_name
     except KeyError:
         return f"user {user_id}"
-
-
-def _group(group_id: int) -> str:
-    try:
-        return f"group {grp.getgrgid(group_id).gr_name}"
-    except KeyError:
-        return f"group {group_id}"

@@ -66,7 +66,7 @@ class RunBrief(BaseModel, frozen=True):
 
     @property
     def varied(self) -> dict[str, str | int | float | bool]:
-        """What can tell runs of one study apart: the factors, and which repeat it is."""
+        """The values that tell runs of one study apart: the factors, and which repeat it is."""
         return {**self.factors, "repeat": self.repeat}
 
 
@@ -140,7 +140,11 @@ def brief_state(folder: RunFolder) -> RunState:
     brief, attempts, latest = brief_of(folder), folder.attempts(), None
     for attempt in attempts:
         highest, (outcome, reason) = attempts[-1].number, attempt.settled or (None, None)
-        if outcome and not _may_go_on(brief, attempt):
+        own = attempt.result.outcome if attempt.result else None
+        stopped = own is Outcome.CANCELLED or (own is Outcome.TIMEOUT and brief.requeue)
+        # Slurm may restart a job that was stopped, or say why, and has not confirmed its end.
+        may_go_on = stopped and attempt.job_id and not attempt.event("ended")
+        if outcome and not may_go_on:
             latest = RunState(folder, brief, "ended", attempt, outcome, reason, highest)
         else:
             phase: Phase = "running" if attempt.started else "queued"
@@ -148,13 +152,6 @@ def brief_state(folder: RunFolder) -> RunState:
         if latest.outcome is Outcome.COMPLETED:
             break
     return latest or RunState(folder, brief, "planned")
-
-
-def _may_go_on(brief: RunBrief, attempt: Attempt) -> bool:
-    """Whether the job was stopped, and Slurm, which may restart it or say why, has not confirmed its end."""
-    own = attempt.result.outcome if attempt.result else None
-    stopped = own is Outcome.CANCELLED or (own is Outcome.TIMEOUT and brief.requeue)
-    return bool(stopped and attempt.job_id and not attempt.event("ended"))
 
 
 def claim(folder: RunFolder, number: int, executor: Executor, parallel: ParallelConfig | None = None) -> bool:

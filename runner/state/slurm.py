@@ -125,14 +125,12 @@ def failed_nodes(nodes: str, since: datetime) -> list[str]:
     for command in asked:
         with contextlib.suppress(NoAnswer):
             shown = [line.split("|") for line in ask(*command).splitlines()]
-            if down := {name for name, state, begun in shown if begun >= start and _is_down(state)}:
+            new = [(name, state.upper()) for name, state, begun in shown if begun >= start]
+            # The star in such a state as `DOWN*` says that a node does not respond.
+            states = ("DOWN", "FAIL", "ERROR")
+            if down := {name for name, state in new if state.endswith("*") or state.startswith(states)}:
                 return sorted(down)
     return []
-
-
-def _is_down(state: str) -> bool:
-    """Whether a node is in such a state as `DOWN*`; the star says that it does not respond."""
-    return state.endswith("*") or state.upper().startswith(("DOWN", "FAIL", "ERROR"))
 
 
 def rows(answer: str, fields: int) -> list[list[str]]:
@@ -147,7 +145,7 @@ def placed(node: str) -> bool:
 
 
 def words(done: subprocess.CompletedProcess[str] | subprocess.CalledProcessError) -> str:
-    """What a command said on standard error, all of it on one line: its last sentence may say least."""
+    """A command's standard error, all of it on one line: its last sentence may say least."""
     if "Could not establish a configuration source" in done.stderr:
         where = "run this on the cluster's login node, set SLURM_CONF, or use --profile local"
         return f"no Slurm cluster is configured on this machine; {where}"

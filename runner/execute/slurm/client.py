@@ -142,26 +142,25 @@ class _Sight(NamedTuple):
 
 
 class _Jobs:
-    """What one source shows of the jobs asked about: our jobs, and ids that other jobs have now."""
+    """The jobs asked about as one source shows them: our jobs, and ids that other jobs have now.
+
+    An array element that has not run is shown as its array is. Slurm keeps no record of an element that is
+    cancelled before it starts; once none is left to start, it shows the array itself as cancelled. But the
+    last element to start takes over the array's record, which is shown for a moment under the array's number,
+    with a node.
+    """
 
     def __init__(self, wanted: Mapping[str, Job], shown: Mapping[str, _Sight]) -> None:
-        sights = {job_id: sight for job_id in wanted if (sight := _of(job_id, shown))}
+        sights = {}
+        for job_id in wanted:
+            array = shown.get(job_id.partition("_")[0])
+            if sight := shown.get(job_id) or (array if array and not slurm.placed(array.node) else None):
+                sights[job_id] = sight
         self.ours = {id_: job for id_, job in sights.items() if wanted[id_].is_ours(job.name, job.submitted)}
         self.taken = set(sights) - set(self.ours)
         endings = {job_id: job.ending for job_id, job in self.ours.items()}
         self.endings = {job_id: ending for job_id, ending in endings.items() if ending}
         self.alive = set(self.ours) - set(self.endings)
-
-
-def _of(job_id: str, shown: Mapping[str, _Sight]) -> _Sight | None:
-    """What is shown of a job, or of its array if the job has not run.
-
-    Slurm keeps no record of an array element that is cancelled before it starts; once none is left to start,
-    it shows the array itself as cancelled. But the last element to start takes over the array's record, which
-    is shown for a moment under the array's number, with a node.
-    """
-    array = shown.get(job_id.partition("_")[0])
-    return shown.get(job_id) or (array if array and not slurm.placed(array.node) else None)
 
 
 def poll(jobs: Iterable[Job]) -> Poll:
@@ -220,7 +219,7 @@ def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
 
 
 def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:
-    """What accounting knows of jobs and of all elements of their arrays. Raises NoAnswer."""
+    """Ask accounting about jobs and all elements of their arrays. Raises NoAnswer."""
     shown: dict[str, _Sight] = {}
     for arrays in _calls({job_id.partition("_")[0] for job_id in job_ids}):
         shown |= _sights(slurm.sacct(slurm.JOB, "-j", arrays))
@@ -233,7 +232,7 @@ def _sights(rows: Iterable[list[str]]) -> dict[str, _Sight]:
     Slurm reports FAILED for a job whose step ran out of memory or was cancelled, because its script returned
     an exit code. If srun itself ended a step, Slurm does not say who cancelled it.
     A range stands for elements that have not started, and its row may be older than theirs. A range with a
-    node is the record of the array's last element, as `_of` describes, and says nothing about the others.
+    node is the record of the array's last element, as `_Jobs` describes, and says nothing about the others.
     """
     shown: dict[str, _Sight] = {}
     for job, *rest in sorted(rows, key=lambda row: "[" in row[0]):
@@ -241,21 +240,20 @@ def _sights(rows: Iterable[list[str]]) -> dict[str, _Sight]:
         if "[" in job and slurm.placed(line.node):
             continue
         for element in _elements(job_id):
+            whole = shown.get(element)
             if not step:
                 shown.setdefault(element, line)
-            elif (of := shown.get(element)) and of.state == "FAILED":
-                shown[element] = _with_step(of, line)
+            elif whole is None or whole.state != "FAILED":
+                continue
+            elif line.state == "OUT_OF_MEMORY" or line.state.startswith("CANCELLED by"):
+                shown[element] = whole._replace(state=line.state, exit_code=line.exit_code, open=False)
+            else:
+                shown[element] = whole._replace(open=whole.open or line.state in slurm.ALIVE)
     return shown
 
 
-def _with_step(failed: _Sight, step: _Sight) -> _Sight:
-    if step.state == "OUT_OF_MEMORY" or step.state.startswith("CANCELLED by"):
-        return failed._replace(state=step.state, exit_code=step.exit_code, open=False)
-    return failed._replace(open=failed.open or step.state in slurm.ALIVE)
-
-
 def _queue(job_ids: Iterable[str]) -> dict[str, _Sight]:
-    """What the controller knows of these jobs, by id. Raises NoAnswer.
+    """Ask the controller about these jobs; they are returned by id. Raises NoAnswer.
 
     One user's jobs cost it little. Those of a colleague, who shares the root, are asked for by their ids.
     """
@@ -310,22 +308,19 @@ def find(names: Iterable[str], since: datetime, owner: int) -> dict[str, str]:
     """
     wanted = set(names)
     start = (since.astimezone() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
-    jobs = [row for some in _calls(wanted) for row in _named(some, start, owner)]
+    jobs = []  # user, id and name
+    for some in _calls(wanted):
+        chosen = ("-u", str(owner), f"--name={some}")
+        answer = ask("squeue", "-h", "-t", "all", *chosen, "-o", slurm.BAR.join(["%U", "%F", "%j"]))
+        jobs += slurm.rows(answer, 3)
+        try:
+            jobs += slurm.sacct("UID,JobID,JobName", "-X", *chosen, "-S", start)
+        except NoAnswer:
+            if has_accounting():
+                raise
+            # Without accounting, the controller knows every job that has not ended.
     theirs = [(job_id, name) for user, job_id, name in jobs if user == str(owner)]
     return {name: job_id.partition("_")[0] for job_id, name in theirs if name in wanted}
-
-
-def _named(names: str, start: str, owner: int) -> list[list[str]]:
-    """User, id and name of the jobs that accounting or the controller knows. Raises NoAnswer."""
-    of = ("-u", str(owner), f"--name={names}")
-    answer = ask("squeue", "-h", "-t", "all", *of, "-o", slurm.BAR.join(["%U", "%F", "%j"]))
-    queued = slurm.rows(answer, 3)
-    try:
-        return queued + slurm.sacct("UID,JobID,JobName", "-X", *of, "-S", start)
-    except NoAnswer:
-        if has_accounting():
-            raise
-        return queued  # the controller knows every job that has not ended
 
 
 def _elements(job_id: str) -> list[str]:
@@ -349,7 +344,7 @@ def waiting(job_ids: Iterable[str]) -> dict[str, str]:
 
 
 def pending(job_ids: Iterable[str]) -> dict[str, str]:
-    """The same of all jobs that have not started; empty where Slurm has no reason yet. Raises likewise."""
+    """The same of all jobs that have not started; empty where Slurm has no reason yet. Raises NoAnswer."""
     wanted = set(job_ids)
     shown = _reasons("--user", str(os.getuid())) if wanted else {}
     if not wanted & set(shown):  # a colleague's, or all have started
@@ -394,10 +389,8 @@ def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> Poll:
         ask("scancel", *some.split(","))
     for some in _calls(answer.alive & set(saving)):
         done = run("scancel", "--signal=TERM", *some.split(","))
-        # Jobs may end while it is sent.
-        if done.returncode and any(
-            not _ENDED.search(line) for line in done.stderr.splitlines()
-        ):  # jobs may end
+        lines = done.stderr.splitlines()
+        if done.returncode and not all(map(_ENDED.search, lines)):  # jobs may end while it is sent
             raise NoAnswer(f"scancel: {words(done)}")
     return answer
 

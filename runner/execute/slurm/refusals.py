@@ -64,7 +64,7 @@ def is_for_ever(reason: str) -> bool:
 
 
 def released_by(reason: str, job_id: str) -> str | None:
-    """What lets a job start that is held; None if it is not."""
+    """The command that lets a held job start; None if it is not held."""
     return f"scontrol release {job_id}" if _HELD.search(reason) else None
 
 
@@ -74,8 +74,10 @@ def explained(words: str, cluster: Cluster) -> str:
     Args:
         words: a refusal, or the reason why a job waits.
     """
-    if (option := re.search(r"--([a-z-]+)", words)) and (place := _option(option[1], cluster)):
-        return f"{place}: {words}"
+    if option := re.search(r"--([a-z-]+)", words):  # the profile may have it under `options`
+        for spelled in (option[1], option[1].replace("-", "_")):
+            if place := cluster.document.marks.get(("slurm", "options", spelled)):
+                return f"{place}: {words}"
     named = words.replace(_POLICY, _LIMIT)
     cause = next((cause for cause in _CAUSES if re.search(cause.words, named)), None)
     if cause is None:  # a site's own words
@@ -101,7 +103,7 @@ def too_long(cluster: Cluster, seconds: int | None) -> str | None:
 
 
 class _Cause(NamedTuple):
-    """What sentences of Slurm are about.
+    """A kind of refusal: sentences of Slurm, and the settings that they are about.
 
     Attributes:
         words: a regular expression.
@@ -215,13 +217,6 @@ _CAUSES = (
     _Cause(r"[Dd]ependency", [("slurm", "options", "dependency")]),
     _Cause(rf"\b(QOS|Assoc)[A-Z]\w+|{_LIMIT}", [("slurm", "qos"), ("slurm", "account")]),
 )
-
-
-def _option(name: str, cluster: Cluster) -> Mark | None:
-    """Position of an option that the profile has under `options`."""
-    marks = cluster.document.marks
-    spelled = [("slurm", "options", word) for word in (name, name.replace("-", "_"))]
-    return next((marks[path] for path in spelled if path in marks), None)
 
 
 def _place(settings: Sequence[KeyPath], cluster: Cluster) -> Mark:

@@ -51,7 +51,9 @@ def request(
     enter, start = (shlex.quote(snapshot.text(f"runner/{name}.py")) for name in ("slurm", "start"))
     runs = shlex.join(" ".join(pack) for pack in packs)
     parameters["setup"] += [f"enter={enter}", f"start={start}", f"runs=({runs})"]
-    parameters["srun_args"] += _logs(folder, shape, several)
+    if shape.processes > 1:  # one output file per node; submitit asks for one per process
+        log = f"{folder}/{'%A_%a' if several else '%j'}_%n_log"
+        parameters["srun_args"] += [f"--output={log}.out", f"--error={log}.err"]
     home = str(snapshot.path_of(folder.parent, code)) if code else ""
     # The first of the runs if this is no array, since a launcher's own index may be inherited.
     own = "${runs[SLURM_ARRAY_TASK_ID]}" if several else "${runs[0]}"
@@ -110,7 +112,7 @@ def _parameters(
 def _setup(
     profile: Profile, slurm: Slurm, folder: Path, job: Layout, name: str, limit: int | None
 ) -> list[str]:
-    """What the script does before srun: the host's part, then the profile's lines and variables."""
+    """The script's lines before srun: the host's part, then the profile's lines and variables."""
     ours = {
         "ASSAY_HOST_SUFFIX": slurm.host_suffix,
         "ASSAY_SHARED_GPUS": "yes" if _unasked(slurm, job) else None,
@@ -132,16 +134,6 @@ def _setup(
 def _unasked(slurm: Slurm, job: Layout) -> bool:
     """Whether runs share a node whose GPUs Slurm is not asked for, so that each takes its own of them."""
     return job.runs > 1 and not slurm.ask_gpus
-
-
-def _logs(folder: Path, shape: JobShape, several: bool) -> list[str]:
-    """Options of srun for one output file per node; submitit asks for one per process."""
-    if shape.processes == 1:
-        return []
-    job = "%A_%a" if several else "%j"
-    return [
-        f"--{stream}={folder}/{job}_%n_log.{end}" for stream, end in (("output", "out"), ("error", "err"))
-    ]
 
 
 def _for_several(slurm: Slurm, profile: Profile, job: Layout) -> Slurm:

@@ -93,7 +93,7 @@ class Association(NamedTuple):
 
 
 def associations() -> list[Association]:
-    """What accounting lets this user do on this cluster. Raises NoAnswer."""
+    """The accounts of this user on this cluster, from accounting. Raises NoAnswer."""
     user, cluster = pwd.getpwuid(os.getuid()).pw_name, configuration().get("ClusterName", "")
     where = [f"user={user}", *([f"cluster={cluster}"] if cluster else [])]
     answer = ask("sacctmgr", "-n", "-P", "show", "assoc", *where, "format=account,qos")

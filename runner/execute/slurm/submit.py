@@ -131,7 +131,11 @@ def submit(
             alike = [attempt for attempt in waiting if _kind(attempt) == kind]
             others = [attempt for attempt in waiting if _kind(attempt) != kind]
             same, rest = alike[:most], others + alike[most:]
-        claimed = [one for one in same if ledger.claim(one.folder, one.number, "slurm", one.parallel)]
+        claimed = [
+            attempt
+            for attempt in same
+            if ledger.claim(attempt.folder, attempt.number, "slurm", attempt.parallel)
+        ]
         packs = [claimed[start : start + share] for start in range(0, len(claimed), share)]
         try:
             if packs:
@@ -148,7 +152,7 @@ def submit(
 
 
 def _kind(attempt: NextAttempt) -> tuple[JobShape, str | None]:
-    """What all runs of an array must share, because it has one command and one set of resources."""
+    """The traits that all runs of an array share, because it has one command and one set of resources."""
     return attempt.shape, attempt.code
 
 

@@ -120,23 +120,19 @@ def _store(files: dict[str, bytes], root_study: Path) -> None:
     for name, content in files.items():
         path = root_study / FOLDER / name
         try:
-            _write(path, content)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.utime(path)  # `runner gc` spares what was used recently
+            except FileNotFoundError:
+                with replacing(path) as aside:
+                    if path.suffix == ".diff":  # which may hold what others must not read
+                        aside.chmod(0o600)
+                    aside.write_bytes(content)
         except PermissionError:
             if not path.is_file():
                 raise UserError(f"{path.parent} is not writable; choose another --root") from None
         except OSError as error:
             raise UserError(f"{path.parent}: {error.strerror}; choose another place with --root") from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.utime(path)  # `runner gc` spares what was used recently
-    except FileNotFoundError:
-        with replacing(path) as aside:
-            if path.suffix == ".diff":  # which may hold what others must not read
-                aside.chmod(0o600)
-            aside.write_bytes(content)
 
 
 def packages() -> dict[str, str]:
@@ -156,9 +152,10 @@ def packages() -> dict[str, str]:
 def _evidence(study_folder: Path) -> Evidence:
     state = repository.state(study_folder)
     lock = "".join(f"{name}=={version}\n" for name, version in packages().items()).encode()
-    files = {_named(lock, "lock"): lock}
+    packages_hash, diff_hash = _hash(lock), _hash(state.diff) if state.diff else None
+    files = {f"{packages_hash}.lock": lock}
     if state.diff:
-        files[_named(state.diff, "diff")] = state.diff
+        files[f"{diff_hash}.diff"] = state.diff
     origin = Provenance(
         git_sha=state.commit,
         git_dirty=state.dirty,
@@ -168,8 +165,8 @@ def _evidence(study_folder: Path) -> Evidence:
         user=_user(),
         host=socket.gethostname(),
         environment={name: os.environ[name] for name in VARIABLES if name in os.environ},
-        diff=_hash(state.diff) if state.diff else None,
-        packages=_hash(lock),
+        diff=diff_hash,
+        packages=packages_hash,
         code=snapshot.current(),
     )
     return Evidence(origin, files)
@@ -177,10 +174,6 @@ def _evidence(study_folder: Path) -> Evidence:
 
 def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _named(content: bytes, suffix: str) -> str:
-    return f"{_hash(content)}.{suffix}"
 
 
 def own_version() -> str:

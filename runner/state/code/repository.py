@@ -97,27 +97,20 @@ def _untracked(top: Path, name: bytes) -> bytes:
     path = top / os.fsdecode(name)
     try:
         facts = path.lstat()
-        if why := _kept_out(path, facts):
-            return _comment(name, why)
         linked = stat.S_ISLNK(facts.st_mode)
+        if any(fnmatch(path.name.lower(), pattern) for pattern in _SECRET):
+            return _comment(name, "may hold a secret")
+        if not stat.S_ISREG(facts.st_mode) and not linked:
+            return _comment(name, "not a regular file")
+        if facts.st_size > MAX_FILE_BYTES:
+            return _comment(name, f"{facts.st_size:,} bytes")
         content = os.fsencode(path.readlink()) if linked else path.read_bytes()
     except OSError as error:
         return _comment(name, str(error.strerror))
     if b"\0" in content:
         return _comment(name, "not text")
+
     mode = b"120000" if linked else b"100755" if facts.st_mode & 0o100 else b"100644"
-    return _added(name, mode, content)
-
-
-def _kept_out(path: Path, facts: os.stat_result) -> str | None:
-    if any(fnmatch(path.name.lower(), pattern) for pattern in _SECRET):
-        return "may hold a secret"
-    if not stat.S_ISREG(facts.st_mode) and not stat.S_ISLNK(facts.st_mode):
-        return "not a regular file"
-    return f"{facts.st_size:,} bytes" if facts.st_size > MAX_FILE_BYTES else None
-
-
-def _added(name: bytes, mode: bytes, content: bytes) -> bytes:
     old, new = _quoted(b"a/" + name), _quoted(b"b/" + name)
     head = b"diff --git %b %b\nnew file mode %b\n" % (old, new, mode)
     if not content:

@@ -118,7 +118,7 @@ def options(root_study: Path, code: str | None) -> list[str]:
 
 
 def same() -> list[str]:
-    """As `options`, for a process that runs the code of this one, whatever a run.json names."""
+    """The same arguments for a process that runs the code of this one, whatever a run.json names."""
     home = Path(import_module("runner").__file__ or "").parents[1]
     return _options(home, getsource(import_module("runner.start"))) if home.parent.name == FOLDER else ["-P"]
 
