@@ -105,7 +105,7 @@ def test_audits_outlive_files_that_were_purged(name: str, root: Path, sql: Ask) 
     assert sql("FROM audits ORDER BY ALL") == before
 
 
-def test_records_carry_audits_and_those_of_older_versions_have_none(root: Path, tmp_path: Path) -> None:
+def test_records_carry_audits(root: Path, tmp_path: Path) -> None:
     audited(root)
     collect(root)
     folder = tmp_path / "records"
@@ -114,6 +114,3 @@ def test_records_carry_audits_and_those_of_older_versions_have_none(root: Path, 
     assert pq.read_table(folder / "audits.parquet").num_rows == 2
     with open_records(folder) as connection:
         assert connection.sql(COUNTS).fetchall() == [(2, 2, pytest.approx(0.75))]
-    (folder / "audits.parquet").unlink()
-    with open_records(folder) as connection:
-        assert connection.sql(COUNTS).fetchall() == [(None, None, None)]
