@@ -2,6 +2,7 @@
 
 -- The attempt that decides a run: the last one that completed, otherwise the last one. Where it ran on other processes
 -- than the run's own, what it measured is not of the run: the last one before it on the run's own is.
+-- Columns without a comment have that of: attempts.
 CREATE VIEW deciding_attempts AS
 WITH deciding AS (
     SELECT study, run_id, coalesce(max(attempt) FILTER (outcome = 'completed'), max(attempt)) AS attempt
@@ -11,52 +12,24 @@ SELECT study, run_id, d.attempt, CASE WHEN bool_or(a.attempt = d.attempt AND a.p
     ELSE max(a.attempt) FILTER (a.attempt < d.attempt AND a.parallel IS NULL AND a.gpus IS NOT NULL) END AS measured
 FROM deciding d JOIN attempts a USING (study, run_id) GROUP BY study, run_id, d.attempt;
 COMMENT ON VIEW deciding_attempts IS 'The attempt that decides a run''s outcome: the last one that completed, otherwise the last one.';
-COMMENT ON COLUMN deciding_attempts.study IS 'Name of the study.';
-COMMENT ON COLUMN deciding_attempts.run_id IS 'Id of the run.';
 COMMENT ON COLUMN deciding_attempts.attempt IS 'Number of the attempt.';
 COMMENT ON COLUMN deciding_attempts.measured IS 'Number of the attempt whose measurements are of the run: the same one, and where it ran on other processes than the run''s own, the last one before it that began on those; NULL if none did.';
 
+-- Columns without a comment have that of: attempts.
 CREATE VIEW admissions AS
 SELECT study, run_id, attempt, certificate FROM attempts WHERE certificate IS NOT NULL
 UNION SELECT study, run_id, attempt, certificate FROM kernels WHERE certificate IS NOT NULL;
 COMMENT ON VIEW admissions IS 'Which certificates the backends of an attempt had: one row for each.';
-COMMENT ON COLUMN admissions.study IS 'Name of the study.';
-COMMENT ON COLUMN admissions.run_id IS 'Id of the run.';
 COMMENT ON COLUMN admissions.attempt IS 'Number of the attempt.';
 COMMENT ON COLUMN admissions.certificate IS 'Key of the certificate.';
 
+-- Columns without a comment have that of: step_lines, step_files.
 CREATE VIEW step_records AS
 SELECT f.study, f.run_id, f.attempt, l.* EXCLUDE (file),
     l.step - l.steps >= f.warmup_steps AND l.step - l.steps IS DISTINCT FROM f.resumed_step AND f.same_device AS counted,
     f.flop_per_token, f.gpus, f.processes, f.peak_flops
 FROM step_lines l JOIN step_files f ON f.file = l.file;
 COMMENT ON VIEW step_records IS 'steps.jsonl of every attempt, one row per line. Use the view steps, in which each step appears once. What the log of an imported run does not say is NULL.';
-COMMENT ON COLUMN step_records.study IS 'Name of the study.';
-COMMENT ON COLUMN step_records.run_id IS 'Id of the run.';
-COMMENT ON COLUMN step_records.attempt IS 'Number of the attempt.';
-COMMENT ON COLUMN step_records.step IS 'Optimizer step, counted from 1.';
-COMMENT ON COLUMN step_records.steps IS 'Steps since the previous record: the interval is (step - steps, step].';
-COMMENT ON COLUMN step_records.time IS 'When the record was written, UTC.';
-COMMENT ON COLUMN step_records.loss IS 'Mean cross-entropy at the step in nats per token; NULL if not finite.';
-COMMENT ON COLUMN step_records.learning_rate IS 'Learning rate at the step.';
-COMMENT ON COLUMN step_records.grad_norm IS 'Gradient norm before clipping; NULL if not finite.';
-COMMENT ON COLUMN step_records.step_seconds IS 'Mean seconds per step over the interval.';
-COMMENT ON COLUMN step_records.tokens IS 'Tokens in the interval, including padding.';
-COMMENT ON COLUMN step_records.training_tokens IS 'Tokens in the interval that count in the loss.';
-COMMENT ON COLUMN step_records.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN step_records.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
-COMMENT ON COLUMN step_records.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
-COMMENT ON COLUMN step_records.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
-COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
-COMMENT ON COLUMN step_records.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN step_records.throttle_reasons IS 'What throttled the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN step_records.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
-COMMENT ON COLUMN step_records.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
-COMMENT ON COLUMN step_records.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
-COMMENT ON COLUMN step_records.power_joules IS 'Energy of all GPUs of the run in joules, by NVML, in the power_steps steps up to this one and the pauses between them, from one reading of its counter to another a second later or more. NULL where less time has gone by since the last record that has it; if unknown; on a CPU; and in records of versions that did not keep it.';
-COMMENT ON COLUMN step_records.power_seconds IS 'Seconds in which it was used at least: the time between the readings, and after a pause of more than 0.1 s, as of a checkpoint, 0.1 s more, by which a reading of the counter can be late; likewise.';
-COMMENT ON COLUMN step_records.power_steps IS 'Steps of these; likewise.';
 COMMENT ON COLUMN step_records.printed_tokens_per_second IS 'Tokens per second as the log of an imported run has them, where it does not say the tokens or the seconds that they follow from. NULL otherwise.';
 COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt went on from an earlier step, or started over, or a later line has the step too: that counts instead. In task inference, whose attempts start over, whether another attempt decides.';
 COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up, on the measured attempt''s device and on the run''s own processes (see steps.counted).';
@@ -65,6 +38,7 @@ COMMENT ON COLUMN step_records.gpus IS 'Number of GPUs, of its attempt; 0 on a C
 COMMENT ON COLUMN step_records.processes IS 'Number of processes, of its attempt (see runs.processes).';
 COMMENT ON COLUMN step_records.peak_flops IS 'Dense peak of one device in FLOP/s, of its attempt; NULL if unknown.';
 
+-- Columns without a comment have that of: step_records.
 CREATE VIEW steps AS
 SELECT
     study, run_id, attempt, step, steps, time, loss, learning_rate, grad_norm, step_seconds,
@@ -81,40 +55,18 @@ SELECT
     slowest_rank, slowest_rank_seconds, other_ranks_seconds
 FROM step_records WHERE NOT superseded;
 COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: of what an attempt did after the step that a later one went on from, nothing is here; in task inference, the attempt that decides is.';
-COMMENT ON COLUMN steps.study IS 'Name of the study.';
-COMMENT ON COLUMN steps.run_id IS 'Id of the run.';
-COMMENT ON COLUMN steps.attempt IS 'Number of the attempt.';
-COMMENT ON COLUMN steps.step IS 'Optimizer step, counted from 1.';
-COMMENT ON COLUMN steps.steps IS 'Steps since the previous record: the interval is (step - steps, step].';
-COMMENT ON COLUMN steps.time IS 'When the record was written, UTC.';
-COMMENT ON COLUMN steps.loss IS 'Mean cross-entropy at the step in nats per token; NULL if not finite.';
-COMMENT ON COLUMN steps.learning_rate IS 'Learning rate at the step.';
-COMMENT ON COLUMN steps.grad_norm IS 'Gradient norm before clipping; NULL if not finite.';
-COMMENT ON COLUMN steps.step_seconds IS 'Mean seconds per step over the interval.';
-COMMENT ON COLUMN steps.tokens IS 'Tokens in the interval, including padding.';
-COMMENT ON COLUMN steps.training_tokens IS 'Tokens in the interval that count in the loss.';
 COMMENT ON COLUMN steps.tokens_per_second IS 'tokens / steps / step_seconds: tokens per second over the interval, all GPUs together; as printed, where an imported log does not say what they follow from.';
 COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
 COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (processes x peak_flops), one process per GPU; NULL if the peak is unknown.';
 COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: flop_per_token x tokens_per_second / processes / 1e12. No causal discount.';
-COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
 COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, or as many as inference.warmup_steps says, is not where its attempt resumed, and the device is the measured attempt''s and the processes are the run''s own. An imported log that is a single line about more steps than W counts as it is.';
-COMMENT ON COLUMN steps.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
-COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
-COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
-COMMENT ON COLUMN steps.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
-COMMENT ON COLUMN steps.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in watts, pauses of up to 0.1 s between steps included: power_joules / (power_seconds + 0.1) of step_records, in its last power_steps steps, which last a second or more. Since NVML''s counter can be 0.1 s late, it is at most what was drawn, and up to 0.1 s of the time lower. Of a record of a version without these, of its own interval if that lasts a second. NULL of other records; if unknown; and on a CPU.';
-COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN steps.throttle_reasons IS 'What throttled the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN steps.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
-COMMENT ON COLUMN steps.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
-COMMENT ON COLUMN steps.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
 
 -- A short name for a group: the values of the factors that actually vary in its study, except the seed, each
 -- factor by the last part of its name where that is clear.
 -- Made of the runs that are alike in all that a label says, which are few where runs are many.
 -- Names are made as if the runs that a study no longer has had never been. These get theirs from all of its runs.
+-- Columns without a comment have that of: labels.
 CREATE VIEW labelled AS
 WITH named_runs AS (
     FROM run_records ANTI JOIN removed_runs USING (study, run_id) SELECT *, false AS gone, (study, false) AS scope
@@ -200,12 +152,9 @@ SELECT d.study, d.run_id, d.label, coalesce(d.place, coalesce(last.place, 0)
     + dense_rank() OVER (PARTITION BY d.study, d.place IS NULL ORDER BY d.place_of_all, d.label)) AS place, false AS in_study
 FROM dropped d LEFT JOIN last ON last.study = d.study;
 COMMENT ON VIEW labelled IS 'What the table labels holds, made of the run records: a collect computes it once for all queries.';
-COMMENT ON COLUMN labelled.study IS 'Name of the study.';
-COMMENT ON COLUMN labelled.run_id IS 'Id of the run.';
-COMMENT ON COLUMN labelled.label IS 'Label of the run''s group, unique within a study.';
 COMMENT ON COLUMN labelled.place IS 'Position of the group in the study, counted from 1.';
-COMMENT ON COLUMN labelled.in_study IS 'Whether the study still has the run.';
 
+-- Columns without a comment have that of: run_records, run_measures, attempts, labels.
 CREATE VIEW runs AS
 WITH spent AS (
     SELECT study, run_id, count(*) AS attempts, min(started_at) AS started_at, max(ended_at) AS ended_at,
@@ -285,23 +234,13 @@ LEFT JOIN (
 LEFT JOIN audited u ON u.study = r.study AND u.run_id = r.run_id;
 COMMENT ON VIEW runs IS 'One row per run: its plan, how it ended, and its rates without the warm-up.';
 COMMENT ON COLUMN runs.run_id IS 'Id of the run: a hash of its resolved configuration, including the seed.';
-COMMENT ON COLUMN runs.study IS 'Name of the study.';
-COMMENT ON COLUMN runs.attention IS 'Attention backend that the run asks for.';
-COMMENT ON COLUMN runs.seed IS 'Seed of the weights and of the order of the documents.';
-COMMENT ON COLUMN runs.repeat IS 'Number of the run among those of the same configuration and seed, from 1. Logs do not say it, so it is 1 for an imported run.';
 COMMENT ON COLUMN runs.position IS 'Planned place in the order of starting, from 1; started_at says when it began. NULL in records of versions without an order.';
-COMMENT ON COLUMN runs.block IS 'Block of the run, from 1: one repetition of every group, planned to run together. NULL if the order has no blocks.';
-COMMENT ON COLUMN runs.design IS 'Design of the study when the run was planned: a JSON object with order, order_seed, baseline (factors), margins (loss in nats per token; tokens_per_second as a fraction) and until. NULL in records of versions without one.';
-COMMENT ON COLUMN runs.factors IS 'What varies in the study, by axis: a JSON object.';
-COMMENT ON COLUMN runs.config IS 'Resolved configuration: a JSON object.';
-COMMENT ON COLUMN runs.profile IS 'Name of the cluster profile.';
 COMMENT ON COLUMN runs.outcome IS 'completed if any attempt completed, otherwise the outcome of the last attempt; NULL if in flight or never started.';
 COMMENT ON COLUMN runs.expected_outcome IS 'Outcome that the study expects. An expected failure is a result.';
 COMMENT ON COLUMN runs.reason IS 'Why the run ended that way, if anything recorded a reason.';
 COMMENT ON COLUMN runs.attempts IS 'Number of attempts, including those that never started.';
 COMMENT ON COLUMN runs.gpu IS 'Name of the GPU as its driver reports it; NULL on a CPU.';
 COMMENT ON COLUMN runs.node IS 'Host name; of several nodes, that of the first process.';
-COMMENT ON COLUMN runs.nodes IS 'Number of nodes.';
 COMMENT ON COLUMN runs.gpus IS 'Number of GPUs, on all nodes; 0 on a CPU.';
 COMMENT ON COLUMN runs.processes IS 'Number of processes of the run: one per GPU; on a CPU as the configuration asks (the product of parallel.*). NULL for an imported run whose log does not say how many GPUs there were.';
 COMMENT ON COLUMN runs.tokens_per_second_per_process IS 'tokens_per_second / processes: on GPUs, tokens per second and GPU. NULL if either is unknown.';
@@ -310,27 +249,17 @@ COMMENT ON COLUMN runs.step_seconds IS 'Median seconds per step over the step re
 COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tokens per second, all GPUs together, with padding, without the warm-up. Of an imported log that says neither the tokens nor the seconds of its records, the median of those that it prints.';
 COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (processes x peak_flops), one process per GPU; NULL if the peak is unknown. Each task has its own formula: that of a prefill must not be compared with that of training.';
 COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: flop_per_token x tokens_per_second / processes / 1e12. No causal discount, no recomputation.';
-COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
 COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite, and of a completed run whose record of its last step is lost.';
 COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the measured attempt in bytes, of the process that needed most: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN runs.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up; coarse where records are shorter than a second, as of prefills. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; too many for an attempt without a result that was noticed late (see attempts.wall_seconds). NULL if unknown for any of them.';
 COMMENT ON COLUMN runs.gpu_hours IS 'wall_seconds x gpus / 3600, summed over attempts.';
-COMMENT ON COLUMN runs.git_sha IS 'Commit that the run was planned from; NULL outside a repository.';
-COMMENT ON COLUMN runs.git_dirty IS 'Whether the working tree differed from that commit.';
 COMMENT ON COLUMN runs.created_at IS 'When the run was planned, UTC.';
 COMMENT ON COLUMN runs.started_at IS 'When its first attempt started, UTC.';
 COMMENT ON COLUMN runs.ended_at IS 'When its last attempt ended, UTC; NULL while in flight.';
-COMMENT ON COLUMN runs.group_id IS 'Id shared by runs that differ only in seed and repeat.';
 COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except seed and repeat. Where three or more vary and the study has a baseline, those in which the group differs from it; the baseline itself is called baseline. Where a rule of the study gives the group a label, that.';
 COMMENT ON COLUMN runs.place IS 'Position of the run''s group in the study, counted from 1: the order of its matrix, whatever the results.';
-COMMENT ON COLUMN runs.title IS 'Title of the study.';
-COMMENT ON COLUMN runs.description IS 'What the study asks.';
-COMMENT ON COLUMN runs.scale IS 'Scale of the run: a named set of overrides in the study.';
-COMMENT ON COLUMN runs.because IS 'Why the study expects that outcome, if it says so.';
 COMMENT ON COLUMN runs.planned_steps IS 'Planned steps, the warm-up included: optimizer steps, or prefills of task inference.';
 COMMENT ON COLUMN runs.sequence_length IS 'Tokens per sample; of task inference, per prompt.';
-COMMENT ON COLUMN runs.batch_size IS 'Samples per step, those of all processes together.';
 COMMENT ON COLUMN runs.warmup_steps IS 'Length of the warm-up: W = greatest(1, least(10, planned steps // 10)), or inference.warmup_steps. Only step records whose interval starts at or after W steps count.';
 COMMENT ON COLUMN runs.counted_records IS 'Number of step records that count: after the warm-up, on the measured attempt''s device.';
 COMMENT ON COLUMN runs.tokens_per_step IS 'Tokens per step, including padding, over the counted records.';
@@ -338,20 +267,12 @@ COMMENT ON COLUMN runs.training_seconds IS 'Seconds spent in the logged steps, i
 COMMENT ON COLUMN runs.device IS 'Name of the device, GPU or CPU, as the system reports it.';
 COMMENT ON COLUMN runs.certificate IS 'Key of the certificate that the backend had in the deciding attempt; NULL in records that are older than certificates.';
 COMMENT ON COLUMN runs.verdict IS 'Verdict of that certificate: right, wrong or unsupported; NULL if there is none or if it belongs to another backend or device.';
-COMMENT ON COLUMN runs.software IS 'Version of each package: a JSON object.';
 COMMENT ON COLUMN runs.flop_per_token IS 'FLOP per token: 6 N + 12 L H Q T, where N excludes the input embedding. Of a prefill, forward only, 2 N + 4 L H Q T, where the output head counts for the last token alone. No causal discount in either.';
-COMMENT ON COLUMN runs.peak_flops IS 'Dense peak of one device in FLOP/s; NULL if unknown.';
-COMMENT ON COLUMN runs.peak_source IS 'Source of the peak.';
 COMMENT ON COLUMN runs.requested_bytes IS 'Size in bytes of the allocation that failed, if the run ran out of memory.';
 COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome and certificate are taken from: the last one that completed, otherwise the last one.';
 COMMENT ON COLUMN runs.measured_attempt IS 'Attempt that the device, processes, memory and profile are taken from: the deciding one, and where that ran on other processes than the run''s own (attempts.parallel), the last one before it that began on those. NULL if none did: then the device and the GPUs are those of the deciding one, and nothing is measured.';
 COMMENT ON COLUMN runs.missing_since IS 'When a collect found that some or all of the run''s files were gone, UTC: the row is what they said before. NULL if all are there.';
-COMMENT ON COLUMN runs.data_fingerprint IS 'Hash of the data file and the tokenizer when the run was planned.';
 COMMENT ON COLUMN runs.in_study IS 'Whether the study still has the run: false of one that it no longer gave when its changed file was last launched (see removed_runs). True of imported runs.';
-COMMENT ON COLUMN runs.code IS 'SHA-256 of the code that the jobs of the run execute; NULL in records that are older than code snapshots.';
-COMMENT ON COLUMN runs.power_limit_watts IS 'Power limit of the GPU in watts. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN runs.sm_mhz IS 'Clock of the GPU in MHz that applications run at unless throttled. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN runs.memory_mhz IS 'Clock of the GPU''s memory in MHz, likewise.';
 COMMENT ON COLUMN runs.power_capped_seconds IS 'Seconds for which the power limit throttled the clocks of the GPU, summed over attempts like wall_seconds. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN runs.slowed_seconds IS 'Seconds for which heat or the power supply throttled the clocks of the GPU, likewise.';
 COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when the measured attempt started. NULL if unknown, and on a CPU.';
@@ -370,20 +291,11 @@ COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds:
 COMMENT ON COLUMN runs.decode_floor_seconds IS 'The least seconds that a decoded position can take by the measured ceilings of its device, with the median number of keys: the sum of the parts of phase decode in step_floor. NULL if they were not measured, are unsure (see nodes.unsure), or nothing was decoded.';
 COMMENT ON COLUMN runs.decode_floor_percentage IS 'Percent: 100 x decode_floor_seconds / decode_seconds.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
-COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts: power_joules / (power_seconds + 0.1) over the records that count and have them (see steps.power_watts). NULL if none does, if unknown, and on a CPU.';
-COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
-COMMENT ON COLUMN runs.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN runs.sm_mhz_high IS 'Highest clock of the same, in MHz.';
-COMMENT ON COLUMN runs.throttle_reasons IS 'Each distinct value of steps.throttle_reasons in the records that count, with semicolons between; none where nothing throttled the clocks. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN runs.clocks_changed IS 'Whether the records that count are of different regimes: sm_mhz_low below 85 % of sm_mhz_high (under a constant power limit single readings differ by up to 13 %), or more than one throttle_reasons. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN runs.slowest_rank IS 'The process that was slowest in most of the measured attempt''s records that count (see steps.slowest_rank); of equally many, the lowest. NULL of a run of one process, and if unknown.';
-COMMENT ON COLUMN runs.slowest_rank_records IS 'In how many of them it was. Of equally fast processes each is in about as many; likewise.';
-COMMENT ON COLUMN runs.ranked_records IS 'How many of them say which process was slowest; likewise.';
-COMMENT ON COLUMN runs.slowest_rank_percentage IS 'By how many percent its own seconds then exceeded the median of the others: the median over those records; likewise.';
 COMMENT ON COLUMN runs.slowest_rank_node IS 'Name of its node; likewise.';
 
 -- The largest error of each tensor of a backend. The error of a result that is not finite is infinite, not
 -- missing: a maximum over the finite numbers would overlook it.
+-- Columns without a comment have that of: verifications.
 CREATE VIEW tensor_errors AS
 WITH scored AS (
     SELECT *,
@@ -412,8 +324,6 @@ SELECT certificate, attention, what AS tensor,
     first(variant ORDER BY ratio DESC NULLS LAST, place) FILTER (ratio IS NOT NULL) AS variant
 FROM scored GROUP BY certificate, attention, what;
 COMMENT ON VIEW tensor_errors IS 'Largest errors of the output and the gradients, one row per certificate and tensor.';
-COMMENT ON COLUMN tensor_errors.certificate IS 'Key of the certificate.';
-COMMENT ON COLUMN tensor_errors.attention IS 'Attention backend.';
 COMMENT ON COLUMN tensor_errors.tensor IS 'o is the output; dq, dk and dv are the gradients.';
 COMMENT ON COLUMN tensor_errors.checks IS 'Number of checks of this tensor.';
 COMMENT ON COLUMN tensor_errors.failed IS 'Number of these checks that failed.';
@@ -426,6 +336,7 @@ COMMENT ON COLUMN tensor_errors.name IS 'Kind of that check.';
 COMMENT ON COLUMN tensor_errors.shape IS 'Shape, precision and mask of that check.';
 COMMENT ON COLUMN tensor_errors.variant IS 'Data of that check and how it called the backend.';
 
+-- Columns without a comment have that of: tensor_errors.
 CREATE VIEW certificate_errors AS
 SELECT certificate,
     max(relative_error) FILTER (tensor = 'o') AS o_error, max(relative_error) FILTER (tensor = 'dq') AS dq_error,
@@ -433,13 +344,13 @@ SELECT certificate,
     max(ratio) AS ratio
 FROM tensor_errors GROUP BY certificate;
 COMMENT ON VIEW certificate_errors IS 'tensor_errors with one row per certificate. Certificates whose backend was never called are left out.';
-COMMENT ON COLUMN certificate_errors.certificate IS 'Key of the certificate.';
 COMMENT ON COLUMN certificate_errors.o_error IS 'Largest relative error of the output on plain data, a ratio.';
 COMMENT ON COLUMN certificate_errors.dq_error IS 'Largest relative error of the gradient of Q on plain data, a ratio.';
 COMMENT ON COLUMN certificate_errors.dk_error IS 'Largest relative error of the gradient of K on plain data, a ratio.';
 COMMENT ON COLUMN certificate_errors.dv_error IS 'Largest relative error of the gradient of V on plain data, a ratio.';
 COMMENT ON COLUMN certificate_errors.ratio IS 'Largest measured / tolerance of output and gradients over all checks, a ratio: up to 1 passes.';
 
+-- Columns without a comment have that of: certificates, certificate_errors.
 CREATE VIEW backends AS
 SELECT c.attention, c.device_kind, c.device_name, c.verdict, c.key AS certificate, c.checks, c.failed,
     e.o_error, e.dq_error, e.dk_error, e.dv_error, e.ratio, c.created_at
@@ -448,16 +359,5 @@ WHERE c.run_case IS NULL
 QUALIFY row_number() OVER (
     PARTITION BY c.attention, c.device_kind, c.device_name ORDER BY c.created_at DESC, c.key) = 1;
 COMMENT ON VIEW backends IS 'What runner verify found last: the newest certificate of each backend and device that covers everything the backend supports.';
-COMMENT ON COLUMN backends.attention IS 'Attention backend.';
-COMMENT ON COLUMN backends.device_kind IS 'cuda or cpu.';
-COMMENT ON COLUMN backends.device_name IS 'Name of the device as its driver reports it; NULL if there is no such device.';
 COMMENT ON COLUMN backends.verdict IS 'right, wrong or unsupported.';
-COMMENT ON COLUMN backends.certificate IS 'Key of the certificate.';
-COMMENT ON COLUMN backends.checks IS 'Number of checks.';
-COMMENT ON COLUMN backends.failed IS 'Number of checks that failed.';
 COMMENT ON COLUMN backends.o_error IS 'Largest relative error of the output on plain data, a ratio (see tensor_errors).';
-COMMENT ON COLUMN backends.dq_error IS 'Largest relative error of the gradient of Q on plain data, a ratio.';
-COMMENT ON COLUMN backends.dk_error IS 'Largest relative error of the gradient of K on plain data, a ratio.';
-COMMENT ON COLUMN backends.dv_error IS 'Largest relative error of the gradient of V on plain data, a ratio.';
-COMMENT ON COLUMN backends.ratio IS 'Largest measured / tolerance of output and gradients over all checks, a ratio: up to 1 passes.';
-COMMENT ON COLUMN backends.created_at IS 'When the certificate was made, UTC.';
