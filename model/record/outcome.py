@@ -76,7 +76,7 @@ class Outcome(StrEnum):
 
     @property
     def is_retried(self) -> bool:
-        """Whether a launch that waits starts the run again on its own.
+        """Whether `launch --wait` on Slurm starts the run again on its own.
 
         Out of memory, a loss that is not finite or an error in the code would end the same way again.
         """

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from model.record.folder import PROFILE
+from model.record.folder import PROFILE, settle
 from model.record.outcome import Outcome
 from model.record.records import now
 from model.record.units import counted
@@ -53,7 +53,7 @@ def wait_for(plan: Plan, left: Sequence[NextAttempt], fail_fast: bool = False) -
 
         waiting = {attempt.folder.path for attempt in left}
         ended = [state for state in states if state.folder.path not in waiting]
-        again = [state for state in ended if _worth_another(state, plan.cluster.profile.retries)]
+        again = [state for state in ended if is_retried(state, plan.cluster.profile.retries)]
         stopped = stopped or (fail_fast and _stopped(ended, again))
         if stopped:
             left, again = (), []
@@ -110,7 +110,13 @@ def _stopped(ended: Sequence[RunState], again: Sequence[RunState]) -> bool:
     return True
 
 
-def _worth_another(state: RunState, retries: int) -> bool:
+def is_retried(state: RunState, retries: int) -> bool:
+    """Whether `launch --wait` starts a run again, after it looked at how the run's attempts ended.
+
+    Its profile's `retries` are of endings that the run had no part in (`Outcome.is_retried`); what Slurm or a
+    person started again for another reason does not count. Time limits are no such endings: a run that gets
+    farther each time is started again however often that takes.
+    """
     if state.phase != "ended" or state.done:
         return False
     if state.outcome is Outcome.TIMEOUT:  # its job could not see to the next one
@@ -119,7 +125,9 @@ def _worth_another(state: RunState, retries: int) -> bool:
             return False
         # It did a step more than the one that it began from, so that another attempt will, too.
         return latest.result.steps > (latest.manifest.resumed_step or 0)
-    return state.outcome is not None and state.outcome.is_retried and state.attempt <= retries
+    endings = [settle(attempt.result, attempt.events) for attempt in state.folder.attempts()]
+    without_part = sum(ending is not None and ending[0].is_retried for ending in endings)
+    return state.outcome is not None and state.outcome.is_retried and without_part <= retries
 
 
 def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[NextAttempt]:

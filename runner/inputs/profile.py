@@ -211,7 +211,7 @@ class Profile(Strict):
         2,
         ge=0,
         lt=1000,
-        description="Retries after a node failure, a preemption or a lost job; nothing else is retried.",
+        description="Retries of a run by `launch --wait` after a node failure, a preemption or a lost job.",
     )
     max_queued: Positive | None = Field(
         None, description="Maximum number of jobs in Slurm's queue; each array element counts."

@@ -146,4 +146,19 @@ def test_a_run_whose_job_found_no_next_one_is_started_again_as_long_as_it_gets_f
     folder.start(resumed_step=begun or None)
     folder.end("timeout", steps=steps)
     folder.event("ended", outcome="timeout")
-    assert wait._worth_another(ledger.state(RunFolder(folder.path)), retries=0) == again
+    assert wait.is_retried(ledger.state(RunFolder(folder.path)), retries=0) == again
+
+
+@pytest.mark.fault
+def test_attempts_of_a_chain_are_no_retries(root):
+    """A run that went on in three next jobs and then lost its node has all of its retries left."""
+    folder = Folder(root, plan("r1", requeue=True))
+    for attempt in range(1, 4):
+        folder.start(attempt)
+        folder.end("timeout", attempt=attempt, steps=attempt)
+        folder.event("ended", attempt=attempt, outcome="timeout")
+    for attempt, retried in ((4, True), (5, False)):
+        folder.event("submitted", attempt=attempt, job_id=str(attempt))
+        folder.start(attempt)
+        folder.event("ended", attempt=attempt, outcome="node_failed")
+        assert wait.is_retried(ledger.state(RunFolder(folder.path)), retries=1) == retried
