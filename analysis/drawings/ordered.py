@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-_OBJECT = re.compile(rb"(?<=\n)(\d+) 0 obj\n")
 _REFERENCE = re.compile(rb"(\d+) 0 R\b")
 _ENTRIES = re.compile(rb"(?:^ +/\S+ \d+ 0 R\n){2,}", re.MULTILINE)  # of a dictionary, each an object
 

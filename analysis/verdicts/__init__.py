@@ -1,1 +1,1 @@
-"""Compares runs, and sets of them: ratios, rankings, losses, drift, what may be compared. Pure."""
+"""Compares runs, and sets of them: ratios, rankings, losses, drift, what may be compared."""

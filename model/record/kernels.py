@@ -161,7 +161,7 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[f
 
 @cache
 def _rank(n: int, confidence: float) -> int:
-    """Of the interval's lower end, counted from 1; 0 if n values are too few."""
+    """Rank of the interval's lower end, counted from 1; 0 if n values are too few."""
     below, rank = 0.0, 0
     for k in range(n // 2):
         below += comb(n, k) / 2**n

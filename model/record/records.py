@@ -205,7 +205,7 @@ class LedgerEvent(Frozen):
 
     @property
     def failed_nodes(self) -> tuple[str, ...]:
-        """Of an end: the nodes whose failure it was, as far as known."""
+        """Nodes whose failure an end was, as far as known."""
         return tuple(self.host.split(",")) if self.event == "ended" and self.host else ()
 
 

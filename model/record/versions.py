@@ -18,7 +18,7 @@ class Need(NamedTuple):
     Attributes:
         oldest, newest: major and minor number of the first and last that do; newest "": no limit is known.
         why: why the first is not older, as the end of a sentence about an installed one.
-        why_newest: why the last is not newer, likewise.
+        why_newest: why the last is not newer, as the end of such a sentence.
     """
 
     package: str

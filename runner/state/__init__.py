@@ -1,1 +1,1 @@
-"""What is known about runs, from disk and from Slurm. It neither starts nor stops runs, nor prints."""
+"""What is known about runs, from disk and from Slurm. It starts no run and prints nothing."""
