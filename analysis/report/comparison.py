@@ -17,6 +17,7 @@ from analysis.verdicts.groups import FEWEST_SEEDS, absent, alone, declared, grou
 from analysis.verdicts.rates import ENOUGH, MOST_RANKED, Rates, rates
 from analysis.verdicts.scaling import Curve, curves
 from analysis.wording import columns, sentence
+from model.record.config import TASKS
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -81,7 +82,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
     """
     measured, logged, loads = (rows(connection, sql, study) for sql in QUERIES.values())
     groups, baseline = groups_of(measured), declared(measured or runs)
-    trained = [run for run in runs if run["task"] == "training"]
+    trained = [run for run in runs if TASKS[run["task"]].trains]
     advice = None
     if not baseline:  # its first group could be it, if there is another one
         factors = [run["factors"] for run in measured or runs]

@@ -17,6 +17,7 @@ from analysis.verdicts.match import Changed, Matches, Pair, SideGroup, between, 
 from analysis.verdicts.source import Measured
 from analysis.verdicts.values import Row
 from analysis.wording import sentence
+from model.record.config import TASKS
 from model.record.errors import UserError
 from model.record.outcome import NONE_YET, Outcome
 from model.record.units import counted
@@ -84,7 +85,7 @@ class GroupComparison:
         if not ("completed" in self.outcomes.a or "completed" in self.outcomes.b):
             return []
         verdicts = {"speed": self.speed, "loss": self.loss}
-        if _task(self.pair.a.runs[0]) == "inference":  # inference has no loss that could be missing
+        if not TASKS[_task(self.pair.a.runs[0])].trains:  # then there is no loss that could be missing
             del verdicts["loss"]
         return [
             f"{what}: {sentence(verdict) if verdict else 'not measured on both sides'}"
@@ -154,7 +155,7 @@ def compare(a: Measured, b: Measured, options: CompareOptions) -> SourceComparis
     if len(tasks) > 1:
         apart = ", ".join(f"{name} has runs of task {task}" for task, name in sorted(tasks.items()))
         raise UserError(f"only runs of one task can be compared: {apart}")
-    if "attention" in tasks:
+    if any(TASKS[name].compares_backends for name in tasks):
         raise UserError(
             f"{a.name} and {b.name} time attention alone, and such runs have no rate: compare the rows of "
             "table `kernels`, with `runner sql`"
