@@ -101,7 +101,7 @@ def list_candidates(study: Study, overlay: Scale, scale_path: KeyPath, repeats: 
 
 
 def possible(study: Study, *scales: str) -> Iterator[dict[str, Setting]]:
-    """What cells can have at these scales, without the combinations."""
+    """Settings that cells can have at these scales, without the combinations."""
     for name in scales:
         overlay, path = study.scale(name)
         steps = [step for axis in _axes(study, overlay, path) for step in axis]

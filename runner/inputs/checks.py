@@ -193,7 +193,7 @@ def _labels_of_a_part(cells: Sequence[Cell]) -> Iterator[Problem]:
 
 
 def _parsed(label: str) -> _NAME:
-    """What a name made of factors says: a value by factor, and the backend under its own name."""
+    """The values that a name made of factors states, by factor, and the backend under its own name."""
     pairs = [part.rpartition("=") for part in label.split(", ")]
     return frozenset((axis or "attention", _normal(value)) for axis, _, value in pairs)
 
@@ -235,7 +235,7 @@ def _other_value(label: str, cell: Cell) -> str | None:
 
 
 def doubts(cells: Sequence[Cell]) -> list[Problem]:
-    """What a study probably does not mean: a warning for each such line; its runs start nevertheless."""
+    """Warnings for lines that a study probably does not mean; its runs start nevertheless."""
     warnings = set[Problem]()
     for cell in cells:
         for settings, text in cell.config.section.doubts(cell.marks):

@@ -206,7 +206,7 @@ class Resolver:
         )
 
     def resolve_alone(self, factors: dict[str, Setting], origin: Mark) -> _Resolved:
-        """The same, by its own settings."""
+        """Resolve a cell from its own settings, whatever others share them."""
         study = self.study
         given = self.common | factors
         settings, own = _over(self.common, factors), {**self.base, **factors}

@@ -297,10 +297,6 @@ class Profile(Strict):
         """The variables to set in runs on this machine, expanded."""
         return {name: expanded(value) for name, value in self.env.items()}
 
-    def allowing(self, resources: Resources) -> Profile:
-        """This profile with a rule's resources in place of its own."""
-        return self.model_copy(update=resources.model_dump(exclude_none=True))
-
     @property
     def rehearsal(self) -> Profile:
         """This profile with the overrides from `debug` applied."""

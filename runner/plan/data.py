@@ -95,7 +95,7 @@ def _pointing_at(study: Study, cell: Cell, *settings: str) -> Iterator[None]:
 
 
 def _recorded_contents(study: Study, cells: Sequence[Cell], root: Path) -> Contents:
-    """What the newest runs of these cells recorded of each data file."""
+    """The contents of each data file, as the newest runs of these cells recorded them."""
     contents: Contents = {}
     for cell in {cell.config.data: cell for cell in cells}.values():
         try:
