@@ -193,7 +193,7 @@ def counts_gpus(word: str) -> bool:
 
 
 def cpus_of(word: str) -> str | None:
-    """How many CPUs an argument of srun gives a task; None if that is not what it says."""
+    """The CPUs that an argument of srun gives a task; None if it sets something else."""
     match = re.fullmatch(r"-c=?(.+)|--cpus-p[a-z-]*=(.+)", word)
     return (match[1] or match[2]) if match else None
 

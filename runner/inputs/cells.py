@@ -101,7 +101,7 @@ def list_candidates(study: Study, overlay: Scale, scale_path: KeyPath, repeats: 
 
 
 def possible(study: Study, *scales: str) -> Iterator[dict[str, Setting]]:
-    """What cells can have at these scales, without the combinations."""
+    """Settings that cells can have at these scales, without the combinations."""
     for name in scales:
         overlay, path = study.scale(name)
         steps = [step for axis in _axes(study, overlay, path) for step in axis]
@@ -176,22 +176,20 @@ def mistyped(
     Args:
         settings: what cells can have, at any scale at which this `where` is used.
     """
-    return [
-        Problem(study.document.mark((*path, axis, i)), _not_a_value(axis, value, values))
-        for axis, wanted in where.items()
-        if (values := [cell[axis][0] for cell in settings if axis in cell])
-        for i, value in enumerate(wanted if isinstance(wanted, list) else ())
-        if not is_one_of(value, values)
-    ]
-
-
-def _not_a_value(axis: str, value: Any, values: Sequence[Any]) -> str:
-    if axis == "attention":
-        try:
-            check_name(str(value))
-        except UserError as error:
-            return str(error)
-    return _not_among(axis, value, values)
+    problems = list[Problem]()
+    for axis, wanted in where.items():
+        values = [cell[axis][0] for cell in settings if axis in cell]
+        for i, value in enumerate(wanted if values and isinstance(wanted, list) else ()):
+            if is_one_of(value, values):
+                continue
+            text = _not_among(axis, value, values)
+            if axis == "attention":
+                try:
+                    check_name(str(value))
+                except UserError as error:  # no backend at all
+                    text = str(error)
+            problems.append(Problem(study.document.mark((*path, axis, i)), text))
+    return problems
 
 
 def _not_among(axis: str, value: Any, values: Sequence[Any]) -> str:

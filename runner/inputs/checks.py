@@ -193,7 +193,7 @@ def _labels_of_a_part(cells: Sequence[Cell]) -> Iterator[Problem]:
 
 
 def _parsed(label: str) -> _NAME:
-    """What a name made of factors says: a value by factor, and the backend under its own name."""
+    """The values that a name made of factors states, by factor, and the backend under its own name."""
     pairs = [part.rpartition("=") for part in label.split(", ")]
     return frozenset((axis or "attention", _normal(value)) for axis, _, value in pairs)
 
@@ -235,25 +235,19 @@ def _other_value(label: str, cell: Cell) -> str | None:
 
 
 def doubts(cells: Sequence[Cell]) -> list[Problem]:
-    """What a study probably does not mean: a warning for each such line; its runs start nevertheless."""
-    of_cells = {doubt for cell in cells for doubt in _doubts(cell)}
-    return sorted(of_cells | _nothing_summed(cells))
-
-
-def _doubts(cell: Cell) -> Iterator[Problem]:
-    for settings, text in cell.config.section.doubts(cell.marks):
-        mark = next((cell.marks[dotted] for dotted in settings if dotted in cell.marks), cell.origin)
-        yield Problem(mark, f"warning: {text}")
-
-
-def _nothing_summed(cells: Sequence[Cell]) -> set[Problem]:
-    """Gradients are summed across processes that have data of their own, and no run of the study has any."""
+    """Warnings for lines that a study probably does not mean; its runs start nevertheless."""
+    warnings = set[Problem]()
+    for cell in cells:
+        for settings, text in cell.config.section.doubts(cell.marks):
+            mark = next((cell.marks[dotted] for dotted in settings if dotted in cell.marks), cell.origin)
+            warnings.add(Problem(mark, f"warning: {text}"))
     training = [cell for cell in cells if cell.config.section.trains]
     wide = [cell for cell in training if cell.config.train.reduce == "float32"]
-    if any(cell.config.parallel.processes > cell.config.parallel.tensor for cell in wide):
-        return set()
-    text = (
-        "train.reduce float32 changes nothing: no run sums gradients across processes; "
-        "leave it out, or set parallel.shard or parallel.replicate"
-    )
-    return {Problem(cell.marks.get("train.reduce", cell.origin), f"warning: {text}") for cell in wide}
+    # Gradients are summed across processes that have data of their own; one run that does so is enough.
+    if not any(cell.config.parallel.processes > cell.config.parallel.tensor for cell in wide):
+        text = (
+            "warning: train.reduce float32 changes nothing: no run sums gradients across processes; "
+            "leave it out, or set parallel.shard or parallel.replicate"
+        )
+        warnings |= {Problem(cell.marks.get("train.reduce", cell.origin), text) for cell in wide}
+    return sorted(warnings)

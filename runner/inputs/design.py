@@ -110,7 +110,7 @@ class Design:
         )
 
     def record(self, study: str) -> DesignRecord:
-        """What a run of this study records of it."""
+        """The design as a run of this study records it."""
         return DesignRecord(
             order=self.order,
             order_seed=order_seed(study, self.order),

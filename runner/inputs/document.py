@@ -305,7 +305,7 @@ class _Builder:
 
 
 def _split_by_comma(before: Node, key: Node) -> str:
-    """What to do about a key without a value: the comma before it was most often meant as text."""
+    """Advice for a key without a value: the comma before it was most often meant as text."""
     text = f"'{key.value}' has no value, since a comma ends the one before it"
     if not isinstance(before.value, str) or not before.value:
         return f"{text}: write '{key.value}: VALUE'"

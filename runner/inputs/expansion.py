@@ -156,9 +156,8 @@ class _RunIds:
         return str(whole.hexdigest()[:12])
 
 
-_Resolved = (
-    tuple[_RunIds, Cell] | list[Problem]
-)  # a cell with the ids of its repeats, or what is wrong with it
+# A cell with the ids of its repeats, or what is wrong with it.
+_Resolved = tuple[_RunIds, Cell] | list[Problem]
 
 
 class Resolver:
@@ -207,7 +206,7 @@ class Resolver:
         )
 
     def resolve_alone(self, factors: dict[str, Setting], origin: Mark) -> _Resolved:
-        """The same, by its own settings."""
+        """Resolve a cell from its own settings, whatever others share them."""
         study = self.study
         given = self.common | factors
         settings, own = _over(self.common, factors), {**self.base, **factors}
@@ -261,13 +260,24 @@ def _config(study: Study, settings: dict[str, Setting]) -> RunConfig | list[Prob
         config = RunConfig.model_validate(nest({dotted: value for dotted, (value, _) in settings.items()}))
     except ValidationError as error:
         return [_wrong_value(study, settings, detail) for detail in error.errors(include_url=False)]
-    if unknown := [*_unknown_backends(study, settings, config)]:
+    # Checked here and not in RunConfig, so that records of backends removed since then stay readable.
+    if not config.backends:
+        text = f"'call.backends' names no attention backend (valid: all, {', '.join(backends.names())})"
+        return [Problem(_setter(study, settings, "call.backends"), text)]
+    unknown = list[Problem]()
+    for name, setting in config.backends.items():
+        if name not in backends.names():
+            text = f"unknown attention backend '{name}' {did_you_mean(name, backends.names())}"
+            text += "; put spaces between names" if "," in name else ""
+            unknown.append(Problem(_setter(study, settings, setting), text))
+    if unknown:
         return unknown
     reasons = config.unsupported()
     return [Problem(_setter(study, settings, name), why) for name, why in reasons.items()] or config
 
 
 def _wrong_value(study: Study, settings: dict[str, Setting], detail: ErrorDetails) -> Problem:
+    """A value that the configuration's type refuses, at the last of the settings that it concerns."""
     dotted = ".".join(map(str, detail["loc"]))
     if detail["type"] == "missing":  # of all settings, only data.path has no default
         return Problem(_setter(study, settings, dotted), NO_DATA)
@@ -275,18 +285,6 @@ def _wrong_value(study: Study, settings: dict[str, Setting], detail: ErrorDetail
     together = wrong.settings if isinstance(wrong, Mismatch) else ()
     names = [".".join(map(str, (*detail["loc"], name))) for name in together]
     return Problem(_setter(study, settings, *(names or [dotted])), explain(RunConfig, detail, dotted))
-
-
-def _unknown_backends(study: Study, settings: dict[str, Setting], config: RunConfig) -> Iterator[Problem]:
-    """Checked here and not in RunConfig, so that records of backends removed since then stay readable."""
-    if not config.backends:
-        text = f"'call.backends' names no attention backend (valid: all, {', '.join(backends.names())})"
-        yield Problem(_setter(study, settings, "call.backends"), text)
-    for name, setting in config.backends.items():
-        if name not in backends.names():
-            text = f"unknown attention backend '{name}' {did_you_mean(name, backends.names())}"
-            text += "; put spaces between names" if "," in name else ""
-            yield Problem(_setter(study, settings, setting), text)
 
 
 def _unread(settings: dict[str, Setting]) -> Iterator[Problem]:

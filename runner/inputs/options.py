@@ -52,8 +52,16 @@ def wanted(
     cells = list(cells)
     selected: dict[str, list[Scalar]] = {}
     for text in only:
-        axis, equals, values = text.partition("=")
-        axis = _factor(text, axis, axes)
+        name, equals, values = text.partition("=")
+        if not axes:
+            raise UserError(f"--only {text}: this study has no factors; it is one run")
+        factors = short_for(name, axes)
+        if not factors:
+            choices = did_you_mean(name, axes, nearest(name, axes))
+            raise UserError(f"--only {text}: '{name}' is not a factor of this study {choices}")
+        if len(factors) > 1:
+            raise UserError(f"--only {text}: '{name}' could mean {' or '.join(factors)}")
+        axis = factors[0]
         if not equals or not values.strip():
             raise UserError(f"--only {text}: expected a value, such as --only {axis}=VALUE")
         present = [cell[axis][0] for cell in cells if axis in cell]
@@ -94,30 +102,13 @@ def named(values: str, present: Iterable[Any]) -> Iterator[tuple[str, list[Any]]
     while parts:
         for length in range(min(most, len(parts)), 0, -1):
             part = ",".join(parts[:length])
-            values_meant = meant(part) or meant(_unquoted(part))
+            if not (values_meant := meant(part)):
+                with suppress(InvalidFile):
+                    values_meant = meant(str(parse(part or '""', "--only").data))
             if values_meant or length == 1:
                 yield part, values_meant
                 del parts[:length]
                 break
-
-
-def _unquoted(part: str) -> str:
-    try:
-        return str(parse(part or '""', "--only").data)
-    except InvalidFile:
-        return part
-
-
-def _factor(text: str, axis: str, axes: Sequence[str]) -> str:
-    """The factor that a name or a short name means."""
-    if len(meant := short_for(axis, axes)) == 1:
-        return meant[0]
-    if len(meant) > 1:
-        raise UserError(f"--only {text}: '{axis}' could mean {' or '.join(meant)}")
-    if not axes:
-        raise UserError(f"--only {text}: this study has no factors; it is one run")
-    choices = did_you_mean(axis, axes, nearest(axis, axes))
-    raise UserError(f"--only {text}: '{axis}' is not a factor of this study {choices}")
 
 
 def _value(option: str, text: str, value: str) -> Any:

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -65,19 +65,18 @@ def parse_time(text: str) -> int:
     return total
 
 
-def _memory(text: Any) -> Any:
+def _parsed_by(parse: Callable[[str], int]) -> BeforeValidator:
     """Check before the type is checked, so that the error for a number without a unit shows an example."""
-    parse_memory(text if isinstance(text, str) else str(text))
-    return text
+
+    def check(value: Any) -> Any:
+        parse(str(value))
+        return value
+
+    return BeforeValidator(check)
 
 
-def _time(text: Any) -> Any:
-    parse_time(text if isinstance(text, str) else str(text))
-    return text
-
-
-Memory = Annotated[str, BeforeValidator(_memory)]
-Time = Annotated[str, BeforeValidator(_time)]
+Memory = Annotated[str, _parsed_by(parse_memory)]
+Time = Annotated[str, _parsed_by(parse_time)]
 
 
 class _Queue(Strict):
@@ -298,10 +297,6 @@ class Profile(Strict):
         """The variables to set in runs on this machine, expanded."""
         return {name: expanded(value) for name, value in self.env.items()}
 
-    def allowing(self, resources: Resources) -> Profile:
-        """This profile with a rule's resources in place of its own."""
-        return self.model_copy(update=resources.model_dump(exclude_none=True))
-
     @property
     def rehearsal(self) -> Profile:
         """This profile with the overrides from `debug` applied."""
@@ -449,13 +444,13 @@ def read_cluster(name: str | None = None, study: Path | None = None) -> Cluster:
         raise UserError(f"{asked}no profile '{name}' {choices}; or give the path of a .yaml file")
     document = read_document(path)
     profile = validated(document, Profile)
-    if problems := [*_slurm_contradictions(profile, document), *_broken_setup(profile, document)]:
+    if problems := [*_wrong_slurm(profile, document)]:
         raise InvalidFile(problems)
     return Cluster(path.stem, profile, document)
 
 
-def _slurm_contradictions(profile: Profile, document: Document) -> Iterator[Problem]:
-    """GPUs that no run would use, and what two settings ask of Slurm that only one can say."""
+def _wrong_slurm(profile: Profile, document: Document) -> Iterator[Problem]:
+    """GPUs that no run would use, what two settings ask of Slurm that only one can say, a broken `setup`."""
     slurm, cpus = profile.slurm or Slurm(), str(profile.cpus or 1)
     used = max(1, profile.gpus) * profile.runs_per_job
     settings = {("slurm", "gres"): slurm.gres, ("slurm", "options", "gres"): slurm.options.get("gres")}
@@ -476,17 +471,13 @@ def _slurm_contradictions(profile: Profile, document: Document) -> Iterator[Prob
             yield Problem(
                 mark, f"'{option}' contradicts `memory`, which is passed as --mem: set `ask_memory: false`"
             )
-
-
-def _broken_setup(profile: Profile, document: Document) -> Iterator[Problem]:
-    """The line of `setup` that bash does not take: an open quote would make text of the lines below."""
-    lines = profile.slurm.setup if profile.slurm else []
-    if not lines or not shutil.which("bash"):
-        return
-    done = subprocess.run(["bash", "-n"], input="\n".join(lines), capture_output=True, text=True, check=False)
-    if match := re.search(r"line (\d+): (.+)", done.stderr):
-        index = min(int(match[1]), len(lines)) - 1
-        yield Problem(document.mark(("slurm", "setup", index)), f"no line for bash: {match[2]}")
+    # A line of `setup` that bash does not take: an open quote would make text of the lines below.
+    if slurm.setup and shutil.which("bash"):
+        script = "\n".join(slurm.setup)
+        done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+        if match := re.search(r"line (\d+): (.+)", done.stderr):
+            index = min(int(match[1]), len(slurm.setup)) - 1
+            yield Problem(document.mark(("slurm", "setup", index)), f"no line for bash: {match[2]}")
 
 
 def _texts(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:

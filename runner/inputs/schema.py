@@ -24,7 +24,13 @@ def json_schema(kind: Literal["study", "profile", "mapping"]) -> dict[str, Any]:
     schema = StudyFile.model_json_schema()
     definitions = schema["$defs"]
     definitions |= RunConfig.model_json_schema()["$defs"]
-    definitions["Assignment"] = _assignment(definitions)
+    for section in sections().values():  # a study's part of a configuration may leave out any key
+        definitions[section.__name__].pop("required", None)
+    definitions["Assignment"] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {**_run_properties(), **_leaf_schemas(definitions)},
+    }
     definitions["Axes"] = {
         "type": "object",
         "propertyNames": {"enum": list(leaves())},
@@ -39,17 +45,6 @@ def json_schema(kind: Literal["study", "profile", "mapping"]) -> dict[str, Any]:
         holder["properties"]["matrix"] |= {"$ref": "#/$defs/Axes"}
         holder["properties"]["matrix"].pop("additionalProperties")
     return {"$schema": _DRAFT, **schema}
-
-
-def _assignment(definitions: dict[str, Any]) -> dict[str, Any]:
-    """Schema for part of a run's configuration, nested or dotted; no key is required."""
-    for kind in sections().values():
-        definitions[kind.__name__].pop("required", None)
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {**_run_properties(), **_leaf_schemas(definitions)},
-    }
 
 
 def _run_properties() -> dict[str, Any]:

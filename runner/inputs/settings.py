@@ -89,17 +89,15 @@ def unknown(dotted: str, tasks: Sequence[str] = ()) -> str:
     # The task whose own section was written, if it is one's.
     task = next((task for task, own in TASKS.items() if own.key == section), FIRST)
     wanted = tasks or (task,)
-    choices = [leaf for leaf in leaves() if any(_reads(task, leaf) for task in wanted)]
+    choices = list[str]()
+    for leaf in leaves():
+        part = leaf.partition(".")[0]
+        for_all = not any(part in sections_of(name) for name in TASKS)  # in no task's own section
+        if any(part in sections_of(name) or (for_all and leaf not in TASKS[name].unread) for name in wanted):
+            choices.append(leaf)
     typo = next(iter(get_close_matches(dotted, choices, n=1, cutoff=_TYPO)), None)
     advice = did_you_mean(dotted, choices, typo or nearest(dotted, choices))
     return f"unknown setting '{dotted}' {advice}{look_alike(dotted)}"
-
-
-def _reads(task: str, leaf: str) -> bool:
-    """Whether a task reads a setting, such as `model.dim` or `seed`."""
-    section = leaf.partition(".")[0]
-    for_all = not any(section in sections_of(name) for name in TASKS)
-    return section in sections_of(task) or (for_all and leaf not in TASKS[task].unread)
 
 
 def short_for(name: str, dotted: Sequence[str]) -> list[str]:

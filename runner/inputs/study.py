@@ -88,7 +88,7 @@ class Scale(DesignKeys):
 
 
 class _Heading(Frozen):
-    """What a study is called. A separate class, so that these keys come first wherever keys are listed."""
+    """The heading of a study. A separate class, so that these keys come first wherever keys are listed."""
 
     name: Annotated[str, AfterValidator(valid_name)] = Field(
         "", validate_default=False, description="Name of the results folder; default: the file's name."
@@ -232,7 +232,7 @@ def _studies_nearby(path: Path) -> str:
 
 
 def _misplaced(place: KeyPath) -> str:
-    """What to do with a key that belongs elsewhere: a setting, or a key of a profile."""
+    """Advice for a key that belongs elsewhere: a setting, or a key of a profile."""
     key = str(place[-1])
     setting = any(key in (leaf, *leaf.split(".")) for leaf in leaves())
     if place[0] == "rules" and len(place) == 3 and setting:
@@ -318,7 +318,7 @@ def _wrong_axes(study: Study) -> Iterator[Problem]:
 
 
 def _wrong_until(study: Study) -> Iterator[Problem]:
-    """What is wrong with `until` at any scale."""
+    """An `until` without a baseline, or below the repeats, at any scale."""
     for name in study.scale_names:
         design = study.design(name)
         if not design.until:

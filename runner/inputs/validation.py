@@ -41,20 +41,14 @@ def validated(
     except ValidationError as error:
         problems = []
         for detail in error.errors(include_url=False):
-            place = _place(document, detail)
+            # A union's branch is a step in `loc` but not a key in the document.
+            place: KeyPath = ()
+            for step in (*detail["loc"], str(detail.get("ctx", {}).get("discriminator", "")).strip("'")):
+                place = (*place, step) if (*place, step) in document.marks else place
             name = next((str(step) for step in reversed(place) if isinstance(step, str)), "")
             more = advice(place) if detail["type"] == "extra_forbidden" else ""
             problems.append(Problem(document.mark(place), explain(kind, detail, name) + more))
         raise InvalidFile(problems) from error
-
-
-def _place(document: Document, detail: ErrorDetails) -> KeyPath:
-    """Document path of an error. A union's branch is a step in `loc` but not a key in the document."""
-    path: KeyPath = ()
-    for step in detail["loc"]:
-        path = (*path, step) if (*path, step) in document.marks else path
-    key = str(detail.get("ctx", {}).get("discriminator", "")).strip("'")
-    return (*path, key) if (*path, key) in document.marks else path
 
 
 def explain(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:

@@ -177,32 +177,35 @@ def reserve(root: Path, study: str, limits: Sequence[SpendingLimit], planned: Co
 
 def exceeded(root: Path, limits: Sequence[SpendingLimit], planned: CostEstimate) -> list[Problem]:
     """The budgets that a cost exceeds, each with its position; those too that it cannot be held against."""
-    return [problem for limit in limits if (problem := _exceeded(root, limit, planned))]
-
-
-def _exceeded(root: Path, limit: SpendingLimit, planned: CostEstimate) -> Problem | None:
-    asked = planned.gpu_hours if limit.unit == "gpu_hours" else planned.node_hours
-    unit = {"gpu_hours": "GPU-hours", "node_hours": "node-hours"}[limit.unit]
-    budget = f"a budget of {limit.hours:g} {unit}"
-    if asked is None:
-        why = f"the cost of this launch is unknown ({planned.basis}): give the profile a time_limit"
-        if limit.unit == "node_hours" and planned.gpu_hours is not None:
-            why = "this profile shares nodes: set slurm.exclusive: true, or use gpu_hours instead"
-        return Problem(limit.mark, f"{budget}, but {why}")
-    usage = measure(root, limit)
-    left = limit.hours - usage.spent - usage.reserved
-    if asked <= left:
-        return None
-    text = (
-        f"{budget}: this launch needs {asked:.4g} ({planned.basis}); {usage.spent:.4g} spent, "
-        f"{usage.reserved:.4g} reserved by {counted(usage.in_flight, 'run')} in flight, "
-        f"{max(0.0, left):.4g} left"
-    )
-    if usage.unreserved:
-        text += f" ({usage.unreserved} in flight without a reservation: only their usage so far is counted)"
-    if usage.unreadable:
-        text += f" ({counted(usage.unreadable, 'run folder')} cannot be read: not counted)"
-    return Problem(limit.mark, f"{text}; launch fewer runs with --only, or raise the budget")
+    problems = list[Problem]()
+    for limit in limits:
+        asked = planned.gpu_hours if limit.unit == "gpu_hours" else planned.node_hours
+        unit = {"gpu_hours": "GPU-hours", "node_hours": "node-hours"}[limit.unit]
+        budget = f"a budget of {limit.hours:g} {unit}"
+        if asked is None:
+            why = f"the cost of this launch is unknown ({planned.basis}): give the profile a time_limit"
+            if limit.unit == "node_hours" and planned.gpu_hours is not None:
+                why = "this profile shares nodes: set slurm.exclusive: true, or use gpu_hours instead"
+            problems.append(Problem(limit.mark, f"{budget}, but {why}"))
+            continue
+        usage = measure(root, limit)
+        left = limit.hours - usage.spent - usage.reserved
+        if asked <= left:
+            continue
+        text = (
+            f"{budget}: this launch needs {asked:.4g} ({planned.basis}); {usage.spent:.4g} spent, "
+            f"{usage.reserved:.4g} reserved by {counted(usage.in_flight, 'run')} in flight, "
+            f"{max(0.0, left):.4g} left"
+        )
+        if usage.unreserved:
+            text += (
+                f" ({usage.unreserved} in flight without a reservation: only their usage so far is counted)"
+            )
+        if usage.unreadable:
+            text += f" ({counted(usage.unreadable, 'run folder')} cannot be read: not counted)"
+        text += "; launch fewer runs with --only, or raise the budget"
+        problems.append(Problem(limit.mark, text))
+    return problems
 
 
 @dataclass
@@ -278,33 +281,29 @@ def _add(
     on_nodes: list[_AttemptUse],
 ) -> None:
     """Add a run's attempts: finished ones to the spending or `on_nodes`, one in flight to the reserved."""
-    attempts = list(_uses(folder))
-    share = reserved[0] if reserved else _NOTHING
-    for attempt in attempts:
-        # An attempt that ended before it opened a device records 0 GPUs, although they were allocated.
-        rates = share.model_copy(update={"gpus": attempt.gpus or share.gpus})
-        # No time passed if the clock was set back.
-        used = rates.used(limit.unit, max(0.0, attempt.end - attempt.start))
-        if not attempt.over:
-            usage.hold(max(used, rates.hours(limit.unit)))
-            usage.unreserved += reserved is None
-        elif limit.unit == "node_hours":
-            on_nodes.append(attempt)
-        else:
-            usage.spent += used
-    over = all(attempt.over for attempt in attempts)
-    if reserved and over and _is_pending(reserved[1], attempts):
-        usage.hold(share.hours(limit.unit))
-
-
-def _uses(folder: RunFolder) -> Iterator[_AttemptUse]:
+    uses = list[_AttemptUse]()
     for attempt in folder.attempts():
         manifest, over = attempt.manifest, attempt.released or attempt.settled is not None
         end = attempt.ended_at or (attempt.noted[-1].time if attempt.released else now())
         start = attempt.started_at if manifest and attempt.started_at else end  # never started: no cost
-        job = manifest.slurm.get("SLURM_JOB_ID") if manifest else None
+        job = (manifest.slurm.get("SLURM_JOB_ID") if manifest else None) or str(folder.path)
         gpus, nodes = (manifest.gpus or 0, manifest.nodes or 1) if manifest else (0, 1)
-        yield _AttemptUse(job or str(folder.path), start.timestamp(), end.timestamp(), gpus, nodes, over)
+        uses.append(_AttemptUse(job, start.timestamp(), end.timestamp(), gpus, nodes, over))
+    share = reserved[0] if reserved else _NOTHING
+    for use in uses:
+        # An attempt that ended before it opened a device records 0 GPUs, although they were allocated.
+        rates = share.model_copy(update={"gpus": use.gpus or share.gpus})
+        # No time passed if the clock was set back.
+        used = rates.used(limit.unit, max(0.0, use.end - use.start))
+        if not use.over:
+            usage.hold(max(used, rates.hours(limit.unit)))
+            usage.unreserved += reserved is None
+        elif limit.unit == "node_hours":
+            on_nodes.append(use)
+        else:
+            usage.spent += used
+    if reserved and all(use.over for use in uses) and _is_pending(reserved[1], uses):
+        usage.hold(share.hours(limit.unit))
 
 
 def _is_pending(line: Reservation, attempts: Sequence[_AttemptUse]) -> bool:

@@ -180,7 +180,21 @@ class CostEstimate:
     @property
     def wall_seconds(self) -> float | None:
         """Time from the first start to the last end; None if any run's wall time is unknown."""
-        return _makespan(self.runs, self.parallel, self.room) if self._is_known else None
+        if not self._is_known:
+            return None
+        now, last, taken = 0.0, 0.0, 0
+        running: list[tuple[float, int]] = []  # when each ends, and its GPUs; the next to end first
+        # Runs start in order, as soon as a place and their GPUs are free.
+        for run in self.runs:
+            while len(running) == self.parallel or (
+                running and self.room is not None and taken + run.gpus > self.room
+            ):
+                now, freed = heapq.heappop(running)
+                taken -= freed
+            end = now + (run.wall_seconds or 0.0)
+            heapq.heappush(running, (end, run.gpus))
+            taken, last = taken + run.gpus, max(last, end)
+        return last
 
     @property
     def counts(self) -> Counter[Basis]:
@@ -256,25 +270,25 @@ class PastRunIndex:
         return self.answers[key, run.expected_outcome]
 
     def match(self, run: RunRecord, key: _Key) -> tuple[float | None, Basis]:
-        """The same, looked up anew."""
+        """Wall seconds and their basis, from past runs of the configuration, else of its shape."""
         for outcome in dict.fromkeys([run.expected_outcome, Outcome.COMPLETED]):
             if same := [past.wall_seconds for past in self.same.get(key, ()) if past.outcome is outcome]:
                 return median(same), Basis.SAME
         alike = self.alike.get((run.profile, _shape(key[1])), [])
-        return _scaled(run, alike), Basis.SCALED
-
-
-def _scaled(run: RunRecord, alike: Sequence[PastRun]) -> float | None:
-    """Past start-up time plus the planned steps at the past pace; None if no past run measured its steps."""
-    if run.expected_outcome.is_early:
-        early = [past.wall_seconds for past in alike if past.outcome is run.expected_outcome]
-        return median(early) if early else None
-    done = [past for past in alike if past.outcome is Outcome.COMPLETED and past.step_seconds and past.steps]
-    if not done:
-        return None
-    step_seconds = median(past.step_seconds or 0.0 for past in done)
-    startup = median(past.wall_seconds - (past.steps or 0) * (past.step_seconds or 0.0) for past in done)
-    return max(0.0, startup) + run.config.section.steps * step_seconds
+        if run.expected_outcome.is_early:
+            early = [past.wall_seconds for past in alike if past.outcome is run.expected_outcome]
+            return (median(early) if early else None), Basis.SCALED
+        # Past start-up time plus the planned steps at the past pace, of runs that measured their steps.
+        paces = [
+            (past.wall_seconds, past.steps, past.step_seconds)
+            for past in alike
+            if past.outcome is Outcome.COMPLETED and past.step_seconds and past.steps
+        ]
+        if not paces:
+            return None, Basis.SCALED
+        pace = median(step_seconds for _, _, step_seconds in paces)
+        startup = median(seconds - steps * step_seconds for seconds, steps, step_seconds in paces)
+        return max(0.0, startup) + run.config.section.steps * pace, Basis.SCALED
 
 
 def _without_seed(config: RunConfig) -> RunConfig:
@@ -286,16 +300,3 @@ def _shape(config: RunConfig) -> RunConfig:
     read = {name: part for name in sections_of(config.task) if (part := getattr(config, name))}
     sections = {name: part.model_copy(update=_NEUTRAL.get(name, {})) for name, part in read.items()}
     return config.model_copy(update={"seed": 0, **sections})
-
-
-def _makespan(runs: Sequence[RunCost], parallel: int, room: int | None) -> float:
-    """When the last run ends, if runs start in order as soon as a place and their GPUs are free."""
-    now, last, taken = 0.0, 0.0, 0
-    running: list[tuple[float, int]] = []  # when each ends, and its GPUs; the next to end first
-    for run in runs:
-        while len(running) == parallel or (running and room is not None and taken + run.gpus > room):
-            now, freed = heapq.heappop(running)
-            taken -= freed
-        heapq.heappush(running, (now + (run.wall_seconds or 0.0), run.gpus))
-        taken, last = taken + run.gpus, max(last, now + (run.wall_seconds or 0.0))
-    return last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,8 +36,14 @@ def checked_sources(study: Study, cells: Sequence[Cell], root: Path) -> dict[Dat
     Raises:
         InvalidFile: what is wrong with a file, a tokenizer or the amount of text, at the setting to change.
     """
-    contents, problems = _recorded_contents(study, cells, root), list[Problem]()
+    contents: Contents = {}  # of each data file, as the newest runs of these cells recorded them
+    for cell in {cell.config.data: cell for cell in cells}.values():
+        with suppress(Unreadable):  # not planned yet
+            run = read(root / study.name / cell.run_id / "run.json", RunRecord)
+            if run.data_file and run.data_content:
+                contents[Path(run.data_file), run.config.text.text_column] = run.data_content
     sources: dict[DataConfig | None, Checked] = {None: (None, None)}
+    problems = list[Problem]()
     for data in dict.fromkeys(cell.config.data for cell in cells if cell.config.data):
         try:
             sources[data] = _checked(study, [cell for cell in cells if cell.config.data == data], contents)
@@ -92,16 +98,3 @@ def _pointing_at(study: Study, cell: Cell, *settings: str) -> Iterator[None]:
         marks = [cell.marks[setting] for setting in settings if setting in cell.marks]
         mark = marks[0] if marks else study.document.mark(("base",))
         raise InvalidFile([Problem(mark, str(error))]) from error
-
-
-def _recorded_contents(study: Study, cells: Sequence[Cell], root: Path) -> Contents:
-    """What the newest runs of these cells recorded of each data file."""
-    contents: Contents = {}
-    for cell in {cell.config.data: cell for cell in cells}.values():
-        try:
-            run = read(root / study.name / cell.run_id / "run.json", RunRecord)
-        except Unreadable:  # not planned yet
-            continue
-        if run.data_file and run.data_content:
-            contents[Path(run.data_file), run.config.text.text_column] = run.data_content
-    return contents

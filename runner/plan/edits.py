@@ -35,9 +35,9 @@ _MOST_NAMED = 3  # of what a run has that its study no longer gives
 def launch_record(
     study: Study, root: Path, scale: str, cells: Sequence[Cell], sets: Sequence[str] = ()
 ) -> StudyRecord:
-    """What a launch leaves of a study: its file, the `--set` of all launches, and what it no longer has.
+    """The record of a launch: the study's file, the `--set` of all launches, and runs that it no longer has.
 
-    Runs that it no longer has come with what differs: what they have that the study gives no run.
+    These runs come with what differs: what they have that the study gives no run.
 
     Args:
         cells: what is launched, at this scale and with these `--set`; it may be a part of the study.
@@ -54,7 +54,7 @@ def launch_record(
 def _removed(
     study: Study, scale: str, runs: Sequence[RunRecord], options: Sequence[Sequence[str]]
 ) -> dict[str, str]:
-    """Those of these runs that the study does not give, by id, each with what differs."""
+    """The runs that the study does not give, by id, each with what differs."""
     left = {run.run_id: run for run in runs}
     unknown = set[str]()
     cells_by_scale: dict[str, Sequence[Cell]] = {}
@@ -122,7 +122,7 @@ def _values(cells: Iterable[Cell]) -> dict[str, set[Any]]:
 
 
 def _differs(run: RunRecord, values: Mapping[str, Mapping[str, set[Any]]]) -> str:
-    """What a run has that its study no longer gives any: settings, a scale, a repeat, or a combination."""
+    """The settings, scale, repeat or combination that a run has and its study no longer gives any."""
     if (of_scale := values.get(run.scale)) is None:
         return f"scale={run.scale}"
     settings, given = _settings(run.config), [text.partition("=")[0] for text in _sets(run)]
@@ -162,8 +162,14 @@ def refuse_another_file(study: Study, root: Path) -> None:
     Raises:
         InvalidFile: at the name; the text names both files.
     """
-    before = _launched_file(root, study.name)
-    if before is None or not before.is_file():
+    if recorded := study_record(root, study.name):
+        before = Path(recorded.file)
+    else:  # of versions that kept it in each run alone
+        newest = max(_runs_besides(root, study.name), key=lambda run: run.created_at, default=None)
+        if newest is None or not newest.launched_in:
+            return
+        before = Path(newest.launched_in, newest.study_file)
+    if not before.is_file():
         return
     if before.samefile(study.path) or before.read_bytes() == study.path.read_bytes():
         return
@@ -176,15 +182,6 @@ def refuse_another_file(study: Study, root: Path) -> None:
         "if it takes the other's place, delete that one first"
     )
     raise InvalidFile([Problem(study.document.mark(("name",)), text)])
-
-
-def _launched_file(root: Path, study: str) -> Path | None:
-    """The file that a study was launched from; None if nobody knows."""
-    if recorded := study_record(root, study):
-        return Path(recorded.file)
-    runs = [*_runs_besides(root, study)]  # of versions that kept it in each run alone
-    newest = max(runs, key=lambda run: run.created_at, default=None)
-    return Path(newest.launched_in, newest.study_file) if newest and newest.launched_in else None
 
 
 def keep_record(record: StudyRecord, root: Path) -> None:

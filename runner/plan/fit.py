@@ -119,11 +119,7 @@ def memory_forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str
         if room is None and cluster.profile.executor == "local":
             yield "it is compared with no GPU: nvidia-smi names none here; state `gpu_memory` in the profile"
         rooms |= dict.fromkeys(on_gpus, room or LARGEST)
-    yield from _too_large(groups, rooms)
-
-
-def _too_large(groups: Mapping[str, RunRecord], rooms: Mapping[str, Room | None]) -> Iterator[str]:
-    """The groups that need more than they have, unless a study expects that."""
+    # The groups that need more than they have, unless the study expects that.
     large = list[tuple[RunRecord, Room]]()
     for group, run in groups.items():
         room, ends = rooms[group], out_of_memory(run.config.device)
@@ -132,10 +128,14 @@ def _too_large(groups: Mapping[str, RunRecord], rooms: Mapping[str, Room | None]
     for run, room in large[:_NAMED]:
         axes = [axis for axis in run.factors if axis != "seed"]  # the group's name: without seed and repeat
         name = label(run, axes) if axes else "each run"
+        config, alone = run.config, ""
+        if config.section.trains and (trained := trained_memory(config)) > room.bytes:
+            part = "its part of " * (config.parallel.pieces * config.parallel.tensor > 1)
+            count = f"{parameter_count(config.model):,d} parameters"
+            alone = f" ({part}{count}, their gradients and AdamW's two states alone take {size(trained)})"
         yield (
-            f"{name} will probably end as {out_of_memory(run.config.device)}: it needs about "
-            f"{size(_need(run.config))}{_arithmetic(run.config, room)}, but {room}; "
-            f"{_instead(run.config, room.bytes)}"
+            f"{name} will probably end as {out_of_memory(config.device)}: it needs about "
+            f"{size(_need(config))}{alone}, but {room}; {_instead(config, room.bytes)}"
         )
     if (more := len(large) - _NAMED) > 0:
         yield f"and so will {more} more"
@@ -145,17 +145,8 @@ def _need(config: RunConfig) -> int:
     return needed(config) or 0
 
 
-def _arithmetic(config: RunConfig, room: Room) -> str:
-    """What the parameters alone take, where that is too much already."""
-    if not config.section.trains or (trained := trained_memory(config)) <= room.bytes:
-        return ""
-    part = "its part of " * (config.parallel.pieces * config.parallel.tensor > 1)
-    count = f"{parameter_count(config.model):,d} parameters"
-    return f" ({part}{count}, their gradients and AdamW's two states alone take {size(trained)})"
-
-
 def _instead(config: RunConfig, memory: int) -> str:
-    """What would make a run fit, as options to type."""
+    """The change that would make a run fit, as options to type."""
     parallel = config.parallel
     ways: list[dict[str, Any]] = []  # to share the model among as many processes
     ways += [{"reshard": True}] if not parallel.reshard else []

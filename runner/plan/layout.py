@@ -81,9 +81,16 @@ def refused(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
 
     If it lacks the key without which no cell can have several, that is one problem, of the profile.
     """
-    if problems := _lacking_key(cells, cluster):
-        return problems
-    profile, refusals = cluster.profile, set[Problem]()
+    profile, several = cluster.profile, [cell.config for cell in cells if cell.config.processes > 1]
+    on_gpus = bool(profile.gpus) or any(config.device == "cuda" for config in several)
+    key, beside = ("gpus_per_node", "gpus") if on_gpus else ("processes_per_node", "executor")
+    keys = ["`gpus: 1`"] * (on_gpus and not profile.gpus) + [f"`{key}`"] * (getattr(profile, key) is None)
+    if several and keys and profile.executor == "slurm":
+        most = max(config.processes for config in several)
+        other = " in place of `processes_per_node`" if on_gpus and profile.processes_per_node else ""
+        text = f"runs of up to {most} processes: set {' and '.join(keys)}{other}"
+        return [Problem(cluster.document.mark((beside,)), text)]
+    refusals = set[Problem]()
     for cell in cells:
         processes = cell.config.processes
         try:
@@ -92,24 +99,11 @@ def refused(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
             layout(profile, processes)
         except UserError as error:
             # At the newest of the settings that ask for several processes.
-            several = {f"parallel.{axis}" for axis, number in cell.config.parallel if number > 1}
-            marks = [mark for dotted, mark in cell.marks.items() if dotted in several]
+            axes = {f"parallel.{axis}" for axis, number in cell.config.parallel if number > 1}
+            marks = [mark for dotted, mark in cell.marks.items() if dotted in axes]
             mark = marks[-1] if marks else cell.origin
             refusals.add(Problem(mark, f"profile {cluster.name}: {error}"))
     return sorted(refusals)
-
-
-def _lacking_key(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
-    profile, several = cluster.profile, [cell.config for cell in cells if cell.config.processes > 1]
-    on_gpus = bool(profile.gpus) or any(config.device == "cuda" for config in several)
-    key, beside = ("gpus_per_node", "gpus") if on_gpus else ("processes_per_node", "executor")
-    keys = ["`gpus: 1`"] * (on_gpus and not profile.gpus) + [f"`{key}`"] * (getattr(profile, key) is None)
-    if not several or profile.executor == "local" or not keys:
-        return []
-    most = max(config.processes for config in several)
-    other = " in place of `processes_per_node`" if on_gpus and profile.processes_per_node else ""
-    text = f"runs of up to {most} processes: set {' and '.join(keys)}{other}"
-    return [Problem(cluster.document.mark((beside,)), text)]
 
 
 def refuse_processes(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> None:

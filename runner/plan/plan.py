@@ -17,7 +17,7 @@ from model.record.files import Unreadable, write_text
 from model.record.folder import RunFolder, folders, run_folders, study_record
 from model.record.imported import PREFIX
 from model.record.outcome import Outcome
-from model.record.records import DesignRecord, RunRecord, StudyRecord, now
+from model.record.records import RunRecord, StudyRecord, now
 from runner.inputs.cells import Cell
 from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.profile import Cluster, Profile, Resources, profile_files, read_cluster
@@ -173,8 +173,8 @@ def _refuse_another_task(cells: Sequence[Cell], root: Path, study: str) -> None:
 
 
 def _limits(profile: Profile, resources: Resources) -> dict[str, Any]:
-    """What a run's record says of the resources that it may use: those of a rule, else the profile's."""
-    profile = profile.allowing(resources)
+    """A run record's fields for the resources that it may use: those of a rule, else the profile's."""
+    profile = profile.model_copy(update=resources.model_dump(exclude_none=True))
     return {
         "memory_bytes": profile.memory_bytes,
         "memory_source": "`memory` in a rule of the study" if resources.memory else None,
@@ -201,7 +201,7 @@ def _state(root: Path, run: RunRecord) -> RunState | None:
 
 
 def _placed(runs: list[PlannedRun], root: Path, study: str) -> list[PlannedRun]:
-    """The same runs with their places: earlier ones keep theirs, and new ones come after all of them.
+    """The runs with their places: earlier ones keep theirs, and new ones come after all of them.
 
     A block therefore holds runs that were planned together. A run that was planned without a place gets one
     only if it starts again.
@@ -359,18 +359,13 @@ def _updated(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
         return run.model_copy(update={"created_at": state.run.created_at})
     names = (*_DESCRIPTIONS, *(_LIMITS if starts else ()))
     changes = {name: getattr(run, name) for name in names if name in state.run.model_fields_set}
-    return state.run.model_copy(update=changes | _redesigned(run.design, state.run.design))
-
-
-def _redesigned(new: DesignRecord | None, before: DesignRecord | None) -> dict[str, DesignRecord]:
-    """The design of a run that has started. It keeps its margins: those stated after results prove nothing.
-
-    If `until` was removed from the study, its earlier looks at the results still count.
-    """
-    if new is None or before is None:
-        return {}
-    changes = {"baseline": new.baseline, "until": new.until or before.until}
-    return {"design": before.model_copy(update=changes)}
+    new, before = run.design, state.run.design
+    if new and before:
+        # It keeps its margins: those stated after results prove nothing. If `until` was removed from the
+        # study, its earlier looks at the results still count.
+        design = {"baseline": new.baseline, "until": new.until or before.until}
+        changes["design"] = before.model_copy(update=design)
+    return state.run.model_copy(update=changes)
 
 
 def next_attempt(

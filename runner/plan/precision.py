@@ -12,7 +12,7 @@ from model.record.errors import UserError
 from model.record.outcome import Outcome
 from model.record.records import RunRecord
 from model.record.units import counted
-from runner.inputs.design import Design, Until
+from runner.inputs.design import Design
 from runner.inputs.settings import Scalar
 from runner.plan.plan import Plan
 from runner.state.attempts import label
@@ -78,28 +78,25 @@ def comparisons(
         if all(runs[0].factors.get(axis) == value for axis, value in baseline.items())
     }
     bases = {shared[group]: group for group in groups if group in picked}
-    return [
-        PairedGroup(
-            group=group,
-            base=base,
-            label=label(runs[0], [axis for axis in runs[0].factors if axis != "seed"]),
-            seeds=len({run.config.seed for run in runs}),
-            pairs=_pairs(runs, groups[base], seconds),
-        )
+    measured = {  # by group, then by seed and repeat
+        group: {(run.config.seed, run.repeat): seconds[run.run_id] for run in runs if run.run_id in seconds}
         for group, runs in groups.items()
-        if group not in picked and (base := bases.get(shared[group]))
-    ]
-
-
-def _pairs(
-    group: Sequence[RunRecord], base: Sequence[RunRecord], seconds: Mapping[str, float]
-) -> tuple[tuple[float, float], ...]:
-    of_base = {(run.config.seed, run.repeat): seconds[run.run_id] for run in base if run.run_id in seconds}
-    return tuple(
-        (seconds[run.run_id], of_base[key])
-        for run in group
-        if run.run_id in seconds and (key := (run.config.seed, run.repeat)) in of_base
-    )
+    }
+    paired = list[PairedGroup]()
+    for group, members in groups.items():
+        if group in picked or not (base := bases.get(shared[group])):
+            continue
+        first, own, of_base = members[0], measured[group], measured[base]
+        paired.append(
+            PairedGroup(
+                group=group,
+                base=base,
+                label=label(first, [axis for axis in first.factors if axis != "seed"]),
+                seeds=len({run.config.seed for run in members}),
+                pairs=tuple((own[key], of_base[key]) for key in own if key in of_base),
+            )
+        )
+    return paired
 
 
 def spread(groups: Sequence[PairedGroup]) -> tuple[float, int] | None:
@@ -124,33 +121,24 @@ def repeats_forecast(plan: Plan, design: Design) -> list[str]:
     paired = comparisons([run for run, _ in plan.runs], design.baseline, seconds)
     if (pooled := spread(paired)) is None:
         return ["how many repeats the study needs is unknown: no group has two past pairs with the baseline"]
+    from analysis.stats.repeats import repeats_expected, repeats_needed
+
     sigma, pairs = pooled
     lines = [f"{pairs} past pairs of runs spread by {100 * sigma:.2g} % around their ratios"]
     seeds = min((group.seeds for group in paired), default=1)
     if margin:
+        # The ranking is corrected for all pairs of groups.
         groups = {run.group for run, _ in plan.runs if run.expected_outcome is Outcome.COMPLETED}
-        lines.append(_to_find(sigma, margin, len(groups), seeds, design))
+        enough = repeats_needed(sigma, margin, comparisons=max(1, comb(len(groups), 2)))
+        needed = "more than 10,000 repeats" if enough is None else counted(ceil(enough / seeds), "repeat")
+        planned = f"{design.repeats} to {until.at_most}" if until else design.repeats
+        aim = f"to rank two groups {100 * margin:.3g} % apart in tokens/s in 80 % of studies"
+        lines.append(f"{aim}, each cell needs about {needed}; the study has {planned}")
     if until:
-        lines.append(_to_reach(sigma, until, seeds))
+        target = f"an interval of {100 * until.tokens_per_second:.3g} % either way"
+        repeats = repeats_expected(sigma, until.tokens_per_second, until.at_most, seeds)
+        if repeats is None:
+            lines.append(f"{target} cannot be expected within {until.at_most} repeats")
+        else:
+            lines.append(f"{target} can be expected after about {repeats} repeats")
     return lines
-
-
-def _to_find(sigma: float, margin: float, groups: int, seeds: int, design: Design) -> str:
-    """How many repeats the ranking needs; it is corrected for all pairs of groups."""
-    from analysis.stats.repeats import repeats_needed
-
-    pairs = repeats_needed(sigma, margin, comparisons=max(1, comb(groups, 2)))
-    needed = "more than 10,000 repeats" if pairs is None else counted(ceil(pairs / seeds), "repeat")
-    planned = f"{design.repeats} to {design.until.at_most}" if design.until else design.repeats
-    aim = f"to rank two groups {100 * margin:.3g} % apart in tokens/s in 80 % of studies"
-    return f"{aim}, each cell needs about {needed}; the study has {planned}"
-
-
-def _to_reach(sigma: float, until: Until, seeds: int) -> str:
-    from analysis.stats.repeats import repeats_expected
-
-    target = f"an interval of {100 * until.tokens_per_second:.3g} % either way"
-    repeats = repeats_expected(sigma, until.tokens_per_second, until.at_most, seeds)
-    if repeats is None:
-        return f"{target} cannot be expected within {until.at_most} repeats"
-    return f"{target} can be expected after about {repeats} repeats"
