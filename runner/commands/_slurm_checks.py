@@ -12,7 +12,7 @@ from pathlib import Path
 
 from model.record.errors import UserError
 from model.record.units import counted
-from runner.inputs.container import Apptainer, Container, Edf, NoContainer, Pyxis, Uenv
+from runner.inputs.container import Apptainer, Edf, NoContainer, Pyxis, Uenv
 from runner.inputs.profile import Cluster, Profile
 from runner.plan.layout import layout
 from runner.state.attempts import JobShape, jobs_folder
@@ -45,8 +45,17 @@ def check_places(cluster: Cluster, root: Path) -> Iterator[DoctorCheck]:
         yield DoctorCheck("to fill in", False, str(problem), needed=True)
     profile = cluster.profile
     yield _room(existing(root))
-    if not isinstance(profile.container, NoContainer):
-        yield from _container(profile.container, root)
+    # The container's files, and whether it shows the root to its processes.
+    match profile.container:
+        case Edf(name=name):
+            yield from _environment(name, root)
+        case Uenv(name=name):
+            yield from (_image(image) for image in name.split(","))
+        case Apptainer(image=image):  # centres bind file systems by default
+            yield _image(image)
+        case Pyxis(image=image, mounts=mounts):
+            yield _image(image)
+            yield _mounted(mounts, root, "`mounts` of the profile")
     yield _python(profile)
     assert profile.slurm
     if lines := profile.slurm.setup:
@@ -122,20 +131,6 @@ def _python(profile: Profile) -> DoctorCheck:
     if isinstance(container, Uenv):
         return DoctorCheck("job's python", True, f"{path} is not here, perhaps in the uenv: not tried")
     return DoctorCheck("job's python", False, f"{path} is no program here: correct `python`", needed=True)
-
-
-def _container(container: Container, root: Path) -> Iterator[DoctorCheck]:
-    """Whether the container's files are here, and whether it shows the root to its processes."""
-    match container:
-        case Edf(name=name):
-            yield from _environment(name, root)
-        case Uenv(name=name):
-            yield from (_image(image) for image in name.split(","))
-        case Apptainer(image=image):  # centres bind file systems by default
-            yield _image(image)
-        case Pyxis(image=image, mounts=mounts):
-            yield _image(image)
-            yield _mounted(mounts, root, "`mounts` of the profile")
 
 
 def _environment(name: str, root: Path) -> Iterator[DoctorCheck]:

@@ -49,13 +49,13 @@ def command(
             raise typer.Exit(1)
         say(f"nothing of {name} is in flight")
         return
-    told = cancel(open_, at_once=now)
-    say(f"cancelling {counted(len(told), 'run')} in flight, of {len(runs)}")
+    cancelled = cancel(open_, at_once=now)
+    say(f"cancelling {counted(len(cancelled), 'run')} in flight, of {len(runs)}")
     if len(runs) > 1:  # their local launches start the next run
         claims = [state.event("claimed") for state in open_ if not state.job_id]
         for pid in sorted({claim.pid for claim in claims if claim and claim.pid and process.alive(claim)}):
             continued = f"; it is suspended, and does either once `kill -CONT {pid}` continues it"
             ends = f"their launch, process {pid}, still starts the remaining runs: `kill {pid}` ends it"
             say(ends + (continued if process.suspended(pid) else ""))
-    if len(told) < len(open_):
+    if len(cancelled) < len(open_):
         raise typer.Exit(1)

@@ -134,6 +134,8 @@ def command(
 def _source(text: str) -> Source:
     """A study of this workspace, or of another one if it is given as a path; with a commit after `@`.
 
+    A path is ROOT/STUDY, or ROOT if that has one study.
+
     Raises:
         UserError: there is no such study.
     """
@@ -148,16 +150,12 @@ def _source(text: str) -> Source:
     path = local_path(where)
     if is_file(where) or not ("/" in where or path.is_dir()) or where in studies(Settings.root):
         return Source(text, Settings.root, study_name(where, studies(Settings.root)), commit or None)
-    return Source(text, *_in_other_root(path.absolute()), commit or None)
-
-
-def _in_other_root(path: Path) -> tuple[Path, str]:
-    """The root and the study of a folder, which is ROOT/STUDY, or ROOT if that has one study."""
+    path = path.absolute()
     if path.name in (beside := _studies(path.parent)):
-        return path.parent, path.name
+        return Source(text, path.parent, path.name, commit or None)
     within = _studies(path)
     if len(within) == 1:
-        return path, within[0]
+        return Source(text, path, within[0], commit or None)
     if within:
         raise UserError(
             f"{path} has several studies; name one: {', '.join(f'{path}/{name}' for name in within)}"

@@ -44,18 +44,24 @@ def command(profile: ProfileName = None, as_json: AsJson = False) -> None:
 
 def checks(cluster: Cluster, root: Path) -> list[DoctorCheck]:
     """Check this machine for launches with this profile: root, torch, Slurm, attention backends."""
+    from analysis.drawings.draw import require_room
     from runner.execute.launch import risks
 
     place, on_slurm = existing(root), cluster.profile.executor == "slurm"
     torch = [*_torch(needed=cluster.profile.python is None)]
-    scheduler = [*_scheduler(cluster)]
+    scheduler = [*_scheduler(on_slurm)]
     of_machine = [*_machine(root, place)]
+    try:
+        require_room()
+        figures = DoctorCheck("figures", True, "reports can be drawn")
+    except UserError as error:
+        figures = DoctorCheck("figures", False, str(error))
     risk = "; ".join(risks(root / "STUDY", cluster))
     all_checks = [
         *of_machine,
         DoctorCheck("neighbours", not risk, risk or "nobody else can replace what runs as you"),
         _memory_limit(cluster),
-        _figures(),
+        figures,
         _filesystem(place, on_slurm),
         *torch,
         *scheduler,
@@ -77,6 +83,7 @@ def _filesystem(place: Path, on_slurm: bool) -> DoctorCheck:
 
 
 def _machine(root: Path, parent: Path) -> Iterator[DoctorCheck]:
+    """What this machine has and allows: CPUs, memory, limits of the shell, and places to write to."""
     import psutil
 
     yield DoctorCheck("python", True, f"{platform.python_version()}, {platform.platform()}")
@@ -89,22 +96,7 @@ def _machine(root: Path, parent: Path) -> Iterator[DoctorCheck]:
         f", of which {size(left)} can be used{' in this control group' if by_group else ''}" if left else ""
     )
     yield DoctorCheck("memory", True, f"{size(memory.total)}{usable}")
-    yield from _limits()
-    try:
-        require_writable(root)
-        yield DoctorCheck("root", True, f"{root}, {size(shutil.disk_usage(parent).free)} free", needed=True)
-    except UserError as error:
-        yield DoctorCheck("root", False, str(error), needed=True)
-    try:
-        cache = user_folder("cache")
-        require_writable(cache)
-        yield DoctorCheck("home", True, f"scripts of reports are kept in {cache}")
-    except (OSError, UserError) as error:
-        yield DoctorCheck("home", False, f"{error}; each report takes seconds longer")
-
-
-def _limits() -> Iterator[DoctorCheck]:
-    """Limits of the shell that end programs in ways that name no limit, and shared memory."""
+    # Limits of the shell end programs in ways that name no limit.
     low = []
     least = {
         "-n": (resource.RLIMIT_NOFILE, _FILES),
@@ -124,6 +116,18 @@ def _limits() -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             "shared memory", False, f"{shared} is missing or read-only: NCCL needs it between GPUs"
         )
+    # Places to write to.
+    try:
+        require_writable(root)
+        yield DoctorCheck("root", True, f"{root}, {size(shutil.disk_usage(parent).free)} free", needed=True)
+    except UserError as error:
+        yield DoctorCheck("root", False, str(error), needed=True)
+    try:
+        cache = user_folder("cache")
+        require_writable(cache)
+        yield DoctorCheck("home", True, f"scripts of reports are kept in {cache}")
+    except (OSError, UserError) as error:
+        yield DoctorCheck("home", False, f"{error}; each report takes seconds longer")
 
 
 def _memory_limit(cluster: Cluster) -> DoctorCheck:
@@ -142,16 +146,6 @@ def _memory_limit(cluster: Cluster) -> DoctorCheck:
         group.remove()
     by = "a control group" if taken else "watching each run"
     return DoctorCheck("memory limit", True, f"{per_process}, by {by}")
-
-
-def _figures() -> DoctorCheck:
-    from analysis.drawings.draw import require_room
-
-    try:
-        require_room()
-    except UserError as error:
-        return DoctorCheck("figures", False, str(error))
-    return DoctorCheck("figures", True, "reports can be drawn")
 
 
 def _torch(needed: bool = True) -> Iterator[DoctorCheck]:
@@ -215,31 +209,23 @@ def _precision() -> str:
     return "bfloat16" if modern else "float32"
 
 
-def _scheduler(cluster: Cluster) -> Iterator[DoctorCheck]:
-    on_slurm = cluster.profile.executor == "slurm"
-    for command in ("sbatch", "srun", "sacct", "squeue", "scancel", "scontrol"):
-        path = shutil.which(command)
-        yield DoctorCheck(
-            command,
-            bool(path),
-            path or f"not on PATH{'; run this on a login node' if on_slurm else ''}",
-            needed=on_slurm,
-        )
-    if shutil.which("scontrol"):
-        yield _controller(on_slurm)
-
-
-def _controller(needed: bool) -> DoctorCheck:
-    """Whether Slurm's controller answers, and what its cluster offers."""
+def _scheduler(needed: bool) -> Iterator[DoctorCheck]:
+    """Whether Slurm's commands are here, whether its controller answers, and what its cluster offers."""
     from runner.execute.slurm import site
     from runner.state.slurm import NoAnswer
 
-    try:
-        largest = site.max_array_size()
-    except NoAnswer as error:
-        return DoctorCheck("cluster", False, str(error), needed)
-    records = "accounting" if site.has_accounting() else "no accounting: keep `launch --wait` running"
-    return DoctorCheck("cluster", True, f"answers; job arrays of up to {largest:,}; {records}", needed)
+    for command in ("sbatch", "srun", "sacct", "squeue", "scancel", "scontrol"):
+        path = shutil.which(command)
+        absent = f"not on PATH{'; run this on a login node' if needed else ''}"
+        yield DoctorCheck(command, bool(path), path or absent, needed)
+    if shutil.which("scontrol"):
+        try:
+            largest = site.max_array_size()
+        except NoAnswer as error:
+            yield DoctorCheck("cluster", False, str(error), needed)
+            return
+        records = "accounting" if site.has_accounting() else "no accounting: keep `launch --wait` running"
+        yield DoctorCheck("cluster", True, f"answers; job arrays of up to {largest:,}; {records}", needed)
 
 
 def _processes(profile: Profile) -> DoctorCheck:

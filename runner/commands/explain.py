@@ -17,17 +17,26 @@ from runner.state.runs import find, removed_runs
 
 def command(run: RunName, as_json: AsJson = False) -> None:
     reconciled(Settings.root)
-    told = explain(find(Settings.root, run))
+    explanation = explain(find(Settings.root, run))
     if as_json:
-        print_json(told)
+        print_json(explanation)
     else:
-        show(told)
+        show(explanation)
 
 
 def explain(state: RunState) -> dict[str, Any]:
     """A run's plan, attempts and ledger, as `explain --json` prints them. Raises Unreadable."""
-    if state.folder.is_imported:
-        origin = _import(state)
+    if state.folder.is_imported:  # which has no plan
+        imported = state.folder.imported
+        origin = {
+            "run_id": imported.run_id,
+            "study": imported.study,
+            "factors": imported.factors,
+            "imported": imported.imported.model_dump(mode="json", exclude={"findings"}),
+            "certificate": "none: its attention backend was not verified here",
+            "config": imported.config or "unknown",
+            "findings": [f"{finding.level}: {finding.sentence}" for finding in imported.imported.findings],
+        }
     else:
         gone = removed_runs(state.folder.path.parent.parent, state.run.study).get(state.run.run_id)
         origin = {name: getattr(state.run, name) for name in _PLAN} | {"removed": gone}
@@ -50,21 +59,6 @@ _PLAN = (
     *("run_id", "study", "factors", "repeat", "position", "block", "why"),
     *("scale", "profile", "expected_outcome", "because"),
 )
-
-
-def _import(state: RunState) -> dict[str, Any]:
-    """Where an imported run comes from. It has no plan."""
-    run = state.folder.imported
-    told = run.imported.model_dump(mode="json", exclude={"findings"})
-    return {
-        "run_id": run.run_id,
-        "study": run.study,
-        "factors": run.factors,
-        "imported": told,
-        "certificate": "none: its attention backend was not verified here",
-        "config": run.config or "unknown",
-        "findings": [f"{finding.level}: {finding.sentence}" for finding in run.imported.findings],
-    }
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
@@ -94,21 +88,21 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def show(told: dict[str, Any]) -> None:
+def show(explanation: dict[str, Any]) -> None:
     """Print an explanation as tables: the run, each attempt, the ledger."""
     apart = ("attempts", "ledger", "imported", "findings")
-    plain = {name: value for name, value in told.items() if name not in apart and value}
+    plain = {name: value for name, value in explanation.items() if name not in apart and value}
     table(["", ""], [[name, _text(value)] for name, value in plain.items()])
-    if "imported" in told:
-        about = told["imported"].items()
+    if "imported" in explanation:
+        about = explanation["imported"].items()
         table(["imported", ""], [[name, _text(value)] for name, value in about if value])
-        table(["found in the log"], [[finding] for finding in told["findings"] or ["nothing wrong"]])
-    for attempt in told["attempts"]:
+        table(["found in the log"], [[finding] for finding in explanation["findings"] or ["nothing wrong"]])
+    for attempt in explanation["attempts"]:
         facts = {name: value for name, value in attempt.items() if value is not None and name != "attempt"}
         table([f"attempt {attempt['attempt']}", ""], [[name, _text(value)] for name, value in facts.items()])
     heads = ("time", "attempt", "event")
     rows = []
-    for event in told["ledger"]:
+    for event in explanation["ledger"]:
         rest = {name: value for name, value in event.items() if name not in heads}
         rows.append([*(str(event[name]) for name in heads), _text(rest)])
     table([*heads, ""], rows)

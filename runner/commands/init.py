@@ -8,7 +8,6 @@ Examples:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -90,7 +89,18 @@ def write_starter(folder: Path, profile: str | None = None) -> list[Path]:
     Raises:
         UserError: there is no such profile, a file exists (nothing is written then), or cannot be written.
     """
-    files = dict(_files(folder, profile))
+    if profile is None:
+        copied = {_profile_of(folder, "mycluster"): PROFILE}
+    elif source := shipped().get(profile):
+        copied = {_profile_of(folder, profile): source.read_text(encoding="utf-8")}
+    else:
+        raise UserError(f"no shipped profile '{profile}' {did_you_mean(profile, sorted(shipped()))}")
+    files = {
+        folder / "experiments" / "first.yaml": STUDY,
+        **copied,
+        folder / "schemas" / "study.json": json.dumps(json_schema("study"), indent=1) + "\n",
+        folder / "schemas" / "profile.json": json.dumps(json_schema("profile"), indent=1) + "\n",
+    }
     if taken := [path for path in files if path.exists() or path.is_symlink()]:
         if profile is None:
             raise UserError(f"{taken[0]} already exists; choose another folder: runner init DIR")
@@ -110,15 +120,3 @@ def write_starter(folder: Path, profile: str | None = None) -> list[Path]:
 
 def _profile_of(folder: Path, name: str) -> Path:
     return folder / "cluster_profiles" / f"{name}.yaml"
-
-
-def _files(folder: Path, profile: str | None) -> Iterator[tuple[Path, str]]:
-    yield folder / "experiments" / "first.yaml", STUDY
-    if profile is None:
-        yield _profile_of(folder, "mycluster"), PROFILE
-    elif source := shipped().get(profile):
-        yield _profile_of(folder, profile), source.read_text(encoding="utf-8")
-    else:
-        raise UserError(f"no shipped profile '{profile}' {did_you_mean(profile, sorted(shipped()))}")
-    yield folder / "schemas" / "study.json", json.dumps(json_schema("study"), indent=1) + "\n"
-    yield folder / "schemas" / "profile.json", json.dumps(json_schema("profile"), indent=1) + "\n"

@@ -102,9 +102,7 @@ def command(
         _show(planned, scripts)
     elif rehearse:
         raise typer.Exit(start(planned, True, fail_fast))
-    _say_price(planned)
-    if until:
-        _say_worst(planned, whole)
+    _say_price(planned, whole if until else planned)
     if dry_run:
         refused = (f"a launch would be refused: {why}" for why in refusals(planned))
         for line in chain(refused, () if rehearse else repeats_forecast(planned, design)):
@@ -126,8 +124,12 @@ def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
     return replace(cluster, profile=profile, document=replace(cluster.document, marks=marks))
 
 
-def _say_price(planned: Plan) -> None:
-    """Say what a launch leaves behind of the study as it was, and what it needs: time, arrays, memory."""
+def _say_price(planned: Plan, whole: Plan) -> None:
+    """Say what a launch leaves behind of the study as it was, and what it needs: time, arrays, memory.
+
+    Args:
+        whole: with the repeats that `until` may add, which have a price of their own.
+    """
     if planned.record and planned.record.removed:
         say(edits.describe_removed(planned.study.name, planned.record.removed, typed()))
     if changed := [run for run in planned.left if edits.changed_by_set(run)]:
@@ -151,17 +153,12 @@ def _say_price(planned: Plan) -> None:
         say(f"{count} arrays, because {' and '.join(reasons)}: {order_kept}")
     for line in fit.memory_forecast(planned.cluster, planned.left):
         say(line)
-
-
-def _say_worst(planned: Plan, whole: Plan) -> None:
-    """Say what the repeats that `until` may add would cost."""
-    more, worst = len(whole.left) - len(planned.left), cost.estimate_plan(whole)
-    if not more:
-        return
-    for line in price(worst):
-        say(f"with every repeat that `until` may add ({counted(more, 'run')}): {line}")
-    for problem in budget.exceeded(whole.root, budget.limits_of(whole), worst):
-        say(f"`until` may end early: {problem}")
+    if more := len(whole.left) - len(planned.left):
+        worst = cost.estimate_plan(whole)
+        for line in price(worst):
+            say(f"with every repeat that `until` may add ({counted(more, 'run')}): {line}")
+        for problem in budget.exceeded(whole.root, budget.limits_of(whole), worst):
+            say(f"`until` may end early: {problem}")
 
 
 def _show(planned: Plan, scripts: Path | None) -> None:

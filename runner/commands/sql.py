@@ -54,31 +54,27 @@ def command(
             from runner.execute.reconcile import collected
 
             collected(root)
-    sql, meant = _sql(query, study)
+    if query is None:
+        raise UserError("give a SELECT, or the @NAME of a query; `runner sql --list` lists the names")
+    sql, of_study = query, study
+    if query.startswith("@"):  # a named query, answered as in its study's report
+        from analysis.report.named import find
+
+        sql, of_study = find(root, query.removeprefix("@"), study)
+    elif study is not None:
+        raise UserError("--study goes with @NAME; in a SELECT, write where study = '...'")
+    else:
+        try:
+            query.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(
+                "the query is no UTF-8 text: set a locale of UTF-8, such as LC_ALL=C.UTF-8"
+            ) from error
     if form == "parquet" and on_a_terminal():
         raise UserError("Parquet is not for a terminal: add > FILE.parquet")
-    in_child(lambda: answer(root, sql, form, meant), timeout, int(memory * 2**30))
+    in_child(lambda: answer(root, sql, form, of_study), timeout, int(memory * 2**30))
 
 
 def on_a_terminal() -> bool:
     """Whether a person would see the answer as it is written."""
     return sys.stdout.isatty()
-
-
-def _sql(query: str | None, study: str | None) -> tuple[str, str | None]:
-    """The query, and the study of a named one, which is answered as in the study's report."""
-    from analysis.report.named import find
-
-    if query is None:
-        raise UserError("give a SELECT, or the @NAME of a query; `runner sql --list` lists the names")
-    if query.startswith("@"):
-        return find(Settings.root, query.removeprefix("@"), study)
-    if study is not None:
-        raise UserError("--study goes with @NAME; in a SELECT, write where study = '...'")
-    try:
-        query.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            "the query is no UTF-8 text: set a locale of UTF-8, such as LC_ALL=C.UTF-8"
-        ) from error
-    return query, None

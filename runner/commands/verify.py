@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeGuard
+from typing import Annotated, Literal
 
 import typer
 
@@ -54,7 +54,13 @@ def command(
         require_writable(report, "--report")
     for name in backend or ():  # before any import that takes seconds
         backends.check_name(name)
-    names = list(dict.fromkeys(backend)) if backend else _importable()
+    names = list(dict.fromkeys(backend or ()))
+    for name in () if backend else backends.names():  # without packages that cannot be imported
+        try:
+            attention.load(name)
+            names.append(name)
+        except UserError as error:
+            say(str(error))
     if device is None:
         import torch
 
@@ -94,23 +100,11 @@ def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
     with ThreadPoolExecutor(len(lanes)) as pool:
         try:
             by_lane = pool.map(lambda lane: list(_made(lane, device, root, options, progress)), lanes)
-            made = [certificate for certificates in by_lane for certificate in certificates]
+            unordered = [certificate for certificates in by_lane for certificate in certificates]
         except BaseException:
             options.end()  # Ctrl-C: the lanes wait for their trials, and the pool for its lanes
             raise
-    return sorted(made, key=lambda certificate: names.index(certificate.backend))
-
-
-def _importable() -> list[str]:
-    """All backends but those of other packages that cannot be imported, of which it says why."""
-    importable = []
-    for name in backends.names():
-        try:
-            attention.load(name)
-            importable.append(name)
-        except UserError as error:
-            say(str(error))
-    return importable
+    return sorted(unordered, key=lambda certificate: names.index(certificate.backend))
 
 
 @dataclass
@@ -137,26 +131,27 @@ LINE = 79  # no longer than a terminal's line, which the next stage overwrites
 def _made(
     names: list[str], device: str, root: Path, options: TrialOptions, progress: _Progress
 ) -> Iterator[Certificate]:
+    """Hold a lane's trials; keep and yield their certificates, also those of backends that raised."""
     origin = checkout()
     answers = hold([Trial(name) for name in names], device, options)
     for name, answer in zip(names, answers, strict=True):
-        if _says_nothing(answer):
-            progress.end(f"{name}: no verdict: {one_line(answer)}")
-            continue
-        made = _ended(name, device, answer) if isinstance(answer, Exception) else answer
-        made = made.model_copy(update=origin)
-        admission.keep(made, root)
-        progress.end(f"{name}: {made.verdict}, {made.seconds:.1f} s")
-        yield made
+        if isinstance(answer, Exception):
+            if isinstance(answer, Crashed):
+                lacked = answer.signal is signal.SIGKILL  # most likely by the OOM killer
+            else:
+                lacked = isinstance(answer, TooLong) or of_exception(answer).outcome.out_of_memory
+            if lacked:  # time or memory, which says nothing about the backend
+                progress.end(f"{name}: no verdict: {one_line(answer)}")
+                continue
+            from model.training.certify import without_trial  # imports torch
 
-
-def _says_nothing(answer: Certificate | Exception) -> TypeGuard[Exception]:
-    """Whether a trial ended for lack of time or memory."""
-    if isinstance(answer, Crashed):
-        return answer.signal is signal.SIGKILL  # most likely by the OOM killer
-    if not isinstance(answer, Exception):
-        return False
-    return isinstance(answer, TooLong) or of_exception(answer).outcome.out_of_memory
+            certificate = without_trial(name, device, f"{type(answer).__name__}: {answer}")
+        else:
+            certificate = answer
+        certificate = certificate.model_copy(update=origin)
+        admission.keep(certificate, root)
+        progress.end(f"{name}: {certificate.verdict}, {certificate.seconds:.1f} s")
+        yield certificate
 
 
 def checkout() -> dict[str, str | bool | None]:
@@ -165,33 +160,29 @@ def checkout() -> dict[str, str | bool | None]:
     return {"git_sha": state.commit, "git_dirty": state.dirty}
 
 
-def _ended(name: str, device: str, error: Exception) -> Certificate:
-    """The certificate of a backend that crashed or raised during its trial."""
-    from model.training.certify import without_trial
-
-    return without_trial(name, device, f"{type(error).__name__}: {error}")
-
-
 def show(certificates: Sequence[Certificate]) -> None:
     """Print a row per backend with its largest errors; reasons go to standard error."""
+    rows = []
+    for certificate in certificates:
+        names = dict.fromkeys(name for seen in certificate.kernels.values() for name in seen)
+        kernels = [name if len(name) < 60 else f"{name[:57]}..." for name in names]
+        more = f" and {len(kernels) - 2} more" if len(kernels) > 2 else ""
+        rows.append([
+            certificate.backend,
+            certificate.verdict,
+            *_errors(certificate),
+            _yes(certificate.deterministic),
+            # `--json` and reports give the reason where torch.compile keeps a call in several graphs.
+            "" if certificate.graph_break is None else _yes(not certificate.graph_break),
+            _parts(certificate),
+            f"{', '.join(kernels[:2])}{more}",
+        ])  # fmt: skip
     table(
         [
             *("backend", "verdict", *GRADIENTS, "of tolerance", "checks", "deterministic", "one graph"),
             *("parallel.context", "kernels"),
         ],
-        [
-            [
-                certificate.backend,
-                certificate.verdict,
-                *_errors(certificate),
-                _yes(certificate.deterministic),
-                # `--json` and reports give the reason where torch.compile keeps a call in several graphs.
-                "" if certificate.graph_break is None else _yes(not certificate.graph_break),
-                _parts(certificate),
-                _kernels(certificate),
-            ]
-            for certificate in certificates
-        ],
+        rows,
     )
     for certificate in certificates:
         for reason in certificate.reasons:
@@ -222,9 +213,3 @@ def _parts(certificate: Certificate) -> str:
 
 def _yes(answer: bool | None) -> str:
     return "" if answer is None else "yes" if answer else "no"
-
-
-def _kernels(certificate: Certificate) -> str:
-    names = dict.fromkeys(name for seen in certificate.kernels.values() for name in seen)
-    shown = [name if len(name) < 60 else f"{name[:57]}..." for name in names]
-    return ", ".join(shown[:2]) + (f" and {len(shown) - 2} more" if len(shown) > 2 else "")

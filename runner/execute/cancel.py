@@ -48,8 +48,8 @@ def cancel(states: Iterable[RunState], at_once: bool = False) -> list[RunState]:
         elif state.job_id in reached and state.phase == "queued":  # Slurm may keep no record of it
             reason = "cancelled before it started"
             ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
-    told = shared | reached
-    return [state for state in open_ if (state.job_id in told if state.job_id else _told_here(state))]
+    answered = shared | reached
+    return [state for state in open_ if (state.job_id in answered if state.job_id else _told_here(state))]
 
 
 def saving(states: Iterable[RunState]) -> set[str]:

@@ -138,7 +138,14 @@ def note(child: Child) -> None:
     record, ending = child.attempt.record, child.ending
     result = record.result
     if record.settled is None and ending is None:
-        ending = _of_rank_0(child)
+        code = child.process.returncode
+        aborted = of_abort(record.path / "stderr.log") if code in ABORTED else None
+        memory = child.group.killed() if child.group else None
+        ending = aborted or of_exit(code, oom_killed=oom_kills() > child.kills, memory=memory)
+        if ending.outcome is Outcome.OOM_HOST:
+            ending = with_need(ending, record.planned.config)
+        if child.attempt.shape.processes > 1:  # of these, it was the one that this machine started
+            ending = replace(ending, reason=f"rank 0 on {node_name()}: {ending.reason}")
     if child.group:
         child.group.remove()
     if ending and (result is None or result.outcome is Outcome.CANCELLED):
@@ -151,19 +158,6 @@ def note(child: Child) -> None:
         except OSError as error:
             where = child.attempt.folder.path
             raise UserError(f"{where}: {error.strerror}; could not record how the run ended") from error
-
-
-def _of_rank_0(child: Child) -> Ending:
-    """How a process without a result ended. If it is one of several, the reason names it."""
-    code, record = child.process.returncode, child.attempt.record
-    aborted = of_abort(record.path / "stderr.log") if code in ABORTED else None
-    memory = child.group.killed() if child.group else None
-    ending = aborted or of_exit(code, oom_killed=oom_kills() > child.kills, memory=memory)
-    if ending.outcome is Outcome.OOM_HOST:
-        ending = with_need(ending, record.planned.config)
-    if child.attempt.shape.processes == 1:
-        return ending
-    return replace(ending, reason=f"rank 0 on {node_name()}: {ending.reason}")
 
 
 def stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:

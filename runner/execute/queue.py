@@ -117,13 +117,13 @@ def running(root: Path, study: str) -> Launch | None:
 
 def leave(root: Path, study: str) -> list[Launch]:
     """End the launches of a study that wait on this machine, and return those that could be told to."""
-    told = []
+    ended = []
     for launch in waiting(root, study):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(launch.pid, signal.SIGTERM)
             process.go_on(launch.pid)  # one that is suspended would not hear it
-            told.append(launch)
-    return told
+            ended.append(launch)
+    return ended
 
 
 def holder() -> Launch | None:

@@ -208,8 +208,33 @@ def repair(states: Iterable[RunState]) -> bool:
     studies = defaultdict(list)
     for state in recordable(filter(orphaned, states)):
         studies[state.folder.path.parent].append(state.folder)
-    repaired = [_repair_study(study, folders) for study, folders in studies.items()]
-    return any(repaired)
+    repaired = False
+    for study, folders in studies.items():
+        with study_lock(study, wait_seconds=0) as held:
+            if not held:
+                continue  # another launch is running, and repairs before it submits
+            # Read again: what looked orphaned before the lock may have been another launcher's work in
+            # progress.
+            orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
+            # In this order: Slurm knows what an sbatch has submitted that has ended by now.
+            intents = filter(None, map(client.intent_of, orphans))
+            busy = _sbatch_runs({intent.submission for intent in intents})
+            jobs = jobs_by_name(orphans, study.stat().st_uid)
+            for state in orphans:
+                folder, number = state.folder, state.attempt
+                intent = state.event("intent")
+                if job_id := jobs.get(folder.path):
+                    ledger.submitted(folder, number, job_id)
+                elif intent and busy:
+                    continue  # the sbatch outlived its launcher, and may still submit
+                elif ledger.untouched(folder, number):
+                    ledger.release(folder, number, "the launcher died before starting it")
+                elif intent and now() - last_sign(folder.attempt(number)) < UNANSWERED:
+                    continue  # its job started after Slurm was asked
+                else:
+                    ledger.ended(folder, number, LOST)
+            repaired = repaired or bool(orphans)
+    return repaired
 
 
 def orphaned(state: RunState) -> bool:
@@ -240,31 +265,6 @@ def _process_lives(state: RunState) -> bool:
     except Unreadable:
         return False
     return bool(manifest and process.alive(manifest))
-
-
-def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
-    with study_lock(study, wait_seconds=0) as held:
-        if not held:
-            return False  # another launch is running, and repairs before it submits
-        # Read again: what looked orphaned before the lock may have been another launcher's work in progress.
-        orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
-        # In this order: Slurm knows what an sbatch has submitted that has ended by now.
-        busy = _sbatch_runs({intent.submission for state in orphans if (intent := client.intent_of(state))})
-        jobs = jobs_by_name(orphans, study.stat().st_uid)
-        for state in orphans:
-            folder, number = state.folder, state.attempt
-            intent = state.event("intent")
-            if job_id := jobs.get(folder.path):
-                ledger.submitted(folder, number, job_id)
-            elif intent and busy:
-                continue  # the sbatch outlived its launcher, and may still submit
-            elif ledger.untouched(folder, number):
-                ledger.release(folder, number, "the launcher died before starting it")
-            elif intent and now() - last_sign(folder.attempt(number)) < UNANSWERED:
-                continue  # its job started after Slurm was asked
-            else:
-                ledger.ended(folder, number, LOST)
-        return bool(orphans)
 
 
 def jobs_by_name(states: Iterable[RunState], owner: int) -> dict[Path, str]:

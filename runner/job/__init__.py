@@ -1,1 +1,1 @@
-"""What runs on a node: one attempt of a run, from its admission to its result. Batch scripts submit."""
+"""What runs on a node: one attempt of a run, from admission to result. Batch scripts submit for it."""

@@ -21,7 +21,7 @@ from model.record.case import Case
 from model.record.errors import AssayError, Unsupported
 from model.record.files import Unreadable, read, user_folder, write
 from runner.job.phase import Stage
-from runner.job.trial import LIMIT_SECONDS, Crashed, TooLong, Trial, TrialOptions, hold
+from runner.job.trial import LIMIT_SECONDS, Crashed, Trial, TrialOptions, hold
 from runner.job.turns import turn
 
 FOLDER = ".certificates"
@@ -87,8 +87,12 @@ def admit_each(
         answered = {trial.backend: answer for trial, answer in zip(lacking, answers, strict=True)}
         for backend, key in keys.items():
             try:
-                certificate = _stored(root, key) or _keep_answer(answered[backend], root)
-                admitted[backend] = _require_right(certificate, root)
+                answer: Certificate | Exception | None = _stored(root, key)
+                if answer is None:
+                    answer = answered[backend]
+                    if isinstance(answer, Certificate):
+                        keep(answer, root)
+                admitted[backend] = _admission(answer, root)
             except Exception as error:
                 admitted[backend] = error
     return admitted
@@ -118,13 +122,15 @@ def _after_others(lacking: Mapping[str, str], root: Path, tell: Callable[[Stage]
             own_turn.done(certified=_stored(root, key) is not None)
 
 
-def _require_right(certificate: Certificate, root: Path) -> Certificate:
-    """The certificate, if it is of a right backend."""
-    if certificate.verdict == "unsupported":
-        raise Unsupported(certificate.reasons)
-    if certificate.verdict != "right":
-        raise BackendRefused(refusal(certificate, root), certificate)
-    return certificate
+def _admission(answer: Certificate | Exception, root: Path) -> Certificate | Exception:
+    """The certificate of a right backend; otherwise the exception that tells a run why it may not train."""
+    if isinstance(answer, Crashed):
+        return Killed(str(answer)) if answer.signal is signal.SIGKILL else BackendRefused(str(answer))
+    if isinstance(answer, Exception) or answer.verdict == "right":
+        return answer
+    if answer.verdict == "unsupported":
+        return Unsupported(answer.reasons)
+    return BackendRefused(refusal(answer, root), answer)
 
 
 def refusal(certificate: Certificate, root: Path) -> str:
@@ -174,20 +180,6 @@ def _stored(root: Path, key: str) -> Certificate | None:
             continue
         return certificate
     return None
-
-
-def _keep_answer(answer: Certificate | Exception, root: Path) -> Certificate:
-    """Keep what a trial found and return it; raise what ended the trial if it found nothing."""
-    if isinstance(answer, TooLong):
-        raise answer
-    if isinstance(answer, Crashed):
-        if answer.signal is signal.SIGKILL:
-            raise Killed(str(answer))
-        raise BackendRefused(str(answer))
-    if isinstance(answer, Exception):
-        raise answer
-    keep(answer, root)
-    return answer
 
 
 def cache() -> Path:

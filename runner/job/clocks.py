@@ -63,8 +63,8 @@ def parse(line: str) -> Clocks | None:
     values: dict[str, float | None] = {}
     for field, (names, unit) in _FIELDS.items():
         numbers = [_number(words.pop(0)) for _ in names]
-        told = [number for number in numbers if number is not None]
-        values[field] = sum(told) * unit if len(told) == len(numbers) else None
+        reported = [number for number in numbers if number is not None]
+        values[field] = sum(reported) * unit if len(reported) == len(numbers) else None
     return Clocks(**values)
 
 

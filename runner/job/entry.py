@@ -75,7 +75,10 @@ def slot_and_rank(runs: int, processes: int) -> tuple[int, int]:
 
 
 def _follow(run: RunFolder, slot: int, rank: int) -> str:
-    """Act as a process of a run other than rank 0, following what rank 0 says."""
+    """Act as a process of a run other than rank 0, following what rank 0 says.
+
+    If rank 0 never appears, or its host is unknown here, the attempt ends with that reason.
+    """
     path, local = meeting_file(jobs_folder(run.path.parent), slot), int(os.environ.get("SLURM_LOCALID", "0"))
     here = os.environ.get("SLURM_NODEID", "0") == "0"  # on rank 0's node, where its task can be seen
     try:
@@ -85,19 +88,13 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
         planned = run.attempt(meeting.attempt).planned
         stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, snapshot.same()))
     except NobodyCame as error:  # Slurm would name this task, which fails because of rank 0
-        _record_absence(run, error)
+        # After any other OSError rank 0 or its node may be gone, and Slurm knows how it ended.
+        absent = not isinstance(error.__cause__, OSError) or isinstance(error.__cause__, socket.gaierror)
+        if absent and (newest := run.attempts()[-1]).settled is None:
+            where = f"; it is on {newest.manifest.host}" if newest.manifest else ""
+            ledger.ended(run, newest.number, Ending(Outcome.FAILED, f"{error}{where}"))
         raise
     return f"rank {rank}"
-
-
-def _record_absence(run: RunFolder, error: NobodyCame) -> None:
-    """Record that rank 0 never appeared, or that its host is unknown here, unless the attempt has ended."""
-    if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, socket.gaierror):
-        return  # rank 0 or its node may be gone; Slurm knows how it ended
-    newest = run.attempts()[-1]
-    if newest.settled is None:
-        where = f"; it is on {newest.manifest.host}" if newest.manifest else ""
-        ledger.ended(run, newest.number, Ending(Outcome.FAILED, f"{error}{where}"))
 
 
 def _given_up(attempt: Attempt) -> bool:

@@ -63,19 +63,14 @@ def predecessor() -> str | None:
 
 def ending_before_restart(folder: RunFolder, attempt: Attempt) -> Ending:
     """How the attempt before this start of the job ended, from accounting and from its own result."""
-    ending, own = _accounted(), attempt.result
-    if own and ending.outcome is Outcome.LOST:
-        return Ending(own.outcome, f"{own.reason} ({ending.reason})")
-    return culprit.true_of(ending, folder, attempt.number)
-
-
-def _accounted() -> Ending:
-    """How the job's previous start, or the job before it, ended according to accounting."""
     rows = [line.split("|") for line in os.environ.get("ASSAY_EARLIER", "").splitlines()]
     # Every ended entry is an earlier start: accounting may not list the current one yet.
     endings = [ending for row in rows if len(row) == 3 and (ending := ending_of(*row))]
     unknown = "Slurm has started the job again, and its accounting does not say why"
-    return endings[-1] if endings else Ending(Outcome.LOST, unknown)
+    ending, own = endings[-1] if endings else Ending(Outcome.LOST, unknown), attempt.result
+    if own and ending.outcome is Outcome.LOST:
+        return Ending(own.outcome, f"{own.reason} ({ending.reason})")
+    return culprit.true_of(ending, folder, attempt.number)
 
 
 def is_over(local_id: int) -> bool:

@@ -214,8 +214,8 @@ def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
     if has_accounting():
         return Poll({}, queue.alive, queue.taken, problem)
     codes = _exit_codes(queue.endings)
-    told = {job_id: job._replace(exit_code=codes.get(job_id, "")) for job_id, job in queue.ours.items()}
-    return Poll(_Jobs(wanted, told).endings, queue.alive, queue.taken)
+    coded = {job_id: job._replace(exit_code=codes.get(job_id, "")) for job_id, job in queue.ours.items()}
+    return Poll(_Jobs(wanted, coded).endings, queue.alive, queue.taken)
 
 
 def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:

@@ -256,9 +256,9 @@ def _submitted(array: Array, profile: Profile, folder: Path) -> str:
             return ["sbatch", f"--job-name={array.name}", str(own)]  # by the name, others know whose it is
 
     first = array.attempts[0]
-    made = Executor(folder=folder)
+    executor = Executor(folder=folder)
     # Submitit's own takes the first "job N" of any text.
-    made._get_job_id_from_submission_command = client.job_id  # type: ignore[method-assign, assignment]
+    executor._get_job_id_from_submission_command = client.job_id  # type: ignore[method-assign, assignment]
     packs = [[f"{attempt.folder.path.name}/{attempt.number}" for attempt in pack] for pack in array.packs]
     parameters, command = request(profile, folder, array.name, first.shape, packs, array.limit, first.code)
     options = parameters["additional_parameters"]
@@ -269,11 +269,11 @@ def _submitted(array: Array, profile: Profile, folder: Path) -> str:
     for option, value in own.items():
         if value:  # the profile may also set it
             options[option] = f"{options[option]},{value}" if option in options else value
-    made.update_parameters(**parameters)
+    executor.update_parameters(**parameters)
     if len(packs) > 1:
-        made.parameters["map_count"] = len(packs)
+        executor.parameters["map_count"] = len(packs)
     with tempfile.TemporaryDirectory(prefix="assay-") as private:
-        return made._submit_command(command).job_id
+        return executor._submit_command(command).job_id
 
 
 @contextlib.contextmanager

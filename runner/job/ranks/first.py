@@ -254,20 +254,17 @@ class Ranks:
                 if now - self._asked > ASK_SECONDS:
                     self._asked = now
                     self._others.send(say="where")
-                ending = self._ending(now)
+                if self._cause is None:
+                    self._look_for_cause(now)
+                # The main thread has some time to notice a cause itself.
+                ending = None
+                if self._cause:
+                    if now - self._cause[1] > OWN_SECONDS:
+                        ending = self._cause[0]
+                elif self._echo and now - self._echo[1] > ECHO_SECONDS + OWN_SECONDS:
+                    ending = self._with_places(self._echo[0])
             if ending and not self._closed.is_set():
                 self._conclude(ending)
-
-    def _ending(self, now: float) -> Ending | None:
-        """How the attempt has ended; None if it has not, or the main thread still has time to notice."""
-        if self._cause is None:
-            self._look_for_cause(now)
-        if self._cause:
-            ending, since = self._cause
-            return ending if now - since > OWN_SECONDS else None
-        if self._echo and now - self._echo[1] > ECHO_SECONDS + OWN_SECONDS:
-            return self._with_places(self._echo[0])
-        return None
 
     def _look_for_cause(self, now: float) -> None:
         """Look for an error that a process reports, a death, or a hang."""

@@ -65,6 +65,23 @@ class Other:
         """Where it is; None if it has not answered recently."""
         return self.place if time.monotonic() - self.heard < ANSWER_SECONDS else None
 
+    def note(self, message: Message) -> None:
+        """Note what the process, or its Slurm task, has said."""
+        kind = message.pop("say")
+        if kind == "ready":
+            self.ready, self.gpu_uuid = True, message["gpu_uuid"]
+        elif kind == "at":
+            self.place, self.heard = Whereabouts(**message), time.monotonic()
+        elif kind == "done":
+            self.done = True
+        elif kind == "died":
+            self.exit = message["code"], message["oom"]
+        elif kind == "ended" and self.ending is None:
+            where = "" if message["of_all"] else f"rank {self.rank} on {self.node}: "
+            reason = f"{where}{message['reason']}"
+            self.ending = Ending(Outcome(message["outcome"]), reason, message["requested_bytes"])
+            self.echo = message["echo"]
+
     def death(self, waited: float, terminated: bool, oom_killed: bool) -> Ending | None:
         """How it ended if it is gone without a word; None while that is not known.
 
@@ -137,7 +154,7 @@ class Others:
             Thread(target=self._greet, args=(channel,), daemon=True).start()
 
     def _greet(self, channel: socket.socket) -> None:
-        """Listen to a process of this run; close any other connection."""
+        """Note what a process of this run says until its connection ends; close any other connection."""
         channel.settimeout(HELLO_SECONDS)
         with channel.makefile("rb", buffering=0) as stream:
             try:
@@ -160,14 +177,11 @@ class Others:
             else:
                 other.connection = connection
             self.changed.notify_all()
-        self._hear(other, connection)
-
-    def _hear(self, other: Other, connection: Connection) -> None:
         vanished = False
         try:
             for message in connection.messages():
                 with self.changed:
-                    self._note(other, message)
+                    other.note(message)
                     self.changed.notify_all()
         except Vanished:
             vanished = True
@@ -176,20 +190,3 @@ class Others:
                 other.gone = time.monotonic()
             other.vanished |= vanished
             self.changed.notify_all()
-
-    @staticmethod
-    def _note(other: Other, message: Message) -> None:
-        kind = message.pop("say")
-        if kind == "ready":
-            other.ready, other.gpu_uuid = True, message["gpu_uuid"]
-        elif kind == "at":
-            other.place, other.heard = Whereabouts(**message), time.monotonic()
-        elif kind == "done":
-            other.done = True
-        elif kind == "died":
-            other.exit = message["code"], message["oom"]
-        elif kind == "ended" and other.ending is None:
-            where = "" if message["of_all"] else f"rank {other.rank} on {other.node}: "
-            reason = f"{where}{message['reason']}"
-            other.ending = Ending(Outcome(message["outcome"]), reason, message["requested_bytes"])
-            other.echo = message["echo"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Thread, main_thread
 from types import FrameType
@@ -44,21 +44,15 @@ class Whereabouts:
 def whereabouts(steps: int) -> Whereabouts:
     """Where this process's main thread is; if it waits for a checkpoint or data, where their thread is."""
     frames = _frames(main_thread())
-    if helper := _helper(frames):
-        frames = _frames(helper)
+    if frames and _module(frames[0]) == "threading":
+        prefix = next((_HELPERS[name] for name in map(_module, frames) if name in _HELPERS), None)
+        for thread in threading.enumerate():
+            if prefix and thread.name.startswith(prefix):
+                frames = _frames(thread)
+                break
     own = next((frame for frame in frames if _module(frame).partition(".")[0] in _OWN), None)
     line = f"{own.f_code.co_filename}:{own.f_lineno}" if own else "nowhere"
     return Whereabouts(steps, line, any(_module(frame) in _WAITING for frame in frames))
-
-
-def _helper(frames: Sequence[FrameType]) -> Thread | None:
-    """The thread that these frames wait for, if it is one of ours."""
-    if not frames or _module(frames[0]) != "threading":
-        return None
-    prefix = next((_HELPERS[name] for name in map(_module, frames) if name in _HELPERS), None)
-    return next(
-        (thread for thread in threading.enumerate() if prefix and thread.name.startswith(prefix)), None
-    )
 
 
 def _frames(thread: Thread) -> list[FrameType]:

@@ -26,8 +26,8 @@ def note_ceilings(context: TaskContext) -> None:
         return
     run, study = context.run, context.folder.path.parent
     manifest, options = context.progress.manifest, context.options
-    known = ceilings.known_ceilings(run.config, manifest, study, options, run.memory_bytes)
-    context.note(**vars(known))
+    facts = ceilings.known_ceilings(run.config, manifest, study, options, run.memory_bytes)
+    context.note(**vars(facts))
 
 
 def keep_audit(attempt: Path, record: AuditRecord) -> None:

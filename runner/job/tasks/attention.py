@@ -8,6 +8,7 @@ say so, without times.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from model import attention
 from model.attention.verify import cases
@@ -43,22 +44,11 @@ def run(context: TaskContext) -> None:
 
     config, case = context.run.config, context.run.config.attention_case
     admitted = _admit_all(context)
-    certified = {name: found.key for name, found in admitted.items() if isinstance(found, Certificate)}
+    certified = {name: answer.key for name, answer in admitted.items() if isinstance(answer, Certificate)}
     backends = {name: attention.load(name) for name in certified}
-    last = time.monotonic()
-
     with phase.shown(context.attempt) as tell:
-
-        def show(name: str, number: int, rounds: int, mode: Mode) -> None:
-            """Say which call is timed, but only every few seconds: it is no part of what is timed."""
-            nonlocal last
-            if time.monotonic() - last > _TELL_SECONDS:
-                last = time.monotonic()
-                way = {"eager": "called from Python", "graph": "a CUDA graph"}[mode]
-                what = f"round {number}, {way}"
-                tell(phase.Stage(backend=name, begun=number, total=rounds, what=what, doing="timing"))
-
-        measured = measure(backends, case, config.seed, config.call.steps, context.stop.requested, show)
+        stop, show = context.stop.requested, timing_shown(tell)
+        measured = measure(backends, case, config.seed, config.call.steps, stop, show)
     times = [timed.model_copy(update={"certificate": certified[timed.attention]}) for timed in measured.times]
     for name, error in admitted.items():
         times += _untimed(name, error, config) if isinstance(error, Exception) else []
@@ -74,8 +64,28 @@ def run(context: TaskContext) -> None:
         measured_at=now(),
     )
     write(context.attempt / KERNELS, record)
-    _require_a_time(record)
+    # A run in which no backend was timed is not completed.
+    if all(timed.outcome != "completed" for timed in record.times):
+        reasons = {timed.attention: f"{timed.attention}: {timed.reason}" for timed in record.times}
+        if all(timed.outcome == "unsupported" for timed in record.times):
+            raise Unsupported([*reasons.values()])
+        raise Untimed(f"no backend was timed: {'; '.join(reasons.values())}")
     context.progress.steps = config.call.steps
+
+
+def timing_shown(tell: Callable[[phase.Stage], None]) -> Callable[[str, int, int, Mode], None]:
+    """Says which call is timed, but only every few seconds: it is no part of what is timed."""
+    last = time.monotonic()
+
+    def show(name: str, number: int, rounds: int, mode: Mode) -> None:
+        nonlocal last
+        if time.monotonic() - last > _TELL_SECONDS:
+            last = time.monotonic()
+            way = {"eager": "called from Python", "graph": "a CUDA graph"}[mode]
+            what = f"round {number}, {way}"
+            tell(phase.Stage(backend=name, begun=number, total=rounds, what=what, doing="timing"))
+
+    return show
 
 
 def _admit_all(context: TaskContext) -> dict[str, Certificate | Exception]:
@@ -99,7 +109,22 @@ def _admit_all(context: TaskContext) -> dict[str, Certificate | Exception]:
 
 def _untimed(name: str, error: Exception, config: RunConfig) -> list[KernelTime]:
     """A row for each way in which the backend was not timed."""
-    outcome, reason = _ending(error, config)
+    from model.attention.verify.call import is_out_of_memory
+
+    outcome: Ending
+    reason = " ".join(str(error).split())
+    if isinstance(error, Unsupported):
+        outcome, reason = "unsupported", config.section.in_own_words(reason)
+    elif isinstance(error, BackendRefused):
+        outcome = "wrong"
+    elif isinstance(error, UserError):  # it could not be loaded, or asked
+        outcome = "failed"
+    else:
+        outcome, reason = "failed", f"in its trial, {one_line(error)}"
+        if isinstance(error, Killed):
+            outcome = "oom_host"
+        elif is_out_of_memory(error):
+            outcome = "oom_gpu" if config.device == "cuda" else "oom_host"
     certificate = error.certificate.key if isinstance(error, BackendRefused) and error.certificate else None
     return [
         KernelTime(
@@ -113,33 +138,6 @@ def _untimed(name: str, error: Exception, config: RunConfig) -> list[KernelTime]
         for mode in MODES[config.device]
         for direction in DIRECTIONS
     ]
-
-
-def _ending(error: Exception, config: RunConfig) -> tuple[Ending, str]:
-    from model.attention.verify.call import is_out_of_memory
-
-    text = " ".join(str(error).split())
-    if isinstance(error, Unsupported):
-        return "unsupported", config.section.in_own_words(text)
-    if isinstance(error, BackendRefused):
-        return "wrong", text
-    if isinstance(error, UserError):  # it could not be loaded, or asked
-        return "failed", text
-    reason = f"in its trial, {one_line(error)}"
-    if isinstance(error, Killed) or is_out_of_memory(error):
-        on_gpu = config.device == "cuda" and not isinstance(error, Killed)
-        return "oom_gpu" if on_gpu else "oom_host", reason
-    return "failed", reason
-
-
-def _require_a_time(record: KernelTimes) -> None:
-    """Raise where no backend was timed: such a run is not completed."""
-    if any(timed.outcome == "completed" for timed in record.times):
-        return
-    reasons = {timed.attention: f"{timed.attention}: {timed.reason}" for timed in record.times}
-    if all(timed.outcome == "unsupported" for timed in record.times):
-        raise Unsupported([*reasons.values()])
-    raise Untimed(f"no backend was timed: {'; '.join(reasons.values())}")
 
 
 def compared(original: RunState, repeat: RunState) -> tuple[list[RepeatRow], str]:

@@ -62,7 +62,7 @@ def test_every_certificate_is_stamped_also_that_of_a_backend_that_crashed(
     kept: list[Certificate] = []
     monkeypatch.setattr(verify, "checkout", lambda: {"git_sha": "a" * 40, "git_dirty": True})
     monkeypatch.setattr(verify, "hold", lambda *_: [RuntimeError("it crashed") if crashed else bare])
-    monkeypatch.setattr(verify, "_ended", lambda *_: bare)
+    monkeypatch.setattr("model.training.certify.without_trial", lambda *_: bare)
     monkeypatch.setattr(verify.admission, "keep", lambda found, _: kept.append(found))
     (made,) = verify._made(["flash"], "cpu", tmp_path, TrialOptions(), verify._Progress(1))
     assert kept == [made]

@@ -248,10 +248,8 @@ def test_a_reason_names_settings_that_this_task_has(reason, says):
 
 def test_an_error_keeps_its_words_whatever_settings_they_seem_to_name():
     config = RunConfig(task="attention", call=CALL)
-    assert task._ending(UserError("raised KeyError: model.dim"), config) == (
-        "failed",
-        "raised KeyError: model.dim",
-    )
+    rows = task._untimed("math", UserError("raised KeyError: model.dim"), config)
+    assert {(row.outcome, row.reason) for row in rows} == {("failed", "raised KeyError: model.dim")}
 
 
 @pytest.mark.fault
@@ -326,7 +324,7 @@ def test_threads_of_every_run_on_a_cpu_wait_without_spinning(monkeypatch, task, 
 def test_slow_timing_says_where_it_is_but_not_all_the_time(monkeypatch):
     clock, said = iter([0.0, 1.0, 6.0, 6.0, 7.0, 12.0, 12.0]), []
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    call = task._told(said.append)
+    call = task.timing_shown(said.append)
     for number in range(1, 5):
         call("math", number, 7, "eager")
     assert [str(stage) for stage in said] == [

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from runner.commands.doctor import _controller
+from runner.commands.doctor import _scheduler
 from runner.execute.slurm import client, site
 from runner.execute.slurm.client import Job
 from runner.state import slurm
@@ -384,11 +384,13 @@ def test_slurms_commands_without_a_cluster_are_one_sentence(says):
 def test_doctor_says_whether_a_cluster_answers_and_whether_it_records_how_jobs_end(says):
     says("sacct")
     says("scontrol", f"MaxArraySize = 1001\n{RECORDED}")
-    assert _controller(True).found == "answers; job arrays of up to 1,001; accounting"
+    (*_, check) = _scheduler(True)
+    assert check.found == "answers; job arrays of up to 1,001; accounting"
     says("scontrol", f"MaxArraySize = 0\n{UNRECORDED}")
-    assert "arrays of up to 1; no accounting: keep `launch --wait` running" in _controller(True).found
+    (*_, check) = _scheduler(True)
+    assert "arrays of up to 1; no accounting: keep `launch --wait` running" in check.found
     says("scontrol", code=1, also="echo Unable to contact slurm controller >&2")
-    check = _controller(True)
+    (*_, check) = _scheduler(True)
     assert (check.mark, check.found) == ("FAILS", "scontrol: Unable to contact slurm controller")
 
 
