@@ -274,7 +274,7 @@ COMMENT ON COLUMN runs.measured_attempt IS 'Attempt that the device, processes, 
 COMMENT ON COLUMN runs.missing_since IS 'When a collect found that some or all of the run''s files were gone, UTC: the row is what they said before. NULL if all are there.';
 COMMENT ON COLUMN runs.in_study IS 'Whether the study still has the run: false of one that it no longer gave when its changed file was last launched (see removed_runs). True of imported runs.';
 COMMENT ON COLUMN runs.power_capped_seconds IS 'Seconds for which the power limit throttled the clocks of the GPU, summed over attempts like wall_seconds. NULL if unknown for any of them, and on a CPU.';
-COMMENT ON COLUMN runs.slowed_seconds IS 'Seconds for which heat or the power supply throttled the clocks of the GPU, likewise.';
+COMMENT ON COLUMN runs.slowed_seconds IS 'Seconds for which heat or the power supply throttled the clocks of the GPU, summed over attempts like wall_seconds. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when the measured attempt started. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the measured attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
@@ -291,7 +291,7 @@ COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds:
 COMMENT ON COLUMN runs.decode_floor_seconds IS 'The least seconds that a decoded position can take by the measured ceilings of its device, with the median number of keys: the sum of the parts of phase decode in step_floor. NULL if they were not measured, are unsure (see nodes.unsure), or nothing was decoded.';
 COMMENT ON COLUMN runs.decode_floor_percentage IS 'Percent: 100 x decode_floor_seconds / decode_seconds.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
-COMMENT ON COLUMN runs.slowest_rank_node IS 'Name of its node; likewise.';
+COMMENT ON COLUMN runs.slowest_rank_node IS 'Name of the slowest process''s node. NULL of a run of one process, and if unknown.';
 
 -- The largest error of each tensor of a backend. The error of a result that is not finite is infinite, not
 -- missing: a maximum over the finite numbers would overlook it.

@@ -126,7 +126,7 @@ COMMENT ON COLUMN attempts.cores IS 'Logical processors of the machine, to judge
 COMMENT ON COLUMN attempts.device_users IS 'Other processes that used the GPU when the attempt started. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.power_limit_watts IS 'Power limit of the GPU in watts. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.sm_mhz IS 'Clock of the GPU in MHz that applications run at unless throttled. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN attempts.memory_mhz IS 'Clock of the GPU''s memory in MHz, likewise.';
+COMMENT ON COLUMN attempts.memory_mhz IS 'Clock of the GPU''s memory in MHz. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.power_capped_seconds IS 'Seconds for which the power limit throttled the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.slowed_seconds IS 'Seconds for which heat or the power supply throttled the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.ceilings IS 'Key of its device''s measured ceilings in nodes; NULL if they are not known.';
@@ -176,18 +176,18 @@ COMMENT ON COLUMN step_lines.tokens IS 'Tokens in the interval, including paddin
 COMMENT ON COLUMN step_lines.training_tokens IS 'Tokens in the interval that count in the loss.';
 COMMENT ON COLUMN step_lines.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
 COMMENT ON COLUMN step_lines.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
-COMMENT ON COLUMN step_lines.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
-COMMENT ON COLUMN step_lines.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
-COMMENT ON COLUMN step_lines.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
+COMMENT ON COLUMN step_lines.step_seconds_median IS 'Median seconds of the steps of the interval. NULL in records of versions that did not keep it.';
+COMMENT ON COLUMN step_lines.step_seconds_max IS 'Seconds of the longest step of the interval. NULL in records of versions that did not keep it.';
+COMMENT ON COLUMN step_lines.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN step_lines.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.throttle_reasons IS 'What throttled the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
-COMMENT ON COLUMN step_lines.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
-COMMENT ON COLUMN step_lines.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
+COMMENT ON COLUMN step_lines.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more. NULL of a run of one process, with tensor parallelism, and in records of versions that did not keep it.';
+COMMENT ON COLUMN step_lines.other_ranks_seconds IS 'Median of the same of the other processes. NULL of a run of one process, with tensor parallelism, and in records of versions that did not keep it.';
 COMMENT ON COLUMN step_lines.power_joules IS 'Energy of all GPUs of the run in joules, by NVML, in the power_steps steps up to this one and the pauses between them, from one reading of its counter to another a second later or more. NULL where less time has gone by since the last record that has it; if unknown; on a CPU; and in records of versions that did not keep it.';
-COMMENT ON COLUMN step_lines.power_seconds IS 'Seconds in which it was used at least: the time between the readings, and after a pause of more than 0.1 s, as of a checkpoint, 0.1 s more, by which a reading of the counter can be late; likewise.';
-COMMENT ON COLUMN step_lines.power_steps IS 'Steps of these; likewise.';
+COMMENT ON COLUMN step_lines.power_seconds IS 'Seconds in which it was used at least: the time between the readings, and after a pause of more than 0.1 s, as of a checkpoint, 0.1 s more, by which a reading of the counter can be late. NULL where power_joules is.';
+COMMENT ON COLUMN step_lines.power_steps IS 'Steps of these. NULL where power_joules is.';
 COMMENT ON COLUMN step_lines.printed_tokens_per_second IS 'See step_records.printed_tokens_per_second.';
 COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt went on from an earlier step, or started over, or a later line has the step too: that counts instead.';
 
@@ -256,9 +256,9 @@ COMMENT ON COLUMN run_measures.sm_mhz_high IS 'Highest clock of the same, in MHz
 COMMENT ON COLUMN run_measures.throttle_reasons IS 'Each distinct value of steps.throttle_reasons in the records that count, with semicolons between; none where nothing throttled the clocks. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.clocks_changed IS 'Whether the records that count are of different regimes: sm_mhz_low below 85 % of sm_mhz_high (under a constant power limit single readings differ by up to 13 %), or more than one throttle_reasons. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.slowest_rank IS 'The process that was slowest in most of the measured attempt''s records that count (see steps.slowest_rank); of equally many, the lowest. NULL of a run of one process, and if unknown.';
-COMMENT ON COLUMN run_measures.slowest_rank_records IS 'In how many of them it was. Of equally fast processes each is in about as many; likewise.';
-COMMENT ON COLUMN run_measures.ranked_records IS 'How many of them say which process was slowest; likewise.';
-COMMENT ON COLUMN run_measures.slowest_rank_percentage IS 'By how many percent its own seconds then exceeded the median of the others: the median over those records; likewise.';
+COMMENT ON COLUMN run_measures.slowest_rank_records IS 'In how many of them it was. Of equally fast processes each is in about as many. NULL of a run of one process, and if unknown.';
+COMMENT ON COLUMN run_measures.ranked_records IS 'How many of them say which process was slowest. NULL of a run of one process, and if unknown.';
+COMMENT ON COLUMN run_measures.slowest_rank_percentage IS 'By how many percent its own seconds then exceeded the median of the others: the median over those records. NULL of a run of one process, and if unknown.';
 
 CREATE TABLE comparable (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, other_settings VARCHAR NOT NULL, PRIMARY KEY (study, run_id));
 COMMENT ON TABLE comparable IS 'Which runs read the same tokens, one row per run that has step records: their losses are compared step by step.';
