@@ -18,7 +18,7 @@ STAGES = [Stage(backend="flash", begun=number, total=11, what="needle, B1 T64") 
 def task(tmp_path):
     (tmp_path / "run" / "attempt-1").mkdir(parents=True)
     folder = RunFolder(tmp_path / "run")
-    return SimpleNamespace(folder=folder, attempt=1, label="flash", steps=10)
+    return SimpleNamespace(folder=folder, number=1, record=folder.attempt(1), label="flash", steps=10)
 
 
 def test_a_run_shows_its_trial_in_its_log_and_to_its_launcher(task, capsys) -> None:

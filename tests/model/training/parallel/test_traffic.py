@@ -1,7 +1,7 @@
 """What processes tell each other in a step: no parameter and no gradient more often than their way needs.
 
 A "+" is an all-gather, a "-" a reduce-scatter, a "=" an all-reduce; E the embedding, B a block, H norm and
-head, P all parameters together, n the norms of their gradients; x is as large as what a block takes and gives,
+head, P all parameters together, n the norms of their gradients, l the loss; x is as large as what a block takes and gives,
 and so are keys and values together here.
 """
 
@@ -58,6 +58,7 @@ def in_letters(seen, config):
         table + model.dim: "H",
         parameter_count(model): "P",
         3 + 9 * model.layers: "n",
+        1: "l",
         config.train.batch_size * config.train.sequence_length * model.dim: "x",
     }
     return " ".join(mark + letters[size] for mark, size in seen)
@@ -66,14 +67,14 @@ def in_letters(seen, config):
 TWICE, ONCE = "+E +B +B +H +B -H +B -B -B -E", "+E +B +B +H -H -B -B -E"
 # By what is asked: the way, the parts of a batch, and the collectives of a step.
 STEPS = [
-    ({"shard": 2}, 1, f"{TWICE} =n"),
-    ({"shard": 2}, 2, f"{TWICE} {TWICE} =n"),
-    ({"shard": 2, "reshard": False}, 1, f"{ONCE} =n"),
-    ({"shard": 2, "reshard": False}, 2, f"{ONCE} -H -B -B -E =n"),
-    ({"context": 2}, 1, "+E +B +x +B +x +H +B -H +B -x -B -x -B -E =n"),
-    ({"tensor": 2}, 1, "=x =x =x =x =x =x =x =x =n"),
-    ({"replicate": 2}, 1, "=P"),
-    ({"replicate": 2}, 2, "=P"),
+    ({"shard": 2}, 1, f"{TWICE} =l =n"),
+    ({"shard": 2}, 2, f"{TWICE} {TWICE} =l =n"),
+    ({"shard": 2, "reshard": False}, 1, f"{ONCE} =l =n"),
+    ({"shard": 2, "reshard": False}, 2, f"{ONCE} -H -B -B -E =l =n"),
+    ({"context": 2}, 1, "+E +B +x +B +x +H +B -H +B -x -B -x -B -E =l =n"),
+    ({"tensor": 2}, 1, "=x =x =x =x =x =x =x =x =l =n"),
+    ({"replicate": 2}, 1, "=P =l"),
+    ({"replicate": 2}, 2, "=P =l"),
 ]
 
 
