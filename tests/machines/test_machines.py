@@ -199,7 +199,7 @@ def test_verbs_that_need_no_torch_work_where_there_is_none(on, small, corpus):
         ("audit", "pages"),
         ("export", "small", "--out", "packed"),
         ("schema", "study"),
-        ("data", REPOSITORY / "model" / "disk", "--out", "more.parquet", "--match", "*.py"),
+        ("data", REPOSITORY / "model" / "record", "--out", "more.parquet", "--match", "*.py"),
         ("init", "mine"),
     ):
         on(RUN, *words, **bare)
