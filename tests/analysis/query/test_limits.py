@@ -86,7 +86,7 @@ READ: dict[str, Callable[[bytes], int]] = {
 
 
 @pytest.mark.parametrize(
-    ("form", "rows", "memory"), [("csv", 20_000, "0.4"), ("json", 20_000, "0.4"), ("parquet", 40_000, "0.6")]
+    ("form", "rows", "memory"), [("csv", 20_000, "0.4"), ("json", 20_000, "0.4"), ("parquet", 80_000, "0.8")]
 )
 def test_an_answer_larger_than_the_memory_is_streamed(
     filled: Path, form: str, rows: int, memory: str
