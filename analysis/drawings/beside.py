@@ -102,7 +102,10 @@ class _Pool:
         self.size = processes if self.kept_script else processes + 1
         # Not a fork, which in a process with threads, as DuckDB's, can wait for a lock that nobody holds.
         spawn = multiprocessing.get_context("spawn")
-        self.executor = ProcessPoolExecutor(self.size, spawn, initializer=_ignore_interrupts)
+        # Ctrl-C reaches every process of a terminal, and is left to the process that asks.
+        self.executor = ProcessPoolExecutor(
+            self.size, spawn, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+        )
         self.children: list[BaseProcess] = []
         self.tasks: list[Future[str]] = []
 
@@ -174,11 +177,6 @@ def _finished(text: str) -> Future[str]:
     future: Future[str] = Future()
     future.set_result(text)
     return future
-
-
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C, which reaches every process of a terminal, to the process that asks."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _draw_beside(work: Callable[..., str], *given: Any) -> str:

@@ -84,10 +84,7 @@ class _RunConfig(SharedConfig):
         left_out = every.difference(sections_of(self.task)) | {*self.section.unread}
         left_out |= {"task"} if self.task == FIRST else set()
         left_out |= {"parallel"} if self.parallel == ParallelConfig() else set()
-        kept = {name: value for name, value in dump(self).items() if name not in left_out}
-        if kept.get("train", {}).get("reduce") == TrainConfig.model_fields["reduce"].default:
-            del kept["train"]["reduce"]
-        return kept
+        return {name: value for name, value in dump(self).items() if name not in left_out}
 
     @property
     def section(self) -> TaskSection:

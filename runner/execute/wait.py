@@ -125,9 +125,10 @@ def is_retried(state: RunState, retries: int) -> bool:
             return False
         # It did a step more than the one that it began from, so that another attempt will, too.
         return latest.result.steps > (latest.manifest.resumed_step or 0)
+    if state.outcome is None or not state.outcome.is_retried:
+        return False
     endings = [settle(attempt.result, attempt.events) for attempt in state.folder.attempts()]
-    without_part = sum(ending is not None and ending[0].is_retried for ending in endings)
-    return state.outcome is not None and state.outcome.is_retried and without_part <= retries
+    return sum(ending is not None and ending[0].is_retried for ending in endings) <= retries
 
 
 def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[NextAttempt]:

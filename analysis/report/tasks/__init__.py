@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import model
 from analysis.report.render import templates
 from analysis.verdicts.values import task
+from model.record.config import TASKS
 
 if TYPE_CHECKING:
     from analysis.report.facts import GroupFacts
@@ -64,8 +65,6 @@ class ReportTask:
         records: what a run's records are called; they are in `table` of the database, by `table_order`.
         has_mfu: whether model FLOPs utilisation is computed.
         ranks: whether its groups are ranked by their rates.
-        trains: whether its losses are compared.
-        calls_every_backend: whether each run calls all backends, and not one that it has a certificate of.
     """
 
     name: str
@@ -86,8 +85,16 @@ class ReportTask:
     table_order: str = "step"
     has_mfu: bool = True
     ranks: bool = True
-    trains: bool = False
-    calls_every_backend: bool = False
+
+    @property
+    def trains(self) -> bool:
+        """Whether its losses are compared."""
+        return TASKS[self.name].trains
+
+    @property
+    def calls_every_backend(self) -> bool:
+        """Whether each run calls all backends, and not one that it has a certificate of."""
+        return TASKS[self.name].compares_backends
 
     @property
     def template(self) -> str:

@@ -186,5 +186,4 @@ TASK = ReportTask(
     table_order="attention, mode, direction",
     has_mfu=False,
     ranks=False,
-    calls_every_backend=True,
 )

@@ -161,5 +161,4 @@ TASK = ReportTask(
     used="trains",
     not_used="does not train",
     metrics={"training_metrics": TRAINING_METRICS, "training_summary": TRAINING_SUMMARY},
-    trains=True,
 )

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, WithJsonSchema, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
 
 from model.record import versions
 from model.record.case import Case
@@ -82,6 +88,12 @@ class TrainConfig(TaskSection):
     def _parts_are_equal(self) -> Self:
         must_divide("batch_size", self.batch_size, {"accumulate": self.accumulate})
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out `reduce` at its default, so that the runs of published studies keep their ids."""
+        default = type(self).model_fields["reduce"].default
+        return {name: value for name, value in dump(self).items() if (name, value) != ("reduce", default)}
 
     def rehearsed(self) -> Self:
         """The same, over after two steps: the second is the first to use the optimizer's state."""
