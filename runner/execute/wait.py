@@ -142,7 +142,7 @@ def retry_after(attempt: Attempt, state: RunState, retries: int) -> Retry:
     if outcome is state.brief.expected_outcome:
         return Retry(False, "it ended as the study expects")
     if outcome is Outcome.TIMEOUT:  # its job could not see to the next one
-        if not state.brief.requeue:
+        if not state.brief.chain:
             return Retry(False, "its time was up, and it may not go on in a next job")
         result, manifest = attempt.result, attempt.manifest
         if result is None or manifest is None:

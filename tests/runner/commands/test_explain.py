@@ -47,7 +47,7 @@ def test_retries_are_counted_until_they_are_used_up(root, profile):
 
 
 def test_a_job_that_goes_on_is_no_retry(root, profile):
-    folder = Folder(root, plan("r1", requeue=True, **profile))
+    folder = Folder(root, plan("r1", chain=True, **profile))
     slurm_attempt(folder, 1, "timeout")
     farther = "its time was up, and it came from step 0 to step 3"
     assert retries(folder) == [f"`launch --wait` retries it: {farther}"]
@@ -89,7 +89,7 @@ def test_a_profile_that_is_gone_no_longer_says_how_often(root, profile):
 
 
 def test_a_job_whose_end_slurm_has_not_confirmed_may_start_again(root, profile):
-    folder = Folder(root, plan("r1", requeue=True, **profile))
+    folder = Folder(root, plan("r1", chain=True, **profile))
     folder.event("submitted", executor="slurm", job_id="1")
     folder.start()
     folder.end("timeout", steps=3)
