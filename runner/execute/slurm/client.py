@@ -213,7 +213,17 @@ def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
     queue = _Jobs(wanted, _queue(wanted))
     if has_accounting():
         return Poll({}, queue.alive, queue.taken, problem)
-    codes = _exit_codes(queue.endings)
+    codes: dict[str, str] = {}
+    for array in sorted({job_id.partition("_")[0] for job_id in queue.endings}):
+        try:
+            answer = ask("scontrol", "-o", "show", "job", array)
+        except NoAnswer:  # it has forgotten the job since
+            continue
+        for line in answer.splitlines():
+            facts: dict[str, str] = dict(_EXIT.findall(line))
+            task, number = facts.get("ArrayTaskId"), facts.get("ArrayJobId") or facts.get("JobId", "")
+            for element in _elements(f"{number}_[{task}]" if task else number):
+                codes[element] = facts.get("ExitCode", "")
     coded = {job_id: job._replace(exit_code=codes.get(job_id, "")) for job_id, job in queue.ours.items()}
     return Poll(_Jobs(wanted, coded).endings, queue.alive, queue.taken)
 
@@ -273,22 +283,6 @@ def _shown(*options: str) -> dict[str, _Sight]:
         "squeue", "-h", "-t", "all", "-r", *options, "-o", slurm.BAR.join(["%i", "%T", "%N", "%V", "%j"])
     )
     return {job_id: _Sight._make((state, "", *rest, False)) for job_id, state, *rest in slurm.rows(answer, 5)}
-
-
-def _exit_codes(job_ids: Iterable[str]) -> dict[str, str]:
-    """The exit codes that the controller knows, by job."""
-    codes: dict[str, str] = {}
-    for array in sorted({job_id.partition("_")[0] for job_id in job_ids}):
-        try:
-            answer = ask("scontrol", "-o", "show", "job", array)
-        except NoAnswer:  # it has forgotten the job since
-            continue
-        for line in answer.splitlines():
-            facts: dict[str, str] = dict(_EXIT.findall(line))
-            task, job = facts.get("ArrayTaskId"), facts.get("ArrayJobId") or facts.get("JobId", "")
-            for element in _elements(f"{job}_[{task}]" if task else job):
-                codes[element] = facts.get("ExitCode", "")
-    return codes
 
 
 def _calls(words: Iterable[str]) -> Iterator[str]:
