@@ -294,7 +294,7 @@ def planned_again(
     profile = {"profile": cluster.name, "profile_file": str(cluster.file)}
     runs = list[PlannedRun]()
     for state in states:
-        run = state.run  # only keys that its record has: older code rejects others
+        run = state.run  # only keys that its record has: the code that planned it may reject others
         update = {key: value for key, value in profile.items() if key in run.model_fields_set}
         runs.append((run.model_copy(update=update), state))
     for run, _ in runs if changes else ():
@@ -303,7 +303,7 @@ def planned_again(
 
 
 def cluster_of(run: RunRecord) -> Cluster:
-    """The profile that a run was launched with, as it is today; older records have its name only.
+    """The profile that a run was launched with, as it is today.
 
     Raises:
         UserError: there is no such profile any more, or it is another user's. Its lines run as this user, and
@@ -338,7 +338,7 @@ def write_runs(plan: Plan) -> list[NextAttempt]:
         try:
             if state is None or record != state.run:
                 folder.path.mkdir(parents=True, exist_ok=True)
-                # Omit keys that an older record lacks: the older code that the run executes rejects them.
+                # Only keys that the record has: the code that the run executes may reject others.
                 text = record.model_dump_json(exclude_unset=True, indent=1)
                 write_text(folder.path / "run.json", text + "\n", sync=False)
         except OSError as error:

@@ -229,21 +229,18 @@ def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
 
 
 def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:
-    """Ask accounting about jobs and all elements of their arrays. Raises NoAnswer."""
-    shown: dict[str, _Sight] = {}
-    for arrays in _calls({job_id.partition("_")[0] for job_id in job_ids}):
-        shown |= _sights(slurm.sacct(slurm.JOB, "-j", arrays))
-    return shown
+    """Ask accounting about jobs and all elements of their arrays. Raises NoAnswer.
 
-
-def _sights(rows: Iterable[list[str]]) -> dict[str, _Sight]:
-    """Jobs by id, from accounting's rows for jobs and their steps.
+    It has rows for jobs and for their steps.
 
     Slurm reports FAILED for a job whose step ran out of memory or was cancelled, because its script returned
     an exit code. If srun itself ended a step, Slurm does not say who cancelled it.
     A range stands for elements that have not started, and its row may be older than theirs. A range with a
     node is the record of the array's last element, as `_Jobs` describes, and says nothing about the others.
     """
+    rows = list[list[str]]()
+    for arrays in _calls({job_id.partition("_")[0] for job_id in job_ids}):
+        rows += slurm.sacct(slurm.JOB, "-j", arrays)
     shown: dict[str, _Sight] = {}
     for job, *rest in sorted(rows, key=lambda row: "[" in row[0]):
         line, (job_id, _, step) = _Sight._make((*rest, False)), job.partition(".")
