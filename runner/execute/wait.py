@@ -49,8 +49,8 @@ def wait_for(plan: Plan, left: Sequence[NextAttempt], fail_fast: bool = False) -
         # Those that have neither a job nor an ending, for example because sbatch did not answer.
         submitted = [state for state in states if state.job_id or state.phase == "ended"]
         begun = {state.folder.path: state.attempt for state in submitted}
-        there = [attempt for attempt in left if not attempt.removed]
-        left = [attempt for attempt in there if begun.get(attempt.folder.path, 0) < attempt.number]
+        kept = [attempt for attempt in left if not attempt.removed]
+        left = [attempt for attempt in kept if begun.get(attempt.folder.path, 0) < attempt.number]
 
         waiting = {attempt.folder.path for attempt in left}
         ended = [state for state in states if state.folder.path not in waiting]

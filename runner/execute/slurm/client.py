@@ -266,9 +266,9 @@ def _queue(job_ids: Iterable[str]) -> dict[str, _Sight]:
     """
     shown = _shown("--user", str(os.getuid()))
     arrays = {job_id.partition("_")[0] for job_id in job_ids}
-    for some in _calls(arrays - {job_id.partition("_")[0] for job_id in shown}):
+    for ids in _calls(arrays - {job_id.partition("_")[0] for job_id in shown}):
         try:
-            shown |= _shown("-j", some)
+            shown |= _shown("-j", ids)
         except NoAnswer as error:
             if not _UNKNOWN.search(str(error)):  # it says so if none of them exists
                 raise
@@ -300,8 +300,8 @@ def find(names: Iterable[str], since: datetime, owner: int) -> dict[str, str]:
     wanted = set(names)
     start = (since.astimezone() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
     jobs = []  # user, id and name
-    for some in _calls(wanted):
-        chosen = ("-u", str(owner), f"--name={some}")
+    for joined in _calls(wanted):
+        chosen = ("-u", str(owner), f"--name={joined}")
         answer = ask("squeue", "-h", "-t", "all", *chosen, "-o", slurm.BAR.join(["%U", "%F", "%j"]))
         jobs += slurm.rows(answer, 3)
         try:
@@ -339,7 +339,7 @@ def pending(job_ids: Iterable[str]) -> dict[str, str]:
     wanted = set(job_ids)
     shown = _reasons("--user", str(os.getuid())) if wanted else {}
     if not wanted & set(shown):  # a colleague's, or all have started
-        shown = {job: why for some in _calls(wanted) for job, why in _reasons("-j", some).items()}
+        shown = {job: why for ids in _calls(wanted) for job, why in _reasons("-j", ids).items()}
     return {job: "" if why == "None" else why for job, why in shown.items() if job in wanted}
 
 
@@ -350,15 +350,15 @@ def _reasons(*options: str) -> dict[str, str]:
 
 def queued(partition: str | None) -> int:
     """Number of this user's jobs in Slurm's queue; each array element counts. Raises NoAnswer."""
-    return len(_mine(*(["--partition", partition] if partition else [])))
+    return len(_own_ids(*(["--partition", partition] if partition else [])))
 
 
 def running() -> set[str]:
     """Ids of this user's jobs and array elements that have processes, stopped or not. Raises NoAnswer."""
-    return set(_mine("-t", "RUNNING,SUSPENDED,STOPPED"))
+    return set(_own_ids("-t", "RUNNING,SUSPENDED,STOPPED"))
 
 
-def _mine(*options: str) -> list[str]:
+def _own_ids(*options: str) -> list[str]:
     return ask("squeue", "-h", "-r", "--user", str(os.getuid()), *options, "-o", "%i").splitlines()
 
 
@@ -376,10 +376,10 @@ def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> Poll:
     answer = poll(wanted.values())
     if answer.problem and set(wanted) - answer.alive - set(answer.endings) - answer.taken:
         raise NoAnswer(answer.problem)
-    for some in _calls(answer.alive - set(saving)):
-        ask("scancel", *some.split(","))
-    for some in _calls(answer.alive & set(saving)):
-        done = run("scancel", "--signal=TERM", *some.split(","))
+    for ids in _calls(answer.alive - set(saving)):
+        ask("scancel", *ids.split(","))
+    for ids in _calls(answer.alive & set(saving)):
+        done = run("scancel", "--signal=TERM", *ids.split(","))
         lines = done.stderr.splitlines()
         if done.returncode and not all(map(_ENDED.search, lines)):  # jobs may end while it is sent
             raise NoAnswer(f"scancel: {words(done)}")
