@@ -43,13 +43,17 @@ def explain(state: RunState) -> dict[str, Any]:
     else:
         gone = removed_runs(state.folder.path.parent.parent, state.run.study).get(state.run.run_id)
         origin = {name: getattr(state.run, name) for name in _PLAN} | {"removed": gone}
+    attempts = state.folder.attempts()
     return {
         **origin,
         "phase": state.phase,
         "outcome": state.outcome,
         "reason": state.reason,
         "waits_for": waits_for([state]).get(state.job_id or ""),
-        "attempts": _attempts(state),
+        "attempts": [
+            _attempt(attempt) | {"retry": _retry(state, attempt, after)}
+            for attempt, after in zip(attempts, (*attempts[1:], None), strict=True)
+        ],
         "ledger": [
             event.model_dump(mode="json", exclude_none=True, exclude={"schema_version"})
             for event in state.folder.ledger
@@ -62,13 +66,6 @@ _PLAN = (
     *("run_id", "study", "factors", "repeat", "position", "block", "why"),
     *("scale", "profile", "expected_outcome", "because"),
 )
-
-
-def _attempts(state: RunState) -> list[dict[str, Any]]:
-    attempts = state.folder.attempts()
-    following: list[Attempt | None] = [*attempts[1:], None]
-    pairs = zip(attempts, following, strict=True)
-    return [_attempt(attempt) | {"retry": _retry(state, attempt, after)} for attempt, after in pairs]
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
