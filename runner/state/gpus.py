@@ -41,21 +41,21 @@ def visible(environment: Mapping[str, str]) -> tuple[str, ...]:
     """
     if variable(environment) == CUDA:
         return _chosen(environment.get(CUDA), len([*DEVICES.glob("nvidia[0-9]*")]))
-    here = len([*_of_amd()])
+    count = len([*_of_amd()])
     if ROCR in environment:
-        here = len(_chosen(environment[ROCR], here))
-        if not here:
+        count = len(_chosen(environment[ROCR], count))
+        if not count:
             return ()
-    return _chosen(environment.get(HIP, environment.get(CUDA)), here)
+    return _chosen(environment.get(HIP, environment.get(CUDA)), count)
 
 
-def _chosen(listed: str | None, here: int) -> tuple[str, ...]:
+def _chosen(listed: str | None, count: int) -> tuple[str, ...]:
     """Those of so many GPUs (0: unknown) that a list names, as it names them; all if there is no list."""
     if listed is None:
-        return tuple(map(str, range(here)))
+        return tuple(map(str, range(count)))
 
     def is_one(name: str) -> bool:
-        number = not name.isdecimal() or not here or int(name) < here
+        number = not name.isdecimal() or not count or int(name) < count
         return number and bool(_NAME.fullmatch(name))
 
     names = tuple(takewhile(is_one, map(str.strip, listed.split(","))))
