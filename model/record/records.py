@@ -116,7 +116,7 @@ class RunRecord(Frozen):
     cpus: int | None = Field(None, description="CPUs of the run; None: as its profile says.")
     checkpoint_seconds: float | None = Field(None, description="Between checkpoints; None: when stopped.")
     grace_seconds: float = Field(120, description="Before the time limit: when to save and stop.")
-    requeue: bool = Field(False, description="On Slurm: go on in a next job when the time limit nears.")
+    chain: bool = Field(False, description="On Slurm: go on in a next job when the time limit nears.")
     peak_flops_override: float | None = Field(description="FLOP/s, where the profile states the peak.")
     data_file: str | None = Field(description="Absolute path of the Parquet file; None: it reads no text.")
     tokenizer: str | None = Field(

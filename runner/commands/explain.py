@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.verdicts.slowest import in_records, slowest
+from model.record.errors import UserError
 from model.record.files import read_lines
 from model.record.folder import Attempt
 from model.record.records import StepRecord
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, RunName, Settings
 from runner.execute.reconcile import reconciled, waits_for
+from runner.execute.wait import retry_after
+from runner.plan.plan import cluster_of
 from runner.state.ledger import RunState
 from runner.state.runs import find, removed_runs
 
@@ -40,13 +43,17 @@ def explain(state: RunState) -> dict[str, Any]:
     else:
         gone = removed_runs(state.folder.path.parent.parent, state.run.study).get(state.run.run_id)
         origin = {name: getattr(state.run, name) for name in _PLAN} | {"removed": gone}
+    attempts = state.folder.attempts()
     return {
         **origin,
         "phase": state.phase,
         "outcome": state.outcome,
         "reason": state.reason,
         "waits_for": waits_for([state]).get(state.job_id or ""),
-        "attempts": [_attempt(attempt) for attempt in state.folder.attempts()],
+        "attempts": [
+            _attempt(attempt) | {"retry": _retry(state, attempt, after)}
+            for attempt, after in zip(attempts, (*attempts[1:], None), strict=True)
+        ],
         "ledger": [
             event.model_dump(mode="json", exclude_none=True, exclude={"schema_version"})
             for event in state.folder.ledger
@@ -86,6 +93,32 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "outcome": outcome,
         "reason": reason,
     }
+
+
+def _retry(state: RunState, attempt: Attempt, after: Attempt | None) -> str | None:
+    """Whether the run was started again after an attempt, and why; None while the attempt is in flight.
+
+    It is decided again here, with the profile as it is now: nobody writes it down.
+    """
+    if attempt.settled is None or state.folder.is_imported:
+        return None
+    if after and after.executor == "slurm" and not after.event("intent"):  # which a launcher writes
+        return f"its job went on as attempt {after.number}"
+    if after is None and state.phase != "ended":
+        return "undecided: Slurm may still start its job again"
+    by_another = f"; attempt {after.number} was started by another command" if after else ""
+    if attempt.executor == "local":
+        return f"not retried: `launch --wait` retries runs on Slurm alone{by_another}"
+    try:
+        retries = cluster_of(state.run).profile.retries
+    except UserError:
+        if attempt.settled[0].is_retried:
+            return f"unknown: the profile {state.run.profile}, which says how often, cannot be read"
+        retries = 0  # nothing else depends on it
+    again, why = retry_after(attempt, state, retries)
+    if again:
+        return f"retried as attempt {after.number}: {why}" if after else f"`launch --wait` retries it: {why}"
+    return f"not retried: {why}{by_another}"
 
 
 def show(explanation: dict[str, Any]) -> None:

@@ -48,25 +48,24 @@ def cancel(states: Iterable[RunState], at_once: bool = False) -> list[RunState]:
         elif state.job_id in reached and state.phase == "queued":  # Slurm may keep no record of it
             reason = "cancelled before it started"
             ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
-    answered = shared | reached
-    return [state for state in open_ if (state.job_id in answered if state.job_id else _told_here(state))]
+    told = []
+    for state in open_:
+        manifest, name = state.latest.manifest if state.latest else None, name_of(state)
+        if state.job_id:
+            if state.job_id in shared | reached:
+                told.append(state)
+        elif manifest is None:
+            log.warning("%s is still starting: cancel it again in a moment", name)
+        elif process.alive(manifest) is None:
+            log.warning("%s is running on %s: cancel it there", name, manifest.host)
+        elif process.terminate(manifest):
+            told.append(state)
+        else:
+            log.warning("%s is no longer running: `runner status` finds out how it ended", name)
+    return told
 
 
 def saving(states: Iterable[RunState]) -> set[str]:
     """Ids of jobs with a run that trains, and so has something to save."""
     resuming = [state for state in states if load(state.brief.task).resumes]
     return {state.job_id for state in resuming if state.job_id and last_step(state)}
-
-
-def _told_here(state: RunState) -> bool:
-    """Ask a run's process on this machine to stop; returns False and logs why if there is none."""
-    manifest, name = state.latest.manifest if state.latest else None, name_of(state)
-    if manifest is None:
-        log.warning("%s is still starting: cancel it again in a moment", name)
-    elif process.alive(manifest) is None:
-        log.warning("%s is running on %s: cancel it there", name, manifest.host)
-    elif process.terminate(manifest):
-        return True
-    else:
-        log.warning("%s is no longer running: `runner status` finds out how it ended", name)
-    return False

@@ -166,8 +166,8 @@ def stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -
         child.process.terminate()
         with suppress(ProcessLookupError):
             go_on(child.process.pid)  # one that was stopped would not hear it
-    there = (child.attempt.folder for child in children if not child.attempt.removed)
-    grace = max((folder.run.grace_seconds for folder in there), default=0.0)
+    folders = (child.attempt.folder for child in children if not child.attempt.removed)
+    grace = max((folder.run.grace_seconds for folder in folders), default=0.0)
     until = time.monotonic() + grace
     while (
         any(child.process.poll() is None for child in children) and time.monotonic() < until and not hurry()

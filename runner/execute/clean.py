@@ -13,7 +13,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -89,13 +89,25 @@ def remove(root: Path, items: Sequence[Item]) -> list[Item]:
     for study, group in groupby(
         sorted(items, key=lambda item: str(item.study or "")), key=lambda item: item.study
     ):
-        with _quiet(study) as quiet:
+        with study_lock(study, 0) if study else nullcontext(True) as quiet:
+            if study and not quiet:
+                log.warning("%s: a launch is running; nothing is removed from this study", study.name)
             # Look again now that no launch can run: an item may have come into use since it was planned.
             now = list(_in_study(study) if study else _beside_studies(root)) if quiet else []
             planned = {item.path for item in group}
             for item in (item for item in now if item.path in planned):
+                path = item.path
                 try:
-                    _remove(item.path)
+                    if _is_folder(path):
+                        # Rename first: nobody finds half a snapshot, and the next gc removes what a killed
+                        # one leaves.
+                        aside = (
+                            path if path.name.endswith(".part") else path.with_name(f".{path.name}.gc.part")
+                        )
+                        path.rename(aside)
+                        shutil.rmtree(aside)
+                    else:
+                        path.unlink(missing_ok=True)
                     gone.append(item)
                 except OSError as error:
                     problems.append(f"{item.path}: {error.strerror}")
@@ -103,18 +115,6 @@ def remove(root: Path, items: Sequence[Item]) -> list[Item]:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise UserError(f"{summary(gone, 'freed')}; cannot remove {problems[0]}{more}")
     return gone
-
-
-@contextmanager
-def _quiet(study: Path | None) -> Iterator[bool]:
-    """Hold a study's lock to keep launches out; yields False if a launch is running."""
-    if study is None:
-        yield True
-        return
-    with study_lock(study, 0) as held:
-        if not held:
-            log.warning("%s: a launch is running; nothing is removed from this study", study.name)
-        yield held
 
 
 def summary(items: Iterable[Item], verb: str) -> str:
@@ -264,13 +264,3 @@ def _items(paths: Iterable[Path], why: str, study: Path | None) -> Iterator[Item
                     facts = entry.lstat()
                     size_bytes += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
             yield Item(path, why, size_bytes, 1 + len(inside), study)
-
-
-def _remove(path: Path) -> None:
-    if not _is_folder(path):
-        path.unlink(missing_ok=True)
-        return
-    # Rename first: nobody finds half a snapshot, and the next gc removes what a killed one leaves.
-    aside = path if path.name.endswith(".part") else path.with_name(f".{path.name}.gc.part")
-    path.rename(aside)
-    shutil.rmtree(aside)

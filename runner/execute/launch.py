@@ -119,8 +119,8 @@ def _require_own(plan: Plan) -> None:
     """Raise UserError if others can change what has been written of the runs."""
     guard.require_closed_to_strangers(plan.root / plan.study.name)
     if (study := plan.root / plan.study.name).exists():
-        there = {*folders(study)}
-        runs = [plan.folder(run).path for run in plan.left if run.run_id in there]
+        on_disk = {*folders(study)}
+        runs = [plan.folder(run).path for run in plan.left if run.run_id in on_disk]
         guard.require_own(study, *runs)
 
 

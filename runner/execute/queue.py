@@ -21,6 +21,9 @@ from pydantic import BaseModel
 from model.record.files import Unreadable, hold_lock, read, user_folder, write_text
 from runner.state import process
 
+_WAITING = (
+    "waiting for %s to finish, so that neither spoils the other's timings; Ctrl-C or `kill %d` stops waiting"
+)
 log = logging.getLogger(__name__)
 
 
@@ -145,15 +148,7 @@ def _acquire(descriptor: int, launch: Launch) -> bool:
         note = file.with_name(f"{file.name}.{launch.pid}")
         with suppress(OSError):
             write_text(note, launch.model_dump_json(), sync=False)
-        first = holder()
-        log.info(
-            "waiting for %s%s to finish, so that neither spoils the other's timings; "
-            "Ctrl-C or `kill %d` stops waiting%s",
-            first or "another launch",
-            _since(first) if first else "",
-            launch.pid,
-            _advice(first) if first else "",
-        )
+        log.info("%s", _reason_to_wait(launch, holder()))
 
     try:
         hold_lock(descriptor, waiting=tell)
@@ -167,25 +162,22 @@ def _acquire(descriptor: int, launch: Launch) -> bool:
     return waited
 
 
-def _since(first: Launch) -> str:
-    """When the holder began: the queue's file is written when a launch gets its turn."""
-    if not process.runs(first.pid, first.pid_started):
-        return ""
-    with suppress(OSError):
-        begun = datetime.fromtimestamp(_file().stat().st_mtime).astimezone()
-        today = begun.date() == datetime.now().astimezone().date()
-        return f", which began at {begun:%H:%M}," if today else f", which began at {begun:%Y-%m-%d %H:%M},"
-    return ""
-
-
-def _advice(first: Launch) -> str:
-    """Name what to type other than to stop: to see how far the holder is, to run beside it, to wake it."""
-    advice = (
+def _reason_to_wait(launch: Launch, first: Launch | None) -> str:
+    """What a launch waits for, and what to type other than to wait: to stop, to run beside it, to wake it."""
+    if first is None:
+        return _WAITING % ("another launch", launch.pid)
+    begun = ""
+    if process.runs(first.pid, first.pid_started):
+        with suppress(OSError):  # the queue's file is written when a launch gets its turn
+            moment = datetime.fromtimestamp(_file().stat().st_mtime).astimezone()
+            today = moment.date() == datetime.now().astimezone().date()
+            begun = f", which began at {moment:{'%H:%M' if today else '%Y-%m-%d %H:%M'}},"
+    text = _WAITING % (f"{first}{begun}", launch.pid)
+    text += (
         f". `runner --root {shlex.quote(str(first.root))} status {first.study}` shows how far it is; with "
         "RUNNER_STATE=FOLDER in front, this command starts at once, where timings do not matter"
     )
-    if not process.suspended(pid := first.pid):
-        return advice
-    # For example by Ctrl-Z: it would never finish.
-    wake = f"`kill -CONT {pid}` continues it, `kill {pid}` before that ends it"
-    return f"{advice}. Process {pid} is suspended: {wake}"
+    if process.suspended(pid := first.pid):  # for example by Ctrl-Z: it would never finish
+        wake = f"`kill -CONT {pid}` continues it, `kill {pid}` before that ends it"
+        text += f". Process {pid} is suspended: {wake}"
+    return text

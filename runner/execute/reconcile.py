@@ -133,7 +133,10 @@ class RunWatch:
         shown = states(self.root, self.study)
         flying = in_flight(shown)
         on_slurm = any(state.latest and state.latest.executor == "slurm" for state in flying)
-        seen = {(str(one.folder.path), one.attempt, one.phase, one.outcome, one.job_id) for one in shown}
+        seen = {
+            (str(state.folder.path), state.attempt, state.phase, state.outcome, state.job_id)
+            for state in shown
+        }
         self.asked = self._patience.due(seen) or not on_slurm
         return reconciled(self.root, self.study) if self.asked else shown
 

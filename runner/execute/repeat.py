@@ -167,12 +167,25 @@ def _check_data(original: RunState) -> None:
 
 def _plan(original: RunState, files: dict[str, bytes], study: Path, cluster: Cluster) -> RunFolder:
     """Write everything the repeat needs, run.json last. The caller holds the study's lock."""
-    here = provenance.provenance(study).model_dump()
+    # The original's record with the repeat's values; no new keys, because the original's code reads it.
+    record: dict[str, Any] = json.loads((original.folder.path / "run.json").read_bytes())
+    here, origin = provenance.provenance(study).model_dump(), record["provenance"]
+    for key in ("command", "python", "user", "host", "environment", "packages"):
+        origin[key] = here[key]
+    origin["reproduces"] = name_of(original)
+    record |= {
+        "group": _hash(f"{original.run.group} again"),
+        "study": study.name,
+        "profile": cluster.name,
+        "created_at": now().isoformat(),
+    }
+    if "profile_file" in record:
+        record["profile_file"] = str(cluster.file)
     try:
         snapshot.place(files, study)
         provenance.keep_for_repeat(original.folder, study)
         for number in count(1):
-            record = _record(original, study.name, number, cluster, here)
+            record["run_id"] = _hash(f"{name_of(original)} again, {number}")
             folder = study / record["run_id"]
             if not (folder / "run.json").exists():
                 folder.mkdir(exist_ok=True)
@@ -181,27 +194,6 @@ def _plan(original: RunState, files: dict[str, bytes], study: Path, cluster: Clu
     except OSError as error:
         raise UserError(f"{study}: {error.strerror}; choose another place with --out") from error
     return RunFolder(folder)
-
-
-def _record(
-    original: RunState, study: str, number: int, cluster: Cluster, here: dict[str, Any]
-) -> dict[str, Any]:
-    """The original's record with the repeat's values; no new keys, because the original's code reads it."""
-    record: dict[str, Any] = json.loads((original.folder.path / "run.json").read_bytes())
-    origin = record["provenance"]
-    for key in ("command", "python", "user", "host", "environment", "packages"):
-        origin[key] = here[key]
-    origin["reproduces"] = name_of(original)
-    own = {
-        "run_id": _hash(f"{name_of(original)} again, {number}"),
-        "group": _hash(f"{original.run.group} again"),
-        "study": study,
-        "profile": cluster.name,
-        "created_at": now().isoformat(),
-    }
-    if "profile_file" in record:
-        own["profile_file"] = str(cluster.file)
-    return record | own
 
 
 def _hash(text: str) -> str:

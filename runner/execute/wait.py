@@ -7,8 +7,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from model.record.folder import PROFILE, settle
+from model.record.folder import PROFILE, Attempt
 from model.record.outcome import Outcome
 from model.record.records import now
 from model.record.units import counted
@@ -48,8 +49,8 @@ def wait_for(plan: Plan, left: Sequence[NextAttempt], fail_fast: bool = False) -
         # Those that have neither a job nor an ending, for example because sbatch did not answer.
         submitted = [state for state in states if state.job_id or state.phase == "ended"]
         begun = {state.folder.path: state.attempt for state in submitted}
-        there = [attempt for attempt in left if not attempt.removed]
-        left = [attempt for attempt in there if begun.get(attempt.folder.path, 0) < attempt.number]
+        kept = [attempt for attempt in left if not attempt.removed]
+        left = [attempt for attempt in kept if begun.get(attempt.folder.path, 0) < attempt.number]
 
         waiting = {attempt.folder.path for attempt in left}
         ended = [state for state in states if state.folder.path not in waiting]
@@ -110,25 +111,57 @@ def _stopped(ended: Sequence[RunState], again: Sequence[RunState]) -> bool:
     return True
 
 
+class Retry(NamedTuple):
+    """Whether `launch --wait` starts a run again after one of its attempts, and why."""
+
+    again: bool
+    why: str
+
+
 def is_retried(state: RunState, retries: int) -> bool:
-    """Whether `launch --wait` starts a run again, after it looked at how the run's attempts ended.
+    """Whether `launch --wait` starts a run again, after it looked at how the run's attempts ended."""
+    if state.phase != "ended" or state.latest is None:
+        return False
+    return retry_after(state.latest, state, retries).again
+
+
+def retry_after(attempt: Attempt, state: RunState, retries: int) -> Retry:
+    """What `launch --wait` does after an attempt that has ended.
 
     Its profile's `retries` are of endings that the run had no part in (`Outcome.is_retried`); what Slurm or a
     person started again for another reason does not count. Time limits are no such endings: a run that gets
     farther each time is started again however often that takes.
+
+    Args:
+        state: of the attempt's run.
     """
-    if state.phase != "ended" or state.done:
-        return False
-    if state.outcome is Outcome.TIMEOUT:  # its job could not see to the next one
-        latest = state.latest
-        if not state.brief.requeue or not latest or latest.result is None or latest.manifest is None:
-            return False
-        # It did a step more than the one that it began from, so that another attempt will, too.
-        return latest.result.steps > (latest.manifest.resumed_step or 0)
-    if state.outcome is None or not state.outcome.is_retried:
-        return False
-    endings = [settle(attempt.result, attempt.events) for attempt in state.folder.attempts()]
-    return sum(ending is not None and ending[0].is_retried for ending in endings) <= retries
+    assert attempt.settled
+    outcome = attempt.settled[0]
+    if outcome is Outcome.COMPLETED:
+        return Retry(False, "it completed")
+    if outcome is state.brief.expected_outcome:
+        return Retry(False, "it ended as the study expects")
+    if outcome is Outcome.TIMEOUT:  # its job could not see to the next one
+        if not state.brief.chain:
+            return Retry(False, "its time was up, and it may not go on in a next job")
+        result, manifest = attempt.result, attempt.manifest
+        if result is None or manifest is None:
+            return Retry(False, "its time was up, and it left no result that says how far it came")
+        # If it did a step more than the one that it began from, another attempt will, too.
+        begun, done = manifest.resumed_step or 0, result.steps
+        if done > begun:
+            return Retry(True, f"its time was up, and it came from step {begun} to step {done}")
+        return Retry(False, f"its time was up, and it came no farther than step {begun}, where it began")
+    if outcome is Outcome.CANCELLED:
+        return Retry(False, "it was cancelled")
+    if not outcome.is_retried:
+        return Retry(False, "it would end the same way again")
+    until = [earlier for earlier in state.folder.attempts() if earlier.number <= attempt.number]
+    count = sum(earlier.settled is not None and earlier.settled[0].is_retried for earlier in until)
+    why = "the run had no part in how it ended"
+    if count <= retries:
+        return Retry(True, f"{why}; of the profile's `retries: {retries}`, this is number {count}")
+    return Retry(False, f"{why}, but the profile's `retries: {retries}` are used up")
 
 
 def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[NextAttempt]:

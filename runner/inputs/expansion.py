@@ -39,7 +39,7 @@ from runner.inputs.study import Rule, Study, Where
 from runner.inputs.validation import explain
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+    pass
 
 BY_SET = "`--set`"  # what changed a setting, as records and pages say it
 
@@ -259,7 +259,18 @@ def _config(study: Study, settings: dict[str, Setting]) -> RunConfig | list[Prob
     try:
         config = RunConfig.model_validate(nest({dotted: value for dotted, (value, _) in settings.items()}))
     except ValidationError as error:
-        return [_wrong_value(study, settings, detail) for detail in error.errors(include_url=False)]
+        problems = list[Problem]()
+        for detail in error.errors(include_url=False):
+            dotted = ".".join(map(str, detail["loc"]))
+            if detail["type"] == "missing":  # of all settings, only data.path has no default
+                problems.append(Problem(_setter(study, settings, dotted), NO_DATA))
+                continue
+            # At the last of the settings that it concerns.
+            wrong = detail.get("ctx", {}).get("error")
+            together = wrong.settings if isinstance(wrong, Mismatch) else ()
+            names = [".".join(map(str, (*detail["loc"], name))) for name in together] or [dotted]
+            problems.append(Problem(_setter(study, settings, *names), explain(RunConfig, detail, dotted)))
+        return problems
     # Checked here and not in RunConfig, so that records of backends removed since then stay readable.
     if not config.backends:
         text = f"'call.backends' names no attention backend (valid: all, {', '.join(backends.names())})"
@@ -274,17 +285,6 @@ def _config(study: Study, settings: dict[str, Setting]) -> RunConfig | list[Prob
         return unknown
     reasons = config.unsupported()
     return [Problem(_setter(study, settings, name), why) for name, why in reasons.items()] or config
-
-
-def _wrong_value(study: Study, settings: dict[str, Setting], detail: ErrorDetails) -> Problem:
-    """A value that the configuration's type refuses, at the last of the settings that it concerns."""
-    dotted = ".".join(map(str, detail["loc"]))
-    if detail["type"] == "missing":  # of all settings, only data.path has no default
-        return Problem(_setter(study, settings, dotted), NO_DATA)
-    wrong = detail.get("ctx", {}).get("error")
-    together = wrong.settings if isinstance(wrong, Mismatch) else ()
-    names = [".".join(map(str, (*detail["loc"], name))) for name in together]
-    return Problem(_setter(study, settings, *(names or [dotted])), explain(RunConfig, detail, dotted))
 
 
 def _unread(settings: dict[str, Setting]) -> Iterator[Problem]:

@@ -205,7 +205,14 @@ def read_study(path: Path) -> Study:
     except InvalidFile as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
-        raise InvalidFile([Problem(Mark(str(path)), f"No such file {_studies_nearby(path)}")]) from error
+        # The studies beside it and in `experiments/`, and which one was probably meant.
+        folders = (path.parent, Path("experiments"))
+        files = {file.absolute(): str(file) for folder in folders for file in folder.glob("*.yaml")}
+        choices = "(no study nearby: change to the folder that has yours, or write one with `runner init`)"
+        if studies := sorted(files.values()):
+            same_name = next((study for study in studies if Path(study).stem == path.stem), None)
+            choices = did_you_mean(str(path), studies, same_name)
+        raise InvalidFile([Problem(Mark(str(path)), f"No such file {choices}")]) from error
     file = validated(document, StudyFile, _misplaced)
     try:
         name = file.name or valid_name(path.stem)
@@ -218,17 +225,6 @@ def read_study(path: Path) -> Study:
     if problems := [problem for check in checks for problem in check(study)]:
         raise InvalidFile(problems)
     return study
-
-
-def _studies_nearby(path: Path) -> str:
-    """The studies beside a path and in `experiments/`, and which one was probably meant."""
-    folders = (path.parent, Path("experiments"))
-    files = {file.absolute(): str(file) for folder in folders for file in folder.glob("*.yaml")}
-    if not files:
-        return "(no study nearby: change to the folder that has yours, or write one with `runner init`)"
-    studies = sorted(files.values())
-    same_name = next((study for study in studies if Path(study).stem == path.stem), None)
-    return did_you_mean(str(path), studies, same_name)
 
 
 def _misplaced(place: KeyPath) -> str:

@@ -120,13 +120,13 @@ def _keys(kind: type[BaseModel], parents: Sequence[str | int]) -> list[str]:
 
 def _at(kind: type[BaseModel], place: Sequence[str | int]) -> list[type[BaseModel]]:
     """The model types allowed at this path; a step that is not a field may be a union member's tag."""
-    here: list[type[BaseModel]] = [kind]
+    models: list[type[BaseModel]] = [kind]
     for step in place:
-        if fields := [model.model_fields[str(step)] for model in here if str(step) in model.model_fields]:
-            here = [inner for field in fields for inner in _models(field.annotation)]
+        if fields := [model.model_fields[str(step)] for model in models if str(step) in model.model_fields]:
+            models = [inner for field in fields for inner in _models(field.annotation)]
         else:
-            here = [model for model in here if step in _tag_values(model)] or here
-    return here
+            models = [model for model in models if step in _tag_values(model)] or models
+    return models
 
 
 def _tag_values(model: type[BaseModel]) -> tuple[Any, ...]:

@@ -227,7 +227,7 @@ class Conclusion:
             # The result, which is written before Slurm is asked, says `cancelled`.
             ending = replace(ending, outcome=Outcome.PREEMPTED)
             ledger.ended(self._folder, number, ending)
-        if not (self._run.requeue and load(self._run.config.task).resumes):
+        if not (self._run.chain and load(self._run.config.task).resumes):
             return
         if slurm.is_to_go_on(ending, self._stop.cause == "deadline", self._progress, self._folder):
             slurm.go_on(self._folder, number)

@@ -269,7 +269,18 @@ def measure(root: Path, limit: SpendingLimit) -> Usage:
             has_folder = (path.parent / run_id).is_dir()
             if not has_folder and limit.covers(line.profile, line.profile_file) and _is_pending(line, ()):
                 usage.hold(share.hours(limit.unit))
-    usage.spent += _node_hours(on_nodes)
+
+    # Of whole nodes, time that several runs of a job share counts once.
+    spans = dict[tuple[str, int], list[tuple[float, float]]]()
+    for use in on_nodes:
+        spans.setdefault((use.job, use.nodes), []).append((use.start, use.end))
+    seconds = 0.0
+    for (_, nodes), of_job in spans.items():
+        until = float("-inf")
+        for start, end in sorted(of_job):
+            seconds += nodes * max(0.0, end - max(start, until))
+            until = max(until, end)
+    usage.spent += seconds / 3600
     return usage
 
 
@@ -314,17 +325,3 @@ def _is_pending(line: Reservation, attempts: Sequence[_AttemptUse]) -> bool:
     if line.host != socket.gethostname():
         return now().timestamp() - made < FOREIGN_SECONDS
     return process.runs(line.pid, line.pid_started)
-
-
-def _node_hours(attempts: Sequence[_AttemptUse]) -> float:
-    """Usage of whole nodes: time that several runs of a job share counts once."""
-    spans = dict[tuple[str, int], list[tuple[float, float]]]()
-    for attempt in attempts:
-        spans.setdefault((attempt.job, attempt.nodes), []).append((attempt.start, attempt.end))
-    seconds = 0.0
-    for (_, nodes), of_job in spans.items():
-        until = float("-inf")
-        for start, end in sorted(of_job):
-            seconds += nodes * max(0.0, end - max(start, until))
-            until = max(until, end)
-    return seconds / 3600

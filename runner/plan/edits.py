@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def launch_record(
     """
     before, launched = study_record(root, study.name), {cell.run_id for cell in cells}
     others = [*_runs_besides(root, study.name, launched)]
-    # The last are of versions that kept no list.
+    # The last are of launches that were killed before they left a record.
     options = [*(before.sets if before else ()), sorted(sets), *(sorted(_sets(run)) for run in others)]
     options = [list(given) for given in dict.fromkeys(map(tuple, options)) if given]
     removed = _removed(study, scale, others, options) if others else {}
@@ -82,7 +82,14 @@ def _removed(
         if left:
             with suppress(UserError):  # the study no longer takes this --set
                 strike(name, given)
-    values = {name: _values(cells) for name, cells in cells_by_scale.items()}
+    # By scale, every value that some cell has, by setting.
+    values: dict[str, dict[str, set[Any]]] = {}
+    for name, cells in cells_by_scale.items():
+        of_scale = values.setdefault(name, {})
+        for cell in {cell.group: cell for cell in cells}.values():
+            for dotted, value in _settings(cell.config).items():
+                of_scale.setdefault(dotted, set()).add(json.dumps(value))
+        of_scale["seed"] = {json.dumps(cell.config.seed) for cell in cells}
     return {run_id: _differs(run, values) for run_id, run in left.items() if run_id not in unknown}
 
 
@@ -109,16 +116,6 @@ def _sets(run: RunRecord) -> tuple[str, ...]:
 
 def _settings(config: RunConfig) -> dict[str, Any]:
     return {dotted: value for dotted, value, _ in flatten(config.model_dump(mode="json"), ())}
-
-
-def _values(cells: Iterable[Cell]) -> dict[str, set[Any]]:
-    """Every value that some cell has, by setting."""
-    values: dict[str, set[Any]] = {}
-    seeds = {cell.config.seed for cell in cells}
-    for cell in {cell.group: cell for cell in cells}.values():
-        for dotted, value in _settings(cell.config).items():
-            values.setdefault(dotted, set()).add(json.dumps(value))
-    return values | {"seed": {json.dumps(seed) for seed in seeds}}
 
 
 def _differs(run: RunRecord, values: Mapping[str, Mapping[str, set[Any]]]) -> str:
@@ -164,7 +161,7 @@ def refuse_another_file(study: Study, root: Path) -> None:
     """
     if recorded := study_record(root, study.name):
         before = Path(recorded.file)
-    else:  # of versions that kept it in each run alone
+    else:  # the launch was killed before it left a record
         newest = max(_runs_besides(root, study.name), key=lambda run: run.created_at, default=None)
         if newest is None or not newest.launched_in:
             return

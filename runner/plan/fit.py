@@ -82,26 +82,27 @@ class Room:
 LARGEST = Room(288 * 10**9, "the largest GPUs have")
 
 
-def _gpu_room(cluster: Cluster) -> Room | None:
-    """Memory of one GPU: the profile's, or that of this machine where runs start here; None if unknown."""
+def _room(cluster: Cluster, run: RunRecord) -> Room | None:
+    """Memory for one process of a run, of its GPU or of the host; None if unknown.
+
+    It is the profile's, or, where runs start here, what this machine has: of its GPUs all, of its own memory
+    what is left.
+    """
     profile, rooms = cluster.profile, list[Room]()
-    if profile.gpu_memory_bytes:
-        rooms.append(Room(profile.gpu_memory_bytes, "the profile's GPUs have"))
-    if profile.executor == "local" and (here := gpus.memory({**os.environ, **profile.env_here})):
-        rooms.append(Room(here, "this machine's GPUs have"))
-    return min(rooms, key=lambda room: room.bytes, default=None)
-
-
-def _host_room(cluster: Cluster, run: RunRecord) -> Room | None:
-    """Host memory of one process of a run: the profile's, or what this machine has left; None if unknown."""
-    rooms = list[Room]()
-    if run.memory_bytes:
-        rooms.append(Room(run.memory_bytes, "the profile gives it"))
-    if cluster.profile.executor == "local" and (left := hostmemory.left()):
-        among, owner = run.config.processes, "this machine still has"
-        if among > 1:
-            owner = f"this machine, shared by {among} processes, still has for each"
-        rooms.append(Room(left // among, owner))
+    here = profile.executor == "local"
+    if run.config.device == "cuda":
+        if profile.gpu_memory_bytes:
+            rooms.append(Room(profile.gpu_memory_bytes, "the profile's GPUs have"))
+        if here and (smallest := gpus.memory({**os.environ, **profile.env_here})):
+            rooms.append(Room(smallest, "this machine's GPUs have"))
+    else:
+        if run.memory_bytes:
+            rooms.append(Room(run.memory_bytes, "the profile gives it"))
+        if here and (left := hostmemory.left()):
+            among, owner = run.config.processes, "this machine still has"
+            if among > 1:
+                owner = f"this machine, shared by {among} processes, still has for each"
+            rooms.append(Room(left // among, owner))
     return min(rooms, key=lambda room: room.bytes, default=None)
 
 
@@ -109,13 +110,13 @@ def memory_forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str
     """Lines for the user: what the runs need, and which of them need more than there is."""
     groups = {run.group: run for run in runs if needed(run.config) is not None}
     on_gpus = {group: run for group, run in groups.items() if run.config.device == "cuda"}
-    rooms = {group: _host_room(cluster, run) for group, run in groups.items() if group not in on_gpus}
+    rooms = {group: _room(cluster, run) for group, run in groups.items() if group not in on_gpus}
     if on_gpus:
         needs = [_need(run.config) for run in on_gpus.values()]
         least, most = size(min(needs)), size(max(needs))
         unit = "run" if all(run.config.processes == 1 for run in on_gpus.values()) else "GPU"
         yield f"GPU memory, estimated: {least if least == most else f'{least} to {most}'} per {unit}"
-        room = _gpu_room(cluster)
+        room = _room(cluster, next(iter(on_gpus.values())))  # the same for all
         if room is None and cluster.profile.executor == "local":
             yield "it is compared with no GPU: nvidia-smi names none here; state `gpu_memory` in the profile"
         rooms |= dict.fromkeys(on_gpus, room or LARGEST)

@@ -40,7 +40,7 @@ _DESCRIPTIONS = (
 )
 _LIMITS = (
     *("profile", "profile_file", "memory_bytes", "memory_source", "time_limit_seconds", "cpus"),
-    *("checkpoint_seconds", "grace_seconds", "requeue"),
+    *("checkpoint_seconds", "grace_seconds", "chain"),
 )
 
 
@@ -135,7 +135,7 @@ def plan(
     runs = list[PlannedRun]()
     for cell in cells:
         shared = {**common, **texts[cell.config.data], **limits(cell.resources)}
-        shared["requeue"] = shared["requeue"] and tasks.load(cell.config.task).resumes
+        shared["chain"] = shared["chain"] and tasks.load(cell.config.task).resumes
         run = RunRecord(
             run_id=cell.run_id,
             group=cell.group,
@@ -182,7 +182,7 @@ def _limits(profile: Profile, resources: Resources) -> dict[str, Any]:
         "cpus": profile.cpus,
         "checkpoint_seconds": profile.checkpoint_seconds,
         "grace_seconds": profile.grace_seconds,
-        "requeue": profile.chain and profile.executor == "slurm",
+        "chain": profile.chain and profile.executor == "slurm",
         "peak_flops_override": profile.peak_tflops * 1e12 if profile.peak_tflops else None,
     }
 
@@ -265,7 +265,7 @@ def rehearsal(plan: Plan) -> Plan:
             for name, text in (("run_id", run.run_id), ("group", run.group))
         }
         config = run.config.model_copy(update=section)
-        short_run = {"study": study.name, "config": config, "requeue": False, **ids, **limit}
+        short_run = {"study": study.name, "config": config, "chain": False, **ids, **limit}
         record = run.model_copy(update=short_run)
         runs.append((record, _state(plan.root, record)))
     return Plan(study, plan.scale, cluster, plan.root, runs, again=True)
@@ -294,7 +294,7 @@ def planned_again(
     profile = {"profile": cluster.name, "profile_file": str(cluster.file)}
     runs = list[PlannedRun]()
     for state in states:
-        run = state.run  # only keys that its record has: older code rejects others
+        run = state.run  # only keys that its record has: the code that planned it may reject others
         update = {key: value for key, value in profile.items() if key in run.model_fields_set}
         runs.append((run.model_copy(update=update), state))
     for run, _ in runs if changes else ():
@@ -303,7 +303,7 @@ def planned_again(
 
 
 def cluster_of(run: RunRecord) -> Cluster:
-    """The profile that a run was launched with, as it is today; older records have its name only.
+    """The profile that a run was launched with, as it is today.
 
     Raises:
         UserError: there is no such profile any more, or it is another user's. Its lines run as this user, and
@@ -338,7 +338,7 @@ def write_runs(plan: Plan) -> list[NextAttempt]:
         try:
             if state is None or record != state.run:
                 folder.path.mkdir(parents=True, exist_ok=True)
-                # Omit keys that an older record lacks: the older code that the run executes rejects them.
+                # Only keys that the record has: the code that the run executes may reject others.
                 text = record.model_dump_json(exclude_unset=True, indent=1)
                 write_text(folder.path / "run.json", text + "\n", sync=False)
         except OSError as error:

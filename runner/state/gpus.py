@@ -41,21 +41,21 @@ def visible(environment: Mapping[str, str]) -> tuple[str, ...]:
     """
     if variable(environment) == CUDA:
         return _chosen(environment.get(CUDA), len([*DEVICES.glob("nvidia[0-9]*")]))
-    here = len([*_of_amd()])
+    count = len([*_of_amd()])
     if ROCR in environment:
-        here = len(_chosen(environment[ROCR], here))
-        if not here:
+        count = len(_chosen(environment[ROCR], count))
+        if not count:
             return ()
-    return _chosen(environment.get(HIP, environment.get(CUDA)), here)
+    return _chosen(environment.get(HIP, environment.get(CUDA)), count)
 
 
-def _chosen(listed: str | None, here: int) -> tuple[str, ...]:
+def _chosen(listed: str | None, count: int) -> tuple[str, ...]:
     """Those of so many GPUs (0: unknown) that a list names, as it names them; all if there is no list."""
     if listed is None:
-        return tuple(map(str, range(here)))
+        return tuple(map(str, range(count)))
 
     def is_one(name: str) -> bool:
-        number = not name.isdecimal() or not here or int(name) < here
+        number = not name.isdecimal() or not count or int(name) < count
         return number and bool(_NAME.fullmatch(name))
 
     names = tuple(takewhile(is_one, map(str.strip, listed.split(","))))
@@ -78,8 +78,17 @@ def memory(environment: Mapping[str, str]) -> int | None:
     """
     names = visible(environment)
     if variable(environment) == HIP:
-        sizes = [_size(node) for node in _of_amd()]
-        return min(sizes, default=0) or None if names else None
+        if not names:
+            return None
+        sizes = list[int]()  # of the GPUs' own memory; 0 where the driver does not say
+        for node in _of_amd():
+            own = 0
+            for bank in node.glob("mem_banks/*/properties"):
+                with suppress(OSError, ValueError):
+                    fields = dict(line.split() for line in bank.read_text().splitlines())
+                    own += int(fields.get("size_in_bytes", 0)) if fields.get("heap_type") in _GPU_HEAPS else 0
+            sizes.append(own)
+        return min(sizes, default=0) or None
     query = ["nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
     try:
         listed = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
@@ -100,16 +109,6 @@ def memory(environment: Mapping[str, str]) -> int | None:
     if not mebibytes or not all(map(str.isdecimal, mebibytes)):
         return None
     return min(map(int, mebibytes)) * 2**20
-
-
-def _size(node: Path) -> int:
-    """Bytes of an AMD GPU's own memory; 0 if the driver does not say."""
-    size = 0
-    for bank in node.glob("mem_banks/*/properties"):
-        with suppress(OSError, ValueError):
-            fields = dict(line.split() for line in bank.read_text().splitlines())
-            size += int(fields.get("size_in_bytes", 0)) if fields.get("heap_type") in _GPU_HEAPS else 0
-    return size
 
 
 def counted(devices: Sequence[str], environment: Mapping[str, str]) -> str:

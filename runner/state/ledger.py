@@ -54,7 +54,7 @@ class RunBrief(BaseModel, frozen=True):
     task: str = Field("training", validation_alias=AliasPath("config", "task"))
     expected_outcome: Outcome
     because: str | None = None
-    requeue: bool = False
+    chain: bool = False
     created_at: datetime
     imported: dict[str, Any] | None = None
 
@@ -141,7 +141,7 @@ def brief_state(folder: RunFolder) -> RunState:
     for attempt in attempts:
         highest, (outcome, reason) = attempts[-1].number, attempt.settled or (None, None)
         own = attempt.result.outcome if attempt.result else None
-        stopped = own is Outcome.CANCELLED or (own is Outcome.TIMEOUT and brief.requeue)
+        stopped = own is Outcome.CANCELLED or (own is Outcome.TIMEOUT and brief.chain)
         # Slurm may restart a job that was stopped, or say why, and has not confirmed its end.
         may_go_on = stopped and attempt.job_id and not attempt.event("ended")
         if outcome and not may_go_on:

@@ -213,27 +213,34 @@ def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
     queue = _Jobs(wanted, _queue(wanted))
     if has_accounting():
         return Poll({}, queue.alive, queue.taken, problem)
-    codes = _exit_codes(queue.endings)
+    codes: dict[str, str] = {}
+    for array in sorted({job_id.partition("_")[0] for job_id in queue.endings}):
+        try:
+            answer = ask("scontrol", "-o", "show", "job", array)
+        except NoAnswer:  # it has forgotten the job since
+            continue
+        for line in answer.splitlines():
+            facts: dict[str, str] = dict(_EXIT.findall(line))
+            task, number = facts.get("ArrayTaskId"), facts.get("ArrayJobId") or facts.get("JobId", "")
+            for element in _elements(f"{number}_[{task}]" if task else number):
+                codes[element] = facts.get("ExitCode", "")
     coded = {job_id: job._replace(exit_code=codes.get(job_id, "")) for job_id, job in queue.ours.items()}
     return Poll(_Jobs(wanted, coded).endings, queue.alive, queue.taken)
 
 
 def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:
-    """Ask accounting about jobs and all elements of their arrays. Raises NoAnswer."""
-    shown: dict[str, _Sight] = {}
-    for arrays in _calls({job_id.partition("_")[0] for job_id in job_ids}):
-        shown |= _sights(slurm.sacct(slurm.JOB, "-j", arrays))
-    return shown
+    """Ask accounting about jobs and all elements of their arrays. Raises NoAnswer.
 
-
-def _sights(rows: Iterable[list[str]]) -> dict[str, _Sight]:
-    """Jobs by id, from accounting's rows for jobs and their steps.
+    It has rows for jobs and for their steps.
 
     Slurm reports FAILED for a job whose step ran out of memory or was cancelled, because its script returned
     an exit code. If srun itself ended a step, Slurm does not say who cancelled it.
     A range stands for elements that have not started, and its row may be older than theirs. A range with a
     node is the record of the array's last element, as `_Jobs` describes, and says nothing about the others.
     """
+    rows = list[list[str]]()
+    for arrays in _calls({job_id.partition("_")[0] for job_id in job_ids}):
+        rows += slurm.sacct(slurm.JOB, "-j", arrays)
     shown: dict[str, _Sight] = {}
     for job, *rest in sorted(rows, key=lambda row: "[" in row[0]):
         line, (job_id, _, step) = _Sight._make((*rest, False)), job.partition(".")
@@ -259,9 +266,9 @@ def _queue(job_ids: Iterable[str]) -> dict[str, _Sight]:
     """
     shown = _shown("--user", str(os.getuid()))
     arrays = {job_id.partition("_")[0] for job_id in job_ids}
-    for some in _calls(arrays - {job_id.partition("_")[0] for job_id in shown}):
+    for ids in _calls(arrays - {job_id.partition("_")[0] for job_id in shown}):
         try:
-            shown |= _shown("-j", some)
+            shown |= _shown("-j", ids)
         except NoAnswer as error:
             if not _UNKNOWN.search(str(error)):  # it says so if none of them exists
                 raise
@@ -273,22 +280,6 @@ def _shown(*options: str) -> dict[str, _Sight]:
         "squeue", "-h", "-t", "all", "-r", *options, "-o", slurm.BAR.join(["%i", "%T", "%N", "%V", "%j"])
     )
     return {job_id: _Sight._make((state, "", *rest, False)) for job_id, state, *rest in slurm.rows(answer, 5)}
-
-
-def _exit_codes(job_ids: Iterable[str]) -> dict[str, str]:
-    """The exit codes that the controller knows, by job."""
-    codes: dict[str, str] = {}
-    for array in sorted({job_id.partition("_")[0] for job_id in job_ids}):
-        try:
-            answer = ask("scontrol", "-o", "show", "job", array)
-        except NoAnswer:  # it has forgotten the job since
-            continue
-        for line in answer.splitlines():
-            facts: dict[str, str] = dict(_EXIT.findall(line))
-            task, job = facts.get("ArrayTaskId"), facts.get("ArrayJobId") or facts.get("JobId", "")
-            for element in _elements(f"{job}_[{task}]" if task else job):
-                codes[element] = facts.get("ExitCode", "")
-    return codes
 
 
 def _calls(words: Iterable[str]) -> Iterator[str]:
@@ -309,8 +300,8 @@ def find(names: Iterable[str], since: datetime, owner: int) -> dict[str, str]:
     wanted = set(names)
     start = (since.astimezone() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
     jobs = []  # user, id and name
-    for some in _calls(wanted):
-        chosen = ("-u", str(owner), f"--name={some}")
+    for joined in _calls(wanted):
+        chosen = ("-u", str(owner), f"--name={joined}")
         answer = ask("squeue", "-h", "-t", "all", *chosen, "-o", slurm.BAR.join(["%U", "%F", "%j"]))
         jobs += slurm.rows(answer, 3)
         try:
@@ -348,7 +339,7 @@ def pending(job_ids: Iterable[str]) -> dict[str, str]:
     wanted = set(job_ids)
     shown = _reasons("--user", str(os.getuid())) if wanted else {}
     if not wanted & set(shown):  # a colleague's, or all have started
-        shown = {job: why for some in _calls(wanted) for job, why in _reasons("-j", some).items()}
+        shown = {job: why for ids in _calls(wanted) for job, why in _reasons("-j", ids).items()}
     return {job: "" if why == "None" else why for job, why in shown.items() if job in wanted}
 
 
@@ -359,15 +350,15 @@ def _reasons(*options: str) -> dict[str, str]:
 
 def queued(partition: str | None) -> int:
     """Number of this user's jobs in Slurm's queue; each array element counts. Raises NoAnswer."""
-    return len(_mine(*(["--partition", partition] if partition else [])))
+    return len(_own_ids(*(["--partition", partition] if partition else [])))
 
 
 def running() -> set[str]:
     """Ids of this user's jobs and array elements that have processes, stopped or not. Raises NoAnswer."""
-    return set(_mine("-t", "RUNNING,SUSPENDED,STOPPED"))
+    return set(_own_ids("-t", "RUNNING,SUSPENDED,STOPPED"))
 
 
-def _mine(*options: str) -> list[str]:
+def _own_ids(*options: str) -> list[str]:
     return ask("squeue", "-h", "-r", "--user", str(os.getuid()), *options, "-o", "%i").splitlines()
 
 
@@ -385,10 +376,10 @@ def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> Poll:
     answer = poll(wanted.values())
     if answer.problem and set(wanted) - answer.alive - set(answer.endings) - answer.taken:
         raise NoAnswer(answer.problem)
-    for some in _calls(answer.alive - set(saving)):
-        ask("scancel", *some.split(","))
-    for some in _calls(answer.alive & set(saving)):
-        done = run("scancel", "--signal=TERM", *some.split(","))
+    for ids in _calls(answer.alive - set(saving)):
+        ask("scancel", *ids.split(","))
+    for ids in _calls(answer.alive & set(saving)):
+        done = run("scancel", "--signal=TERM", *ids.split(","))
         lines = done.stderr.splitlines()
         if done.returncode and not all(map(_ENDED.search, lines)):  # jobs may end while it is sent
             raise NoAnswer(f"scancel: {words(done)}")

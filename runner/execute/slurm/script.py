@@ -46,11 +46,30 @@ def request(
         packs: the runs of each element, as `RUN/ATTEMPT`.
     """
     several = len(packs) > 1
-    parameters = _parameters(profile, folder, name, shape, limit, len(packs))
-    # What the command refers to: how it enters the snapshot, and the runs.
-    enter, start = (shlex.quote(snapshot.text(f"runner/{name}.py")) for name in ("slurm", "start"))
-    runs = shlex.join(" ".join(pack) for pack in packs)
-    parameters["setup"] += [f"enter={enter}", f"start={start}", f"runs=({runs})"]
+    assert profile.slurm
+    parameters = _parameters(profile, name, shape, limit)
+    # The script's lines before srun: the host's part, the profile's lines and variables, and what the command
+    # refers to: how it enters the snapshot, and the runs.
+    ours = {
+        "ASSAY_HOST_SUFFIX": profile.slurm.host_suffix,
+        "ASSAY_SHARED_GPUS": "yes" if _unasked(profile.slurm, layout(profile, shape.processes)) else None,
+    }
+    enter, start = (shlex.quote(snapshot.text(f"runner/{module}.py")) for module in ("slurm", "start"))
+    parameters["setup"] = [
+        f"assay_jobs={shlex.quote(str(folder))} assay_requeue={'yes' if profile.requeue else ''}",
+        f"assay_name={shlex.quote(name)} assay_limit={limit if 0 < limit < len(packs) else ''}",
+        *_HOST.read_text(encoding="utf-8").splitlines(),
+        f'echo "{culprit.START}${{SLURM_RESTART_COUNT:-0}}" >&2',
+        "trap 'assay_failed $? $LINENO' ERR",
+        *profile.slurm.setup,
+        "trap - ERR; set +eu",
+        *(f"export {key}={quoted(value)}" for key, value in profile.env.items()),
+        # Also where there is nothing to say: a launcher may itself be in such a job.
+        *(f"export {key}={shlex.quote(value or '')}" for key, value in ours.items()),
+        f"enter={enter}",
+        f"start={start}",
+        f"runs=({shlex.join(' '.join(pack) for pack in packs)})",
+    ]
     if shape.processes > 1:  # one output file per node; submitit asks for one per process
         log = f"{folder}/{'%A_%a' if several else '%j'}_%n_log"
         parameters["srun_args"] += [f"--output={log}.out", f"--error={log}.err"]
@@ -61,9 +80,8 @@ def request(
     return parameters, f'{python} "$enter" {shlex.join([str(folder.parent), home])} "$start" {own}'
 
 
-def _parameters(
-    profile: Profile, folder: Path, name: str, shape: JobShape, limit: int, count: int
-) -> dict[str, Any]:
+def _parameters(profile: Profile, name: str, shape: JobShape, limit: int) -> dict[str, Any]:
+    """Submitit's parameters, without the script's lines before srun."""
     assert profile.slurm
     job, seconds = layout(profile, shape.processes), shape.time_limit_seconds
     tasks, memory, cpus = job.per_node, shape.memory_bytes, shape.cpus or profile.cpus or 1
@@ -92,7 +110,6 @@ def _parameters(
             *(word for word in slurm.srun_args if not cpus_of(word)),
             *container.srun_args(profile.container),
         ],
-        "setup": _setup(profile, slurm, folder, job, name, limit if limit < count else None),
         "teardown": ["assay_code=$?", "assay_go_on", 'exit "$assay_code"'],
     }
     # Submitit requests SIGUSR2 well before the limit. With a short limit it arrives before Python handles it,
@@ -107,28 +124,6 @@ def _parameters(
         "time": -(-seconds // 60) if seconds else None,  # minutes, rounded up; submitit's default is five
         "wckey": None,  # clusters that track wckeys reject submitit's default
     }
-
-
-def _setup(
-    profile: Profile, slurm: Slurm, folder: Path, job: Layout, name: str, limit: int | None
-) -> list[str]:
-    """The script's lines before srun: the host's part, then the profile's lines and variables."""
-    ours = {
-        "ASSAY_HOST_SUFFIX": slurm.host_suffix,
-        "ASSAY_SHARED_GPUS": "yes" if _unasked(slurm, job) else None,
-    }
-    return [
-        f"assay_jobs={shlex.quote(str(folder))} assay_requeue={'yes' if profile.requeue else ''}",
-        f"assay_name={shlex.quote(name)} assay_limit={limit or ''}",
-        *_HOST.read_text(encoding="utf-8").splitlines(),
-        f'echo "{culprit.START}${{SLURM_RESTART_COUNT:-0}}" >&2',
-        "trap 'assay_failed $? $LINENO' ERR",
-        *slurm.setup,
-        "trap - ERR; set +eu",
-        *(f"export {key}={quoted(value)}" for key, value in profile.env.items()),
-        # Also where there is nothing to say: a launcher may itself be in such a job.
-        *(f"export {key}={shlex.quote(value or '')}" for key, value in ours.items()),
-    ]
 
 
 def _unasked(slurm: Slurm, job: Layout) -> bool:

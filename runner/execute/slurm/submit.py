@@ -120,7 +120,13 @@ def submit(
     lanes = Lanes(max(1, profile.max_parallel // max(shares.values(), default=1)), arrays)
     waiting = list(attempts)
     while waiting:
-        fits = min(size, _room(profile, waiting, len(attempts)))
+        fits = size
+        if profile.max_queued is not None:
+            assert profile.slurm
+            fits = min(size, profile.max_queued - client.queued(profile.slurm.partition))
+            if fits < 1:
+                full = f"the profile's max_queued of {counted(profile.max_queued, 'job')} is reached"
+                raise SubmitLimit(_left(full, len(attempts), waiting), waiting)
         kind = _kind(waiting[0])
         share = shares[kind]
         most = fits * share
@@ -154,18 +160,6 @@ def submit(
 def _kind(attempt: NextAttempt) -> tuple[JobShape, str | None]:
     """The traits that all runs of an array share, because it has one command and one set of resources."""
     return attempt.shape, attempt.code
-
-
-def _room(profile: Profile, waiting: Sequence[NextAttempt], count: int) -> int:
-    """How many more jobs the profile allows in the queue. Raises SubmitLimit if none."""
-    if profile.max_queued is None:
-        return len(waiting)
-    assert profile.slurm
-    room = profile.max_queued - client.queued(profile.slurm.partition)
-    if room < 1:
-        full = f"the profile's max_queued of {counted(profile.max_queued, 'job')} is reached"
-        raise SubmitLimit(_left(full, count, waiting), waiting)
-    return room
 
 
 def _left(why: str, count: int, left: Sequence[NextAttempt]) -> str:

@@ -16,6 +16,7 @@ import platform
 import re
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -156,13 +157,16 @@ def _evidence(study_folder: Path) -> Evidence:
     files = {f"{packages_hash}.lock": lock}
     if state.diff:
         files[f"{diff_hash}.diff"] = state.diff
+    user = None
+    with suppress(KeyError, OSError):  # a container whose user has no passwd entry
+        user = getpass.getuser()
     origin = Provenance(
         git_sha=state.commit,
         git_dirty=state.dirty,
         command=["runner", *sys.argv[1:]],
         version=own_version(),
         python=platform.python_version(),
-        user=_user(),
+        user=user,
         host=socket.gethostname(),
         environment={name: os.environ[name] for name in VARIABLES if name in os.environ},
         diff=diff_hash,
@@ -182,10 +186,3 @@ def own_version() -> str:
         return metadata.version("assay-studies")
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _user() -> str | None:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no passwd entry
-        return None

@@ -112,7 +112,7 @@ def options(root_study: Path, code: str | None) -> list[str]:
     `-P` keeps the working directory off sys.path: a stray model.py there must not shadow ours.
 
     Args:
-        code: the snapshot's hash; None, for runs older than snapshots, starts the installed code.
+        code: the snapshot's hash; None starts the installed code.
     """
     return ["-P"] if code is None else _options(path_of(root_study, code), text("runner/start.py"))
 

@@ -53,8 +53,8 @@ def test_runs_that_are_over_or_were_never_started_are_looked_at_once(root):
 def test_whatever_ended_or_did_not_those_are_looked_at_that_may_need_an_outcome(root):
     """Every outcome that an attempt may write, and the scheduler; local, and jobs that may come back or not."""
     cases = itertools.product((None, *Outcome), (None, "cancelled", "preempted"), JOBS)
-    for number, (own, said, (job, requeue)) in enumerate(cases):
-        folder = Folder(root, plan(f"r{number:03}", study="tiny", requeue=requeue))
+    for number, (own, said, (job, chain)) in enumerate(cases):
+        folder = Folder(root, plan(f"r{number:03}", study="tiny", chain=chain))
         folder.event(
             "claimed", executor="slurm" if job else "local", host="elsewhere", pid=1, pid_started=1.0
         )

@@ -35,7 +35,7 @@ def _fresh_warnings():
 @pytest.fixture
 def submitted(root):
     """A run that was submitted as job 7 at START, and has started."""
-    folder = Folder(root, plan("r1", study="tiny", requeue=True))
+    folder = Folder(root, plan("r1", study="tiny", chain=True))
     folder.event("claimed", executor="slurm")
     folder.event("intent", submission="tiny-1", index=0, count=1, slot=0)
     folder.event("submitted", after=3, executor="slurm", job_id="7")

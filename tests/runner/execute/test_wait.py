@@ -141,7 +141,7 @@ def test_a_run_whose_job_found_no_next_one_is_started_again_as_long_as_it_gets_f
     root, chain, begun, steps, again
 ):
     """However often that takes: `retries` counts what the run had no part in."""
-    folder = Folder(root, plan("r1", requeue=chain))
+    folder = Folder(root, plan("r1", chain=chain))
     folder.event("submitted", job_id="7")
     folder.start(resumed_step=begun or None)
     folder.end("timeout", steps=steps)
@@ -152,7 +152,7 @@ def test_a_run_whose_job_found_no_next_one_is_started_again_as_long_as_it_gets_f
 @pytest.mark.fault
 def test_attempts_of_a_chain_are_no_retries(root):
     """A run that went on in three next jobs and then lost its node has all of its retries left."""
-    folder = Folder(root, plan("r1", requeue=True))
+    folder = Folder(root, plan("r1", chain=True))
     for attempt in range(1, 4):
         folder.start(attempt)
         folder.end("timeout", attempt=attempt, steps=attempt)

@@ -60,7 +60,7 @@ def test_an_end_that_is_over_or_no_time_is_no_limit(monkeypatch, given):
 @pytest.fixture
 def goes_on(root, tmp_path, monkeypatch):
     """A run of job 12 that has asked to go on as attempt 2; its ledger's last line."""
-    folder = RunFolder(Folder(root, plan("r1", requeue=True)).path)
+    folder = RunFolder(Folder(root, plan("r1", chain=True)).path)
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     assert ledger.claim(folder, 2, "slurm")
     slurm.ask_for_next_job(tmp_path, folder, 2)

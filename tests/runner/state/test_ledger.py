@@ -26,7 +26,7 @@ from tests.analysis.fabricate import Folder, plan
 def stopped(root, monkeypatch):
     """An attempt that a signal has stopped, of a run that Slurm may start again, as this process's job."""
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    folder = Folder(root, plan("r1", requeue=True))
+    folder = Folder(root, plan("r1", chain=True))
     folder.event("claimed", executor="slurm")
     folder.event("submitted", executor="slurm", job_id="7")
     folder.start()
@@ -42,7 +42,7 @@ def test_an_attempt_that_a_signal_has_stopped_is_in_flight_until_slurm_says_that
 
 
 def test_why_a_signal_has_stopped_a_run_that_is_not_requeued_slurm_may_still_say(root):
-    folder = Folder(root, plan("r1", requeue=False))
+    folder = Folder(root, plan("r1", chain=False))
     folder.event("submitted", job_id="7")
     folder.start()
     folder.end("cancelled", reason="received SIGTERM")
@@ -51,9 +51,9 @@ def test_why_a_signal_has_stopped_a_run_that_is_not_requeued_slurm_may_still_say
     assert ledger.state(RunFolder(folder.path)).outcome == "preempted"
 
 
-@pytest.mark.parametrize(("requeue", "job_id"), [(False, "7"), (True, None)])
-def test_what_slurm_cannot_start_again_has_ended(root, requeue, job_id):
-    folder = Folder(root, plan("r1", requeue=requeue))
+@pytest.mark.parametrize(("chain", "job_id"), [(False, "7"), (True, None)])
+def test_what_slurm_cannot_start_again_has_ended(root, chain, job_id):
+    folder = Folder(root, plan("r1", chain=chain))
     folder.event("claimed")
     folder.event("submitted", job_id=job_id)
     folder.start()
@@ -111,7 +111,7 @@ def test_a_job_that_starts_again_loses_no_word_of_an_attempt_that_saved_and_ende
 
 
 def test_a_job_that_starts_again_leaves_a_completed_run_alone(root):
-    folder = Folder(root, plan("r1", requeue=True))
+    folder = Folder(root, plan("r1", chain=True))
     folder.event("submitted", job_id="7")
     folder.start()
     folder.end()

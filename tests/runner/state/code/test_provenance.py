@@ -206,9 +206,9 @@ def test_only_listed_variables_are_recorded(repo, fresh, monkeypatch, tmp_path):
     assert b"hunter2" not in b"".join(kept) + found.model_dump_json().encode()
 
 
-def test_a_user_without_a_name_is_none(monkeypatch):
+def test_a_user_without_a_name_is_none(repo, fresh, monkeypatch):
     monkeypatch.setattr("getpass.getuser", lambda: {}["uid"])
-    assert provenance._user() is None
+    assert provenance.provenance(repo).user is None
 
 
 def test_what_the_hashes_name_is_kept_once(repo, fresh, tmp_path):
