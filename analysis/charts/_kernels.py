@@ -143,7 +143,7 @@ class Slice:
 def speed_over(point: Point, other: Point, direction: str = "both", mode: str = "") -> Ratio | None:
     """How many times as fast a backend is as another, paired by round; of several runs, the median over them.
 
-    None where no process called both, and in records without the times of single rounds.
+    None where no process called both.
     """
     own, theirs = (
         {row["run_id"]: row["seconds"] for row in side.rows(direction, mode) if row["seconds"]}

@@ -84,7 +84,9 @@ def line_plot(lines: StepLines, styles: Styles) -> dict[str, Any]:
     lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
     labels = {row["label"] for row in (*lines.rows, *lines.faint, *lines.ends)}
     styles = {label: style for label, style in styles.items() if label in labels}
-    x, y = _x(lines), _y(lines)
+    scale = alt.Scale(nice=False) if lines.over == "step" else alt.Scale(nice=False, zero=False)
+    x = alt.X("step:Q", title=lines.over, axis=alt.Axis(grid=False, tickCount=6), scale=scale)
+    y = _y(lines)
     tips = [
         alt.Tooltip("label:N", title="group"),
         alt.Tooltip("step:Q") if lines.over == "step" else alt.Tooltip("step:Q", title=lines.over),
@@ -168,13 +170,6 @@ def crowd_caption(lines: StepLines) -> str:
 
 def _only(rows: list[Row], *columns: str) -> list[Row]:
     return [{name: row[name] for name in (*columns, "step", "value")} for row in rows]
-
-
-def _x(lines: StepLines) -> alt.X:
-    import altair as alt
-
-    scale = alt.Scale(nice=False) if lines.over == "step" else alt.Scale(nice=False, zero=False)
-    return alt.X("step:Q", title=lines.over, axis=alt.Axis(grid=False, tickCount=6), scale=scale)
 
 
 def _y(lines: StepLines, field: str = "value") -> alt.Y:

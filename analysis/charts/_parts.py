@@ -12,8 +12,6 @@ from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
 if TYPE_CHECKING:
     import altair as alt
 
-    from analysis.charts import Row
-
 Look = tuple[str, float]  # colour and opacity of a part
 _OPACITIES = (0.35, 1.0, 0.6, 0.15)  # so that neighbours differ in print without colours too
 _BAR = 14  # pixels of its height

@@ -267,11 +267,6 @@ def _text(value: float, form: str) -> str:
 _DASH = "\N{EN DASH}"
 
 
-def axis_titles(axes: Sequence[SweepAxis]) -> str:
-    """`sequence length and batch size`."""
-    return " and ".join(axis.title for axis in axes)
-
-
 def abbreviations(cells: Iterable[SweepCell]) -> list[str]:
     """What the short words for outcomes stand for, of those that are used."""
     return ["OOM: out of memory."] if any("OOM" in cell.word for cell in cells) else []

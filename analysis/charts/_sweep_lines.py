@@ -30,7 +30,7 @@ from analysis.charts._sweep import (
     sweep_notes,
     sweep_table,
 )
-from analysis.charts._values import capital
+from analysis.charts._values import capital, of_estimates
 from analysis.stats import grouped
 
 if TYPE_CHECKING:
@@ -67,12 +67,24 @@ def lines_over(
     x = swept.axes[0]
     every = {name: sorted(line, key=lambda cell: cell.at[x.name]) for name, line in every.items()}
     cells = [cell for line in every.values() for cell in line]
-    if not any(cell.estimate for cell in cells):
+    estimates = [cell.estimate for cell in cells if cell.estimate]
+    if not estimates:
         return None
-    quantity = with_decimals(quantity, (cell.estimate for cell in cells if cell.estimate))
+    quantity = with_decimals(quantity, estimates)
     shown = every if len(every) <= MOST_LINES else outermost(every, x)
     quiet = {name: line for name, line in every.items() if name not in shown}
-    plot = LinesPlot(x, shown, quiet, styles(list(shown)), quantity, *_span(cells, quantity))
+
+    # The vertical axis: logarithmic where its values differ by much, else with room at its ends.
+    medians = [estimate.median for estimate in estimates]
+    ends = [end for end in of_estimates(estimates) if end is not None]
+    low, high = min(ends), max(ends)
+    log = low > 0 and max(medians) > _SPREAD * min(medians)
+    if log:
+        low, high = low / 1.15, high * 1.15
+    else:
+        room = 0.05 * ((high - low) or abs(high) or 1)
+        low, high = 0.0 if quantity.zero and low >= 0 else low - room, high + room
+    plot = LinesPlot(x, shown, quiet, styles(list(shown)), quantity, low, high, log)
 
     notes = [note, *sweep_notes(swept)]
     gone = [name for name in plot.lines if name not in plot.strip and name not in plot.valued]
@@ -108,22 +120,6 @@ def outermost(every: dict[str, list[SweepCell]], x: SweepAxis) -> dict[str, list
 
 def _looked_at(x: SweepAxis) -> list[float]:
     return [x.values[0], x.values[len(x.values) // 2], x.values[-1]]
-
-
-def _span(cells: list[SweepCell], quantity: CellQuantity) -> tuple[float, float, bool]:
-    """The ends of the vertical axis, and whether it is logarithmic."""
-    estimates = [cell.estimate for cell in cells if cell.estimate]
-    ends = [
-        end
-        for estimate in estimates
-        for end in (estimate.median, estimate.low, estimate.high)
-        if end is not None
-    ]
-    low, high, medians = min(ends), max(ends), [estimate.median for estimate in estimates]
-    if low > 0 and max(medians) > _SPREAD * min(medians):
-        return low / 1.15, high * 1.15, True
-    room = 0.05 * ((high - low) or abs(high) or 1)
-    return (0.0 if quantity.zero and low >= 0 else low - room), high + room, False
 
 
 def _caption(plot: LinesPlot) -> str:

@@ -14,7 +14,6 @@ from analysis.charts._sweep import (
     SweepAxis,
     SweepCell,
     abbreviations,
-    axis_titles,
     interval_ends,
     interval_methods,
     range_description,
@@ -63,7 +62,7 @@ def maps_over(swept: Sweep, quantity: CellQuantity, note: str = "") -> Figure | 
         return None
     brief = quantity.number
     quantity = with_decimals(quantity, (cell.estimate for cell in swept.cells if cell.estimate))
-    over = axis_titles((across, down))
+    over = f"{across.title} and {down.title}"
 
     scale = ", on one scale for all heat maps" if len(panels) > 1 else ""
     sentences = [quantity.what, f"Each number is {quantity.numbers}; darker is more{scale}."]

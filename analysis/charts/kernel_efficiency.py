@@ -10,7 +10,7 @@ from analysis.charts._kernels import HOW, main_shape, mode_of, names, points
 from analysis.charts._kernels import said as said_of
 from analysis.charts._rows import TOP, rows_height, y_of
 from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
-from analysis.charts._values import UNKNOWN, capital, number
+from analysis.charts._values import capital, number
 from analysis.query.statements import KERNEL_TIMES
 
 if TYPE_CHECKING:
@@ -23,30 +23,42 @@ _WAYS = {"forward": "circle", "backward": "square"}
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     shown = main_shape(points(rows))
-    every: list[Row] = []
+    timed: list[Row] = []
     for point in shown:
         ceiling = point.of("ceiling_tflops", "forward")
         for way in _WAYS:
             if ceiling and (rate := point.rate(way)):
                 value = 100 * rate.median / ceiling
-                every.append({"label": point.attention, "pass": way, "value": value, "tflops": rate.median})
-    bars = [bar for bar in every if bar["value"] <= _MOST]
+                timed.append({"label": point.attention, "pass": way, "value": value, "tflops": rate.median})
+    bars = [bar for bar in timed if bar["value"] <= _MOST]
     if not bars:
         return None
     labels = [name for name in names(shown) if name in {bar["label"] for bar in bars}]
 
-    timed = {bar["label"] for bar in every}
+    have_time = {bar["label"] for bar in timed}
     gone = [
-        f"{point.attention} ({', '.join(point.gone())})" for point in shown if point.attention not in timed
+        f"{point.attention} ({', '.join(point.gone())})"
+        for point in shown
+        if point.attention not in have_time
     ]
     left_out = f" Without a time there: {', '.join(gone)}." if gone else ""
-    beyond = [f"{bar['label']} {bar['pass']} ({bar['value']:.0f} %)" for bar in every if bar["value"] > _MOST]
+    beyond = [f"{bar['label']} {bar['pass']} ({bar['value']:.0f} %)" for bar in timed if bar["value"] > _MOST]
     if beyond:
         left_out += f" Not shown: {', '.join(beyond)}. Above {_MOST} %, the product was disturbed."
     best = {way: max((bar for bar in bars if bar["pass"] == way), key=_VALUE, default=None) for way in _WAYS}
     rates = [
         f"{way} {best_bar['value']:.0f} % ({best_bar['label']})" for way, best_bar in best.items() if best_bar
     ]
+
+    forms = {"tflops": ("kernel TFLOP/s", ",.3g"), "value": ("% of the product's", ".1f")}
+    heads = [f"{capital(way)}, {what}" for way in _WAYS for what, _ in forms.values()]
+    by_place = {(bar["label"], bar["pass"]): bar for bar in bars}
+    cells = []
+    for label in labels:
+        of_ways = [by_place.get((label, way), {}) for way in _WAYS]
+        texts = [number(bar.get(column), form) for bar in of_ways for column, (_, form) in forms.items()]
+        cells.append((label, *texts))
+
     shape = said_of(shown[0])
     return Figure(
         spec=_plot(bars, labels),
@@ -61,7 +73,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         interval="none: a ratio of two medians",
         used=frozenset(run for point in shown for run in point.runs),
         finding=f"Observed in a single run: shares of a large product's rate, at most {' and '.join(rates)}",
-        table=_table(bars, labels),
+        table=Table(("Backend", *heads), tuple(cells)),
     )
 
 
@@ -91,28 +103,6 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
     mark: alt.Chart = inline(bars).mark_point(filled=True, size=80, opacity=1)
     layer = mark.encode(x=x, y=y_of(labels), color=colour, shape=shape, tooltip=tips)
     return drawn([layer], rows_height(labels), TOP)
-
-
-def _table(bars: list[Row], labels: list[str]) -> Table:
-    by_place = {(bar["label"], bar["pass"]): bar for bar in bars}
-
-    def cell(label: str, way: str, column: str, form: str) -> str:
-        bar = by_place.get((label, way))
-        return number(bar[column], form) if bar else UNKNOWN
-
-    heads = [f"{capital(way)}, {what}" for way in _WAYS for what in ("kernel TFLOP/s", "% of the product's")]
-    rows = [
-        (
-            label,
-            *(
-                cell(label, way, column, form)
-                for way in _WAYS
-                for column, form in (("tflops", ",.3g"), ("value", ".1f"))
-            ),
-        )
-        for label in labels
-    ]
-    return Table(("Backend", *heads), tuple(rows))
 
 
 chart = Chart(

@@ -154,16 +154,6 @@ _RATE = (
 )
 
 
-def _has_both_masks(rows: list[Row]) -> bool:
-    """Whether shapes were measured both with a mask and without, at several sequence lengths."""
-    return bool(slices(both_masks(points(rows)), SEQUENCE))
-
-
-def _is_replayed(rows: list[Row]) -> bool:
-    """Whether anything was timed in CUDA graphs, at several sequence lengths."""
-    return mode_of(rows) == "graph" and varies(SEQUENCE)(rows)
-
-
 def _has_reference(rows: list[Row]) -> bool:
     """Whether the reference was called, at several sequence lengths."""
     return any(row["attention"] == REFERENCE for row in rows) and varies(SEQUENCE)(rows)
@@ -187,26 +177,19 @@ def _memory(point: Point) -> Estimate | None:
     return Estimate(peak_bytes / 2**20, None, None, len(point.runs), _COUNTED)
 
 
-def _speedup(every_point: list[Point]) -> ValueOf:
-    reference = beside(every_point, REFERENCE)
+def _beside_reference(value: Callable[[Point, Point], Estimate | None]) -> Callable[[list[Point]], ValueOf]:
+    """The value of a point and the reference at the same shape; None where the reference was not called."""
 
-    def of(point: Point) -> Estimate | None:
-        slow = reference.get(place(point))
-        return _within(slow.rows("both"), point.rows("both")) if slow else None
+    def of_points(every_point: list[Point]) -> ValueOf:
+        reference = beside(every_point, REFERENCE)
+        return lambda point: value(point, reference[place(point)]) if place(point) in reference else None
 
-    return of
+    return of_points
 
 
-def _saved(every_point: list[Point]) -> ValueOf:
-    reference = beside(every_point, REFERENCE)
-
-    def of(point: Point) -> Estimate | None:
-        other = reference.get(place(point))
-        own_rows = point.rows("both", "eager")
-        share = _within(own_rows, other.rows("both", "eager"), "memory_bytes") if other else None
-        return share.map(lambda part: 100 * (1 - part)) if share else None
-
-    return of
+def _saved(point: Point, reference: Point) -> Estimate | None:
+    share = _within(point.rows("both", "eager"), reference.rows("both", "eager"), "memory_bytes")
+    return share.map(lambda part: 100 * (1 - part)) if share else None
 
 
 def _mask(point: Point) -> Estimate | None:
@@ -261,7 +244,7 @@ SPEEDUP = Measure(
         f"process. There is no value where {REFERENCE} has no time.",
         _RATIO,
     ),
-    _speedup,
+    _beside_reference(lambda point, reference: _within(reference.rows("both"), point.rows("both"))),
     highest=True,
     against=REFERENCE,
 )
@@ -274,7 +257,7 @@ SAVED = Measure(
         f"There is no value where {REFERENCE} has none.",
         "what is saved at a shape",
     ),
-    _saved,
+    _beside_reference(_saved),
     highest=True,
     against=REFERENCE,
     gone=_eagerly,
@@ -393,7 +376,7 @@ charts = {
     "kernel_mask": _line_chart(
         "Causal or not",
         "How much of the time does a causal mask save?",
-        70, SEQUENCE, MASK, _has_both_masks,
+        70, SEQUENCE, MASK, lambda rows: bool(slices(both_masks(points(rows)), SEQUENCE)),
     ),
     "kernel_passes": _line_chart(
         "Forward against backward",
@@ -403,6 +386,6 @@ charts = {
     "kernel_host": _line_chart(
         "Eager against CUDA graph",
         "How much of the time is the host's?",
-        72, SEQUENCE, HOST, _is_replayed,
+        72, SEQUENCE, HOST, lambda rows: mode_of(rows) == "graph" and varies(SEQUENCE)(rows),
     ),
 }  # fmt: skip

@@ -60,49 +60,43 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         which = "as many of each group as fit"
         faint = f"{shown:,} of the {runs:,} runs, {which} (the solid lines are of all {runs:,})"
     cross = " A cross marks the end of a run that did not complete." if ends else ""
-    last = {row["label"]: row["value"] for row in groups if row["value"] is not None}
+    seeds: dict[str, set[int | None]] = {}
+    for row in traces:
+        seeds.setdefault(row["label"], set()).add(row["seed"])
+    caution = ""
+    if len({frozenset(seeds_of_group) for seeds_of_group in seeds.values()}) > 1:
+        caution = (
+            " The groups have different seeds, and each seed reads the text in a different order, which "
+            "alone can separate two lines. The next figure compares runs with the same seed."
+        )
+
+    # How far apart the lines that reach the last step end, and which runs stopped before.
+    last_step = max(row["step"] for row in lines.last.values())
+    final = {label: row["value"] for label, row in lines.last.items() if row["step"] == last_step}
+    low, high = (end(final, key=lambda label: final[label]) for end in (min, max))
+    lowest, highest = (f"{final[label]:.4f}" for label in (low, high))
+    finding = f"At step {last_step:,} the mean losses are {lowest} ({low}) to {highest} nats ({high})"
+    if lowest == highest:
+        where = f"in {in_all(len(final))}" if len(final) > 1 else f"({low})"
+        finding = f"At step {last_step:,} the mean loss is {lowest} nats {where}"
+    if early := list(dict.fromkeys(f"{row['label']} ({row['outcome']})" for row in ends)):
+        finding += f"; stopped earlier: {names(early)}"
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
             f"Cross-entropy of the training batch. Faint: {faint}, at most {limit(200, groups, runs)} "
             "points, each the mean of the steps logged since the one before. Solid: the mean over a group's "
             f"runs, {smoothing(groups)}, only where all of them have a finite loss. Points are joined "
-            f"because training is one sequence.{crowd_caption(lines)}{cross}{_caution(traces)}"
+            f"because training is one sequence.{crowd_caption(lines)}{cross}{caution}"
         ),
         description="Training loss over steps. Last loss of the solid line: "
-        + "; ".join(f"{label} {value:.4f}" for label, value in last.items())
+        + "; ".join(f"{label} {row['value']:.4f}" for label, row in lines.last.items())
         + ".",
         interval="none: traces, not estimates",
         used=used,
-        finding=_finding(lines),
+        finding=finding,
         table=line_table(lines, styles),
     )
-
-
-def _caution(traces: list[Row]) -> str:
-    seeds: dict[str, set[int | None]] = {}
-    for row in traces:
-        seeds.setdefault(row["label"], set()).add(row["seed"])
-    if len({frozenset(of_group) for of_group in seeds.values()}) == 1:
-        return ""
-    return (
-        " The groups have different seeds, and each seed reads the text in a different order, which alone "
-        "can separate two lines. The next figure compares runs with the same seed."
-    )
-
-
-def _finding(lines: StepLines) -> str:
-    """How far apart the lines that reach the last step end, and which runs stopped before."""
-    last = max(row["step"] for row in lines.last.values())
-    ends = {label: row["value"] for label, row in lines.last.items() if row["step"] == last}
-    low, high = (end(ends, key=lambda label: ends[label]) for end in (min, max))
-    first, then = (f"{ends[label]:.4f}" for label in (low, high))
-    sentence = f"At step {last:,} the mean losses are {first} ({low}) to {then} nats ({high})"
-    if first == then:
-        where = f"in {in_all(len(ends))}" if len(ends) > 1 else f"({low})"
-        sentence = f"At step {last:,} the mean loss is {first} nats {where}"
-    early = list(dict.fromkeys(f"{row['label']} ({row['outcome']})" for row in lines.ends))
-    return f"{sentence}; stopped earlier: {names(early)}" if early else sentence
 
 
 chart = Chart(

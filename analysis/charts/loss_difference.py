@@ -83,6 +83,23 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     title = f"loss minus {baseline or 'median of the others'}, nats"
     lines = StepLines(title, "+.2~e", rows, [], [], rule=0.0, least=_LEAST_NATS, band=margin)
     band = f" Shaded: the margin of {margin:g} nats that the study states." if margin else ""
+
+    # Which lines leave the margin; without one, how far they go.
+    reference = baseline or "the median of the others"
+    off, ends = dict[str, float](), dict[str, int]()
+    for row in rows:
+        off[row["label"]] = max(off.get(row["label"], 0.0), abs(row["value"]))
+        ends[row["label"]] = row["step"]
+    early = [label for label, step in ends.items() if step < max(ends.values())]
+    short = f", as far as there are losses: {names(early)} stopped earlier" if early else ""
+    if margin is None:
+        worst = max(off, key=lambda label: off[label])
+        reach = f"the losses stay within {off[worst]:.2g} nats of {reference} (farthest: {worst})"
+    elif outside := [label for label, distance in off.items() if distance > margin]:
+        leave = "leaves" if len(outside) == 1 else "leave"
+        reach = f"{names(outside)} {leave} the margin of {margin:g} nats around {reference}"
+    else:
+        reach = f"every group stays within the margin of {margin:g} nats around {reference}"
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
@@ -99,28 +116,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         used=frozenset(
             run for row in rows for run in (*(row["run_ids"] or ()), *(row["baseline_run_ids"] or ()))
         ),
-        finding=_finding(rows, baseline or "the median of the others", margin),
+        finding=f"Observed: {reach}{short}",
         table=line_table(lines, styles),
     )
-
-
-def _finding(rows: list[Row], reference: str, margin: float | None) -> str:
-    """Which lines leave the margin; without one, how far they go."""
-    off, ends = dict[str, float](), dict[str, int]()
-    for row in rows:
-        off[row["label"]] = max(off.get(row["label"], 0.0), abs(row["value"]))
-        ends[row["label"]] = row["step"]
-    early = [label for label, step in ends.items() if step < max(ends.values())]
-    short = f", as far as there are losses: {names(early)} stopped earlier" if early else ""
-    if margin is None:
-        worst = max(off, key=lambda label: off[label])
-        reach = f"the losses stay within {off[worst]:.2g} nats of {reference} (farthest: {worst})"
-    elif outside := [label for label, distance in off.items() if distance > margin]:
-        leave = "leaves" if len(outside) == 1 else "leave"
-        reach = f"{names(outside)} {leave} the margin of {margin:g} nats around {reference}"
-    else:
-        reach = f"every group stays within the margin of {margin:g} nats around {reference}"
-    return f"Observed: {reach}{short}"
 
 
 chart = Chart(

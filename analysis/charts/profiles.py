@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import Template
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
@@ -180,16 +180,8 @@ _STEP = Profiled(
 )
 
 
-_PREFILL = Profiled(
-    noun="prefill",
-    phase="step",
-    timed="r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage",
-    which="a few more prefills of the run's last prompts",
-    floor=(
-        "each product at its own rate, causal attention at the rate of the products, and what the other "
-        "parts must read and write at the memory bandwidth (model/measure/floor.py)."
-    ),
-    parts=FORWARD_PARTS,
+_PREFILL = replace(
+    _STEP, noun="prefill", which="a few more prefills of the run's last prompts", parts=FORWARD_PARTS
 )
 
 

@@ -41,6 +41,17 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             f"{comparison.label} over {comparison.baseline} "
             f"{comparison.ratio.ratio:{_NUMBER}}{ends}, {comparison.verdict.kind}"
         )
+    cells = [
+        (
+            comparison.label,
+            comparison.baseline,
+            format(comparison.ratio.ratio, _NUMBER),
+            interval(comparison.shown.low, comparison.shown.high, _NUMBER),
+            f"{comparison.ratio.n} {_pairs(comparison)}",
+            comparison.verdict.kind,
+        )
+        for comparison in speeds.compared
+    ]
     return Figure(
         spec=_plot(speeds.compared, margin, styles),
         caption=_caption(speeds.compared, speeds.baseline or {}, margin, speeds.by_margin),
@@ -52,7 +63,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         ),
         used=frozenset(run for comparison in speeds.compared for run in comparison.runs),
         finding=_finding(speeds.compared),
-        table=_table(speeds.compared),
+        table=Table(
+            ("group", "baseline", "rate over the baseline's", "95 % interval", "n", "verdict"), tuple(cells)
+        ),
     )
 
 
@@ -144,22 +157,6 @@ def _finding(comparisons: tuple[RateVerdict, ...]) -> str:
         seen_in = next(iter(where)) if len(where) == 1 else "in single runs"
         clauses.append(f"observed {seen_in}: {' to '.join(ends)} of the rate of {base}")
     return f"Compared with {base}: {'; '.join(clauses)}"
-
-
-def _table(comparisons: tuple[RateVerdict, ...]) -> Table:
-    columns = ("group", "baseline", "rate over the baseline's", "95 % interval", "n", "verdict")
-    rows = [
-        (
-            comparison.label,
-            comparison.baseline,
-            format(comparison.ratio.ratio, _NUMBER),
-            interval(comparison.shown.low, comparison.shown.high, _NUMBER),
-            f"{comparison.ratio.n} {_pairs(comparison)}",
-            comparison.verdict.kind,
-        )
-        for comparison in comparisons
-    ]
-    return Table(columns, tuple(rows))
 
 
 def _pairs(comparison: RateVerdict) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts import Chart, Figure, Row, Styles, Table
+from analysis.charts import Chart, Figure, Row, Table
 from analysis.charts._lines import name_marks, name_places
 from analysis.charts._style import INK, colours, dashes, drawn, inline, shapes, styles
 from analysis.charts._values import UNKNOWN, interval
@@ -26,11 +26,6 @@ _MARKS: dict[str, dict[str, Any]] = {
     "withheld": {"shape": "cross", "filled": True, "size": 65},
 }
 DrawnValue = Callable[[ScalingPoint, float], float]  # a point and its ratio -> what is drawn
-
-
-def _has_curves(kind: Kind) -> Callable[[list[Row]], bool]:
-    """Whether a study has such scaling: `applies` of its chart."""
-    return lambda rows: any(curve.kind == kind for curve in curves(rows))
 
 
 def process_noun(rows: Sequence[Row], many: bool = True) -> str:
@@ -260,48 +255,47 @@ def _ideal(curve: Curve, many: int) -> ScalingPoint:
     return replace(curve.points[0], processes=many, scale=Fraction(many, curve.base_processes))
 
 
-def _strong(rows: list[Row], _styles: Styles) -> Figure | None:
-    def speedup(point: ScalingPoint, ratio: float) -> float:
-        """Against one process; a curve that starts at several starts as ideal."""
-        return ratio * point.processes / float(point.scale)
-
-    what_is_drawn = (
-        "Tokens per second of all processes together, over those of the first mark, at the same batch: "
-        "strong scaling. The dashed line is ideal: n times the processes, n times the rate."
+def _scaling_chart(
+    kind: Kind, order: int, question: str, title: str, value: DrawnValue, form: str, what_is_drawn: str
+) -> Chart:
+    """The chart of the curves of one kind; the other arguments are those of `scaling_figure`."""
+    return Chart(
+        title="Scaling",
+        page="scaling",
+        order=order,
+        question=question,
+        sql=MEASURED_RUNS,
+        build=lambda rows, _styles: scaling_figure(rows, kind, title, value, form, what_is_drawn),
+        absent=f"on no line of {kind} scaling",
+        applies=lambda rows: any(curve.kind == kind for curve in curves(rows)),
     )
-    return scaling_figure(rows, "strong", "speedup", speedup, ".2f", what_is_drawn)
-
-
-def _weak(rows: list[Row], _styles: Styles) -> Figure | None:
-    def percent(point: ScalingPoint, ratio: float) -> float:
-        return 100 * ratio / float(point.scale)
-
-    what_is_drawn = (
-        "Tokens per second and process over those of the first mark, in percent, where the batch grows with "
-        "the processes: weak scaling. The dashed line is ideal: a process is as fast among many as among few."
-    )
-    return scaling_figure(rows, "weak", "efficiency, percent", percent, ".1f", what_is_drawn)
 
 
 charts = {
-    "scaling_strong": Chart(
-        title="Scaling",
-        page="scaling",
+    "scaling_strong": _scaling_chart(
+        "strong",
         order=2,
         question="How much faster is a step at a constant batch on more processes?",
-        sql=MEASURED_RUNS,
-        build=_strong,
-        absent="on no line of strong scaling",
-        applies=_has_curves("strong"),
+        title="speedup",
+        # Against one process; a curve that starts at several starts as ideal.
+        value=lambda point, ratio: ratio * point.processes / float(point.scale),
+        form=".2f",
+        what_is_drawn=(
+            "Tokens per second of all processes together, over those of the first mark, at the same batch: "
+            "strong scaling. The dashed line is ideal: n times the processes, n times the rate."
+        ),
     ),
-    "scaling_weak": Chart(
-        title="Scaling",
-        page="scaling",
+    "scaling_weak": _scaling_chart(
+        "weak",
         order=3,
         question="How much of its rate does a process keep when every added process brings its own batch?",
-        sql=MEASURED_RUNS,
-        build=_weak,
-        absent="on no line of weak scaling",
-        applies=_has_curves("weak"),
+        title="efficiency, percent",
+        value=lambda point, ratio: 100 * ratio / float(point.scale),
+        form=".1f",
+        what_is_drawn=(
+            "Tokens per second and process over those of the first mark, in percent, where the batch grows "
+            "with the processes: weak scaling. The dashed line is ideal: a process is as fast among many as "
+            "among few."
+        ),
     ),
 }

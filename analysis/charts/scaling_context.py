@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._quantities import CellQuantity, utilisation
+from analysis.charts._quantities import utilisation
 from analysis.charts._sweep import Sweep, SweepAxis, SweepCell, completed_ids, outcome_counts
 from analysis.charts._sweep_lines import lines_over
 from analysis.charts._values import names
@@ -55,11 +55,10 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         )
     sweep = Sweep((axis,), {}, tuple(cells), ())
     figure = lines_over(sweep, sweep.by([axis]), quantity, note)
-    return figure and replace(figure, finding=_finding(sweep.cells, axis, quantity))
+    if figure is None:
+        return None
 
-
-def _finding(cells: tuple[SweepCell, ...], axis: SweepAxis, quantity: CellQuantity) -> str:
-    """The longest samples, on the fewest processes that train them; of the others, how they ended."""
+    # The longest samples, on the fewest processes that train them, and where memory ran out.
     done = [(cell, cell.estimate) for cell in cells if cell.estimate]
     longest = max(cell.at[axis.name] for cell, _ in done)
     cell, estimate = next((cell, estimated) for cell, estimated in done if cell.at[axis.name] == longest)
@@ -67,7 +66,7 @@ def _finding(cells: tuple[SweepCell, ...], axis: SweepAxis, quantity: CellQuanti
     value = f"{estimate.median:{quantity.number}} {quantity.unit or ''}".strip()
     sentence = f"{start}amples of {axis.of(cell)} tokens train on {cell.rest} at {value} {quantity.name}"
     gone = [f"{axis.of(cell)} on {cell.rest}" for cell in cells if "OOM" in cell.word]
-    return f"{sentence}; out of memory at {names(gone)}" if gone else sentence
+    return replace(figure, finding=f"{sentence}; out of memory at {names(gone)}" if gone else sentence)
 
 
 chart = Chart(

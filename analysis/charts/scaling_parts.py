@@ -41,12 +41,38 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         return None
     middles = {label: middle(groups[label], whole_seconds) for label in labels}
     unit = f"{process_noun(rows, many=False)}-seconds per million tokens"
-    names = _short_names(middles, rows)
+
+    # A name for each group, of what the figure is about; its label where several would have that name.
+    lengths = {row["sequence_length"] for row in middles.values()}
+    short_names = {}
+    for label, row in middles.items():
+        count = processes(row)
+        way = "".join(f" {axis}" for axis in parallel(row))
+        name = f"{count} {process_noun(rows, many=count > 1)}{way}{once(row)}, batch {row['batch_size']}"
+        short_names[label] = f"{name}, {row['sequence_length']:,} tokens" if len(lengths) > 1 else name
+    several = Counter(short_names.values())
+    names = {label: name if several[name] == 1 else label for label, name in short_names.items()}
+
     bars = [piece for label, row in middles.items() for piece in pieces(names[label], _costs(row))]
     wholes = [
         {"label": names[label], "run": run_name(row), "value": _cost(row)}
         for label in labels
         for row in groups[label]
+    ]
+    heads = (
+        "group", "runs", "processes", *(f"{name}, {unit}" for name in PART_NAMES.values()), f"whole, {unit}",
+        "communication hidden by other work",
+    )  # fmt: skip
+    cells = [
+        (
+            names[label],
+            str(len(groups[label])),
+            str(processes(row)),
+            *(UNKNOWN if row[part] is None else number(_part(row, row[part]), ",.3f") for part in PART_NAMES),
+            number(_cost(row), ",.3f"),
+            UNKNOWN if row["hidden"] is None else number(_part(row, row["hidden"]), ",.3f"),
+        )
+        for label, row in middles.items()
     ]
     return Figure(
         spec=stacked_bars(bars, wholes, list(names.values()), part_looks(middles.values()), unit),
@@ -57,7 +83,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         interval="none: one run of each group and every run",
         used=frozenset(row["run_id"] for label in labels for row in groups[label]),
         finding=_finding(all_curves, middles, what),
-        table=_table(middles, groups, names, unit),
+        table=Table(heads, tuple(cells)),
     )
 
 
@@ -125,38 +151,6 @@ def _finding(all_curves: tuple[Curve, ...], middles: dict[str, Row], what: str) 
         clauses.append(clause)
     single = any(curve.points[-1].observed for curve in all_curves[:_MOST])
     return f"{'Observed: c' if single else 'C'}ost of a token: {'; '.join(clauses)}"
-
-
-def _short_names(middles: dict[str, Row], rows: list[Row]) -> dict[str, str]:
-    """A name for each group, of what the figure is about; its label where several would have that name."""
-    lengths = {row["sequence_length"] for row in middles.values()}
-    names = {}
-    for label, row in middles.items():
-        count = processes(row)
-        way = "".join(f" {axis}" for axis in parallel(row))
-        name = f"{count} {process_noun(rows, many=count > 1)}{way}{once(row)}, batch {row['batch_size']}"
-        names[label] = f"{name}, {row['sequence_length']:,} tokens" if len(lengths) > 1 else name
-    several = Counter(names.values())
-    return {label: name if several[name] == 1 else label for label, name in names.items()}
-
-
-def _table(middles: dict[str, Row], groups: dict[str, list[Row]], names: dict[str, str], unit: str) -> Table:
-    heads = (
-        "group", "runs", "processes", *(f"{name}, {unit}" for name in PART_NAMES.values()), f"whole, {unit}",
-        "communication hidden by other work",
-    )  # fmt: skip
-    rows = [
-        (
-            names[label],
-            str(len(groups[label])),
-            str(processes(row)),
-            *(UNKNOWN if row[part] is None else number(_part(row, row[part]), ",.3f") for part in PART_NAMES),
-            number(_cost(row), ",.3f"),
-            UNKNOWN if row["hidden"] is None else number(_part(row, row["hidden"]), ",.3f"),
-        )
-        for label, row in middles.items()
-    ]
-    return Table(heads, tuple(rows))
 
 
 chart = Chart(

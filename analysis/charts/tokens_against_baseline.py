@@ -48,6 +48,14 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     over = list(dict.fromkeys(base for label, base in pairs if label in kept))
     used = frozenset(run for label in (*kept, *over) for run in groups[label][0]["run_ids"])
     title = f"rate over that of {over[0] if len(over) == 1 else 'the baseline'}"
+
+    # Which lines stay on one side of 1.
+    sides: dict[str, list[str]] = {}
+    for label, line in by_label(drawn).items():
+        low, high = (end(row["value"] for row in line) for end in (min, max))
+        side = "above" if low > 1 else "below" if high < 1 else "on both sides of"
+        sides.setdefault("level with" if low == high == 1 else side, []).append(label)
+    clauses = [f"{named(labels)} {side} the baseline" for side, labels in sides.items()]
     lines = StepLines(title, ".3f", drawn, [], [], rule=1.0, least=_LEAST)
     return Figure(
         spec=line_plot(lines, styles),
@@ -61,20 +69,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         + ".",
         interval="none: a trace; the comparison has the intervals and verdicts",
         used=used,
-        finding=_finding(drawn),
+        finding=f"Observed at the points after the warm-up: {'; '.join(clauses)}",
         table=line_table(lines, styles),
     )
-
-
-def _finding(rows: list[Row]) -> str:
-    """Which lines stay on one side of 1."""
-    sides: dict[str, list[str]] = {}
-    for label, line in by_label(rows).items():
-        low, high = (end(row["value"] for row in line) for end in (min, max))
-        side = "above" if low > 1 else "below" if high < 1 else "on both sides of"
-        sides.setdefault("level with" if low == high == 1 else side, []).append(label)
-    clauses = [f"{named(labels)} {side} the baseline" for side, labels in sides.items()]
-    return f"Observed at the points after the warm-up: {'; '.join(clauses)}"
 
 
 chart = Chart(

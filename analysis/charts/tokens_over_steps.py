@@ -31,6 +31,17 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     used = frozenset(run for row in rows for run in row["run_ids"] or ())
     warmup = max(row["warmup_steps"] for row in rows)
     number = fitting(",.0f", (row["value"] for row in rows))
+
+    # How far a rate goes from its group's median after the warm-up.
+    off = {}
+    for label, label_rows in by_label(row for row in rows if row["step"] > warmup).items():
+        middle = median([row["value"] for row in label_rows])
+        off[label] = max(abs(row["value"] / middle - 1) for row in label_rows)
+    finding = None
+    if off:
+        worst = max(off, key=lambda label: off[label])
+        reach = f"{brief(100 * off[worst])} % of its group's median"
+        finding = f"Observed: after the warm-up every point is within {reach} (farthest: {worst})"
     lines = StepLines("tokens per second", number, rows, [], [], warmup_steps=warmup, zero=True)
     return Figure(
         spec=line_plot(lines, styles),
@@ -42,23 +53,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         description="Tokens per second over steps, one line per group. The figure above has the numbers.",
         interval="none: a trace, not an estimate",
         used=used,
-        finding=_finding(rows, warmup),
+        finding=finding,
         table=line_table(lines, styles),
     )
-
-
-def _finding(rows: list[Row], warmup: int) -> str | None:
-    """How far a rate goes from its group's median after the warm-up."""
-    after = by_label(row for row in rows if row["step"] > warmup)
-    off = {}
-    for label, label_rows in after.items():
-        middle = median([row["value"] for row in label_rows])
-        off[label] = max(abs(row["value"] / middle - 1) for row in label_rows)
-    if not off:
-        return None
-    worst = max(off, key=lambda label: off[label])
-    reach = f"{brief(100 * off[worst])} % of its group's median"
-    return f"Observed: after the warm-up every point is within {reach} (farthest: {worst})"
 
 
 chart = Chart(

@@ -63,7 +63,7 @@ def write(
         forms = wanted if not end else wanted[1:]
         svg = laid_out(spec, inches, version) if forms else ""
         for form in forms:
-            (folder / f"{name}{end}.{form}").write_bytes(_FORMS[form](svg))
+            (folder / f"{name}{end}.{form}").write_bytes(encode(svg, form))
 
 
 def files(formats: Iterable[Format]) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ def drawing(
         inches: the figure's width, labels included; its text is of 9 points at any width.
         version: of Vega-Lite; None for the one that Altair writes for.
     """
-    return _FORMS[form](laid_out(spec, inches, version))
+    return encode(laid_out(spec, inches, version), form)
 
 
 def laid_out(spec: Mapping[str, Any], inches: float, version: str | None = None) -> str:
@@ -129,14 +129,14 @@ def _settable(value: Any) -> Any:
     return value
 
 
-def _svg(svg: str) -> bytes:
-    return outlined(svg).encode()
-
-
-def _pdf(svg: str) -> bytes:
-    """A PDF page of the drawing's size, with the used part of the font."""
+def encode(svg: str, form: Format) -> bytes:
+    """A drawing of `laid_out` as a file; a PDF is a page of its size, with the used part of the font."""
     import vl_convert
 
+    if form == "svg":
+        return outlined(svg).encode()
+    if form == "png":
+        return bytes(vl_convert.svg_to_png(svg, scale=_POINTS / _PIXELS, ppi=_DOTS))
     # The converter takes a pixel for a point.
     first = svg.index(">")  # of the svg element
     size = _SIZE.sub(
@@ -147,12 +147,3 @@ def _pdf(svg: str) -> bytes:
         count=1,
     )
     return ordered(bytes(vl_convert.svg_to_pdf(size + svg[first:])))
-
-
-def _png(svg: str) -> bytes:
-    import vl_convert
-
-    return bytes(vl_convert.svg_to_png(svg, scale=_POINTS / _PIXELS, ppi=_DOTS))
-
-
-_FORMS = {"svg": _svg, "pdf": _pdf, "png": _png}

@@ -14,26 +14,7 @@ def ordered(pdf: bytes) -> bytes:
     Args:
         pdf: as svg2pdf writes it: version 1.7, a table of positions, no object streams.
     """
-    objects = _objects(pdf)
-    root = re.search(rb"/Root (\d+) 0 R", pdf[pdf.rindex(b"trailer") :])
-    assert root, "a PDF has a catalog"
-    reached, order = {root[1]}, [root[1]]
-    for name in order:  # grows while it is read
-        references = _REFERENCE.findall(objects[name].partition(b"\nstream\n")[0])
-        new = [reference for reference in dict.fromkeys(references) if reference not in reached]
-        reached.update(new)
-        order += new
-    numbers = {name: b"%d 0 R" % place for place, name in enumerate(order, start=1)}
-    renumbered = []
-    for name in order:
-        head, stream, rest = objects[name].partition(b"\nstream\n")
-        renumbered.append(_REFERENCE.sub(lambda match: numbers[match[1]], head) + stream + rest)
-    header = pdf[: pdf.index(b"\n", pdf.index(b"\n") + 1) + 1]
-    return _written(header, renumbered)
-
-
-def _objects(pdf: bytes) -> dict[bytes, bytes]:
-    """Content by number; positions come from the table, since a stream can hold any bytes."""
+    # Content by number; positions come from the table, since a stream can hold any bytes.
     table = pdf[pdf.rindex(b"xref\n", 0, pdf.rindex(b"trailer")) :]
     starts = sorted(int(digits) for digits in re.findall(rb"(\d{10}) \d{5} n", table))
     ends = [*starts[1:], len(pdf) - len(table)]
@@ -45,10 +26,28 @@ def _objects(pdf: bytes) -> dict[bytes, bytes]:
             lambda entries: b"".join(sorted(entries[0].splitlines(keepends=True))), head + b"\n"
         )
         contents[name] = entries_sorted.rstrip(b"\n") + stream + rest
-    return contents
+
+    # Their order, from the catalog on.
+    root = re.search(rb"/Root (\d+) 0 R", pdf[pdf.rindex(b"trailer") :])
+    assert root, "a PDF has a catalog"
+    reached, order = {root[1]}, [root[1]]
+    for name in order:  # grows while it is read
+        references = _REFERENCE.findall(contents[name].partition(b"\nstream\n")[0])
+        new = [reference for reference in dict.fromkeys(references) if reference not in reached]
+        reached.update(new)
+        order += new
+
+    numbers = {name: b"%d 0 R" % place for place, name in enumerate(order, start=1)}
+    renumbered = []
+    for name in order:
+        head, stream, rest = contents[name].partition(b"\nstream\n")
+        renumbered.append(_REFERENCE.sub(lambda match: numbers[match[1]], head) + stream + rest)
+    header = pdf[: pdf.index(b"\n", pdf.index(b"\n") + 1) + 1]
+    return assemble(header, renumbered)
 
 
-def _written(header: bytes, objects: list[bytes]) -> bytes:
+def assemble(header: bytes, objects: list[bytes]) -> bytes:
+    """A PDF of these objects, numbered from 1, the catalog first, with the table of their positions."""
     out, positions = bytearray(header), []
     for number, content in enumerate(objects, start=1):
         positions.append(len(out))

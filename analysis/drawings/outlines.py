@@ -18,6 +18,7 @@ _UNITS = 2048  # of the outlines, in the font's size
 _LABEL = 12  # pixels of an axis's labels, as all charts have them
 _SVG = "http://www.w3.org/2000/svg"
 _TEXT = frozenset({"text-anchor", "font-family", "font-size", "font-weight", "font-style"})
+_BOLD = ("bold", "600", "700", "800", "900")
 _SHIFT = {"start": 0.0, "middle": -0.5, "end": -1.0}
 Glyphs = dict[str, Any]
 
@@ -61,11 +62,11 @@ def outlined(svg: str) -> str:
     for parent in list(root.iter()):
         for place, child in enumerate(parent):
             if child.tag == f"{{{_SVG}}}text":
-                parent[place] = _outlines(child)
+                parent[place] = _outline_text(child)
     return Tree.tostring(root, encoding="unicode")
 
 
-def _outlines(text: Tree.Element) -> Tree.Element:
+def _outline_text(text: Tree.Element) -> Tree.Element:
     """The element's lines as paths, in a group with its colour and place."""
     kept = {name: value for name, value in text.items() if name not in _TEXT}
     group = Tree.Element(f"{{{_SVG}}}g", kept | {"aria-label": "\n".join(text.itertext())})
@@ -80,9 +81,6 @@ def _outlines(text: Tree.Element) -> Tree.Element:
         place = {"transform": f"translate({x:.6g},{y:.6g}) scale({scale},-{scale})", "d": path}
         Tree.SubElement(group, f"{{{_SVG}}}path", place)
     return group
-
-
-_BOLD = ("bold", "600", "700", "800", "900")
 
 
 def _line(text: str, glyphs: Glyphs) -> tuple[float, str]:

@@ -42,11 +42,13 @@ def draw_all(root: Path) -> Figures:
     with store.open_for_reading(root) as connection:
         facts.snapshot(connection, "backends")
         made = styles(facts.gather(connection, "backends").labels)
-        found = {}
+        figures = {}
         for name in OF_EVERY_STUDY:
             chart = charts.load(name)
-            found[name] = chart.build(answer(connection, facts.literal(chart.sql, "backends")).parsed(), made)
-    return found
+            figures[name] = chart.build(
+                answer(connection, facts.literal(chart.sql, "backends")).parsed(), made
+            )
+    return figures
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def demo_figures(demo: Path) -> Figures:
 
 @pytest.fixture(scope="module")
 def unstarted(tmp_path_factory: pytest.TempPathFactory) -> Figures:
-    """Of a workspace with one run that waits."""
+    """The figures of a workspace with one run that waits."""
     root = tmp_path_factory.mktemp("unstarted")
     Folder(root, plan("r1"))
     collect(root)
@@ -86,7 +88,7 @@ def unstarted(tmp_path_factory: pytest.TempPathFactory) -> Figures:
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> Figures:
-    """Of a workspace with one completed run."""
+    """The figures of a workspace with one completed run."""
     root = tmp_path_factory.mktemp("single")
     completed(root, "r1", steps=20)
     collect(root)
@@ -95,7 +97,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Figures:
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Figures:
-    """Of a workspace with a run that recorded 4000 steps."""
+    """The figures of a workspace with a run that recorded 4000 steps."""
     root = tmp_path_factory.mktemp("long")
     folder = Folder(root, plan("r1", steps=4000))
     folder.start()
@@ -379,8 +381,8 @@ def test_a_figure_has_the_decimals_that_its_smallest_value_needs(
 def test_a_rate_below_one_is_not_drawn_as_zero() -> None:
     rows = [{"label": "a", "run_id": f"r{n}", "seed": n, "repeat": 1} for n in range(3)]
     points = [("a", row["run_id"], 0.4 + n / 100) for n, row in enumerate(rows)]
-    found = {"a": over_runs([value for _, _, value in points])}
-    figure = dots(points, found, styles(["a"]), DotAxis("tokens per second", ",.0f"), "It.", rows)
+    estimates = {"a": over_runs([value for _, _, value in points])}
+    figure = dots(points, estimates, styles(["a"]), DotAxis("tokens per second", ",.0f"), "It.", rows)
     assert figure.table
     assert figure.table.rows[0][2] == "0.410"
     assert "0.410 tokens per second" in (figure.finding or "")
@@ -391,8 +393,8 @@ def test_a_rate_below_one_is_not_drawn_as_zero() -> None:
 
 def test_an_axis_that_does_not_start_at_zero_tells_its_ticks_apart() -> None:
     points = [(label, label, value) for label, value in (("a", 45.1), ("b", 45.3))]
-    found = {label: over_runs([value]) for label, _, value in points}
-    figure = dots(points, found, styles(["a", "b"]), DotAxis("tokens per second", ",.0f"), "It.", [])
+    estimates = {label: over_runs([value]) for label, _, value in points}
+    figure = dots(points, estimates, styles(["a", "b"]), DotAxis("tokens per second", ",.0f"), "It.", [])
     assert "The axis starts at 44.6, not at zero." in figure.caption
     axes = [
         layer["encoding"]["x"]["axis"]

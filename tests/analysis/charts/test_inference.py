@@ -77,21 +77,21 @@ def pages(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_answer_says_what_was_read_and_decoded_and_who_is_faster(pages: Path) -> None:
-    said = words(pages / "index.html")
+    text = words(pages / "index.html")
     assert (
         "A llama of 8.05 billion parameters read 10 batches of 2 prompts of 1,000 tokens and decoded 0 to 4 tokens"
-        in said
+        in text
     )
-    assert "time of a decoded token: auto (10 ms) and flash (20 ms)." in said
-    assert "would take to decode: in this study they only read prompts" in said
-    assert "flash" in said and "custom" in said
+    assert "time of a decoded token: auto (10 ms) and flash (20 ms)." in text
+    assert "would take to decode: in this study they only read prompts" in text
+    assert "flash" in text and "custom" in text
 
 
 def test_no_page_says_that_a_run_trained(pages: Path) -> None:
     assert not {"loss.html", "time.html"} & {page.name for page in pages.iterdir()}
     for page in pages.glob("*.html"):
-        found = words(page)
-        assert not re.search(r"\btrained\b|\btrains (faster|more|as)|final loss", found, re.IGNORECASE), (
+        text = words(page)
+        assert not re.search(r"\btrained\b|\btrains (faster|more|as)|final loss", text, re.IGNORECASE), (
             page.name
         )
     for name in (

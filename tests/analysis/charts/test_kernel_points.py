@@ -26,7 +26,7 @@ def called(
     batch: int = 4,
 ) -> Rows:
     """A backend's rows at a shape: the milliseconds of its forward, or how it ended."""
-    known = not isinstance(milliseconds, str)
+    timed = not isinstance(milliseconds, str)
     made = []
     for mode in modes:
         for direction, factor in FACTORS.items():
@@ -36,11 +36,11 @@ def called(
                     "attention": name, "batch": batch, "sequence_length": length, "heads": 8, "kv_heads": 8,
                     "head_dim": 64, "causal": causal, "dtype": "bfloat16", "device": "a GPU",
                     "run_id": run or f"{batch}x{length}{causal}", "mode": mode, "direction": direction,
-                    "outcome": "completed" if known else milliseconds, "calls": 7 if known else 0,
+                    "outcome": "completed" if timed else milliseconds, "calls": 7 if timed else 0,
                     "seconds": [time / 1e3] * 7 if time else None,
                     "milliseconds": time, "milliseconds_low": time, "milliseconds_high": time,
                     "tflops": 1 / time if time else None, "ceiling_tflops": 700.0,
-                    "memory_bytes": mebibytes * 2**20 if known else None,
+                    "memory_bytes": mebibytes * 2**20 if timed else None,
                 }
             )  # fmt: skip
     return made
@@ -54,7 +54,7 @@ def draw(name: str, rows: Rows) -> Figure:
     return figure
 
 
-def said(figure: Figure) -> dict[tuple[str, str], tuple[str, str]]:
+def table_values(figure: Figure) -> dict[tuple[str, str], tuple[str, str]]:
     """By backend and sequence length: its value, and how its runs ended that have none."""
     assert figure.table
     return {(row[0].partition(";")[0], row[1]): (row[2], row[-1]) for row in figure.table.rows}
@@ -74,8 +74,8 @@ def test_a_backend_that_fails_at_one_shape_leaves_the_figure_of_masks_its_other_
     both_masks: Rows,
 ) -> None:
     rows = [row for row in both_masks if not (row["causal"] and row["sequence_length"] == 1024)]
-    found = said(draw("kernel_mask", rows + called("flash", "failed", 1024)))
-    assert found == {
+    by_place = table_values(draw("kernel_mask", rows + called("flash", "failed", 1024)))
+    assert by_place == {
         ("flash", "512"): ("0.50", "\N{EN DASH}"),
         ("flash", "1,024"): ("\N{EN DASH}", "failed"),
         ("flash", "2,048"): ("0.50", "\N{EN DASH}"),
@@ -84,15 +84,15 @@ def test_a_backend_that_fails_at_one_shape_leaves_the_figure_of_masks_its_other_
 
 def test_a_shape_without_memory_for_the_whole_scores_says_so_in_the_figure_of_masks(both_masks: Rows) -> None:
     rows = [row for row in both_masks if row["causal"] or row["sequence_length"] != 2048]
-    found = said(draw("kernel_mask", rows + called("flash", "oom_gpu", 2048, causal=False)))
-    assert found["flash", "2,048"] == ("\N{EN DASH}", "OOM")
+    by_place = table_values(draw("kernel_mask", rows + called("flash", "oom_gpu", 2048, causal=False)))
+    assert by_place["flash", "2,048"] == ("\N{EN DASH}", "OOM")
 
 
 def test_shapes_that_were_measured_with_one_mask_alone_are_not_in_the_figure_of_masks(
     both_masks: Rows,
 ) -> None:
     figure = draw("kernel_mask", both_masks + called("flash", 1.0, 4096) + called("flash", 1.0, 8192))
-    assert {length for _, length in said(figure)} == {"512", "1,024", "2,048"}
+    assert {length for _, length in table_values(figure)} == {"512", "1,024", "2,048"}
 
 
 def test_the_figure_of_masks_is_of_the_runs_without_a_mask_too(both_masks: Rows) -> None:
@@ -104,7 +104,7 @@ def test_the_figure_of_masks_is_of_the_runs_without_a_mask_too(both_masks: Rows)
 
 @pytest.mark.parametrize("name", charts.names())
 def test_a_caption_mentions_intervals_only_where_some_are_drawn(name: str, both_masks: Rows) -> None:
-    rows = both_masks + [row for each in both_masks for row in [each | {"attention": "math"}]]
+    rows = both_masks + [row for flash_row in both_masks for row in [flash_row | {"attention": "math"}]]
     if not name.startswith("kernel_") or not charts.load(name).applies(rows):
         return
     figure = draw(name, rows)
@@ -121,10 +121,10 @@ def test_where_math_has_no_memory_its_row_says_so_and_no_other_backend_is_blamed
     ]
     for name, value in (("kernel_speedup", "4.00"), ("kernel_saved", "75.0")):
         figure = draw(name, rows)
-        found = said(figure)
-        assert found["flash", "1,024"] == (value, "\N{EN DASH}")
-        assert found["flash", "2,048"] == ("\N{EN DASH}", "\N{EN DASH}")
-        assert found["math", "2,048"] == ("\N{EN DASH}", "OOM")
+        by_place = table_values(figure)
+        assert by_place["flash", "1,024"] == (value, "\N{EN DASH}")
+        assert by_place["flash", "2,048"] == ("\N{EN DASH}", "\N{EN DASH}")
+        assert by_place["math", "2,048"] == ("\N{EN DASH}", "OOM")
         assert "There is no value where math has n" in figure.caption
         assert figure.finding and "(math)" not in figure.finding  # which is no finding against itself
         assert json.dumps(figure.spec).count('"ended": "OOM"') >= 1 and "not measured" not in json.dumps(
@@ -141,8 +141,8 @@ def test_a_speedup_is_within_each_run_and_of_several_the_median_of_theirs() -> N
     for length in LENGTHS:
         rows += called("apart", 1.0, length, run=f"d{length}")
     figure = draw("kernel_speedup", rows)
-    assert said(figure)["flash", "512"] == ("3.00", "\N{EN DASH}")
-    assert said(figure)["apart", "512"] == ("\N{EN DASH}", "\N{EN DASH}")
+    assert table_values(figure)["flash", "512"] == ("3.00", "\N{EN DASH}")
+    assert table_values(figure)["apart", "512"] == ("\N{EN DASH}", "\N{EN DASH}")
     assert figure.table and {row[3:5] for row in figure.table.rows if row[0].startswith("flash")} == {
         ("3.00 \N{EN DASH} 3.00", "3")
     }
@@ -155,9 +155,9 @@ def test_what_no_graph_can_hold_says_so_and_its_memory_is_shown() -> None:
         rows += called("flex", 2.0, length, modes=("eager",)) + called(
             "flex", "unsupported", length, modes=("graph",)
         )
-    assert said(draw("kernel_time", rows))["flex", "512"] == ("\N{EN DASH}", "no graph")
+    assert table_values(draw("kernel_time", rows))["flex", "512"] == ("\N{EN DASH}", "no graph")
     memory = draw("kernel_memory", rows)
-    assert said(memory)["flex", "512"] == ("1.0", "\N{EN DASH}")
+    assert table_values(memory)["flex", "512"] == ("1.0", "\N{EN DASH}")
     assert "Counted in calls from Python: batch 4" in memory.caption and "Replayed" not in memory.caption
 
 
@@ -172,7 +172,7 @@ def test_of_several_runs_those_without_memory_are_counted() -> None:
         for length in LENGTHS:
             ended = "oom_gpu" if run == "c" and length == 2048 else 1.0
             rows += called("math", ended, length, run=f"{run}{length}")
-    assert said(draw("kernel_time", rows))["math", "2,048"][1] == "OOM 1/3"
+    assert table_values(draw("kernel_time", rows))["math", "2,048"][1] == "OOM 1/3"
 
 
 def test_marks_stand_around_their_place_whoever_else_has_none() -> None:

@@ -115,12 +115,12 @@ def test_time_is_of_the_sweep_of_the_longest_reach_and_math_ends_in_a_cross(root
         and "Crosses below the axis: no time there" in figure.caption
     )
     fixed = "batch x sequence length 16,384, heads 16, head dim 128, causal, bfloat16, NVIDIA H200"
-    found = cells(figure)
+    by_place = cells(figure)
     assert (
-        found[f"math; {fixed}", "8,192"][-1] == "OOM"
-        and found[f"math; {fixed}", "4,096"][-1] == "\N{EN DASH}"
+        by_place[f"math; {fixed}", "8,192"][-1] == "OOM"
+        and by_place[f"math; {fixed}", "4,096"][-1] == "\N{EN DASH}"
     )
-    assert found[f"flash3; {fixed}", "4,096"][-1] == "wrong"
+    assert by_place[f"flash3; {fixed}", "4,096"][-1] == "wrong"
     assert '"ended": "OOM"' in json.dumps(figure.spec)
     assert figure.note == "No value at all: cudnn (unsupported). No value at all: flash3 (wrong)."
 
@@ -143,8 +143,8 @@ def test_ratios_are_those_that_were_planted(root: Path, name: str, expected: flo
     figure = draw(root, name)
     assert figure
     assert figure.table
-    mine = [row for row in figure.table.rows if row[0].startswith("flash;") and "causal" in row[0]]
-    assert {row[-4] for row in mine if row[-2] != "0"} == {f"{expected:.2f}"}
+    rows = [row for row in figure.table.rows if row[0].startswith("flash;") and "causal" in row[0]]
+    assert {row[-4] for row in rows if row[-2] != "0"} == {f"{expected:.2f}"}
 
 
 def test_the_axes_keep_everything_else_the_same(root: Path) -> None:
@@ -200,8 +200,8 @@ def test_the_map_says_what_became_of_shapes_that_were_not_timed(tmp_path: Path) 
     collect(tmp_path)
     figure = draw(tmp_path, "kernel_map")
     assert figure and figure.table
-    found = [cell for row in figure.table.rows for cell in row if "cancelled" in cell or "not run" in cell]
-    assert sorted(found) == ["cancelled"] * 2 + ["not run"] * 2  # of flash and math
+    endings = [cell for row in figure.table.rows for cell in row if "cancelled" in cell or "not run" in cell]
+    assert sorted(endings) == ["cancelled"] * 2 + ["not run"] * 2  # of flash and math
     assert figure.caption.count("A cell with a dashed edge has no value, and says how its runs ended.") == 1
 
 
@@ -277,15 +277,15 @@ def test_the_report_says_no_word_of_training_and_its_audit_passes(root: Path, tm
         assert re.search(
             r"D128, causal forward 0\.00268 400 4\.000 4\.000 . 4\.000 0\.0107 100 0\.250", table
         )
-    said = re.sub(r"<[^>]*>", "", pages["index.html"])
-    assert "Attention alone was timed on NVIDIA H200 at" in said and "both ways in 7 rounds of all" in said
+    text = re.sub(r"<[^>]*>", "", pages["index.html"])
+    assert "Attention alone was timed on NVIDIA H200 at" in text and "both ways in 7 rounds of all" in text
     assert re.search(
-        r"the fastest backend of a forward and its backward at \d+ shapes is flash at 28 \(\+", said
+        r"the fastest backend of a forward and its backward at \d+ shapes is flash at 28 \(\+", text
     )
     assert (
-        "math ran out of memory in" in said and "flash3 was not timed in 36 runs: it ended as wrong" in said
+        "math ran out of memory in" in text and "flash3 was not timed in 36 runs: it ended as wrong" in text
     )
-    assert "The GPU's clock was 1,740 to 1,755 MHz after calls." in html.unescape(said)
+    assert "The GPU's clock was 1,740 to 1,755 MHz after calls." in html.unescape(text)
     assert audit(tmp_path / "report", root).findings == []
 
 

@@ -26,7 +26,6 @@ from analysis.charts._lines import (
 )
 from analysis.charts._style import COLOURS, axis_ends, drawn
 from analysis.charts._style import inline as chart_of
-from analysis.charts.loss_difference import _finding
 from analysis.query.ask import answer
 from analysis.report import facts
 from analysis.report.render import templates
@@ -58,22 +57,22 @@ def timed(label: str, steps: int) -> Row:
 
 
 def ratios_of(rows: list[Row]) -> Figure:
-    found = charts.load("ratios").build(rows, styles(["cudnn", "flash"]))
-    assert found
-    return found
+    figure = charts.load("ratios").build(rows, styles(["cudnn", "flash"]))
+    assert figure
+    return figure
 
 
 def draw(root: Path, *names: str) -> dict[str, Figure | None]:
     """Charts as the report builds them."""
-    found = {}
+    figures = {}
     with store.open_for_reading(root) as connection:
         facts.snapshot(connection, "backends")
-        known = facts.gather(connection, "backends")
-        made = styles(known.labels, known.without_steps)
+        study = facts.gather(connection, "backends")
+        made = styles(study.labels, study.without_steps)
         for name in names or charts.names():
             rows = answer(connection, facts.literal(charts.load(name).sql, "backends")).parsed()
-            found[name] = charts.load(name).build(rows, made)
-    return found
+            figures[name] = charts.load(name).build(rows, made)
+    return figures
 
 
 def test_every_colour_stands_out_from_light_and_dark_paper() -> None:
@@ -99,7 +98,7 @@ def test_a_group_that_is_on_no_figure_takes_no_colour_from_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "zero", "found"),
+    ("values", "zero", "ends"),
     [
         ((9900, 10500), False, (9800, 10600)),
         ((2100, 5300), False, (0, 6000)),  # one is far off: from zero
@@ -109,12 +108,12 @@ def test_a_group_that_is_on_no_figure_takes_no_colour_from_another() -> None:
     ],
 )
 def test_axes_end_at_round_numbers_and_start_at_zero_unless_all_values_are_close(
-    values: tuple[float, ...], zero: bool, found: tuple[float, float]
+    values: tuple[float, ...], zero: bool, ends: tuple[float, float]
 ) -> None:
     low, high = axis_ends(values, zero)
     assert low <= min(values)
     assert high >= max(values)
-    assert (low, high) == pytest.approx(found)
+    assert (low, high) == pytest.approx(ends)
 
 
 def test_an_axis_that_does_not_start_at_zero_says_so_twice(root: Path) -> None:
@@ -157,8 +156,8 @@ def test_single_runs_without_intervals_have_no_layer_no_tooltip_and_no_word_of_t
 
 
 def test_names_of_lines_stand_around_their_ends_and_inside_the_plot() -> None:
-    found = name_places({"a": 0.5, "b": 0.5, "c": 0.5, "d": 1.0, "e": 1.0}, 0.0, 1.0, 360)
-    at = [row["at"] for row in found]
+    places = name_places({"a": 0.5, "b": 0.5, "c": 0.5, "d": 1.0, "e": 1.0}, 0.0, 1.0, 360)
+    at = [row["at"] for row in places]
     assert sum(at[:3]) / 3 == pytest.approx(0.5), "as many above as below"
     assert all(after - before >= NAME_HEIGHT / 360 - 1e-9 for before, after in pairwise(at))
     assert at[-1] <= 1
@@ -244,16 +243,16 @@ def test_every_point_may_ask_whether_there_are_many_lines_and_all_points_are_rea
 
 def test_a_table_says_how_far_it_is_thinned() -> None:
     rows = [{"label": "auto", "step": step, "value": 1.0} for step in range(1, 41)]
-    found = line_table(StepLines("loss", ".4f", rows, [], []), styles(["auto"]))
-    assert len(found.columns) == 6
-    assert found.thinned == "at 5 of the 40 steps of the lines; the CSV has all"
+    table = line_table(StepLines("loss", ".4f", rows, [], []), styles(["auto"]))
+    assert len(table.columns) == 6
+    assert table.thinned == "at 5 of the 40 steps of the lines; the CSV has all"
 
 
 def test_a_long_name_stands_on_two_lines_that_no_other_name_touches() -> None:
     labels = [f"backend{n}, sequence_length=4096, batch_size=16" for n in range(4)]
-    found = name_places(dict.fromkeys(labels, 1.0), 0.0, 2.0, 360)
-    assert {row["said"].count("\n") for row in found} == {1}
-    assert min(b["at"] - a["at"] for a, b in pairwise(found)) >= 2 * NAME_HEIGHT * 2.0 / 360 - 1e-9
+    places = name_places(dict.fromkeys(labels, 1.0), 0.0, 2.0, 360)
+    assert {row["said"].count("\n") for row in places} == {1}
+    assert min(b["at"] - a["at"] for a, b in pairwise(places)) >= 2 * NAME_HEIGHT * 2.0 / 360 - 1e-9
 
 
 def test_a_study_without_a_finite_loss_has_no_loss_figure_and_the_gap_is_stated(root: Path) -> None:
@@ -300,13 +299,19 @@ def test_rates_over_the_baselines_start_after_the_warm_up(root: Path) -> None:
 
 def test_the_finding_on_losses_names_the_line_that_goes_farthest_wherever_it_does() -> None:
     values = {"flash": (0.001, -0.03, 0.002), "custom": (0.0, 0.01, 0.02)}
+    runs = {"run_ids": ["r1"], "baseline_run_ids": ["r0"], "baseline": "auto", "n": 1, "points": 1}
     rows = [
-        {"label": label, "step": step, "value": value}
-        for label, mine in values.items()
-        for step, value in enumerate(mine)
+        runs | {"label": label, "step": step, "value": value}
+        for label, differences in values.items()
+        for step, value in enumerate(differences)
     ]
-    assert _finding(rows, "auto", None).endswith("within 0.03 nats of auto (farthest: flash)")
-    assert "flash leaves the margin" in _finding(rows, "auto", 0.025)
+    without, within = (
+        charts.load("loss_difference").build([row | {"margin": margin} for row in rows], styles(list(values)))
+        for margin in (None, 0.025)
+    )
+    assert without and without.finding and within and within.finding
+    assert without.finding.endswith("within 0.03 nats of auto (farthest: flash)")
+    assert "flash leaves the margin" in within.finding
 
 
 def test_the_caption_says_why_a_drawn_interval_may_cross_the_margin_of_an_equivalent_group() -> None:
@@ -314,16 +319,16 @@ def test_the_caption_says_why_a_drawn_interval_may_cross_the_margin_of_an_equiva
     looks = {"until": {"tokens_per_second": 0.01, "at_most": 6}}
     plain, looked = (
         ratios_of(
-            [row for label in ("cudnn", "flash") for row in repeated(label, [0.4, 0.41, 0.42], design=each)]
+            [row for label in ("cudnn", "flash") for row in repeated(label, [0.4, 0.41, 0.42], design=design)]
         )
-        for each in (DESIGN | margins, DESIGN | margins | looks)
+        for design in (DESIGN | margins, DESIGN | margins | looks)
     )
     assert "margin of 1 %" in plain.caption and "90 % interval" in plain.caption
     assert "margin of 1 %" in looked.caption and "90 %" not in looked.caption
 
 
 @pytest.mark.parametrize(
-    ("rows", "said", "not_said"),
+    ("rows", "present", "missing"),
     [
         ([run("cudnn"), run("flash")], "without an interval", "the interval says"),
         (
@@ -339,6 +344,8 @@ def test_the_caption_says_why_a_drawn_interval_may_cross_the_margin_of_an_equiva
         ),
     ],
 )
-def test_the_caption_of_ratios_mentions_only_what_is_drawn(rows: list[Row], said: str, not_said: str) -> None:
+def test_the_caption_of_ratios_mentions_only_what_is_drawn(
+    rows: list[Row], present: str, missing: str
+) -> None:
     caption = ratios_of(rows).caption
-    assert said in caption and not_said not in caption
+    assert present in caption and missing not in caption

@@ -21,7 +21,7 @@ from tests.analysis.fabricate import Folder, completed, plan
 
 
 def test_a_backend_that_computes_something_else_leaves_the_band(root: Path) -> None:
-    """As seeds/000's third FlashAttention did: 0.1 nats off, and the fastest."""
+    """One backend was 0.1 nats off, and the fastest of its study."""
     write_demo(root)
     collect(root)
     rows = ask(root, facts.literal(charts.load("loss_difference").sql, "backends")).records()
@@ -105,8 +105,10 @@ def test_runs_on_a_file_that_changed_between_launches_are_not_paired_and_said(ro
     assert figure is not None
     assert figure.used == {"auto", "math", "flash"}
     with store.open_for_reading(root) as connection:
-        said = [each.sentence for each in guard.among(facts.gather(connection, "backends").runs)]
-    assert "Completed runs read different texts of the same name: train.parquet." in said
+        sentences = [
+            difference.sentence for difference in guard.among(facts.gather(connection, "backends").runs)
+        ]
+    assert "Completed runs read different texts of the same name: train.parquet." in sentences
 
 
 @pytest.mark.parametrize("name", ["loss", "loss_difference", "tokens_over_steps"])

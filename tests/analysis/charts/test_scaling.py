@@ -91,9 +91,9 @@ def test_what_differs_besides_stands_in_the_table_and_the_caption_says_so() -> N
         rows = trained(8, repeats=2) + trained(8, 0.8, shard=4, repeats=2, **changed)
         made = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
         assert made
-        said = table(made)[-1]["what it is"]
-        assert said.startswith("finding. The GPU's clock") if changed else said == "finding"
-        assert ("1,000 to 1,900 MHz" in said) == bool(changed) == ("what else differs" in made.caption)
+        sentence = table(made)[-1]["what it is"]
+        assert sentence.startswith("finding. The GPU's clock") if changed else sentence == "finding"
+        assert ("1,000 to 1,900 MHz" in sentence) == bool(changed) == ("what else differs" in made.caption)
 
 
 def test_repeats_have_filled_marks_and_intervals_over_runs(root: Path) -> None:
@@ -150,11 +150,11 @@ def test_the_cost_of_a_token_is_the_inverse_of_the_efficiency_however_long_profi
     ]
     curve, *_ = curves(measured)
     cost = 100 * (1 / curve.points[-1].efficiency[0] - 1)
-    for each in (rows, slower):
-        made = chart.build(each, {})
+    for profiled in (rows, slower):
+        made = chart.build(profiled, {})
         assert made and f"{cost:+.1f} % at 8 GPUs, sharded (FSDP2), strong" in (made.finding or "")
-        found = {row["group"]: row for row in table(made)}["8 GPUs shard, batch 8, 4,096 tokens"]
-        whole = float(found["whole, GPU-seconds per million tokens"])
+        row_of_shards = {row["group"]: row for row in table(made)}["8 GPUs shard, batch 8, 4,096 tokens"]
+        whole = float(row_of_shards["whole, GPU-seconds per million tokens"])
         assert whole == pytest.approx(1e6 * 8 / curve.points[-1].tokens_per_second, rel=0.01)
 
 

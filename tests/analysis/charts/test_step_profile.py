@@ -55,11 +55,11 @@ def root(tmp_path: Path) -> Path:
 
 def bars(figure: Figure) -> dict[str, dict[str, float]]:
     """Lengths by label and part."""
-    found: dict[str, dict[str, float]] = {}
+    by_bar: dict[str, dict[str, float]] = {}
     for row in figure.spec["datasets"][figure.spec["layer"][0]["data"]["name"]]:
         assert row["end"] - row["start"] == pytest.approx(row["value"])
-        found.setdefault(row["label"], {})[row["part"]] = row["value"]
-    return found
+        by_bar.setdefault(row["label"], {})[row["part"]] = row["value"]
+    return by_bar
 
 
 def test_a_group_has_one_bar_of_its_median_run_and_its_floor_below(root: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_part_has_one_look_whichever_parts_a_study_has(tmp_path: Path) -> None
         figure = draw(root, "step_profile")
         assert figure
         colour, opacity = (
-            figure.spec["layer"][0]["encoding"][each]["scale"] for each in ("color", "opacity")
+            figure.spec["layer"][0]["encoding"][channel]["scale"] for channel in ("color", "opacity")
         )
         return dict(zip(colour["domain"], zip(colour["range"], opacity["range"], strict=True), strict=True))
 

@@ -62,27 +62,27 @@ def ended(rows: list[Row], outcome: str | None, **where: Any) -> list[Row]:
 
 
 def lines(rows: list[Row], quantity: Any = TOKENS) -> Figure:
-    found = draw_lines(rows, quantity)
-    assert found
-    return found
+    figure = draw_lines(rows, quantity)
+    assert figure
+    return figure
 
 
 def maps(rows: list[Row], quantity: Any = TOKENS) -> Figure:
-    found = draw_maps(rows, quantity)
-    assert found
-    return found
+    figure = draw_maps(rows, quantity)
+    assert figure
+    return figure
 
 
 def data(figure: Figure, *fields: str) -> list[Row]:
     """The data of the layer whose rows have these fields and fewest others."""
-    found = [rows for rows in figure.spec["datasets"].values() if set(fields) <= set(rows[0])]
-    return min(found, key=lambda rows: len(rows[0]))
+    fitting = [rows for rows in figure.spec["datasets"].values() if set(fields) <= set(rows[0])]
+    return min(fitting, key=lambda rows: len(rows[0]))
 
 
 def encoded(figure: Figure, channel: str, field: str) -> dict[str, Any]:
     """How the first layer that shows a field on a channel does so."""
     layers = (layer["encoding"].get(channel, {}) for layer in figure.spec["layer"])
-    return next(each for each in layers if each.get("field") == field)
+    return next(encoding for encoding in layers if encoding.get("field") == field)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_axes_are_numbers_with_three_values_that_no_other_axis_determines() -> N
     rows = grid(attention=["auto", "math"], train__sequence_length=LENGTHS, train__batch_size=[1, 2])
     assert [axis.title for axis in sweep_axes(rows)] == ["sequence length"]
     tied = [row | {"factors": {**row["factors"], "layers": row["factors"][LENGTH] // 128}} for row in rows]
-    found = sort_into_cells(tied, TOKENS.estimates)
-    assert [axis.title for axis in found.axes] == ["layers"]
-    assert found.together == {"layers": ("sequence length",)}
+    sweep = sort_into_cells(tied, TOKENS.estimates)
+    assert [axis.title for axis in sweep.axes] == ["layers"]
+    assert sweep.together == {"layers": ("sequence length",)}
     assert sweep_axes(grid(attention=["a", "b", "c"])) == ()
     assert sweep_axes([row | {"factors": {"compile": True, "seed": row["seed"]}} for row in rows]) == ()
     assert sweep_axes(grid(seeds=5, attention=["auto"])) == (), "a seed is no axis"
@@ -333,7 +333,7 @@ def test_without_a_known_peak_the_rate_is_shown_and_said() -> None:
 
 
 def test_cells_that_differ_in_more_than_an_axis_are_no_sweep_over_it() -> None:
-    """As in a study of scaling: batch, length and number of processes are zipped, and no two cells share a line."""
+    """A study of scaling zips batch, length and number of processes: no two cells share a line."""
     zipped = [(1, 16384, 1), (2, 4096, 1), (4, 4096, 2), (1, 32768, 4)]
     rows = [run({BATCH: batch, LENGTH: length, "parallel.shard": count}) for batch, length, count in zipped]
     assert len(sweep_axes(rows)) == 3
@@ -350,12 +350,12 @@ def test_how_the_first_runs_of_a_line_ended_is_said_inside_the_figure() -> None:
     rows = ended(rows, "unsupported", attention="flash3", train__sequence_length=LENGTHS[1])
     rows = ended(rows, "oom_gpu", attention="math", train__sequence_length=LENGTHS[-1])
     figure = lines(rows)
-    said = {
+    words = {
         layer["mark"]["align"]: figure.spec["datasets"][layer["data"]["name"]]
         for layer in figure.spec["layer"]
         if layer["encoding"].get("text", {}).get("field") == "ended"
     }
-    assert {align: [(row["ended"], row["x"]) for row in rows] for align, rows in said.items()} == {
+    assert {align: [(row["ended"], row["x"]) for row in rows] for align, rows in words.items()} == {
         "left": [("unsupported", LENGTHS[1])],
         "right": [("OOM", LENGTHS[-1])],
     }
@@ -372,9 +372,9 @@ def test_labels_cannot_become_expressions() -> None:
 
 def walk(value: Any, key: str = "") -> list[tuple[str, str]]:
     if isinstance(value, dict):
-        return [found for name, each in value.items() for found in walk(each, name)]
+        return [pair for name, part in value.items() for pair in walk(part, name)]
     if isinstance(value, list):
-        return [found for each in value for found in walk(each, key)]
+        return [pair for part in value for pair in walk(part, key)]
     return [(key, str(value))]
 
 
@@ -406,17 +406,17 @@ def test_each_sweep_is_drawn_and_a_study_without_numeric_axes_has_none(swept: Pa
 def test_the_query_gives_every_run_and_the_step_times_of_single_runs_alone(swept: Path) -> None:
     sql = facts.literal(SWEEP_RUNS, "sweep")
     with store.open_for_reading(swept) as connection:
-        found = answer(connection, sql)
+        table = answer(connection, sql)
         facts.snapshot(connection, "sweep")
-        assert answer(connection, sql).rows == found.rows, "as in a report, which computes the views once"
-    rows = found.parsed()
+        assert answer(connection, sql).rows == table.rows, "as in a report, which computes the views once"
+    rows = table.parsed()
     assert len(rows) == 36
     assert {row["outcome"] for row in rows} == {"completed", "oom_gpu"}
     assert {row["counted_step_seconds"] for row in rows} == {None}, "each cell has two runs"
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("numbers", "sentence"),
     [
         (["3.4", "1.2", "2"], "1.2 to 3.4"),
         (["12", "1,024"], "12 to 1,024"),
@@ -424,8 +424,8 @@ def test_the_query_gives_every_run_and_the_step_times_of_single_runs_alone(swept
         (["+1", "-2"], "-2 to +1"),
     ],
 )
-def test_a_range_of_numbers_names_its_ends(numbers: list[str], said: str) -> None:
-    assert range_of_numbers(numbers) == said
+def test_a_range_of_numbers_names_its_ends(numbers: list[str], sentence: str) -> None:
+    assert range_of_numbers(numbers) == sentence
 
 
 @pytest.mark.parametrize(
@@ -449,10 +449,10 @@ def test_a_logarithmic_axis_asks_nothing_of_zero() -> None:
     ]
     figure = lines(rows)
     scales = [
-        each["scale"]
+        channel["scale"]
         for layer in figure.spec["layer"]
-        for each in layer["encoding"].values()
-        if "scale" in each
+        for channel in layer["encoding"].values()
+        if "scale" in channel
     ]
     assert "tokens per second" in figure.caption.partition("Logarithmic: ")[2]
     assert [scale for scale in scales if scale.get("type") == "log"]

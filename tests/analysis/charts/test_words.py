@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis import charts
-from analysis.charts import Figure, styles, tokens_against_baseline
+from analysis.charts import Figure, styles
 from analysis.charts._kernels import SEQUENCE
 from analysis.charts._lines import StepLines, crowd_caption
 from analysis.charts._quantities import CellQuantity
@@ -50,8 +50,8 @@ def test_lines_that_overlap_are_said_with_plain_numbers_and_no_figure_that_may_n
         for label, more in (("a", 0.0), ("b", 120.0))
         for step in (1, 2)
     ]
-    said = crowd_caption(StepLines("tokens per second", ",.0f", rows, [], [], zero=True))
-    assert "at most 120 apart" in said and "A figure against a baseline shows" in said
+    caption = crowd_caption(StepLines("tokens per second", ",.0f", rows, [], [], zero=True))
+    assert "at most 120 apart" in caption and "A figure against a baseline shows" in caption
 
 
 def test_two_ends_of_a_range_that_read_alike_are_one_number() -> None:
@@ -109,10 +109,10 @@ def test_each_of_several_peaks_says_whose_it_is() -> None:
         row | {"label": label, "run_id": label, "peak_flops": peak}
         for label, peak in (("a", 989e12), ("b, c", 1979e12))
     ]
-    said = build("mfu", rows, ["a", "b, c"]).caption
+    caption = build("mfu", rows, ["a", "b, c"]).caption
     assert (
         "Peak of NVIDIA H200: 1,979 TFLOP/s (datasheet) for b, c; of NVIDIA H200: 989 TFLOP/s (datasheet) for a."
-        in said
+        in caption
     )
     alone = build("mfu", [rows[0] | {"device": None}], ["a"]).caption
     assert "Peak of an unnamed device: 989 TFLOP/s (datasheet). " in alone
@@ -152,11 +152,11 @@ def test_kernels_of_very_different_rates_have_three_digits_each_in_a_title() -> 
 
 def test_the_numbers_of_a_heat_map_have_no_more_digits_than_each_needs() -> None:
     values = iter([694.372, 66.69, 6.2512, 12.65])
-    found = CellQuantity("rate", "", ",.0f", "It.", lambda rows: {row["label"]: Estimate(next(values), None, None, 1, "") for row in rows})  # fmt: skip
+    quantity = CellQuantity("rate", "", ",.0f", "It.", lambda rows: {row["label"]: Estimate(next(values), None, None, 1, "") for row in rows})  # fmt: skip
     rows = grid(**{LENGTH.replace(".", "__"): [1, 2, 4], BATCH.replace(".", "__"): [1, 2, 4]})
     keep = {(1, 1), (2, 1), (1, 2), (2, 2)}
     rows = [row if (row["factors"][LENGTH], row["factors"][BATCH]) in keep else row | {"outcome": "oom_gpu"} for row in rows]  # fmt: skip
-    made = heat_maps(rows, found)
+    made = heat_maps(rows, quantity)
     assert made
     texts = {row["text"] for data in made.spec["datasets"].values() for row in data if "fill" in row}
     assert texts == {"694", "67", "6.25", "13"}
@@ -175,8 +175,23 @@ def test_captions_mark_nothing_with_backticks(name: str) -> None:
 
 def test_a_group_as_fast_as_the_baseline_at_every_point_is_not_on_both_sides_of_it() -> None:
     lines = {"same": (1.0, 1.0), "across": (0.9, 1.1), "touching": (1.0, 1.1)}
-    rows = [{"label": label, "value": value} for label, values in lines.items() for value in values]
-    assert tokens_against_baseline._finding(rows) == (
+    rows = [
+        {
+            "label": label,
+            "first_step": step,
+            "step": step,
+            "rate": 1000 * ratio,
+            "warmup_steps": 0,
+            "scale": 1,
+            "created_at": "2026-01-01",
+            "run_ids": [label],
+            "factors": {"attention": label},
+            "design": {"baseline": {"attention": "base"}},
+        }
+        for label, ratios in ({"base": (1.0, 1.0)} | lines).items()
+        for step, ratio in enumerate(ratios, 1)
+    ]
+    assert build("tokens_against_baseline", rows, ["base", *lines]).finding == (
         "Observed at the points after the warm-up: same level with the baseline; across and touching on both "
         "sides of the baseline"
     )
@@ -184,7 +199,7 @@ def test_a_group_as_fast_as_the_baseline_at_every_point_is_not_on_both_sides_of_
 
 @pytest.mark.parametrize("margin", [None, 0.005])
 def test_a_title_says_which_losses_end_before_the_others(margin: float | None) -> None:
-    """As those of runs that diverged: their last differences were small, and say nothing of what came then."""
+    """Such as those of runs that diverged: their last differences were small, and say nothing of what came then."""
     rows = [
         {
             "label": label,

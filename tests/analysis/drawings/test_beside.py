@@ -20,14 +20,14 @@ from tests.analysis.drawings.test_draw import SPEC
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """Two figures drawn in this process and in two others, and the digest that one of the others found."""
+    """Two figures drawn in this process and in two others, and the digest by one of the others."""
     here, there = (tmp_path_factory.mktemp(name) for name in ("here", "there"))
     for folder, processes in ((here, 0), (there, 2)):
         with drawings.drawer(folder, processes) as drawer:
-            found = drawer.digest(SPEC)
+            digest = drawer.digest(SPEC)
             for name in ("a", "b"):
                 drawer.write(name, SPEC, ("pdf", "png"))
-    return here, there, found.result()
+    return here, there, digest.result()
 
 
 def test_figures_have_the_same_bytes_in_whichever_process_they_are_drawn(

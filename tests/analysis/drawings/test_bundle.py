@@ -35,8 +35,8 @@ def test_a_process_beside_bundles_what_this_one_would_and_it_is_kept(
     made = drawings.script()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with drawings.drawer(tmp_path, 1) as drawer:
-        found = drawer.script()
-    assert found.result() == made
+        script = drawer.script()
+    assert script.result() == made
     assert bundle.kept() == made
 
 

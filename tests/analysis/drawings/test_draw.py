@@ -15,7 +15,7 @@ from xml.etree import ElementTree as Tree
 import pytest
 
 from analysis.drawings import draw, outlines
-from analysis.drawings.ordered import _written, ordered
+from analysis.drawings.ordered import assemble, ordered
 
 LABELS = ["custom", "Wij efficient", "0123 %", "\N{GRINNING FACE} \u200f\u05e9\u05dc", "a\x07b"]
 SPEC: dict[str, Any] = {
@@ -38,10 +38,10 @@ def drawn() -> str:
 
 def test_text_is_outlines_that_still_say_it(drawn: str) -> None:
     root = Tree.fromstring(outlines.outlined(drawn))
-    assert not [each for each in root.iter() if each.tag.endswith("}text")]
-    said = [each.get("aria-label") for each in root.iter()]
+    assert not [element for element in root.iter() if element.tag.endswith("}text")]
+    spoken = [element.get("aria-label") for element in root.iter()]
     for label in ("custom", "Wij efficient", "0123 %"):
-        assert label in said
+        assert label in spoken
 
 
 def test_a_label_is_as_wide_as_in_the_layout(drawn: str) -> None:
@@ -60,9 +60,9 @@ def test_characters_that_no_font_has_are_named_by_their_code(drawn: str) -> None
 @pytest.mark.parametrize("inches", [3.3, 6.9])
 def test_a_pdf_has_its_width_in_inches_and_a_png_300_dots_for_each(inches: float) -> None:
     svg = draw.laid_out(SPEC, inches)
-    (box,) = re.findall(rb"/MediaBox \[0 0 ([\d.]+) [\d.]+\]", draw._pdf(svg))
+    (box,) = re.findall(rb"/MediaBox \[0 0 ([\d.]+) [\d.]+\]", draw.encode(svg, "pdf"))
     assert float(box) == pytest.approx(72 * inches)
-    png = draw._png(svg)
+    png = draw.encode(svg, "png")
     assert struct.unpack(">I", png[16:20])[0] == pytest.approx(300 * inches, abs=1)
     per_meter = struct.unpack(">I", png[png.index(b"pHYs") + 4 :][:4])[0]
     assert per_meter == pytest.approx(300 / 0.0254, abs=1)
@@ -80,9 +80,9 @@ def test_pdfs_of_one_drawing_have_the_same_bytes(drawn: str) -> None:
 
 
 def test_the_table_of_a_pdf_leads_to_its_objects(drawn: str) -> None:
-    pdf = draw._pdf(drawn)
+    pdf = draw.encode(drawn, "pdf")
     start = int(re.search(rb"startxref\n(\d+)", pdf)[1])
-    positions = [int(each) for each in re.findall(rb"(\d{10}) 00000 n", pdf[start:])]
+    positions = [int(digits) for digits in re.findall(rb"(\d{10}) 00000 n", pdf[start:])]
     for number, position in enumerate(positions, 1):
         assert pdf[position:].startswith(b"%d 0 obj\n" % number)
 
@@ -90,7 +90,7 @@ def test_the_table_of_a_pdf_leads_to_its_objects(drawn: str) -> None:
 @pytest.mark.skipif(not shutil.which("pdffonts"), reason="needs pdffonts: apt install poppler-utils")
 def test_a_pdf_embeds_its_font_and_keeps_its_text(drawn: str, tmp_path: Path) -> None:
     path = tmp_path / "figure.pdf"
-    path.write_bytes(draw._pdf(drawn))
+    path.write_bytes(draw.encode(drawn, "pdf"))
     fonts = subprocess.run(["pdffonts", path], capture_output=True, text=True, check=True)
     rows = [row.split() for row in fonts.stdout.splitlines()[2:]]
     assert rows
@@ -101,12 +101,12 @@ def test_a_pdf_embeds_its_font_and_keeps_its_text(drawn: str, tmp_path: Path) ->
 
 
 def test_every_format_is_written_at_both_widths(tmp_path: Path) -> None:
-    draw.write(tmp_path, "it", SPEC, ("pdf", "png"))
+    draw.write(tmp_path, "figure", SPEC, ("pdf", "png"))
     ends = ("", "-narrow")
-    drawn = {f"it{end}.{form}" for end, form in itertools.product(ends, ("pdf", "png"))}
-    assert {path.name for path in tmp_path.iterdir()} == {"it.svg", *drawn}
-    links = [f"it{end}" for end, _ in draw.files(("pdf", "png"))]
-    assert {*links} == {"it.svg", *drawn}
+    drawn = {f"figure{end}.{form}" for end, form in itertools.product(ends, ("pdf", "png"))}
+    assert {path.name for path in tmp_path.iterdir()} == {"figure.svg", *drawn}
+    links = [f"figure{end}" for end, _ in draw.files(("pdf", "png"))]
+    assert {*links} == {"figure.svg", *drawn}
 
 
 def test_a_drawing_has_no_tooltips_and_no_labels_of_marks() -> None:
@@ -144,7 +144,7 @@ def test_a_pdf_whose_objects_are_in_order_stays_as_it_is() -> None:
     names = [b"%d" % number for number in range(1, 301)]
     objects = [b"<<\n  /Kids [" + b" ".join(name + b" 0 R" for name in names[1:]) + b"]\n>>"]
     objects += [b"<<\n  /Next 1 0 R\n>>"] * (len(names) - 1)
-    pdf = _written(b"%PDF-1.7\n%x\n", objects)
+    pdf = assemble(b"%PDF-1.7\n%x\n", objects)
     assert ordered(pdf) == pdf
 
 
