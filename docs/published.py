@@ -19,7 +19,7 @@ def main() -> None:
         with TemporaryDirectory(dir=PUBLISHED) as scratch:
             out = Path(scratch) / report.name
             out.mkdir()
-            rebuild(report, out)
+            rebuild(report, out, shared_script=True)
             shutil.rmtree(report)
             out.rename(report)
     rebuild(PUBLISHED, PUBLISHED)

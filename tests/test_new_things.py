@@ -237,7 +237,6 @@ def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
 TASK = ReportTask(
     name="pause",
     settings=_settings,
-    group_columns=(),
     run_columns=(RunColumn("Nap, s", lambda run: f"{run['step_seconds']:.3f}" if run["step_seconds"] else ""),),
     run_note="A nap is the median pause.",
     used="is used",

@@ -18,7 +18,7 @@ from analysis.audit.records import contradictions
 from analysis.query.ask import answer
 from analysis.report import carried, output
 from analysis.report.build import write_certificates, write_report
-from analysis.report.carried import FINDINGS, LIVE, MANIFEST, QUERIES, RECORDS, ReportManifest
+from analysis.report.carried import FINDINGS, LIVE, MANIFEST, QUERIES, RECORDS, SCRIPT, ReportManifest
 from analysis.report.figures import csv_bytes
 from analysis.several.index import write_index
 from analysis.several.pair import SIDES, write_pair
@@ -29,7 +29,6 @@ from model.record.errors import AssayError, UserError, memory_ran_out, shortage
 from model.record.files import Unreadable, no_link, read, sha256
 
 _CHANGED = "its content has changed: its SHA-256 differs from the manifest's"
-_SCRIPT = "assets/vega.js"  # a library; no number depends on it unless somebody changes it
 
 
 class Write(Protocol):
@@ -101,16 +100,19 @@ def audit(report: Path, root: Path | None = None) -> Audit:
     )
 
 
-def rebuild(report: Path, out: Path) -> None:
+def rebuild(report: Path, out: Path, shared_script: bool | None = None) -> None:
     """Write a report again by today's code, from the records that it carries.
 
     Args:
         out: an empty folder; or an index's own, which holds the reports that it lists.
+        shared_script: as `write_report` takes it; None for what the report has.
 
     Raises:
         UserError: this is no report, is of a newer version, or carries no records.
     """
     manifest = _manifest(report)
+    if shared_script is not None:
+        manifest = manifest.model_copy(update={"shared_script": shared_script})
     with ExitStack() as opened:
         _again(ComparedReport(), report, manifest, None, opened, records=True)(out=out)
 
@@ -196,10 +198,12 @@ def _again(
         if manifest.study is not None:
             folders.compare_output(done, connection, manifest.study, root)
     if manifest.study is None:
-        return partial(write_certificates, connection, records=records, figures=manifest.figures)
-    extra = write_latex if manifest.latex else None
-    again = partial(write_report, connection, manifest.study, records=records)
-    return partial(again, figures=manifest.figures, extra=extra)
+        again = partial(write_certificates, connection)
+    else:
+        extra = write_latex if manifest.latex else None
+        again = partial(write_report, connection, manifest.study, extra=extra)
+    shared = manifest.shared_script
+    return partial(again, records=records, figures=manifest.figures, shared_script=shared)
 
 
 def _compare(done: ComparedReport, report: Path, manifest: ReportManifest, write: Write) -> None:
@@ -236,8 +240,8 @@ def _compare_all(
     here, made = carried.packages(), manifest.packages
     same_script = all(made.get(name) == here.get(name) for name in ("altair", "vl-convert-python"))
     for path in sorted(expected & there):
-        if path == _SCRIPT and not same_script:
-            done.notes.append(f"{_SCRIPT} was not compared: another version of vl-convert made it")
+        if path == SCRIPT and not same_script:
+            done.notes.append(f"{SCRIPT} was not compared: another version of vl-convert made it")
         elif alike.code or path.startswith(FINDINGS) or not path.endswith((".csv", ".sql")):
             compared = compare_files(report, again, path, alike)
             done.findings += compared.findings

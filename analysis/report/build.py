@@ -15,10 +15,11 @@ from analysis.report import backends, comparison, facts, live, render, runs, sum
 from analysis.report.answer import StudyAnswer
 from analysis.report.answer import answer as answer_study
 from analysis.report.backends import Backends, backend_lines
-from analysis.report.carried import PROBE, Parts, carry, named, seal
+from analysis.report.carried import PROBE, SCRIPT, Parts, carry, named, seal
 from analysis.report.comparison import StudyComparison
 from analysis.report.facts import Facts
 from analysis.report.figures import FigurePage, ReportFigure, csv_bytes, draw_all, in_pages
+from analysis.report.overview import Overview, overview
 from analysis.report.place import complete
 from analysis.report.setup import launched, setup
 from analysis.report.tasks.attention import shapes
@@ -58,6 +59,7 @@ class Contents:
     differences: list[Difference]
     figures: list[ReportFigure]
     answer: StudyAnswer
+    overview: Overview
     setup: list[Setting]
     metrics: dict[str, Answer]
 
@@ -127,12 +129,14 @@ def write_report(
     root: Path | None = None,
     figures: tuple[Format, ...] = ("svg",),
     extra: Extra | None = None,
+    shared_script: bool = False,
 ) -> None:
     """Write a study's report from an open database to an empty folder; the same rows give the same bytes.
 
     Args:
         root: the workspace whose runs' output to quote; None for what is attached to the connection, if any.
         figures, extra: as `build_report` takes them.
+        shared_script: whether pages use the script of the folder that `out` lies in, in place of a copy.
     """
     (out / "figures").mkdir(parents=True)
     at_once = drawings.processes(_number_of_runs(connection, study))
@@ -151,7 +155,7 @@ def write_report(
         drawer.check()
         tables = {name: csv_bytes(table) for name, table in (answers | contents.metrics).items()}
         _write_data(out, contents.figures, tables | comparison.tables(contents.comparison))
-        _write_pages(out, contents, run_pages)
+        _write_pages(out, contents, run_pages, shared_script)
         queries |= run_pages.queries | _literal(contents.task.metrics, study)
         queries |= {figure.name: figure.sql for figure in contents.figures}
         queries |= _by_file_name(contents.backends)
@@ -162,10 +166,11 @@ def write_report(
         queries |= {name: sql for name, sql in all_charts.items() if sql in unnamed}
         drawer.check()
         carry(connection, study, out, named(queries, asked), records)
-        _write_script(out, script.result())
+        if not shared_script:
+            (out / SCRIPT).write_text(script.result(), encoding="utf-8")
     if extra:
         extra(out, contents)
-    seal(out, study, Parts(records, figures, extra is not None), probed=probed.result())
+    seal(out, study, Parts(records, figures, extra is not None, shared_script), probed=probed.result())
 
 
 def _contents(connection: DuckDBPyConnection, gathered: Facts, drawn: list[ReportFigure]) -> Contents:
@@ -173,6 +178,8 @@ def _contents(connection: DuckDBPyConnection, gathered: Facts, drawn: list[Repor
     trust = backends.of_study(connection, study, gathered.runs)
     compared = comparison.of_study(connection, study, gathered.runs)
     differences = guard.among(gathered.runs)
+    answered = answer_study(gathered, compared, trust, differences, task.answer)
+    lines = task.lines(gathered, compared, answered.verdicts)
     return Contents(
         facts=gathered,
         backends=trust,
@@ -180,7 +187,14 @@ def _contents(connection: DuckDBPyConnection, gathered: Facts, drawn: list[Repor
         task=task,
         differences=differences,
         figures=drawn,
-        answer=answer_study(gathered, compared, trust, differences),
+        answer=answered,
+        overview=overview(
+            lines,
+            task.columns,
+            task.panels,
+            {figure.name: figure.rows for figure in drawn},
+            charts.styles(list(lines), gathered.without_steps),
+        ),
         setup=setup(gathered, compared),
         metrics={name: answer(connection, sql) for name, sql in _literal(task.metrics, study).items()},
     )
@@ -213,7 +227,11 @@ def certificates_page(root: Path, out: Path, replace: bool = False) -> Path:
 
 
 def write_certificates(
-    connection: DuckDBPyConnection, out: Path, records: bool, figures: tuple[Format, ...] = ("svg",)
+    connection: DuckDBPyConnection,
+    out: Path,
+    records: bool,
+    figures: tuple[Format, ...] = ("svg",),
+    shared_script: bool = False,
 ) -> None:
     """Write the page of `certificates_page` from an open database to an empty folder."""
     with recording() as asked:
@@ -229,13 +247,18 @@ def write_certificates(
         queries = {"verdicts": trust.queries[0][1], drawn.name: drawn.sql}
         tables = {"verdicts": csv_bytes(answer(connection, queries["verdicts"]))}
     _write_data(out, [drawn], tables)
-    _write_script(out, drawings.script())
+    if not shared_script:
+        (out / SCRIPT).write_text(drawings.script(), encoding="utf-8")
     if drawn.figure:
         drawings.write(out / "figures", drawn.name, drawn.figure.spec, figures)
-    _write(out / "index.html", "backends.html", {"backends": trust, "drawn": drawn})
+    _write(
+        out / "index.html",
+        "backends.html",
+        {"backends": trust, "drawn": drawn, "script": _script(shared_script)},
+    )
     summary.write(out, summary.of_machine(trust))
     carry(connection, None, out, named(queries | _by_file_name(trust), asked), records)
-    seal(out, None, Parts(records, figures))
+    seal(out, None, Parts(records, figures, shared_script=shared_script))
 
 
 def _by_file_name(trust: Backends) -> dict[str, str]:
@@ -258,11 +281,12 @@ def _write_data(out: Path, drawn: list[ReportFigure], tables: dict[str, bytes]) 
         path.write_bytes(csv)
 
 
-def _write_script(out: Path, text: str) -> None:
-    (out / "assets" / "vega.js").write_text(text, encoding="utf-8")
+def _script(shared: bool) -> str:
+    """Where a page finds the script that draws its figures."""
+    return f"../{SCRIPT}" if shared else SCRIPT
 
 
-def _write_pages(out: Path, contents: Contents, run_pages: runs.RunPages) -> None:
+def _write_pages(out: Path, contents: Contents, run_pages: runs.RunPages, shared_script: bool) -> None:
     study, pages = contents.facts, [*in_pages(contents.figures), _ALL_IN_ONE]
     table_pages = runs.table_pages(study.runs)
     common: dict[str, Any] = {
@@ -270,6 +294,8 @@ def _write_pages(out: Path, contents: Contents, run_pages: runs.RunPages) -> Non
         "kinds": backend_lines(study.runs, contents.backends, study.kernels),
         "details": run_pages,
         "pages": pages,
+        "script": _script(shared_script),
+        "page_names": {page.name for page in pages},
         "environment": facts.environment(study.runs),
         "missing": facts.missing(study.runs),
         "removed": facts.removed(study),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 RECORDS, QUERIES, MANIFEST = "data/records", "data/queries", "data/manifest.json"
 # What compiling a report's document adds to its folder.
 COMPILED = frozenset(f"latex/report.{end}" for end in ("aux", "bbl", "blg", "log", "out", "pdf"))
+SCRIPT = "assets/vega.js"  # a library, which draws the figures
 LIVE = "live.js"  # only while `runner report --watch` rebuilds the report
 FINDINGS = "data/findings"  # tables that statistics make, where all others are answers of queries
 _RECORDS = ("config", "outcome", "sections", "units")  # modules of `model.record` that decide what pages say
@@ -80,6 +81,7 @@ class ReportManifest(Frozen):
         records: whether the report carries its records.
         figures: formats of the figures.
         latex: whether it has a folder for a text.
+        shared_script: whether its pages use the script of the folder that it lies in, in place of a copy.
         files: SHA-256 of every other file, by its path in the report.
     """
 
@@ -94,6 +96,7 @@ class ReportManifest(Frozen):
     records: bool
     figures: tuple[drawings.Format, ...] = ("svg",)
     latex: bool = False
+    shared_script: bool = False
     files: dict[str, str]
 
     @property
@@ -113,6 +116,7 @@ class Parts:
     records: bool
     figures: tuple[drawings.Format, ...] = ("svg",)
     latex: bool = False
+    shared_script: bool = False
 
 
 def carry(
@@ -166,6 +170,7 @@ def seal(
         records=parts.records,
         figures=parts.figures,
         latex=parts.latex,
+        shared_script=parts.shared_script,
         files={path: sha256(folder / path) for path in only or files(folder)},
     )
     write_manifest(folder, made)

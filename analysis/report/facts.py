@@ -69,6 +69,8 @@ class GroupFacts:
         tokens_per_second, mfu: medians with intervals; None if not measured.
         peak_memory_gib: median over completed runs, with its interval.
         final_loss: median over the seeds of completed runs, with its interval.
+        training_seconds: of its steps alone, with the first: median over completed runs, with its interval.
+        other_seconds: of its attempts beside these steps: start-up, checkpoints, repeated steps, the end.
         prefill_milliseconds, decode_milliseconds: of a prompt and of a decoded position, with intervals.
         decode_tokens_per_second: of all samples, with its interval.
         floor_percentage, decode_floor_percentage: medians over completed runs; None if not measured.
@@ -81,6 +83,8 @@ class GroupFacts:
     mfu: stats.Estimate | None
     peak_memory_gib: stats.Estimate | None
     final_loss: stats.Estimate | None
+    training_seconds: stats.Estimate | None = None
+    other_seconds: float | None = None
     prefill_milliseconds: stats.Estimate | None = None
     decode_milliseconds: stats.Estimate | None = None
     decode_tokens_per_second: stats.Estimate | None = None
@@ -257,6 +261,14 @@ def _groups(
                 mfu=mfus.get(label),
                 peak_memory_gib=peak_memory_gib(done),
                 final_loss=final_loss(done),
+                training_seconds=stats.over_runs(trained)
+                if (trained := _known(done, "training_seconds"))
+                else None,
+                other_seconds=median_of_known(
+                    max(0.0, run["wall_seconds"] - run["training_seconds"])
+                    for run in done
+                    if run["wall_seconds"] is not None and run["training_seconds"] is not None
+                ),
                 prefill_milliseconds=prefills.get(label),
                 decode_milliseconds=positions.get(label),
                 decode_tokens_per_second=decoding.get(label),
@@ -265,6 +277,10 @@ def _groups(
             )
         )
     return groups
+
+
+def _known(runs: Iterable[Row], column: str) -> list[float]:
+    return [run[column] for run in runs if run[column] is not None]
 
 
 def environment(runs: Iterable[Row]) -> dict[str, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -38,6 +39,7 @@ class ReportFigure:
         formats: of its drawings, SVG besides.
         data: of the first figure with the same query, which names the table of them all.
         number: of the figure in the report, from 1; None where there was nothing to draw.
+        rows: answer to the query, parsed.
     """
 
     name: str
@@ -50,6 +52,7 @@ class ReportFigure:
     formats: tuple[Format, ...] = ()
     data: str = ""
     number: int | None = None
+    rows: Sequence[charts.Row] = ()
 
     @property
     def files(self) -> list[tuple[str, str]]:
@@ -118,7 +121,7 @@ def draw_all(
             figure.spec["description"] = figure.description
             drawer.write(name, figure.spec, formats)
             about = _about(chart, figure, shown, left_out)
-        drawn.append(ReportFigure(name, chart, sql, csv, figure, left_out, about, formats))
+        drawn.append(ReportFigure(name, chart, sql, csv, figure, left_out, about, formats, rows=rows))
 
     number, numbered, first = 0, [], dict[str, str]()
     for made in sorted(drawn, key=lambda one: (one.chart.order, one.name)):

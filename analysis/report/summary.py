@@ -28,7 +28,7 @@ class Summary(Frozen):
         commits: of its runs, shortened.
         outcomes: `6 completed`, `1 oom_gpu as expected`.
         ran: what was run; empty where no study was, and in summaries of versions without it.
-        answer: the first sentence of what was found or, where nothing was, of what was run.
+        answer: to the study's question, in a sentence or two.
         warnings: what a reader must know before quoting it: wrong backends, errors in imported logs.
     """
 
@@ -52,7 +52,6 @@ def write(out: Path, summary: Summary) -> None:
 
 def of_study(facts: Facts, answer: StudyAnswer) -> Summary:
     """The summary of a study's report."""
-    sentences = [*answer.findings, *answer.unexpected, answer.ran]
     flagged = [f"wrong in its log: {label}" for label in sorted(facts.flagged)]
     return Summary(
         kind="study",
@@ -62,7 +61,7 @@ def of_study(facts: Facts, answer: StudyAnswer) -> Summary:
         commits=commits(facts.runs),
         outcomes=endings(facts.runs),
         ran=answer.ran.text,
-        answer=sentences[0].text,
+        answer=" ".join(sentence.text for sentence in answer.headline),
         warnings=flagged,
     )
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
 from urllib.parse import quote
 
+from analysis import drawings
 from analysis.report import render
-from analysis.report.carried import MANIFEST, Parts, ReportManifest, read_manifest, seal
+from analysis.report.carried import MANIFEST, SCRIPT, Parts, ReportManifest, read_manifest, seal
 from analysis.report.place import require_room
 from analysis.report.summary import FILE, Summary
 from model.record.errors import UserError
@@ -58,12 +59,12 @@ def build_index(folder: Path) -> Path:
         raise UserError(f"there is no report in {folder}: build some into its folders, with --out")
     if unnamed := [name for name in names if not name.isprintable()]:
         raise UserError(f"{str(folder / unnamed[0])!r} has a name that no page can show: rename it")
-    require_room(folder, (*_OWN, MANIFEST))
+    require_room(folder, (*_OWN, SCRIPT, MANIFEST))
     write_index(folder, folder, names)
     return folder / "index.html"
 
 
-def write_index(reports: Path, out: Path, names: Iterable[str]) -> None:
+def write_index(reports: Path, out: Path, names: Sequence[str]) -> None:
     """Write the index of these reports to another folder, or to the one that they lie in."""
 
     def order(report: ListedReport) -> tuple[float, str]:  # the newest first, those without a time last
@@ -72,14 +73,25 @@ def write_index(reports: Path, out: Path, names: Iterable[str]) -> None:
             return 0, report.folder
         return -(last if last.tzinfo else last.replace(tzinfo=UTC)).timestamp(), report.folder
 
+    shares = any(
+        manifest.shared_script for name in names if (manifest := _manifest(reports / name)) is not None
+    )
     listed = sorted((_listed(reports, name) for name in names), key=order)
     render.write_assets(out)
+    if shares:
+        write_text(out / SCRIPT, drawings.script(), sync=False)
     (out / "data").mkdir(exist_ok=True)
     titles = Counter(report.summary.title for report in listed if report.summary)
     shared = {title for title, count in titles.items() if count > 1}
     page = render.environment().get_template("reports.html").render({"listed": listed, "shared": shared})
     write_text(out / "index.html", page, sync=False)
-    seal(out, None, Parts(records=True), reports=sorted(report.folder for report in listed), only=_OWN)
+    seal(
+        out,
+        None,
+        Parts(records=True),
+        reports=sorted(report.folder for report in listed),
+        only=(*_OWN, SCRIPT) if shares else _OWN,
+    )
 
 
 def _listed(reports: Path, name: str) -> ListedReport:

@@ -47,7 +47,7 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
         before = row.inference
         verdicts.append(f"{said(row.text)}{reach}")
     lists = {
-        "Findings": [said(sentence.text) for sentence in answer.findings],
+        "Answer": [said(sentence.text) for sentence in answer.headline],
         "Verdicts": verdicts,
         "As expected": [said(sentence.text) for sentence in answer.expected],
         "Not expected": [said(sentence.text) for sentence in answer.unexpected],

@@ -6,11 +6,11 @@ computed twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.report.answer import calls, limits, ran, verdicts
+from analysis.report.answer import headline, limits, ran, verdicts
 from analysis.report.answer.statement import Number, Sentence, VerdictRow
 
 if TYPE_CHECKING:
@@ -27,18 +27,16 @@ class StudyAnswer:
     Attributes:
         question: what the study asks.
         ran: what was run, in one sentence.
-        findings: what was found, in short; of single runs what was observed, which each sentence says.
-        nothing: what to say where there are no findings.
+        headline: the answer, in a sentence or two.
         verdicts: each group's, with its numbers and what decided it.
         expected: how runs ended that ended as the study expected. Such an end is a result.
         unexpected: what nobody planned: other ends, wrong backends, a drifting or busy machine.
-        cannot_say: what the runs do not show, and what would.
+        cannot_say: what the runs do not show, and what would; what matters most comes first.
     """
 
     question: str
     ran: Sentence
-    findings: list[Sentence]
-    nothing: str
+    headline: list[Sentence]
     verdicts: list[VerdictRow]
     expected: list[Sentence]
     unexpected: list[Sentence]
@@ -48,7 +46,7 @@ class StudyAnswer:
     def numbers(self) -> list[Number]:
         """Every number that a sentence or a verdict cites, in order."""
         rows = [row.number for row in self.verdicts if row.number]
-        after = [*self.findings, *self.expected, *self.unexpected, *self.cannot_say]
+        after = [*self.headline, *self.expected, *self.unexpected, *self.cannot_say]
         return [*self.ran.numbers, *rows, *(number for sentence in after for number in sentence.numbers)]
 
     @property
@@ -58,29 +56,28 @@ class StudyAnswer:
 
 
 def answer(
-    facts: Facts, comparison: StudyComparison, trust: Backends, differences: Sequence[Difference]
+    facts: Facts,
+    comparison: StudyComparison,
+    trust: Backends,
+    differences: Sequence[Difference],
+    headlines: Callable[[Facts, StudyComparison, Sequence[VerdictRow]], Iterable[Sentence]],
 ) -> StudyAnswer:
     """The answer of one study.
 
     Args:
         trust: the certificates of its backends.
         differences: what the guard found among its completed runs.
+        headlines: what is said first of runs of their task.
     """
     rows = verdicts.rows(facts, comparison)
-    if comparison.absent:
-        tested = ", and no test tells any two groups apart" if comparison.rates.rankings else ""
-        nothing = f"Nothing: {comparison.absent}{tested}."
-    else:
-        nothing = "Nothing yet: the runs so far show neither a difference nor agreement."
+    sentences = [*headlines(facts, comparison, rows), *headline.without_result(facts)]
+    if not sentences:
+        why = f": {comparison.absent}" if comparison.absent else ""
+        sentences = [Sentence(f"No answer yet{why or ': no run has completed'}.")]
     return StudyAnswer(
         question=facts.question,
         ran=ran.sentence(facts),
-        findings=[
-            *verdicts.headlines(rows, comparison),
-            *calls.sentences(facts),
-            *ran.out_of_memory(facts),
-        ],
-        nothing=nothing,
+        headline=sentences,
         verdicts=rows,
         expected=ran.expected(facts.runs),
         unexpected=[
@@ -90,7 +87,6 @@ def answer(
             *limits.moved(facts.runs),
         ],
         cannot_say=[
-            *verdicts.undecided(rows, comparison),
             *verdicts.left_out(facts, comparison),
             *limits.sentences(facts, comparison, differences),
         ],

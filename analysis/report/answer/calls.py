@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, mode_of, place, points, said
+from analysis.charts._kernels import Lead, Point, lead, main_shape, place, points, said
 from analysis.report.answer.statement import Number, Sentence
 from analysis.stats import grouped
 from analysis.wording import group_name, in_parentheses, listed, percent, readable
@@ -23,12 +23,10 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
     timed = [point for point in points(facts.kernels) if point.timed("both")]
     if not timed:
         return
-    how = HOW[mode_of(facts.kernels)]
-    how = f"{how[:1].lower()}{how[1:]}"
-    yield _at_one_shape(main_shape(timed), how)
+    yield _at_one_shape(main_shape(timed))
     leads = [fastest for at_shape in grouped(timed, place).values() if (fastest := _fastest(at_shape))]
     if len(leads) > 1:
-        yield _at_each(leads, how)
+        yield _at_each(leads)
 
 
 def _fastest(at_shape: Sequence[Point]) -> _Fastest | None:
@@ -41,7 +39,7 @@ def _fastest(at_shape: Sequence[Point]) -> _Fastest | None:
     return best if best and (best[1].clear or len(leads) == len(at_shape)) else None
 
 
-def _at_each(leads: Sequence[_Fastest], how: str) -> Sentence:
+def _at_each(leads: Sequence[_Fastest]) -> Sentence:
     """Where the interval of a ratio reaches 1, no backend is said to be the fastest."""
     clear = [(point, ahead) for point, ahead in leads if ahead.clear]
     won = grouped(clear, lambda lead: lead[0].attention)
@@ -51,19 +49,19 @@ def _at_each(leads: Sequence[_Fastest], how: str) -> Sentence:
         gains = sorted(ahead.ratio.ratio - 1 for _, ahead in wins)
         ends = " to ".join(dict.fromkeys(map(percent, (gains[0], gains[-1]))))
         named.append(f"{group_name(backend)} at {len(wins):,d} ({ends} % over the next)")
-    fastest = f"the fastest backend of {_BOTH} at {counted(len(leads), 'shape')}"
-    of = f"Observed ({how}): paired by round, each shape by itself, {fastest}"
-    text = f"{of} is {listed(named)}." if named else f"{of} is at none of them told apart from the next."
-    if named and (unclear := len(leads) - len(clear)):
-        text += f" At {unclear:,d}, none is faster than all others by the 95 % interval of their ratio."
+    text = f"Over {counted(len(leads), 'shape')}, the fastest is {listed(named)}"
+    if not named:
+        text = f"At none of {counted(len(leads), 'shape')} is one backend told from the next"
+    elif unclear := len(leads) - len(clear):
+        text += f"; at {unclear:,d}, none is told from the next"
     numbers = (
         Number(f"shapes at which {backend} is the fastest", len(wins), None, None, "shapes")
         for backend, wins in ordered
     )
-    return Sentence(text, tuple(numbers))
+    return Sentence(f"{text}.", tuple(numbers))
 
 
-def _at_one_shape(at_shape: Sequence[Point], how: str) -> Sentence:
+def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
     fastest = _fastest(at_shape)
     ordered = sorted(
         at_shape, key=lambda point: (not fastest or point is not fastest[0], _milliseconds(point))
@@ -77,9 +75,9 @@ def _at_one_shape(at_shape: Sequence[Point], how: str) -> Sentence:
         numbers.append(Number(f"milliseconds of {_BOTH} by {point.attention}", took, None, None, "ms"))
     if len(ordered) > 2:
         times[1] += f", the slowest of {len(ordered)} backends"
-    text = f"Observed at {said(at_shape[0])} ({how}): {_BOTH} take {listed(times)}."
+    where = f"At {said(at_shape[0])}"
     if not fastest:
-        return Sentence(text, tuple(numbers))
+        return Sentence(f"{where}, {_BOTH} take {listed(times)}.", tuple(numbers))
 
     first, ahead = fastest
     ratio, name, over = ahead.ratio, group_name(first.attention), group_name(ahead.over.attention)
@@ -88,12 +86,12 @@ def _at_one_shape(at_shape: Sequence[Point], how: str) -> Sentence:
     else:
         gain = in_parentheses(ratio.ratio - 1, ratio.low - 1, ratio.high - 1)
     if ahead.clear:
-        text += f" Paired by round, {name} is the fastest: by {gain} over {over}, the next."
+        text = f"{name} is the fastest, by {gain} over {over}: {_BOTH} take {listed(times)}"
     else:
-        text += f" Paired by round, {name} is not told apart from {over}: {gain}."
+        text = f"{_BOTH} take {listed(times)}; {name} is not told from {over}: {gain}"
     value, low, high = (None if x is None else 100 * (x - 1) for x in (ratio.ratio, ratio.low, ratio.high))
     speed = f"speed of {first.attention} over {ahead.over.attention}, change"
-    return Sentence(text, (*numbers, Number(speed, value or 0.0, low, high, "percent")))
+    return Sentence(f"{where}, {text}.", (*numbers, Number(speed, value or 0.0, low, high, "percent")))
 
 
 def _milliseconds(point: Point) -> float:

@@ -24,10 +24,11 @@ _NAMED = 3  # backends that the sentence names; of more it says how many
 
 
 def sentence(facts: Facts) -> Sentence:
-    """Model, steps, device, groups and runs."""
+    """Model, steps, device, groups and runs: of those that completed, as far as any did."""
     if facts.calls:
         return _calls(facts)
-    runs, groups = facts.runs, facts.groups
+    done = [run for run in facts.runs if run["outcome"] == "completed"]
+    runs = done or facts.runs
     sizes = _sizes(runs)
     model = f"A llama of {_short(sizes[0])} parameters" if sizes else "A model of unknown size"
     if len(sizes) > 1:
@@ -39,17 +40,9 @@ def sentence(facts: Facts) -> Sentence:
         steps, tokens = span(map(_planned, runs)), span({_tokens(run) for run in runs})
         did = _was(runs, "were trained" if len(sizes) > 1 else "was trained")
         did += f" for {steps or 'an unknown number of'} steps of {tokens or 'an unknown number of'} tokens"
+    text = f"{model} {did}{_where(runs)}{_groups(facts, done)}."
 
-    count = counted(len(runs), "run")
-    per_group = {group.runs for group in groups}
-    if len(per_group) == 1 and len(groups) > 1:
-        count += f", {per_group.pop()} of each"
-    # Whether a run completed whose log says no plan is unknown.
-    if not any(run["imported"] and run["planned_steps"] is None for run in runs):
-        count += f", of which {_done(runs):,d} completed"
-    text = f"{model} {did}{_where(runs)}{_groups(facts)}: {count}."
-
-    counts = {"runs": len(runs), "completed runs": _done(runs)}
+    counts = {"runs": len(facts.runs), "completed runs": len(done)}
     numbers = [Number(what, value, None, None, "runs") for what, value in counts.items()]
     for what, unit, values in (
         ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
@@ -146,19 +139,23 @@ def _where(runs: Sequence[Row]) -> str:
     return f" on {' or '.join(sorted(devices))}" if devices else ""
 
 
-def _groups(facts: Facts) -> str:
-    axes = varying(facts.runs)
-    many = len(facts.groups)
-    if not axes or many == 1:
-        return ""
+def _groups(facts: Facts, done: Sequence[Row]) -> str:
+    """` under 9 of 10 attention backends, 5 runs each`."""
+    axes, many = varying(facts.runs), len(facts.groups)
+    counts = Counter(run["label"] for run in done)
+    runs = span(counts.values())
+    each = "" if not done else "one run" if runs == "1" else f"{runs} runs"
+    if many == 1:
+        return f", in {each}" if each else ""
+    each = f", {each} each" if each else ""
+    of = f"{len(counts)} of {many}" if 0 < len(counts) < many else str(many)
     if axes == ["attention"]:
-        few = listed([group_name(label) for label in facts.labels]) if many <= _NAMED else ""
-        return f", under {few or f'each of {many} attention backends'}"
-    of = f"{'values' if len(axes) == 1 else 'combinations'} of {listed(axes)}"
-    cells = {tuple(str(factors(run).get(axis)) for axis in axes) for run in facts.runs}
-    if len(cells) < many:  # as where `--set` made some of the runs
-        return f", in {many} groups with {len(cells)} {of}, which differ in other settings too"
-    return f", for each of {many} {of}"
+        labels = [label for label in facts.labels if label in counts or not done]
+        few = (
+            listed([group_name(label) for label in labels]) if many <= _NAMED and len(labels) == many else ""
+        )
+        return f" under {few or f'{of} attention backends'}{each}"
+    return f" in {of} configurations{f' of {listed(axes)}' if 0 < len(axes) <= _NAMED else ''}{each}"
 
 
 def varying(runs: Sequence[Row]) -> list[str]:
@@ -266,7 +263,10 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
         *ends,
         *wrong,
         *_untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`."),
-        *(Sentence(f"Wrong in an imported log: {error}") for error in facts.in_logs["error"]),
+        *(
+            Sentence(f"Wrong in an imported log: {error.partition('. ')[0].rstrip('.')}.")
+            for error in facts.in_logs["error"]
+        ),
     ]
 
 

@@ -8,6 +8,8 @@ from typing import Literal
 from analysis.stats.verdict import Kind
 from analysis.wording import group_name
 
+About = Literal["rate", "loss", "scaling", "alone", "decoding"]
+
 
 @dataclass(frozen=True)
 class Number:
@@ -42,7 +44,8 @@ class VerdictRow:
     """What may be said of one group and one quantity.
 
     Attributes:
-        quantity: what it is about, such as `tokens per second`.
+        about: which of a group's verdicts it is.
+        quantity: what it is about in words, such as `tokens per second`.
         group: its label.
         against: label of the group that it is compared with; empty where it is not compared.
         difference, interval: with their units; empty where there is none.
@@ -54,6 +57,7 @@ class VerdictRow:
         method: how its interval was made, worded for a caption.
     """
 
+    about: About
     quantity: str
     group: str
     against: str

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.report.answer.statement import Number, Sentence, VerdictRow
+from analysis.report.answer.statement import About, Number, Sentence, VerdictRow
 from analysis.stats import by_label, grouped
 from analysis.stats.estimate import median
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.scaling import HELD_UP
-from analysis.wording import because, faster, group_name, in_parentheses, listed, nats, percentage
+from analysis.wording import because, faster, group_name, listed, nats, percentage
 from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts
-    from analysis.stats.ranking import Ranking
-    from analysis.stats.verdict import Verdict
     from analysis.verdicts.losses import LossVerdict
     from analysis.verdicts.rates import RateVerdict
     from analysis.verdicts.scaling import Curve, ScalingPoint
@@ -44,7 +42,7 @@ def rows(facts: Facts, comparison: StudyComparison) -> list[VerdictRow]:
             name = f"tokens per second of {group.label}"
             number = Number(name, rate.median, rate.low, rate.high, "tokens per second")
             value, reason = f"{rate.median:,.0f}", "not a finding: one run"
-            single.append(_observed(_tokens(facts), group.label, value, reason, number))
+            single.append(_observed("alone", _tokens(facts), group.label, value, reason, number))
     verdicts = [*scaling, *rates, *losses, *single, *_decoding(facts)]
     quantities = list(dict.fromkeys(row.quantity for row in verdicts))
     kinds = {"measured": 0, "different": 0, "equivalent": 0, "observed": 1, "inconclusive": 2, "withheld": 3}
@@ -83,6 +81,7 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison) -> Verdi
         else percentage(verdict.difference, verdict.low, verdict.high, rate.margin).partition("; ")
     )
     return VerdictRow(
+        about="rate",
         quantity=_tokens(facts),
         group=rate.label,
         against=rate.baseline,
@@ -115,6 +114,7 @@ def _loss(loss: LossVerdict) -> VerdictRow:
         unit = "runs" if len(loss.runs) == 2 else "means over the repeats of one seed"
         reason = f"{reason}; in one pair of {unit}"
     return VerdictRow(
+        about="loss",
         quantity="loss",
         group=loss.label,
         against=loss.baseline,
@@ -148,6 +148,7 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
     about = f"{curve.way}, {curve.constant}"
     if point.why_withheld:
         return VerdictRow(
+            "scaling",
             quantity,
             point.label,
             curve.base,
@@ -166,6 +167,7 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
     if point.beyond_ideal:
         reasons.append(HELD_UP)
     return VerdictRow(
+        about="scaling",
         quantity=quantity,
         group=point.label,
         against=curve.base,
@@ -186,8 +188,8 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
     )
 
 
-def _observed(quantity: str, label: str, value: str, reason: str, number: Number) -> VerdictRow:
-    return VerdictRow(quantity, label, "", value, "", "observed", "observed", reason, number)
+def _observed(about: About, quantity: str, label: str, value: str, reason: str, number: Number) -> VerdictRow:
+    return VerdictRow(about, quantity, label, "", value, "", "observed", "observed", reason, number)
 
 
 def _decoding(facts: Facts) -> Iterator[VerdictRow]:
@@ -202,108 +204,22 @@ def _decoding(facts: Facts) -> Iterator[VerdictRow]:
     reason = f"medians of {counted(len(decoded), 'run')}; {counted(len(times), 'group')} decode"
     for label in _extremes(times):
         number = Number(f"milliseconds per decoded token of {label}", times[label], None, None, "ms")
-        yield _observed("time of a decoded token", label, f"{times[label]:,.3g} ms", reason, number)
+        yield _observed(
+            "decoding", "time of a decoded token", label, f"{times[label]:,.3g} ms", reason, number
+        )
     for noun, column in (("a prefill", "floor_percentage"), ("a decoded token", "decode_floor_percentage")):
         shares = {group.label: share for group in facts.groups if (share := getattr(group, column))}
         for label in _extremes(shares):
             number = Number(f"floor of {noun} of {label}", shares[label], None, None, "percent")
             reason = "by the rates measured on the same device; medians of completed runs"
             value = f"{shares[label]:.0f} % of its time"
-            yield _observed(f"least possible time of {noun}", label, value, reason, number)
+            yield _observed("decoding", f"least possible time of {noun}", label, value, reason, number)
 
 
 def _extremes(values: dict[str, float]) -> list[str]:
     """The labels of the smallest and the largest value."""
     ordered = sorted(values, key=lambda label: values[label])
     return list(dict.fromkeys((*ordered[:1], *ordered[-1:])))
-
-
-def headlines(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> list[Sentence]:
-    """What was found, in a sentence for each quantity and baseline, and what the rankings say."""
-    findings = [row for row in verdicts if row.kind in FINDINGS]
-    ranked = [_ranking(ranking) for ranking in comparison.rates.rankings if _apart(ranking)]
-    observed = [row for row in verdicts if row.kind == "observed"]
-    return [*_summed(findings, verdicts), *ranked, *_summed(observed, verdicts, "Observed, not a finding: ")]
-
-
-def undecided(verdicts: Sequence[VerdictRow], comparison: StudyComparison) -> Iterator[Sentence]:
-    """Groups without a verdict, and rankings that tell nothing apart."""
-    rows_ = [row for row in verdicts if row.kind in ("inconclusive", "withheld")]
-    many = _many_baselines(verdicts)
-    for (quantity, other), alike in grouped(rows_, lambda row: (row.quantity, _against(row, many))).items():
-        names = listed([group_name(row.group) for row in alike])
-        if len(alike) > _NAMED:
-            names = f"{len(alike)} of {counted(sum(row.quantity == quantity for row in verdicts), 'group')}"
-        yield Sentence(f"{_capital(quantity)}{other}: no verdict on {names}; the table of verdicts says why.")
-    yield from (_ranking(ranking) for ranking in comparison.rates.rankings if not _apart(ranking))
-
-
-def _summed(
-    some: Iterable[VerdictRow], verdicts: Sequence[VerdictRow], before: str = ""
-) -> Iterator[Sentence]:
-    """One sentence on each quantity and baseline, such as `Loss against cudnn: flash equivalent`."""
-    many = _many_baselines(verdicts)
-    for (quantity, other), alike in grouped(some, lambda row: (row.quantity, _against(row, many))).items():
-        total = sum(row.quantity == quantity for row in verdicts)
-        parts = []
-        for verdict, same in grouped(alike, lambda row: row.verdict).items():
-            word = "" if verdict in ("measured", "observed") else f" {verdict}"
-            if len(same) > _NAMED:
-                ordered = sorted(same, key=lambda row: row.number.value if row.number else 0.0)
-                ends = (f"{row.difference} ({group_name(row.group)})" for row in (ordered[0], ordered[-1]))
-                parts.append(f"{len(same)} of {counted(total, 'group')}{word}, from {' to '.join(ends)}")
-            else:
-                groups = [
-                    group_name(row.group) + (f" ({row.difference})" if row.difference else "") for row in same
-                ]
-                parts.append(listed(groups) + word)
-        text = f"{quantity}{other}: {'; '.join(parts)}."
-        yield Sentence(f"{before}{text}" if before else _capital(text))
-
-
-def _many_baselines(verdicts: Sequence[VerdictRow]) -> bool:
-    return len({row.against for row in verdicts if row.against}) > _MANY
-
-
-def _against(row: VerdictRow, many: bool) -> str:
-    if not row.against or row.kind == "measured":
-        return ""
-    return f" against {'the baseline of the same settings' if many else group_name(row.against)}"
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
-
-
-def _apart(ranking: Ranking) -> dict[tuple[str, str], Verdict]:
-    return {pair: verdict for pair, verdict in ranking.verdicts.items() if verdict.kind == "different"}
-
-
-def _ranking(ranking: Ranking) -> Sentence:
-    labels = list(dict.fromkeys(label for tier in ranking.tiers for label in tier))
-    tested = {pair: verdict for pair, verdict in ranking.verdicts.items() if set(pair) <= set(labels)}
-    apart = _apart(ranking)
-    named = tested if len(tested) == 1 else apart if len(apart) <= _FEW else {}
-    text = (
-        f"Among all pairs of {counted(len(labels), 'group')} with repeats, the tests, which are "
-        f"corrected for all pairs, tell {len(apart) or 'none'} of {len(tested)} apart"
-    )
-    pairs, numbers = [], []
-    for (one, other), verdict in named.items():
-        ends = (verdict.difference, verdict.low, verdict.high)
-        pairs.append(f"{group_name(one)} over {group_name(other)}, {in_parentheses(*ends)}")
-        value, low, high = (None if end is None else 100 * end for end in ends)
-        numbers.append(Number(f"ranked rate of {one} over {other}", value or 0.0, low, high, "percent"))
-    if named:
-        text += f": {'; '.join(pairs)}"
-    elif apart:
-        tiers = "; ".join(listed([group_name(label) for label in tier]) for tier in ranking.tiers)
-        text += (
-            f" and give this order from the fastest: {tiers}. Groups that share a place are not told apart"
-        )
-    else:
-        text += f": {listed([group_name(label) for label in labels])}"
-    return Sentence(f"{text}.", tuple(numbers))
 
 
 def left_out(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:

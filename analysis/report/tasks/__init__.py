@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import model
+from analysis.report.answer import headline
+from analysis.report.overview import OverviewColumn, PanelSpec, group_lines, outcome, size
 from analysis.report.render import templates
 from analysis.verdicts.values import task
 from model.record.config import TASKS
 
 if TYPE_CHECKING:
-    from analysis.report.facts import GroupFacts
+    from analysis.report.answer.statement import Sentence, VerdictRow
+    from analysis.report.comparison import StudyComparison
+    from analysis.report.facts import Facts
     from analysis.report.rows import Run
     from analysis.report.topics import Setting
-    from analysis.verdicts.rates import Rates
-
-
-@dataclass(frozen=True)
-class GroupColumn:
-    """A column of the table of groups.
-
-    Attributes:
-        text: a group's cell.
-        interval: whether it is marked where the interval is that of one run.
-    """
-
-    head: str
-    text: Callable[[GroupFacts, Rates], str]
-    interval: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,7 +41,10 @@ class ReportTask:
 
     Attributes:
         settings: the topics of the setup table that are the task's own.
-        group_columns: of the table of groups, after the group and the number of its runs; none: it has none.
+        answer: to the study's question, in a sentence or two.
+        lines: of the overview's table, by what names the line: its groups, for most tasks.
+        first: head of the column of these names.
+        columns, panels: of the overview: of its table, and its four small figures.
         run_columns: of the table of runs, after the number of steps.
         run_note: what the caption of that table says of its columns.
         steps: what a run repeats, as a heading.
@@ -69,11 +61,18 @@ class ReportTask:
 
     name: str
     settings: Callable[[Sequence[Run]], Iterator[Setting]]
-    group_columns: tuple[GroupColumn, ...]
     run_columns: tuple[RunColumn, ...]
     run_note: str
     used: str
     not_used: str
+    answer: Callable[[Facts, StudyComparison, Sequence[VerdictRow]], Iterable[Sentence]] = headline.rates
+    lines: Callable[[Facts, StudyComparison, Sequence[VerdictRow]], Mapping[str, Any]] = group_lines
+    first: str = "Group"
+    columns: tuple[OverviewColumn, ...] = (
+        OverviewColumn("n", size),
+        OverviewColumn("Outcome", outcome, True),
+    )
+    panels: tuple[PanelSpec, ...] = ()
     steps: str = "Steps"
     passes: str = ""
     measured: str = "rates"

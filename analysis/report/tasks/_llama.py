@@ -6,16 +6,21 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from analysis.report import models
+from analysis.report.overview import (
+    Cell,
+    OverviewColumn,
+    PanelSpec,
+    against,
+    efficiency,
+    estimated,
+    outcome,
+    size,
+    verdict,
+)
 from analysis.report.render import UNKNOWN, number
 from analysis.report.rows import Run
-from analysis.report.tasks import GroupColumn, RunColumn, of_run
+from analysis.report.tasks import RunColumn, of_run
 from analysis.report.topics import SetupTopic, setting, whole
-from analysis.stats import Estimate
-
-
-def middle(estimate: Estimate | None, form: str) -> str:
-    """The median, or a dash where there is none."""
-    return number(estimate.median if estimate else None, form)
 
 
 def _quartiles(run: Run) -> str:
@@ -29,13 +34,28 @@ def gib(run: Run) -> str:
     return number(None if size is None else size / 2**30, ",.1f")
 
 
-GROUP_RATE = GroupColumn("Tokens/s", lambda group, _: middle(group.tokens_per_second, ",.0f"))
-GROUP_TIER = GroupColumn(
-    "Tier",
-    lambda group, rates: ", ".join(rates.tiers(group.label)) or ("observed" if group.n == 1 else UNKNOWN),
+RATE = OverviewColumn("Tokens/s", estimated(lambda group: group.tokens_per_second, ",.0f"))
+AGAINST_BASELINE = (
+    OverviewColumn("Against baseline", against),
+    OverviewColumn("Verdict", verdict, is_text=True),
+    OverviewColumn("Efficiency", efficiency),
 )
-GROUP_MFU = GroupColumn("MFU, %", lambda group, _: middle(group.mfu, ".1f"))
-GROUP_MEMORY = GroupColumn("Peak memory, GiB", lambda group, _: middle(group.peak_memory_gib, ",.1f"))
+MFU = OverviewColumn("MFU, %", lambda line: Cell(number(line.group.mfu and line.group.mfu.median, ".1f")))
+MEMORY = OverviewColumn(
+    "Peak GiB per device",
+    lambda line: Cell(number(line.group.peak_memory_gib and line.group.peak_memory_gib.median, ",.1f")),
+)
+OUTCOME = OverviewColumn("Outcome", outcome, is_text=True)
+N = OverviewColumn("n", size)
+RATE_PANEL = PanelSpec("Tokens per second", "tokens", lambda line: line.group.tokens_per_second)
+MFU_PANEL = PanelSpec(
+    "MFU, %",
+    "mfu",
+    lambda line: line.group.mfu,
+    ".1f",
+    absent="The peak FLOP/s of the device are not known: `peak_tflops` in the profile states them.",
+)
+MEMORY_PANEL = PanelSpec("Peak GiB per device", "memory", lambda line: line.group.peak_memory_gib, ",.1f")
 RUN_RATES = (
     RunColumn("Tokens/s", lambda run: number(run["tokens_per_second"], ",.0f")),
     RunColumn("Quartiles", _quartiles),

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from analysis.charts._kernels import HOW, Lead, Point, lead, names, place, points
+from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, names, place, points
+from analysis.report.answer import calls
 from analysis.report.answer.ran import span
+from analysis.report.overview import Cell, OverviewColumn, PanelSpec
+from analysis.report.render import UNKNOWN, number
 from analysis.report.rows import Run
 from analysis.report.tasks import ReportTask, RunColumn
 from analysis.report.tasks._llama import gib
 from analysis.report.topics import Setting, SetupTopic, changed, lines, plain, setting, whole
-from analysis.stats import grouped
-from analysis.wording import decimals
+from analysis.stats import Estimate, grouped
+from analysis.wording import decimals, group_name
 from model.record.config import RunConfig
 from model.record.kernels import DIRECTIONS
 from model.record.units import counted
+
+if TYPE_CHECKING:
+    from analysis.report.answer.statement import VerdictRow
+    from analysis.report.comparison import StudyComparison
+    from analysis.report.facts import Facts
 
 _SIZES = {
     "batch": "batch",
@@ -170,10 +179,112 @@ _TOPICS = (
     SetupTopic("Backends", _backends, ("call.backends",)),
     SetupTopic("Rounds", whole(setting("call", "steps")), ("call.steps",)),
 )
+
+
+@dataclass(frozen=True)
+class BackendLine:
+    """A backend at the shape that most backends were timed at.
+
+    Attributes:
+        lead: over the fastest other backend there; None without one, or without rounds in common.
+        fastest_at: the number of shapes at which it is faster than every other backend, of `shapes`.
+        wrong: why it was not timed at all; empty where it was.
+    """
+
+    point: Point
+    lead: Lead | None
+    fastest_at: int
+    shapes: int
+    wrong: str
+
+    def cell(self, direction: str) -> Cell:
+        """The median time of a call, in milliseconds, with its interval."""
+        timed = self.point.timed(direction)
+        if not timed:
+            return Cell()
+        has_ends = timed.low is not None and timed.high is not None
+        ends = f"{number(timed.low, '#,.3g')} {UNKNOWN} {number(timed.high, '#,.3g')}" if has_ends else ""
+        return Cell(number(timed.median, "#,.3g"), ends)
+
+    @property
+    def memory(self) -> Estimate | None:
+        """Peak GiB of a forward and its backward, beyond the inputs."""
+        peak_bytes = self.point.of("memory_bytes", "both", "eager")
+        return None if peak_bytes is None else Estimate(peak_bytes / 2**30, None, None, 1, "")
+
+
+def _backend_lines(
+    facts: Facts, _comparison: StudyComparison, _verdicts: Sequence[VerdictRow]
+) -> dict[str, BackendLine]:
+    every = points(facts.kernels)
+    timed = [point for point in every if point.timed("both")]
+    at_shapes = list(grouped(timed, place).values())
+    wins = Counter(
+        point.attention
+        for at_shape in at_shapes
+        for point in at_shape
+        if (ahead := lead(point, at_shape)) and ahead.clear
+    )
+    reasons = {row["attention"]: row["reason"] for row in facts.untimed}
+    main = main_shape(timed)
+    of_main = {point.attention: point for point in main}
+    there = {place(point) for point in main}
+    here = of_main | {p.attention: p for p in every if place(p) in there and p.attention not in of_main}
+    return {
+        name: BackendLine(
+            here[name], lead(here[name], main) if name in of_main else None, wins[name], len(at_shapes),
+            "" if name in of_main else reasons.get(name) or "",
+        )
+        for name in names(every)
+        if name in here
+    }  # fmt: skip
+
+
+def _over_next(line: BackendLine) -> Cell:
+    if not line.lead:
+        return Cell()
+    ratio, over = line.lead.ratio, line.lead.over.attention
+    ends = "" if ratio.low is None or ratio.high is None else f"{ratio.low:.3f} {UNKNOWN} {ratio.high:.3f}"
+    return Cell(
+        f"{ratio.ratio:.3f}", ends, f"times as fast as {group_name(over)}, the fastest other, paired by round"
+    )
+
+
+def _ended(line: BackendLine) -> Cell:
+    if line.point.timed("both"):
+        return Cell("completed")
+    return Cell(", ".join(line.point.gone()) or "not timed", "", line.wrong)
+
+
+def _panel(title: str, direction: str) -> PanelSpec:
+    return PanelSpec(title, "kernels", lambda line: line.point.timed(direction), "#,.3g")
+
+
 TASK = ReportTask(
     name="attention",
     settings=_settings,
-    group_columns=(),
+    answer=lambda facts, _comparison, _verdicts: calls.sentences(facts),
+    lines=_backend_lines,
+    first="Backend",
+    columns=(
+        OverviewColumn("Both, ms", lambda line: line.cell("both")),
+        OverviewColumn("Forward, ms", lambda line: line.cell("forward")),
+        OverviewColumn("Backward, ms", lambda line: line.cell("backward")),
+        OverviewColumn("Over the next", _over_next),
+        OverviewColumn(
+            "Kernel TFLOP/s",
+            lambda line: Cell(number(rate.median if (rate := line.point.rate("both")) else None, ",.3g")),
+        ),
+        OverviewColumn("Memory, GiB", lambda line: Cell(number(line.memory and line.memory.median, ",.2f"))),
+        OverviewColumn("Fastest at", lambda line: Cell(f"{line.fastest_at} of {line.shapes}")),
+        OverviewColumn("Outcome", _ended, is_text=True),
+    ),
+    panels=(
+        _panel("Forward, ms", "forward"),
+        _panel("Backward, ms", "backward"),
+        PanelSpec("Kernel TFLOP/s, both", "kernels", lambda line: line.point.rate("both"), ",.3g"),
+        PanelSpec("Memory, GiB", "kernels", lambda line: line.memory, ",.2f"),
+    ),
     run_columns=(RunColumn("Peak memory, GiB", gib),),
     run_note="Peak memory: of the whole process.",
     steps="Rounds",

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from analysis.query.statements import INFERENCE_SUMMARY
-from analysis.report.render import interval, number
+from analysis.report.answer import headline
+from analysis.report.overview import Cell, OverviewColumn, PanelSpec, estimated
+from analysis.report.render import number
 from analysis.report.rows import Run
-from analysis.report.tasks import GroupColumn, ReportTask, RunColumn
+from analysis.report.tasks import ReportTask, RunColumn
 from analysis.report.tasks._llama import (
+    AGAINST_BASELINE,
     DATA,
-    GROUP_MEMORY,
-    GROUP_MFU,
-    GROUP_RATE,
-    GROUP_TIER,
+    MEMORY,
+    MEMORY_PANEL,
+    MFU,
+    MFU_PANEL,
     MODEL,
+    OUTCOME,
+    RATE,
     RATES_NOTE,
     RUN_RATES,
-    middle,
+    N,
 )
 from analysis.report.topics import Setting, SetupTopic, lines, plain, setting, whole
 from model.record.units import counted
+
+if TYPE_CHECKING:
+    from analysis.report.answer.statement import Sentence, VerdictRow
+    from analysis.report.comparison import StudyComparison
+    from analysis.report.facts import Facts
 
 _SECTION = "inference"
 
@@ -56,17 +67,50 @@ _TOPICS = (
     SetupTopic("Precision", plain(setting(_SECTION, "dtype")), ("inference.dtype",)),
     SetupTopic("`torch.compile`", _compiled, ("inference.compile",)),
 )
+
+
+def _answer(facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
+    yield from headline.rates(facts, comparison, verdicts, "prompt tokens/s")
+    decoding = {group.label: group.decode_milliseconds for group in facts.groups}
+    yield from headline.ends(
+        facts,
+        decoding,
+        "ms a token",
+        {},
+        comparison,
+        ("shortest time", "longest"),
+        most=False,
+        before="Decoding: ",
+    )
+
+
 TASK = ReportTask(
     name="inference",
     settings=_settings,
-    group_columns=(
-        GroupColumn("Prefill, ms", lambda group, _: middle(group.prefill_milliseconds, "#,.4g")),
-        GroupColumn("Interval", lambda group, _: interval(group.prefill_milliseconds, "#,.4g"), True),
-        GroupColumn("Floor, %", lambda group, _: number(group.floor_percentage, ".1f")),
-        GROUP_RATE,
-        GROUP_TIER,
-        GROUP_MFU,
-        GROUP_MEMORY,
+    answer=_answer,
+    columns=(
+        OverviewColumn("Prefill, ms", estimated(lambda group: group.prefill_milliseconds, "#,.4g")),
+        OverviewColumn("Floor, %", lambda line: Cell(number(line.group.floor_percentage, ".1f"))),
+        OverviewColumn("Prompt tokens/s", RATE.cell),
+        *AGAINST_BASELINE,
+        MFU,
+        OverviewColumn("Decoded token, ms", estimated(lambda group: group.decode_milliseconds, "#,.4g")),
+        OverviewColumn("Floor, %", lambda line: Cell(number(line.group.decode_floor_percentage, ".1f"))),
+        MEMORY,
+        N,
+        OUTCOME,
+    ),
+    panels=(
+        PanelSpec("Prefill, ms", "prefill", lambda line: line.group.prefill_milliseconds, "#,.3g"),
+        PanelSpec(
+            "Decoded token, ms",
+            "decoding",
+            lambda line: line.group.decode_milliseconds,
+            "#,.3g",
+            absent="In this study the runs only read prompts.",
+        ),
+        MFU_PANEL,
+        MEMORY_PANEL,
     ),
     run_columns=(*RUN_RATES, RunColumn("Decoded token, ms", _milliseconds_per_token)),
     run_note=RATES_NOTE,

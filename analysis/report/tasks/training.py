@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from analysis.query.statements import TRAINING_METRICS, TRAINING_SUMMARY
-from analysis.report.render import interval, number
+from analysis.report.answer import headline
+from analysis.report.overview import OverviewColumn, PanelSpec, efficiency_estimate, loss, time_to_train
+from analysis.report.render import number
 from analysis.report.rows import Run
-from analysis.report.tasks import GroupColumn, ReportTask, RunColumn
+from analysis.report.tasks import ReportTask, RunColumn
 from analysis.report.tasks._llama import (
+    AGAINST_BASELINE,
     DATA,
-    GROUP_MEMORY,
-    GROUP_MFU,
-    GROUP_RATE,
-    GROUP_TIER,
+    MEMORY,
+    MFU,
+    MFU_PANEL,
     MODEL,
+    OUTCOME,
+    RATE,
+    RATE_PANEL,
     RATES_NOTE,
     RUN_RATES,
-    middle,
+    N,
 )
 from analysis.report.topics import Setting, SetupTopic, lines, plain, setting, whole
 from model.record.units import counted
+
+if TYPE_CHECKING:
+    from analysis.report.answer.statement import Sentence, VerdictRow
+    from analysis.report.comparison import StudyComparison
+    from analysis.report.facts import Facts
 
 
 def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
@@ -143,17 +154,39 @@ _OF_SEVERAL_PROCESSES = (
     SetupTopic("Gradients of several processes", _reduced, ("train.reduce",)),
     SetupTopic("Sharded parameters", _gathered, ("parallel.reshard",)),
 )
+
+
+def _answer(facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
+    yield from headline.scaling(verdicts)
+    yield from headline.rates(facts, comparison, verdicts)
+    yield from headline.losses(facts, verdicts)
+
+
 TASK = ReportTask(
     name="training",
     settings=_settings,
-    group_columns=(
-        GROUP_RATE,
-        GroupColumn("Interval", lambda group, _: interval(group.tokens_per_second), True),
-        GROUP_TIER,
-        GROUP_MFU,
-        GROUP_MEMORY,
-        GroupColumn("Final loss", lambda group, _: middle(group.final_loss, ".4f")),
-        GroupColumn("Interval", lambda group, _: interval(group.final_loss, ".4f")),
+    answer=_answer,
+    columns=(
+        RATE,
+        *AGAINST_BASELINE,
+        MFU,
+        MEMORY,
+        OverviewColumn("Final loss", loss),
+        OverviewColumn("Training time", time_to_train),
+        N,
+        OUTCOME,
+    ),
+    panels=(
+        PanelSpec("Training loss, smoothed", "loss", absent="No run logged a loss.", chart="loss"),
+        RATE_PANEL,
+        MFU_PANEL,
+        PanelSpec(
+            "Efficiency, % of ideal",
+            "scaling",
+            efficiency_estimate,
+            ".1f",
+            instead=PanelSpec("Training time", "time", lambda line: line.group.training_seconds, ""),
+        ),
     ),
     run_columns=(*RUN_RATES, RunColumn("Final loss", lambda run: number(run["final_loss"], ".4f"))),
     run_note=RATES_NOTE,

@@ -8,10 +8,10 @@ from typing import Any
 from analysis.report.backends import Backends
 from analysis.report.comparison import StudyComparison
 from analysis.report.facts import Facts, GroupFacts
-from analysis.stats import by_label
+from analysis.stats import by_label, over_runs
 from analysis.verdicts import conditions
 from analysis.verdicts.conditions import gpus_of
-from analysis.verdicts.groups import absent, alone, declared, groups_of
+from analysis.verdicts.groups import absent, alone, declared, final_loss, groups_of
 from analysis.verdicts.losses import loss_verdicts
 from analysis.verdicts.rates import rates
 from analysis.verdicts.scaling import curves
@@ -82,12 +82,12 @@ def facts(
     runs: Sequence[Row], description: str = "Which is fastest? All read one text.", **changes: Any
 ) -> Facts:
     """The facts of these runs."""
-    groups = [
-        GroupFacts(
-            label, len(mine), sum(run["outcome"] == "completed" for run in mine), None, None, None, None
-        )
-        for label, mine in by_label(runs).items()
-    ]
+    groups = []
+    for label, mine in by_label(runs).items():
+        done = [run for run in mine if run["outcome"] == "completed"]
+        rates = [run["tokens_per_step"] / run["step_seconds"] for run in done if run["step_seconds"]]
+        rate = over_runs(rates) if rates else None
+        groups.append(GroupFacts(label, len(mine), len(done), rate, None, None, final_loss(done)))
     given: dict[str, Any] = {"quarantine": [], "dictionary": [], "groups": groups} | changes
     return Facts("study", "Backends", description, list(runs), **given)
 

@@ -75,9 +75,6 @@ def test_ratios_are_introduced_by_what_their_verdicts_are(report: Path) -> None:
     caption = words(report / "comparison.html").partition("in the study's order. ")[2][:120]
     assert caption.startswith("Observed: in single runs, which make no finding.")
     assert "Go by the verdict" not in words(report / "comparison.html")
-    assert "its difference from the group that it is compared with, with its interval" in words(
-        report / "index.html"
-    )
 
 
 def test_a_description_is_the_studys_and_what_a_launch_changed_is_beside_it(
@@ -95,9 +92,10 @@ def test_a_description_is_the_studys_and_what_a_launch_changed_is_beside_it(
     for name in ("index", "print"):
         text = words(tmp_path / "report" / f"{name}.html")
         assert (
-            "Which is fast? All read one text. The study says of scale full: For 60 steps, unlike full . "
+            "All read one text. The study says of scale full: For 60 steps, unlike full . "
             "What was launched differs from that: --set train.steps=30 ." in text
         )
+        assert "Attention backends compared Which is fast? A llama of" in text, "the question comes first"
 
 
 def test_every_link_leads_somewhere_in_the_folder(report: Path) -> None:
@@ -132,8 +130,8 @@ def test_every_run_is_on_the_index_with_its_outcome_and_reason(report: Path) -> 
         "it stores every score, 32 heads x 4096 x 4096",
         "waiting",
         "backends/93torn00aa11/run.json",
-        "16 completed",
-        "math ended as oom_gpu (out of GPU memory) in 1 run, as the study expected",
+        "No result: ",
+        "math (out of GPU memory)",
     ):
         assert expected in text, expected
 

@@ -23,7 +23,7 @@ def test_every_figure_is_there_once_as_an_image_and_no_script_draws(demo_report:
 
 def test_it_has_the_answer_the_tables_and_the_methods(demo_report: Path) -> None:
     anchors = Page(demo_report / "print.html").all("id")
-    for part in ("answer", "groups", "setup", "backends", "losses", "ranking", "verdicts", "runs", "rates"):
+    for part in ("groups", "limits", "setup", "backends", "losses", "ranking", "verdicts", "runs", "rates"):
         assert part in anchors, part
 
 

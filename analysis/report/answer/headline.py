@@ -1,0 +1,155 @@
+"""The answer to a study's question in a sentence or two, from medians, verdicts and outcomes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from analysis.report.answer.statement import Number, Sentence, VerdictRow
+from analysis.report.render import number
+from analysis.stats import by_label, grouped
+from analysis.wording import group_name, listed
+from model.record.outcome import Outcome
+
+if TYPE_CHECKING:
+    from analysis.report.comparison import StudyComparison
+    from analysis.report.facts import Facts
+    from analysis.stats import Estimate
+
+_NAMED = 3  # groups that a sentence names; of more it says how many
+_LONG = 40  # characters of a name, beyond which a sentence has the group's number
+
+
+def scaling(verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
+    """Efficiency at the largest number of processes: `Weak scaling from 1 to 4 GPUs: ...`."""
+    rows = [row for row in verdicts if row.about == "scaling" and row.number]
+    for quantity, alike in grouped(rows, lambda row: row.quantity).items():
+        shares = [f"{group_name(row.group)} {row.difference}" for row in alike]
+        once = " (one run each: observed)" if all(row.kind == "observed" for row in alike) else ""
+        yield Sentence(f"{quantity[:1].upper()}{quantity[1:]}: {listed(shares)}{once}.")
+
+
+def rates(
+    facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow], unit: str = "tokens/s"
+) -> Iterator[Sentence]:
+    """The groups with the highest and the lowest rate, and their verdicts against the baseline.
+
+    Groups of different numbers of processes have no order.
+    """
+    if not comparison.scaling and len(comparison.rates.rankings) <= 1:
+        values = {group.label: group.tokens_per_second for group in facts.groups}
+        judged = {row.group: row for row in verdicts if row.about == "rate"}
+        yield from ends(facts, values, unit, judged, comparison, ("highest rate", "lowest"))
+
+
+def ends(
+    facts: Facts,
+    values: Mapping[str, Estimate | None],
+    unit: str,
+    judged: Mapping[str, VerdictRow],
+    comparison: StudyComparison,
+    words: tuple[str, str],
+    most: bool = True,
+    before: str = "",
+) -> Iterator[Sentence]:
+    """Both ends of a quantity: `flash3 has the highest rate, 10,327 tokens/s (...); ...`.
+
+    A group that is wrong in its log is no answer.
+
+    Args:
+        values: by group, in `unit`.
+        judged: verdicts on the same quantity, by group.
+        words: for the first and the last group: `highest rate`, `lowest`.
+        most: whether the largest value comes first.
+        before: what the sentence begins with, such as `Decoding: `.
+    """
+    medians = {label: value.median for label, value in values.items() if value and label not in facts.flagged}
+    if not medians:
+        return
+    ordered = sorted(medians, key=medians.__getitem__, reverse=most)
+    first, last = ordered[0], ordered[-1]
+    form = ",.0f" if min(medians.values()) >= 100 else "#,.3g"
+    numbers = tuple(
+        Number(f"{unit} of {label}, {word}", medians[label], None, None, unit)
+        for label, word in {last: words[1], first: words[0]}.items()
+    )
+    texts = {label: f"{number(medians[label], form)} {unit}" for label in (first, last)}
+    if len(ordered) == 1 or len(set(texts.values())) == 1:
+        which = name(first, facts) if len(ordered) == 1 else f"all {len(ordered)} groups"
+        yield Sentence(f"{before}{which[:1].upper()}{which[1:]}: {texts[first]}.", numbers)
+        return
+    for label in (first, last):
+        if (row := judged.get(label)) and row.difference:
+            texts[label] += f" ({row.difference} against {name(row.against, facts)}: {row.verdict})"
+    runs = {group.label: group.n for group in facts.groups}
+    if 1 in (runs[first], runs[last]):
+        once = "in one run each, "
+        before = f"{before}{once if before else once.capitalize()}"
+    text = f"{before}{name(first, facts)} has the {words[0]}, {texts[first]}; "
+    tier = next((ranking.tiers[0] for ranking in comparison.rates.rankings if first in ranking.tiers[0]), ())
+    ties = [name(label, facts) for label in ordered if label in tier and label != first]
+    if ties and not judged and most:
+        text += (
+            f"tests do not tell it from {listed(ties) if len(ties) <= _NAMED else f'{len(ties)} others'}; "
+        )
+    yield Sentence(f"{text}{name(last, facts)} the {words[1]}, {texts[last]}.", numbers)
+
+
+def name(label: str, facts: Facts) -> str:
+    """A group's name; its number in the table where the name is as long as a sentence."""
+    return group_name(label) if len(label) <= _LONG else f"group {facts.labels.index(label) + 1}"
+
+
+def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
+    """The range of final losses of groups that read equally many tokens, and what their verdicts say."""
+    done = [run for run in facts.runs if run["outcome"] == "completed" and run["final_loss"] is not None]
+    right = {label: runs for label, runs in by_label(done).items() if label not in facts.flagged}
+    amounts = {
+        (run["steps"], run["batch_size"], run["sequence_length"]) for runs in right.values() for run in runs
+    }
+    medians = {
+        group.label: group.final_loss.median
+        for group in facts.groups
+        if group.label in right and group.final_loss
+    }
+    if not medians or len(amounts) > 1:
+        return
+    low, high = (end(medians, key=medians.__getitem__) for end in (min, max))
+    texts = [f"{medians[label]:.4f}" for label in (low, high)]
+    numbers = tuple(
+        Number(f"final loss of {label}, {end}", medians[label], None, None, "nats")
+        for label, end in {high: "highest", low: "lowest"}.items()
+    )
+    compared = [row for row in verdicts if row.about == "loss"]
+    kinds = {row.kind for row in compared}
+    differing = [name(row.group, facts) for row in compared if row.kind == "different"]
+    judged = ""
+    if differing:
+        judged = f"; {listed(differing)} differ{'s' if len(differing) == 1 else ''} from the baseline"
+    elif kinds == {"equivalent"}:
+        judged = ", equivalent within the margin"
+    if texts[0] == texts[1]:
+        text = f"Final loss: {texts[0]}" + (f" for all {len(medians)} groups" if len(medians) > 1 else "")
+    else:
+        text = f"Final losses: {texts[0]} ({name(low, facts)}) to {texts[1]} ({name(high, facts)})"
+    yield Sentence(f"{text}{judged}.", numbers)
+
+
+def without_result(facts: Facts) -> Iterator[Sentence]:
+    """Groups none of whose runs completed, by how they ended: `No result: math (out of GPU memory).`."""
+    ends: dict[str, list[str]] = {}
+    for label, runs in by_label(facts.runs).items():
+        outcomes = {Outcome(run["outcome"]) for run in runs if run["outcome"]}
+        if any(run["outcome"] is None for run in runs) or Outcome.COMPLETED in outcomes:
+            continue
+        words_for = (outcome.meaning if outcome.out_of_memory else outcome.short for outcome in outcomes)
+        ends.setdefault(" or ".join(sorted(words_for)), []).append(label)
+    words = []
+    for meaning, labels in sorted(ends.items(), key=lambda end: len(end[1])):
+        names = listed([name(label, facts) for label in labels])
+        words.append(f"{names if len(labels) <= _NAMED else f'{len(labels)} groups'} ({meaning})")
+    if words:
+        yield Sentence(f"No result: {listed(words)}.")
+    if facts.flagged:
+        wrong = listed([name(label, facts) for label in facts.labels if label in facts.flagged])
+        yield Sentence(f"Left out of this answer, being wrong in the log: {wrong}.")

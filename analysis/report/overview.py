@@ -1,0 +1,383 @@
+"""The first page of a report: a line of the table for each group, and four small figures above it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from analysis.report.render import UNKNOWN, number
+from analysis.stats import Estimate, by_label
+from model.record.outcome import Outcome
+from model.record.units import duration
+
+if TYPE_CHECKING:
+    from analysis.charts import Row, Styles
+    from analysis.report.answer.statement import VerdictRow
+    from analysis.report.comparison import StudyComparison
+    from analysis.report.facts import Facts, GroupFacts
+    from analysis.report.rows import Run
+    from analysis.verdicts.rates import Rates
+
+_MOST_BARS = 12  # of a small figure; of more groups, those with the six smallest and the six largest values
+_LONG = 14  # characters of a name, beyond which small figures have a number in its place
+_VAGUE = 1.0  # times its median: the width of an interval, beyond which it says nothing
+_FAR = (
+    4.0  # times the second largest value, beyond which a bar is cut, so that it does not flatten the others
+)
+_WIDTH, _HEIGHT = 100.0, 100.0  # of the drawing of lines, in its own units
+
+
+class Cell(NamedTuple):
+    """What a table says of a group in one column.
+
+    Attributes:
+        small: beside the text in smaller print, such as its interval.
+        note: what the reader must know of it; a note of several cells is written once, below the table.
+    """
+
+    text: str = UNKNOWN
+    small: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class GroupLine:
+    """A group, with everything that was computed of it.
+
+    Attributes:
+        runs: all that were planned.
+        rate, loss: verdicts on its difference from its baseline; None where it has none.
+        scaling: the efficiency of each curve that it is on.
+        is_baseline: whether others are compared with it.
+    """
+
+    group: GroupFacts
+    runs: Sequence[Run]
+    rates: Rates
+    rate: VerdictRow | None
+    loss: VerdictRow | None
+    scaling: tuple[VerdictRow, ...]
+    is_baseline: bool
+
+
+@dataclass(frozen=True)
+class OverviewColumn:
+    """A column of the table; one that says nothing of any line is left out.
+
+    Attributes:
+        cell: of what a task makes a line of: of a group, or of a backend where all are called in one run.
+        is_text: whether it has words, not numbers.
+    """
+
+    head: str
+    cell: Callable[[Any], Cell]
+    is_text: bool = False
+
+
+@dataclass(frozen=True)
+class PanelSpec:
+    """One of the four small figures.
+
+    Attributes:
+        page: name of the page with the figure itself.
+        value: of a group; None where it has none. Without it the figure is of lines over steps, of `chart`.
+        form: format of a value; that of a duration where it is empty.
+        absent: what to say where no group has a value.
+        chart: name of a chart whose rows have `label`, `step` and `value`.
+        instead: the figure in its place where no group has a value.
+    """
+
+    title: str
+    page: str
+    value: Callable[[Any], Estimate | None] | None = None
+    form: str = ",.0f"
+    absent: str = "No run has this."
+    chart: str = ""
+    instead: PanelSpec | None = None
+
+
+class Bar(NamedTuple):
+    """A group in a small figure; its ends are in percent of the figure's width."""
+
+    label: str
+    place: int
+    text: str
+    colour: str
+    end: float
+    low: float | None
+    high: float | None
+    is_cut: bool
+
+
+class Curve(NamedTuple):
+    """A group's line in a small figure: points of its path, from the left and from the top."""
+
+    labels: tuple[str, ...]
+    colour: str
+    dash: str
+    points: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A small figure, ready for a page: bars or lines, or a reason why there are none.
+
+    Attributes:
+        left_out: how many groups it does not show, because they lie between those that it does.
+        ends: what the axes of lines end at: first and last step, smallest and largest value.
+    """
+
+    title: str
+    page: str
+    bars: tuple[Bar, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    absent: str = ""
+    left_out: int = 0
+    ends: tuple[str, str, str, str] | None = None
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The table and the small figures.
+
+    Attributes:
+        lines: a cell for each of `columns`, with the letter of its note, by what names the line.
+        notes: below the table, by letter.
+        numbered: whether lines have numbers, by which the figures name them: their names are long.
+    """
+
+    columns: tuple[OverviewColumn, ...]
+    lines: dict[str, tuple[tuple[Cell, str], ...]]
+    notes: dict[str, str]
+    panels: tuple[Panel, ...]
+    numbered: bool
+
+
+def overview(
+    lines: Mapping[str, Any],
+    columns: Sequence[OverviewColumn],
+    panels: Sequence[PanelSpec],
+    chart_rows: Mapping[str, Sequence[Row]],
+    styles: Styles,
+) -> Overview:
+    """The table and the figures of a study.
+
+    Args:
+        lines: what the columns and figures take their values from, by what names the line.
+        chart_rows: answers to the queries of the charts that panels name.
+    """
+    cells = {name: [column.cell(line) for column in columns] for name, line in lines.items()}
+    told = [at for at in range(len(columns)) if any(row[at].text != UNKNOWN for row in cells.values())]
+    letters: dict[str, str] = {}  # by the note
+    for row in cells.values():
+        for at in told:
+            if row[at].note:
+                letters.setdefault(row[at].note, _letter(len(letters)))
+    return Overview(
+        columns=tuple(columns[at] for at in told),
+        lines={
+            name: tuple((row[at], letters.get(row[at].note, "")) for at in told)
+            for name, row in cells.items()
+        },
+        notes={letter: note for note, letter in letters.items()},
+        panels=tuple(_panel(spec, lines, chart_rows, styles) for spec in panels),
+        numbered=any(len(name) > _LONG for name in lines),
+    )
+
+
+def group_lines(
+    facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]
+) -> dict[str, GroupLine]:
+    """Every group by its label, in the study's order."""
+    planned = by_label(facts.runs)
+    bases = {row.against for row in verdicts if row.about in ("rate", "loss")}
+    lines = {}
+    for group in facts.groups:
+        own = [row for row in verdicts if row.group == group.label]
+        by_kind = {row.about: row for row in own}
+        lines[group.label] = GroupLine(
+            group=group,
+            runs=planned[group.label],
+            rates=comparison.rates,
+            rate=by_kind.get("rate"),
+            loss=by_kind.get("loss"),
+            scaling=tuple(row for row in own if row.about == "scaling"),
+            is_baseline=group.label in bases,
+        )
+    return lines
+
+
+def size(line: GroupLine) -> Cell:
+    """How many of its runs have a rate: `4 of 5`."""
+    n, runs = line.group.n, line.group.runs
+    return Cell(str(n) if n == runs else f"{n} of {runs}")
+
+
+def outcome(line: GroupLine) -> Cell:
+    """How a group's runs ended, with the reason of those that did not complete."""
+    ends = Counter(run["outcome"] for run in line.runs)
+    reasons = [
+        str(run["because"] or run["reason"])
+        for run in line.runs
+        if run["outcome"] not in (Outcome.COMPLETED, None) and (run["because"] or run["reason"])
+    ]
+    words = [
+        f"{count} {end or 'not ended'}" if len(ends) > 1 else end or "not ended"
+        for end, count in ends.items()
+    ]
+    unexpected = any(run["outcome"] not in (None, run["expected_outcome"]) for run in line.runs)
+    return Cell(", ".join(words), "not expected" if unexpected else "", reasons[0] if reasons else "")
+
+
+def time_to_train(line: GroupLine) -> Cell:
+    """Seconds of the steps alone, and of everything else beside them."""
+    took, other = line.group.training_seconds, line.group.other_seconds
+    return Cell(_took(took.median), f"+ {_took(other)}" if other else "") if took else Cell()
+
+
+def against(line: GroupLine) -> Cell:
+    """The difference from the baseline in tokens per second, with its interval."""
+    if line.rate is None:
+        return Cell("baseline") if line.is_baseline else Cell()
+    return Cell(line.rate.difference or UNKNOWN, line.rate.interval)
+
+
+def verdict(line: GroupLine) -> Cell:
+    """What that difference comes to, and why."""
+    return Cell(line.rate.verdict, "", line.rate.reason) if line.rate else Cell()
+
+
+def efficiency(line: GroupLine) -> Cell:
+    """Of the first curve that the group is on."""
+    if not line.scaling:
+        return Cell()
+    row = line.scaling[0]
+    return Cell(row.difference.removesuffix(" of ideal") or row.verdict, row.interval, row.reason)
+
+
+def efficiency_estimate(line: GroupLine) -> Estimate | None:
+    """The same as a number; None of the group that the others are compared with."""
+    known = line.scaling[0].number if line.scaling else None
+    return Estimate(known.value, known.low, known.high, line.group.n, "") if known else None
+
+
+def loss(line: GroupLine) -> Cell:
+    """The final loss, and whether the loss differs from the baseline's."""
+    final = line.group.final_loss
+    if not final:
+        return Cell()
+    cell = Cell(number(final.median, ".4f"))
+    if line.loss and line.loss.kind == "different":
+        return cell._replace(small="differs", note=line.loss.reason)
+    return cell
+
+
+def estimated(value: Callable[[GroupFacts], Estimate | None], form: str) -> Callable[[GroupLine], Cell]:
+    """The cell of an estimate: its median, and its interval where there is one."""
+
+    def cell(line: GroupLine) -> Cell:
+        estimate = value(line.group)
+        if not estimate:
+            return Cell()
+        ends = telling(estimate)
+        small = f"{number(ends[0], form)} {UNKNOWN} {number(ends[1], form)}" if ends else ""
+        return Cell(number(estimate.median, form), small)
+
+    return cell
+
+
+def telling(estimate: Estimate) -> tuple[float, float] | None:
+    """The ends of its interval; None without one, and where it is so wide that it says nothing."""
+    low, high = estimate.low, estimate.high
+    if low is None or high is None or high - low > _VAGUE * abs(estimate.median):
+        return None
+    return low, high
+
+
+def _took(seconds: float) -> str:
+    """A duration with as many digits as any other."""
+    return f"{seconds:#.3g} s" if seconds < 99.95 else duration(seconds)
+
+
+def _letter(place: int) -> str:
+    turn, at = divmod(place, len(ascii_lowercase))
+    return ascii_lowercase[at] * (turn + 1)
+
+
+def _panel(
+    spec: PanelSpec, lines: Mapping[str, Any], chart_rows: Mapping[str, Sequence[Row]], styles: Styles
+) -> Panel:
+    if spec.value is None:
+        return _curves(spec, chart_rows.get(spec.chart, []), styles)
+    if spec.instead and not any(map(spec.value, lines.values())):
+        return _panel(spec.instead, lines, chart_rows, styles)
+    return _bars(spec, lines, styles)
+
+
+def _bars(spec: PanelSpec, lines: Mapping[str, Any], styles: Styles) -> Panel:
+    assert spec.value
+    values = {name: value for name, line in lines.items() if (value := spec.value(line))}
+    if not values:
+        return Panel(spec.title, spec.page, absent=spec.absent)
+    shown = values
+    if len(values) > _MOST_BARS:
+        ordered = sorted(values, key=lambda label: values[label].median)
+        kept = {*ordered[: _MOST_BARS // 2], *ordered[-_MOST_BARS // 2 :]}
+        shown = {label: value for label, value in values.items() if label in kept}
+
+    # The axis ends at the largest median, but for one that is far beyond every other.
+    medians = sorted((value.median for value in shown.values()), reverse=True)
+    most = medians[0]
+    if len(medians) > 2 and most > _FAR * medians[1]:
+        most = 1.25 * medians[1]
+    scale = 100.0 / most if most > 0 else 0.0
+    bars = []
+    for place, label in enumerate(lines, start=1):
+        if label not in shown:
+            continue
+        value, ends = shown[label], telling(shown[label])
+        low, high = (round(max(0.0, min(100.0, scale * end)), 2) for end in ends) if ends else (None, None)
+        text = number(value.median, spec.form) if spec.form else _took(value.median)
+        end = round(min(100.0, scale * value.median), 2)
+        bars.append(Bar(label, place, text, styles[label].colour, end, low, high, value.median > most))
+    values_said = "; ".join(f"{bar.label} {bar.text}" for bar in bars)
+    return Panel(
+        spec.title,
+        spec.page,
+        tuple(bars),
+        left_out=len(values) - len(shown),
+        description=f"{spec.title}: {values_said}.",
+    )
+
+
+def _curves(spec: PanelSpec, rows: Sequence[Row], styles: Styles) -> Panel:
+    groups = [row for row in rows if row["kind"] == "group" and row["value"] is not None]
+    if not groups:
+        return Panel(spec.title, spec.page, absent=spec.absent)
+    steps, values = [row["step"] for row in groups], sorted(row["value"] for row in groups)
+    # The first steps of a training are far above the rest: the axis ends where 95 % of the values are below.
+    first, last, low, high = min(steps), max(steps), values[0], values[int(0.95 * (len(values) - 1))]
+    wide, tall = max(last - first, 1), max(high - low, 1e-9)
+    paths: dict[str, list[str]] = {}
+    for label, own in by_label(groups).items():
+        path = " ".join(
+            f"{_WIDTH * (row['step'] - first) / wide:.1f},"
+            f"{_HEIGHT - _HEIGHT * min(1.0, (row['value'] - low) / tall):.1f}"
+            for row in own
+        )
+        paths.setdefault(path, []).append(label)
+    curves = tuple(
+        Curve(tuple(labels), styles[labels[0]].colour, " ".join(map(str, styles[labels[0]].dash)), path)
+        for path, labels in paths.items()
+    )
+    return Panel(
+        spec.title,
+        spec.page,
+        curves=curves,
+        ends=(f"{first:,d}", f"{last:,d}", f"{low:.3g}", f"{high:.3g}"),
+        description=f"{spec.title}, steps {first:,d} to {last:,d}, down to {low:.4g}.",
+    )
