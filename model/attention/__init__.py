@@ -110,7 +110,7 @@ class Backend:
         unsupported_reasons: for a `Case`, every reason why it cannot run here, each saying what to do
             about it; an empty list means that it runs. Never raises for a missing package or GPU.
         attend: (q_BTHD, k_BTKD, v_BTKD, causal) -> o_BTHD. Called only when there are no reasons against it.
-        launches: the kernels that it runs. `model.attention.verify` refuses a backend that declares none.
+        launches: the kernels that it runs. `model.attention.verify` refuses it on a device without any.
         supports: what it takes, for tables; `unsupported_reasons` decides.
         references: keys of what a text about it cites, in `analysis/writeup/references.py`.
         keeps: what it keeps for its backward pass, as far as known, from which memory is forecast.
@@ -124,7 +124,7 @@ class Backend:
     summary: str
     unsupported_reasons: Callable[[Case], list[str]]
     attend: Attend
-    launches: Launches | None = None
+    launches: Launches
     supports: Supports | None = None
     references: tuple[str, ...] = ()
     keeps: backends.Keeps = ""

@@ -112,16 +112,12 @@ def optimizer_bytes(config: RunConfig) -> int:
     The update reads parameter, gradient and two moments and writes all but the gradient; the norm has to read
     every gradient before that.
     """
-    return 8 * _parameters(config) * ELEMENT_BYTES[config.train.dtype]
-
-
-def _parameters(config: RunConfig) -> int:
-    """P: parameters that a process holds, on average if they do not divide."""
     model, parallel = config.model, config.parallel
     layers = products(model, parallel.tensor)
     linear = sum(layer.inputs * layer.outputs * layer.count for layer in layers)
     others = (model.vocab_size + 2 * model.layers + 1) * model.dim  # embedding and norms
-    return (linear + others) // (parallel.shard * parallel.context)
+    held = (linear + others) // (parallel.shard * parallel.context)  # on average, if they do not divide
+    return 8 * held * ELEMENT_BYTES[config.train.dtype]
 
 
 def loss_bytes(config: RunConfig) -> int:
@@ -157,11 +153,14 @@ def floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
     Raises:
         KeyError: the rate of a shape was not measured.
     """
-    return (_training if config.section.trains else _inference)(config, measured)
-
-
-def _training(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
-    flop, seconds = _products(config, measured)
+    if not config.section.trains:
+        return _inference(config, measured)
+    rates = {(timing.step, timing.inputs, timing.outputs): timing.flops for timing in measured.products}
+    flop, seconds = 0, 0.0  # of all products
+    for product in products(config.model, config.parallel.tensor):
+        own_flop = product.flop(tokens(config))
+        flop += len(PASSES) * own_flop
+        seconds += sum(own_flop / rates[step, product.inputs, product.outputs] for step in PASSES)
     attention = attention_flop(config)
     traffic = {"loss": loss_bytes, "optimizer": optimizer_bytes, "elementwise": elementwise_bytes}
     counted = {part: count(config) for part, count in traffic.items()}
@@ -173,17 +172,6 @@ def _training(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
             for part, size in counted.items()
         ),
     ]
-
-
-def _products(config: RunConfig, measured: Ceilings) -> tuple[int, float]:
-    """FLOP of all products of a step, and their seconds at the measured rates."""
-    rates = {(timing.step, timing.inputs, timing.outputs): timing.flops for timing in measured.products}
-    all_flop, seconds = 0, 0.0
-    for product in products(config.model, config.parallel.tensor):
-        flop = product.flop(tokens(config))
-        all_flop += len(PASSES) * flop
-        seconds += sum(flop / rates[step, product.inputs, product.outputs] for step in PASSES)
-    return all_flop, seconds
 
 
 def _inference(config: RunConfig, measured: Ceilings) -> list[FloorPart]:

@@ -130,8 +130,10 @@ class Limit:
         """Pids of the processes below this one that count; a list that is a second old, or two."""
         now, apart = time.monotonic(), frozenset(self._apart())
         if now >= self._look_again or apart != self._not_counted:
-            self._children = _below(os.getpid(), apart) if _has_children() else []
-            self._not_counted = apart
+            self._children, self._not_counted = [], apart
+            with suppress(ChildProcessError):  # it has none, and the tasks below need not be read
+                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                self._children = _below(os.getpid(), apart)
             # Reading takes some milliseconds where there are hundreds of threads.
             self._look_again = time.monotonic() + max(1.0, 100 * (time.monotonic() - now))
         return self._children
@@ -189,20 +191,20 @@ class Group:
             return None
         text = _text(self.folder / _PEAKS[self._kind]).strip()
         peak = min(int(text), self._most) if text.isdecimal() else None
-        if peak is not None and peak < self._most - _NEARLY:
-            return f"{size(peak)} in use; {self._around()} had no more"
-        used = f"{size(peak)} of " if peak is not None else ""
-        return f"{used}{size(self._most)} in use ({self._source})"
+        if peak is None or peak >= self._most - _NEARLY:
+            used = f"{size(peak)} of " if peak is not None else ""
+            return f"{used}{size(self._most)} in use ({self._source})"
 
-    def _around(self) -> str:
-        """The group around this one that has the lowest limit; the machine if none has one."""
-        texts = {folder: _text(folder / _FILES[self._kind][0]).strip() for folder in self.folder.parents}
-        limits = {folder: int(text) for folder, text in texts.items() if text.isdecimal()}
-        limits = {folder: most for folder, most in limits.items() if most < _UNLIMITED}
-        if not limits:
-            return "this machine"
-        lowest = min(limits, key=limits.__getitem__)
-        return f"control group {lowest}, which allows {size(limits[lowest])} in all,"
+        # Of the groups around this one, that with the lowest limit had no more; the machine if none has one.
+        outer, limits = "this machine", dict[Path, int]()
+        for folder in self.folder.parents:
+            text = _text(folder / _FILES[self._kind][0]).strip()
+            if text.isdecimal() and int(text) < _UNLIMITED:
+                limits[folder] = int(text)
+        if limits:
+            lowest = min(limits, key=limits.__getitem__)
+            outer = f"control group {lowest}, which allows {size(limits[lowest])} in all,"
+        return f"{size(peak)} in use; {outer} had no more"
 
     def remove(self) -> None:
         """Remove the group, once nothing runs in it any more; what ends just now is waited for."""
@@ -283,14 +285,6 @@ def _text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _below(pid: int, apart: Collection[int]) -> list[int]:

@@ -8,7 +8,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -114,11 +114,6 @@ def _driver(path: Path) -> dict[str, str]:
 def cores() -> int:
     """CPU cores that this process may use: of its affinity, and no more than its control group pays for."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([cores, *_quotas()]))
-
-
-def _quotas() -> Iterator[int]:
-    """CPU cores that control groups allow, as containers set them; none where there is no such limit."""
     for kind, folders in hostmemory.groups("cpu"):
         for folder in folders:
             with suppress(OSError, ValueError):  # no limit: no such file, or not a number
@@ -128,7 +123,8 @@ def _quotas() -> Iterator[int]:
                 else:
                     quota, period = map(int, (folder / "cpu.max").read_text().split())
                 if quota > 0:
-                    yield max(1, round(quota / period))
+                    cores = min(cores, max(1, round(quota / period)))
+    return max(1, cores)
 
 
 def thread_limits(cpus: int | None, sharing: int = 1) -> dict[str, str]:

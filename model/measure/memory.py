@@ -72,8 +72,13 @@ def peak_memory(config: RunConfig) -> int:
         gradients = parameters + added_up, parameters + waiting, parameters + embedding
     # On a CPU, the last block's backward under math has two gradients of its weights beside all activations.
     gradients_of_weights = 2 * _weights(config) if (_kept(config), config.device) == ("weights", "cpu") else 0
+    # The logits and what is computed from them, up to the gradient of the head's input.
+    logits = tokens * model.vocab_size
+    loss = 12 * logits  # in float32: the logarithms, and two gradients
+    if train.loss == "linear_cross_entropy":  # the gradient takes the logits' place
+        loss = (logits + model.vocab_size * model.dim + 2 * tokens * model.dim) * size
     work = (
-        kept + max(_loss(config, tokens, size), gradients_of_weights),
+        kept + max(loss, gradients_of_weights),
         one + 2 * tokens * model.ffn_dim // config.parallel.tensor * size,
         3 * residual,
     )
@@ -129,20 +134,17 @@ def _activations(config: RunConfig) -> int:
     wide = (2 if train.compile and not _is_replicated(config) else 3) * size + rounded
     norms = 2 * model.dim * (size + rounded + (size if config.device == "cpu" else 0))
     elements = norms + attention + wide * model.ffn_dim // parallel.tensor
-    return tokens * elements + _attention_extra(config)
 
-
-def _attention_extra(config: RunConfig) -> int:
-    """Bytes that a backend keeps beside queries, keys, values and output; 0 where none is known."""
-    model, size = config.model, ELEMENT_BYTES[config.train.dtype]
-    tokens, tensor, context = tokens_at_once(config), config.parallel.tensor, config.parallel.context
-    queries, keys = (heads * model.head_dim // tensor for heads in (model.heads, model.kv_heads))
-    repeated = 2 * (queries - keys) * size  # keys and values, once for each head of queries
-    kept = _kept(config)
+    # What the backend keeps beside queries, keys, values and output, as far as known.
+    beside, kept = 0, _kept(config)
     if kept == "weights":
         others = 12 * queries - 2 * (queries + keys) * size + queries * size * (size == 4)
-        return _weights(config) + tokens * others
-    return tokens * {"copies": repeated * context, "output": queries * size}.get(kept, 0)
+        beside = _weights(config) + tokens * others
+    elif kept == "copies":  # of keys and values, one for each head of queries
+        beside = tokens * 2 * (queries - keys) * size * parallel.context
+    elif kept == "output":
+        beside = tokens * queries * size
+    return tokens * elements + beside
 
 
 def _kept(config: RunConfig) -> Keeps:
@@ -158,46 +160,29 @@ def _weights(config: RunConfig) -> int:
     return 4 * samples * config.model.heads // parallel.tensor * train.sequence_length**2 // parallel.context
 
 
-def _loss(config: RunConfig, tokens: int, size: int) -> int:
-    """Bytes of the logits and of what is computed from them, up to the gradient of the head's input."""
-    logits, head = tokens * config.model.vocab_size, config.model.vocab_size * config.model.dim
-    if config.train.loss == "linear_cross_entropy":  # the gradient takes the logits' place
-        return (logits + head + 2 * tokens * config.model.dim) * size
-    return 12 * logits  # in float32: the logarithms, and two gradients
-
-
 def inference_memory(config: RunConfig) -> int:
     """Bytes that a prefill needs at most: an estimate."""
     model, asked, size = config.model, config.inference, ELEMENT_BYTES[config.inference.dtype]
     tokens = asked.batch_size * asked.prompt_length
+    queries, keys = (tokens * heads * model.head_dim for heads in (model.heads, model.kv_heads))
     parameters = parameter_count(model) * size
     cache = 2 * model.layers * asked.batch_size * asked.room * model.kv_heads * model.head_dim * size
     residual = tokens * model.dim * size
     feed_forward = 3 * residual + 3 * tokens * model.ffn_dim * size
-    workspace = WORKSPACE if config.device == "cuda" else 0
-    return workspace + parameters + cache + max(feed_forward, 2 * residual + _prefill_attention(config))
 
-
-def _prefill_attention(config: RunConfig) -> int:
-    """Bytes besides the block's input and its norm: for rotating the queries, or for the kernel's call."""
-    model, asked, size = config.model, config.inference, ELEMENT_BYTES[config.inference.dtype]
-    tokens = asked.batch_size * asked.prompt_length
-    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    turning = tokens * queries * (size + 12)  # in float32: itself, its halves turned, and both together
-    given_and_output = tokens * (2 * queries + 2 * keys) * size
-    return max(turning, given_and_output + _prefill_extra(config))
-
-
-def _prefill_extra(config: RunConfig) -> int:
-    """Bytes that a backend's forward needs beside queries, keys, values and output; 0 where none is known."""
-    model, asked, size = config.model, config.inference, ELEMENT_BYTES[config.inference.dtype]
-    queries = asked.batch_size * asked.prompt_length * model.heads * model.head_dim
-    repeated = 2 * queries * size * (model.kv_heads < model.heads)  # keys and values, once for each head
-    kept = _kept(config)
+    # Rotating the queries, in float32: themselves, their halves turned, and both together.
+    turning = queries * (size + 12)
+    # The kernel's call: queries, keys, values and output, and what its backend needs beside them, if known.
+    call, kept = 2 * (queries + keys) * size, _kept(config)
+    if kept in ("weights", "copies") and model.kv_heads < model.heads:
+        call += 2 * queries * size  # keys and values, once for each head
     if kept == "weights":  # in float32: what goes in, the mask, the scores and their softmax
-        given = queries * (2 * 4 + 4 * (size < 4))
-        return repeated + given + asked.prompt_length**2 * (5 + 2 * 4 * asked.batch_size * model.heads)
-    return repeated if kept == "copies" else 0
+        call += queries * (2 * 4 + 4 * (size < 4))
+        call += asked.prompt_length**2 * (5 + 2 * 4 * asked.batch_size * model.heads)
+    attention = 2 * residual + max(turning, call)  # with the block's input and its norm
+
+    workspace = WORKSPACE if config.device == "cuda" else 0
+    return workspace + parameters + cache + max(feed_forward, attention)
 
 
 _NEEDED: dict[type[TaskSection], Callable[[RunConfig], int]] = {

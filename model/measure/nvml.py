@@ -6,6 +6,7 @@ The library comes with the extra `gpu`. Torch-free.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, TypedDict
 
@@ -35,8 +36,16 @@ class Gpu:
     def __init__(self, uuid: str | None) -> None:
         self._nvml: ModuleType | None = None
         self._handle: Any = None
-        if uuid:
-            self._nvml, self._handle = _opened(uuid)
+        if not uuid:
+            return
+        try:
+            import pynvml
+        except ImportError:
+            return
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(full(uuid))
+            self._nvml = pynvml
 
     def joules(self) -> float | None:
         """Energy that it has used since the driver was loaded."""
@@ -64,19 +73,6 @@ class Gpu:
 def full(uuid: str) -> str:
     """A GPU's UUID as NVML and nvidia-smi take it. Torch gives it without the prefix."""
     return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-
-
-def _opened(uuid: str) -> tuple[ModuleType | None, Any]:
-    """The library and its handle of the GPU."""
-    try:
-        import pynvml
-    except ImportError:
-        return None, None
-    try:
-        pynvml.nvmlInit()
-        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(full(uuid))
-    except pynvml.NVMLError:
-        return None, None
 
 
 class PowerUse(TypedDict):

@@ -140,19 +140,15 @@ def multiples(name: str, value: int, by: Mapping[str, int], times: int = 1) -> s
     """
     product = prod(by.values())
     multiple = value - value % (times * product)
+    most = 0 if value % times else value // times  # 0: times alone does not divide it
+    divisors = {
+        divisor for low in range(1, isqrt(most) + 1) if most % low == 0 for divisor in (low, most // low)
+    }
     choices = {
-        " x ".join(by): _nearest(product, _divisors(value, times)),
+        " x ".join(by): _nearest(product, divisors),
         name: _nearest(value, {multiple, multiple + times * product} - {0}),
     }
     return ", ".join(f"{numbers} would do for {of}" for of, numbers in choices.items() if numbers)
-
-
-def _divisors(value: int, times: int) -> set[int]:
-    """Numbers whose product with `times` divides it."""
-    if value % times:
-        return set()
-    most = value // times
-    return {divisor for low in range(1, isqrt(most) + 1) if most % low == 0 for divisor in (low, most // low)}
 
 
 def _nearest(to: int, numbers: Iterable[int]) -> str:
@@ -205,8 +201,6 @@ def out_of_host_memory(error: BaseException) -> bool:
     if not isinstance(error, ImportError | OSError | RuntimeError) or _UNMAPPED not in text:
         return False
     library = Path(getattr(error, "path", None) or text.partition(":")[0])
-    return not (library.is_absolute() and library.exists() and _no_programs(library))
-
-
-def _no_programs(file: Path) -> bool:
-    return bool(os.statvfs(file).f_flag & os.ST_NOEXEC)
+    if not library.is_absolute() or not library.exists():
+        return True
+    return not os.statvfs(library).f_flag & os.ST_NOEXEC

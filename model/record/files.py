@@ -63,7 +63,11 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
             to_disk(aside)
         aside.replace(path)
         if sync:
-            _entry_to_disk(path)
+            try:
+                to_disk(path.parent)  # the new name
+            except OSError as error:  # some filesystems cannot sync folders
+                if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                    raise
     except BaseException:
         with suppress(OSError):
             aside.unlink()
@@ -78,15 +82,6 @@ def no_link(path: str | Path, flags: int) -> int:
 def temporary(path: Path) -> Path:
     """A name beside a path that no other process uses, not even one with the same id on another host."""
     return path.with_name(f".{path.name}.{os.getpid()}@{os.uname().nodename}")
-
-
-def _entry_to_disk(path: Path) -> None:
-    """Wait until a path's name is on disk, where the filesystem can sync folders."""
-    try:
-        to_disk(path.parent)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
 
 
 def to_disk(path: Path) -> None:
@@ -143,19 +138,11 @@ def read_lines(path: Path | str, kind: type[Record]) -> list[Record]:
         return []
     except OSError as error:
         raise Unreadable(f"{path}: {_first_line(error)}") from error
-    try:
-        return [kind.model_validate_json(line) for line in whole if line]
-    except ValidationError as error:
-        if b"" not in whole:
-            raise Unreadable(f"{path}: {_first_line(error)}") from error
-    return _without_torn(path, whole, kind)
-
-
-def _without_torn(path: Path | str, lines: list[bytes], kind: type[Record]) -> list[Record]:
     records = []
-    for line, following in pairwise([*lines, b"."]):
+    for line, following in pairwise([*whole, b"."]):
         try:
-            records += [kind.model_validate_json(line)] if line else []
+            if line:
+                records.append(kind.model_validate_json(line))
         except ValidationError as error:
             if following:
                 raise Unreadable(f"{path}: {_first_line(error)}") from error

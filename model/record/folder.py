@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -296,12 +297,10 @@ def folders(parent: Path) -> list[str]:
     """Names of folders in a folder that may be studies or runs, in order."""
     if not parent.is_dir():
         return []
+    names = []
     with os.scandir(parent) as entries:
-        return sorted(entry.name for entry in entries if NAME.fullmatch(entry.name) and _is_folder(entry))
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads in a circle
-        return False
+        for entry in entries:
+            with suppress(OSError):  # a link that leads in a circle
+                if NAME.fullmatch(entry.name) and entry.is_dir():
+                    names.append(entry.name)
+    return sorted(names)

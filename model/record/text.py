@@ -162,6 +162,8 @@ class Column:
     """
 
     def __init__(self, path: Path, name: str) -> None:
+        import pyarrow as pa
+
         self.path, self.name = path, name
         self._file = open_parquet(path)
         self._opened = _status(path)
@@ -175,7 +177,9 @@ class Column:
             raise UserError(f"{path} has no column '{name}' {did_you_mean(name, names)}")
         if names.count(name) > 1:
             raise UserError(f"{path} has {names.count(name)} columns named '{name}': rename all but one")
-        if not _is_text(kind := schema.field(name).type):
+        kind, types = schema.field(name).type, pa.types
+        values = kind.value_type if types.is_dictionary(kind) else kind
+        if not (types.is_string(values) or types.is_large_string(values) or types.is_string_view(values)):
             raise UserError(f"{path}: column '{name}' holds {kind}, not text")
         if not sum(self.groups):
             raise UserError(f"{path} has no rows")
@@ -270,7 +274,12 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
     status = _status(path)
     if status and stat.S_ISDIR(status.st_mode):
-        raise UserError(f"{path} is a folder, not a Parquet file; {_file_of(path)}")
+        files = sorted(file for ending in PARQUET for file in path.glob(f"*{ending}"))
+        out = typed(Path(f"{path}{PARQUET[0]}"))
+        advice = f"`runner data {typed(path)} --out {out}` makes one of its text"
+        if files:
+            advice = f"name one of its files, such as {typed(files[0])}"
+        raise UserError(f"{path} is a folder, not a Parquet file; {advice}")
     named = path if path.suffix in PARQUET else path.with_suffix(PARQUET[0])
     makes = f"; `runner data FOLDER --out {typed(named)}` makes one from a folder of text"
     advice = "" if _status(named) else makes
@@ -290,26 +299,11 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         ) from error
 
 
-def _file_of(folder: Path) -> str:
-    """Says which file to name in place of a folder."""
-    for part in sorted(each for ending in PARQUET for each in folder.glob(f"*{ending}"))[:1]:
-        return f"name one of its files, such as {typed(part)}"
-    out = typed(Path(f"{folder}{PARQUET[0]}"))
-    return f"`runner data {typed(folder)} --out {out}` makes one of its text"
-
-
 def _arrow_errors() -> tuple[type[Exception], ...]:
     """What pyarrow raises of a file that it cannot read; a text that is not UTF-8 is a ValueError."""
     import pyarrow as pa
 
     return pa.ArrowException, OSError, ValueError, RuntimeError
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _resolved(path: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -71,7 +70,13 @@ class HuggingFace:
         self.vocab_size = max(self._library.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         begin, end = special_tokens(name)
         if end is None:
-            raise UserError(_no_end(name, self._library))
+            added = self._library.get_added_tokens_decoder().values()
+            choices = ", ".join(token.content for token in added if token.special) or "none"
+            raise UserError(
+                f"tokenizer '{name}' does not say which token ends a document: write "
+                f'{{"bos_token": ..., "eos_token": ...}} into a {_CONFIG} beside its {_FILE} '
+                f"(its special tokens: {choices})"
+            )
         self.end = self._id(name, end)
         # If one token is both, it stands between documents, and once is enough.
         self.begin = None if begin is None or begin == end else self._id(name, begin)
@@ -121,9 +126,14 @@ def special_tokens(name: str) -> tuple[str | None, str | None]:
     Raises:
         UserError: that file is not JSON.
     """
-    path = _config(name)
-    if path is None:
-        return None, None
+    path = tokenizer_file(name).with_name(_CONFIG)
+    if not path.is_file():
+        if _local_tokenizer(name).is_file():
+            return None, None
+        try:
+            path = _from_hub(name, _CONFIG)
+        except FileNotFoundError:
+            return None, None
     try:
         settings: dict[str, Any] = json.loads(path.read_bytes())
         begin, end = (settings.get(key) for key in ("bos_token", "eos_token"))
@@ -131,16 +141,6 @@ def special_tokens(name: str) -> tuple[str | None, str | None]:
         raise UserError(f"{path}: {error}") from error
     begin, end = (token.get("content") if isinstance(token, dict) else token for token in (begin, end))
     return begin, end
-
-
-def _config(name: str) -> Path | None:
-    path = tokenizer_file(name).with_name(_CONFIG)
-    if path.is_file():
-        return path
-    try:
-        return None if _local_tokenizer(name).is_file() else _from_hub(name, _CONFIG)
-    except FileNotFoundError:
-        return None
 
 
 def _local_tokenizer(name: str) -> Path:
@@ -165,15 +165,3 @@ def unusable_tokenizer(name: str, error: Exception) -> UserError:
     """An error that says why a tokenizer cannot be loaded, and what may be named."""
     valid = "bytes, a tokenizer.json, its folder, or a hub name"
     return UserError(f"tokenizer '{name}': {first_line(error)}; valid: {valid}")
-
-
-def _no_end(name: str, library: Any) -> str:
-    names: Iterator[str] = (
-        token.content for token in library.get_added_tokens_decoder().values() if token.special
-    )
-    choices = ", ".join(names) or "none"
-    return (
-        f"tokenizer '{name}' does not say which token ends a document: write "
-        f'{{"bos_token": ..., "eos_token": ...}} into a {_CONFIG} beside its {_FILE} '
-        f"(its special tokens: {choices})"
-    )

@@ -108,11 +108,11 @@ class Audits:
         self._close()
         if step > self._until:
             self._audit, self._until = audit_of(self._config, step)
-        if self._judge and step == self._audit.step:
-            self._tap()
+        if self._judge is None or step != self._audit.step:
+            return
 
-    def _tap(self) -> None:
-        model, train, parallel = self._config.model, self._config.train, self._world.parallel
+        model, train, world = self._config.model, self._config.train, self._world
+        parallel = world.parallel
         group, sample = divmod(self._audit.sample, train.batch_size // parallel.samples)
         heads, kv_head = divmod(self._audit.kv_head, model.kv_heads // parallel.tensor)
         # Which of the processes that share tokens looks, and at which of its calls; None: it has one.
@@ -122,7 +122,6 @@ class Audits:
 
             rank = min(self._audit.part, 2 * context - 1 - self._audit.part)
             call = places(rank, context).index(self._audit.part)
-        world = self._world
         if (group, rank) != (world.sample_rank, world.context_rank):
             return
         block = cast("Block", self._model.blocks[self._audit.layer])

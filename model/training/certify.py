@@ -128,9 +128,21 @@ class _Trial:
             self._stage(str(variant), variant.case)
             with self._refusing(variant.case), self._sparing(variant.case if place else None):
                 self.checks += accuracy.check(self.backend, variant)
-        self._decoding(decoding)
+
+        # Calls with one query, forward only: nothing is trained. To refuse one is to refuse the run.
+        for variant in decoding:
+            self._stage(f"decoding, {variant}", variant.case)
+            with self._refusing(self.case or variant.case):
+                self.checks += accuracy.check(self.backend, variant)
+        if decoding and not self._failed() and not self._refuses_the_run():
+            last = decoding[0].case
+            self._stage("decoding, its kernels, and token after token", last)
+            launched, kernels = launches.check(self.name, self.backend, last, self.skipped)
+            self.checks += launched + habits.check_decoding(self.backend, self.asked or last)
+            self.decodes_by = {"decoding": kernels["forward"]}
         if refused := self._refuses_the_run():
             return "unsupported", refused
+
         places = [*small, *(variant.case for variant in allowed)]
         if not any(self._takes(place) and self._in_depth(place) for place in places):
             # It takes no case at all, or failed before that showed.
@@ -160,19 +172,6 @@ class _Trial:
             if missed and (place := next(places, None)):
                 untried |= {(dtype, variant.data): Variant(place, variant.data) for variant in missed}
         return list(untried.values())
-
-    def _decoding(self, variants: list[Variant]) -> None:
-        """Calls with one query, forward only: nothing is trained. To refuse one is to refuse the run."""
-        for variant in variants:
-            self._stage(f"decoding, {variant}", variant.case)
-            with self._refusing(self.case or variant.case), self._sparing(None):
-                self.checks += accuracy.check(self.backend, variant)
-        if variants and not self._failed() and not self._refuses_the_run():
-            last = variants[0].case
-            self._stage("decoding, its kernels, and token after token", last)
-            launched, kernels = launches.check(self.name, self.backend, last, self.skipped)
-            self.checks += launched + habits.check_decoding(self.backend, self.asked or last)
-            self.decodes_by = {"decoding": kernels["forward"]}
 
     def _in_depth(self, place: Case) -> bool:
         """Habits, model, graph, and kernels (at the run's shape); False if the kernel refuses the place."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -236,14 +235,15 @@ def drawn(
         length: tokens that it has positions for.
         finish: called with each block as soon as it is drawn, to change it in place.
     """
+
+    def finish_by_usual_defaults(block: Block) -> None:
+        if finish:
+            with _defaults("cpu", torch.float32):
+                finish(block)
+
     torch.manual_seed(config.seed)
     with _defaults(config.device, getattr(torch, config.section.dtype)):
-        return Llama(config.model, length, attend, recompute, finish and partial(_finished, finish))
-
-
-def _finished(finish: Finish, block: Block) -> None:
-    with _defaults("cpu", torch.float32):
-        finish(block)
+        return Llama(config.model, length, attend, recompute, finish_by_usual_defaults)
 
 
 @contextmanager

@@ -36,13 +36,23 @@ def check(name: str, backend: Backend, case: Case) -> list[Check]:
     # Building the models sets a seed, which must not affect what draws next.
     gpus = [torch.cuda.current_device()] if case.device == "cuda" else []
     with subject.running("a small llama"), torch.random.fork_rng(gpus):
-        config = _config(name, case)
+        config = RunConfig.model_validate({
+            "attention": name,
+            "device": case.device,
+            "model": {
+                "dim": case.heads * case.head_dim, "layers": 2, "ffn_dim": 2 * case.head_dim,
+                "heads": case.heads, "kv_heads": case.kv_heads, "vocab_size": _VOCABULARY,
+            },
+            "data": {"path": "unused"},
+            "train": {
+                "sequence_length": case.sequence_length, "batch_size": case.batch, "dtype": case.dtype,
+            },
+        })  # fmt: skip
+        tried = backend
         if case.parts:  # several processes share the tokens: attention of all is computed in parts
-            own = replace(backend, attend=lambda q, k, v, _causal: attention.attend(backend, case, q, k, v))
-        else:
-            own = backend
+            tried = replace(backend, attend=lambda q, k, v, _causal: attention.attend(backend, case, q, k, v))
         models = {
-            "mine": trainer.build_model(config, own),
+            "own": trainer.build_model(config, tried),
             "math": trainer.build_model(config, attention.load("math")),
         }
         models["exact"] = deepcopy(models["math"]).to(torch.float64)
@@ -51,23 +61,8 @@ def check(name: str, backend: Backend, case: Case) -> list[Check]:
         tokens_BT = torch.randint(_VOCABULARY, shape, generator=rng, device=case.device)
         results = {who: _results(model, tokens_BT) for who, model in models.items()}
         _compare(subject, results)
-        _checkpoints(subject, config, models["mine"], models["math"], tokens_BT)
+        _checkpoints(subject, config, models["own"], models["math"], tokens_BT)
     return subject.checks
-
-
-def _config(name: str, case: Case) -> RunConfig:
-    return RunConfig.model_validate({
-        "attention": name,
-        "device": case.device,
-        "model": {
-            "dim": case.heads * case.head_dim, "layers": 2, "heads": case.heads, "kv_heads": case.kv_heads,
-            "ffn_dim": 2 * case.head_dim, "vocab_size": _VOCABULARY,
-        },
-        "data": {"path": "unused"},
-        "train": {
-            "sequence_length": case.sequence_length, "batch_size": case.batch, "dtype": case.dtype,
-        },
-    })  # fmt: skip
 
 
 def _results(model: nn.Module, tokens_BT: Tensor) -> dict[str, Tensor]:
@@ -93,7 +88,7 @@ def _compare(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
 
     If `math` is better than usual at a gradient, its usual error counts.
     """
-    own, math, exact = (results[who] for who in ("mine", "math", "exact"))
+    own, math, exact = (results[who] for who in ("own", "math", "exact"))
     measured, usual = (_off(x["logits"], exact["logits"]) for x in (own, math))
     tolerance = FACTOR * usual
     reason = f"logits are off by {measured:.2e}, where {tolerance:.2e} is allowed"

@@ -129,7 +129,17 @@ def build_model(config: RunConfig, backend: attention.Backend, world: World = AL
     Every process draws the same values, and then keeps its own piece of each block.
     """
     length, recompute = config.train.sequence_length, config.train.checkpoint_activations
-    finish = partial(_finish, config, world)
+
+    def finish(block: Block) -> None:
+        if config.train.float8 != "none":
+            float8.convert(block, config.train.float8)
+        if config.train.compile:
+            compile_block(block)
+        if world.mesh is not None:
+            from model.training.parallel import split
+
+            split.block(block, config.train, world)
+
     if world.parallel.context == 1:
         if config.train.compile:
             backend = attention.for_compile(backend)
@@ -142,14 +152,3 @@ def build_model(config: RunConfig, backend: attention.Backend, world: World = AL
     model = drawn(config, length, shared, recompute, finish)
     model.cos_TD, model.sin_TD = (context.mine(x, world, dim=0) for x in (model.cos_TD, model.sin_TD))
     return model
-
-
-def _finish(config: RunConfig, world: World, block: Block) -> None:
-    if config.train.float8 != "none":
-        float8.convert(block, config.train.float8)
-    if config.train.compile:
-        compile_block(block)
-    if world.mesh is not None:
-        from model.training.parallel import split
-
-        split.block(block, config.train, world)

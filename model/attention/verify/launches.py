@@ -182,11 +182,6 @@ def check(
 def _declared(name: str, subject: Subject) -> Kernels | None:
     """The kernels that the backend declares; only `auto` may leave them open."""
     launches, device = subject.backend.launches, subject.case.device
-    if launches is None:
-        subject.note(
-            "declared", "launches", False, f"does not declare the kernels that it runs: {_WHAT_TO_ADD}"
-        )
-        return None
     if launches.free:
         reason = f"only `{FREE}` may leave open which kernels it runs: {_WHAT_TO_ADD}"
         subject.note("declared", "launches", name == FREE, reason)
@@ -199,7 +194,7 @@ def _declared(name: str, subject: Subject) -> Kernels | None:
 
 def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, SeenNames]) -> None:
     """Check the names: some kernel runs in each pass, the declared ones do, and no other backend's does."""
-    device, launches = subject.case.device, subject.backend.launches
+    device = subject.case.device
     for direction, here in seen.items():
         some = bool(here.of(device))
         reason = (
@@ -213,7 +208,7 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
             reason = f"no kernel in its {direction} matches {pattern!r}; it runs {_some(names)}"
             subject.note("own kernels", direction, any(re.search(pattern, x) for x in names), reason)
 
-    free = name == FREE and launches is not None and launches.free
+    free = name == FREE and subject.backend.launches.free
     if free:
         of_pytorch = [kernels for choice in PYTORCH if (kernels := _kernels(choice, device))]
         for direction, here in seen.items():
@@ -357,10 +352,9 @@ def _upwards(event: Any) -> Iterator[Any]:
 
 def _kernels(name: str, device: str) -> Kernels | None:
     try:
-        launches = attention.load(name).launches
+        return attention.load(name).launches.on(device)
     except (UserError, ImportError):  # its own certificate will say so
         return None
-    return launches.on(device) if launches else None
 
 
 def _claims(theirs: Kernels, seen: str) -> bool:

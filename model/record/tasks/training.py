@@ -151,7 +151,12 @@ class TrainConfig(TaskSection):
 
     def unsupported(self, run: SharedConfig) -> dict[str, str]:
         """Why the run cannot start, by setting, each with what to set instead; empty if it can."""
-        reasons = {f"train.{key}": why for key, why in self._cannot_train(run).items()}
+        reasons = {"train.dtype": NO_FLOAT16} if self.dtype == "float16" else {}
+        if self.float8 != "none" and (reason := self._no_float8(run)):
+            reasons["train.float8"] = reason
+        for key, can in _ON_A_CPU.items() if run.device == "cpu" else ():
+            if (asked := getattr(self, key)) != can:
+                reasons[f"train.{key}"] = f"train.{key}={asked} needs a GPU; use --set train.{key}={can}"
         if self.float8 != "none" and run.parallel.tensor > 1 and not reasons:
             reasons["parallel.tensor"] = NO_SPLIT_FLOAT8
         return reasons
@@ -188,21 +193,11 @@ class TrainConfig(TaskSection):
             for reason in versions.lacking(feature)
         }
 
-    def _cannot_train(self, run: SharedConfig) -> dict[str, str]:
-        reasons = {"dtype": NO_FLOAT16} if self.dtype == "float16" else {}
-        if self.float8 != "none":
-            reasons |= self._no_float8(run)
-        for key, can in _ON_A_CPU.items() if run.device == "cpu" else ():
-            if (asked := getattr(self, key)) != can:
-                use = f"use --set train.{key}={can}"
-                reasons[key] = f"train.{key}={asked} needs a GPU; {use}"
-        return reasons
-
-    def _no_float8(self, run: SharedConfig) -> dict[str, str]:
-        """The kernels take bfloat16 and multiples of 16."""
+    def _no_float8(self, run: SharedConfig) -> str:
+        """Why its kernels do not take the run, if so: they take bfloat16 and multiples of 16."""
         if self.dtype != "bfloat16":
             use = "use --set train.dtype=bfloat16, or --set train.float8=none"
-            return {"float8": f"train.float8={self.float8} needs bfloat16; {use}"}
+            return f"train.float8={self.float8} needs bfloat16; {use}"
         tokens = self.part_size * self.sequence_length
         apart = run.parallel.samples * run.parallel.context
         shares = f" / {apart} processes" if apart > 1 else ""
@@ -214,7 +209,7 @@ class TrainConfig(TaskSection):
         }
         odd = [f"{name} ({size})" for name, size in sizes.items() if size % 16]
         needs = f"train.float8={self.float8} needs multiples of 16, but"
-        return {"float8": f"{needs} {', '.join(odd)} {'is' if len(odd) == 1 else 'are'} not"} if odd else {}
+        return f"{needs} {', '.join(odd)} {'is' if len(odd) == 1 else 'are'} not" if odd else ""
 
     def case(self, run: SharedConfig) -> Case:
         """What the run asks of its attention backend in each of its processes."""

@@ -40,17 +40,17 @@ class Own:
     """Counts this time from `start` to `seconds`; before and after, its methods do nothing.
 
     Args:
-        known: whether it is known where this process waits; nothing is counted otherwise.
+        measurable: whether it can be told where this process waits; nothing is counted otherwise.
     """
 
-    def __init__(self, known: bool = True) -> None:
-        self.known = known
+    def __init__(self, measurable: bool = True) -> None:
+        self.measurable = measurable
         self._marks: Marks | None = None
         self._running, self._steps = False, 0
 
     def start(self, marks: Marks) -> None:
         """Begin to count."""
-        if self.known:
+        if self.measurable:
             marks.start()
             self._marks, self._running, self._steps = marks, True, 0
 

@@ -100,7 +100,7 @@ _WAITING = ("pre_forward", "pre_backward", "post_backward")
 def _around(owner: Any, names: tuple[str, ...], world: World) -> None:
     """Do not count calls as this process's own time. They are PyTorch's internals, and may change."""
     if not all(hasattr(owner, name) for name in names):
-        world.own.known = False
+        world.own.measurable = False
         return
     for name in names:
         setattr(owner, name, world.own.around(getattr(owner, name)))

@@ -35,7 +35,7 @@ class World:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     mesh: DeviceMesh | None = None
     pieces: DeviceMesh | None = None
-    own: Own = field(default_factory=lambda: Own(known=False), compare=False)
+    own: Own = field(default_factory=lambda: Own(measurable=False), compare=False)
 
     @property
     def is_first(self) -> bool:
@@ -136,7 +136,7 @@ def join(
     )
     replicas, shards, context, tensor = (getattr(parallel, axis) for axis in AXES)
     mesh = init_device_mesh(device.type, (replicas, shards, context, tensor), mesh_dim_names=AXES)
-    own = Own(known=tensor == 1)  # tensor parallelism waits inside blocks
+    own = Own(measurable=tensor == 1)  # tensor parallelism waits inside blocks
     if context == 1:
         return World(place, parallel, mesh, mesh, own)
     shape, names = (replicas, shards * context, tensor), ("replicate", "shard", "tensor")

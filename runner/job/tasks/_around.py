@@ -58,8 +58,7 @@ def profile_steps(done: Done, manifest: Manifest, attempt: Path | None) -> None:
     from model.training.profile import profiled
 
     run_id, number = manifest.run_id, manifest.attempt
-    launches = attention.load(done.config.attention).launches
-    kernels = launches.on(done.config.device) if launches else None
+    kernels = attention.load(done.config.attention).launches.on(done.config.device)
     try:
         profile = profiled(done, run_id, number, kernels)
     except Exception as error:

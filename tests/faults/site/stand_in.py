@@ -105,9 +105,9 @@ class Backends(ModuleType):
 
     @property
     def backend(self):
-        from model.attention import Backend
+        from model.attention import Backend, Launches
 
-        return Backend(summary="stand-in", unsupported_reasons=lambda case: [], attend=lambda *tensors: None)
+        return Backend("stand-in", lambda case: [], lambda *tensors: None, Launches(free=True))
 
 
 def module(name, **contents):

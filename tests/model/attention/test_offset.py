@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from model import attention
-from model.attention import NOT_OFFSET, Backend, Supports, _sdpa
+from model.attention import NOT_OFFSET, Backend, Launches, Supports, _sdpa
 from model.attention.verify import reference
 from model.attention.verify.reference import Inputs
 from model.record import backends
@@ -63,7 +63,7 @@ def test_these_backends_take_parts_of_sequences() -> None:
 
 @pytest.mark.parametrize("supports", [None, Supports(devices=("cpu",))])
 def test_one_that_does_not_say_that_it_takes_them_is_refused(supports) -> None:
-    silent = Backend("silent", lambda _: [], lambda q, _k, _v, _causal: q, supports=supports)
+    silent = Backend("silent", lambda _: [], lambda q, _k, _v, _causal: q, Launches(), supports=supports)
     assert attention.refusals(silent, case(16, 64)) == [NOT_OFFSET]
     assert not attention.refusals(silent, case(64, 64))
     assert "parallel.context=1" in NOT_OFFSET

@@ -189,7 +189,7 @@ def test_a_compiled_prefill_decodes_the_same_tokens(corpus, of_math):
 
 def test_a_backend_that_cannot_decode_says_so_and_may_still_read_prompts():
     backend = attention.Backend(
-        summary="prefill", unsupported_reasons=lambda case: [], attend=attention.load("math").attend
+        "prefill", lambda case: [], attention.load("math").attend, attention.load("math").launches
     )
     case = run_config().attention_case
     assert attention.refusals(backend, case) == [attention.NOT_CACHED]

@@ -35,8 +35,8 @@ def trained(config, corpus):
 
 
 def profile(config, corpus):
-    launches = attention.load(config.attention).launches
-    found = profiled(trained(config, corpus), "r1", 1, launches and launches.on(config.device))
+    kernels = attention.load(config.attention).launches.on(config.device)
+    found = profiled(trained(config, corpus), "r1", 1, kernels)
     assert StepProfile.model_validate_json(found.model_dump_json()) == found
     return found, {each.part: each.seconds for each in found.parts}
 
@@ -139,8 +139,8 @@ def test_activations_that_are_computed_again_are_seen_where_they_are(corpus):
 def inferred(config, corpus):
     """A run's profile after its last token, and seconds by phase and part."""
     done = infer(config, Source(corpus), lambda record: None, lambda records: None)
-    launches = attention.load(config.attention).launches
-    found = profiled(done, "r1", 1, launches and launches.on(config.device))
+    kernels = attention.load(config.attention).launches.on(config.device)
+    found = profiled(done, "r1", 1, kernels)
     assert StepProfile.model_validate_json(found.model_dump_json()) == found
     return found, {(each.phase, each.part): each.seconds for each in found.parts}
 

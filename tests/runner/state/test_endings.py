@@ -1,9 +1,11 @@
 """Everything that ends has the outcome that is true, and an unknown end is never success."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,7 +54,8 @@ def test_a_library_that_does_not_fit_into_memory_is_named(monkeypatch):
     error = ImportError("libx.so: failed to map segment from shared object", path=__file__)
     said = "out of host memory: libx.so: failed to map segment from shared object"
     assert of_exception(error).reason == said
-    monkeypatch.setattr(errors, "_no_programs", lambda file: file.samefile(__file__))
+    no_programs = SimpleNamespace(f_flag=os.ST_NOEXEC)
+    monkeypatch.setattr(errors.os, "statvfs", lambda file: no_programs if file.samefile(__file__) else None)
     assert of_exception(error).outcome is Outcome.FAILED
 
 

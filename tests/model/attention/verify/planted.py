@@ -52,7 +52,7 @@ HALF_AS_LONG = replace(LONG, sequence_length=2080)  # where sums in 16 bits alre
 def plant(
     *fault: str,
     case: Case = CASE,
-    launches: Launches | None = BY_SOFTMAX,
+    launches: Launches = BY_SOFTMAX,
     takes: Callable[[Case], list[str]] = reasons.basic,
 ) -> Callable:
     """Register a wrong attend."""

@@ -159,7 +159,7 @@ def declares_what_it_does_not_run(q, k, v, causal):
         return right(q, k, v, causal)
 
 
-@plant("declared", launches=None)
+@plant("declared", launches=Launches())
 def declares_nothing(q, k, v, causal):
     return right(q, k, v, causal)
 

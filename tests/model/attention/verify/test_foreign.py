@@ -9,7 +9,9 @@ FILES = {
     "raises.py": "1 / 0\n",
     "syntax.py": "def (\n",
     "number.py": "backend = 3\n",
-    "fine.py": "from model.attention import Backend\nbackend = Backend('', lambda case: [], lambda *_: None)\n",
+    "silent.py": "from model.attention import Backend\nbackend = Backend('', lambda case: [], lambda *_: None)\n",
+    "fine.py": "from model.attention import Backend, Launches\n"
+    "backend = Backend('', lambda case: [], lambda *_: None, Launches())\n",
 }
 
 
@@ -28,6 +30,11 @@ FILES = {
             "mine",
             "fine:missing",
             "cannot be imported: AttributeError: module 'fine' has no attribute 'missing'",
+        ),
+        (
+            "mine",
+            "silent:backend",
+            r"cannot be imported: TypeError: Backend.__init__\(\) missing 1 required positional argument: 'launches'",
         ),
         ("mine", "number:backend", "attention backend 'mine' is of type int, not Backend"),
         (

@@ -105,7 +105,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_the_code_covers_modules_beside_a_foreign_backend(kind: str, tmp_path, registered) -> None:
-    made = "from model.attention import Backend\nbackend = Backend('', lambda case: [], attend)\n"
+    made = "from model.attention import Backend, Launches\nbackend = Backend('', lambda case: [], attend, Launches())\n"
     beside = "def attend(q, k, v, causal):\n    return q\nclass Attend:\n    __call__ = attend\n"
     site = tmp_path / "site"
     site.mkdir()

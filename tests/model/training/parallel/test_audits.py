@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from model import attention
-from model.attention import Backend
+from model.attention import Backend, Launches
 from model.attention.verify import accuracy
 from model.attention.verify.accuracy import judge
 from model.attention.verify.audited import Audit, Taken
@@ -89,7 +89,7 @@ def off_in_one_head(q_BTHD, k_BTKD, v_BTKD, causal):
 def ended(world, texts, config, wrong):  # noqa: F811
     audit.every = lambda config: 1
     attention.require = lambda name, case: Backend(
-        summary="wrong", attend=wrong, unsupported_reasons=lambda case: []
+        summary="wrong", attend=wrong, unsupported_reasons=lambda case: [], launches=Launches()
     )
     kept = []
     try:

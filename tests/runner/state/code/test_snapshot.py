@@ -99,7 +99,8 @@ def test_neither_pythonpath_nor_another_finder_comes_before_the_snapshot(taken, 
 
 def test_a_backend_of_an_entry_point_is_found_and_is_a_backend(taken, elsewhere):
     (elsewhere / "mine.py").write_text(
-        "from model.attention import Backend\nbackend = Backend('a foreign one', lambda case: [], None)\n"
+        "from model.attention import Backend, Launches\n"
+        "backend = Backend('a foreign one', lambda case: [], None, Launches())\n"
     )
     info = elsewhere / "mine-1.0.dist-info"
     info.mkdir()
