@@ -55,39 +55,61 @@ class StudyAnswer:
         return verdicts.shown(self.verdicts)
 
 
+@dataclass(frozen=True)
+class AnswerParts:
+    """What an answer says of runs of one task.
+
+    Attributes:
+        ran: what was run.
+        headlines: the answer, in a sentence or two.
+        limits: what the runs do not show.
+        observed: more of what was measured, as rows beside the verdicts.
+        unexpected: what nobody planned, besides ends of runs.
+        rate: what the rate of a run is called.
+    """
+
+    ran: Callable[[Facts], Sentence] = ran.of_any
+    headlines: Callable[[Facts, StudyComparison, Sequence[VerdictRow]], Iterable[Sentence]] = headline.rates
+    limits: Callable[[Facts, StudyComparison, Sequence[Difference]], Iterable[Sentence]] = limits.of_any
+    observed: Callable[[Facts], Iterable[VerdictRow]] = lambda _facts: ()
+    unexpected: Callable[[Facts], Iterable[Sentence]] = lambda _facts: ()
+    rate: str = "tokens per second"
+
+
 def answer(
     facts: Facts,
     comparison: StudyComparison,
     trust: Backends,
     differences: Sequence[Difference],
-    headlines: Callable[[Facts, StudyComparison, Sequence[VerdictRow]], Iterable[Sentence]],
+    parts: AnswerParts,
 ) -> StudyAnswer:
     """The answer of one study.
 
     Args:
         trust: the certificates of its backends.
         differences: what the guard found among its completed runs.
-        headlines: what is said first of runs of their task.
+        parts: what is said of runs of its task.
     """
-    rows = verdicts.rows(facts, comparison)
-    sentences = [*headlines(facts, comparison, rows), *headline.without_result(facts)]
+    rows = [*verdicts.rows(facts, comparison, parts.rate), *parts.observed(facts)]
+    sentences = [*parts.headlines(facts, comparison, rows), *headline.without_result(facts)]
     if not sentences:
-        why = f": {comparison.absent}" if comparison.absent else ""
-        sentences = [Sentence(f"No answer yet{why or ': no run has completed'}.")]
+        why = comparison.absent or "no run has completed"
+        sentences = [Sentence(f"No answer yet: {why}.")]
     return StudyAnswer(
         question=facts.question,
-        ran=ran.sentence(facts),
+        ran=parts.ran(facts),
         headline=sentences,
         verdicts=rows,
         expected=ran.expected(facts.runs),
         unexpected=[
             *ran.unexpected(facts, trust),
+            *parts.unexpected(facts),
             *limits.disturbed(comparison),
             *limits.held_up(facts.runs),
             *limits.moved(facts.runs),
         ],
         cannot_say=[
-            *verdicts.left_out(facts, comparison),
-            *limits.sentences(facts, comparison, differences),
+            *verdicts.left_out(facts, comparison, parts.rate),
+            *parts.limits(facts, comparison, differences),
         ],
     )

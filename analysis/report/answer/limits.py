@@ -31,13 +31,10 @@ def disturbed(comparison: StudyComparison) -> Iterator[Sentence]:
         yield Sentence(drift(comparison.drift))
 
 
-def sentences(
+def of_any(
     facts: Facts, comparison: StudyComparison, differences: Sequence[Difference]
 ) -> Iterator[Sentence]:
     """What is not compared, and how far the rest reaches."""
-    if facts.calls:
-        yield from of_calls(facts)
-        return
     yield from _not_compared(facts, comparison)
     yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
     yield from (Sentence(difference.sentence) for difference in differences)
@@ -45,26 +42,42 @@ def sentences(
         yield Sentence(drift(comparison.drift))
     if comparison.gpus and comparison.gpus.is_limit:
         yield Sentence(comparison.gpus.sentence)
-    done = [run for run in facts.runs if run["outcome"] == "completed"]
-    if facts.infers:
-        alone = {run["label"] for run in facts.runs if run["config"]["inference"]["new_tokens"] == 0}
-        labels = [label for label in facts.labels if label in alone]
-        if labels and len(labels) < len(facts.labels):
-            yield Sentence(
-                f"How long {listed([group_name(label) for label in labels])} would take to decode: "
-                "in this study they only read prompts."
-            )
-    elif len(seeds := {run["seed"] for run in done}) == 1 and None not in seeds:
+    yield from _one_machine([run for run in facts.runs if run["outcome"] == "completed"])
+    yield from _unfinished(facts)
+
+
+def of_training(
+    facts: Facts, comparison: StudyComparison, differences: Sequence[Difference]
+) -> Iterator[Sentence]:
+    """The same of losses, too: what one seed does not show."""
+    yield from of_any(facts, comparison, differences)
+    seeds = {run["seed"] for run in facts.runs if run["outcome"] == "completed"}
+    if len(seeds) == 1 and None not in seeds:
         yield Sentence(
             f"Every completed run has seed {seeds.pop()}: the effect of other initial weights and of another "
             "order of the documents is unknown."
         )
-    yield from _one_machine(done)
-    yield from of_profiles(facts)
-    yield from _unfinished(facts)
+    yield from of_profiles(facts, "step")
 
 
-def of_calls(facts: Facts) -> Iterator[Sentence]:
+def of_inference(
+    facts: Facts, comparison: StudyComparison, differences: Sequence[Difference]
+) -> Iterator[Sentence]:
+    """The same, and which groups did not decode."""
+    yield from of_any(facts, comparison, differences)
+    alone = {run["label"] for run in facts.runs if run["config"]["inference"]["new_tokens"] == 0}
+    labels = [label for label in facts.labels if label in alone]
+    if labels and len(labels) < len(facts.labels):
+        yield Sentence(
+            f"How long {listed([group_name(label) for label in labels])} would take to decode: "
+            "in this study they only read prompts."
+        )
+    yield from of_profiles(facts, "prefill")
+
+
+def of_calls(
+    facts: Facts, _comparison: StudyComparison, _differences: Sequence[Difference]
+) -> Iterator[Sentence]:
     """What runs that time attention alone do not show."""
     done = [run for run in facts.runs if run["outcome"] == "completed"]
     timed = any(row["outcome"] == "completed" for row in facts.kernels)
@@ -174,9 +187,12 @@ def moved(runs: Sequence[Row]) -> Iterator[Sentence]:
         )
 
 
-def of_profiles(facts: Facts) -> Iterator[Sentence]:
-    """One for each figure of other steps than those that were timed, or of parts that cannot be."""
-    step = "prefill" if facts.infers else "step"
+def of_profiles(facts: Facts, step: str) -> Iterator[Sentence]:
+    """One for each figure of other steps than those that were timed, or of parts that cannot be.
+
+    Args:
+        step: what a step is called.
+    """
     if wrong := impossible([row for row in facts.profiles if row["phase"] == "step"]):
         groups = listed(
             [

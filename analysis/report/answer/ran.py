@@ -23,27 +23,49 @@ if TYPE_CHECKING:
 _NAMED = 3  # backends that the sentence names; of more it says how many
 
 
-def sentence(facts: Facts) -> Sentence:
-    """Model, steps, device, groups and runs: of those that completed, as far as any did."""
-    if facts.calls:
-        return _calls(facts)
+def of_any(facts: Facts) -> Sentence:
+    """The task, the device, the configurations and their runs."""
+    runs, done = _shown(facts)
+    names = listed([f"`{name}`" for name in sorted(facts.tasks)])
+    text = f"{names[:1].upper()}{names[1:]} {_was(runs, 'was run')}{_where(runs)}{_groups(facts, done)}."
+    return Sentence(text, _numbers(facts, done))
+
+
+def trained(facts: Facts) -> Sentence:
+    """The model, its steps, the device and the groups: of what completed, as far as anything did."""
+    runs, done = _shown(facts)
+    steps, tokens = span(map(_planned, runs)), span({_tokens(run) for run in runs})
+    did = _was(runs, "were trained" if len(_sizes(runs)) > 1 else "was trained")
+    did += f" for {steps or 'an unknown number of'} steps of {tokens or 'an unknown number of'} tokens"
+    text = f"{_model(runs)} {did}{_where(runs)}{_groups(facts, done)}."
+    return Sentence(text, _numbers(facts, done))
+
+
+def prompted(facts: Facts) -> Sentence:
+    """The model, its prompts, the device and the groups."""
+    runs, done = _shown(facts)
+    return Sentence(
+        f"{_model(runs)} {_read(runs)}{_where(runs)}{_groups(facts, done)}.", _numbers(facts, done)
+    )
+
+
+def _shown(facts: Facts) -> tuple[Sequence[Row], Sequence[Row]]:
+    """The runs that a sentence is about, and those that completed: where none did, it is about all."""
     done = [run for run in facts.runs if run["outcome"] == "completed"]
-    runs = done or facts.runs
+    return done or facts.runs, done
+
+
+def _model(runs: Sequence[Row]) -> str:
     sizes = _sizes(runs)
-    model = f"A llama of {_short(sizes[0])} parameters" if sizes else "A model of unknown size"
     if len(sizes) > 1:
-        model = f"Llamas of {_short(sizes[0])} to {_short(sizes[-1])} parameters"
+        return f"Llamas of {_short(sizes[0])} to {_short(sizes[-1])} parameters"
+    return f"A llama of {_short(sizes[0])} parameters" if sizes else "A model of unknown size"
 
-    if facts.infers:
-        did = _read(runs)
-    else:
-        steps, tokens = span(map(_planned, runs)), span({_tokens(run) for run in runs})
-        did = _was(runs, "were trained" if len(sizes) > 1 else "was trained")
-        did += f" for {steps or 'an unknown number of'} steps of {tokens or 'an unknown number of'} tokens"
-    text = f"{model} {did}{_where(runs)}{_groups(facts, done)}."
 
+def _numbers(facts: Facts, done: Sequence[Row]) -> tuple[Number, ...]:
     counts = {"runs": len(facts.runs), "completed runs": len(done)}
     numbers = [Number(what, value, None, None, "runs") for what, value in counts.items()]
+    runs = done or facts.runs
     for what, unit, values in (
         ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
         ("planned steps", "steps", {*map(_planned, runs)}),
@@ -51,10 +73,10 @@ def sentence(facts: Facts) -> Sentence:
     ):
         if len(values) == 1 and (value := values.pop()) is not None:
             numbers.append(Number(what, value, None, None, unit))
-    return Sentence(text, tuple(numbers))
+    return tuple(numbers)
 
 
-def _calls(facts: Facts) -> Sentence:
+def called(facts: Facts) -> Sentence:
     """Shapes, rounds and runs of calls of attention alone."""
     runs = facts.runs
     with_times = {row["run_id"] for row in facts.kernels if row["outcome"] == "completed"}
@@ -215,9 +237,9 @@ def _why(because: str | None) -> str:
     return f": {because.rstrip('.')}" if because else ""
 
 
-def out_of_memory(facts: Facts) -> list[Sentence]:
+def out_of_memory(facts: Facts) -> Iterator[Sentence]:
     """Backends that had no memory enough for attention alone. That is a result."""
-    return list(_untimed(facts, OUT_OF_MEMORY, "ran out of memory in {runs} and was not timed there."))
+    return _untimed(facts, OUT_OF_MEMORY, "ran out of memory in {runs} and was not timed there.")
 
 
 def _untimed(facts: Facts, outcomes: Sequence[str], form: str) -> Iterator[Sentence]:
@@ -243,16 +265,6 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
             how = (reason or "as its log says").rstrip(".")
         ends.append(_ended(group, how))
 
-    # Runs of attention alone that completed, but left no record of what they timed.
-    timed = {row["run_id"] for row in facts.kernels}
-    lost = [run for run in facts.runs if run["outcome"] == "completed" and run["run_id"] not in timed]
-    if facts.calls and lost:
-        have, their = ("has", "its") if len(lost) == 1 else ("have", "their")
-        text = f"{counted(len(lost), 'completed run')} {have} no times: "
-        text += f"{their} `kernels.json` is missing or holds none."
-        number = Number("completed runs without times", len(lost), None, None, "runs")
-        ends.append(Sentence(text, (number,)))
-
     wrong = []
     for row in trust.wrong:
         where = f" on {row['device_name']}" if row["device_name"] else ""
@@ -262,12 +274,22 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
     return [
         *ends,
         *wrong,
-        *_untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`."),
         *(
             Sentence(f"Wrong in an imported log: {error.partition('. ')[0].rstrip('.')}.")
             for error in facts.in_logs["error"]
         ),
     ]
+
+
+def without_times(facts: Facts) -> Iterator[Sentence]:
+    """Completed runs of attention alone that left no record of what they timed, and backends that failed."""
+    timed = {row["run_id"] for row in facts.kernels}
+    if lost := [run for run in facts.runs if run["outcome"] == "completed" and run["run_id"] not in timed]:
+        have, their = ("has", "its") if len(lost) == 1 else ("have", "their")
+        text = f"{counted(len(lost), 'completed run')} {have} no times: "
+        text += f"{their} `kernels.json` is missing or holds none."
+        yield Sentence(text, (Number("completed runs without times", len(lost), None, None, "runs"),))
+    yield from _untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`.")
 
 
 def _ended(runs: Sequence[Row], rest: str) -> Sentence:

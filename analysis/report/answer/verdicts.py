@@ -28,10 +28,14 @@ _FEW = 2  # pairs of groups that tests tell apart, up to which a sentence names 
 _MOST_SHOWN = 12  # rows of a quantity; of more, the two extremes of each verdict
 
 
-def rows(facts: Facts, comparison: StudyComparison) -> list[VerdictRow]:
-    """Every verdict by quantity: findings first, then what was observed, then what is not decided."""
-    rates = [_rate(verdict, facts, comparison) for verdict in comparison.rates.compared]
-    losses = [] if facts.infers else [_loss(loss) for loss in comparison.losses]
+def rows(facts: Facts, comparison: StudyComparison, rate_name: str) -> list[VerdictRow]:
+    """Every verdict by quantity: findings first, then what was observed, then what is not decided.
+
+    Args:
+        rate_name: what the rate of a run is called, such as `tokens per second`.
+    """
+    rates = [_rate(verdict, facts, comparison, rate_name) for verdict in comparison.rates.compared]
+    losses = [_loss(loss) for loss in comparison.losses]
     on_gpus = all(run["gpus"] for run in facts.runs if run["outcome"] == "completed")
     what = "GPUs" if on_gpus else "processes"
     scaling = [scaling_row(curve, curve.points[-1], what) for curve in comparison.scaling]
@@ -42,8 +46,8 @@ def rows(facts: Facts, comparison: StudyComparison) -> list[VerdictRow]:
             name = f"tokens per second of {group.label}"
             number = Number(name, rate.median, rate.low, rate.high, "tokens per second")
             value, reason = f"{rate.median:,.0f}", "not a finding: one run"
-            single.append(_observed("alone", _tokens(facts), group.label, value, reason, number))
-    verdicts = [*scaling, *rates, *losses, *single, *_decoding(facts)]
+            single.append(_observed("alone", rate_name, group.label, value, reason, number))
+    verdicts = [*scaling, *rates, *losses, *single]
     quantities = list(dict.fromkeys(row.quantity for row in verdicts))
     kinds = {"measured": 0, "different": 0, "equivalent": 0, "observed": 1, "inconclusive": 2, "withheld": 3}
     return sorted(verdicts, key=lambda row: (quantities.index(row.quantity), kinds[row.kind]))
@@ -62,7 +66,7 @@ def shown(verdicts: Sequence[VerdictRow]) -> list[VerdictRow]:
     return [row for row in verdicts if id(row) in kept]
 
 
-def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison) -> VerdictRow:
+def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_name: str) -> VerdictRow:
     verdict = rate.verdict
     kind = verdict.kind
     if kind == "observed" and not verdict.apart:
@@ -82,7 +86,7 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison) -> Verdi
     )
     return VerdictRow(
         about="rate",
-        quantity=_tokens(facts),
+        quantity=rate_name,
         group=rate.label,
         against=rate.baseline,
         difference=difference,
@@ -98,10 +102,6 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison) -> Verdi
         level=verdict.level if inferred else "",
         method=verdict.method if inferred else "",
     )
-
-
-def _tokens(facts: Facts) -> str:
-    return f"{'prompt ' if facts.infers else ''}tokens per second"
 
 
 def _loss(loss: LossVerdict) -> VerdictRow:
@@ -192,10 +192,8 @@ def _observed(about: About, quantity: str, label: str, value: str, reason: str, 
     return VerdictRow(about, quantity, label, "", value, "", "observed", "observed", reason, number)
 
 
-def _decoding(facts: Facts) -> Iterator[VerdictRow]:
+def decoding(facts: Facts) -> Iterator[VerdictRow]:
     """How long a token takes, and how little it and a prefill could take, of the extreme groups."""
-    if not facts.infers:
-        return
     decoded = [run for run in facts.runs if run["outcome"] == "completed" and run["decode_seconds"]]
     times = {
         label: 1e3 * median([seconds for run in runs if (seconds := run["decode_seconds"])])
@@ -222,14 +220,14 @@ def _extremes(values: dict[str, float]) -> list[str]:
     return list(dict.fromkeys((*ordered[:1], *ordered[-1:])))
 
 
-def left_out(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
+def left_out(facts: Facts, comparison: StudyComparison, rate_name: str) -> Iterator[Sentence]:
     """Which planned runs the verdicts are not about, although they speak of their groups."""
     measured = {run["run_id"] for run in facts.runs if run["outcome"] == "completed" and run["step_seconds"]}
     ranked = [label for ranking in comparison.rates.rankings for tier in ranking.tiers for label in tier]
     groups = by_label(facts.runs)
     for quantity, compared, more, used in (
-        (_tokens(facts), comparison.rates.compared, ranked, measured),
-        ("loss", () if facts.infers else comparison.losses, [], set[str]()),
+        (rate_name, comparison.rates.compared, ranked, measured),
+        ("loss", comparison.losses, [], set[str]()),
     ):
         labels = [label for verdict in compared for label in (verdict.label, verdict.baseline)]
         with_verdict = used.union(*(verdict.runs for verdict in compared))

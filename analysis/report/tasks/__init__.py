@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import model
-from analysis.report.answer import headline
+from analysis.report.answer import AnswerParts
 from analysis.report.overview import OverviewColumn, PanelSpec, group_lines, outcome, size
 from analysis.report.render import templates
 from analysis.verdicts.values import task
 from model.record.config import TASKS
 
 if TYPE_CHECKING:
-    from analysis.report.answer.statement import Sentence, VerdictRow
+    from analysis.report.answer.statement import VerdictRow
     from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts
     from analysis.report.rows import Run
@@ -41,7 +41,7 @@ class ReportTask:
 
     Attributes:
         settings: the topics of the setup table that are the task's own.
-        answer: to the study's question, in a sentence or two.
+        answer: what the answer says of its runs.
         lines: of the overview's table, by what names the line: its groups, for most tasks.
         first: head of the column of these names.
         columns, panels: of the overview: of its table, and its four small figures.
@@ -65,7 +65,7 @@ class ReportTask:
     run_note: str
     used: str
     not_used: str
-    answer: Callable[[Facts, StudyComparison, Sequence[VerdictRow]], Iterable[Sentence]] = headline.rates
+    answer: AnswerParts = field(default_factory=AnswerParts)
     lines: Callable[[Facts, StudyComparison, Sequence[VerdictRow]], Mapping[str, Any]] = group_lines
     first: str = "Group"
     columns: tuple[OverviewColumn, ...] = (

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, names, place, points
-from analysis.report.answer import calls
-from analysis.report.answer.ran import span
+from analysis.report.answer import AnswerParts, calls, limits, ran
 from analysis.report.overview import Cell, OverviewColumn, PanelSpec
 from analysis.report.render import UNKNOWN, number
 from analysis.report.rows import Run
@@ -156,7 +155,7 @@ def _as_written(point: Point) -> str:
 def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
     """How many shapes there are, how far each of their sizes reaches, and how the calls were timed."""
     cases = [RunConfig.model_validate(run["config"]).attention_case for run in runs]
-    sizes = (f"{words} {span(getattr(case, size) for case in cases)}" for size, words in _SIZES.items())
+    sizes = (f"{words} {ran.span(getattr(case, size) for case in cases)}" for size, words in _SIZES.items())
     count = counted(len({run["config"]["call"]["shape"] for run in runs}), "shape")
     part = "Attention"
     yield Setting("Shapes", f"{count}: {', '.join(sizes)}", changed(runs, ("call.shape",)), part)
@@ -263,7 +262,12 @@ def _panel(title: str, direction: str) -> PanelSpec:
 TASK = ReportTask(
     name="attention",
     settings=_settings,
-    answer=lambda facts, _comparison, _verdicts: calls.sentences(facts),
+    answer=AnswerParts(
+        ran=ran.called,
+        headlines=lambda facts, _comparison, _verdicts: [*calls.sentences(facts), *ran.out_of_memory(facts)],
+        limits=limits.of_calls,
+        unexpected=ran.without_times,
+    ),
     lines=_backend_lines,
     first="Backend",
     columns=(

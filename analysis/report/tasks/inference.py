@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.query.statements import INFERENCE_SUMMARY
-from analysis.report.answer import headline
+from analysis.report.answer import AnswerParts, headline, limits, ran, verdicts
 from analysis.report.overview import Cell, OverviewColumn, PanelSpec, estimated
 from analysis.report.render import number
 from analysis.report.rows import Run
@@ -69,8 +69,8 @@ _TOPICS = (
 )
 
 
-def _answer(facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
-    yield from headline.rates(facts, comparison, verdicts, "prompt tokens/s")
+def _headlines(facts: Facts, comparison: StudyComparison, rows: Sequence[VerdictRow]) -> Iterator[Sentence]:
+    yield from headline.rates(facts, comparison, rows, "prompt tokens/s")
     decoding = {group.label: group.decode_milliseconds for group in facts.groups}
     yield from headline.ends(
         facts,
@@ -87,7 +87,13 @@ def _answer(facts: Facts, comparison: StudyComparison, verdicts: Sequence[Verdic
 TASK = ReportTask(
     name="inference",
     settings=_settings,
-    answer=_answer,
+    answer=AnswerParts(
+        ran=ran.prompted,
+        headlines=_headlines,
+        limits=limits.of_inference,
+        observed=verdicts.decoding,
+        rate="prompt tokens per second",
+    ),
     columns=(
         OverviewColumn("Prefill, ms", estimated(lambda group: group.prefill_milliseconds, "#,.4g")),
         OverviewColumn("Floor, %", lambda line: Cell(number(line.group.floor_percentage, ".1f"))),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.query.statements import TRAINING_METRICS, TRAINING_SUMMARY
-from analysis.report.answer import headline
+from analysis.report.answer import AnswerParts, headline, limits, ran
 from analysis.report.overview import OverviewColumn, PanelSpec, efficiency_estimate, loss, time_to_train
 from analysis.report.render import number
 from analysis.report.rows import Run
@@ -156,7 +156,9 @@ _OF_SEVERAL_PROCESSES = (
 )
 
 
-def _answer(facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
+def _headlines(
+    facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]
+) -> Iterator[Sentence]:
     yield from headline.scaling(verdicts)
     yield from headline.rates(facts, comparison, verdicts)
     yield from headline.losses(facts, verdicts)
@@ -165,7 +167,11 @@ def _answer(facts: Facts, comparison: StudyComparison, verdicts: Sequence[Verdic
 TASK = ReportTask(
     name="training",
     settings=_settings,
-    answer=_answer,
+    answer=AnswerParts(
+        ran=ran.trained,
+        headlines=_headlines,
+        limits=limits.of_training,
+    ),
     columns=(
         RATE,
         *AGAINST_BASELINE,

@@ -89,8 +89,9 @@ def test_what_no_run_completed_was_to_be_done(config: Row, did: str, was_to: str
     done = planned("cudnn")
     done["config"] = done["config"] | config
     failed = done | {"outcome": "failed", "run_id": "r2"}
-    assert did in ran.sentence(facts([done, failed])).text
-    said = ran.sentence(facts([failed])).text
+    sentence = tasks.load(config.get("task", "training")).answer.ran
+    assert did in sentence(facts([done, failed])).text
+    said = sentence(facts([failed])).text
     assert was_to in said and did not in said
 
 
@@ -371,7 +372,7 @@ def test_where_no_run_completed_that_is_the_answer() -> None:
 def test_an_imported_run_did_the_steps_that_it_logged() -> None:
     unknown = {"planned_steps": None, "batch_size": None, "sequence_length": None}
     log = planned("lsai", imported={"format": "lsai"}, steps=1000, **unknown)
-    assert " for 1,000 steps of an unknown number of tokens" in ran.sentence(facts([log])).text
+    assert " for 1,000 steps of an unknown number of tokens" in ran.trained(facts([log])).text
 
 
 def test_names_of_groups_are_code_whatever_they_are() -> None:
@@ -465,7 +466,10 @@ def test_profiled_steps_that_are_slower_than_timed_ones_are_a_caveat_of_their_fi
     ]
     read = facts(training, profiles=profiles(step=0.6, decode=0.6))
     nouns = ("a step", "a decoded token")
-    assert [noun in each.text for each, noun in zip(of_profiles(read), nouns, strict=True)] == [True, True]
+    assert [noun in each.text for each, noun in zip(of_profiles(read, "step"), nouns, strict=True)] == [
+        True,
+        True,
+    ]
 
 
 def test_parts_of_a_profile_that_cannot_be_are_a_caveat_of_their_figure() -> None:

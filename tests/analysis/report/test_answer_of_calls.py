@@ -11,7 +11,8 @@ import pytest
 
 from analysis.report.answer.calls import sentences
 from analysis.report.answer.limits import apart, of_calls
-from analysis.report.answer.ran import sentence, unexpected
+from analysis.report.answer.ran import called as sentence
+from analysis.report.answer.ran import without_times
 from tests.analysis.charts.test_kernel_points import called
 
 
@@ -49,7 +50,7 @@ def test_only_shapes_that_have_a_time_are_called_timed(outcomes: tuple[str, str]
     times = [run for run, outcome in zip(runs, outcomes, strict=True) if outcome == "completed"]
     known = SimpleNamespace(runs=runs, calls=True, kernels=times, in_logs={"error": []})
     assert said in sentence(known).text  # type: ignore[arg-type]
-    lost = [each.text for each in unexpected(known, SimpleNamespace(wrong=[]))]  # type: ignore[arg-type]
+    lost = [each.text for each in without_times(known)]  # type: ignore[arg-type]
     wanted = ["1 completed run has no times: its `kernels.json` is missing or holds none."]
     assert lost == (wanted if "without times" in outcomes else [])
 
@@ -115,7 +116,7 @@ def test_one_that_is_ahead_of_all_others_is_the_fastest_though_these_were_called
     assert "`flash` is the fastest, by +188.46 % (" in said
     (said,) = of([row for row in rows if row["attention"] != "flash"])
     assert "fastest" not in said and "told" not in said
-    limits = (each.text for each in of_calls(SimpleNamespace(runs=[], calls=True, kernels=rows)))  # type: ignore[arg-type]
+    limits = (each.text for each in of_calls(SimpleNamespace(runs=[], kernels=rows), None, []))  # type: ignore[arg-type]
     wanted = (
         "At 1 shape, not all backends were called in one process: two that no process called have no ratio."
     )

@@ -76,7 +76,7 @@ def test_the_load_of_a_calm_machine_is_said(root: Path) -> None:
 def test_shapes_on_several_gpus_are_a_limit(root: Path, second: str, said: bool) -> None:
     timed(root, "r1", gpu_uuid="GPU-1")
     timed(root, "r2", gpu_uuid=second)
-    texts = [each.text for each in limits.sentences(*collected(root), [])]
+    texts = [each.text for each in limits.of_calls(*collected(root), [])]
     assert any("The runs were on 2 GPUs" in text for text in texts) is said
     assert "Every completed run was on a machine named `nid001234`: others of its kind may differ." in texts
 
@@ -88,12 +88,12 @@ def test_a_study_without_a_completed_run_has_no_table_of_backends_and_says_nothi
     folder.start(flop_per_token=None, parameter_count=None)
     folder.end("oom_host", steps=0, final_loss=None, reason="killed")
     known, compared = collected(root)
-    assert not [each for each in limits.sentences(known, compared, []) if each.text.startswith(ONE_PROCESS)]
+    assert not [each for each in limits.of_calls(known, compared, []) if each.text.startswith(ONE_PROCESS)]
     out = build_report(root, "kernels", tmp_path / "out").parent
     for page in ("index", "print"):
         assert 'id="backends"' not in (out / f"{page}.html").read_text()
     timed(root, "r2")
-    assert [each for each in limits.sentences(*collected(root), []) if each.text.startswith(ONE_PROCESS)]
+    assert [each for each in limits.of_calls(*collected(root), []) if each.text.startswith(ONE_PROCESS)]
 
 
 @pytest.mark.parametrize("there", [True, False])
