@@ -57,12 +57,16 @@ def checks(cluster: Cluster, root: Path) -> list[DoctorCheck]:
     except UserError as error:
         figures = DoctorCheck("figures", False, str(error))
     risk = "; ".join(risks(root / "STUDY", cluster))
+    promised = promise(place)
+    suits = bool(promised.locks)
+    if on_slurm:
+        suits = promised.shared is not False and promised.locks is not False
     all_checks = [
         *of_machine,
         DoctorCheck("neighbours", not risk, risk or "nobody else can replace what runs as you"),
         _memory_limit(cluster),
         figures,
-        _filesystem(place, on_slurm),
+        DoctorCheck("filesystem", suits, f"{place} is on {promised.kind}: {promised.text}"),
         *torch,
         *scheduler,
         _processes(cluster.profile),
@@ -72,14 +76,6 @@ def checks(cluster: Cluster, root: Path) -> list[DoctorCheck]:
         answers = any(check.what == "cluster" and check.works for check in scheduler)
         all_checks += check_jobs(cluster, root) if answers else ()
     return [*all_checks, *(_backends() if torch[0].works else ())]
-
-
-def _filesystem(place: Path, on_slurm: bool) -> DoctorCheck:
-    promised = promise(place)
-    works = bool(promised.locks)
-    if on_slurm:
-        works = promised.shared is not False and promised.locks is not False
-    return DoctorCheck("filesystem", works, f"{place} is on {promised.kind}: {promised.text}")
 
 
 def _machine(root: Path, parent: Path) -> Iterator[DoctorCheck]:
@@ -186,19 +182,14 @@ def _torch(needed: bool = True) -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             "sensors", False, "on AMD GPUs runs record no energy, no clocks, nor what throttles them"
         )
-    elif names:
-        yield _sensors(str(torch.cuda.get_device_properties(0).uuid))
-
-
-def _sensors(uuid: str) -> DoctorCheck:
-    """Whether runs can record what the GPU draws, and how fast it is clocked."""
-    gpu = Gpu(uuid)
-    read = {"energy": gpu.joules(), "clocks": gpu.sm_mhz(), "what throttles them": gpu.throttle_reasons()}
-    missing = [name for name, value in read.items() if value is None]
-    if not missing:
-        return DoctorCheck("sensors", True, "runs record energy, clocks, and what throttles them")
-    why = "the driver does not report it" if find_spec("pynvml") else "pip install nvidia-ml-py"
-    return DoctorCheck("sensors", False, f"runs cannot record {', '.join(missing)}: {why}")
+    elif names:  # what the GPU draws, and how fast it is clocked
+        gpu = Gpu(str(torch.cuda.get_device_properties(0).uuid))
+        read = {"energy": gpu.joules(), "clocks": gpu.sm_mhz(), "what throttles them": gpu.throttle_reasons()}
+        missing = [name for name, value in read.items() if value is None]
+        why = "the driver does not report it" if find_spec("pynvml") else "pip install nvidia-ml-py"
+        lacking = f"runs cannot record {', '.join(missing)}: {why}"
+        recorded = "runs record energy, clocks, and what throttles them"
+        yield DoctorCheck("sensors", not missing, lacking if missing else recorded)
 
 
 def _precision() -> str:
