@@ -83,9 +83,9 @@ def _machine(root: Path, parent: Path) -> Iterator[DoctorCheck]:
     import psutil
 
     yield DoctorCheck("python", True, f"{platform.python_version()}, {platform.platform()}")
-    there, usable_cores = os.cpu_count() or 1, machine.cores()
-    fewer = f"{usable_cores} of {there}, by a mask or a control group"
-    yield DoctorCheck("cpus", True, fewer if usable_cores < there else str(there))
+    all_cores, usable_cores = os.cpu_count() or 1, machine.cores()
+    fewer = f"{usable_cores} of {all_cores}, by a mask or a control group"
+    yield DoctorCheck("cpus", True, fewer if usable_cores < all_cores else str(all_cores))
     memory, left = psutil.virtual_memory(), hostmemory.left()
     by_group = left is not None and left < memory.available - _NOISE
     usable = (
@@ -175,9 +175,9 @@ def _torch(needed: bool = True) -> Iterator[DoctorCheck]:
             from model.training import float8  # imports torch
 
             lacks = float8.lacking()
-        here = versions.installed(package)
-        works = bool(here) and not lacks
-        yield DoctorCheck(feature, works, lacks[0] if lacks else f"{package} {here or 'is not installed'}")
+        version = versions.installed(package)
+        works = bool(version) and not lacks
+        yield DoctorCheck(feature, works, lacks[0] if lacks else f"{package} {version or 'is not installed'}")
     if names and rocm.version():
         yield DoctorCheck(
             "sensors", False, "on AMD GPUs runs record no energy, no clocks, nor what throttles them"
@@ -228,9 +228,9 @@ def _processes(profile: Profile) -> DoctorCheck:
             if profile.executor == "local" and profile.gpus:
                 import torch
 
-                if processes > (here := torch.cuda.device_count()):
+                if processes > (present := torch.cuda.device_count()):
                     needed = f"{processes} processes need {processes} GPUs"
-                    raise UserError(f"{needed}, but this machine has {here}")
+                    raise UserError(f"{needed}, but this machine has {present}")
         except UserError as error:
             refused = refused or str(error)
         else:

@@ -102,13 +102,13 @@ def command(
         show(build_index(index))
         return
     assert study is not None
-    asked = [word.strip() for word in figures.split(",")]
-    for word in asked:
+    words = [word.strip() for word in figures.split(",")]
+    for word in words:
         if " " in word or not word:
             raise UserError("separate formats with commas: --figures svg,pdf,png")
         if word not in FORMATS:
             raise UserError(f"no such figure format '{word}' {did_you_mean(word, FORMATS)}")
-    formats = tuple(form for form in FORMATS if form in asked)
+    formats = tuple(form for form in FORMATS if form in words)
     if _given(context, "every") and not watching:
         raise UserError("--every sets how often --watch looks: add --watch")
     root = Settings.root

@@ -171,10 +171,10 @@ def _say_gone(states: Sequence[RunState]) -> None:
     """Say which of these runs their study no longer has."""
     for study, gone in _gone(states).items():
         ids = {state.brief.run_id for state in states if state.brief.study == study}
-        if here := {run: what for run, what in gone.items() if run in ids}:
+        if removed := {run_id: values for run_id, values in gone.items() if run_id in ids}:
             from runner.plan import edits  # slow to import, and seldom needed
 
-            say(edits.describe_removed(study, here, typed()))
+            say(edits.describe_removed(study, removed, typed()))
 
 
 def show(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> None:
