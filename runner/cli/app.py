@@ -123,14 +123,8 @@ class _Verbs(TyperGroup):
             _taking_local_paths(module.command)
         )
         command = typer.main.get_command(single)
-        command.params.append(self._root_after_the_verb(ctx))
-        # What is imported by now stays: Python would take 0.1 s to search it for cycles at its end. DuckDB is
-        # imported later, because it names on stderr what is never freed.
-        gc.freeze()
-        return command
 
-    def _root_after_the_verb(self, ctx: Any) -> Any:
-        """The option `--root` for a verb. Its default and the variable are for the one before the verb."""
+        # `--root` may also follow the verb. Its default and the variable are for the one before the verb.
         ahead = next(param for param in self.params if param.name == "root")
         after = copy(ahead)
         after.expose_value, after.default, after.envvar = False, None, None
@@ -144,7 +138,12 @@ class _Verbs(TyperGroup):
             _choose_root(given, "--root")
 
         after.callback = choose
-        return after
+        command.params.append(after)
+
+        # What is imported by now stays: Python would take 0.1 s to search it for cycles at its end. DuckDB is
+        # imported later, because it names on stderr what is never freed.
+        gc.freeze()
+        return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -184,6 +183,7 @@ app = typer.Typer(
 
 
 def _show_version(wanted: bool) -> None:
+    """Print the version and exit, if that was asked for."""
     if wanted:
         from runner.commands._console import show
         from runner.state.code.provenance import own_version
@@ -208,6 +208,7 @@ def _globals(
 
 
 def _choose_root(given: str, by: str) -> None:
+    """Set the workspace of this invocation, as given by this option or variable."""
     from runner.commands._options import Settings, workspace
 
     Settings.root = workspace(given, by)

@@ -24,7 +24,21 @@ def main() -> NoReturn:
     try:
         if ANSWERED:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        code = _run()
+        gc.set_threshold(1_000_000)  # records have no cycles, so looking for cycles only costs time
+        if sys.stderr is None:  # closed by `2>&-`; print would then write messages among the results
+            sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  # pathlib takes long to import
+        if sys.stdout is None:  # closed by `>&-`
+            sys.stderr.write("standard output is closed: redirect it to a file or to /dev/null\n")
+            code = 2
+        else:
+            for stream in (sys.stdout, sys.stderr):
+                # Not every locale can write every title. JSON is UTF-8 whatever the locale.
+                stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+            from runner.cli.run import run
+            from runner.state.guard import close_umask
+
+            close_umask()
+            code = run(sys.argv[1:])
     except KeyboardInterrupt:
         code = 130
     if ANSWERED:
@@ -37,20 +51,3 @@ def main() -> NoReturn:
                     stream.flush()
         os._exit(code)
     sys.exit(code)
-
-
-def _run() -> int:
-    gc.set_threshold(1_000_000)  # records have no cycles, so looking for cycles only costs time
-    if sys.stderr is None:  # closed by `2>&-`; print would then write messages among the results
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  # pathlib takes long to import
-    if sys.stdout is None:  # closed by `>&-`
-        sys.stderr.write("standard output is closed: redirect it to a file or to /dev/null\n")
-        return 2
-    for stream in (sys.stdout, sys.stderr):
-        # Not every locale can write every title. JSON is UTF-8 whatever the locale.
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-    from runner.cli.run import run
-    from runner.state.guard import close_umask
-
-    close_umask()
-    return run(sys.argv[1:])

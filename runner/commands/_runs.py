@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from model.record.config import TASKS, sections_of
@@ -45,7 +46,7 @@ def by_outcome(
 
 
 def by_setting(states: Sequence[RunState], only: Sequence[str]) -> list[RunState]:
-    """The runs that match each `SETTING=VALUE[,VALUE]`; values of the same setting add up.
+    """The runs that match each `SETTING=VALUE[,VALUE]`, if readable; values of the same setting add up.
 
     Raises:
         UserError: no such setting, or no run has such a value.
@@ -57,7 +58,15 @@ def by_setting(states: Sequence[RunState], only: Sequence[str]) -> list[RunState
             raise UserError(f"--only {text}: expected SETTING=VALUE, such as train.sequence_length=4096")
         texts_of.setdefault(setting(name, states), []).append(values)
     for dotted, texts in texts_of.items():
-        having = [(state, value) for state in states for value in _values(state, dotted)]
+        having = list[tuple[RunState, Any]]()
+        for state in states:
+            if dotted in state.brief.varied:
+                having.append((state, state.brief.varied[dotted]))
+                continue
+            try:
+                having.append((state, attrgetter(dotted)(state.run.config)))
+            except Unreadable as error:
+                say(f"{error}; skipping this run")
         values_of_runs = [value for _, value in having]
         wanted = set[str]()
         for part, meant in (pair for text in texts for pair in named(text, values_of_runs)):
@@ -67,21 +76,6 @@ def by_setting(states: Sequence[RunState], only: Sequence[str]) -> list[RunState
             wanted.update(map(str, meant))
         states = [state for state, value in having if str(value) in wanted]
     return list(states)
-
-
-def _values(state: RunState, dotted: str) -> Iterator[Any]:
-    """The value of a setting in a run's configuration; none if that cannot be read."""
-    if dotted in state.brief.varied:
-        yield state.brief.varied[dotted]
-        return
-    try:
-        value: Any = state.run.config
-    except Unreadable as error:
-        say(f"{error}; skipping this run")
-        return
-    for part in dotted.split("."):
-        value = getattr(value, part)
-    yield value
 
 
 def setting(name: str, states: Iterable[RunState]) -> str:

@@ -43,8 +43,21 @@ def check_places(cluster: Cluster, root: Path) -> Iterator[DoctorCheck]:
     """Check what the profile still has to be told, and the places that its jobs use. Asks nobody."""
     for problem in cluster.placeholders:
         yield DoctorCheck("to fill in", False, str(problem), needed=True)
-    profile = cluster.profile
-    yield _room(existing(root))
+    profile, place = cluster.profile, existing(root)
+    # Whether a file can be written, which a quota can forbid, and how many more there is room for.
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(bytes(2**16))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        why = f"no file can be written in {place}: {error.strerror}; choose another place with --root"
+        yield DoctorCheck("room", False, why, needed=True)
+    else:
+        free = os.statvfs(place).f_favail
+        files = f"{free:,} more files" if free else "files"  # some filesystems do not count them
+        taken = f"the filesystem takes {files}, your quota perhaps fewer"
+        yield DoctorCheck("room", True, f"a file was written in {place}; {taken}")
     # The container's files, and whether it shows the root to its processes.
     match profile.container:
         case Edf(name=name):
@@ -86,36 +99,19 @@ def _job(
     shape = JobShape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus, processes)
     assert profile.slurm
     queue = {name: getattr(profile.slurm, name) for name in ("partition", "account", "qos")}
-    asked = ", ".join(f"{name} {value}" for name, value in queue.items() if value) or "the default partition"
-    here = replace(cluster, profile=profile)
+    where = ", ".join(f"{name} {value}" for name, value in queue.items() if value) or "the default partition"
+    tried = replace(cluster, profile=profile)
     try:
         nodes = layout(profile, processes).nodes
-        if problem := too_long(here, shape.time_limit_seconds):  # which `sbatch --test-only` may not say
+        if problem := too_long(tried, shape.time_limit_seconds):  # which `sbatch --test-only` may not say
             return DoctorCheck(what, False, problem, needed)
         start = expected_start(script(profile, jobs_folder(root / "doctor"), "doctor", shape, 1))
     except (SchedulerError, UserError) as error:
-        refused = explained(str(error), here) if isinstance(error, SchedulerError) else str(error)
-        return DoctorCheck(what, False, f"{refused} ({asked}; {cluster.file})", needed)
+        refused = explained(str(error), tried) if isinstance(error, SchedulerError) else str(error)
+        return DoctorCheck(what, False, f"{refused} ({where}; {cluster.file})", needed)
     time = f"{profile.time_limit} " if profile.time_limit else ""
     when = f"could start at {start}" if start else "accepted"
-    return DoctorCheck(what, True, f"{when}: {time}on {counted(nodes, 'node')}, {asked}")
-
-
-def _room(place: Path) -> DoctorCheck:
-    """Whether a file can be written there, which a quota can forbid, and how many more there is room for."""
-    try:
-        with tempfile.TemporaryFile(dir=place) as file:
-            file.write(bytes(2**16))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        why = f"no file can be written in {place}: {error.strerror}; choose another place with --root"
-        return DoctorCheck("room", False, why, needed=True)
-    free = os.statvfs(place).f_favail
-    files = f"{free:,} more files" if free else "files"  # some filesystems do not count them
-    return DoctorCheck(
-        "room", True, f"a file was written in {place}; the filesystem takes {files}, your quota perhaps fewer"
-    )
+    return DoctorCheck(what, True, f"{when}: {time}on {counted(nodes, 'node')}, {where}")
 
 
 def _python(profile: Profile) -> DoctorCheck:
@@ -136,15 +132,17 @@ def _python(profile: Profile) -> DoctorCheck:
 def _environment(name: str, root: Path) -> Iterator[DoctorCheck]:
     """The environment definition file of this name or path, and what it names."""
     folders = os.environ.get("EDF_PATH", str(Path.home() / ".edf")).split(":")
-    given = (
+    candidates = (
         [Path(name)]
         if "/" in name or name.endswith(".toml")
         else [Path(folder, f"{name}.toml") for folder in folders]
     )
-    file = next((path for path in given if path.is_file()), None)
+    file = next((path for path in candidates if path.is_file()), None)
     if file is None:
-        there = f"no file {' or '.join(map(str, given))}: containers/ of this project has files to copy"
-        yield DoctorCheck("container", False, there, needed=True)
+        missing = (
+            f"no file {' or '.join(map(str, candidates))}: containers/ of this project has files to copy"
+        )
+        yield DoctorCheck("container", False, missing, needed=True)
         return
     try:
         environment = tomllib.loads(file.read_text(encoding="utf-8"))

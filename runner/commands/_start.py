@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from model.record.files import no_link
 from model.record.outcome import Outcome
-from model.record.records import RunRecord
 from model.record.units import counted
 from runner.commands._console import say, table
 from runner.commands._options import typed
@@ -117,7 +116,11 @@ def worth_repeating(cells: Sequence[Cell], design: Design) -> list[Cell]:
 def begun(whole: Plan, design: Design) -> Plan:
     """The part of a plan that a launch starts with: the study's repeats, and those of earlier launches."""
     number = max([design.repeats, *(run.repeat for run, state in whole.runs if state)])
-    return _part(whole, lambda run: run.repeat <= number)
+    return _part(whole, {run.run_id for run, _ in whole.runs if run.repeat <= number})
+
+
+def _part(plan: Plan, run_ids: set[str]) -> Plan:
+    return replace(plan, runs=[(run, state) for run, state in plan.runs if run.run_id in run_ids])
 
 
 def pursue(whole: Plan, design: Design, wait: bool | None, fail_fast: bool) -> int:
@@ -131,110 +134,83 @@ def pursue(whole: Plan, design: Design, wait: bool | None, fail_fast: bool) -> i
         The exit code.
     """
     now = begun(whole, design)
-    return 0 if detached(now, wait) else _Pursuit(whole, design, wait, fail_fast).go(now)
-
-
-class _Pursuit:
-    """The rounds of one launch; `number` is the repeat that the round is about."""
-
-    def __init__(self, whole: Plan, design: Design, wait: bool | None, fail_fast: bool) -> None:
-        assert design.until
-        self.whole, self.design, self.until = whole, design, design.until
-        self.fail_fast, self.wait = fail_fast, wait
-        self.waits = whole.cluster.profile.executor == "local" or bool(wait)
-        self.number = 0
-        self.asked = set[str]()  # ids of the runs of all rounds so far
-
-    def go(self, now: Plan) -> int:
-        self.number = first = max(run.repeat for run, _ in now.runs)
-        try:
-            while self.over(now):
-                groups = self.undecided()
-                if not groups or (self.waits and self.unstarted(now)):
-                    return summary(self.so_far())
-                now = self.next(groups)
-        except InvalidFile as error:
-            if self.number == first:
-                raise
-            say(f"until: repeat {self.number} was not started: {error}")
-            return summary(self.so_far())
-        say("until: launch again once these runs have ended, to continue from there")
+    if detached(now, wait):
         return 0
+    waits = whole.cluster.profile.executor == "local" or bool(wait)
+    number = first = max(run.repeat for run, _ in now.runs)
+    so_far = _part(whole, set())  # the runs of all rounds
 
-    def over(self, now: Plan) -> bool:
-        """Start what is left, and wait for it if this launch waits; returns whether all have ended.
+    def say_others(count: int) -> None:
+        say(f"until: waiting for {counted(count, 'run')} that another launch has started")
 
-        If it does not wait, failed runs do not hold up the next round: they start again with it.
-        """
-        ended = False
-        if not self.waits:
-            reconciled(now.root, now.study.name)
-            ended = all(state and state.phase == "ended" for _, state in refreshed(now).runs)
-        over = ended or run(now, self.wait, self.fail_fast)
-        if self.waits:  # otherwise the runs of another launch would look missing
-            runs = "{} that another launch has started"
-            wait_for_others(
-                now, lambda count: say(f"until: waiting for {runs.format(counted(count, 'run'))}")
-            )
-        self.asked |= {run.run_id for run, _ in now.runs}
-        return over
+    try:
+        while True:
+            # A round: start what is left of it, and wait if this launch does.
+            ended = False
+            if not waits:
+                reconciled(now.root, now.study.name)
+                ended = all(state and state.phase == "ended" for _, state in refreshed(now).runs)
+            over = ended or run(now, wait, fail_fast)
+            if waits:  # otherwise the runs of another launch would look missing
+                wait_for_others(now, say_others)
+            so_far = _part(whole, {run.run_id for plan in (so_far, now) for run, _ in plan.runs})
+            if not over:
+                say("until: launch again once these runs have ended, to continue from there")
+                return 0
 
-    def unstarted(self, now: Plan) -> bool:
-        """Whether some run was not even started, because another one ended unexpectedly."""
-        return any(state is None or state.phase == "planned" for _, state in refreshed(now).runs)
+            # The last one, if no group is to be repeated, or some run was not even started because another
+            # one ended unexpectedly.
+            groups = _undecided(so_far, design, number)
+            states = [state for _, state in refreshed(now).runs] if groups and waits else []
+            if not groups or any(state is None or state.phase == "planned" for state in states):
+                return summary(so_far)
 
-    def undecided(self) -> set[str]:
-        """Say how precise each comparison is; returns the groups to repeat, or none if this is the end.
-
-        A group without any completed pair with its baseline is left out: it might never become precise.
-        """
-        from analysis.stats.repeats import look
-        from analysis.wording import look as look_in_words
-        from runner.execute.reconcile import collected
-
-        root, study, until = self.whole.root, self.whole.study.name, self.until
-        collected(root, study)
-        compared = comparisons(
-            [run for run, _ in self.so_far().runs],
-            self.design.baseline or {},
-            seconds_per_token(root, study),
-        )
-        looks = [
-            (group, look(group.pairs, until.tokens_per_second, until.at_most, group.seeds))
-            for group in compared
-        ]
-        say(f"until: after repeat {self.number} of at most {until.at_most}")
-        for group, precision in looks:
-            sentence = look_in_words(precision) if group.pairs else "no completed pair with the baseline"
-            say(f"  {group.label}: {sentence}")
-        open_ = [group for group, precision in looks if group.pairs and not precision.reached]
-        if open_ and self.number < until.at_most:
-            return {name for group in compared if group.pairs for name in (group.group, group.base)}
-        missed = [group.label for group, precision in looks if not precision.reached]
-        target = f"within {100 * until.tokens_per_second:.3g} %"
-        if not compared:
-            alone = "no group differs from its baseline in the baseline's factors alone"
-            say(f"until: {alone}, so nothing can be compared")
-        elif missed:
-            say(f"until: not {target}: {', '.join(missed)}")
-        else:
-            say(f"until: the interval of every group is {target} of its ratio")
-        return set()
-
-    def next(self, groups: set[str]) -> Plan:
-        """The next repeat of these groups; if this launch does not wait, also the runs that failed."""
-        failed = set() if self.waits else {run.run_id for run in refreshed(self.so_far()).left}
-        self.number += 1
-        number = self.number
-        return _part(
-            self.whole,
-            lambda run: (run.repeat == number and run.group in groups) or run.run_id in failed,
-        )
-
-    def so_far(self) -> Plan:
-        """The runs of all rounds."""
-        return _part(self.whole, lambda run: run.run_id in self.asked)
+            # The next one: a repeat of these groups. Without waiting, failed runs did not hold it up: they
+            # start again with it.
+            again = set() if waits else {run.run_id for run in refreshed(so_far).left}
+            number += 1
+            again |= {run.run_id for run, _ in whole.runs if run.repeat == number and run.group in groups}
+            now = _part(whole, again)
+    except InvalidFile as error:
+        if number == first:
+            raise
+        say(f"until: repeat {number} was not started: {error}")
+        return summary(so_far)
 
 
-def _part(plan: Plan, wanted: Callable[[RunRecord], bool]) -> Plan:
-    return replace(plan, runs=[(run, state) for run, state in plan.runs if wanted(run)])
+def _undecided(so_far: Plan, design: Design, number: int) -> set[str]:
+    """Say how precise each comparison is; returns the groups to repeat, or none if this is the end.
+
+    A group without any completed pair with its baseline is left out: it might never become precise.
+
+    Args:
+        so_far: the runs up to this repeat.
+    """
+    from analysis.stats.repeats import look
+    from analysis.wording import look as look_in_words
+    from runner.execute.reconcile import collected
+
+    root, study, until = so_far.root, so_far.study.name, design.until
+    assert until
+    collected(root, study)
+    runs, seconds = [run for run, _ in so_far.runs], seconds_per_token(root, study)
+    compared = comparisons(runs, design.baseline or {}, seconds)
+    looks = [
+        (group, look(group.pairs, until.tokens_per_second, until.at_most, group.seeds)) for group in compared
+    ]
+    say(f"until: after repeat {number} of at most {until.at_most}")
+    for group, precision in looks:
+        sentence = look_in_words(precision) if group.pairs else "no completed pair with the baseline"
+        say(f"  {group.label}: {sentence}")
+    if number < until.at_most and any(group.pairs and not precision.reached for group, precision in looks):
+        return {name for group in compared if group.pairs for name in (group.group, group.base)}
+    missed = [group.label for group, precision in looks if not precision.reached]
+    target = f"within {100 * until.tokens_per_second:.3g} %"
+    if not compared:
+        alone = "no group differs from its baseline in the baseline's factors alone"
+        say(f"until: {alone}, so nothing can be compared")
+    elif missed:
+        say(f"until: not {target}: {', '.join(missed)}")
+    else:
+        say(f"until: the interval of every group is {target} of its ratio")
+    return set()

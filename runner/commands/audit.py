@@ -56,21 +56,23 @@ def _audit(report: Path, folders: bool, as_json: bool) -> int:
         folder = report.parent
     elif usual.is_dir() and not report.exists():
         folder = usual
-    done = audit(folder, Settings.root if folders else None)
+    result = audit(folder, Settings.root if folders else None)
     if as_json:
-        print_json({"report": report, "match": not done.findings, **vars(done)})
-        return 1 if done.findings else 0
-    for note in done.notes:
+        print_json({"report": report, "match": not result.findings, **vars(result)})
+        return 1 if result.findings else 0
+    for note in result.notes:
         say(note)
-    for finding in done.findings[:_SHOWN]:
+    for finding in result.findings[:_SHOWN]:
         show(visible(str(finding)))  # someone else's report may contain terminal control codes
-    if len(done.findings) > _SHOWN:
-        show(f"... and {len(done.findings) - _SHOWN:,} more; --json lists all")
-    skipped = f"; {done.skipped:,} were not, because page layouts have changed" if done.skipped else ""
-    compared = f"{counted(done.numbers, 'number')} in {counted(done.files, 'file')} were compared{skipped}"
-    count = len(done.findings)
+    if len(result.findings) > _SHOWN:
+        show(f"... and {len(result.findings) - _SHOWN:,} more; --json lists all")
+    skipped = f"; {result.skipped:,} were not, because page layouts have changed" if result.skipped else ""
+    compared = (
+        f"{counted(result.numbers, 'number')} in {counted(result.files, 'file')} were compared{skipped}"
+    )
+    count = len(result.findings)
     differ = "1 thing does not match" if count == 1 else f"{count:,} things do not match"
     partly = "everything compared matches its records, but not everything could be compared"
-    match = partly if done.notes or done.skipped else "all match its records"
+    match = partly if result.notes or result.skipped else "all match its records"
     say(f"{report}: {compared}: {differ if count else match}")
     return 1 if count else 0

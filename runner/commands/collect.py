@@ -39,18 +39,18 @@ def command(
     if study and study.endswith(SUFFIXES):  # an archive of runs
         brought = unpack(local_path(study), root)
         name: str | None = brought.study
-        there = f", {brought.there} were already there" if brought.there else ""
-        runs = f"{counted(brought.added, 'run')} of study {name} unpacked{there}"
+        kept = f", {brought.there} were already there" if brought.there else ""
+        runs = f"{counted(brought.added, 'run')} of study {name} unpacked{kept}"
         say(f"{study}: {runs}; {counted(brought.certificates, 'new certificate')}")
     else:
         name = study and study_name(study, studies(root))
-    done = collected(root, name, rebuild)
+    collection = collected(root, name, rebuild)
     if database(root) != root / NAME:
         raise UserError(
             f"{root} cannot be written to, so nothing was collected there; "
             "report, compare, export and sql read it all the same"
         )
-    say(f"{counted(done.updated, 'run')} read, {done.unchanged} unchanged")
-    if done.quarantined:
-        say(f"{counted(done.quarantined, 'file')} could not be read; see: runner sql 'from quarantine'")
+    say(f"{counted(collection.updated, 'run')} read, {collection.unchanged} unchanged")
+    if collection.quarantined:
+        say(f"{counted(collection.quarantined, 'file')} could not be read; see: runner sql 'from quarantine'")
     show(database(root))

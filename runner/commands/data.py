@@ -58,6 +58,13 @@ def write_corpus(folder: Path, out: Path, match: str = "*", exclude: Sequence[st
         UserError: the folder does not exist, cannot be read or has no matching text, or `out` exists or
             cannot be written. Nothing was written.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def stop(error: OSError) -> NoReturn:
+        """Stop at a folder that cannot be read, instead of silently leaving it out."""
+        raise error
+
     try:
         if not folder.is_dir():
             raise UserError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
@@ -67,38 +74,28 @@ def write_corpus(folder: Path, out: Path, match: str = "*", exclude: Sequence[st
             raise UserError(f"--out {out} already exists: name another file, or remove that one first")
         if out.suffix not in PARQUET:
             raise UserError(f"--out {out}: this writes Parquet; name it {out.with_suffix(PARQUET[0])}")
-        return _write(folder, out, match, exclude)
+        # The files are listed before an unfinished one is among them.
+        matching = list[Path]()
+        for base, folders, names in os.walk(folder, onerror=stop):
+            folders[:] = set(folders) - set(exclude)
+            matching += [Path(base, name) for name in fnmatch.filter(names, match)]
+        tally = Tally()
+        texts = _read_texts(folder, sorted(path for path in matching if path.is_file()), tally)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        schema = pa.schema([("text", pa.string()), ("path", pa.string())])
+        with replacing(out) as aside:
+            with pq.ParquetWriter(aside, schema, compression="zstd", write_page_checksum=True) as writer:
+                while rows := list(islice(texts, ROWS_A_GROUP)):
+                    writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+            if not tally.documents:
+                raise UserError(f"{folder}: no text file matches '{match}'")
+        return tally
     except OSError as error:
         raise UserError(f"{error.filename or out}: {error.strerror or error}") from error
 
 
-def _write(folder: Path, out: Path, match: str, exclude: Sequence[str]) -> Tally:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    def stop(error: OSError) -> NoReturn:
-        """Stop at a folder that cannot be read, instead of silently leaving it out."""
-        raise error
-
-    tally, matching = Tally(), list[Path]()
-    for base, folders, names in os.walk(folder, onerror=stop):
-        folders[:] = set(folders) - set(exclude)
-        matching += [Path(base, name) for name in fnmatch.filter(names, match)]
-    paths = sorted(path for path in matching if path.is_file())  # before an unfinished file is among them
-    out.parent.mkdir(parents=True, exist_ok=True)
-    schema = pa.schema([("text", pa.string()), ("path", pa.string())])
-    with replacing(out) as aside:
-        with pq.ParquetWriter(aside, schema, compression="zstd", write_page_checksum=True) as writer:
-            rows_of_files = _rows(folder, paths, tally)
-            while rows := list(islice(rows_of_files, ROWS_A_GROUP)):
-                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-        if not tally.documents:
-            raise UserError(f"{folder}: no text file matches '{match}'")
-    return tally
-
-
-def _rows(folder: Path, paths: Sequence[Path], tally: Tally) -> Iterator[dict[str, str]]:
-    """Read the text files, and count them and what is no text."""
+def _read_texts(folder: Path, paths: Sequence[Path], tally: Tally) -> Iterator[dict[str, str]]:
+    """Yield a row for each text file, and count them and what is no text."""
     for path in paths:
         try:
             text = path.read_bytes().decode("utf-8-sig")  # a byte-order mark is no text

@@ -57,12 +57,16 @@ def checks(cluster: Cluster, root: Path) -> list[DoctorCheck]:
     except UserError as error:
         figures = DoctorCheck("figures", False, str(error))
     risk = "; ".join(risks(root / "STUDY", cluster))
+    promised = promise(place)
+    suits = bool(promised.locks)
+    if on_slurm:
+        suits = promised.shared is not False and promised.locks is not False
     all_checks = [
         *of_machine,
         DoctorCheck("neighbours", not risk, risk or "nobody else can replace what runs as you"),
         _memory_limit(cluster),
         figures,
-        _filesystem(place, on_slurm),
+        DoctorCheck("filesystem", suits, f"{place} is on {promised.kind}: {promised.text}"),
         *torch,
         *scheduler,
         _processes(cluster.profile),
@@ -74,22 +78,14 @@ def checks(cluster: Cluster, root: Path) -> list[DoctorCheck]:
     return [*all_checks, *(_backends() if torch[0].works else ())]
 
 
-def _filesystem(place: Path, on_slurm: bool) -> DoctorCheck:
-    promised = promise(place)
-    works = bool(promised.locks)
-    if on_slurm:
-        works = promised.shared is not False and promised.locks is not False
-    return DoctorCheck("filesystem", works, f"{place} is on {promised.kind}: {promised.text}")
-
-
 def _machine(root: Path, parent: Path) -> Iterator[DoctorCheck]:
     """What this machine has and allows: CPUs, memory, limits of the shell, and places to write to."""
     import psutil
 
     yield DoctorCheck("python", True, f"{platform.python_version()}, {platform.platform()}")
-    there, usable_cores = os.cpu_count() or 1, machine.cores()
-    fewer = f"{usable_cores} of {there}, by a mask or a control group"
-    yield DoctorCheck("cpus", True, fewer if usable_cores < there else str(there))
+    all_cores, usable_cores = os.cpu_count() or 1, machine.cores()
+    fewer = f"{usable_cores} of {all_cores}, by a mask or a control group"
+    yield DoctorCheck("cpus", True, fewer if usable_cores < all_cores else str(all_cores))
     memory, left = psutil.virtual_memory(), hostmemory.left()
     by_group = left is not None and left < memory.available - _NOISE
     usable = (
@@ -179,26 +175,21 @@ def _torch(needed: bool = True) -> Iterator[DoctorCheck]:
             from model.training import float8  # imports torch
 
             lacks = float8.lacking()
-        here = versions.installed(package)
-        works = bool(here) and not lacks
-        yield DoctorCheck(feature, works, lacks[0] if lacks else f"{package} {here or 'is not installed'}")
+        version = versions.installed(package)
+        works = bool(version) and not lacks
+        yield DoctorCheck(feature, works, lacks[0] if lacks else f"{package} {version or 'is not installed'}")
     if names and rocm.version():
         yield DoctorCheck(
             "sensors", False, "on AMD GPUs runs record no energy, no clocks, nor what throttles them"
         )
-    elif names:
-        yield _sensors(str(torch.cuda.get_device_properties(0).uuid))
-
-
-def _sensors(uuid: str) -> DoctorCheck:
-    """Whether runs can record what the GPU draws, and how fast it is clocked."""
-    gpu = Gpu(uuid)
-    read = {"energy": gpu.joules(), "clocks": gpu.sm_mhz(), "what throttles them": gpu.throttle_reasons()}
-    missing = [name for name, value in read.items() if value is None]
-    if not missing:
-        return DoctorCheck("sensors", True, "runs record energy, clocks, and what throttles them")
-    why = "the driver does not report it" if find_spec("pynvml") else "pip install nvidia-ml-py"
-    return DoctorCheck("sensors", False, f"runs cannot record {', '.join(missing)}: {why}")
+    elif names:  # what the GPU draws, and how fast it is clocked
+        gpu = Gpu(str(torch.cuda.get_device_properties(0).uuid))
+        read = {"energy": gpu.joules(), "clocks": gpu.sm_mhz(), "what throttles them": gpu.throttle_reasons()}
+        missing = [name for name, value in read.items() if value is None]
+        why = "the driver does not report it" if find_spec("pynvml") else "pip install nvidia-ml-py"
+        lacking = f"runs cannot record {', '.join(missing)}: {why}"
+        recorded = "runs record energy, clocks, and what throttles them"
+        yield DoctorCheck("sensors", not missing, lacking if missing else recorded)
 
 
 def _precision() -> str:
@@ -237,9 +228,9 @@ def _processes(profile: Profile) -> DoctorCheck:
             if profile.executor == "local" and profile.gpus:
                 import torch
 
-                if processes > (here := torch.cuda.device_count()):
+                if processes > (present := torch.cuda.device_count()):
                     needed = f"{processes} processes need {processes} GPUs"
-                    raise UserError(f"{needed}, but this machine has {here}")
+                    raise UserError(f"{needed}, but this machine has {present}")
         except UserError as error:
             refused = refused or str(error)
         else:

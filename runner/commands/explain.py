@@ -17,6 +17,11 @@ from runner.plan.plan import cluster_of
 from runner.state.ledger import RunState
 from runner.state.runs import find, removed_runs
 
+_PLAN = (
+    *("run_id", "study", "factors", "repeat", "position", "block", "why"),
+    *("scale", "profile", "expected_outcome", "because"),
+)
+
 
 def command(run: RunName, as_json: AsJson = False) -> None:
     reconciled(Settings.root)
@@ -62,13 +67,8 @@ def explain(state: RunState) -> dict[str, Any]:
     }
 
 
-_PLAN = (
-    *("run_id", "study", "factors", "repeat", "position", "block", "why"),
-    *("scale", "profile", "expected_outcome", "because"),
-)
-
-
 def _attempt(attempt: Attempt) -> dict[str, Any]:
+    """Where an attempt ran, what it resumed, and how it ended."""
     manifest, result = attempt.manifest, attempt.result
     outcome, reason = attempt.settled or (None, None)
     ranks, steps = manifest and manifest.ranks, attempt.path / "steps.jsonl"
@@ -127,8 +127,8 @@ def show(explanation: dict[str, Any]) -> None:
     plain = {name: value for name, value in explanation.items() if name not in apart and value}
     table(["", ""], [[name, _text(value)] for name, value in plain.items()])
     if "imported" in explanation:
-        about = explanation["imported"].items()
-        table(["imported", ""], [[name, _text(value)] for name, value in about if value])
+        source = explanation["imported"].items()
+        table(["imported", ""], [[name, _text(value)] for name, value in source if value])
         table(["found in the log"], [[finding] for finding in explanation["findings"] or ["nothing wrong"]])
     for attempt in explanation["attempts"]:
         facts = {name: value for name, value in attempt.items() if value is not None and name != "attempt"}

@@ -9,7 +9,7 @@ Examples:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,14 +64,23 @@ def command(
     from runner.state.filesystem import locked
 
     load(form)
-    given = validated(read_document(mapping), Mapping) if mapping else Mapping()
-    design = ImportDesign(margins(margin or ()), dict(map(_pair, baseline or ())) or None)
+    columns = validated(read_document(mapping), Mapping) if mapping else Mapping()
+    least, group = margins(margin or ()), dict[str, str | float]()
+    for text in baseline or ():
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise UserError(f"--baseline {text}: expected NAME=VALUE, such as loss=0.02")
+        try:
+            group[name] = float(value)
+        except ValueError:
+            group[name] = value
+    design = ImportDesign(least, group or None)
     try:
         valid_name(study)
     except ValueError as error:
         raise UserError(f"--study {study}: {error}") from error
     origin = Origin(form, study, title or f"Imported logs: {study}", own_version(), now())
-    new, refused = _read(files, given, origin)
+    new, refused = _read(files, columns, origin)
     with locked(Settings.root / study):
         written = write_runs(Settings.root, study, new, design)
     if as_json:
@@ -122,16 +131,6 @@ def _read(files: Sequence[Path], mapping: Mapping, origin: Origin) -> tuple[list
     return list(new.values()), refused
 
 
-def _pair(text: str) -> tuple[str, str | float]:
-    name, equals, value = text.partition("=")
-    if not equals or not name or not value:
-        raise UserError(f"--baseline {text}: expected NAME=VALUE, such as loss=0.02")
-    try:
-        return name, float(value)
-    except ValueError:
-        return name, value
-
-
 def _show(written: Sequence[Written]) -> None:
     """A table of the runs, what was left out and taken by its name, and what was found, errors last."""
     from analysis.importers import shortened
@@ -151,9 +150,17 @@ def _show(written: Sequence[Written]) -> None:
             say(visible(f"not imported: {line}"))
     findings = [(run.whole.name, finding) for run in written for finding in run.whole.run.imported.findings]
     for level in ("note", "error"):
-        alike = [(name, finding.sentence) for name, finding in findings if finding.level == level]
-        for sentence in _folded(alike):
-            show(visible(f"{level}: {sentence}"))
+        # Sentences that differ only in the run's name or in numbers are told once, with how many there are.
+        alike: dict[str, dict[str, str]] = {}
+        for name, finding in findings:
+            if finding.level == level:
+                words = re.sub(r"[-+]?\d[\d,.e+-]*", "#", finding.sentence.replace(name, "#"))
+                alike.setdefault(words, {})[finding.sentence] = name
+        for names in alike.values():
+            first, *others = names
+            runs = ", ".join(dict.fromkeys([names[sentence] for sentence in others]))
+            more = f" (alike: {counted(len(others), 'other')}, {runs})" if others else ""
+            show(visible(f"{level}: {first}{more}"))
     if len(written) > 1 and not any(finding.evidence.get("across") for _, finding in findings):
         say(
             "these runs are not compared with each other: nothing says that they should be equal; "
@@ -164,17 +171,3 @@ def _show(written: Sequence[Written]) -> None:
         f"{counted(len(written), 'imported run')} in the study, {counted(errors, 'error')} found in their "
         "logs; none has a certificate"
     )
-
-
-def _folded(sentences: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """The sentences, with how many say the same of other runs, or with other numbers."""
-    alike: dict[str, dict[str, str]] = {}
-    for name, sentence in sentences:
-        words = re.sub(r"[-+]?\d[\d,.e+-]*", "#", sentence.replace(name, "#"))
-        alike.setdefault(words, {})[sentence] = name
-    for group in alike.values():
-        (first, *others), names = group, list(group.values())[1:]
-        more = (
-            f" (alike: {counted(len(others), 'other')}, {', '.join(dict.fromkeys(names))})" if others else ""
-        )
-        yield first + more

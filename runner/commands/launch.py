@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -37,8 +37,9 @@ from runner.commands._options import (
     folder_name,
     typed,
 )  # fmt: skip
+from runner.inputs.design import Design
 from runner.inputs.document import Mark
-from runner.inputs.profile import Cluster, read_cluster
+from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
 from runner.plan import budget, cost, edits, fit
 from runner.plan.cost import Basis, CostEstimate, RunCost
@@ -74,95 +75,63 @@ def command(
     ] = None,
 ) -> None:
     from runner.commands._start import begun, pursue, start, worth_repeating
-    from runner.execute.launch import refusals, warn_of_risks
+    from runner.execute.launch import warn_of_risks
 
     if scripts and not dry_run:
         raise UserError("--scripts needs --dry-run: a launch keeps its own scripts")
     if rehearse and wait is False:
         raise UserError("--rehearse waits for its runs: leave out --detach")
-    cluster, parsed = _at_once(read_cluster(profile, study), parallel), read_study(study)
-    if fail_fast and cluster.profile.executor == "slurm" and not (wait or rehearse):
+    cluster = read_cluster(profile, study)
+    if parallel is not None:
+        changed = cluster.profile.model_copy(update={"max_parallel": parallel})
+        if parallel > 1 and changed.executor == "local" and not changed.gpus:
+            say(f"{parallel} runs at once share this machine: do not compare their timings")
+        marks = {**cluster.document.marks, ("max_parallel",): Mark(f"--parallel {parallel}")}
+        cluster = replace(cluster, profile=changed, document=replace(cluster.document, marks=marks))
+    parsed, on_slurm = read_study(study), cluster.profile.executor == "slurm"
+    if fail_fast and on_slurm and not (wait or rehearse):
         raise UserError("--fail-fast on a cluster needs --wait, which sees how the runs end")
-    at = parsed.scale_for(scale, cluster)
-    design = parsed.design(at)
+
+    # The runs: all repeats that `until` may add, and those of them that this launch begins with.
+    scale = parsed.scale_for(scale, cluster)
+    design = parsed.design(scale)
     until = None if only or rehearse else design.until
-    cells = cells_of(parsed, at, sets, only, until.at_most if until else None)
+    cells = cells_of(parsed, scale, sets, only, until.at_most if until else None)
     refuse_versions(cells, cluster.profile)
-    whole = plan(parsed, worth_repeating(cells, design), at, cluster, Settings.root, sets or ())
+    whole = plan(parsed, worth_repeating(cells, design), scale, cluster, Settings.root, sets or ())
     for doubt in unsupported_calls(cells):
         say(doubt.shown())
     planned = begun(whole, design) if until else whole
     if design.until and only:
         say("--only: `until` adds no repeats; launch without --only to add them")
     if rehearse:
-        planned = rehearsal(planned)
+        whole = planned = rehearsal(planned)
         say(f"rehearsal: {counted(len(planned.runs), 'run')} of two steps, as study {planned.study.name}")
     warn_of_risks(planned.root / planned.study.name, cluster)
+
     if dry_run:
-        _show(planned, scripts)
-    elif rehearse:
-        raise typer.Exit(start(planned, True, fail_fast))
-    _say_price(planned, whole if until else planned)
-    if dry_run:
-        refused = (f"a launch would be refused: {why}" for why in refusals(planned))
-        for line in chain(refused, () if rehearse else repeats_forecast(planned, design)):
-            say(line)
+        _show(planned, whole, None if rehearse else design, scripts)
         return
-    if cluster.profile.executor == "slurm" and not yes and sys.stdin.isatty():
+    if rehearse:
+        raise typer.Exit(start(planned, True, fail_fast))
+    _say_needs(planned, whole)
+    if on_slurm and not yes and sys.stdin.isatty():
         typer.confirm(f"Submit {counted(len(planned.left), 'run')} to {cluster.name}?", abort=True)
     raise typer.Exit(pursue(whole, design, wait, fail_fast) if until else start(planned, wait, fail_fast))
 
 
-def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
-    """The profile with another number of concurrent runs."""
-    if parallel is None:
-        return cluster
-    profile = cluster.profile.model_copy(update={"max_parallel": parallel})
-    if parallel > 1 and profile.executor == "local" and not profile.gpus:
-        say(f"{parallel} runs at once share this machine: do not compare their timings")
-    marks = {**cluster.document.marks, ("max_parallel",): Mark(f"--parallel {parallel}")}
-    return replace(cluster, profile=profile, document=replace(cluster.document, marks=marks))
-
-
-def _say_price(planned: Plan, whole: Plan) -> None:
-    """Say what a launch leaves behind of the study as it was, and what it needs: time, arrays, memory.
+def _show(planned: Plan, whole: Plan, design: Design | None, scripts: Path | None) -> None:
+    """Show what a launch would do: with each run, in their order; its batch scripts, needs, and refusals.
 
     Args:
-        whole: with the repeats that `until` may add, which have a price of their own.
+        design: for how many repeats the study needs; None in a rehearsal.
+        scripts: folder to write the batch scripts to.
+
+    Raises:
+        UserError: the scripts cannot be written there, or there are none.
     """
-    if planned.record and planned.record.removed:
-        say(edits.describe_removed(planned.study.name, planned.record.removed, typed()))
-    if changed := [run for run in planned.left if edits.changed_by_set(run)]:
-        runs = counted(len(changed), "run")
-        say(f"--set makes {runs} beside those of the study's file: groups of their own")
-    for line in price(cost.estimate_plan(planned)):
-        say(line)
-    order = [JobShape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
-    kinds, profile = set(order), planned.cluster.profile
-    if profile.executor == "slurm" and len(kinds) > 1:
-        count, order_kept = len([*groupby(order)]), "they start one after another, in the order of the runs"
-        if profile.max_parallel > 1:
-            count = len(kinds)
-            order_kept = (
-                "the order of the runs is kept within each array, across arrays only with --parallel 1"
-            )
-        processes = {kind.processes for kind in kinds}
-        resources = {replace(kind, processes=1) for kind in kinds}
-        reasons = ["runs have different numbers of processes"] * (len(processes) > 1)
-        reasons += ["rules give some runs different resources"] * (len(resources) > 1)
-        say(f"{count} arrays, because {' and '.join(reasons)}: {order_kept}")
-    for line in fit.memory_forecast(planned.cluster, planned.left):
-        say(line)
-    if more := len(whole.left) - len(planned.left):
-        worst = cost.estimate_plan(whole)
-        for line in price(worst):
-            say(f"with every repeat that `until` may add ({counted(more, 'run')}): {line}")
-        for problem in budget.exceeded(whole.root, budget.limits_of(whole), worst):
-            say(f"`until` may end early: {problem}")
+    from runner.execute.launch import refusals
 
-
-def _show(planned: Plan, scripts: Path | None) -> None:
-    """Print the runs, what a launch would do with each, the cost, and on Slurm the batch scripts."""
     left = {run.run_id for run in planned.left}
     rows = [
         [
@@ -180,6 +149,11 @@ def _show(planned: Plan, scripts: Path | None) -> None:
         _show_scripts(planned, scripts)
     elif scripts:
         raise UserError(f"profile {planned.cluster.name} has no batch scripts: it runs on this machine")
+    _say_needs(planned, whole)
+    for reason in refusals(planned):
+        say(f"a launch would be refused: {reason}")
+    for line in repeats_forecast(planned, design) if design else ():
+        say(line)
 
 
 def _show_scripts(planned: Plan, folder: Path | None) -> None:
@@ -188,14 +162,16 @@ def _show_scripts(planned: Plan, folder: Path | None) -> None:
     Raises:
         UserError: they cannot be written, or a file in their place does not name the jobs' folder.
     """
+    from runner.execute.slurm import refusals
     from runner.execute.slurm.script import script
+    from runner.execute.slurm.site import expected_start
 
-    profile, name = planned.cluster.profile, planned.study.name
+    cluster, name = planned.cluster, planned.study.name
     jobs = jobs_folder(planned.root / name)
     shapes = Counter(JobShape.of(run) for run in planned.left)
-    starts = dict[str, None]()  # what is true of all arrays is said once
+    forecasts = dict[str, None]()  # what is true of all arrays is said once
     for number, (shape, count) in enumerate(shapes.items(), start=1):
-        text = script(profile, jobs, name, shape, count)
+        text = script(cluster.profile, jobs, name, shape, count)
         sys.stdout.write("\n" + text)
         if folder:
             path, choose = folder / f"{name}-{number}.sh", "folder with --scripts"
@@ -207,26 +183,61 @@ def _show_scripts(planned: Plan, folder: Path | None) -> None:
             except OSError as error:
                 raise UserError(f"{path}: {error.strerror}; choose another {choose}") from error
             say(f"{path}")
-        starts[_expected_start(text, planned.cluster, shape)] = None
-    for line in filter(None, starts):
+        try:
+            if refusals.too_long(cluster, shape.time_limit_seconds):
+                continue  # it would never start, but Slurm's estimate ignores that
+            start = expected_start(text)
+            expected = f"Slurm expects the first job to start at {start}"
+            forecast = expected if start else "Slurm gives no start estimate"
+        except NoAnswer as error:
+            forecast = f"no start estimate: {error}"
+        except SchedulerError as error:
+            refused = refusals.is_certain(str(error))
+            kind = "a launch would be refused" if refused else "no start estimate"
+            forecast = f"{kind}: {refusals.explained(str(error), cluster)}"
+        forecasts[forecast] = None
+    for forecast in forecasts:
+        say(forecast)
+
+
+def _say_needs(planned: Plan, whole: Plan) -> None:
+    """Say what a launch leaves behind of the study as it was, and what it needs: time, arrays, memory.
+
+    Args:
+        whole: with the repeats that `until` may add, which have a price of their own.
+    """
+    if planned.record and planned.record.removed:
+        say(edits.describe_removed(planned.study.name, planned.record.removed, typed()))
+    if changed := [run for run in planned.left if edits.changed_by_set(run)]:
+        runs = counted(len(changed), "run")
+        say(f"--set makes {runs} beside those of the study's file: groups of their own")
+    for line in price(cost.estimate_plan(planned)):
         say(line)
 
+    # Runs of one array are alike, so runs of several shapes need several arrays.
+    order = [JobShape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
+    kinds, profile = set(order), planned.cluster.profile
+    if profile.executor == "slurm" and len(kinds) > 1:
+        count, order_kept = len([*groupby(order)]), "they start one after another, in the order of the runs"
+        if profile.max_parallel > 1:
+            count = len(kinds)
+            order_kept = (
+                "the order of the runs is kept within each array, across arrays only with --parallel 1"
+            )
+        processes = {kind.processes for kind in kinds}
+        resources = {replace(kind, processes=1) for kind in kinds}
+        reasons = ["runs have different numbers of processes"] * (len(processes) > 1)
+        reasons += ["rules give some runs different resources"] * (len(resources) > 1)
+        say(f"{count} arrays, because {' and '.join(reasons)}: {order_kept}")
 
-def _expected_start(script: str, cluster: Cluster, shape: JobShape) -> str:
-    """When Slurm expects the first job to start, or why there is no estimate; empty if it never would."""
-    from runner.execute.slurm import refusals
-    from runner.execute.slurm.site import expected_start
-
-    try:
-        if refusals.too_long(cluster, shape.time_limit_seconds):
-            return ""  # Slurm's estimate would ignore it
-        start = expected_start(script)
-    except NoAnswer as error:
-        return f"no start estimate: {error}"
-    except SchedulerError as error:
-        refused = "a launch would be refused" if refusals.is_certain(str(error)) else "no start estimate"
-        return f"{refused}: {refusals.explained(str(error), cluster)}"
-    return f"Slurm expects the first job to start at {start}" if start else "Slurm gives no start estimate"
+    for line in fit.memory_forecast(planned.cluster, planned.left):
+        say(line)
+    if more := len(whole.left) - len(planned.left):
+        worst = cost.estimate_plan(whole)
+        for line in price(worst):
+            say(f"with every repeat that `until` may add ({counted(more, 'run')}): {line}")
+        for problem in budget.exceeded(whole.root, budget.limits_of(whole), worst):
+            say(f"`until` may end early: {problem}")
 
 
 def price(estimate: CostEstimate) -> Iterator[str]:
@@ -259,10 +270,12 @@ def price(estimate: CostEstimate) -> Iterator[str]:
 
 
 def _for(part: Sequence[RunCost], estimate: CostEstimate) -> str:
+    """` for 2 of the 6 runs`; nothing if it is all of them."""
     return f" for {len(part)} of the {len(estimate.runs)} runs" if len(part) < len(estimate.runs) else ""
 
 
 def _paid(estimate: CostEstimate) -> str:
+    """`8.0 GPU-hours (2.0 node-hours)`, as far as there are such."""
     hours = f"{_hours(estimate.gpu_hours or 0.0)} GPU-hours" if any(run.gpus for run in estimate.runs) else ""
     nodes = "" if estimate.node_hours is None else f" ({_hours(estimate.node_hours)} node-hours)"
     return f"{hours}{nodes}".strip()

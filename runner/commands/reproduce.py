@@ -62,32 +62,30 @@ def compare(then: RunState, now: RunState) -> RepeatComparison:
     """Compare two ended runs. Raises Unreadable."""
     same = then.outcome is now.outcome
     results, verdict = tasks.load(then.run.config.task).compared(then, now)
-    differing = [*_surroundings(then, now)]
-    rows = [RepeatRow.of("outcome", then.outcome, now.outcome), *results, *differing]
-    outcome = (
-        f"the outcome is the same, {now.outcome}" if same else f"{now.outcome} instead of {then.outcome}"
-    )
-    changed = [row.subject for row in differing if row.verdict == DIFFERS]
-    around = f"; changed: {', '.join(changed)}" if changed else ""
-    if unknown := [row.subject for row in differing if row.verdict == UNKNOWN]:
-        around += f"; unknown: {', '.join(unknown)}"
-    return RepeatComparison(same, rows, f"{outcome}; {verdict}{around}")
-
-
-def _surroundings(then: RunState, now: RunState) -> Iterator[RepeatRow]:
-    """Where two runs ran, and the software of their jobs and of the Python that launched them."""
+    # Where they ran, and the software of their jobs and of the Python that launched them.
+    around = list[RepeatRow]()
     manifests = [state.latest.manifest for state in (then, now) if state.latest and state.latest.manifest]
     if len(manifests) == 2:  # otherwise one of the runs never started
         before, after = manifests
-        yield RepeatRow.of("device", before.device_name, after.device_name)
-        yield RepeatRow.of("host", before.host, after.host)
-        yield from _versions(before.software, after.software, " (job)")
+        around.append(RepeatRow.of("device", before.device_name, after.device_name))
+        around.append(RepeatRow.of("host", before.host, after.host))
+        around += _versions(before.software, after.software, " (job)")
     old, new = (provenance.lock_of(state.folder) for state in (then, now))
     if old is None or new is None:
         then_count, now_count = (UNKNOWN if lock is None else f"{len(lock)}" for lock in (old, new))
-        yield RepeatRow("packages", then_count, now_count, UNKNOWN)
+        around.append(RepeatRow("packages", then_count, now_count, UNKNOWN))
     else:  # a row for each package that differs, else one row for all
-        yield from [*_versions(old, new)] or [RepeatRow("packages", f"{len(old)}", f"{len(new)}", SAME)]
+        packages = [*_versions(old, new)]
+        around += packages or [RepeatRow("packages", f"{len(old)}", f"{len(new)}", SAME)]
+    rows = [RepeatRow.of("outcome", then.outcome, now.outcome), *results, *around]
+    summary = (
+        f"the outcome is the same, {now.outcome}" if same else f"{now.outcome} instead of {then.outcome}"
+    )
+    summary += f"; {verdict}"
+    for word, mark in (("changed", DIFFERS), ("unknown", UNKNOWN)):
+        if subjects := [row.subject for row in around if row.verdict == mark]:
+            summary += f"; {word}: {', '.join(subjects)}"
+    return RepeatComparison(same, rows, summary)
 
 
 def _versions(then: dict[str, str], now: dict[str, str], suffix: str = "") -> Iterator[RepeatRow]:

@@ -108,7 +108,16 @@ def command(
             document += [nothing | {"study": launch.study, "waits_for": after} for launch in launches]
         print_json(document)
     elif watch:
-        _watch(_changing(look, chosen, lambda: bool(queue.waiting(root, name))))
+        changing = _changing(look, chosen, lambda: bool(queue.waiting(root, name)))
+        if sys.stdout.isatty():
+            pages = (
+                (_lines(sorted(states, key=_interest), reasons), _counts(states))
+                for states, reasons in changing
+            )
+            live(HEADS, pages)
+        else:  # one table after another
+            for states, reasons in changing:
+                show(states, reasons)
     elif every:
         show(chosen())
     else:
@@ -162,10 +171,10 @@ def _say_gone(states: Sequence[RunState]) -> None:
     """Say which of these runs their study no longer has."""
     for study, gone in _gone(states).items():
         ids = {state.brief.run_id for state in states if state.brief.study == study}
-        if here := {run: what for run, what in gone.items() if run in ids}:
+        if removed := {run_id: values for run_id, values in gone.items() if run_id in ids}:
             from runner.plan import edits  # slow to import, and seldom needed
 
-            say(edits.describe_removed(study, here, typed()))
+            say(edits.describe_removed(study, removed, typed()))
 
 
 def show(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> None:
@@ -204,6 +213,7 @@ def summarize(states: Sequence[RunState]) -> None:
 
 
 def _lines(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[list[str]]:
+    """The rows of the table of runs, under HEADS."""
     lines = []
     for state, row, label in zip(states, rows(states, waits), labels(states), strict=True):
         aside = " (imported)" if row["imported"] else "" if row["in_study"] else " (removed from the study)"
@@ -221,6 +231,7 @@ def _lines(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -
 
 
 def _counts(states: Sequence[RunState]) -> str:
+    """`6 runs: 5 completed, 1 running; 2 removed: 2 completed`."""
     gone = _gone(states)
     removed = [state for state in states if state.brief.run_id in gone[state.brief.study]]
     left = [state for state in states if state.brief.run_id not in gone[state.brief.study]]
@@ -234,22 +245,10 @@ def _words(states: Sequence[RunState]) -> str:
     return ", ".join(f"{count} {word}" for word, count in counts.items())
 
 
-def _watch(changing: Iterator[tuple[list[RunState], Mapping[str, str]]]) -> None:
-    """Show the status until nothing is in flight: in place on a terminal, else one table after another."""
-    if sys.stdout.isatty():
-        pages = (
-            (_lines(sorted(states, key=_interest), waits), _counts(states)) for states, waits in changing
-        )
-        live(HEADS, pages)
-        return
-    for states, waits in changing:
-        show(states, waits)
-
-
 def _changing(
     look: RunWatch, chosen: Callable[[], list[RunState]], more: Callable[[], bool]
 ) -> Iterator[tuple[list[RunState], Mapping[str, str]]]:
-    """The chosen runs and why they wait, which Slurm is asked together with how they are.
+    """Yield the chosen runs until none is in flight, and why they wait, which is asked with how they are.
 
     Args:
         more: whether a launch waits for its turn, which has runs later.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from runner.state.endings import of_exception
 from runner.state.filesystem import require_writable
 
 GRADIENTS = ("o", "dq", "dk", "dv")
+LINE = 79  # no longer than a terminal's line, which the next stage overwrites
 
 
 def command(
@@ -97,10 +98,34 @@ def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
     lanes = [lane for lane in (*([name] for name in slow), rest[::2], rest[1::2]) if lane]
     progress = _Progress(len(names))
     options = TrialOptions(side_by_side=len(lanes), tell=progress.stage)
+
+    def certify(lane: Sequence[str]) -> list[Certificate]:
+        """Hold a lane's trials, and keep their certificates, also those of backends that raised."""
+        origin, kept = checkout(), []
+        answers = hold([Trial(name) for name in lane], device, options)
+        for name, answer in zip(lane, answers, strict=True):
+            if isinstance(answer, Exception):
+                if isinstance(answer, Crashed):
+                    lacked = answer.signal is signal.SIGKILL  # most likely by the OOM killer
+                else:
+                    lacked = isinstance(answer, TooLong) or of_exception(answer).outcome.out_of_memory
+                if lacked:  # time or memory, which says nothing about the backend
+                    progress.end(f"{name}: no verdict: {one_line(answer)}")
+                    continue
+                from model.training.certify import without_trial  # imports torch
+
+                certificate = without_trial(name, device, f"{type(answer).__name__}: {answer}")
+            else:
+                certificate = answer
+            certificate = certificate.model_copy(update=origin)
+            admission.keep(certificate, root)
+            progress.end(f"{name}: {certificate.verdict}, {certificate.seconds:.1f} s")
+            kept.append(certificate)
+        return kept
+
     with ThreadPoolExecutor(len(lanes)) as pool:
         try:
-            by_lane = pool.map(lambda lane: list(_made(lane, device, root, options, progress)), lanes)
-            unordered = [certificate for certificates in by_lane for certificate in certificates]
+            unordered = [certificate for kept in pool.map(certify, lanes) for certificate in kept]
         except BaseException:
             options.end()  # Ctrl-C: the lanes wait for their trials, and the pool for its lanes
             raise
@@ -125,35 +150,6 @@ class _Progress:
         say(f"{start}[{self.ended}/{self.total}] {text}")
 
 
-LINE = 79  # no longer than a terminal's line, which the next stage overwrites
-
-
-def _made(
-    names: list[str], device: str, root: Path, options: TrialOptions, progress: _Progress
-) -> Iterator[Certificate]:
-    """Hold a lane's trials; keep and yield their certificates, also those of backends that raised."""
-    origin = checkout()
-    answers = hold([Trial(name) for name in names], device, options)
-    for name, answer in zip(names, answers, strict=True):
-        if isinstance(answer, Exception):
-            if isinstance(answer, Crashed):
-                lacked = answer.signal is signal.SIGKILL  # most likely by the OOM killer
-            else:
-                lacked = isinstance(answer, TooLong) or of_exception(answer).outcome.out_of_memory
-            if lacked:  # time or memory, which says nothing about the backend
-                progress.end(f"{name}: no verdict: {one_line(answer)}")
-                continue
-            from model.training.certify import without_trial  # imports torch
-
-            certificate = without_trial(name, device, f"{type(answer).__name__}: {answer}")
-        else:
-            certificate = answer
-        certificate = certificate.model_copy(update=origin)
-        admission.keep(certificate, root)
-        progress.end(f"{name}: {certificate.verdict}, {certificate.seconds:.1f} s")
-        yield certificate
-
-
 def checkout() -> dict[str, str | bool | None]:
     """The commit of the code that verifies, by the fields of a certificate."""
     state = repository.state(Path(model.__path__[0]).parent)
@@ -161,20 +157,40 @@ def checkout() -> dict[str, str | bool | None]:
 
 
 def show(certificates: Sequence[Certificate]) -> None:
-    """Print a row per backend with its largest errors; reasons go to standard error."""
+    """Print a row per backend with its largest errors; reasons go to standard error.
+
+    Errors are those of output and gradients, relative, and the largest as a share of its tolerance.
+    """
     rows = []
     for certificate in certificates:
         names = dict.fromkeys(name for seen in certificate.kernels.values() for name in seen)
         kernels = [name if len(name) < 60 else f"{name[:57]}..." for name in names]
         more = f" and {len(kernels) - 2} more" if len(kernels) > 2 else ""
+        # Relative errors are those of plain data only: they are meaningless where results cancel.
+        checks = certificate.checks
+        largest = []
+        for gradient in GRADIENTS:
+            plain = [
+                check for check in checks if check.what == gradient and check.variant.startswith("plain")
+            ]
+            errors = [check.relative_error for check in plain if check.relative_error is not None]
+            largest.append(f"{max(errors):.1e}" if errors else "")
+        shares = [
+            check.measured / check.tolerance
+            for check in checks
+            if check.measured is not None and check.tolerance
+        ]
+        shapes = {check.case for check in checks}  # those with Q are of parts of sequences
         rows.append([
             certificate.backend,
             certificate.verdict,
-            *_errors(certificate),
+            *largest,
+            f"{max(shares):.0%}" if shares else "",
+            str(len(checks) or ""),
             _yes(certificate.deterministic),
             # `--json` and reports give the reason where torch.compile keeps a call in several graphs.
             "" if certificate.graph_break is None else _yes(not certificate.graph_break),
-            _parts(certificate),
+            _yes(any(" Q" in shape and "causal" in shape for shape in shapes) if shapes else None),
             f"{', '.join(kernels[:2])}{more}",
         ])  # fmt: skip
     table(
@@ -187,28 +203,6 @@ def show(certificates: Sequence[Certificate]) -> None:
     for certificate in certificates:
         for reason in certificate.reasons:
             say(f"{certificate.backend} is {certificate.verdict}: {reason}")
-
-
-def _errors(certificate: Certificate) -> list[str]:
-    """The largest errors: of output and gradients, relative; as a share of the tolerance; number of checks.
-
-    Relative errors are those of plain data only: they are meaningless where results cancel.
-    """
-    plain = [check for check in certificate.checks if check.variant.startswith("plain")]
-    measured = [(check.what, check.relative_error) for check in plain if check.relative_error is not None]
-    errors = ([error for what, error in measured if what == gradient] for gradient in GRADIENTS)
-    largest = [f"{max(of_one):.1e}" if of_one else "" for of_one in errors]
-    checks = certificate.checks
-    shares = [
-        check.measured / check.tolerance for check in checks if check.measured is not None and check.tolerance
-    ]
-    return [*largest, f"{max(shares):.0%}" if shares else "", str(len(checks) or "")]
-
-
-def _parts(certificate: Certificate) -> str:
-    """Whether it was checked with parts of sequences; `--json` gives its reason if not."""
-    shapes = {check.case for check in certificate.checks}
-    return _yes(any(" Q" in shape and "causal" in shape for shape in shapes) if shapes else None)
 
 
 def _yes(answer: bool | None) -> str:

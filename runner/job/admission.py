@@ -92,7 +92,15 @@ def admit_each(
                     answer = answered[backend]
                     if isinstance(answer, Certificate):
                         keep(answer, root)
-                admitted[backend] = _admission(answer, root)
+                # A run trains with the certificate of a right backend alone.
+                if isinstance(answer, Crashed):
+                    killed = answer.signal is signal.SIGKILL
+                    answer = Killed(str(answer)) if killed else BackendRefused(str(answer))
+                elif isinstance(answer, Certificate) and answer.verdict == "unsupported":
+                    answer = Unsupported(answer.reasons)
+                elif isinstance(answer, Certificate) and answer.verdict == "wrong":
+                    answer = BackendRefused(refusal(answer, root), answer)
+                admitted[backend] = answer
             except Exception as error:
                 admitted[backend] = error
     return admitted
@@ -120,17 +128,6 @@ def _after_others(lacking: Mapping[str, str], root: Path, tell: Callable[[Stage]
             raise
         if own_turn:
             own_turn.done(certified=_stored(root, key) is not None)
-
-
-def _admission(answer: Certificate | Exception, root: Path) -> Certificate | Exception:
-    """The certificate of a right backend; otherwise the exception that tells a run why it may not train."""
-    if isinstance(answer, Crashed):
-        return Killed(str(answer)) if answer.signal is signal.SIGKILL else BackendRefused(str(answer))
-    if isinstance(answer, Exception) or answer.verdict == "right":
-        return answer
-    if answer.verdict == "unsupported":
-        return Unsupported(answer.reasons)
-    return BackendRefused(refusal(answer, root), answer)
 
 
 def refusal(certificate: Certificate, root: Path) -> str:
@@ -162,6 +159,7 @@ def keep(certificate: Certificate, root: Path) -> None:
 
 
 def _stored(root: Path, key: str) -> Certificate | None:
+    """The certificate of this key in the root, or in the cache, from which it is then copied."""
     folders = [root / FOLDER]
     with suppress(OSError):
         folders.append(cache())

@@ -65,7 +65,30 @@ def known_ceilings(
     try:
         if config.train.float8 != "none":
             raise Unmeasured("the rates of float8 products are not measured")
-        record = _stored_or_measured(config, manifest, study / CEILINGS_FOLDER, options, memory)
+        folder, key = study / CEILINGS_FOLDER, key_of(config, manifest)
+        if (record := _stored(folder, key)) is None:
+            if config.device == "cpu" and memory and (free := memory - hostmemory.in_use()) < _MEMORY:
+                taken = f"that takes {size(_MEMORY)} of the run's memory"
+                raise Unmeasured(f"{taken}, of which {size(free)} are free")
+            # Runs that need the same record take turns: only on a CPU, since a run has its GPU alone.
+            with turn(folder / f"{key}.lock", LIMIT_SECONDS, lambda: None) as own_turn:
+                if (record := _stored(folder, key)) is None:
+                    started = time.monotonic()
+                    measured = measure(config, options)
+                    record = NodeRecord(
+                        key=key,
+                        node=str(manifest.host),
+                        device_name=str(manifest.device_name),
+                        gpu_uuid=manifest.gpu_uuid,
+                        dtype=config.section.dtype,
+                        software=manifest.software,
+                        measured=measured,
+                        seconds=time.monotonic() - started,
+                        measured_at=now(),
+                    )
+                    write(folder / f"{key}.json", record)
+                if own_turn:
+                    own_turn.done(certified=True)
     except (Unmeasured, OSError) as error:
         say(f"the ceilings of this node are not known: {error}")
         return KnownCeilings(no_ceilings=str(error))
@@ -81,36 +104,6 @@ def key_of(config: RunConfig, manifest: Manifest) -> str:
     shapes = floor.shapes(config.model, config.parallel.tensor)
     tokens = floor.tokens_at_once(config)
     return ceilings_key(str(manifest.host), device, manifest.software, config.section.dtype, shapes, tokens)
-
-
-def _stored_or_measured(
-    config: RunConfig, manifest: Manifest, folder: Path, options: Sequence[str], memory: int | None
-) -> NodeRecord:
-    """The record. Runs that need the same one take turns: only on a CPU, since a run has its GPU alone."""
-    key = key_of(config, manifest)
-    if stored := _stored(folder, key):
-        return stored
-    if config.device == "cpu" and memory and (free := memory - hostmemory.in_use()) < _MEMORY:
-        raise Unmeasured(f"that takes {size(_MEMORY)} of the run's memory, of which {size(free)} are free")
-    with turn(folder / f"{key}.lock", LIMIT_SECONDS, lambda: None) as own_turn:
-        if (record := _stored(folder, key)) is None:
-            started = time.monotonic()
-            measured = measure(config, options)
-            record = NodeRecord(
-                key=key,
-                node=str(manifest.host),
-                device_name=str(manifest.device_name),
-                gpu_uuid=manifest.gpu_uuid,
-                dtype=config.section.dtype,
-                software=manifest.software,
-                measured=measured,
-                seconds=time.monotonic() - started,
-                measured_at=now(),
-            )
-            write(folder / f"{key}.json", record)
-        if own_turn:
-            own_turn.done(certified=True)
-    return record
 
 
 def _stored(folder: Path, key: str) -> NodeRecord | None:

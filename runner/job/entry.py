@@ -42,8 +42,8 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     if slot >= len(members):
         return "unused task"  # so that no attempt starts twice
     if os.environ.get("ASSAY_SHARED_GPUS"):  # Slurm, not asked for GPUs, shows every task all of its node
-        here = gpus.visible(os.environ) or [str(number) for number in range(len(members) * processes)]
-        os.environ[gpus.variable(os.environ)] = ",".join(here[slot * processes : (slot + 1) * processes])
+        devices = gpus.visible(os.environ) or [str(number) for number in range(len(members) * processes)]
+        os.environ[gpus.variable(os.environ)] = ",".join(devices[slot * processes : (slot + 1) * processes])
     run, number = members.pop(slot)
     if rank:
         return _follow(run, slot, rank)
@@ -80,9 +80,11 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
     If rank 0 never appears, or its host is unknown here, the attempt ends with that reason.
     """
     path, local = meeting_file(jobs_folder(run.path.parent), slot), int(os.environ.get("SLURM_LOCALID", "0"))
-    here = os.environ.get("SLURM_NODEID", "0") == "0"  # on rank 0's node, where its task can be seen
+    beside_rank_0 = os.environ.get("SLURM_NODEID", "0") == "0"  # on rank 0's node, where its task can be seen
     try:
-        meeting = wait_for_meeting(path, is_over=partial(is_over, local - rank) if here else lambda: False)
+        meeting = wait_for_meeting(
+            path, is_over=partial(is_over, local - rank) if beside_rank_0 else lambda: False
+        )
         if not meeting.attempt:
             return "nothing left to do"
         planned = run.attempt(meeting.attempt).planned

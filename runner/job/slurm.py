@@ -83,8 +83,8 @@ def is_over(local_id: int) -> bool:
         shown = ask("scontrol", "listpids", f"{job}.{step}", os.environ.get("SLURMD_NODENAME", ""))
     except SchedulerError:  # no Slurm commands inside the container
         return False
-    there = {fields[3] for line in shown.splitlines()[1:] if len(fields := line.split()) > 3}
-    return os.environ.get("SLURM_LOCALID") in there and str(local_id) not in there
+    running = {fields[3] for line in shown.splitlines()[1:] if len(fields := line.split()) > 3}
+    return os.environ.get("SLURM_LOCALID") in running and str(local_id) not in running
 
 
 def is_preempted() -> bool:
@@ -98,8 +98,8 @@ def is_preempted() -> bool:
         facts = dict(_FACT.findall(ask("scontrol", "-o", "show", "job", job_id())))
     except SchedulerError:  # no Slurm commands inside the container
         return False
-    told, started = facts.get("PreemptTime", ""), facts.get("StartTime", "")
-    return facts.get("JobState") == "RUNNING" and told[:1].isdigit() and told >= started
+    preempt_time, started = facts.get("PreemptTime", ""), facts.get("StartTime", "")
+    return facts.get("JobState") == "RUNNING" and preempt_time[:1].isdigit() and preempt_time >= started
 
 
 def is_to_go_on(ending: Ending, at_deadline: bool, progress: Progress, folder: RunFolder) -> bool:

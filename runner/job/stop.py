@@ -89,10 +89,11 @@ class QuickExit:
 
     def __init__(self) -> None:
         self.done = False
-        atexit.register(self._leave)
 
-    def _leave(self) -> None:
-        if self.done:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
+        def leave() -> None:
+            if self.done:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)
+
+        atexit.register(leave)

@@ -126,8 +126,11 @@ def environment(side_by_side: int) -> Mapping[str, str]:
 def _hold_in_one_process(
     trials: Sequence[Trial], device: str, options: TrialOptions
 ) -> Iterator[Certificate | Exception]:
-    asked = json.dumps([[trial.backend, asdict(trial.case) if trial.case else None] for trial in trials])
-    module = ["-m", "runner.job.trial", str(os.getpid()), device, asked]
+    """Yield an answer to each trial, as `hold` does, until one raises, is wrong, or ends the process."""
+    trials_json = json.dumps(
+        [[trial.backend, asdict(trial.case) if trial.case else None] for trial in trials]
+    )
+    module = ["-m", "runner.job.trial", str(os.getpid()), device, trials_json]
     process = subprocess.Popen(
         [sys.executable, *options.python, *module],
         stdin=subprocess.DEVNULL,
@@ -142,9 +145,17 @@ def _hold_in_one_process(
         for message in [] if options.stop.is_set() else _messages(process, late):
             if "begun" in message:
                 options.tell(Stage(backend=trials[answered].backend, **message))
+                continue
+            answered += 1
+            if "certificate" in message:
+                yield Certificate.model_validate_json(message["certificate"])
+            elif message["raised"] == "OutOfMemoryError":
+                import torch
+
+                yield torch.OutOfMemoryError(message["text"])
             else:
-                answered += 1
-                yield _answer(message)
+                raised = MemoryError if message["raised"] == "MemoryError" else RuntimeError
+                yield raised(message["text"])
         process.wait()
         if late.is_set():
             yield TooLong(trials[answered])
@@ -190,23 +201,12 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _answer(message: dict[str, str]) -> Certificate | Exception:
-    if "certificate" in message:
-        return Certificate.model_validate_json(message["certificate"])
-    raised, text = message["raised"], message["text"]
-    if raised == "OutOfMemoryError":
-        import torch
-
-        return torch.OutOfMemoryError(text)
-    return MemoryError(text) if raised == "MemoryError" else RuntimeError(text)
-
-
 def main() -> None:
     """Run the trials given on the command line; stop after the first that raises or whose backend is wrong.
 
     What a wrong backend did to this process must not reach the next one.
     """
-    parent, device, asked = sys.argv[1:]
+    parent, device, trials_json = sys.argv[1:]
     # The same as in a run, so that a backend cannot see that it is on trial.
     sys.argv[:] = [str(Path(__file__).with_name("__main__.py"))]
     die_with(int(parent))
@@ -222,7 +222,7 @@ def main() -> None:
     def tell(begun: int, total: int, what: str) -> None:
         say(json.dumps({"begun": begun, "total": total, "what": what}))
 
-    for backend, case in json.loads(asked):
+    for backend, case in json.loads(trials_json):
         try:
             certificate = (
                 certify_case(backend, Case(**case), tell) if case else certify(backend, device, tell)

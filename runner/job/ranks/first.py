@@ -109,8 +109,8 @@ def join_as_first(ranks: Ranks, note: Callable[..., None], progress: Progress, c
 
 def require_own_gpus(uuids: Sequence[str | None]) -> None:
     """Raise UserError if two processes, whose GPUs these are by rank, share one."""
-    given = [uuid for uuid in uuids if uuid]
-    if shared := sorted({uuid for uuid in given if given.count(uuid) > 1}):
+    own = [uuid for uuid in uuids if uuid]
+    if shared := sorted({uuid for uuid in own if own.count(uuid) > 1}):
         ranks = [str(rank) for rank, uuid in enumerate(uuids) if uuid == shared[0]]
         raise UserError(
             f"ranks {', '.join(ranks)} share GPU {shared[0]}: give each node as many GPUs as it has tasks, "

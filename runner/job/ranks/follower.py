@@ -21,7 +21,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Literal
 
 from model.measure import machine
-from model.measure.hostmemory import Limit, oom_kills
+from model.measure.hostmemory import oom_kills
 from model.record.config import RunConfig
 from model.record.errors import Interrupted, UserError
 from model.record.files import no_link
@@ -43,7 +43,7 @@ from runner.job.ranks.meeting import (
 )
 from runner.job.ranks.standstill import TURN_SECONDS, Silence, Whereabouts, describe, whereabouts
 from runner.job.stop import QuickExit, Stop, die_with
-from runner.job.tasks import Afterwards, Progress, TaskContext, memory_limit, prepare, unchanged
+from runner.job.tasks import Progress, TaskContext, memory_limit, prepare, unchanged
 from runner.state import ledger, process
 from runner.state.endings import Ending, of_exception
 
@@ -134,7 +134,8 @@ def main() -> None:
     stop.listen()
     silent = partial(end_rank_0, follower)
     leader = Leader(follower.meeting, follower.place.rank, steps=lambda: stop.steps, silent=silent)
-    run, gpu = follower.planned, None
+    run, place, gpu = follower.planned, follower.place, None
+    config = run.config
     os.environ.update(machine.thread_limits(run.cpus))  # where rank 0 has not set them
 
     def failed(ending: Ending, echo: bool) -> None:
@@ -144,7 +145,18 @@ def main() -> None:
     limit = memory_limit(run)
     try:
         limit.watch(lambda reason: failed(Ending(Outcome.OOM_HOST, reason), echo=False))
-        afterwards, gpu = _work(follower, run, leader, stop, limit)
+        source = run.source and unchanged(run, run.source)
+        show_own_gpu(config, place.local_rank)
+        task = prepare(config)
+        limit.hold()
+        uuid = machine.device(config.device)[1]
+        manifest = first_manifest(run.run_id, follower.meeting.attempt)
+        progress = Progress(manifest.model_copy(update={"gpu_uuid": uuid}))
+        gpu = progress.gpu = process.hold_gpu(uuid)
+        meet = partial(join_as_follower, leader, place, progress, config)
+        options = follower.options
+        context = TaskContext(run, follower.folder, progress, stop, options, source, meet, records=False)
+        afterwards = task.run(context)
         leader.report_done()
         leader.next_order()
         if afterwards:
@@ -152,7 +164,7 @@ def main() -> None:
     except Interrupted:  # all processes were, and rank 0 records it
         pass
     except BaseException as error:
-        ending = of_exception(error, run.config.device, limit)
+        ending = of_exception(error, config.device, limit)
         limit.release()
         say(traceback.format_exc().rstrip())
         failed(ending, is_echo(error))
@@ -161,25 +173,6 @@ def main() -> None:
     if gpu:  # held until here: what follows the result is measured on it, too
         gpu.close()
     leader.outlast()
-
-
-def _work(
-    follower: Follower, run: RunRecord, leader: Leader, stop: Stop, limit: Limit
-) -> tuple[Afterwards | None, socket.socket | None]:
-    """Do the run's task; returns what follows the result, and what `hold_gpu` returned."""
-    config = run.config
-    source = run.source and unchanged(run, run.source)
-    show_own_gpu(config, follower.place.local_rank)
-    task = prepare(config)
-    limit.hold()
-    progress = Progress(first_manifest(run.run_id, follower.meeting.attempt))
-    uuid = machine.device(config.device)[1]
-    progress.manifest = progress.manifest.model_copy(update={"gpu_uuid": uuid})
-    progress.gpu = process.hold_gpu(uuid)
-    meet = partial(join_as_follower, leader, follower.place, progress, config)
-    options = follower.options
-    context = TaskContext(run, follower.folder, progress, stop, options, source, meet, records=False)
-    return task.run(context), progress.gpu
 
 
 def join_as_follower(leader: Leader, place: Place, progress: Progress, config: RunConfig) -> World:

@@ -138,10 +138,10 @@ def describe(places: Mapping[int, Whereabouts | None], nodes: Mapping[int, str])
     waiting = [rank for rank, place in places.items() if place and place.waits]
     words = []
     for rank in [*(rank for rank in places if rank not in waiting), *waiting]:
-        place, who = places[rank], f"rank {rank} on {nodes.get(rank, '?')}"
+        place, subject = places[rank], f"rank {rank} on {nodes.get(rank, '?')}"
         if place is None:
-            words.append(f"{who} does not answer")
+            words.append(f"{subject} does not answer")
         else:
             verb = "waits for the others" if place.waits else "is"
-            words.append(f"{who} {verb} after step {place.steps}, at {place.line}")
+            words.append(f"{subject} {verb} after step {place.steps}, at {place.line}")
     return "; ".join(words)

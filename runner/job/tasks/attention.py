@@ -43,15 +43,30 @@ def run(context: TaskContext) -> None:
     from model.attention.timing.measure import measure
 
     config, case = context.run.config, context.run.config.attention_case
-    admitted = _admit_all(context)
+    # A certificate for each backend, or why it has none.
+    refused, asked = dict[str, Certificate | Exception](), dict[str, Case]()
+    for name in config.call.names:
+        try:
+            attention.require(name, case)
+            # The certificate that all such shapes share, unless the backend cannot take its case.
+            shared = cases.shared(case)
+            asked[name] = case if attention.reasons_of(attention.load(name), shared) else shared
+        except AssayError as error:
+            refused[name] = error
+        except Exception as error:  # another package's, which may raise anything
+            refused[name] = UserError(f"`unsupported_reasons` raised {one_line(error)}")
+    root = context.folder.path.parent.parent
+    with phase.shown(context.attempt) as tell:
+        admitted = refused | admission.admit_each(asked, root, context.options, tell)
+
     certified = {name: answer.key for name, answer in admitted.items() if isinstance(answer, Certificate)}
     backends = {name: attention.load(name) for name in certified}
     with phase.shown(context.attempt) as tell:
         stop, show = context.stop.requested, timing_shown(tell)
         measured = measure(backends, case, config.seed, config.call.steps, stop, show)
     times = [timed.model_copy(update={"certificate": certified[timed.attention]}) for timed in measured.times]
-    for name, error in admitted.items():
-        times += _untimed(name, error, config) if isinstance(error, Exception) else []
+    for name, answer in admitted.items():
+        times += _untimed(name, answer, config) if isinstance(answer, Exception) else []
     record = KernelTimes(
         run_id=context.run.run_id,
         attempt=context.progress.manifest.attempt,
@@ -86,25 +101,6 @@ def timing_shown(tell: Callable[[phase.Stage], None]) -> Callable[[str, int, int
             tell(phase.Stage(backend=name, begun=number, total=rounds, what=what, doing="timing"))
 
     return show
-
-
-def _admit_all(context: TaskContext) -> dict[str, Certificate | Exception]:
-    """Each backend's certificate by its name, or why it has none."""
-    config, case = context.run.config, context.run.config.attention_case
-    refused, asked = dict[str, Certificate | Exception](), dict[str, Case]()
-    for name in config.call.names:
-        try:
-            attention.require(name, case)
-            # The certificate that all such shapes share, unless the backend cannot take its case.
-            shared = cases.shared(case)
-            asked[name] = case if attention.reasons_of(attention.load(name), shared) else shared
-        except AssayError as error:
-            refused[name] = error
-        except Exception as error:  # another package's, which may raise anything
-            refused[name] = UserError(f"`unsupported_reasons` raised {one_line(error)}")
-    root = context.folder.path.parent.parent
-    with phase.shown(context.attempt) as tell:
-        return refused | admission.admit_each(asked, root, context.options, tell)
 
 
 def _untimed(name: str, error: Exception, config: RunConfig) -> list[KernelTime]:

@@ -13,7 +13,6 @@ from runner.commands import _console
 from runner.commands import status as commands_status
 from runner.commands._runs import by_setting, labels, setting
 from runner.commands.status import summarize
-from runner.execute.reconcile import RunWatch
 from runner.inputs.options import named
 from runner.job.phase import FILE, Stage
 from runner.state.runs import states
@@ -173,11 +172,12 @@ def test_runs_that_are_all_of_a_kind_of_their_own_are_not_summarized(tmp_path, c
 
 def test_watching_goes_on_while_a_launch_waits_for_its_turn(tmp_path, monkeypatch):
     completed(tmp_path, "r1")
-    waits, shown = iter([True, True, False]), []
+    waits, shown = iter([("first",), ("first",), ()]), []
     monkeypatch.setattr(commands_status, "REFRESH_SECONDS", 0.0)
     monkeypatch.setattr(commands_status, "show", lambda states, _: shown.append(states))
-    look = RunWatch(tmp_path, None)
-    commands_status._watch(commands_status._changing(look, look.look, lambda: next(waits)))
+    monkeypatch.setattr(commands_status.queue, "waits", lambda *_: ())
+    monkeypatch.setattr(commands_status.queue, "waiting", lambda *_: next(waits))
+    status(tmp_path, "--watch")
     assert len(shown) == 3
 
 

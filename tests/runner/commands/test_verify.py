@@ -16,7 +16,7 @@ from model.record import backends
 from model.record.errors import UserError
 from runner.cli.app import app
 from runner.commands import verify
-from runner.job.trial import Crashed, TooLong, Trial, TrialOptions
+from runner.job.trial import Crashed, TooLong, Trial
 from tests.analysis.fabricate import certificate
 
 
@@ -64,12 +64,14 @@ def test_every_certificate_is_stamped_also_that_of_a_backend_that_crashed(
     monkeypatch.setattr(verify, "hold", lambda *_: [RuntimeError("it crashed") if crashed else bare])
     monkeypatch.setattr("model.training.certify.without_trial", lambda *_: bare)
     monkeypatch.setattr(verify.admission, "keep", lambda found, _: kept.append(found))
-    (made,) = verify._made(["flash"], "cpu", tmp_path, TrialOptions(), verify._Progress(1))
+    (made,) = verify.verify(["flash"], "cpu", tmp_path)
     assert kept == [made]
     assert (made.git_sha, made.git_dirty) == ("a" * 40, True)
 
 
-def test_the_table_says_who_takes_parts_of_sequences(tmp_path: Path) -> None:
+def test_the_table_says_who_takes_parts_of_sequences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     one = certificate(tmp_path, "flash", case=None)
     check = one.checks[0]
     seen = {
@@ -79,7 +81,9 @@ def test_the_table_says_who_takes_parts_of_sequences(tmp_path: Path) -> None:
     }
     for said, shapes in seen.items():
         checks = [check.model_copy(update={"case": shape}) for shape in shapes]
-        assert verify._parts(one.model_copy(update={"checks": checks})) == said
+        verify.show([one.model_copy(update={"checks": checks, "kernels": {}})])
+        heads, row = capsys.readouterr().out.splitlines()
+        assert row[heads.index("parallel.context") :].strip() == said
 
 
 @pytest.mark.fault
@@ -109,5 +113,5 @@ def test_a_trial_that_lacks_time_or_memory_says_nothing_about_its_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(verify, "hold", lambda *_: [answer])
-    assert list(verify._made(["flash"], "cpu", tmp_path, TrialOptions(), verify._Progress(1))) == []
+    assert verify.verify(["flash"], "cpu", tmp_path) == []
     assert "flash: no verdict: " in capsys.readouterr().err

@@ -6,8 +6,11 @@ import psutil
 import pytest
 
 from runner.commands import doctor
+from runner.inputs.profile import read_cluster
 from runner.state import filesystem
 from runner.state.filesystem import of_mount
+
+SLURM = "slurm: {}\ncpus: 1\n"
 
 
 @pytest.mark.parametrize(
@@ -30,6 +33,15 @@ def test_a_mount_promises_what_its_type_and_options_say(kind, options, shared, l
     assert (found.shared, found.locks) == (shared, locks)
 
 
+def filesystem_check(root, executor):
+    (profile := root.parent / f"{executor}.yaml").write_text(
+        f"executor: {executor}\n{SLURM * (executor == 'slurm')}"
+    )
+    return next(
+        check for check in doctor.checks(read_cluster(str(profile)), root) if check.what == "filesystem"
+    )
+
+
 def test_the_innermost_and_newest_mount_counts(tmp_path, monkeypatch):
     root = str(tmp_path)
     mounts = [("/", "ext4", ""), (root, "nfs", ""), (root, "lustre", "rw,localflock"), ("/proc", "proc", "")]
@@ -37,8 +49,8 @@ def test_the_innermost_and_newest_mount_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: found)
     (tmp_path / "runs").mkdir()
     assert filesystem.promise(tmp_path.parent).kind == "ext4"
-    for on_slurm in (True, False):
-        check = doctor._filesystem(tmp_path / "runs", on_slurm)
+    for executor in ("slurm", "local"):
+        check = filesystem_check(tmp_path / "runs", executor)
         assert check.mark == "no"
         assert "lustre: file locks hold on one node only" in check.found
 
@@ -46,4 +58,5 @@ def test_the_innermost_and_newest_mount_counts(tmp_path, monkeypatch):
 def test_a_disk_of_one_machine_is_right_for_this_machine_and_not_for_a_cluster(tmp_path, monkeypatch):
     disk = SimpleNamespace(mountpoint="/", fstype="xfs", opts="rw")
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: [disk])
-    assert [doctor._filesystem(tmp_path, on_slurm).mark for on_slurm in (False, True)] == ["ok", "no"]
+    root = tmp_path / "runs"
+    assert [filesystem_check(root, executor).mark for executor in ("local", "slurm")] == ["ok", "no"]
