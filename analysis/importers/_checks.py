@@ -178,7 +178,8 @@ def findings(read: ReadLog) -> list[Finding]:
     return sorted(all_findings, key=lambda finding: finding.level != "error")
 
 
-def _values(read: ReadLog) -> Iterator[Finding]:
+def _impossible(read: ReadLog) -> Iterator[Finding]:
+    """Losses, durations and times that no run can have."""
     if bad := read.steps.not_finite:
         which = f"{counted(len(bad), 'record')} is NaN or infinite, first at step {bad[0]}"
         sentence = f"{read.name}: the loss of {which}."
@@ -190,8 +191,6 @@ def _values(read: ReadLog) -> Iterator[Finding]:
             check="values", level="error", sentence=f"{sentence}{listed}.", evidence={"lines": wrong}
         )
 
-
-def _clocks(read: ReadLog) -> Iterator[Finding]:
     if lines := read.log.clocks:
         times = "once" if len(lines) == 1 else f"{len(lines)} times"
         sentence = f"{read.name}: time goes back {times}: {'; '.join(shortened(lines))}."
@@ -459,6 +458,6 @@ def _short(value: float) -> str:
 
 _Check = Callable[[ReadLog], Iterator[Finding]]
 _CHECKS: tuple[_Check, ...] = (
-    _values, _clocks, _flop, _rate_and_seconds, _rate_alone, _one_line, _unended, _mfu_and_peak, _padding,
+    _impossible, _flop, _rate_and_seconds, _rate_alone, _one_line, _unended, _mfu_and_peak, _padding,
     _warm_up, _clock_and_seconds,
 )  # fmt: skip

@@ -73,12 +73,9 @@ class _LossTable:
         """Runs that can have read the same text in the same order, and went on for as long."""
         own = self.tokens[row]
         differ = ((self.tokens != own) & ~np.isnan(self.tokens) & ~np.isnan(own)).any(axis=1)
-        short = self._last() < (1 - LAST) * self._last()[row]
+        last = np.where(np.isnan(self.losses), 0, self.steps).max(axis=1)
+        short = last < (1 - LAST) * last[row]
         return [other for other in among if other != row and not differ[other] and not short[other]]
-
-    def _last(self) -> _Array:
-        last: _Array = np.where(np.isnan(self.losses), 0, self.steps).max(axis=1)
-        return last
 
     def common(self, rows: Sequence[int]) -> _Array:
         """Columns of the steps whose loss all of these runs logged."""
@@ -225,8 +222,8 @@ def _flop(group: Sequence[RunRecords]) -> Iterator[tuple[str, Finding]]:
     counts: list[tuple[RunRecords, float, NumberRange]] = []  # each with what it can be, by its digits
     for whole in group:
         printed = whole.run.imported.printed
-        if value := printed.get("flop_per_token"):  # earlier versions recorded the number alone
-            counts.append((whole, value, NumberRange(printed.get(LOW, value), printed.get(HIGH, value))))
+        if value := printed.get("flop_per_token"):
+            counts.append((whole, value, NumberRange(printed[LOW], printed[HIGH])))
     if len(counts) < 2:
         return
     apart = [
