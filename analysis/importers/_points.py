@@ -200,7 +200,13 @@ def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
             if cell is None or cell == "":
                 continue
             name, factor = mapping.columns[quantity].column, mapping.factor(quantity)
-            value = _number(name, cell) * factor
+            number = not isinstance(cell, bool) and isinstance(cell, int | float | str | Decimal)
+            try:
+                if not number or "_" in str(cell):  # Python reads 1_000 as a number
+                    raise ValueError
+                value = float(cell) * factor
+            except (ValueError, OverflowError):
+                raise ValueError(f"'{name}' is {str(cell)[:40]!r}, not a number") from None
             if isfinite(value) and abs(value) > LARGEST:  # it could not be counted exactly
                 raise ValueError(f"'{name}' is {value:g}, which is too large")
             values[quantity], printed[quantity] = value, (cell, factor)
@@ -216,16 +222,6 @@ def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
         log.problems.append(f"{log.at(row.line)}: {error}")
         return None
     return LogPoint(row.line, int(step), moment, values, printed)
-
-
-def _number(name: str, value: Any) -> float:
-    number = not isinstance(value, bool) and isinstance(value, int | float | str | Decimal)
-    try:
-        if not number or "_" in str(value):  # Python reads 1_000 as a number
-            raise ValueError
-        return float(value)
-    except (ValueError, OverflowError):
-        raise ValueError(f"'{name}' is {str(value)[:40]!r}, not a number") from None
 
 
 def _time(value: Any, unit: str) -> datetime | None:

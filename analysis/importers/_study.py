@@ -284,13 +284,27 @@ def write_runs(root: Path, study: str, new: Sequence[RunRecords], design: Import
         Refused: a log continues one that was imported when it was shorter, or is an older copy of it.
     """
     folder = root / study
-    if own := [name for name in folders(folder) if not name.startswith(PREFIX)]:
+    if planned := [name for name in folders(folder) if not name.startswith(PREFIX)]:
         raise UserError(
-            f"study '{study}' has {counted(len(own), 'run')} of its own; choose another name for these logs"
+            f"study '{study}' has {counted(len(planned), 'run')} of its own; choose another name for these "
+            "logs"
         )
     old = {whole.run.run_id: whole for whole in imported_runs(root, study)}
+
+    # Two states of one log would count as two runs.
     for whole in new:
-        _refuse_continued(whole, [other for other in old.values() if other.run.run_id != whole.run.run_id])
+        own = _logged_values(whole)
+        for other in (other for other in old.values() if other.run.run_id != whole.run.run_id):
+            theirs = _logged_values(other)
+            short = min(len(own), len(theirs))
+            if short > 1 and own[:short] == theirs[:short] and len(own) != len(theirs):
+                which = "continues" if len(own) > len(theirs) else "is an older state of"
+                raise Refused(
+                    f"{whole.run.imported.file}: it {which} {other.run.study}/{other.run.run_id}, imported "
+                    f"from {other.run.imported.file} with {counted(len(theirs), 'record')}: remove its "
+                    "folder to replace it"
+                )
+
     both = dict(old)
     for whole in new:
         run, run_id = whole.run, whole.run.run_id
@@ -331,21 +345,6 @@ def imported_runs(root: Path, study: str) -> list[RunRecords]:
         steps = read_lines(attempt.path / "steps.jsonl", ImportedStep)
         runs.append(RunRecords(folder.imported, attempt.manifest, steps, attempt.result))
     return runs
-
-
-def _refuse_continued(whole: RunRecords, others: Sequence[RunRecords]) -> None:
-    """Two states of one log would count as two runs."""
-    own = _logged_values(whole)
-    for other in others:
-        theirs = _logged_values(other)
-        short = min(len(own), len(theirs))
-        if short > 1 and own[:short] == theirs[:short] and len(own) != len(theirs):
-            which = "continues" if len(own) > len(theirs) else "is an older state of"
-            raise Refused(
-                f"{whole.run.imported.file}: it {which} {other.run.study}/{other.run.run_id}, imported from "
-                f"{other.run.imported.file} with {counted(len(theirs), 'record')}: remove its folder to "
-                "replace it"
-            )
 
 
 def _logged_values(whole: RunRecords) -> list[tuple[object, ...]]:
