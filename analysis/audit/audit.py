@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -73,9 +72,24 @@ def audit(report: Path, root: Path | None = None) -> Audit:
     """
     manifest = _manifest(report)
     done = ComparedReport()
-    done.findings += _files(report, manifest)
-    if compiled := sorted(_compiled(manifest) & _there(report, manifest)):
-        done.notes.append(f"not compared, because LaTeX made them afterwards: {', '.join(compiled)}")
+
+    # Files that are missing, were added, are links, or changed since the report was written.
+    there = _there(report, manifest) - {MANIFEST}
+    # What compiling the report's document adds to its folder.
+    compiled = set(carried.COMPILED - manifest.files.keys()) if manifest.latex else set()
+    for path in sorted(there | manifest.files.keys()):
+        if path not in there:
+            done.findings.append(AuditFinding(path, "the file is missing"))
+        elif _is_link(report, path):
+            done.findings.append(AuditFinding(path, "it is a link: its target is not part of the report"))
+        elif path not in manifest.files and path not in compiled:
+            added = "the file was added: the manifest does not list it"
+            done.findings.append(AuditFinding(path, added))
+        elif path in manifest.files and sha256(report / path) != manifest.files[path]:
+            done.findings.append(AuditFinding(path, _CHANGED))
+    if made_later := sorted(compiled & there):
+        done.notes.append(f"not compared, because LaTeX made them afterwards: {', '.join(made_later)}")
+
     try:
         with ExitStack() as opened:
             _compare(done, report, manifest, _again(done, report, manifest, root, opened))
@@ -85,6 +99,7 @@ def audit(report: Path, root: Path | None = None) -> Audit:
         if advice := shortage(error):
             raise UserError(f"{report} could not be audited: {error}; {advice}") from error
         done.findings.append(AuditFinding(RECORDS, f"the records cannot be used: {error}"))
+
     # That a file was changed says nothing where another finding says what in it was.
     explained = {finding.file for finding in done.findings if finding.what != _CHANGED}
     return Audit(
@@ -138,25 +153,6 @@ def _manifest(report: Path) -> ReportManifest:
     return manifest
 
 
-def _files(report: Path, manifest: ReportManifest) -> Iterator[AuditFinding]:
-    """Files that are missing, were added, are links, or changed since the report was written."""
-    there = _there(report, manifest) - {MANIFEST}
-    for path in sorted(there | manifest.files.keys()):
-        if path not in there:
-            yield AuditFinding(path, "the file is missing")
-        elif _is_link(report, path):
-            yield AuditFinding(path, "it is a link: its target is not part of the report")
-        elif path not in manifest.files and path not in _compiled(manifest):
-            yield AuditFinding(path, "the file was added: the manifest does not list it")
-        elif path in manifest.files and sha256(report / path) != manifest.files[path]:
-            yield AuditFinding(path, _CHANGED)
-
-
-def _compiled(manifest: ReportManifest) -> set[str]:
-    """What compiling the report's document adds to its folder."""
-    return set(carried.COMPILED - manifest.files.keys()) if manifest.latex else set()
-
-
 def _there(report: Path, manifest: ReportManifest) -> set[str]:
     """The files of the report; the folder of an index also holds other reports."""
     present = set(carried.files(report))
@@ -207,7 +203,26 @@ def _again(
 
 
 def _compare(done: ComparedReport, report: Path, manifest: ReportManifest, write: Write) -> None:
-    alike = _alike(done, manifest)
+    here, made = carried.packages(), manifest.packages
+    alike = Alike(
+        code=manifest.code == carried.code(),
+        altair=made.get("altair") == here.get("altair"),
+        renderer=manifest.renderer == carried.renderer(),
+    )
+    if not alike.code:
+        version = made.get("assay-studies", "of unknown version")
+        done.notes.append(
+            f"other code made the report (assay {version}): its pages are compared where they are laid out "
+            "as now, and its tables with what its own queries give"
+        )
+    if not alike.altair:
+        done.notes.append("another version of altair made the figures: of these, the data is compared")
+    if not alike.renderer:
+        done.notes.append(
+            "the SVG files were drawn with other fonts or versions: their text is compared, "
+            "not their positions"
+        )
+
     with TemporaryDirectory(prefix="assay-audit-") as scratch:
         try:
             _write(write, Path(scratch))
@@ -217,9 +232,16 @@ def _compare(done: ComparedReport, report: Path, manifest: ReportManifest, write
             done.notes.append(f"pages were not compared: {error}")
         else:
             _compare_all(done, report, manifest, Path(scratch), alike)
+
+    # Where other code made the tables, each is held against the report's own query, on its own views.
     of_study = manifest.pair is None and manifest.reports is None  # others have no table that a query gives
     if of_study and not alike.code:
-        _carried_queries(done, report)
+        texts = tuple(_text(report / QUERIES / name) for name in scripts())
+        with open_records(report / RECORDS, texts) as connection:
+            for table in sorted((report / "data").glob("*.csv")):
+                query = _text(report / QUERIES / f"{table.stem}.sql")
+                again = csv_bytes(answer(connection, query)).decode()
+                compare_tables(done, f"data/{table.name}", _text(table), again)
 
 
 def _write(write: Write, out: Path) -> None:
@@ -247,35 +269,8 @@ def _compare_all(
             done.findings += compared.findings
             done.numbers += compared.numbers
             done.skipped += compared.skipped
-    _pages(done, manifest, expected, there, alike)
 
-
-def _alike(done: ComparedReport, manifest: ReportManifest) -> Alike:
-    here = carried.packages()
-    made = manifest.packages
-    same_code = manifest.code == carried.code()
-    same_altair = made.get("altair") == here.get("altair")
-    same_renderer = manifest.renderer == carried.renderer()
-    if not same_code:
-        version = made.get("assay-studies", "of unknown version")
-        done.notes.append(
-            f"other code made the report (assay {version}): its pages are compared where they are laid out "
-            "as now, and its tables with what its own queries give"
-        )
-    if not same_altair:
-        done.notes.append("another version of altair made the figures: of these, the data is compared")
-    if not same_renderer:
-        done.notes.append(
-            "the SVG files were drawn with other fonts or versions: their text is compared, "
-            "not their positions"
-        )
-    return Alike(same_code, same_altair, same_renderer)
-
-
-def _pages(
-    done: ComparedReport, manifest: ReportManifest, expected: set[str], there: set[str], alike: Alike
-) -> None:
-    """Files that only one of the two reports has, whatever its manifest lists."""
+    # Files that only one of the two reports has, whatever its manifest lists.
     with closing(in_memory()) as connection:
         names = selections(connection, None)
     places = [RECORDS, *(f"{RECORDS}/{side}" for side in SIDES)]
@@ -285,29 +280,14 @@ def _pages(
         AuditFinding(path, "it holds the records of no table")
         for path in sorted(records - tables - {f"{RECORDS}/{output.FILE}"})
     ]
-    told = {finding.file for finding in done.findings}
+    reported = {finding.file for finding in done.findings}
     others = manifest.files.keys() & (there - records)
     if alike.code:
-        done.findings += [
-            AuditFinding(path, "the file is missing") for path in sorted(expected - there - told)
-        ]
-        done.findings += [
-            AuditFinding(path, "no report of this study has such a file")
-            for path in sorted(others - expected - told)
-        ]
-        return
-    if unknown := sorted(others - expected):
+        missing, unknown = sorted(expected - there - reported), sorted(others - expected - reported)
+        done.findings += [AuditFinding(path, "the file is missing") for path in missing]
+        done.findings += [AuditFinding(path, "no report of this study has such a file") for path in unknown]
+    elif unknown := sorted(others - expected):
         done.notes.append(f"not compared, because this version makes no such files: {', '.join(unknown)}")
-
-
-def _carried_queries(done: ComparedReport, report: Path) -> None:
-    """Check each table against the report's own query, which runs on its own views."""
-    texts = tuple(_text(report / QUERIES / name) for name in scripts())
-    with open_records(report / RECORDS, texts) as connection:
-        for table in sorted((report / "data").glob("*.csv")):
-            query = _text(report / QUERIES / f"{table.stem}.sql")
-            again = csv_bytes(answer(connection, query)).decode()
-            compare_tables(done, f"data/{table.name}", _text(table), again)
 
 
 def _text(path: Path) -> str:

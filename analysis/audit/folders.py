@@ -73,12 +73,12 @@ def _differences(records: DuckDBPyConnection, table: str, sql: str) -> list[Audi
     names = [name for name, *_ in records.execute("DESCRIBE of_folders").fetchall()]
     columns = [name for name in names if name not in _MAY_DIFFER]
     listed = ", ".join(columns)
-    mine, theirs = f"SELECT {listed} FROM ({sql})", f"SELECT {listed} FROM of_folders"
+    carried, read = f"SELECT {listed} FROM ({sql})", f"SELECT {listed} FROM of_folders"
     place = " || ' ' || ".join(f"coalesce({name}::VARCHAR, '')" for name in columns if name in _PLACE)
     findings = []
     for first, second, what in (
-        (mine, theirs, "of its rows are not in the run folders"),
-        (theirs, mine, "rows of the run folders are not in it"),
+        (carried, read, "of its rows are not in the run folders"),
+        (read, carried, "rows of the run folders are not in it"),
     ):
         query = f"SELECT {place}, count(*) OVER () FROM ({first} EXCEPT ALL {second}) ORDER BY 1 LIMIT 3"
         if rows := answer(records, query).rows:

@@ -45,18 +45,31 @@ def contradictions(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
         table, sql = header.removeprefix("-- "), sql.rstrip().removesuffix(";")
         for place, stated, others in answer(connection, f"FROM ({sql}) ORDER BY 1 LIMIT {_MOST}").rows:
             yield AuditFinding(_file(table), str(place), str(stated), str(others))
-    yield from _flops(connection)
-    yield from _calls(connection)
-    yield from _times(connection)
-    yield from _keys(connection)
+    yield from _against_plans(connection)
+
+    # Medians and intervals of attention alone that are not those of its calls.
+    for place, text, *stated in answer(connection, _TIMES).rows:
+        seconds = json.loads(text)
+        middle_and_ends = (median(seconds), *(interval(seconds) or ()))
+        expected = [len(seconds), *(1e3 * value for value in middle_and_ends)]
+        if [value for value in stated if value is not None] != expected:
+            yield AuditFinding(_file("kernels"), place, _timed(stated), _timed(expected))
+
+    # Certificates whose key is not that of what they say that they are for.
+    for name, attention, code, text, device, software in answer(connection, _IDENTITIES).rows:
+        try:
+            values: dict[str, Any] | None = json.loads(text) if text else None
+            case = Case(**values) if values else None
+            identity = key(attention, code, case, device, json.loads(software))
+        except (TypeError, ValueError):
+            identity = "no key: its case or software cannot be read"
+        if name != identity:
+            yield AuditFinding(_file("certificates"), attention, f"key {name}", identity)
 
 
-def _file(table: str) -> str:
-    return f"data/records/{table}.parquet"
-
-
-def _flops(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
-    """FLOP per token that do not follow from the configuration, as MFU does."""
+def _against_plans(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
+    """What does not follow from the configuration of its run."""
+    # FLOP per token, from which MFU follows.
     for place, config, stated in answer(connection, _PLANS).rows:
         try:
             plan = RunConfig.model_validate_json(config)
@@ -66,10 +79,8 @@ def _flops(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
         if stated != expected:
             yield AuditFinding(_file("attempts"), place, f"{stated:,} FLOP per token", f"{expected or 0:,}")
 
-
-def _calls(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
-    """Attention that was timed at another shape than the configuration's, or in another number of rounds."""
-    for place, config, calls, *stated in answer(connection, _CALLS).rows:
+    # Attention that was timed at another shape, or in another number of rounds.
+    for place, config, calls, *shape in answer(connection, _CALLS).rows:
         try:
             plan = RunConfig.model_validate_json(config)
         except ValidationError:  # of another version
@@ -77,10 +88,14 @@ def _calls(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
         if not isinstance(plan.section, CallConfig):
             continue
         planned = [getattr(plan.attention_case, name) for name in _SHAPE]
-        if stated != planned or calls not in (0, plan.call.steps):
+        if shape != planned or calls not in (0, plan.call.steps):
             yield AuditFinding(
-                _file("kernels"), place, _called(stated, calls), _called(planned, plan.call.steps)
+                _file("kernels"), place, _called(shape, calls), _called(planned, plan.call.steps)
             )
+
+
+def _file(table: str) -> str:
+    return f"data/records/{table}.parquet"
 
 
 def _called(shape: Sequence[Any], calls: int) -> str:
@@ -89,28 +104,6 @@ def _called(shape: Sequence[Any], calls: int) -> str:
     )
 
 
-def _times(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
-    """Medians and intervals of attention alone that are not those of its calls."""
-    for place, text, *stated in answer(connection, _TIMES).rows:
-        seconds = json.loads(text)
-        expected = [len(seconds), *(1e3 * each for each in (median(seconds), *(interval(seconds) or ())))]
-        if [value for value in stated if value is not None] != expected:
-            yield AuditFinding(_file("kernels"), place, _timed(stated), _timed(expected))
-
-
 def _timed(values: Sequence[Any]) -> str:
     calls, *milliseconds = values
     return f"{calls} calls, {' ms, '.join(str(value) for value in milliseconds)} ms"
-
-
-def _keys(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
-    """Certificates whose key is not that of what they say that they are for."""
-    for name, attention, code, text, device, software in answer(connection, _IDENTITIES).rows:
-        try:
-            values: dict[str, Any] | None = json.loads(text) if text else None
-            case = Case(**values) if values else None
-            expected = key(attention, code, case, device, json.loads(software))
-        except (TypeError, ValueError):
-            expected = "no key: its case or software cannot be read"
-        if name != expected:
-            yield AuditFinding(_file("certificates"), attention, f"key {name}", expected)

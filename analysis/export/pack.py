@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import gzip
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.store.scan import CERTIFICATES, IN_ATTEMPT, IN_RUN, NODES
 from model.record.files import Unreadable, replacing
-from model.record.folder import STUDY, Attempt, RunFolder, run_folders, study_record
+from model.record.folder import STUDY, run_folders, study_record
 from model.record.records import NAME
 
 OF_RUN = {*IN_RUN}
@@ -48,18 +47,31 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
     Returns:
         Which runs it leaves out.
     """
-    folders = list(run_folders(root, study))
-    left = LeftOut(_names(folders, _in_flight), _names(folders, _unreadable))
     names = OF_RUN | OF_ATTEMPT | (LOGS if logs else set())
     paths: list[Path] = []
-    for folder in folders:
-        if folder.path.name in (*left.in_flight, *left.unreadable):
-            continue
-        for place in (folder.path, *(folder.attempt(number).path for number in folder.numbers())):
-            paths += (path for path in place.iterdir() if path.name in names and _is_plain(path))
-    keys = {
-        key for folder in folders for number in folder.numbers() for key in _named(folder.attempt(number))
-    }
+    keys: set[str | None] = set()  # of the certificates that attempts name, as far as these can be read
+    in_flight: list[str] = []
+    unreadable: list[str] = []
+    for folder in run_folders(root, study):
+        attempts = [folder.attempt(number) for number in folder.numbers()]
+        for attempt in attempts:
+            with suppress(Unreadable):
+                if attempt.manifest:
+                    keys.add(attempt.manifest.certificate)
+            with suppress(Unreadable):
+                if attempt.kernels:
+                    keys |= {timed.certificate for timed in attempt.kernels.times}
+        try:  # with a torn plan in it, no other workspace would accept the archive
+            folder.imported if folder.is_imported else folder.run  # noqa: B018
+        except Unreadable:
+            unreadable.append(folder.path.name)
+        with suppress(Unreadable):  # a collect will say why
+            if any(attempt.settled is None and not attempt.released for attempt in folder.attempts()):
+                in_flight.append(folder.path.name)
+        if folder.path.name not in (*in_flight, *unreadable):
+            for place in (folder.path, *(attempt.path for attempt in attempts)):
+                paths += (path for path in place.iterdir() if path.name in names and _is_plain(path))
+
     certificates = [root / CERTIFICATES / f"{key}.json" for key in keys if key and NAME.fullmatch(key)]
     paths += filter(_is_plain, certificates)
     with suppress(Unreadable):
@@ -68,6 +80,7 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
     paths += filter(_is_plain, (root / study / NODES).glob("[!.]*.json"))
     wanted = ("*.lock", "*.diff") if diffs else ("*.lock",)
     paths += [path for pattern in wanted for path in (root / study / ".provenance").glob(pattern)]
+
     out.parent.mkdir(parents=True, exist_ok=True)
     with (
         replacing(out) as aside,
@@ -83,38 +96,8 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
                 entry.uname = entry.gname = ""
                 entry.mode, entry.mtime = 0o644, int(entry.mtime)
                 tar.addfile(entry, file)
-    return left
-
-
-def _names(folders: Iterable[RunFolder], kind: Callable[[RunFolder], bool]) -> tuple[str, ...]:
-    return tuple(folder.path.name for folder in folders if kind(folder))
+    return LeftOut(tuple(in_flight), tuple(unreadable))
 
 
 def _is_plain(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
-
-
-def _unreadable(folder: RunFolder) -> bool:
-    """Whether its plan is torn: with it, no other workspace would accept the archive."""
-    try:
-        folder.imported if folder.is_imported else folder.run  # noqa: B018
-    except Unreadable:
-        return True
-    return False
-
-
-def _in_flight(folder: RunFolder) -> bool:
-    try:
-        return any(attempt.settled is None and not attempt.released for attempt in folder.attempts())
-    except Unreadable:  # a collect will say why
-        return False
-
-
-def _named(attempt: Attempt) -> Iterator[str | None]:
-    """Keys of the certificates that an attempt names, as far as its records can be read."""
-    with suppress(Unreadable):
-        if attempt.manifest:
-            yield attempt.manifest.certificate
-    with suppress(Unreadable):
-        if attempt.kernels:
-            yield from (timed.certificate for timed in attempt.kernels.times)

@@ -7,7 +7,6 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -80,7 +79,7 @@ def unpack(archive: Path, root: Path) -> Unpacked:
         except Unreadable as error:  # it names where the file was unpacked to
             message = str(error).removeprefix(f"{folder}/")
             raise UserError(f"{archive}: {message}: nothing was unpacked") from error
-        runs = [RunFolder(folder / study / name.name) for name in _runs(folder / study)]
+        runs = [RunFolder(path) for path in _runs(folder / study)]
         present = [run for run in runs if os.path.lexists(root / study / run.path.name)]
         if other := [run.path.name for run in present if not _same(run.path, root / study / run.path.name)]:
             names = ", ".join(f"{study}/{run}" for run in other[:_SHOWN]) + ", ..." * (len(other) > _SHOWN)
@@ -90,24 +89,18 @@ def unpack(archive: Path, root: Path) -> Unpacked:
             )
         new = [run for run in runs if run not in present]
         try:
-            certificates = _put(folder, root, study, new)
+            first = not (root / study).exists()
+            (root / study / ".provenance").mkdir(parents=True, exist_ok=True)
+            if first and (folder / study / STUDY).exists():  # else the launch of the runs there knows better
+                (folder / study / STUDY).rename(root / study / STUDY)
+            certificates = _keep(folder / CERTIFICATES, root / CERTIFICATES)
+            for name in (".provenance", NODES):
+                _keep(folder / study / name, root / study / name)
+            for run in new:
+                run.path.rename(root / study / run.path.name)
         except OSError as error:
             raise UserError(f"{archive}: {error.filename}: {error.strerror}: use another root") from error
         return Unpacked(study, len(new), len(present), certificates)
-
-
-def _put(folder: Path, root: Path, study: str, new: Sequence[RunFolder]) -> int:
-    """Move what is new to its place; returns how many certificates were."""
-    first = not (root / study).exists()
-    (root / study / ".provenance").mkdir(parents=True, exist_ok=True)
-    if first and (folder / study / STUDY).exists():  # where there are runs already, their own launch knows
-        (folder / study / STUDY).rename(root / study / STUDY)
-    certificates = _keep(folder / CERTIFICATES, root / CERTIFICATES)
-    for name in (".provenance", NODES):
-        _keep(folder / study / name, root / study / name)
-    for run in new:
-        run.path.rename(root / study / run.path.name)
-    return certificates
 
 
 def _runs(study: Path) -> list[Path]:
@@ -121,13 +114,13 @@ def _study(archive: Path, folder: Path) -> str:
         raise UserError(f"{archive} holds runs of {len(names) or 'no'} studies, where one is expected")
     if names[0] == NAME_OF_DATABASE:
         raise UserError(f"{archive}: no study can be called {names[0]}: nothing was unpacked")
-    for run in _runs(folder / names[0]):
-        there = RunFolder(run)
-        record = there.imported if there.is_imported else there.run
-        if (record.study, record.run_id) != (names[0], run.name):
-            raise UserError(f"{archive}: {names[0]}/{run.name} says it is {record.study}/{record.run_id}")
-    if (known := study_record(folder, names[0])) and known.study != names[0]:
-        raise UserError(f"{archive}: {names[0]}/{STUDY} says it is of study {known.study}")
+    for path in _runs(folder / names[0]):
+        run = RunFolder(path)
+        plan = run.imported if run.is_imported else run.run
+        if (plan.study, plan.run_id) != (names[0], path.name):
+            raise UserError(f"{archive}: {names[0]}/{path.name} says it is {plan.study}/{plan.run_id}")
+    if (record := study_record(folder, names[0])) and record.study != names[0]:
+        raise UserError(f"{archive}: {names[0]}/{STUDY} says it is of study {record.study}")
     for path in (folder / CERTIFICATES).glob("*.json"):
         if (certificate := read(path, Certificate)).key != path.stem:
             raise UserError(f"{archive}: certificate {path.stem} says it is {certificate.key}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -83,24 +83,19 @@ def read(file: Path, mapping: Mapping, origin: Origin) -> list[RunRecords]:
     if not str(file.absolute()).isprintable():
         raise Refused(f"{str(file)!r}: its name has characters that cannot be shown; rename it")
     table = importer.read(file)
-    table.problems += _not_there(table, mapping)
+
+    # What is missing, where a user's mapping names what the file does not have.
+    if there := table.columns():
+        for quantity, column in mapping.columns.items():
+            if column.column not in there:
+                choices = did_you_mean(column.column, there)
+                table.skip(1, f"{quantity} is unknown: no column '{column.column}' {choices}")
+        if mapping.file_name and not re.fullmatch(mapping.file_name, file.stem):
+            table.skip(1, f"no factors from its name: '{file.stem}' does not match {mapping.file_name}")
+
     named = mapping_by_name(table, mapping, importer.mapping)
     whole = mapping.over(importer.mapping).over(named)
     return runs_of(table, whole, _sha256(file), origin, by_name=columns_sentence(named))
-
-
-def _not_there(table: LogTable, mapping: Mapping) -> Iterator[str]:
-    """FILE:LINE and what is missing, where a user's mapping names what the file does not have."""
-    if not (there := table.columns()):
-        return
-    names = set(there)
-    for quantity, column in mapping.columns.items():
-        if column.column not in names:
-            choices = did_you_mean(column.column, there)
-            yield f"{table.file}:1: {quantity} is unknown: no column '{column.column}' {choices}"
-    if mapping.file_name and not re.fullmatch(mapping.file_name, table.file.stem):
-        name = f"'{table.file.stem}' does not match {mapping.file_name}"
-        yield f"{table.file}:1: no factors from its name: {name}"
 
 
 def _sha256(file: Path) -> str:

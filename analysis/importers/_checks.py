@@ -124,26 +124,28 @@ def explain_count(count: NumberRange, mapping: Mapping, tokens: int | None) -> E
         f"the llama with dim {model.dim}, {counted(model.layers, 'layer')}, {counted(model.heads, 'head')}, "
         f"ffn_dim {model.ffn_dim}, vocabulary {model.vocab_size}{' (as the mapping states)' * bool(shape)}"
     )
+    embedding = 6 * model.vocab_size * model.dim
+    with_embedding = (
+        f"6 N + 12 L H Q T with the input embedding in N, {embedding / 1e9:.2f} GFLOP too many (as counted "
+        "by code that no longer finds the embedding, for example after torch.compile)"
+    )
     for tokens_per_sample in lengths:
-        for what, value in _known_counts(model, tokens_per_sample):
+        right = flop_per_token(model, tokens_per_sample)
+        attention = 12 * model.layers * model.heads * model.head_dim * tokens_per_sample
+        for what, value in (
+            (FLOP_FORMULA, right),
+            (with_embedding, right + embedding),
+            ("6 N alone, without the attention", right - attention),
+            (
+                "6 N alone, with the input embedding in N and without the attention",
+                right + embedding - attention,
+            ),
+            ("half of the attention's FLOP, as if a causal mask were discounted", right - attention // 2),
+        ):
             if count.holds(value):
                 about = f"{what}, for {llama} at T = {tokens_per_sample:,}"
-                return ExplainedCount(about, flop_per_token(model, tokens_per_sample))
+                return ExplainedCount(about, right)
     return None
-
-
-def _known_counts(model: ModelConfig, length: int) -> Iterator[tuple[str, int]]:
-    right, embedding = flop_per_token(model, length), 6 * model.vocab_size * model.dim
-    attention = 12 * model.layers * model.heads * model.head_dim * length
-    yield FLOP_FORMULA, right
-    yield (
-        f"6 N + 12 L H Q T with the input embedding in N, {embedding / 1e9:.2f} GFLOP too many (as counted "
-        "by code that no longer finds the embedding, for example after torch.compile)",
-        right + embedding,
-    )
-    yield "6 N alone, without the attention", right - attention
-    yield "6 N alone, with the input embedding in N and without the attention", right + embedding - attention
-    yield "half of the attention's FLOP, as if a causal mask were discounted", right - attention // 2
 
 
 _SLOW = 1.2  # times the median: a first record that is slower holds a warm-up
@@ -178,7 +180,8 @@ def findings(read: ReadLog) -> list[Finding]:
     return sorted(all_findings, key=lambda finding: finding.level != "error")
 
 
-def _values(read: ReadLog) -> Iterator[Finding]:
+def _impossible(read: ReadLog) -> Iterator[Finding]:
+    """Losses, durations and times that no run can have."""
     if bad := read.steps.not_finite:
         which = f"{counted(len(bad), 'record')} is NaN or infinite, first at step {bad[0]}"
         sentence = f"{read.name}: the loss of {which}."
@@ -190,8 +193,6 @@ def _values(read: ReadLog) -> Iterator[Finding]:
             check="values", level="error", sentence=f"{sentence}{listed}.", evidence={"lines": wrong}
         )
 
-
-def _clocks(read: ReadLog) -> Iterator[Finding]:
     if lines := read.log.clocks:
         times = "once" if len(lines) == 1 else f"{len(lines)} times"
         sentence = f"{read.name}: time goes back {times}: {'; '.join(shortened(lines))}."
@@ -332,8 +333,9 @@ def _averages(read: ReadLog) -> bool:
     return len(read.points) == 1 and read.steps.records[0].steps > 1
 
 
-def _rate_alone(read: ReadLog) -> Iterator[Finding]:
-    """A printed rate without a token count: the database derives rates from tokens and seconds if it can."""
+def _less_exact(read: ReadLog) -> Iterator[Finding]:
+    """What makes the log's numbers less exact than those of other logs."""
+    # A printed rate without a token count: the database derives rates from tokens and seconds if it can.
     alone = sum(record.printed_tokens_per_second is not None for record in read.steps.records)
     if alone:
         sentence = (
@@ -343,9 +345,7 @@ def _rate_alone(read: ReadLog) -> Iterator[Finding]:
         )
         yield Finding(check="metrics", level="note", sentence=sentence, evidence={"records": alone})
 
-
-def _one_line(read: ReadLog) -> Iterator[Finding]:
-    """An average over a whole run."""
+    # An average over a whole run.
     if _averages(read) and any(read.points[0].get(name) is not None for name in _RATES):
         steps = read.steps.records[0].steps
         sentence = (
@@ -354,9 +354,7 @@ def _one_line(read: ReadLog) -> Iterator[Finding]:
         )
         yield Finding(check="warm-up", level="note", sentence=sentence, evidence={"covers": steps})
 
-
-def _unended(read: ReadLog) -> Iterator[Finding]:
-    """A value that may have been cut off."""
+    # A value that may have been cut off.
     if read.points[-1].line == read.log.table.unended:
         line = read.log.at(read.points[-1].line)
         sentence = f"{read.name}: no line break ends {line}: its last value may lack digits."
@@ -459,6 +457,5 @@ def _short(value: float) -> str:
 
 _Check = Callable[[ReadLog], Iterator[Finding]]
 _CHECKS: tuple[_Check, ...] = (
-    _values, _clocks, _flop, _rate_and_seconds, _rate_alone, _one_line, _unended, _mfu_and_peak, _padding,
-    _warm_up, _clock_and_seconds,
+    _impossible, _flop, _rate_and_seconds, _less_exact, _mfu_and_peak, _padding, _warm_up, _clock_and_seconds,
 )  # fmt: skip

@@ -55,14 +55,10 @@ class Column(Frozen):
     unit: str | None = Field(None, description="Unit of its values, such as ms, fraction, bits, GiB.")
 
 
-def _column(given: Any) -> Any:
-    return {"column": given} if isinstance(given, str) else given
-
-
-# Its name alone will do. The schema is written out: pydantic knows nothing of what _column takes.
+# Its name alone will do. The schema is written out: pydantic knows nothing of what a validator takes.
 Named = Annotated[
     Column,
-    BeforeValidator(_column),
+    BeforeValidator(lambda given: {"column": given} if isinstance(given, str) else given),
     WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, Column.model_json_schema()]}),
 ]
 

@@ -52,21 +52,6 @@ class NumberRange:
         return self.low * (1 - slack) <= value <= self.high * (1 + slack)
 
 
-def _half(printed: Any) -> float:
-    """Half a unit of a number's last digit: how far the true value may be from it.
-
-    A number of single precision has no more digits than tell it from its neighbours. One that was computed
-    and printed with all its digits is off by the rounding of some operations.
-    """
-    if isinstance(printed, int):
-        return 0.5
-    text, unit = str(printed), ulp(float(printed))
-    if isinstance(printed, float) and float(single := np.float32(printed)) == printed:
-        text, unit = str(single), float(np.spacing(abs(single)))
-    exponent = Decimal(text.strip()).as_tuple().exponent
-    return max(0.5 * 10.0 ** int(exponent), _OPERATIONS * unit)
-
-
 @dataclass(slots=True)
 class LogPoint:
     """One record of a log.
@@ -89,11 +74,23 @@ class LogPoint:
         return value if value is not None and isfinite(value) else None
 
     def between(self, quantity: LogQuantity) -> NumberRange | None:
-        """The true values that the log would print like this one, if there is one and it is finite."""
+        """The true values that the log would print like this one, if there is one and it is finite.
+
+        They are off by at most half a unit of its last digit. A number of single precision has no more digits
+        than tell it from its neighbours. One that was computed and printed with all its digits is off by the
+        rounding of some operations.
+        """
         if (value := self.get(quantity)) is None:
             return None
         printed, factor = self.printed[quantity]
-        off = _half(printed) * abs(factor)
+        off = 0.5
+        if not isinstance(printed, int):
+            text, unit = str(printed), ulp(float(printed))
+            if isinstance(printed, float) and float(single := np.float32(printed)) == printed:
+                text, unit = str(single), float(np.spacing(abs(single)))
+            exponent = Decimal(text.strip()).as_tuple().exponent
+            off = max(0.5 * 10.0 ** int(exponent), _OPERATIONS * unit)
+        off *= abs(factor)
         return NumberRange(value - off, value + off)
 
 
@@ -138,13 +135,32 @@ def logs_of(table: LogTable, mapping: Mapping) -> list[LoggedRun]:
             parts.setdefault(part, []).append(row)
     if not parts:
         raise Refused(table.problems[-1])
-    for rows in parts.values():
+    logs = []
+    for part, rows in parts.items():
         if rows[-1].line == table.unended and len(rows) > 1:
             table.skip(
                 rows.pop().line,
                 "no line break ends it, so it may lack digits or more; add one if it is whole",
             )
-    return [_log(table, part, rows, mapping) for part, rows in parts.items()]
+        log = LoggedRun(table, part)
+        points = [point for row in rows if (point := _point(log, row, mapping))]
+        if not points:
+            about = log.problems or [f"{log.at(rows[0].line)}: no record has a step and a value"]
+            raise Refused(about[0])
+        log.points = _in_order(log, _joined(points))
+        if any(point.step == 0 for point in log.points):
+            log.from_zero = True
+            for point in log.points:
+                point.step += 1
+        for before, after in pairwise(log.points):
+            if before.time and after.time and after.time < before.time:
+                back = (before.time - after.time).total_seconds()
+                log.clocks.append(f"{log.at(after.line)}: the clock goes back by {back:,.0f} s")
+            past, now = before.get("elapsed_seconds"), after.get("elapsed_seconds")
+            if past is not None and now is not None and now < past:
+                log.clocks.append(f"{log.at(after.line)}: elapsed seconds go back by {past - now:g} s")
+        logs.append(log)
+    return logs
 
 
 def _check_columns(table: LogTable, mapping: Mapping) -> None:
@@ -173,27 +189,6 @@ def _check_columns(table: LogTable, mapping: Mapping) -> None:
             raise Refused(f"{table.file}:1: two columns are called '{mapped}'; rename one of them")
 
 
-def _log(table: LogTable, part: str | None, rows: Sequence[LogRow], mapping: Mapping) -> LoggedRun:
-    log = LoggedRun(table, part)
-    points = [point for row in rows if (point := _point(log, row, mapping))]
-    if not points:
-        about = log.problems or [f"{log.at(rows[0].line)}: no record has a step and a value"]
-        raise Refused(about[0])
-    log.points = _in_order(log, _joined(points))
-    if any(point.step == 0 for point in log.points):
-        log.from_zero = True
-        for point in log.points:
-            point.step += 1
-    for before, after in pairwise(log.points):
-        if before.time and after.time and after.time < before.time:
-            back = (before.time - after.time).total_seconds()
-            log.clocks.append(f"{log.at(after.line)}: the clock goes back by {back:,.0f} s")
-        past, now = before.get("elapsed_seconds"), after.get("elapsed_seconds")
-        if past is not None and now is not None and now < past:
-            log.clocks.append(f"{log.at(after.line)}: elapsed seconds go back by {past - now:g} s")
-    return log
-
-
 def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
     """A row's numbers; None if it has none that is mapped, or one that is no number, or no step."""
     values, printed = dict[LogQuantity, float](), dict[LogQuantity, tuple[Any, float]]()
@@ -202,10 +197,16 @@ def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
     step_column = mapping.column("step")
     try:
         for quantity, cell in cells.items():
-            name, factor = mapping.columns[quantity].column, mapping.factor(quantity)
-            if (number := _number(name, cell)) is None:
+            if cell is None or cell == "":
                 continue
-            value = number * factor
+            name, factor = mapping.columns[quantity].column, mapping.factor(quantity)
+            number = not isinstance(cell, bool) and isinstance(cell, int | float | str | Decimal)
+            try:
+                if not number or "_" in str(cell):  # Python reads 1_000 as a number
+                    raise ValueError
+                value = float(cell) * factor
+            except (ValueError, OverflowError):
+                raise ValueError(f"'{name}' is {str(cell)[:40]!r}, not a number") from None
             if isfinite(value) and abs(value) > LARGEST:  # it could not be counted exactly
                 raise ValueError(f"'{name}' is {value:g}, which is too large")
             values[quantity], printed[quantity] = value, (cell, factor)
@@ -221,18 +222,6 @@ def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
         log.problems.append(f"{log.at(row.line)}: {error}")
         return None
     return LogPoint(row.line, int(step), moment, values, printed)
-
-
-def _number(name: str, value: Any) -> float | None:
-    if value is None or value == "":
-        return None
-    number = not isinstance(value, bool) and isinstance(value, int | float | str | Decimal)
-    try:
-        if not number or "_" in str(value):  # Python reads 1_000 as a number
-            raise ValueError
-        return float(value)
-    except (ValueError, OverflowError):
-        raise ValueError(f"'{name}' is {str(value)[:40]!r}, not a number") from None
 
 
 def _time(value: Any, unit: str) -> datetime | None:

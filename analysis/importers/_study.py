@@ -73,12 +73,9 @@ class _LossTable:
         """Runs that can have read the same text in the same order, and went on for as long."""
         own = self.tokens[row]
         differ = ((self.tokens != own) & ~np.isnan(self.tokens) & ~np.isnan(own)).any(axis=1)
-        short = self._last() < (1 - LAST) * self._last()[row]
+        last = np.where(np.isnan(self.losses), 0, self.steps).max(axis=1)
+        short = last < (1 - LAST) * last[row]
         return [other for other in among if other != row and not differ[other] and not short[other]]
-
-    def _last(self) -> _Array:
-        last: _Array = np.where(np.isnan(self.losses), 0, self.steps).max(axis=1)
-        return last
 
     def common(self, rows: Sequence[int]) -> _Array:
         """Columns of the steps whose loss all of these runs logged."""
@@ -225,8 +222,8 @@ def _flop(group: Sequence[RunRecords]) -> Iterator[tuple[str, Finding]]:
     counts: list[tuple[RunRecords, float, NumberRange]] = []  # each with what it can be, by its digits
     for whole in group:
         printed = whole.run.imported.printed
-        if value := printed.get("flop_per_token"):  # earlier versions recorded the number alone
-            counts.append((whole, value, NumberRange(printed.get(LOW, value), printed.get(HIGH, value))))
+        if value := printed.get("flop_per_token"):
+            counts.append((whole, value, NumberRange(printed[LOW], printed[HIGH])))
     if len(counts) < 2:
         return
     apart = [
@@ -287,13 +284,27 @@ def write_runs(root: Path, study: str, new: Sequence[RunRecords], design: Import
         Refused: a log continues one that was imported when it was shorter, or is an older copy of it.
     """
     folder = root / study
-    if own := [name for name in folders(folder) if not name.startswith(PREFIX)]:
+    if planned := [name for name in folders(folder) if not name.startswith(PREFIX)]:
         raise UserError(
-            f"study '{study}' has {counted(len(own), 'run')} of its own; choose another name for these logs"
+            f"study '{study}' has {counted(len(planned), 'run')} of its own; choose another name for these "
+            "logs"
         )
     old = {whole.run.run_id: whole for whole in imported_runs(root, study)}
+
+    # Two states of one log would count as two runs.
     for whole in new:
-        _refuse_continued(whole, [other for other in old.values() if other.run.run_id != whole.run.run_id])
+        own = _logged_values(whole)
+        for other in (other for other in old.values() if other.run.run_id != whole.run.run_id):
+            theirs = _logged_values(other)
+            short = min(len(own), len(theirs))
+            if short > 1 and own[:short] == theirs[:short] and len(own) != len(theirs):
+                which = "continues" if len(own) > len(theirs) else "is an older state of"
+                raise Refused(
+                    f"{whole.run.imported.file}: it {which} {other.run.study}/{other.run.run_id}, imported "
+                    f"from {other.run.imported.file} with {counted(len(theirs), 'record')}: remove its "
+                    "folder to replace it"
+                )
+
     both = dict(old)
     for whole in new:
         run, run_id = whole.run, whole.run.run_id
@@ -334,21 +345,6 @@ def imported_runs(root: Path, study: str) -> list[RunRecords]:
         steps = read_lines(attempt.path / "steps.jsonl", ImportedStep)
         runs.append(RunRecords(folder.imported, attempt.manifest, steps, attempt.result))
     return runs
-
-
-def _refuse_continued(whole: RunRecords, others: Sequence[RunRecords]) -> None:
-    """Two states of one log would count as two runs."""
-    own = _logged_values(whole)
-    for other in others:
-        theirs = _logged_values(other)
-        short = min(len(own), len(theirs))
-        if short > 1 and own[:short] == theirs[:short] and len(own) != len(theirs):
-            which = "continues" if len(own) > len(theirs) else "is an older state of"
-            raise Refused(
-                f"{whole.run.imported.file}: it {which} {other.run.study}/{other.run.run_id}, imported from "
-                f"{other.run.imported.file} with {counted(len(theirs), 'record')}: remove its folder to "
-                "replace it"
-            )
 
 
 def _logged_values(whole: RunRecords) -> list[tuple[object, ...]]:

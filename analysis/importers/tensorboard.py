@@ -29,6 +29,7 @@ def read(file: Path) -> LogTable:
     """
     try:
         from tensorboard.compat.proto import event_pb2  # noqa: F401
+        from tensorboard.util.tensor_util import make_ndarray
     except ImportError as error:
         raise UserError(
             "--format tensorboard needs the package tensorboard: pip install 'assay-studies[tensorboard]'"
@@ -41,11 +42,19 @@ def read(file: Path) -> LogTable:
     table = LogTable(file, several="import each event file by itself")
     written = [(path, list(_events(path, table))) for path in files]
     written.sort(key=lambda pair: (pair[1][0].wall_time if pair[1] else 0.0, pair[0].name))
-    for _, events in written:
-        for event in events:
-            for tag, number in _scalars(event):
-                values = {tag: number, "step": event.step, "wall_time": event.wall_time}
-                table.rows.append(LogRow(len(table.rows) + 1, values))
+    scalars = ((event, value) for _, events in written for event in events for value in event.summary.value)
+    for event, value in scalars:
+        if value.HasField("simple_value"):
+            number = value.simple_value
+        elif value.HasField("tensor") and not value.tensor.tensor_shape.dim:  # as TensorFlow 2 writes them
+            array = make_ndarray(value.tensor)
+            if array.size != 1 or array.dtype.kind not in _NUMBERS:
+                continue
+            number = array.item()
+        else:
+            continue
+        values = {value.tag: number, "step": event.step, "wall_time": event.wall_time}
+        table.rows.append(LogRow(len(table.rows) + 1, values))
     if not table.rows:
         why = "no scalars in it; is it an event file, or the folder of one run?"
         lines = [f"{file}: {why}", *table.problems[:1]]
@@ -88,19 +97,6 @@ def _events(path: Path, table: LogTable) -> Iterator[Any]:
             except Exception as error:
                 wrong(f"not an event ({error})")
         start = end
-
-
-def _scalars(event: Any) -> Iterator[tuple[str, float]]:
-    """Tags and values, which TensorFlow 2 writes as tensors without dimensions."""
-    from tensorboard.util.tensor_util import make_ndarray
-
-    for value in event.summary.value:
-        if value.HasField("simple_value"):
-            yield value.tag, value.simple_value
-        elif value.HasField("tensor") and not value.tensor.tensor_shape.dim:
-            array = make_ndarray(value.tensor)
-            if array.size == 1 and array.dtype.kind in _NUMBERS:
-                yield value.tag, array.item()
 
 
 importer = Importer(

@@ -26,20 +26,14 @@ def read(file: Path) -> LogTable:
             "wandb.Api().run(PATH).history(samples=10**7).to_csv(FILE)"
         )
     table = _BY_ENDING[file.suffix](file)
-    if table.rows and "Step" in table.rows[0].values and any(map(_names_run, table.rows[0].values)):
-        return _by_run(table)
-    return table
+    names = list(table.rows[0].values) if table.rows else []
+    of_runs = [name for name in names if _APART in name and not name.endswith(_EXTREMES)]
+    if "Step" not in names or not of_runs:
+        return table
 
-
-def _names_run(column: str) -> bool:
-    return _APART in column and not column.endswith(_EXTREMES)
-
-
-def _by_run(table: LogTable) -> LogTable:
-    """A row for each run and step, from one for each step."""
+    # A chart's export has a row for each step: make it one for each run and step.
     rows: list[LogRow] = []
-    by_run = grouped(filter(_names_run, table.rows[0].values), lambda name: name.rpartition(_APART)[0])
-    for run, columns in by_run.items():
+    for run, columns in grouped(of_runs, lambda name: name.rpartition(_APART)[0]).items():
         for row in table.rows:
             values = {name.rpartition(_APART)[2]: row.values[name] for name in columns}
             if any(value not in (None, "") for value in values.values()):

@@ -18,7 +18,7 @@ from model.record.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+    from duckdb import DuckDBPyConnection
 
 _BATCH = 2048  # rows at a time, as many as DuckDB computes together
 # Types that Arrow holds as other values (-1 for the largest UHUGEINT), or not as Python or Parquet can read
@@ -98,11 +98,32 @@ def stream(connection: DuckDBPyConnection, sql: str) -> Answer:
     """
     import duckdb
 
-    _check(connection, sql)
+    # All but one SELECT is refused: a temporary view could pass for one of the tables.
+    try:
+        statements = connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise _refused(error) from error
+    if len(statements) != 1:
+        raise UserError(
+            f"only one SELECT statement is answered at a time, but this has {len(statements) or 'none'}"
+        )
+    if (kind := statements[0].type) != duckdb.StatementType.SELECT:
+        raise UserError(
+            f"only SELECT, FROM, SHOW, DESCRIBE and SUMMARIZE are answered, not {kind.name.replace('_', ' ')}"
+        )
+
     if (asked := _ASKED.get()) is not None:
         asked.append(sql)
     try:
-        relation = _held_by_arrow(connection.sql(sql))
+        relation = connection.sql(sql)
+        as_text = [bool(_AS_TEXT.search(str(kind))) for kind in relation.types]
+        if any(as_text):
+            names = [name.replace('"', '""') for name in relation.columns]  # several may be the same
+            columns = (
+                f'#{place}{"::VARCHAR" * text} AS "{name}"'
+                for place, (name, text) in enumerate(zip(names, as_text, strict=True), start=1)
+            )
+            relation = relation.project(", ".join(columns))
         documents = tuple(str(kind) == "JSON" for kind in relation.types)
         reader = relation.to_arrow_reader(_BATCH)
     except duckdb.Error as error:
@@ -122,36 +143,6 @@ def recording() -> Iterator[list[str]]:
         yield asked
     finally:
         _ASKED.reset(token)
-
-
-def _check(connection: DuckDBPyConnection, sql: str) -> None:
-    """Refuse all but one SELECT: a temporary view could pass for one of the tables."""
-    import duckdb
-
-    try:
-        statements = connection.extract_statements(sql)
-    except duckdb.Error as error:
-        raise _refused(error) from error
-    if len(statements) != 1:
-        raise UserError(
-            f"only one SELECT statement is answered at a time, but this has {len(statements) or 'none'}"
-        )
-    if (kind := statements[0].type) != duckdb.StatementType.SELECT:
-        raise UserError(
-            f"only SELECT, FROM, SHOW, DESCRIBE and SUMMARIZE are answered, not {kind.name.replace('_', ' ')}"
-        )
-
-
-def _held_by_arrow(relation: DuckDBPyRelation) -> DuckDBPyRelation:
-    as_text = [bool(_AS_TEXT.search(str(kind))) for kind in relation.types]
-    if not any(as_text):
-        return relation
-    names = [name.replace('"', '""') for name in relation.columns]  # several may be the same
-    columns = (
-        f'#{place}{"::VARCHAR" * text} AS "{name}"'
-        for place, (name, text) in enumerate(zip(names, as_text, strict=True), start=1)
-    )
-    return relation.project(", ".join(columns))
 
 
 def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -44,10 +44,6 @@ def in_child(work: Callable[[], int | None], seconds: int, memory_bytes: int, wh
         raise
     finally:
         signal.signal(signal.SIGTERM, previous)
-    _report(status, message, seconds, what, oom_kills() > kills)
-
-
-def _report(status: int, message: str, seconds: int, what: str, oom: bool) -> None:
     if message:
         raise UserError(message)
     code = os.waitstatus_to_exitcode(status)
@@ -59,7 +55,7 @@ def _report(status: int, message: str, seconds: int, what: str, oom: bool) -> No
         raise KeyboardInterrupt
     if code < 0:
         killed = f"the {what} was killed by {signal.Signals(-code).name}"
-        raise UserError(f"{killed}: this machine ran out of memory" if oom else killed)
+        raise UserError(f"{killed}: this machine ran out of memory" if oom_kills() > kills else killed)
     if code:
         sys.exit(code)
 

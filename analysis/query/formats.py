@@ -8,7 +8,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
@@ -59,8 +59,22 @@ def query(
 def write_table(answer: Answer, out: BinaryIO) -> None:
     """A rich table on a terminal; plain aligned columns, at full width, anywhere else."""
     if sys.stdout.isatty():
-        out.write(_rich(answer))
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table()
+        for index, name in enumerate(answer.columns):
+            number = _is_numeric([row[index] for row in answer.rows])
+            table.add_column(escape(visible(name)), justify="right" if number else "left", overflow="fold")
+        for row in answer.rows:
+            table.add_row(*(escape(_for_terminal(value)) for value in row))
+        console = Console()
+        with console.capture() as captured:
+            console.print(table)
+        out.write(captured.get().encode())
         return
+
     cells = [tuple(map(visible, answer.columns)), *(tuple(map(_for_terminal, row)) for row in answer.rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(answer.columns))]
     for line in cells:
@@ -102,20 +116,14 @@ def write_parquet(answer: Answer, out: BinaryIO) -> None:
 
     sink = pa.PythonFile(_Pipe(out), mode="w")
     with pq.ParquetWriter(sink, answer.schema) as writer:
-        for group in _row_groups(answer):
+        group: list[pa.RecordBatch] = []  # large enough for a file, and small enough for memory
+        for batch in answer.batches:
+            group.append(batch)
+            if sum(part.nbytes for part in group) >= _ROW_GROUP_BYTES or len(group) == _ROW_GROUP_BATCHES:
+                writer.write_table(pa.Table.from_batches(group, answer.schema))
+                group = []
+        if group:
             writer.write_table(pa.Table.from_batches(group, answer.schema))
-
-
-def _row_groups(answer: Answer) -> Iterator[list[pa.RecordBatch]]:
-    """The batches in lists that are large enough for a file and small enough for memory."""
-    group: list[pa.RecordBatch] = []
-    for batch in answer.batches:
-        group.append(batch)
-        if sum(part.nbytes for part in group) >= _ROW_GROUP_BYTES or len(group) == _ROW_GROUP_BATCHES:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 class _Pipe(io.RawIOBase):
@@ -151,23 +159,6 @@ FORMATS: dict[str, Callable[[Answer, BinaryIO], None]] = {
     "parquet": write_parquet,
     "latex": write_latex,
 }
-
-
-def _rich(answer: Answer) -> bytes:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table()
-    for index, name in enumerate(answer.columns):
-        number = _is_numeric([row[index] for row in answer.rows])
-        table.add_column(escape(visible(name)), justify="right" if number else "left", overflow="fold")
-    for row in answer.rows:
-        table.add_row(*(escape(_for_terminal(value)) for value in row))
-    console = Console()
-    with console.capture() as captured:
-        console.print(table)
-    return captured.get().encode()
 
 
 def _is_numeric(values: list[Any]) -> bool:

@@ -60,17 +60,17 @@ def breakable(text: str) -> str:
 
     What has no punctuation either, such as a hash, breaks anywhere.
     """
-    return " ".join(map(_word, _SPACE.sub(" ", text).split(" ")))
-
-
-def _word(word: str) -> str:
-    if len(word) < _LONG:
-        return escaped(word)
-    pieces: list[str] = []  # that TeX may break between
-    for part in _PARTS.findall(word):
-        step = _PIECE if len(part) > 2 * _PIECE else len(part)
-        pieces += (part[start : start + step] for start in range(0, len(part), step))
-    return r"\allowbreak{}".join(map(escaped, pieces))
+    words: list[str] = []
+    for word in _SPACE.sub(" ", text).split(" "):
+        if len(word) < _LONG:
+            words.append(escaped(word))
+            continue
+        pieces: list[str] = []  # that TeX may break between
+        for part in _PARTS.findall(word):
+            step = _PIECE if len(part) > 2 * _PIECE else len(part)
+            pieces += (part[start : start + step] for start in range(0, len(part), step))
+        words.append(r"\allowbreak{}".join(map(escaped, pieces)))
+    return " ".join(words)
 
 
 def said(sentence: str) -> str:

@@ -23,7 +23,7 @@ from analysis.report.carried import (
 from analysis.report.place import complete
 from analysis.report.summary import Summary
 from analysis.store.records import write_records
-from analysis.verdicts.comparison import CompareOptions, SourceComparison, compare
+from analysis.verdicts.comparison import CompareOptions, compare
 from analysis.verdicts.sections import sections, summary, wrong
 from analysis.verdicts.source import Measured, Source, read_open
 
@@ -90,6 +90,20 @@ def write_pair(
         options = CompareOptions(pair.match, pair.margins, pair.across, pair.single_runs)
         comparison = compare(*both, options)
     tables = sorted(sections(comparison), key=lambda section: _ORDER.index(section.name))
+    outcome, wrong_labels = summary(comparison), wrong(comparison)
+    runs = [run for side in both for run in side.runs]
+    a, b = comparison.names
+    short = Summary(
+        kind="comparison",
+        title=f"{b} compared with {a}",
+        study=None,
+        **summaries.moments(runs),
+        commits=summaries.commits(runs),
+        outcomes=facts.endings(runs),
+        answer=next(iter(comparison.regressions), f"{outcome[:1].upper()}{outcome[1:]}."),
+        warnings=[f"wrong in its log: {label}" for label in wrong_labels],
+    )
+
     render.write_assets(out)
     (out / FINDINGS).mkdir(parents=True)
     for section in tables:
@@ -98,12 +112,12 @@ def write_pair(
     values = {
         "comparison": comparison,
         "sides": [_side_of_page(side) for side in both],
-        "summary": summary(comparison),
+        "summary": outcome,
         "sections": tables,
-        "wrong": wrong(comparison),
+        "wrong": wrong_labels,
         "queries": list(dict.fromkeys(asked)),
     }
-    summaries.write(out, _summary(both, comparison))
+    summaries.write(out, short)
     page = render.environment().get_template("pair.html").render(values)
     (out / "index.html").write_text(page, encoding="utf-8")
     write_queries(out, named({}, asked))
@@ -133,20 +147,4 @@ def _side_of_page(side: Measured) -> PairSide:
             *([("Imported from", ", ".join(origin))] if origin else []),
         ],
         bool(origin),
-    )
-
-
-def _summary(both: tuple[Measured, Measured], comparison: SourceComparison) -> Summary:
-    runs = [run for side in both for run in side.runs]
-    a, b = comparison.names
-    short = summary(comparison)
-    return Summary(
-        kind="comparison",
-        title=f"{b} compared with {a}",
-        study=None,
-        **summaries.moments(runs),
-        commits=summaries.commits(runs),
-        outcomes=facts.endings(runs),
-        answer=next(iter(comparison.regressions), f"{short[:1].upper()}{short[1:]}."),
-        warnings=[f"wrong in its log: {label}" for label in wrong(comparison)],
     )

@@ -30,6 +30,19 @@ def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
 
     def load() -> tuple[Row, list[Row]]:
         certificate = _placed(path, Certificate, NAME)
+        case = certificate.case
+        row = {
+            **{name: getattr(certificate, name) for name in _SAME_NAME},
+            **{name: dumps(getattr(certificate, name)) for name in _JSON},
+            "attention": certificate.backend,
+            "device_kind": certificate.device,
+            "dtype": case and case.dtype,
+            "shape": case and describe(case),
+            "run_case": case and dumps(said(case)),
+            "checks": len(certificate.checks),
+            "failed": sum(not check.passed for check in certificate.checks),
+            "created_at": utc(certificate.created_at),
+        }
         checks = [
             {
                 **check.model_dump(exclude={"case"}),
@@ -40,11 +53,11 @@ def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
             }
             for place, check in enumerate(certificate.checks, start=1)
         ]
-        return fitting(_row(certificate)), [fitting(check) for check in checks]
+        return fitting(row), [fitting(check) for check in checks]
 
-    if both := Reader(root, seen.key, rows).read(str(path), load):
-        certificate, checks = both
-        rows.certificates.append(certificate)
+    if loaded := Reader(root, seen.key, rows).read(str(path), load):
+        row, checks = loaded
+        rows.certificates.append(row)
         rows.verifications += checks
 
 
@@ -56,49 +69,34 @@ def _placed(path: Path, kind: type[Placed], keys: re.Pattern[str]) -> Placed:
     return record
 
 
-def _row(certificate: Certificate) -> Row:
-    case = certificate.case
-    return {
-        **{name: getattr(certificate, name) for name in _SAME_NAME},
-        **{name: dumps(getattr(certificate, name)) for name in _JSON},
-        "attention": certificate.backend,
-        "device_kind": certificate.device,
-        "dtype": case and case.dtype,
-        "shape": case and describe(case),
-        "run_case": case and dumps(said(case)),
-        "checks": len(certificate.checks),
-        "failed": sum(not check.passed for check in certificate.checks),
-        "created_at": utc(certificate.created_at),
-    }
-
-
 def read_node(root: Path, seen: Seen, rows: Rows) -> None:
     """Add the row of a record. Nothing in the file can make this raise."""
     rows.files += file_rows(seen)
     path = root / seen.files[0].path
-    row = Reader(root, seen.key, rows).read(
-        str(path), lambda: fitting(_node_row(_placed(path, NodeRecord, CEILINGS_KEY)))
-    )
-    if row:
-        rows.nodes.append({"study": seen.key[0], **row})
 
+    def load() -> Row:
+        record = _placed(path, NodeRecord, CEILINGS_KEY)
+        measured, clocks = record.measured, record.measured.clocks
+        fastest = max((product.flops for product in measured.products), default=0.0)
+        row = {
+            "study": seen.key[0],
+            **{name: getattr(record, name) for name in _SAME_OF_NODE},
+            "device": record.device_name,
+            "gpu": record.device_name if record.gpu_uuid else None,
+            "gpus": int(record.gpu_uuid is not None),
+            "driver": record.software.get("driver"),
+            "software": dumps(record.software),
+            "graphics_clock_mhz": clocks and clocks.graphics_mhz,
+            "memory_clock_mhz": clocks and clocks.memory_mhz,
+            "power_limit_watts": clocks and clocks.power_limit_watts,
+            "matmul_tflops": fastest / 1e12 or None,
+            "bandwidth_gigabytes_per_second": measured.bandwidth / 1e9,
+            "launch_microseconds": measured.launch.seconds * 1e6,
+            "unsure": measured.unsure,
+            "measured": dumps(measured.model_dump(mode="json")),
+            "measured_at": utc(record.measured_at),
+        }
+        return fitting(row)
 
-def _node_row(record: NodeRecord) -> Row:
-    measured, clocks = record.measured, record.measured.clocks
-    return {
-        **{name: getattr(record, name) for name in _SAME_OF_NODE},
-        "device": record.device_name,
-        "gpu": record.device_name if record.gpu_uuid else None,
-        "gpus": int(record.gpu_uuid is not None),
-        "driver": record.software.get("driver"),
-        "software": dumps(record.software),
-        "graphics_clock_mhz": clocks and clocks.graphics_mhz,
-        "memory_clock_mhz": clocks and clocks.memory_mhz,
-        "power_limit_watts": clocks and clocks.power_limit_watts,
-        "matmul_tflops": max((product.flops for product in measured.products), default=0.0) / 1e12 or None,
-        "bandwidth_gigabytes_per_second": measured.bandwidth / 1e9,
-        "launch_microseconds": measured.launch.seconds * 1e6,
-        "unsure": measured.unsure,
-        "measured": dumps(measured.model_dump(mode="json")),
-        "measured_at": utc(record.measured_at),
-    }
+    if row := Reader(root, seen.key, rows).read(str(path), load):
+        rows.nodes.append(row)

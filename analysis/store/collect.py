@@ -307,32 +307,16 @@ def _bring(
         scope: the study that was looked at; None for all of them.
         drop: forget what only an old database knows.
     """
-    seen = {folder.key: folder for folder in here}
+    connection, seen = build.connection, {folder.key: folder for folder in here}
     inherit(build, root, seen, kind.wanted, kind.tables, drop)
-    ledger = read_ledger(build.connection, kind.wanted, scope)
-    lost = find_lost(build.connection, root, seen, ledger)
+    ledger = read_ledger(connection, kind.wanted, scope)
+    lost = find_lost(connection, root, seen, ledger)
     seen = seen | {key: replace(seen.get(key, Seen(key, ())), lost=files) for key, files in lost.items()}
     stale = [entry for key, entry in seen.items() if not same_stat(entry, ledger.get(key, {}))]
     gone = [key for key in ledger if key not in seen]
-    forget(build.connection, gone, kind.tables)
-    updated = _update(build.connection, root, kind, ledger, stale)
-    build.changed |= bool(stale or gone)
-    _say_lost(lost)
-    return _Done(updated, len(here) - updated, len(lost))
+    forget(connection, gone, kind.tables)
 
-
-def _say_lost(keys: Collection[Key]) -> None:
-    if keys:
-        log.warning("%s: collected files are gone; their rows are kept (missing_since)", named(keys))
-
-
-def _update(
-    connection: DuckDBPyConnection, root: Path, kind: _Kind, ledger: Ledger, stale: list[Seen]
-) -> int:
-    """Replace the rows of what changed, and return how many runs or certificates were read.
-
-    No transaction is needed: this is a copy, which replaces the database only if everything succeeds.
-    """
+    # No transaction is needed: this is a copy, which replaces the database only if everything succeeds.
     updated = 0
     with closing(_ahead(_Read(root, kind, some, ledger) for some in _batches(stale, kind.batch))) as reads:
         for read in reads:
@@ -341,15 +325,21 @@ def _update(
             forget(connection, [folder.key for folder in read.touched], ("files",))
             insert(connection, "files", [row for folder in read.touched for row in file_rows(folder)])
             with keeping(connection, read.changed):
-                forget(
-                    connection, [folder.key for folder in read.changed if folder.key in ledger], kind.tables
-                )
+                replaced = [folder.key for folder in read.changed if folder.key in ledger]
+                forget(connection, replaced, kind.tables)
                 for table in kind.tables:
                     if table not in FROM_STEPS:
                         insert(connection, table, getattr(read.rows, table))
             steps.derive(connection)
             updated += len(read.changed)
-    return updated
+    build.changed |= bool(stale or gone)
+    _say_lost(lost)
+    return _Done(updated, len(here) - updated, len(lost))
+
+
+def _say_lost(keys: Collection[Key]) -> None:
+    if keys:
+        log.warning("%s: collected files are gone; their rows are kept (missing_since)", named(keys))
 
 
 class _Read:

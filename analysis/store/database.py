@@ -222,8 +222,15 @@ def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
     if database(root).exists() and not database(root).is_file():
         raise UserError(f"{database(root)} is in the database's place but is not a file: rename it")
     here = can_collect(root)
-    if not here:
-        _move_elsewhere(root)
+    if not here and root.resolve() not in _elsewhere:
+        # Begin a database outside of the root, with what the root's own holds.
+        folder = Path(mkdtemp(prefix=_scratch_prefix()))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        with suppress(OSError):  # there is none, or one that cannot be read
+            shutil.copyfile(root / NAME, folder / NAME)
+        _elsewhere[root.resolve()] = folder
+        log.info("%s cannot be written to: its runs are read into a temporary database", root)
+
     with _turn(root) if here else nullcontext():
         sweep(root)
         while True:
@@ -238,18 +245,6 @@ def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
                     raise
                 log.warning("%s is damaged (%s): rebuilding it", database(root), first_lines(error, 1))
                 fresh = True
-
-
-def _move_elsewhere(root: Path) -> None:
-    """Begin a database outside of a root that cannot be written to, with what the root's own holds."""
-    if root.resolve() in _elsewhere:
-        return
-    folder = Path(mkdtemp(prefix=_scratch_prefix()))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with suppress(OSError):  # there is none, or one that cannot be read
-        shutil.copyfile(root / NAME, folder / NAME)
-    _elsewhere[root.resolve()] = folder
-    log.info("%s cannot be written to: its runs are read into a temporary database", root)
 
 
 def _scratch_prefix() -> str:

@@ -20,7 +20,6 @@ from model.record.kernels import KernelTime, KernelTimes
 from model.record.records import (
     NAME,
     AuditRecord,
-    DecodeRecord,
     DesignRecord,
     Manifest,
     Result,
@@ -36,7 +35,7 @@ _SAME_NAME = (
     *("because", "label"),
     *("repeat", "position", "block", "time_limit_seconds", "data_file", "tokenizer", "data_fingerprint"),
 )
-# Likewise of an attempt's manifest and result.
+# Fields of an attempt's manifest and result that are columns of the same name.
 _OF_MANIFEST = (
     *("nodes", "gpu_uuid", "gpus", "certificate", "resumed_step", "parameter_count", "flop_per_token"),
     *("peak_flops", "peak_source", "load_before", "cores", "device_users", "ceilings", "no_ceilings"),
@@ -161,7 +160,16 @@ def _read_attempt(reader: Reader, attempt: Attempt, folder: RunFolder) -> None:
     floor = (manifest and manifest.floor) or ()
     reader.add("step_floor", path, row, lambda: [part.model_dump() for part in floor])
     reader.add("audits", f"{path}/audits.jsonl", row, lambda: map(_audit_row, attempt.audits))
-    reader.add("decoding", f"{path}/{DECODED}", row, lambda: map(_decoding_row, attempt.decoded))
+    reader.add(
+        "decoding",
+        f"{path}/{DECODED}",
+        row,
+        lambda: [
+            record.model_dump(mode="json", exclude={"schema_version"})
+            | {"time": utc(record.time), "token_ids": dumps(record.token_ids)}
+            for record in attempt.decoded
+        ],
+    )
     if profile:
         totals = {part.phase: 0.0 for part in profile.parts}
         for part in profile.parts:
@@ -319,11 +327,6 @@ def _audit_row(record: AuditRecord) -> Row:
         **{name: ratios.get(name) for name in ("o_ratio", "dq_ratio", "dk_ratio", "dv_ratio")},
         "ratio": max(ratios.values(), default=None),
     }
-
-
-def _decoding_row(record: DecodeRecord) -> Row:
-    values = record.model_dump(mode="json", exclude={"schema_version"})
-    return values | {"time": utc(record.time), "token_ids": dumps(record.token_ids)}
 
 
 def _kernel_row(timed: KernelTimes, time: KernelTime) -> Row:

@@ -112,12 +112,10 @@ def open_records(folder: Path, given: tuple[str, ...] | None = None) -> DuckDBPy
 
     connection = in_memory(given)
     try:
-        derive = ""  # an older version's views derive everything
-        if connection.execute("FROM duckdb_tables() WHERE table_name = 'run_measures'").fetchall():
-            derive = given[-1] if given else scripts()[DERIVE]
-            stage(connection, derive)
+        derive = given[-1] if given else scripts()[DERIVE]
+        stage(connection, derive)
         for (table,) in connection.execute(_TABLES).fetchall():
-            into = STAGE if derive and table == "step_records" else table
+            into = STAGE if table == "step_records" else table
             _load(connection, into, folder / f"{table}.parquet")
         connection.execute(derive)
     except duckdb.Error as error:
