@@ -29,7 +29,7 @@ Tell = Callable[[str, int, int, Mode], None]  # of a call: the backend, the roun
 
 
 @dataclass(frozen=True)
-class Found:
+class BackendTimes:
     """The times of all backends, and what was measured beside them.
 
     Attributes:
@@ -131,7 +131,7 @@ def measure(
     rounds: int,
     should_stop: Callable[[], bool] = lambda: False,
     tell: Tell = lambda *_: None,
-) -> Found:
+) -> BackendTimes:
     """Time each backend forward and backward, on a GPU also in CUDA graphs.
 
     Args:
@@ -159,7 +159,7 @@ def measure(
     bench.rounds(bench.running(eager, "eager"), "eager", rounds)
     if "graph" in modes:
         bench.rounds(_captured(bench, eager), "graph", rounds)
-    return Found(
+    return BackendTimes(
         [_time(bench, name, direction, mode) for name in eager for mode in modes for direction in DIRECTIONS],
         CACHE_BYTES[case.device],
         2 * PRODUCT_SIZE[case.device] ** 3,
