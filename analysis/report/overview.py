@@ -243,6 +243,9 @@ def against(line: GroupLine) -> Cell:
     """The difference from the baseline in tokens per second, with its interval."""
     if line.rate is None:
         return Cell("baseline") if line.is_baseline else Cell()
+    known = line.rate.number
+    if known and known.low is not None and known.high is not None and known.high - known.low > 100 * _VAGUE:
+        return Cell(line.rate.difference, f"no telling interval, n = {line.group.n}")
     return Cell(line.rate.difference or UNKNOWN, line.rate.interval)
 
 

@@ -8,7 +8,7 @@ the case alone rules out takes no seconds.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from importlib import import_module
 
 from model.attention import Case, Supports
@@ -18,23 +18,20 @@ from model.record.errors import one_line, out_of_host_memory
 Capability = tuple[int, int]
 
 
-def basic(case: Case) -> list[str]:
-    """Ask for what every backend needs: the run's device, its precision there, and heads that form groups."""
-    return _there(case) + _dtype(case, ("bfloat16", "float16", "float32"), advise=True)
-
-
 def declared(case: Case, supports: Supports) -> list[str]:
     """Refuse what the backend does not declare to support, so that tables and refusals agree."""
     if case.device not in supports.devices:
         whose = "a GPU" if supports.amd else "an NVIDIA GPU"
         return [f"needs {whose}, but the device is '{case.device}': use --set device=cuda on a GPU node"]
+    reasons = _gpu_is_there(case)
+    if case.heads % case.kv_heads:
+        reasons.append(
+            f"{case.heads} heads cannot share {case.kv_heads} key/value heads: "
+            "set model.kv_heads to a divisor"
+        )
     other_gpu = _generation(case, supports)
-    reasons = (
-        _there(case)
-        + _dtype(case, supports.dtypes, advise=not other_gpu)
-        + head_dim(case, supports.largest_head_dim, supports.head_dim_multiple, supports.smallest_head_dim)
-        + other_gpu
-    )
+    reasons += _dtype(case, supports.dtypes, advise=not other_gpu)
+    reasons += _head_dim(case, supports) + other_gpu
     if case.causal and True not in supports.causal:
         reasons.append("has no causal mask, and would let tokens see their future: choose another backend")
     if not case.causal and False not in supports.causal:
@@ -71,8 +68,10 @@ def _dtype(case: Case, allowed: Collection[str], advise: bool) -> list[str]:
     return [f"{text}{left}: choose another backend{' or a newer GPU' * (advise and old)}"]
 
 
-def head_dim(case: Case, largest: int | None, multiple: int = 1, smallest: int = 1) -> list[str]:
-    """The kernel takes head dims from `smallest` up to `largest`, in steps of `multiple`."""
+def _head_dim(case: Case, supports: Supports) -> list[str]:
+    """The kernel takes head dims from a smallest up to a largest, in steps."""
+    smallest, largest = supports.smallest_head_dim, supports.largest_head_dim
+    multiple = supports.head_dim_multiple
     fits = smallest <= case.head_dim <= (largest or case.head_dim)
     if fits and case.head_dim % multiple == 0:
         return []
@@ -85,14 +84,6 @@ def head_dim(case: Case, largest: int | None, multiple: int = 1, smallest: int =
         f"takes head dims{above}{below}{steps}, not {case.head_dim}: "
         "change model.dim or model.heads (the head dim is dim / heads)"
     ]
-
-
-def capability(case: Case, fits: Callable[[Capability], bool], wanted: str) -> list[str]:
-    """The kernel is built for some generations of NVIDIA GPUs; no reason where there is none to ask."""
-    gpu = gpu_capability(case)
-    if gpu is None or fits(gpu):
-        return []
-    return [f"needs {wanted}; this GPU has compute capability {gpu[0]}.{gpu[1]}: choose other nodes"]
 
 
 def float32_on_cpu(case: Case) -> list[str]:
@@ -152,6 +143,7 @@ def gpu_capability(case: Case) -> Capability | None:
 
 
 def _generation(case: Case, supports: Supports) -> list[str]:
+    """The kernel is built for some generations of GPUs; no reason where there is no GPU to ask."""
     if case.device != "cuda":
         return []
     if architecture := rocm.architecture():
@@ -159,13 +151,15 @@ def _generation(case: Case, supports: Supports) -> list[str]:
             return []
         taken = f"AMD's {' and '.join(supports.amd)}" if supports.amd else "NVIDIA GPUs"
         return [f"takes {taken}, not AMD's {architecture}: use --set attention=auto, or other nodes"]
-    if supports.capability is None:
+    if supports.capability is None or (gpu := gpu_capability(case)) is None:
         return []
     first, too_new = supports.capability
+    if first <= gpu and (too_new is None or gpu < too_new):
+        return []
     wanted = (
         _GENERATIONS.get((first, too_new)) or f"a GPU of compute capability {first[0]}.{first[1]} or later"
     )
-    return capability(case, lambda gpu: first <= gpu and (too_new is None or gpu < too_new), wanted)
+    return [f"needs {wanted}; this GPU has compute capability {gpu[0]}.{gpu[1]}: choose other nodes"]
 
 
 _GENERATIONS = {
@@ -173,16 +167,6 @@ _GENERATIONS = {
     ((9, 0), (9, 1)): "a Hopper GPU (9.0)",
     ((9, 0), (11, 0)): "a Hopper or data-centre Blackwell GPU (9.x or 10.x)",
 }
-
-
-def _there(case: Case) -> list[str]:
-    """Whether the run's device is there, and its heads form groups."""
-    if case.heads % case.kv_heads == 0:
-        return _gpu_is_there(case)
-    return [
-        *_gpu_is_there(case),
-        f"{case.heads} heads cannot share {case.kv_heads} key/value heads: set model.kv_heads to a divisor",
-    ]
 
 
 def _gpu_is_there(case: Case) -> list[str]:

@@ -50,18 +50,17 @@ def _compiled() -> Callable[..., Tensor]:
 Seen = Callable[["Tensor", "Tensor", "Tensor", "Tensor"], "Tensor"]
 
 
-def _before(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    return key <= query
-
-
 @cache
-def _from(offset: int) -> Seen:
+def _seen_from(offset: int) -> Seen:
     """The mask of queries of which the first one stands at key `offset`: one function for each offset."""
 
-    def before(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def seen(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return key <= query
+
+    def seen_with_offset(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return key <= query + offset
 
-    return before if offset else _before
+    return seen_with_offset if offset else seen
 
 
 @cache
@@ -89,7 +88,7 @@ def _causal_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:
         whole_counts[None, None],
         whole[None, None],
         BLOCK_SIZE=BLOCK,
-        mask_mod=_from(offset),
+        mask_mod=_seen_from(offset),
         seq_lengths=(queries, keys),
     )
 

@@ -60,7 +60,13 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: i
 class _Tiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q_BKGTD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor, tiling: Tiling) -> Tensor:
-        o_BKGTD, lse_BKGT1 = _forward(q_BKGTD, k_BKTD, v_BKTD, tiling)
+        """FA2 algorithm 1: one row of tiles at a time, each independent of the others."""
+        o_BKGTD = torch.empty_like(q_BKGTD)
+        lse_BKGT1 = q_BKGTD.new_empty(*q_BKGTD.shape[:-1], 1, dtype=_wide(q_BKGTD))
+        for queries in tiling.spans(0, q_BKGTD.shape[3]):
+            o_BKRD, lse_BKR1 = _forward_row(_rows(q_BKGTD, queries), k_BKTD, v_BKTD, queries, tiling)
+            _unstack(o_BKGTD, queries).copy_(_as_group(o_BKRD, o_BKGTD))
+            _unstack(lse_BKGT1, queries).copy_(_as_group(lse_BKR1, lse_BKGT1))
         # The backward needs only O and L beside the inputs: the T x T probabilities follow from them.
         ctx.save_for_backward(q_BKGTD, k_BKTD, v_BKTD, o_BKGTD, lse_BKGT1)
         ctx.tiling = tiling
@@ -69,18 +75,33 @@ class _Tiled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do_BKGTD: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        return *_backward(ctx.saved_tensors, do_BKGTD, ctx.tiling), None
+        """FA2 algorithm 2: the outer loop is over tiles of keys, so that dK and dV stay at hand.
 
-
-def _forward(q_BKGTD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor, tiling: Tiling) -> tuple[Tensor, Tensor]:
-    """FA2 algorithm 1: one row of tiles at a time, each independent of the others."""
-    o_BKGTD = torch.empty_like(q_BKGTD)
-    lse_BKGT1 = q_BKGTD.new_empty(*q_BKGTD.shape[:-1], 1, dtype=_wide(q_BKGTD))
-    for queries in tiling.spans(0, q_BKGTD.shape[3]):
-        o_BKRD, lse_BKR1 = _forward_row(_rows(q_BKGTD, queries), k_BKTD, v_BKTD, queries, tiling)
-        _unstack(o_BKGTD, queries).copy_(_as_group(o_BKRD, o_BKGTD))
-        _unstack(lse_BKGT1, queries).copy_(_as_group(lse_BKR1, lse_BKGT1))
-    return o_BKGTD, lse_BKGT1
+        With S = Q K^T / sqrt(D), P = softmax(S), O = P V (FA1 appendix B.2):
+            dV = P^T dO,  dP = dO V^T,  dS = P * (dP - delta),  dQ = dS K / sqrt(D),  dK = dS^T Q / sqrt(D)
+        where delta = rowsum(P * dP) = rowsum(dO * O) gives the softmax's gradient without another T x T pass.
+        """
+        q_BKGTD, k_BKTD, v_BKTD, o_BKGTD, lse_BKGT1 = ctx.saved_tensors
+        wide, T, tiling = _wide(q_BKGTD), q_BKGTD.shape[3], ctx.tiling
+        delta_BKGT1 = (do_BKGTD.to(wide) * o_BKGTD.to(wide)).sum(-1, keepdim=True)
+        dq_BKGTD = torch.zeros_like(q_BKGTD, dtype=wide)
+        dk_BKTD, dv_BKTD = torch.empty_like(k_BKTD), torch.empty_like(v_BKTD)
+        for keys in tiling.spans(0, k_BKTD.shape[2]):
+            k_BKUD, v_BKUD = _keys(k_BKTD, keys), _keys(v_BKTD, keys)
+            dk_BKUD, dv_BKUD = torch.zeros_like(k_BKUD), torch.zeros_like(v_BKUD)
+            # Queries before this tile of keys never saw it.
+            for queries in tiling.spans(max(0, keys[0] - tiling.offset) if tiling.causal else 0, T):
+                q_BKRD, do_BKRD = _rows(q_BKGTD, queries), _rows(do_BKGTD, queries)
+                s_BKRU = _scores(q_BKRD, k_BKUD, queries, keys, tiling)
+                p_BKRU = s_BKRU.sub_(_rows(lse_BKGT1, queries)).exp_()  # line 11: P again, by way of L
+                dv_BKUD += p_BKRU.mT @ do_BKRD  # line 12; the product sums over the stacked group
+                dp_BKRU = do_BKRD @ v_BKUD.mT  # line 13
+                ds_BKRU = p_BKRU.mul_(dp_BKRU.sub_(_rows(delta_BKGT1, queries)))  # line 14
+                _unstack(dq_BKGTD, queries).add_(_as_group(ds_BKRU @ k_BKUD, dq_BKGTD))  # line 15
+                dk_BKUD += ds_BKRU.mT @ q_BKRD  # line 16
+            dk_BKTD[:, :, slice(*keys)] = dk_BKUD * _scale(q_BKGTD)
+            dv_BKTD[:, :, slice(*keys)] = dv_BKUD
+        return (dq_BKGTD * _scale(q_BKGTD)).to(q_BKGTD.dtype), dk_BKTD, dv_BKTD, None
 
 
 def _forward_row(
@@ -103,36 +124,6 @@ def _forward_row(
         max_BKR1 = new_max_BKR1
     # One division at the end instead of one a tile, and L = m + log(l) for the backward (lines 12-13).
     return acc_BKRD / sum_BKR1, max_BKR1 + sum_BKR1.log()
-
-
-def _backward(saved: tuple[Tensor, ...], do_BKGTD: Tensor, tiling: Tiling) -> tuple[Tensor, Tensor, Tensor]:
-    """FA2 algorithm 2: the outer loop is over tiles of keys, so that dK and dV stay at hand.
-
-    With S = Q K^T / sqrt(D), P = softmax(S), O = P V (FA1 appendix B.2):
-        dV = P^T dO,  dP = dO V^T,  dS = P * (dP - delta),  dQ = dS K / sqrt(D),  dK = dS^T Q / sqrt(D)
-    where delta = rowsum(P * dP) = rowsum(dO * O) gives the softmax's gradient without another T x T pass.
-    """
-    q_BKGTD, k_BKTD, v_BKTD, o_BKGTD, lse_BKGT1 = saved
-    wide, T = _wide(q_BKGTD), q_BKGTD.shape[3]
-    delta_BKGT1 = (do_BKGTD.to(wide) * o_BKGTD.to(wide)).sum(-1, keepdim=True)
-    dq_BKGTD = torch.zeros_like(q_BKGTD, dtype=wide)
-    dk_BKTD, dv_BKTD = torch.empty_like(k_BKTD), torch.empty_like(v_BKTD)
-    for keys in tiling.spans(0, k_BKTD.shape[2]):
-        k_BKUD, v_BKUD = _keys(k_BKTD, keys), _keys(v_BKTD, keys)
-        dk_BKUD, dv_BKUD = torch.zeros_like(k_BKUD), torch.zeros_like(v_BKUD)
-        # Queries before this tile of keys never saw it.
-        for queries in tiling.spans(max(0, keys[0] - tiling.offset) if tiling.causal else 0, T):
-            q_BKRD, do_BKRD = _rows(q_BKGTD, queries), _rows(do_BKGTD, queries)
-            s_BKRU = _scores(q_BKRD, k_BKUD, queries, keys, tiling)
-            p_BKRU = s_BKRU.sub_(_rows(lse_BKGT1, queries)).exp_()  # line 11: P again, by way of L
-            dv_BKUD += p_BKRU.mT @ do_BKRD  # line 12; the product sums over the stacked group
-            dp_BKRU = do_BKRD @ v_BKUD.mT  # line 13
-            ds_BKRU = p_BKRU.mul_(dp_BKRU.sub_(_rows(delta_BKGT1, queries)))  # line 14
-            _unstack(dq_BKGTD, queries).add_(_as_group(ds_BKRU @ k_BKUD, dq_BKGTD))  # line 15
-            dk_BKUD += ds_BKRU.mT @ q_BKRD  # line 16
-        dk_BKTD[:, :, slice(*keys)] = dk_BKUD * _scale(q_BKGTD)
-        dv_BKTD[:, :, slice(*keys)] = dv_BKUD
-    return (dq_BKGTD * _scale(q_BKGTD)).to(q_BKGTD.dtype), dk_BKTD, dv_BKTD
 
 
 def _scores(q_BKRD: Tensor, k_BKUD: Tensor, queries: Span, keys: Span, tiling: Tiling) -> Tensor:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, cast
 
@@ -21,7 +20,7 @@ from model.training.audit import Judge
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model.training.llama import Attend, Block, Llama
+    from model.training.llama import Block, Llama
 
 MOST = 256
 APART = 64
@@ -66,7 +65,16 @@ class Watch:
             return
         attention = cast("Block", self._model.blocks[audit.layer]).attention
         attend, taken = attention.attend, Taken(audit, self._group)
-        attention.attend = partial(_watched, attend, taken)
+
+        def watched(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
+            place = audit.sample, audit.kv_head
+            for name, x in {"q": q_BTHD, "k": k_BTKD, "v": v_BTKD}.items():
+                taken.copy(name, x, *place)
+            o_BTHD = attend(q_BTHD, k_BTKD, v_BTKD)
+            taken.copy("o", o_BTHD, *place)
+            return o_BTHD
+
+        attention.attend = watched
         try:
             yield
         finally:
@@ -80,13 +88,3 @@ class Watch:
         while self._taken:
             assert self._judge
             self._judge(self._taken.pop(0))
-
-
-def _watched(attend: Attend, taken: Taken, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
-    """The block's own attention, with copies of what it got and gave."""
-    place = taken.audit.sample, taken.audit.kv_head
-    for name, x in {"q": q_BTHD, "k": k_BTKD, "v": v_BTKD}.items():
-        taken.copy(name, x, *place)
-    o_BTHD = attend(q_BTHD, k_BTKD, v_BTKD)
-    taken.copy("o", o_BTHD, *place)
-    return o_BTHD

@@ -101,7 +101,7 @@ def name(label: str, facts: Facts) -> str:
 
 
 def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
-    """The range of final losses of groups that read equally many tokens, and what their verdicts say."""
+    """The range of final losses, and what their verdicts say."""
     done = [run for run in facts.runs if run["outcome"] == "completed" and run["final_loss"] is not None]
     right = {label: runs for label, runs in by_label(done).items() if label not in facts.flagged}
     amounts = {
@@ -112,7 +112,7 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
         for group in facts.groups
         if group.label in right and group.final_loss
     }
-    if not medians or len(amounts) > 1:
+    if not medians:
         return
     low, high = (end(medians, key=medians.__getitem__) for end in (min, max))
     texts = [f"{medians[label]:.4f}" for label in (low, high)]
@@ -132,6 +132,8 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
         text = f"Final loss: {texts[0]}" + (f" for all {len(medians)} groups" if len(medians) > 1 else "")
     else:
         text = f"Final losses: {texts[0]} ({name(low, facts)}) to {texts[1]} ({name(high, facts)})"
+    if len(amounts) > 1 and len(medians) > 1:
+        judged = f", after different amounts of text{judged}"
     yield Sentence(f"{text}{judged}.", numbers)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from model.attention.kernels.dense import fits
-from model.attention.kernels.operators import differentiate, operator
+from model.attention.kernels.operators import differentiate, operator, shapes_of_gradients
 
 
 def _shapes(
@@ -18,14 +18,8 @@ def _shapes(
 ) -> tuple[Tensor, Tensor]:
     B, T, H, _ = q_BTHD.shape
     padded = (T + 3) // 4 * 4
-    return _like(q_BTHD), q_BTHD.new_empty(2, B, H, padded, dtype=torch.float32)
-
-
-def _shapes_backward(
-    do_BTHD: Tensor, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, o_BTHD: Tensor, stats_2BHS: Tensor,
-    causal: bool, query_offset: int, deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return _like(q_BTHD), _like(k_BTKD), _like(v_BTKD)
+    # The output is contiguous, whatever the strides of the inputs.
+    return q_BTHD.new_empty(q_BTHD.shape), q_BTHD.new_empty(2, B, H, padded, dtype=torch.float32)
 
 
 @operator(_shapes)
@@ -39,7 +33,7 @@ def hopper_attention(
         return hopper.forward(*map(_dense, (q_BTHD, k_BTKD, v_BTKD)), causal, query_offset)
 
 
-@operator(_shapes_backward)
+@operator(shapes_of_gradients)
 def hopper_attention_backward(
     do_BTHD: Tensor, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, o_BTHD: Tensor, stats_2BHS: Tensor,
     causal: bool, query_offset: int, deterministic: bool,
@@ -72,8 +66,3 @@ differentiate(
 def _dense(x: Tensor) -> Tensor:
     """A tensor that the kernel can address: a copy only if rows are strided or unaligned."""
     return x if fits(x) else x.contiguous()
-
-
-def _like(x: Tensor) -> Tensor:
-    """The kernel's results are contiguous, whatever the strides of its inputs."""
-    return x.new_empty(x.shape)

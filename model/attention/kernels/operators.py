@@ -34,6 +34,13 @@ def operator(shapes: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     return define
 
 
+def shapes_of_gradients(
+    _do: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients are contiguous, whatever the strides of the inputs."""
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
 def differentiate(forward: Any, backward: Any, also: Callable[[], tuple[Any, ...]] = tuple) -> None:
     """Give an operator that takes tensors and then options its gradient, which another operator computes.
 
@@ -59,9 +66,8 @@ def differentiate(forward: Any, backward: Any, also: Callable[[], tuple[Any, ...
         gradients = backward(dfirst, *ctx.saved_tensors, *ctx.options, *also())
         return *gradients, *(None for _ in ctx.options)
 
+    def second_gradient(ctx: Any, *_: Any) -> None:
+        raise NotImplementedError("this attention kernel has no second derivative; the backend math has one")
+
     torch.library.register_autograd(forward, gradient, setup_context=save, lib=_LIBRARY)
-    torch.library.register_autograd(backward, _no_second_gradient, lib=_LIBRARY)
-
-
-def _no_second_gradient(ctx: Any, *_: Any) -> None:
-    raise NotImplementedError("this attention kernel has no second derivative; the backend math has one")
+    torch.library.register_autograd(backward, second_gradient, lib=_LIBRARY)

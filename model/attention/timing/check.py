@@ -17,7 +17,7 @@ from model.attention.timing.passes import TimedInputs
 from model.attention.verify import reference
 from model.attention.verify.accuracy import ELEMENTS, judge
 from model.attention.verify.audited import Audit, Taken
-from model.attention.verify.numbers import Deviation, compare
+from model.attention.verify.numbers import compare
 from model.attention.verify.reference import STEPS
 from model.record.case import Case
 from model.record.kernels import KernelCheck
@@ -60,8 +60,17 @@ def checked(
             for tensor in record.tensors.values()
         ]
 
+        # O and dQ of a row depend on no other row of Q.
         for of_sample, row in rows:
-            for step, error in _row(case, inputs, results_by_step, of_sample, row).items():
+            own = slice(of_sample, of_sample + 1), slice(row, row + 1)
+            keys = own[0], slice(0, row + 1 if case.causal else None)
+            one = reference.Inputs(
+                inputs.q_BTHD[own], inputs.k_BTKD[keys], inputs.v_BTKD[keys], inputs.do_BTHD[own]
+            )
+            plain = reference.same_precision(one, False, ELEMENTS)
+            exact = reference.exact(one, False, ELEMENTS)
+            for step in ("o", "dq"):
+                error = compare(step, results_by_step[step][own], plain[step], exact, audit=True)
                 shares.append(error.measured / error.tolerance)
                 if not error.passed:
                     head = re.search(r"head \d+", error.where)
@@ -76,14 +85,3 @@ def checked(
         error=finite(max(shares, default=torch.inf)),
     )
     return looked_at, "; ".join(wrong)
-
-
-def _row(
-    case: Case, inputs: TimedInputs, results: dict[str, Tensor], sample: int, row: int
-) -> dict[str, Deviation]:
-    """The errors of o and dQ in one row of a sample, which depend on no other row of Q."""
-    own = slice(sample, sample + 1), slice(row, row + 1)
-    keys = own[0], slice(0, row + 1 if case.causal else None)
-    one = reference.Inputs(inputs.q_BTHD[own], inputs.k_BTKD[keys], inputs.v_BTKD[keys], inputs.do_BTHD[own])
-    plain, exact = reference.same_precision(one, False, ELEMENTS), reference.exact(one, False, ELEMENTS)
-    return {step: compare(step, results[step][own], plain[step], exact, audit=True) for step in ("o", "dq")}

@@ -29,7 +29,7 @@ Tell = Callable[[str, int, int, Mode], None]  # of a call: the backend, the roun
 
 
 @dataclass(frozen=True)
-class Found:
+class BackendTimes:
     """The times of all backends, and what was measured beside them.
 
     Attributes:
@@ -131,7 +131,7 @@ def measure(
     rounds: int,
     should_stop: Callable[[], bool] = lambda: False,
     tell: Tell = lambda *_: None,
-) -> Found:
+) -> BackendTimes:
     """Time each backend forward and backward, on a GPU also in CUDA graphs.
 
     Args:
@@ -158,28 +158,24 @@ def measure(
             bench.memory[name, "backward"] = bench.device.most_memory(passes.both)
     bench.rounds(bench.running(eager, "eager"), "eager", rounds)
     if "graph" in modes:
-        bench.rounds(_captured(bench, eager), "graph", rounds)
-    return Found(
+        # All graphs share memory, as much as the largest needs.
+        pool = torch.cuda.graph_pool_handle()
+        graphs: dict[str, Passes] = {}
+        for name in bench.running(eager, "eager"):
+            with bench.noting(name, "graph", otherwise="unsupported"):
+                graphs[name] = Graphs(eager[name], pool)
+            if name not in graphs:
+                pool = torch.cuda.graph_pool_handle()  # a capture that failed may not have left the other one
+        for name in eager:
+            if (name, "eager") in bench.ended:
+                bench.ended.setdefault((name, "graph"), bench.ended[name, "eager"])
+        bench.rounds(graphs, "graph", rounds)
+    return BackendTimes(
         [_time(bench, name, direction, mode) for name in eager for mode in modes for direction in DIRECTIONS],
         CACHE_BYTES[case.device],
         2 * PRODUCT_SIZE[case.device] ** 3,
         bench.product.seconds,
     )
-
-
-def _captured(bench: _Bench, eager: dict[str, Eager]) -> dict[str, Passes]:
-    """The graphs of backends that can be captured. All share memory, as much as the largest needs."""
-    pool = torch.cuda.graph_pool_handle()
-    graphs: dict[str, Passes] = {}
-    for name in bench.running(eager, "eager"):
-        with bench.noting(name, "graph", otherwise="unsupported"):
-            graphs[name] = Graphs(eager[name], pool)
-        if name not in graphs:
-            pool = torch.cuda.graph_pool_handle()  # a capture that failed may not have left the other one
-    for name, mode in bench.ended:
-        if mode == "eager":
-            bench.ended.setdefault((name, "graph"), bench.ended[name, mode])
-    return graphs
 
 
 def _product(case: Case) -> Callable[[], object]:

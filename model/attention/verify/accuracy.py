@@ -51,6 +51,7 @@ def deterministic(subject: Subject) -> bool:
     return same
 
 
+@torch.no_grad()
 def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
     """Judge an audited call by the rule of certificates.
 
@@ -58,11 +59,21 @@ def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
     then nothing can be said. A gradient that never came counts as wrong.
     """
     started = perf_counter()
-    audit = taken.audit
-    with torch.no_grad():
-        errors = _errors(taken, causal and audit.keys is None)
-    if errors is None:
+    audit, tensors = taken.audit, taken.tensors
+    causal = causal and audit.keys is None
+    given = [tensors["q"], tensors["k"], tensors["v"], tensors.get("do", torch.zeros_like(tensors["o"]))]
+    inputs = Inputs(*given)
+    if not all(bool(x.isfinite().all()) for x in given):
         return None
+    plain = same_precision(inputs, causal, ELEMENTS)
+    if not all(bool(x.isfinite().all()) for x in plain.values()):
+        return None  # too large for any backend in this precision
+    exact_results = exact(inputs, causal, ELEMENTS)
+    errors = {
+        step: compare(step, tensors[step], plain[step], exact_results, audit=True)
+        for step in STEPS
+        if step in tensors
+    }
 
     places = {step: _place(taken, step, error) for step, error in errors.items()}
     wrong = [
@@ -77,7 +88,7 @@ def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
         sample=audit.sample,
         first_head=audit.kv_head * taken.heads,
         heads=taken.heads,
-        rows=taken.tensors["o"].shape[1],
+        rows=tensors["o"].shape[1],
         first_row=_first_row(taken) if audit.keys is None else 0,
         keys=audit.keys,
         tensors={
@@ -98,24 +109,6 @@ def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
 def _first_row(taken: Taken) -> int:
     """The position of the first query, if it is a part of a sample."""
     return taken.tensors["k"].shape[1] - taken.tensors["q"].shape[1]
-
-
-def _errors(taken: Taken, causal: bool) -> dict[str, Deviation] | None:
-    """The error of each existing result, by its name."""
-    tensors = taken.tensors
-    given = [tensors["q"], tensors["k"], tensors["v"], tensors.get("do", torch.zeros_like(tensors["o"]))]
-    inputs = Inputs(*given)
-    if not all(bool(x.isfinite().all()) for x in given):
-        return None
-    plain = same_precision(inputs, causal, ELEMENTS)
-    if not all(bool(x.isfinite().all()) for x in plain.values()):
-        return None  # too large for any backend in this precision
-    exact_results = exact(inputs, causal, ELEMENTS)
-    return {
-        step: compare(step, tensors[step], plain[step], exact_results, audit=True)
-        for step in STEPS
-        if step in tensors
-    }
 
 
 def _place(taken: Taken, step: str, error: Deviation) -> str:

@@ -32,30 +32,25 @@ def check(backend: Backend, case: Case) -> tuple[list[Check], str | None]:
     """The checks, and why torch.compile ends its graph at a call; empty if one graph holds all of it."""
     subject = Subject(for_compile(backend), case, "under torch.compile")
     solved = data.solved_call(Variant(case))
-    why: str | None = None
     other = data.other(case)
+    why: str | None = None
+    by = "inductor" if case.compile else "aot_eager"
     # Dynamo's own code triggers warnings in PyTorch; and it is to compile each shape.
     limit = torch._dynamo.config.patch(recompile_limit=_SHAPES)
     with subject.running("under torch.compile"), limit, warnings.catch_warnings(action="ignore"):
-        subject.seam, why = _traced(subject, leaves(solved.inputs))
+        subject.seam = _compiled(by, whole=True)
+        try:
+            subject.forward(*leaves(solved.inputs))
+            why = ""
+        except GraphBreak as error:  # the backend's own words, or else PyTorch's
+            matches = (re.search(pattern, str(error), re.MULTILINE) for pattern in _REASONS)
+            why = next((match[1] for match in matches if match), type(error).__name__)
+            subject.seam = _compiled(by, whole=False)
         for numbers in (solved, other):
             subject.numbers(
                 "right when compiled", call(subject, numbers.inputs), numbers.exact, numbers.plain
             )
     return subject.checks, why
-
-
-def _traced(subject: Subject, tensors: list[Tensor]) -> tuple[Callable[..., Tensor], str]:
-    """The compiled seam, and why its graph ends at the call: in the backend's words, or else in PyTorch's."""
-    by = "inductor" if subject.case.compile else "aot_eager"
-    whole = _compiled(by, whole=True)
-    try:
-        whole(subject.backend, subject.case, *tensors)
-    except GraphBreak as error:
-        matches = (re.search(pattern, str(error), re.MULTILINE) for pattern in _REASONS)
-        why = next((match[1] for match in matches if match), type(error).__name__)
-        return _compiled(by, whole=False), why
-    return whole, ""
 
 
 def _compiled(by: str, whole: bool) -> Callable[..., Tensor]:

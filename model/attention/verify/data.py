@@ -40,7 +40,7 @@ def drawn(variant: Variant) -> Inputs:
     case = variant.case
     rng = torch.Generator(case.device).manual_seed(variant.seed)
     dtype = getattr(torch, case.dtype)
-    inputs = _each(lambda x: x.to(dtype))(DATA[variant.data](case, rng))
+    inputs = _on_all_tensors(lambda x: x.to(dtype))(DATA[variant.data](case, rng))
     if not variant.renewed:
         return inputs
     newer = drawn(replace(variant, seed=variant.seed + 1, renewed=""))
@@ -55,7 +55,7 @@ def laid_out(variant: Variant) -> Inputs:
 def solved_call(variant: Variant) -> SolvedCall:
     """The variant's numbers, in its layout. They are copies, so that a backend may write into them."""
     solved = solution(replace(variant, layout="contiguous"))
-    return solved._replace(inputs=LAYOUTS[variant.layout](_each(torch.clone)(solved.inputs)))
+    return solved._replace(inputs=LAYOUTS[variant.layout](_on_all_tensors(torch.clone)(solved.inputs)))
 
 
 def scaled(solved: SolvedCall, q: float = 1.0, v: float = 1.0, do: float = 1.0) -> SolvedCall:
@@ -90,14 +90,14 @@ def other(case: Case) -> SolvedCall:
         return moved_BTH
 
     there = SolvedCall(
-        _each(moved)(solved.inputs),
-        Exact(_all(moved, solved.exact.values), _all(moved, solved.exact.spread)),
-        _all(moved, solved.plain),
+        _on_all_tensors(moved)(solved.inputs),
+        Exact(_changed(moved, solved.exact.values), _changed(moved, solved.exact.spread)),
+        _changed(moved, solved.plain),
     )
     return scaled(there, q=-1.0, v=-1.0)
 
 
-def _all(change: Callable[[Tensor], Tensor], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _changed(change: Callable[[Tensor], Tensor], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {step: change(x) for step, x in tensors.items()}
 
 
@@ -168,7 +168,7 @@ DATA: dict[str, Draw] = {
 }
 
 
-def _each(change: Callable[[Tensor], Tensor]) -> Callable[[Inputs], Inputs]:
+def _on_all_tensors(change: Callable[[Tensor], Tensor]) -> Callable[[Inputs], Inputs]:
     return lambda x: Inputs(*map(change, (x.q, x.k, x.v, x.do)))
 
 
@@ -206,9 +206,9 @@ def _expanded(x: Inputs) -> Inputs:
 LAYOUTS: dict[str, Callable[[Inputs], Inputs]] = {
     "contiguous": lambda x: x,
     "fused qkv": _fused,
-    "heads first": _each(lambda y: y.transpose(1, 2).contiguous().transpose(1, 2)),
-    "head dim strided": _each(lambda y: y.mT.contiguous().mT),
-    "sliced": _each(_sliced),
+    "heads first": _on_all_tensors(lambda y: y.transpose(1, 2).contiguous().transpose(1, 2)),
+    "head dim strided": _on_all_tensors(lambda y: y.mT.contiguous().mT),
+    "sliced": _on_all_tensors(_sliced),
     "expanded": _expanded,
     "cached": _cached,
 }

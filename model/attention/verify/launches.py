@@ -68,11 +68,11 @@ class SeenNames:
     kernels: set[str] = field(default_factory=set)
     events: list[Any] = field(default_factory=list)
 
-    def named(self, wanted: Kernels, device: str) -> set[str]:
+    def names_for(self, wanted: Kernels, device: str) -> set[str]:
         """The names that a declaration is about."""
         return self.operators if wanted.operators or device == "cpu" else self.kernels
 
-    def of(self, device: str) -> set[str]:
+    def names_on(self, device: str) -> set[str]:
         """The names of what did the work."""
         return self.operators if device == "cpu" else self.kernels
 
@@ -94,7 +94,7 @@ class Work:
     explained: int = 0
 
     @classmethod
-    def of(cls, events: Iterable[Any], pattern: str) -> Work:
+    def counted(cls, events: Iterable[Any], pattern: str) -> Work:
         """Count what these events of the profiler did.
 
         Args:
@@ -124,16 +124,13 @@ class Work:
             if self.explained == before:
                 self.hidden[declared].add(event.name)
             return below
-        return max(below, float(_elements(event.input_shapes)))
-
-
-def _elements(shapes: Iterable[Any]) -> int:
-    """Number of elements that an operator of these inputs computes, one for all that meet in it."""
-    sizes = [tuple(x) for x in shapes if x and all(isinstance(n, int) for n in x)]
-    try:
-        return prod(torch.broadcast_shapes(*sizes)) if sizes else 0
-    except RuntimeError:
-        return max(map(prod, sizes))
+        # The elements that it computes, one for all that meet in it.
+        shapes = [tuple(x) for x in event.input_shapes if x and all(isinstance(n, int) for n in x)]
+        try:
+            elements = prod(torch.broadcast_shapes(*shapes)) if shapes else 0
+        except RuntimeError:
+            elements = max(map(prod, shapes))
+        return max(below, float(elements))
 
 
 def _is_declared(event: Any, pattern: str) -> bool:
@@ -176,7 +173,9 @@ def check(
         _judge(name, subject, wanted, seen)
         if wanted:
             _share(subject, solved, wanted, seen, [] if untold is None else untold)
-    return subject.checks, {direction: sorted(names.of(case.device)) for direction, names in seen.items()}
+    return subject.checks, {
+        direction: sorted(names.names_on(case.device)) for direction, names in seen.items()
+    }
 
 
 def _declared(name: str, subject: Subject) -> Kernels | None:
@@ -196,16 +195,16 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
     """Check the names: some kernel runs in each pass, the declared ones do, and no other backend's does."""
     device = subject.case.device
     for direction, here in seen.items():
-        some = bool(here.of(device))
+        ran = bool(here.names_on(device))
         reason = (
             f"the profiler sees no kernel in the {direction}: nothing is computed there, or, if it sees none "
             "for any backend, this machine does not permit tracing (CUPTI)"
         )
-        subject.note("kernels", direction, some, reason)
+        subject.note("kernels", direction, ran, reason)
         if wanted:
             pattern = getattr(wanted, direction)
-            names = here.named(wanted, device)
-            reason = f"no kernel in its {direction} matches {pattern!r}; it runs {_some(names)}"
+            names = here.names_for(wanted, device)
+            reason = f"no kernel in its {direction} matches {pattern!r}; it runs {_listed(names)}"
             subject.note("own kernels", direction, any(re.search(pattern, x) for x in names), reason)
 
     free = name == FREE and subject.backend.launches.free
@@ -215,9 +214,10 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
             ran = any(
                 re.search(getattr(kernels, direction), x)
                 for kernels in of_pytorch
-                for x in here.named(kernels, device)
+                for x in here.names_for(kernels, device)
             )
-            reason = f"no kernel in its {direction} is one of PyTorch's; it runs {_some(here.of(device))}"
+            names = here.names_on(device)
+            reason = f"no kernel in its {direction} is one of PyTorch's; it runs {_listed(names)}"
             subject.note("own kernels", direction, ran, reason)
 
     # `auto` may run PyTorch's kernels, which it chooses from. Backends of other packages do not count:
@@ -229,9 +229,9 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
         if not theirs:
             continue
         for direction, here in seen.items():
-            taken = sorted(x for x in here.named(theirs, device) if _claims(theirs, x))
+            taken = sorted(x for x in here.names_for(theirs, device) if _claims(theirs, x))
             belongs = f"which belongs to {other}: call it {other}, or run your own"
-            reason = f"its {direction} runs {_some(taken)}, {belongs}"
+            reason = f"its {direction} runs {_listed(taken)}, {belongs}"
             subject.note("no other's kernels", f"{direction}: {other}", not taken, reason)
 
 
@@ -250,7 +250,7 @@ def _share(
         if device == "cuda" and not wanted.operators:
             timed[direction] = set()
             continue
-        work = Work.of(seen[direction].events, getattr(wanted, direction))
+        work = Work.counted(seen[direction].events, getattr(wanted, direction))
         needed = sum(attention_flop(part, direction) for part in subject.case.parts or [subject.case])
         own = max(work.declared, _SHARE * needed) if work.hidden[True] else work.declared
         inputs = solved.inputs
@@ -331,7 +331,10 @@ def _times(
             continue
         if on_gpu and (_is_annotation(event) or event.name.startswith(_COPIES)):
             continue
-        declared = any(_is_declared(x, pattern) for x in _upwards(event))
+        callers, caller = [event], event
+        while (caller := caller.cpu_parent) is not None:
+            callers.append(caller)
+        declared = any(_is_declared(x, pattern) for x in callers)
         if not (on_gpu or declared or event.name in uncounted):
             continue
         # An operator counts without those that it calls, but with the kernels that it starts.
@@ -342,12 +345,6 @@ def _times(
         )
         met[event.name] += 1
         yield (event.name, met[event.name], declared), microseconds / 1e6
-
-
-def _upwards(event: Any) -> Iterator[Any]:
-    while event is not None:
-        yield event
-        event = event.cpu_parent
 
 
 def _kernels(name: str, device: str) -> Kernels | None:
@@ -362,7 +359,7 @@ def _claims(theirs: Kernels, seen: str) -> bool:
     return any(re.search(pattern, seen) for pattern in patterns)
 
 
-def _some(names: set[str] | list[str]) -> str:
+def _listed(names: set[str] | list[str]) -> str:
     shown = [name[:120] for name in sorted(names)[:6]]
     return ", ".join(shown) + (f" and {len(names) - 6} more" if len(names) > 6 else "") or "nothing"
 
@@ -381,7 +378,9 @@ def _by_chance(
         return True
     device, now = subject.case.device, {direction: SeenNames() for direction in seen}
     once_more = _profiled(subject, solved, now).get(step)
-    same_kernels = all(now[direction].of(device) == seen[direction].of(device) for direction in seen)
+    same_kernels = all(
+        now[direction].names_on(device) == seen[direction].names_on(device) for direction in seen
+    )
     return same_kernels and once_more is not None and any(torch.equal(x, once_more) for x in again)
 
 

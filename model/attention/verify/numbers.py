@@ -66,18 +66,18 @@ def compare(
             all of a gradient, and then a whole tensor errs like a row. So every floor is twice a row's.
     """
     value, spread = exact.values[step] * times, exact.spread[step] * times
-    mine, plain = (slices(x.double() - value, spread) for x in (x_BTHD, plain_BTHD.double() * times))
+    scores, plain = (slices(x.double() - value, spread) for x in (x_BTHD, plain_BTHD.double() * times))
     factor = FACTOR[plain_BTHD.dtype]
     floor = FLOOR_32 if plain_BTHD.dtype == torch.float32 else FLOOR_16
     if audit:
         floor = dict.fromkeys(floor, 2 * floor["row"])
-    tolerance = {kind: factor * max(float(plain[kind].max()), floor[kind]) for kind in mine}
-    worst = {kind: float(_finite(scores).max()) for kind, scores in mine.items()}
+    tolerance = {kind: factor * max(float(plain[kind].max()), floor[kind]) for kind in scores}
+    worst = {kind: float(_finite(of_kind).max()) for kind, of_kind in scores.items()}
     kind = max(worst, key=lambda kind: worst[kind] / tolerance[kind])
     # A result that is zero apart from roundings, such as dQ of one token, has no relative error.
     meaningful = value.norm() > spread.norm()
     relative = float((x_BTHD.double() - value).norm() / value.norm()) if meaningful else torch.nan
-    where = _where(kind, _finite(mine[kind]), x_BTHD.shape[1])
+    where = _where(kind, _finite(scores[kind]), x_BTHD.shape[1])
     return Deviation(worst[kind], tolerance[kind], where, relative)
 
 

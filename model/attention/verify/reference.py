@@ -131,16 +131,37 @@ class _Run:
         rows = max(1, min(self.budget // (min(pairs, N) * self.G * self.keys), max(T // 4, 256)))
         self.by_keys = self.narrow == torch.float32 and rows < T
         for first in range(0, N, pairs):
-            some = slice(first, first + pairs)
+            own_pairs = slice(first, first + pairs)
             for start in range(0, T, rows):
-                _Block(self, some, start, min(start + rows, T)).go()
+                _Block(self, own_pairs, start, min(start + rows, T)).go()
             for start in range(0, self.keys, rows) if self.by_keys else ():
-                _Keys(self, some, slice(start, start + rows)).go()
+                self.sum_over_rows(own_pairs, slice(start, start + rows))
         self.dk_NTD *= self.scale
         self.spread_dk_NT = (self.spread_dk_NT + self.bias_dk_NT.square()) * self.scale**2
         if self.narrow is None:
             self.spread_dk_NT += self.rounding(self.dk_NTD)
             self.spread_dv_NT += self.rounding(self.dv_NTD)
+
+    def sum_over_rows(self, pairs: slice, keys: slice) -> None:
+        """Compute dK and dV of some keys of some pairs, each query head's part in one product over all rows.
+
+        The formulas are those of `_Block.go`, with the maximum, sum and delta of each row that it kept.
+
+        Plain attention sums them so, and in float32 the order of a sum decides its error. For head dims below
+        16 PyTorch's product on a CPU adds one term after the other. Over 4160 rows of one sign dV is then off
+        by 19 units of 2^-24, as such a sum is, and by 2 if it is summed up from blocks of 252 rows.
+        """
+        q_NGTD, do_NGTD = self.q_NGTD[pairs], self.do_NGTD[pairs]
+        k_N1UD, v_N1UD = (x[pairs, None, keys] for x in (self.k_NTD, self.v_NTD))
+        s_NGTU = (q_NGTD @ k_N1UD.mT) * self.scale
+        p_NGTU = s_NGTU.sub_(self.largest_NGT[pairs][..., None]).exp_().div_(self.sum_NGT[pairs][..., None])
+        if self.causal:
+            key_U = torch.arange(self.keys, device=k_N1UD.device)[keys]
+            position_T = torch.arange(self.offset, self.offset + self.T, device=k_N1UD.device)
+            p_NGTU.masked_fill_(key_U > position_T[:, None], 0)
+        self.dv_NTD[pairs, keys] = (p_NGTU.mT @ do_NGTD).sum(1)
+        ds_NGTU = (do_NGTD @ v_N1UD.mT).sub_(self.delta_NGT[pairs][..., None]).mul_(p_NGTU)
+        self.dk_NTD[pairs, keys] = (ds_NGTU.mT @ q_NGTD).sum(1)
 
     def cut(self, x: Tensor) -> Tensor:
         """Round as if stored in the narrow precision."""
@@ -183,9 +204,13 @@ class _Block:
         self.keys = (pairs, slice(0, end + run.offset if run.causal else run.keys))
         self.q_NRD, self.do_NRD = (x[self.rows].flatten(1, 2) for x in (run.q_NGTD, run.do_NGTD))
         self.k_NUD, self.v_NUD = run.k_NTD[self.keys], run.v_NTD[self.keys]
-        self.hidden_RU = self._hidden(start, end) if run.causal else None
-        last_R = self._positions(start, end) if run.causal else run.keys - 1
-        self.additions_R1 = (torch.as_tensor(last_R, device=self.q_NRD.device)[..., None] + 1) / DEPTH
+        device, first, last = run.q_NGTD.device, start + run.offset, end + run.offset
+        self.hidden_RU = None  # where a row would see its future
+        last_key_R = torch.as_tensor(run.keys - 1, device=device)
+        if run.causal:
+            last_key_R = torch.arange(first, last, device=device).repeat(run.G)  # where each row stands
+            self.hidden_RU = torch.arange(0, last, device=device) > last_key_R[:, None]
+        self.additions_R1 = (last_key_R[..., None] + 1) / DEPTH
 
     def go(self) -> None:
         """Forward and backward of the block (the module's formulas)."""
@@ -201,25 +226,20 @@ class _Block:
         dq_NRD = ds_NRU @ self.k_NUD * run.scale
         run.o_NGTD[self.rows] = o_NRD.unflatten(1, (run.G, -1))
         run.dq_NGTD[self.rows] = dq_NRD.unflatten(1, (run.G, -1))
-        if run.by_keys:
-            self.keep(s_NRU, delta_NR1)
+        if run.by_keys:  # keep what `sum_over_rows` needs of each row
+            largest_NR1 = s_NRU.amax(-1, keepdim=True)
+            sum_NR1 = (s_NRU - largest_NR1).exp_().sum(-1, keepdim=True)
+            for kept, x_NR1 in (
+                (run.largest_NGT, largest_NR1),
+                (run.sum_NGT, sum_NR1),
+                (run.delta_NGT, delta_NR1),
+            ):
+                kept[self.rows] = x_NR1[..., 0].unflatten(1, (run.G, -1))
         else:
             run.dv_NTD[self.keys] += cut_NRU.mT @ self.do_NRD
             run.dk_NTD[self.keys] += ds_NRU.mT @ self.q_NRD
         if run.narrow is None:
             self.spread_rows(s_NRU, p_NRU, o_NRD, ds_NRU, dq_NRD)
-
-    def keep(self, s_NRU: Tensor, delta_NR1: Tensor) -> None:
-        """Keep what `_Keys` needs of each row."""
-        largest_NR1 = s_NRU.amax(-1, keepdim=True)
-        sum_NR1 = (s_NRU - largest_NR1).exp_().sum(-1, keepdim=True)
-        run = self.run
-        for kept, x_NR1 in (
-            (run.largest_NGT, largest_NR1),
-            (run.sum_NGT, sum_NR1),
-            (run.delta_NGT, delta_NR1),
-        ):
-            kept[self.rows] = x_NR1[..., 0].unflatten(1, (run.G, -1))
 
     def spread_rows(
         self, s_NRU: Tensor, p_NRU: Tensor, o_NRD: Tensor, ds_NRU: Tensor, dq_NRD: Tensor
@@ -259,47 +279,6 @@ class _Block:
         if run.unit > U32:
             cut_NR1 = (self.do_NRD * o_NRD).abs().sum(-1, keepdim=True) * self.additions_R1 * U32
             run.bias_dk_NT[self.keys] += (p_NRU.mT @ (cut_NR1 * q2_NR1.sqrt()))[..., 0]
-
-    def _hidden(self, start: int, end: int) -> Tensor:
-        """Where a row would see its future: (R, U)."""
-        key_U = torch.arange(0, end + self.run.offset, device=self.q_NRD.device)
-        return key_U > self._positions(start, end)[:, None]
-
-    def _positions(self, start: int, end: int) -> Tensor:
-        """The key at which each row stands: (R,)."""
-        first, last = start + self.run.offset, end + self.run.offset
-        return torch.arange(first, last, device=self.q_NRD.device).repeat(self.run.G)
-
-
-class _Keys:
-    """Some keys of some pairs, with all rows that see them: dK and dV as one product for each query head.
-
-    Plain attention sums them so, and in float32 the order of a sum decides its error. For head dims below 16
-    PyTorch's product on a CPU adds one term after the other. Over 4160 rows of one sign dV is then off by 19
-    units of 2^-24, as such a sum is, and by 2 if it is summed up from blocks of 252 rows.
-    """
-
-    def __init__(self, run: _Run, pairs: slice, keys: slice) -> None:
-        self.run, self.pairs, self.keys = run, pairs, keys
-        self.k_N1UD, self.v_N1UD = (x[pairs, None, keys] for x in (run.k_NTD, run.v_NTD))
-
-    def go(self) -> None:
-        """The formulas of `_Block.go`, with its maximum, sum and delta of each row."""
-        run, pairs = self.run, self.pairs
-        q_NGTD, do_NGTD = run.q_NGTD[pairs], run.do_NGTD[pairs]
-        s_NGTU = (q_NGTD @ self.k_N1UD.mT) * run.scale
-        p_NGTU = s_NGTU.sub_(run.largest_NGT[pairs][..., None]).exp_().div_(run.sum_NGT[pairs][..., None])
-        if run.causal:
-            p_NGTU.masked_fill_(self._hidden(), 0)
-        run.dv_NTD[pairs, self.keys] = (p_NGTU.mT @ do_NGTD).sum(1)
-        ds_NGTU = (do_NGTD @ self.v_N1UD.mT).sub_(run.delta_NGT[pairs][..., None]).mul_(p_NGTU)
-        run.dk_NTD[pairs, self.keys] = (ds_NGTU.mT @ q_NGTD).sum(1)
-
-    def _hidden(self) -> Tensor:
-        """Where a row would see its future: (T, U)."""
-        run, device = self.run, self.k_N1UD.device
-        key_U = torch.arange(run.keys, device=device)[self.keys]
-        return key_U > torch.arange(run.offset, run.offset + run.T, device=device)[:, None]
 
 
 @contextmanager

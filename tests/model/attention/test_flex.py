@@ -13,7 +13,7 @@ OFFSET = [(1, 100), (128, 256), (128, 300), (100, 300), (256, 257), (300, 1024),
 @pytest.mark.parametrize(("queries", "keys"), SQUARE + OFFSET, ids=str)
 def test_flex_writes_down_the_mask_that_pytorch_would_find(queries: int, keys: int) -> None:
     mine = flex._causal_blocks(queries, keys, torch.device("cpu"))
-    theirs = create_block_mask(flex._from(keys - queries), None, None, queries, keys, device="cpu")
+    theirs = create_block_mask(flex._seen_from(keys - queries), None, None, queries, keys, device="cpu")
     assert torch.equal(mine.to_dense(), theirs.to_dense())
     assert torch.equal(mine.kv_num_blocks, theirs.kv_num_blocks)
     assert torch.equal(mine.full_kv_num_blocks, theirs.full_kv_num_blocks)

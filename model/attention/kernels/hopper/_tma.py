@@ -116,13 +116,6 @@ class _Checked(TensorDescriptor):
         pass
 
 
-def _swizzled(size: int, columns: int) -> gl.NVMMASharedLayout:
-    """The layout of tiles of numbers of `size` bytes."""
-    return gl.NVMMASharedLayout(
-        swizzle_byte_width=min(128, size * columns), element_bitwidth=8 * size, rank=4
-    )
-
-
 _ROWS = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=3)
 
 
@@ -142,7 +135,10 @@ def _geometry(
     B, T, H, D = shape
     b, t, h, _ = (stride if length > 1 else D for stride, length in zip(strides, shape, strict=True))
     columns = columns or D
-    return [B, H, T, D], [b, h, t, 1], [1, 1, rows, columns], _swizzled(size, columns)
+    layout = gl.NVMMASharedLayout(
+        swizzle_byte_width=min(128, size * columns), element_bitwidth=8 * size, rank=4
+    )
+    return [B, H, T, D], [b, h, t, 1], [1, 1, rows, columns], layout
 
 
 def rows(x_BHS: Tensor, T: int, length: int) -> TensorDescriptor:

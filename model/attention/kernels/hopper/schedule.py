@@ -162,20 +162,20 @@ def in_step(blocks: int, heads: int, processors: int, causal: bool) -> int:
     enough = _turns(blocks, heads, -(-9 * processors // 10))
     if not causal or blocks * heads >= 16 * processors:  # blocks are alike, or the last turn is a small part
         return enough[0]
-    ends = [_end(blocks, heads, each, processors) for each in enough]
-    return next(each for each, end in zip(enough, ends, strict=True) if 0.97 * end <= min(ends))
+    ends = {at_once: last_end(blocks, heads, at_once, processors) for at_once in enough}
+    return next(at_once for at_once, end in ends.items() if 0.97 * end <= min(ends.values()))
 
 
 def _turns(blocks: int, heads: int, least: int) -> list[int]:
     """The heads that turns can have, all as many, with at least so many blocks to a turn; or else all heads."""
-    equal = (each for each in range(1, heads + 1) if heads % each == 0)
-    return [each for each in equal if each * blocks >= least] or [heads]
+    equal = (at_once for at_once in range(1, heads + 1) if heads % at_once == 0)
+    return [at_once for at_once in equal if at_once * blocks >= least] or [heads]
 
 
-def _end(blocks: int, heads: int, at_once: int, processors: int) -> int:
+def last_end(blocks: int, heads: int, at_once: int, processors: int) -> int:
     """When the last block under a causal mask ends, in tiles: a processor that comes free takes the next one."""
     work = [blocks - locate.fn(number, blocks, heads, at_once)[0] + 1 for number in range(blocks * heads)]
-    return max(sum(work[number] for number in mine) for mine in deal(work, processors))
+    return max(sum(work[number] for number in numbers) for numbers in deal(work, processors))
 
 
 @cache
@@ -191,7 +191,7 @@ def in_order(blocks: int, heads: int, head_bytes: int, processors: int) -> int:
         head_bytes: that the blocks of one head read.
     """
     enough = _turns(blocks, heads, 2 * processors)
-    return max((each for each in enough if each * head_bytes <= L2_BYTES), default=enough[0])
+    return max((at_once for at_once in enough if at_once * head_bytes <= L2_BYTES), default=enough[0])
 
 
 def deal(work: Iterable[int], programs: int) -> list[list[int]]:
@@ -202,10 +202,10 @@ def deal(work: Iterable[int], programs: int) -> list[list[int]]:
     """
     dealt: list[list[int]] = [[] for _ in range(programs)]
     free = [(0, program) for program in range(programs)]
-    for number, each in enumerate(work):
+    for number, duration in enumerate(work):
         busy, program = free[0]
         dealt[program].append(number)
-        heapq.heapreplace(free, (busy + each, program))
+        heapq.heapreplace(free, (busy + duration, program))
     return dealt
 
 
@@ -218,5 +218,5 @@ def heads_per_block(blocks: int, kv_heads: int, group: int, processors: int) -> 
         group: query heads that share one of them.
     """
     choices = [heads for heads in range(group, 0, -1) if group % heads == 0]
-    enough = (each for each in choices if 2 * blocks * kv_heads * (group // each) >= 3 * processors)
+    enough = (own for own in choices if 2 * blocks * kv_heads * (group // own) >= 3 * processors)
     return next(enough, 1)

@@ -6,7 +6,7 @@
 import torch
 from torch import Tensor
 
-from model.attention.kernels.operators import differentiate, operator
+from model.attention.kernels.operators import differentiate, operator, shapes_of_gradients
 from model.attention.kernels.portable.checks import check
 
 
@@ -27,14 +27,8 @@ def _shapes(
 ) -> tuple[Tensor, Tensor]:
     check(q_BTHD, k_BUKD, v_BUKD, offset)
     (B, T, H, _), K = q_BTHD.shape, k_BUKD.shape[2]
-    return _like(q_BTHD), q_BTHD.new_empty((2, B, K, T * (H // K)), dtype=torch.float32)
-
-
-def _shapes_backward(
-    do_BTHD: Tensor, q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, o_BTHD: Tensor, lse_2BKR: Tensor,
-    causal: bool, offset: int,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return _like(q_BTHD), _like(k_BUKD), _like(v_BUKD)
+    # The output is contiguous, whatever the strides of the inputs.
+    return q_BTHD.new_empty(q_BTHD.shape), q_BTHD.new_empty((2, B, K, T * (H // K)), dtype=torch.float32)
 
 
 @operator(_shapes)
@@ -48,7 +42,7 @@ def portable_attention(
         return forward.forward(q_BTHD, k_BUKD, v_BUKD, causal, offset)
 
 
-@operator(_shapes_backward)
+@operator(shapes_of_gradients)
 def portable_attention_backward(
     do_BTHD: Tensor, q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, o_BTHD: Tensor, lse_2BKR: Tensor,
     causal: bool, offset: int,
@@ -61,8 +55,3 @@ def portable_attention_backward(
 
 
 differentiate(portable_attention, portable_attention_backward)
-
-
-def _like(x: Tensor) -> Tensor:
-    """The kernels' results are contiguous, whatever the strides of their inputs."""
-    return x.new_empty(x.shape)

@@ -57,11 +57,12 @@ INTERPRETED = Tile(32, 16, 4, 1)  # small, so that short sequences have several
 FEW = 16  # rows, for which "few" is meant
 
 
+@cache
 def chosen(kernel: str, head_dim: int, device: torch.device) -> Tile:
     """The tile of "forward", "few" (the forward of few rows), "dq" or "dkdv"."""
     if device.type != "cuda":
         return INTERPRETED
-    of_gpu = AMD if rocm.version() else for_gpu(_capability(device))
+    of_gpu = AMD if rocm.version() else for_gpu(torch.cuda.get_device_capability(device))
     return of_gpu[kernel][max(64, head_dim)]
 
 
@@ -78,8 +79,3 @@ def for_gpu(capability: tuple[int, int]) -> Tiles:
 def busy(device: torch.device) -> int:
     """Number of small programs that keep the device busy."""
     return 2 * torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 8
-
-
-@cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)

@@ -145,7 +145,7 @@ def test_few_heads_keep_all_processors_busy(blocks, heads, to_a_turn, causal) ->
 @pytest.mark.parametrize(("blocks", "heads"), [(32, 12), (16, 24), (16, 40), (4, 96), (16, 100), (64, 10)])
 def test_more_heads_share_a_turn_where_the_last_one_would_leave_processors_idle(blocks, heads) -> None:
     ends = {
-        each: schedule._end(blocks, heads, each, 132) for each in range(1, heads + 1) if heads % each == 0
+        each: schedule.last_end(blocks, heads, each, 132) for each in range(1, heads + 1) if heads % each == 0
     }
     chosen = schedule.in_step(blocks, heads, 132, causal=True)
     assert ends[chosen] <= 1.03 * min(end for each, end in ends.items() if each * blocks >= 119)

@@ -128,6 +128,30 @@ def test_a_backend_without_memory_enough_says_so_even_in_the_midst_of_the_rounds
 
 
 @pytest.mark.fault
+def test_a_backend_that_ends_in_the_midst_of_the_eager_rounds_is_not_replayed(monkeypatch):
+    calls = []
+
+    def broken(q, k, v, causal):
+        calls.append(1)
+        if len(calls) > 6:
+            raise ValueError("no such kernel")
+        return plain(q, k, v, causal)
+
+    monkeypatch.setattr(bench, "MODES", {"cpu": ("eager", "graph")})
+    monkeypatch.setattr(bench, "Graphs", lambda eager, _pool: eager)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    found = bench.measure({"math": attention.load("math"), "broken": planted(broken)}, CASE, 0, ROUNDS)
+    outcomes = {(each.attention, each.mode): each.outcome for each in found.times}
+    assert len(calls) == 7
+    assert outcomes == {
+        ("math", "eager"): "completed",
+        ("math", "graph"): "completed",
+        ("broken", "eager"): "failed",
+        ("broken", "graph"): "failed",
+    }
+
+
+@pytest.mark.fault
 def test_a_lack_of_memory_that_makes_the_end_of_a_capture_raise_is_said_to_be_one():
     """As torch.cuda.graph does: a CPU has none."""
     inputs = TimedInputs(CASE, 0)

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from model.attention import Backend, Case, Kernels, Launches
-from model.attention import _reasons as reasons
+from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 from model.attention.verify.certificate import Certificate
 
 # Plain matrix products and a softmax: PyTorch's operators for them are nobody's own.
@@ -49,11 +48,16 @@ LONG = Case("cpu", "bfloat16", batch=1, sequence_length=4160, heads=1, kv_heads=
 HALF_AS_LONG = replace(LONG, sequence_length=2080)  # where sums in 16 bits already show in dK and dV
 
 
+def takes_all(case: Case) -> list[str]:
+    """Refuse only what no backend could run here."""
+    return _reasons.declared(case, Supports(devices=("cpu", "cuda")))
+
+
 def plant(
     *fault: str,
     case: Case = CASE,
     launches: Launches = BY_SOFTMAX,
-    takes: Callable[[Case], list[str]] = reasons.basic,
+    takes: Callable[[Case], list[str]] = takes_all,
 ) -> Callable:
     """Register a wrong attend."""
 
@@ -89,7 +93,7 @@ def right(
     return (s.masked_fill(mask, -torch.inf).softmax(-1) @ v).transpose(1, 2).to(q_BTHD.dtype)
 
 
-right_backend = Backend("right, by plain operators", reasons.basic, right, Launches(cpu=SOFTMAX))
+right_backend = Backend("right, by plain operators", takes_all, right, Launches(cpu=SOFTMAX))
 
 # ------------------------------------------------------------------------------- the list of the issue
 

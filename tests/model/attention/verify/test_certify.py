@@ -195,10 +195,10 @@ def test_verify_looks_at_shapes_that_runs_have(there, device: str) -> None:
 
 SETTINGS = """
 import torch
-from model.attention import Backend, _reasons
-from tests.model.attention.verify.planted import BY_SOFTMAX, right
+from model.attention import Backend
+from tests.model.attention.verify.planted import BY_SOFTMAX, right, takes_all
 torch.set_float32_matmul_precision("high")
-backend = Backend("sets something when it is imported", _reasons.basic, right, BY_SOFTMAX)
+backend = Backend("sets something when it is imported", takes_all, right, BY_SOFTMAX)
 """
 
 

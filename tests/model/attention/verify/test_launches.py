@@ -109,8 +109,10 @@ def interrupted(request, monkeypatch):
         for event in events:
             if chance.random() < request.param:
                 pause = chance.uniform(1e3, 3e4)
-                for within in launches._upwards(event):
+                within = event
+                while within is not None:
                     within.time_range.end += pause
+                    within = within.cpu_parent
         return result, events
 
     monkeypatch.setattr(launches, "watched", busy)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model import attention
-from model.attention import Backend, Case, Kernels, Launches, _reasons
+from model.attention import Backend, Case, Kernels, Launches
 from model.attention.verify import habits
 from model.record import backends
 from model.training.certify import certify, certify_case
@@ -54,8 +54,7 @@ def test_a_backend_under_another_name_is_refused(other: str, monkeypatch: pytest
     if inner.unsupported_reasons(SMALL):
         pytest.skip(f"{other} does not run here")
     names, load = backends.names(), attention.load
-    mine = Backend("a wrapper", _reasons.basic, inner.attend, Launches(cuda=SOFTMAX))
-    mine = replace(mine, unsupported_reasons=inner.unsupported_reasons)
+    mine = Backend("a wrapper", inner.unsupported_reasons, inner.attend, Launches(cuda=SOFTMAX))
     monkeypatch.setattr(backends, "names", lambda: (*names, "mine"))
     monkeypatch.setattr(attention, "load", lambda asked: mine if asked == "mine" else load(asked))
     monkeypatch.setattr(backends, "foreign", lambda: ("mine",))
