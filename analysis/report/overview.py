@@ -219,7 +219,9 @@ def size(line: GroupLine) -> Cell:
 
 def outcome(line: GroupLine) -> Cell:
     """How a group's runs ended, with the reason of those that did not complete."""
-    ends = Counter(run["outcome"] for run in line.runs)
+    ends = Counter(
+        "unknown" if run["imported"] and run["planned_steps"] is None else run["outcome"] for run in line.runs
+    )
     reasons = [
         str(run["because"] or run["reason"])
         for run in line.runs
@@ -270,12 +272,9 @@ def efficiency_estimate(line: GroupLine) -> Estimate | None:
 
 def loss(line: GroupLine) -> Cell:
     """The final loss, and whether the loss differs from the baseline's."""
-    final = line.group.final_loss
-    if not final:
-        return Cell()
-    cell = Cell(number(final.median, ".4f"))
+    cell = estimated(lambda group: group.final_loss, ".4f")(line)
     if line.loss and line.loss.kind == "different":
-        return cell._replace(small="differs", note=line.loss.reason)
+        return cell._replace(small=f"{cell.small} differs".strip(), note=line.loss.reason)
     return cell
 
 

@@ -109,6 +109,7 @@ def answer(
             *limits.moved(facts.runs),
         ],
         cannot_say=[
+            *ran.endless(facts.runs),
             *verdicts.left_out(facts, comparison, parts.rate),
             *parts.limits(facts, comparison, differences),
         ],

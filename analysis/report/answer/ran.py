@@ -191,8 +191,13 @@ def varying(runs: Sequence[Row]) -> list[str]:
 
 def expected(runs: Sequence[Row]) -> list[Sentence]:
     """How many runs completed as expected, and each kind of failure that the study expected."""
-    if any(run["imported"] for run in runs):
-        return _ends_of_logs(runs)
+    if any(run["imported"] for run in runs):  # nobody expected anything of a log
+        planned = [run for run in runs if run["outcome"] == "completed" and run["planned_steps"] is not None]
+        if not planned:
+            return []
+        goes = "goes" if len(planned) == 1 else "go"
+        text = f"{len(planned):,d} of {counted(len(runs), 'log')} {goes} on to the last planned step."
+        return [Sentence(text, (Number("logs with all steps", len(planned), None, None, "runs"),))]
     met = [run for run in runs if run["outcome"] and run["outcome"] == run["expected_outcome"]]
     done = [run for run in met if run["outcome"] == "completed"]
     ended = [run for run in met if run["outcome"] != "completed"]
@@ -212,25 +217,20 @@ def expected(runs: Sequence[Row]) -> list[Sentence]:
     return [Sentence(text, (Number("runs completed", len(done), None, None, "runs"),)), *failures]
 
 
-def _ends_of_logs(runs: Sequence[Row]) -> list[Sentence]:
-    """Which logs go on to their last step. Nobody expected that, and few say how many were planned."""
-    done = [run for run in runs if run["outcome"] == "completed"]
-    endless = [run for run in done if run["planned_steps"] is None]
-    sentences = []
-    if reached := len(done) - len(endless):
-        goes = "goes" if reached == 1 else "go"
-        text = f"{reached:,d} of {counted(len(runs), 'log')} {goes} on to the last planned step."
-        sentences.append(Sentence(text, (Number("logs with all steps", reached, None, None, "runs"),)))
-    if endless:
-        which = "its log ends" if len(endless) == 1 else "their logs end"
-        steps = span({run["steps"] for run in endless})
+def endless(runs: Sequence[Row]) -> Iterator[Sentence]:
+    """Imported runs whose logs say no plan: whether these completed is unknown."""
+    logs = [
+        run
+        for run in runs
+        if run["outcome"] == "completed" and run["imported"] and run["planned_steps"] is None
+    ]
+    if logs:
+        which = "its log ends" if len(logs) == 1 else "their logs end"
         text = (
-            f"Whether {counted(len(endless), 'run')} completed is unknown: {which} at step {steps}, and "
-            "nothing says how many steps were planned."
+            f"Whether {counted(len(logs), 'run')} completed is unknown: {which} at step "
+            f"{span({run['steps'] for run in logs})}, and nothing says how many steps were planned."
         )
-        number = Number("logs without a planned end", len(endless), None, None, "runs")
-        sentences.append(Sentence(text, (number,)))
-    return sentences
+        yield Sentence(text, (Number("logs without a planned end", len(logs), None, None, "runs"),))
 
 
 def _why(because: str | None) -> str:
