@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from analysis.query.latex import breakable, escaped, said
 from analysis.report.build import Contents
@@ -54,6 +54,13 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
         "What these runs do not show": [said(sentence.text) for sentence in answer.cannot_say],
     }
 
+    paragraphs = []
+    for title, items in lists.items():
+        if items:
+            entries = "\n".join(rf"\item {{}}{item}" for item in items)
+            head = f"\\paragraph{{{title}}}\n\\begin{{itemize}}\\setlength\\itemsep{{0pt}}"
+            paragraphs.append(f"{head}\n{entries}\n\\end{{itemize}}\n")
+
     there = set(tables)
     pdf = rf"\hypersetup{{pdftitle={{{escaped(facts.title)}}},pdfcreator={{runner report --latex}}}}"
     parts = [
@@ -62,7 +69,7 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
         rf"\author{{Study \texttt{{{breakable(facts.study)}}}}}" + "\n\\date{}\n",
         "\\begin{document}\n\\maketitle\n",
         f"\\noindent\\textbf{{{_ended(breakable(answer.question))}}} {said(answer.ran.text)}\n",
-        *(line for title, items in lists.items() for line in _items(title, items)),
+        *paragraphs,
         "\\section{Methods}\n\\input{methods}\n",
         "\\section{Results}\n" + outcomes,
         *(f"\\input{{tables/{name}}}" for name in _RESULTS if name in there),
@@ -74,13 +81,6 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
         "\\end{document}\n",
     ]
     return "\n".join(parts)
-
-
-def _items(title: str, items: Sequence[str]) -> Iterator[str]:
-    if items:
-        yield f"\\paragraph{{{title}}}\n\\begin{{itemize}}\\setlength\\itemsep{{0pt}}"
-        yield from (rf"\item {{}}{item}" for item in items)
-        yield "\\end{itemize}\n"
 
 
 def _ended(text: str) -> str:

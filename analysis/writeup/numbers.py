@@ -11,12 +11,18 @@ from dataclasses import dataclass
 from analysis.query.latex import escaped
 from analysis.report.answer.statement import Number
 from analysis.report.build import Contents
-from analysis.report.facts import GroupFacts
-from analysis.stats import Estimate
 from analysis.wording import decimals, percentage, readable
 
 _DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
-_FORMS = {"tokens per second": ",.0f", "percent": ".1f", "GiB": ",.1f", "nats per token": ".4f"}
+_FORMS = {
+    "tokens per second": ",.0f",
+    "tokens/s": ",.0f",
+    "prompt tokens/s": ",.0f",
+    "nats": ".4f",
+    "percent": ".1f",
+    "GiB": ",.1f",
+    "nats per token": ".4f",
+}
 
 
 @dataclass(frozen=True)
@@ -87,28 +93,22 @@ def word(text: str) -> str:
 def cited(contents: Contents) -> Iterator[Cited]:
     """Each number once: of the groups, then those of the answer's sentences."""
     for group in contents.facts.groups:
-        yield from _of_group(group)
+        label = group.label
+        yield Cited(f"{label} runs", str(group.n), None, None, f"{label}: runs with a measured rate")
+        for quantity, unit, estimate in (
+            ("tokens per second", "tokens per second", group.tokens_per_second),
+            ("MFU", "percent", group.mfu),
+            ("final loss", "nats per token", group.final_loss),
+            ("peak memory", "GiB", group.peak_memory_gib),
+        ):
+            if estimate:
+                form = _FORMS[unit]
+                low, high = (None if x is None else readable(x, form) for x in (estimate.low, estimate.high))
+                in_unit = "" if unit == quantity else f", {unit}"
+                says = f"{label}: {quantity}{in_unit}: median; {estimate.method}"
+                yield Cited(f"{label} {quantity}", readable(estimate.median, form), low, high, says)
     for number in contents.answer.numbers:
         yield _of_sentence(number)
-
-
-def _of_group(group: GroupFacts) -> Iterator[Cited]:
-    yield Cited(f"{group.label} runs", str(group.n), None, None, f"{group.label}: runs with a measured rate")
-    for quantity, unit, estimate in (
-        ("tokens per second", "tokens per second", group.tokens_per_second),
-        ("MFU", "percent", group.mfu),
-        ("final loss", "nats per token", group.final_loss),
-        ("peak memory", "GiB", group.peak_memory_gib),
-    ):
-        if estimate:
-            yield _estimate(group.label, quantity, unit, estimate)
-
-
-def _estimate(label: str, quantity: str, unit: str, estimate: Estimate) -> Cited:
-    shown = [None if end is None else readable(end, _FORMS[unit]) for end in (estimate.low, estimate.high)]
-    in_unit = "" if unit == quantity else f", {unit}"
-    says = f"{label}: {quantity}{in_unit}: median; {estimate.method}"
-    return Cited(f"{label} {quantity}", readable(estimate.median, _FORMS[unit]), shown[0], shown[1], says)
 
 
 def _of_sentence(number: Number) -> Cited:
@@ -127,6 +127,6 @@ def _said(value: float, unit: str, digits: int) -> str:
     """The number as sentences write it: differences of losses have their sign."""
     if unit == "nats per token":
         return f"{value:+.{digits}f}"
-    if unit == "tokens per second":
+    if unit in _FORMS:
         return readable(value, _FORMS[unit])
     return f"{int(value):,d}" if float(value).is_integer() else f"{value:,.4g}"

@@ -86,14 +86,15 @@ def called(facts: Facts) -> Sentence:
     rounds = counted(1, "round") if planned == {1} else f"{span(planned)} rounds"
     text = (
         f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {at}{counted(len(shapes), 'shape')}, "
-        f"both ways in {rounds} of all backends: {counted(len(runs), 'run')}, "
-        f"of which {_done(runs):,d} completed."
+        f"forward and backward, in {rounds} of all backends"
     )
+    if _done(runs) < len(runs):
+        text += f": {_done(runs):,d} of {counted(len(runs), 'run')} completed"
     counts = {"runs": len(runs), "completed runs": _done(runs), "shapes": len(shapes)}
     if at:
         counts["timed shapes"] = len(timed)
     numbers = (Number(what, count, None, None, what.split()[-1]) for what, count in counts.items())
-    return Sentence(text, tuple(numbers))
+    return Sentence(f"{text}.", tuple(numbers))
 
 
 def _shapes(runs: Iterable[Row]) -> set[tuple[str, bool]]:

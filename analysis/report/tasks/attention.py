@@ -93,12 +93,13 @@ class ShapeTable:
         count = len(self.backends)
         if count <= most:
             return [self]
-        return [self._part(first, min(first + most, count)) for first in range(0, count, most)]
-
-    def _part(self, first: int, end: int) -> ShapeTable:
-        lines = tuple(replace(line, cells=line.cells[first:end]) for line in self.lines)
-        words = f" (backends {first + 1} to {end} of {len(self.backends)})"
-        return replace(self, backends=self.backends[first:end], lines=lines, part=words)
+        tables = []
+        for first in range(0, count, most):
+            end = min(first + most, count)
+            lines = tuple(replace(line, cells=line.cells[first:end]) for line in self.lines)
+            words = f" (backends {first + 1} to {end} of {count})"
+            tables.append(replace(self, backends=self.backends[first:end], lines=lines, part=words))
+        return tables
 
 
 def shapes(kernels: list[dict[str, Any]]) -> list[ShapeTable]:
@@ -107,29 +108,27 @@ def shapes(kernels: list[dict[str, Any]]) -> list[ShapeTable]:
     Args:
         kernels: the answer to KERNEL_TIMES_AND_GONE.
     """
-    return [table for mode in HOW if (table := _in_mode(points(kernels), mode)).backends]
-
-
-def _in_mode(every: Sequence[Point], mode: str) -> ShapeTable:
-    timed = {point.attention for point in every if point.timed("forward", mode)}
-    shown = [point for point in every if point.attention in timed]
-    backends = tuple(name for name in names(shown) if name in timed)
-    alike = {part: len({point.shape[part] for point in shown}) < 2 for part in ("dtype", "device")}
-    lines = [
-        _line(points_there, backends, direction, mode, alike)
-        for points_there in grouped(shown, place).values()
-        for direction in DIRECTIONS
-    ]
-    return ShapeTable(mode, HOW[mode], backends, tuple(lines))
-
-
-def _line(
-    among: Sequence[Point], backends: Sequence[str], direction: str, mode: str, alike: dict[str, bool]
-) -> ShapeLine:
-    by_name = {point.attention: point for point in among}
-    cells = (_cell(by_name.get(name), among, direction, mode) for name in backends)
-    apart = [str(among[0].shape[part] or f"unknown {part}") for part, same in alike.items() if not same]
-    return ShapeLine(", ".join([_as_written(among[0]), *apart]), direction, tuple(cells))
+    every, tables = points(kernels), []
+    for mode in HOW:
+        timed = {point.attention for point in every if point.timed("forward", mode)}
+        shown = [point for point in every if point.attention in timed]
+        backends = tuple(name for name in names(shown) if name in timed)
+        unlike = [part for part in ("dtype", "device") if len({point.shape[part] for point in shown}) > 1]
+        lines = []
+        for at_shape in grouped(shown, place).values():
+            by_name, shape = {point.attention: point for point in at_shape}, at_shape[0].shape
+            keys = "" if shape["kv_heads"] == shape["heads"] else f" K{shape['kv_heads']}"
+            mask = "causal" if shape["causal"] else "no mask"
+            sizes = (
+                f"B{shape['batch']} T{shape['sequence_length']} H{shape['heads']}{keys} D{shape['head_dim']}"
+            )
+            words = [f"{sizes}, {mask}", *(str(shape[part] or f"unknown {part}") for part in unlike)]
+            for direction in DIRECTIONS:
+                cells = (_cell(by_name.get(name), at_shape, direction, mode) for name in backends)
+                lines.append(ShapeLine(", ".join(words), direction, tuple(cells)))
+        if backends:
+            tables.append(ShapeTable(mode, HOW[mode], backends, tuple(lines)))
+    return tables
 
 
 def _cell(point: Point | None, among: Sequence[Point], direction: str, mode: str) -> ShapeCell:
@@ -142,14 +141,6 @@ def _cell(point: Point | None, among: Sequence[Point], direction: str, mode: str
     return ShapeCell(
         timed.median, point.of("tflops", direction, mode), lead(point, others, direction, mode), ""
     )
-
-
-def _as_written(point: Point) -> str:
-    """A shape as a study writes it."""
-    at = point.shape
-    keys = "" if at["kv_heads"] == at["heads"] else f" K{at['kv_heads']}"
-    mask = "causal" if at["causal"] else "no mask"
-    return f"B{at['batch']} T{at['sequence_length']} H{at['heads']}{keys} D{at['head_dim']}, {mask}"
 
 
 def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
@@ -206,6 +197,24 @@ class BackendLine:
         return Cell(number(timed.median, "#,.3g"), ends)
 
     @property
+    def over_next(self) -> Cell:
+        """How many times as fast it is as the fastest other backend, with the interval of that."""
+        if not self.lead:
+            return Cell()
+        ratio, over = self.lead.ratio, self.lead.over.attention
+        ends = (
+            "" if ratio.low is None or ratio.high is None else f"{ratio.low:.3f} {UNKNOWN} {ratio.high:.3f}"
+        )
+        return Cell(f"{ratio.ratio:.3f}", ends, f"times as fast as {group_name(over)}, paired by round")
+
+    @property
+    def outcome(self) -> Cell:
+        """How its calls at the shape ended."""
+        if self.point.timed("both"):
+            return Cell("completed")
+        return Cell(", ".join(self.point.gone()) or "not timed", "", self.wrong)
+
+    @property
     def memory(self) -> Estimate | None:
         """Peak GiB of a forward and its backward, beyond the inputs."""
         peak_bytes = self.point.of("memory_bytes", "both", "eager")
@@ -239,22 +248,6 @@ def _backend_lines(
     }  # fmt: skip
 
 
-def _over_next(line: BackendLine) -> Cell:
-    if not line.lead:
-        return Cell()
-    ratio, over = line.lead.ratio, line.lead.over.attention
-    ends = "" if ratio.low is None or ratio.high is None else f"{ratio.low:.3f} {UNKNOWN} {ratio.high:.3f}"
-    return Cell(
-        f"{ratio.ratio:.3f}", ends, f"times as fast as {group_name(over)}, the fastest other, paired by round"
-    )
-
-
-def _ended(line: BackendLine) -> Cell:
-    if line.point.timed("both"):
-        return Cell("completed")
-    return Cell(", ".join(line.point.gone()) or "not timed", "", line.wrong)
-
-
 def _panel(title: str, direction: str) -> PanelSpec:
     return PanelSpec(title, "kernels", lambda line: line.point.timed(direction), "#,.3g")
 
@@ -274,14 +267,14 @@ TASK = ReportTask(
         OverviewColumn("Both, ms", lambda line: line.cell("both")),
         OverviewColumn("Forward, ms", lambda line: line.cell("forward")),
         OverviewColumn("Backward, ms", lambda line: line.cell("backward")),
-        OverviewColumn("Over the next", _over_next),
+        OverviewColumn("Over the next", lambda line: line.over_next),
         OverviewColumn(
             "Kernel TFLOP/s",
             lambda line: Cell(number(rate.median if (rate := line.point.rate("both")) else None, ",.3g")),
         ),
         OverviewColumn("Memory, GiB", lambda line: Cell(number(line.memory and line.memory.median, ",.2f"))),
         OverviewColumn("Fastest at", lambda line: Cell(f"{line.fastest_at} of {line.shapes}")),
-        OverviewColumn("Outcome", _ended, is_text=True),
+        OverviewColumn("Outcome", lambda line: line.outcome, is_text=True),
     ),
     panels=(
         _panel("Forward, ms", "forward"),

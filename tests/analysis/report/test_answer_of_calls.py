@@ -29,7 +29,7 @@ def test_rounds_are_counted(rounds: tuple[int, int], said: str) -> None:
     ]
     times = [{"run_id": run["run_id"], "outcome": "completed"} for run in runs]
     text = sentence(SimpleNamespace(runs=runs, calls=True, kernels=times)).text  # type: ignore[arg-type]
-    assert "at 2 shapes, both ways in " + said + " all backends: 2 runs, of which 2 completed." in text
+    assert "at 2 shapes, forward and backward, in " + said + " all backends." in text
 
 
 @pytest.mark.parametrize(
