@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _GAP = 2  # between columns
-_LEAST = (
-    10,
-    16,
-)  # to what a text is narrowed so that a further column fits: one that wraps, and one that is cut
+_LEAST = 16  # what is left at least of a text that is narrowed so that a further column fits
+_LEAST_SHORT = 10  # or half of a short one
 _WORD = 40  # up to this length, a word is not broken; nor are names, while others have half of the width
 _NAMED = 5  # columns that are left out, at most, are named
 # Numbers as the tables have them: counts, rates, times, `60/60`, `+5.2 %`.
@@ -61,7 +59,7 @@ def fitted(
 
     cells = list(zip(*rows, strict=True)) or [()] * len(columns)
     sizes = [
-        _size(console, head, cells[place], wrap, unbroken=console.width // (2 if place else 1))
+        _size(console, head, cells[place], narrow, unbroken=console.width // (2 if place else 1))
         for place, head in enumerate(columns)
     ]
     widths = _widths(sizes, console.width, narrow)
@@ -104,7 +102,7 @@ class _Size(NamedTuple):
     numeric: bool
 
 
-def _size(console: Console, head: str, cells: Sequence[str], wrap: bool, unbroken: int) -> _Size:
+def _size(console: Console, head: str, cells: Sequence[str], narrow: bool, unbroken: int) -> _Size:
     from rich.text import Text
 
     title = Text(head).__rich_measure__(console, console.options)  # its longest word, and its longest line
@@ -114,7 +112,7 @@ def _size(console: Console, head: str, cells: Sequence[str], wrap: bool, unbroke
         return _Size(whole, whole, numeric=True)
     whole = max(title.maximum, text.maximum)
     word = text.minimum if text.minimum <= min(_WORD, unbroken) else 0
-    least = max(_LEAST[0], min(whole // 2, _LEAST[1])) if wrap else _LEAST[1]
+    least = max(_LEAST_SHORT, min(whole // 2, _LEAST)) if narrow else _LEAST
     return _Size(whole, min(whole, max(title.minimum, word, least)), numeric=False)
 
 

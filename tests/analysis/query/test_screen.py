@@ -55,8 +55,9 @@ def test_a_number_is_whole_or_its_column_is_left_out(width: int, options: dict[s
         assert f"{count} of 7 columns {'is' if count == 1 else 'are'} left out" in text.replace("\n", " ")
 
 
-def test_a_terminal_of_60_columns_has_the_steps_of_each_run() -> None:
-    assert any("60/60" in line for line in lines(HEADS, ROWS, 60))
+@pytest.mark.parametrize("wrap", [True, False])
+def test_a_terminal_of_60_columns_has_the_steps_of_each_run(wrap: bool) -> None:
+    assert any("60/60" in line for line in lines(HEADS, ROWS, 60, wrap=wrap))
 
 
 def test_a_text_wraps_whole_or_is_cut_with_an_ellipsis() -> None:

@@ -17,6 +17,7 @@ from rich.cells import cell_len
 from analysis.store.collect import collect
 from runner.commands import doctor, verify
 from runner.commands._console import table
+from runner.commands._progress import ProgressBars
 from runner.inputs.profile import read_cluster
 from runner.job.tasks import RepeatRow
 from tests.analysis.demo import write_demo
@@ -104,6 +105,24 @@ def test_tables_after_long_work_fit_too(tmp_path, terminal, capsys, width):
         written.append(capsys.readouterr().out)
         terminal(width)
     check(written[1], written[0], width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_bars_of_a_launch_fit_with_whole_numbers(terminal, width):
+    terminal(width)
+    bars = ProgressBars().bars
+    texts = [
+        ("runs", "2/6, 0:12:30 left"),
+        ("learning_rate=0.001 seed=0", "step 30/60, loss 2.555, 13,187 tokens/s, 0:08 left"),
+    ]
+    for label, text in texts:
+        bars.add_task(label, total=60, text=text)
+    with bars.console.capture() as captured:
+        bars.console.print(bars.make_tasks_table(bars.tasks))
+    # Each text wraps at spaces alone.
+    words = [word for label, text in texts for word in [*label.split(), *text.split()]]
+    check(captured.get().replace("=", " "), " ".join([*words, "0.001 0 0:00:00"]), width)
+    assert {*words[-7:]} <= {*captured.get().split()}
 
 
 @pytest.mark.parametrize(
