@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _GAP = 2  # between columns
 _LEAST = 16  # what is left at least of a text that is narrowed so that a further column fits
 _LEAST_SHORT = 10  # or half of a short one
-_WORD = 40  # up to this length, a word is not broken; nor are names, while others have half of the width
+_WORD = 40  # a word up to this long is whole, if half of the width will do for it; in the first column, all
 _NAMED = 5  # columns that are left out, at most, are named
 # Numbers as the tables have them: counts, rates, times, `60/60`, `+5.2 %`.
 _NUMBER = re.compile(r"[-+]?\d[\d.,:/]*(?:[eE][-+]?\d+)?")
