@@ -31,8 +31,9 @@ Which runs are done? How fast is each backend? What did the study cost? This pag
 about a study, each with a query and its answer. {origin}
 
 Each query has a name. `runner sql @speed --study NAME` answers it for your study, and `runner sql --list`
-lists these queries and those of the report. To change a query, copy it, and put the study's name in quotes in
-place of `$study`. [schema.md](schema.md) explains the columns. `make docs` writes this page.
+lists these queries and those of the report, without those about other tasks. To change a query, copy it, and
+put the study's name in quotes in place of `$study`. [schema.md](schema.md) explains the columns. `make docs`
+writes this page.
 """
 
 

@@ -15,12 +15,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from analysis.query import screen
 from analysis.query.ask import Answer, stream
 from analysis.query.latex import escaped, tabular
 from analysis.store.database import open_for_reading
 from analysis.store.tables import leave_out, removed_runs
 from model.record.errors import UserError, did_you_mean
-from model.record.units import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,28 +57,19 @@ def query(
 
 
 def write_table(answer: Answer, out: BinaryIO) -> None:
-    """A rich table on a terminal; plain aligned columns, at full width, anywhere else."""
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-
-        table = Table()
-        for index, name in enumerate(answer.columns):
-            number = _is_numeric([row[index] for row in answer.rows])
-            table.add_column(escape(visible(name)), justify="right" if number else "left", overflow="fold")
-        for row in answer.rows:
-            table.add_row(*(escape(_for_terminal(value)) for value in row))
-        console = Console()
-        with console.capture() as captured:
-            console.print(table)
-        out.write(captured.get().encode())
+    """The columns that fit a terminal, with whole numbers; elsewhere all, in plain aligned columns."""
+    columns = [screen.one_line(name) for name in answer.columns]
+    rows = [[screen.one_line(_shown(value)) for value in row] for row in answer.rows]
+    if not sys.stdout.isatty():
+        out.writelines(line.encode() for line in screen.plain(columns, rows))
         return
+    from rich.console import Console
 
-    cells = [tuple(map(visible, answer.columns)), *(tuple(map(_for_terminal, row)) for row in answer.rows)]
-    widths = [max(len(line[index]) for line in cells) for index in range(len(answer.columns))]
-    for line in cells:
-        out.write(("  ".join(map(str.ljust, line, widths)).rstrip() + "\n").encode())
+    numeric = [place for place in range(len(columns)) if _is_numeric([row[place] for row in answer.rows])]
+    console = Console()
+    with console.capture() as captured:
+        console.print(screen.fitted(console, columns, rows, narrow=False, wrap=False, right=numeric))
+    out.write(captured.get().encode())
 
 
 def write_csv(answer: Answer, out: BinaryIO) -> None:
@@ -170,11 +161,6 @@ def _shown(value: Any) -> str:
     if value is None:
         return "NULL"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _for_terminal(value: Any) -> str:
-    """The value as one line of text that neither steers the terminal nor breaks the row."""
-    return visible(_shown(value))
 
 
 def _plain(value: Any) -> Any:

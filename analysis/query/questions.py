@@ -22,11 +22,13 @@ class Question:
         text: the question.
         note: what to know about the answer; may be empty.
         sql: one SELECT; `$study` stands for the study's name.
+        tasks: those that it is about; empty for any.
     """
 
     text: str
     note: str
     sql: str
+    tasks: tuple[str, ...] = ()
 
 
 @cache
@@ -38,7 +40,8 @@ def questions() -> dict[str, Question]:
         lines = block.splitlines()
         name, question, *note = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
         sql = "\n".join(line for line in lines if not line.startswith("-- "))
-        by_name[name] = Question(question, " ".join(note), sql)
+        name, _, tasks = name.partition(": ")
+        by_name[name] = Question(question, " ".join(note), sql, tuple(tasks.split(", ")) if tasks else ())
     return by_name
 
 

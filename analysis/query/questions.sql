@@ -1,4 +1,5 @@
--- Ten questions that people ask about a study. Each block: its name, the question, what to know about the answer.
+-- Ten questions that people ask about a study. Each block: its name, after a colon the only tasks that it is about,
+-- the question, what to know about the answer.
 -- `$study` stands for the study's name. Rates are derived from medians of seconds; nothing here ranks groups.
 
 -- progress
@@ -15,7 +16,7 @@ FROM runs WHERE study = $study GROUP BY label, place ORDER BY place
 SELECT run_id, label, seed, outcome, expected_outcome, attempts, steps, reason
 FROM runs WHERE study = $study AND outcome <> expected_outcome ORDER BY place, seed, run_id
 
--- speed
+-- speed: training, inference
 -- How fast is each group?
 -- In tokens per second: the median over runs of each run's median step after the warm-up, and the range of the runs.
 -- Groups are in the study's order. A single run is only an observation; `runner compare` and the report compare groups.
@@ -31,7 +32,7 @@ SELECT label, runs, round(tokens_per_step / step_seconds, 1) AS tokens_per_secon
   round(slowest, 1) AS slowest_run, round(fastest, 1) AS fastest_run, round(step_seconds, 5) AS step_seconds
 FROM groups ORDER BY place
 
--- ratio
+-- ratio: training, inference
 -- How long does a step take, relative to the baseline, with the same seed?
 -- Seconds over the baseline's seconds, run by run: above 1 is slower. The baseline is the one that the study declares,
 -- or else the first group in the order of its matrix. Each row is one pair of runs, without a measure of uncertainty.
@@ -65,7 +66,7 @@ SELECT count(*) AS runs, sum(attempts) AS attempts, round(sum(gpu_hours), 3) AS 
   round(sum(wall_seconds) / 3600, 3) AS wall_hours, round(sum(training_seconds) / 3600, 3) AS training_hours
 FROM runs WHERE study = $study
 
--- warm-up
+-- warm-up: training, inference
 -- How much slower is the warm-up, which no other number counts?
 -- Mean seconds per step during the warm-up, beside the median after it.
 SELECT r.label, count(DISTINCT r.run_id) AS runs, max(r.warmup_steps) AS warmup_steps,
@@ -75,7 +76,7 @@ FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
 WHERE r.study = $study AND r.outcome = 'completed' AND r.step_seconds IS NOT NULL AND s.step <= r.warmup_steps
 GROUP BY r.label, r.place ORDER BY r.place
 
--- steady
+-- steady: training, inference
 -- Does a step take as long at the end of a run as at its beginning?
 -- Median seconds per step in the last third of the records that count, divided by that in the first third.
 WITH counted AS (
@@ -91,7 +92,7 @@ FROM thirds t JOIN runs r ON r.study = $study AND r.run_id = t.run_id
 WHERE r.outcome = 'completed'
 GROUP BY r.label, r.place ORDER BY r.place
 
--- losses
+-- losses: training
 -- What was the loss at the end, by group and seed?
 -- The mean over the last tenth of the planned steps, in nats per token, because one step's loss depends on its text.
 -- Compare only losses of the same seed and text. The report says whether a difference means anything.

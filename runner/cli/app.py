@@ -25,6 +25,8 @@ from model.record.errors import UserError, did_you_mean, local_path
 from runner import commands
 
 _CONTEXT = {"help_option_names": ["--help", "-h"]}
+# From an empty folder to a report, in the order in which they are needed. Help shows them first.
+EVERY_DAY = ("init", "data", "launch", "status", "collect", "sql", "report", "compare")
 
 
 def verbs() -> dict[str, Path]:
@@ -146,8 +148,12 @@ class _Verbs(TyperGroup):
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(verb, _summary(path)) for verb, path in verbs().items()])
+        files = verbs()
+        width = max(map(len, files))
+        others = [verb for verb in files if verb not in EVERY_DAY]
+        for title, group in (("Every day", EVERY_DAY), ("Others", others)):
+            with formatter.section(title):
+                formatter.write_dl([(verb.ljust(width), _summary(files[verb])) for verb in group])
 
 
 def _taking_local_paths(command: Callable[..., None]) -> Callable[..., None]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from typing import Any
 
 
 def say(text: str) -> None:
@@ -23,40 +20,28 @@ def show(value: object) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on standard output: drawn on a terminal, plain aligned columns elsewhere.
+    """Print a table on standard output: as much as a terminal has room for, and all of it elsewhere.
 
     Cells may say what others wrote, so none of it steers the terminal.
     """
-    from model.record.units import visible
+    from analysis.query import screen
 
-    rows = [[visible(cell) for cell in row] for row in rows]
+    rows = [[screen.one_line(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console().print(_drawn(columns, rows))
+        console = Console()
+        console.print(screen.fitted(console, *_without_empty(columns, rows)))
         return
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    # One format for all rows is faster than `ljust` for each cell.
-    line = "  ".join(f"{{:{width}}}" if width else "{}" for width in widths)
-    sys.stdout.writelines(line.format(*row).rstrip() + "\n" for row in (columns, *rows))
+    sys.stdout.writelines(screen.plain(columns, rows))
 
 
-def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """The table without its empty columns. Nothing is cut off: cells of several words wrap."""
-    from rich.box import SIMPLE
-    from rich.markup import escape
-    from rich.table import Table
-
-    drawn = Table(box=SIMPLE, pad_edge=False)
-    cells = list(zip(*rows, strict=True)) or [("",) for _ in columns]
-    filled = [place for place, column in enumerate(cells) if any(column) or not rows]
-    for place in filled:
-        drawn.add_column(
-            columns[place], no_wrap=not any(" " in cell for cell in cells[place]), overflow="fold"
-        )
-    for row in rows:
-        drawn.add_row(*(escape(row[place]) for place in filled))
-    return drawn
+def _without_empty(
+    columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """The table without its empty columns."""
+    filled = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
+    return [columns[place] for place in filled], [[row[place] for place in filled] for row in rows]
 
 
 def live(columns: Sequence[str], pages: Iterator[tuple[list[list[str]], str]]) -> None:
@@ -67,20 +52,17 @@ def live(columns: Sequence[str], pages: Iterator[tuple[list[list[str]], str]]) -
     """
     from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
-    with Live(auto_refresh=False) as screen:
+    from analysis.query import screen
+
+    with Live(auto_refresh=False) as display:
         for rows, summary in pages:
-            fits = max(1, screen.console.height - 6)
+            fits = max(1, display.console.height - 7)  # less the head and what is said below
             more = f" ({len(rows) - fits} not shown)" if len(rows) > fits else ""
-            # Each last cell is truncated so that its row fits on one line.
-            whole = list(zip(columns[:-1], *(row[:-1] for row in rows[:fits]), strict=True))
-            taken = sum(max(map(len, column)) for column in whole) + 3 * len(columns) + 1
-            room = max(len(columns[-1]), screen.console.width - taken)
-            cut = [
-                [*cells, last if len(last) <= room else f"{last[: room - 1]}…"]
-                for *cells, last in rows[:fits]
-            ]
-            screen.update(Group(_drawn(columns, cut), summary + more), refresh=True)
+            shown = [[screen.one_line(cell) for cell in row] for row in rows[:fits]]
+            drawn = screen.fitted(display.console, *_without_empty(columns, shown), wrap=False)
+            display.update(Group(drawn, Text(summary + more)), refresh=True)
 
 
 def print_json(value: Any) -> None:

@@ -129,13 +129,16 @@ class ProgressBars(ProgressLines):
         super().__init__(forecast, fail_fast)
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.table import Column
 
+        console = Console(stderr=True)
+        # By default rich would cut a text in the middle of a number where the terminal is narrow.
         self.bars: Progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[text]}", markup=False),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
+            TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
+            BarColumn(bar_width=max(4, min(40, console.width - 90))),
+            TextColumn("{task.fields[text]}", markup=False, table_column=Column(overflow="fold")),
+            TimeElapsedColumn(table_column=Column(min_width=len("0:00:00"))),
+            console=console,
         )
         self.rows: dict[Path, TaskID] = {}
 

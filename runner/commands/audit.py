@@ -1,4 +1,6 @@
-"""Recompute every number of a report from the records that it carries, and list what does not match.
+"""Rebuild a report from the records that it carries, by this code, and list what does not match.
+
+It proves that the pages follow from the records, not that the code or the sentences are right.
 
 Exit code 0: all match; 1: something does not; 2: not a report that can be audited. Needs no network and no
 run folders.
@@ -21,6 +23,10 @@ from runner.commands._console import print_json, say, show
 from runner.commands._options import AsJson, Settings, Timeout
 
 _SHOWN = 100  # findings
+_PROVES = (
+    "a match proves that the pages follow from the report's records by this code, not that the code or the "
+    "sentences are right"
+)
 
 
 def command(
@@ -60,6 +66,7 @@ def _audit(report: Path, folders: bool, as_json: bool) -> int:
     if as_json:
         print_json({"report": report, "match": not result.findings, **vars(result)})
         return 1 if result.findings else 0
+    say(_PROVES)
     for note in result.notes:
         say(note)
     for finding in result.findings[:_SHOWN]:

@@ -28,9 +28,12 @@ def command(
         Literal["table", "csv", "json", "parquet", "latex"], typer.Option("--format", help="Output format.")
     ] = "table",
     study: Annotated[
-        str | None, typer.Option("--study", metavar="STUDY", help="The study that @NAME queries.")
+        str | None,
+        typer.Option("--study", metavar="STUDY", help="The study that @NAME queries, or --list is for."),
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the named queries.")] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="List the named queries of the task of the study.")
+    ] = False,
     timeout: Timeout = 300,
     memory: Annotated[
         float,
@@ -41,12 +44,13 @@ def command(
     from analysis.query.formats import query as answer
     from analysis.store.database import can_collect, open_for_reading
 
-    if listed or query == "@":
-        from analysis.report.named import queries
-
-        table(("name", "answers"), [(f"@{name}", query.text) for name, query in queries().items()])
-        return
     root = Settings.root
+    if listed or query == "@":
+        from analysis.report.named import queries_of
+
+        queries = queries_of(root, study).items()
+        table(("name", "answers"), [(f"@{name}", query.text) for name, query in queries])
+        return
     if root.is_dir() and not can_collect(root):  # nobody can collect there for this user
         try:
             open_for_reading(root).close()

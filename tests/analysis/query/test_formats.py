@@ -128,4 +128,4 @@ def test_a_number_in_nested_json_that_json_cannot_hold_is_null(
 @pytest.mark.refused
 def test_a_table_does_not_steer_the_terminal(filled: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     sql = "SELECT chr(27) || '[2J' || chr(8238) || 'x' || chr(10) || 'y' AS \"a\u202eb\""
-    assert out(filled, sql, "table", capfdbinary) == b"a?b\n?[2J?x?y\n"
+    assert out(filled, sql, "table", capfdbinary) == b"a?b\n?[2J?x\\ny\n"

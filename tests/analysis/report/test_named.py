@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from analysis.query.ask import answer
 from analysis.query.questions import questions
-from analysis.report.named import find, queries
+from analysis.report.named import find, queries, queries_of
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 from analysis.store.dictionary import dictionary
+from model.record.config import RunConfig
 from model.record.errors import UserError
 from runner.cli.app import app
 from tests.analysis.fabricate import completed
@@ -105,6 +106,36 @@ def test_the_study_must_be_said_where_there_are_several(root: Path) -> None:
 def test_the_command_line_lists_them(root: Path, arguments: list[str], says: str) -> None:
     done = CliRunner().invoke(app, ["--root", str(root), *arguments])
     assert re.search(says, done.output + str(done.exception or ""))
+
+
+def test_the_list_has_the_queries_of_the_tasks_of_the_studies(root: Path) -> None:
+    assert queries_of(root, None) == queries()
+    completed(root, "r1", study="trained")
+    for study, task in (("answered", "inference"), ("called", "attention")):
+        config = RunConfig.model_validate({"task": task, "data": {"path": "text.parquet"}})
+        completed(root, "r1", study=study, config=config)
+    collect(root)
+    by_study = {study: {*queries_of(root, study)} for study in ("trained", "answered", "called")}
+    of_any = {"progress", "cost", "peak", "runs", "columns", "certificates"}
+    assert of_any < set.intersection(*by_study.values())
+    for name, studies in (
+        ("losses", {"trained"}),
+        ("speed", {"trained", "answered"}),
+        ("training_summary", {"trained"}),
+        ("inference_summary", {"answered"}),
+        ("decode_latency", {"answered"}),
+        ("kernel_map", {"called"}),
+    ):
+        assert {study for study, names in by_study.items() if name in names} == studies
+    assert {*queries_of(root, None)} == set.union(*by_study.values()) == {*queries()}
+
+
+@pytest.mark.refused
+def test_there_is_no_list_of_a_study_that_is_not_collected(root: Path) -> None:
+    completed(root, "r1", study="one")
+    collect(root)
+    with pytest.raises(UserError, match=r"no collected runs of study 'onee' \(did you mean 'one'"):
+        queries_of(root, "onee")
 
 
 def test_the_page_of_the_schema_is_current() -> None:

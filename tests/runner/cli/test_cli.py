@@ -25,6 +25,13 @@ def test_help_lists_every_verb(cli):
     assert [verb for verb in VERBS if f"\n  {verb} " not in listed] == []
 
 
+def test_help_shows_the_verbs_of_every_day_first_and_each_verb_once(cli):
+    every_day, others = cli("--help").out.partition("Every day:\n")[2].split("Others:\n")
+    first, more = (re.findall(r"^  (\w+) ", group, re.MULTILINE) for group in (every_day, others))
+    assert first == ["init", "data", "launch", "status", "collect", "sql", "report", "compare"]
+    assert more == [verb for verb in VERBS if verb not in first]
+
+
 def test_a_root_can_have_the_name_of_a_verb(cli, tmp_path):
     code, _, err = cli("status", root="data")
     assert code == 0 and f"{tmp_path / 'data'} does not exist yet" in err

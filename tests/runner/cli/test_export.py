@@ -50,6 +50,9 @@ def test_a_report_is_audited_by_its_folder(cli: Cli, root: Path, tmp_path: Path)
     done = cli("audit", page.parent, "--folders")
     assert (done.code, done.out) == (0, ""), done
     assert "all match its records" in done.err
+    assert done.err.startswith(
+        "a match proves that the pages follow from the report's records by this code, not "
+    )
     assert cli("audit", page).code == 0, "a page of it will do"
     page.write_text(page.read_text().replace("1 run of each group", "9 run of each group\x1b[2J"))
     done = cli("audit", page.parent)
