@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -154,20 +155,22 @@ def test_no_rate_however_small_is_cited_as_zero(value: float, form: str, said: s
     assert readable(value, form) == said
 
 
+def of_group(group: GroupFacts) -> dict[str, numbers.Cited]:
+    """What can be cited of a group, by its words."""
+    contents = SimpleNamespace(facts=SimpleNamespace(groups=[group]), answer=SimpleNamespace(numbers=[]))
+    return {number.words: number for number in numbers.cited(contents)}  # type: ignore[arg-type]
+
+
 def test_a_slow_group_s_rate_is_cited_with_three_digits() -> None:
-    found = numbers._estimate(
-        "auto", "tokens per second", "tokens per second", Estimate(0.4, 0.39, 0.41, 6, "it")
-    )
-    assert (found.value, found.low, found.high) == ("0.400", "0.390", "0.410")
+    rate = Estimate(0.4, 0.39, 0.41, 6, "it")
+    cited = of_group(GroupFacts("auto", 6, 6, rate, None, None, None))["auto tokens per second"]
+    assert (cited.value, cited.low, cited.high) == ("0.400", "0.390", "0.410")
 
 
 def test_the_peak_memory_of_several_runs_is_cited_with_its_interval() -> None:
     runs = [{"peak_memory_bytes": gib * 2**30} for gib in (70.0, 71.0, 72.0)]
-    group = GroupFacts("auto", 3, 0, None, None, peak_memory_gib(runs), None)
-    (_, memory) = numbers._of_group(group)
-    assert (memory.words, memory.value, memory.low, memory.high) == (
-        "auto peak memory", "71.0", "68.6", "73.5",
-    )  # fmt: skip
+    memory = of_group(GroupFacts("auto", 3, 0, None, None, peak_memory_gib(runs), None))["auto peak memory"]
+    assert (memory.value, memory.low, memory.high) == ("71.0", "68.6", "73.5")
     assert "GiB: median; 95 % t interval over 3 runs" in memory.says
 
 
