@@ -178,7 +178,12 @@ def _groups(facts: Facts, done: Sequence[Row]) -> str:
             listed([group_name(label) for label in labels]) if many <= _NAMED and len(labels) == many else ""
         )
         return f" under {few or f'{of} attention backends'}{each}"
-    return f" in {of} configurations{f' of {listed(axes)}' if 0 < len(axes) <= _NAMED else ''}{each}"
+    cells = {tuple(str(factors(run).get(axis)) for axis in axes) for run in facts.runs}
+    named = f" of {listed(axes)}" if 0 < len(axes) <= _NAMED else ""
+    if axes and len(cells) < many:  # as where `--set` made some of the runs
+        values = f"{len(cells)} {'values' if len(axes) == 1 else 'combinations'}{named}"
+        return f" in {of} groups with {values}, which differ in other settings too{each}"
+    return f" in {of} configurations{named}{each}"
 
 
 def varying(runs: Sequence[Row]) -> list[str]:
