@@ -380,6 +380,6 @@ def _curves(spec: PanelSpec, rows: Sequence[Row], styles: Styles) -> Panel:
         spec.title,
         spec.page,
         curves=curves,
-        ends=(f"{first:,d}", f"{last:,d}", f"{low:.3g}", f"{high:.3g}"),
+        ends=(f"{first:,d}", f"{last:,d}", f"{low:.3g}", f"{'≥ ' * (values[-1] > high)}{high:.3g}"),
         description=f"{spec.title}, steps {first:,d} to {last:,d}, down to {low:.4g}.",
     )

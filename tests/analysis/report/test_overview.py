@@ -1,0 +1,121 @@
+"""The table and the small figures of a report's first page: what they show, what they leave out, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analysis.charts import styles
+from analysis.report import tasks
+from analysis.report.answer import answer
+from analysis.report.overview import Cell, Overview, OverviewColumn, PanelSpec, estimated, overview
+from analysis.stats import Estimate
+from tests.analysis.report.study import NOBODY, Row, comparison, facts, planned
+from tests.analysis.verdicts.rows import DESIGN
+from tests.analysis.verdicts.test_scaling import trained
+
+
+def first_page(runs: list[Row], **changes: Any) -> Overview:
+    """The overview of a study that trained."""
+    task, known, compared = tasks.load("training"), facts(runs, **changes), comparison(runs)
+    rows = answer(known, compared, NOBODY, [], task.answer).verdicts
+    lines = task.lines(known, compared, rows)
+    return overview(lines, task.columns, task.panels, {}, styles(list(lines)))
+
+
+def of(values: dict[str, Estimate | None]) -> Overview:
+    """An overview of these values alone."""
+    column = OverviewColumn("Value", lambda value: Cell(f"{value.median:g}") if value else Cell())
+    nothing = OverviewColumn("Nothing", lambda _value: Cell())
+    return overview(
+        values,
+        (column, nothing),
+        (PanelSpec("Value", "values", lambda value: value),),
+        {},
+        styles(list(values)),
+    )
+
+
+def at(median: float, low: float | None = None, high: float | None = None) -> Estimate:
+    return Estimate(median, low, high, 3, "")
+
+
+def heads(page: Overview) -> list[str]:
+    return [column.head for column in page.columns]
+
+
+def test_a_column_that_says_nothing_is_left_out() -> None:
+    assert heads(of({"a": at(1), "b": None})) == ["Value"]
+    single = first_page([planned("cudnn", design=DESIGN | {"baseline": None})])
+    assert "Against baseline" not in heads(single) and "Efficiency" not in heads(single)
+
+
+def test_a_bar_that_is_far_beyond_all_others_is_cut_and_does_not_flatten_them() -> None:
+    (panel,) = of({"a": at(1), "b": at(2), "math": at(200)}).panels
+    assert [(bar.label, bar.end, bar.is_cut) for bar in panel.bars] == [
+        ("a", 40.0, False), ("b", 80.0, False), ("math", 100.0, True),
+    ]  # fmt: skip
+    assert panel.bars[2].text == "200", "the number is whole"
+    (panel,) = of({"a": at(1), "b": at(2), "c": at(7)}).panels
+    assert not any(bar.is_cut for bar in panel.bars)
+
+
+def test_an_interval_that_is_wider_than_its_value_says_nothing_and_is_not_drawn() -> None:
+    (panel,) = of({"a": at(100, 90, 115), "b": at(100, 8, 1270), "c": at(100)}).panels
+    assert [bar.low is not None for bar in panel.bars] == [True, False, False]
+    cell = estimated(lambda group: group, ".0f")
+    line: Any = type("Line", (), {"group": at(100, 8, 1270)})
+    assert cell(line) == Cell("100")
+
+
+def test_of_many_groups_the_smallest_and_the_largest_are_drawn_and_the_others_counted() -> None:
+    page = of({f"group-{n}": at(n) for n in range(1, 31)})
+    (panel,) = page.panels
+    assert [bar.label for bar in panel.bars] == [f"group-{n}" for n in (*range(1, 7), *range(25, 31))]
+    assert panel.left_out == 18 and len(page.lines) == 30
+
+
+def test_long_names_have_numbers_in_the_figures() -> None:
+    assert not of({"flash3": at(1), "cudnn": at(2)}).numbered
+    page = of({"batch_size=2, learning_rate=0.001": at(1), "cudnn": at(2)})
+    assert page.numbered and [bar.place for bar in page.panels[0].bars] == [1, 2]
+
+
+def test_a_reason_that_several_groups_share_is_one_note() -> None:
+    ends = {"outcome": "unsupported", "expected_outcome": "unsupported", "steps": None}
+    runs = [planned("auto"), *(planned(f"b{n}", because="its kernels need a GPU", **ends) for n in range(3))]
+    page = first_page(runs)
+    assert page.notes == {"a": "its kernels need a GPU"}
+    outcomes = [cells[heads(page).index("Outcome")] for cells in page.lines.values()]
+    assert [(cell.text, letter) for cell, letter in outcomes] == [
+        ("completed", ""),
+        *[("unsupported", "a")] * 3,
+    ]
+
+
+def test_an_end_that_nobody_expected_is_marked_and_a_log_without_a_plan_has_an_unknown_one() -> None:
+    page = first_page(
+        [planned("auto", outcome="failed"), planned("log", imported={"format": "csv"}, planned_steps=None)]
+    )
+    at_outcome = heads(page).index("Outcome")
+    assert [page.lines[label][at_outcome][0][:2] for label in ("auto", "log")] == [
+        ("failed", "not expected"), ("unknown", ""),
+    ]  # fmt: skip
+
+
+def test_a_wide_interval_of_a_difference_is_left_out_with_its_reason() -> None:
+    runs = [planned("cudnn", seconds, repeat=n) for n, seconds in enumerate((0.4, 0.8), 1)]
+    runs += [planned("flash", seconds, repeat=n) for n, seconds in enumerate((0.9, 0.3), 1)]
+    page = first_page(runs)
+    assert page.lines["flash"][heads(page).index("Against baseline")][0].small == "no telling interval, n = 2"
+    assert page.lines["cudnn"][heads(page).index("Against baseline")][0].text == "baseline"
+
+
+def test_a_study_of_scaling_has_its_efficiency_in_place_of_the_time() -> None:
+    assert first_page([planned("one"), planned("two")]).panels[-1].title == "Training time"
+    curve = [*trained(2, repeats=3), *trained(4, 0.9, repeats=3, shard=2)]
+    base = planned("base")
+    page = first_page([base | row for row in curve])
+    assert page.panels[-1].title == "Efficiency, % of ideal"
+    (_, cells) = page.lines.values()
+    efficiency, _ = cells[heads(page).index("Efficiency")]
+    assert (efficiency.text, efficiency.small) == ("90.0 %", "90.0 to 90.0 %")
