@@ -27,6 +27,7 @@ from analysis.stats.verdict import (
 from model.record.units import counted
 
 _MOST_DECIMALS = 7
+_VAGUE = 0.2  # the width of an interval of a relative change, beyond which it says nothing
 _MOST_LISTED = 12  # items of a list within a sentence
 DECLARE_LOSS_MARGIN = "Declare `margins: {loss: NATS}` in the study before it runs."
 IMPORT_LOSS_MARGIN = "Import again with `--margin loss=NATS`."
@@ -247,6 +248,8 @@ def drift(tested: Drift) -> str:
             "unknown": "in which order the runs were started is unknown",
         }[tested.lacking or "blocks"]
         return f"Drift was not tested: {why}."
+    if not tested.drifted and tested.high - tested.low > _VAGUE:
+        return f"No drift was found, but {tested.blocks} blocks as uneven as these would hide one."
     word = "slower" if tested.change > 0 else "faster"
     trend = (
         f"{100 * abs(tested.change):.2g} % {word} from the first block to the last ({tested.blocks} blocks); "

@@ -88,10 +88,7 @@ def test_the_table_has_every_part_the_timed_step_and_the_floor(root: Path) -> No
     assert cudnn["timed step, ms"] == flash["timed step, ms"] == "390.00"
     assert cudnn["floor, % of the timed step"] == f"{float(cudnn['floor, ms']) / 3.9:.0f}"
     assert flash["floor, ms"] == flash["floor, % of the timed step"] == charts._values.UNKNOWN
-    assert (
-        figure.finding
-        == "Observed, flash in a single run: matrix products take 63 % (cudnn) to 64 % (flash) of the time of a step"
-    )
+    assert figure.finding == "Largest part of a step: matrix products, 63 to 64 %; flash in one run"
 
 
 def test_it_says_where_profiled_steps_are_not_like_the_timed_ones(root: Path) -> None:

@@ -168,7 +168,7 @@ def test_the_peak_memory_of_several_runs_is_cited_with_its_interval() -> None:
     assert (memory.words, memory.value, memory.low, memory.high) == (
         "auto peak memory", "71.0", "68.6", "73.5",
     )  # fmt: skip
-    assert "GiB: median; 95 % t interval over 3 runs" in memory.says
+    assert "GiB: median; 95 % t interval of the geometric mean over 3 runs" in memory.says
 
 
 def test_a_long_identifier_breaks_at_its_punctuation_and_a_hash_anywhere() -> None:
