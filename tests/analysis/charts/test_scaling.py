@@ -101,7 +101,7 @@ def test_repeats_have_filled_marks_and_intervals_over_runs(root: Path) -> None:
     made = figure(root, "scaling_weak", "repeated")
     assert "Filled marks" in made.caption and "Open marks" not in made.caption
     assert "paired over 3 runs each" in made.interval and (made.finding or "").startswith(
-        "Weak scaling on 8 GPUs, of the ideal rate: "
+        "Weak scaling, of the ideal rate: 91.9 % sharded (FSDP2)"
     )
 
 
@@ -131,7 +131,7 @@ def test_the_parts_of_a_token_add_up_and_say_where_the_rest_went(root: Path) -> 
         if cost in name and name[:5] != "whole" and value != UNKNOWN
     ]
     assert sum(parts) == pytest.approx(float(many[f"whole, {cost}"]), abs=0.01)
-    assert "sharded (FSDP2), strong (communication +12.3)" in (made.finding or "")
+    assert "sharded (FSDP2), on 8 GPUs (communication +12.3)" in (made.finding or "")
 
 
 def test_the_cost_of_a_token_is_the_inverse_of_the_efficiency_however_long_profiled_steps_take(
@@ -153,7 +153,7 @@ def test_the_cost_of_a_token_is_the_inverse_of_the_efficiency_however_long_profi
     cost = 100 * (1 / curve.points[-1].efficiency[0] - 1)
     for profiled in (rows, slower):
         made = chart.build(profiled, {})
-        assert made and f"{cost:+.1f} % sharded (FSDP2), strong" in (made.finding or "")
+        assert made and f"{cost:+.1f} % sharded (FSDP2), on 8 GPUs" in (made.finding or "")
         row_of_shards = {row["group"]: row for row in table(made)}["8 GPUs shard, batch 8, 4,096 tokens"]
         whole = float(row_of_shards["whole, GPU-seconds per million tokens"])
         assert whole == pytest.approx(1e6 * 8 / curve.points[-1].tokens_per_second, rel=0.01)
