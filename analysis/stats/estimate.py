@@ -136,7 +136,7 @@ def within_run(values: Sequence[float]) -> Estimate:
     """Median over one run's records in their order, for instance its seconds per step.
 
     The interval says how steady this run was, not what another run would give. It is refused below 24
-    records, and where their autocorrelation leaves so little that it would be all of them.
+    records, and goes no farther than all of them.
 
     Raises:
         ValueError: no values.
@@ -148,8 +148,11 @@ def within_run(values: Sequence[float]) -> Estimate:
         )
         return Estimate(median(values), None, None, 1, reason)
     if half_width(np.asarray(values, dtype=float), CONFIDENCE) >= (len(values) - 1) / 2:
-        reason = f"no interval: one run, whose {len(values)} records are too alike from one to the next"
-        return Estimate(median(values), None, None, 1, reason)
+        method = (
+            f"smallest and largest of {len(values)} records of one run: their autocorrelation allows no "
+            "narrower interval"
+        )
+        return Estimate(median(values), *ends, 1, method)
     method = (
         f"95 % interval over {len(values)} records of one run, allowing for their autocorrelation: "
         "not what another run would give"
