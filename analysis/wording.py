@@ -139,11 +139,9 @@ def _at_last_look(verdict: Verdict, margin: float | None) -> str:
 
 
 def _loss(verdict: Verdict) -> str:
-    noise = (
-        ""
-        if verdict.noise is None
-        else f" Repeats of one backend differ by {verdict.noise:.2g} nats (standard deviation)."
-    )
+    noise = ""
+    if verdict.noise is not None:
+        noise = f" Repeats of one backend differ by {verdict.noise:.2g} nats (standard deviation over all)."
     match verdict.reason:
         case NothingPaired():
             return "Inconclusive: no two runs saw the same data in the same order at the same steps."
@@ -251,9 +249,10 @@ def drift(tested: Drift) -> str:
     if not tested.drifted and tested.high - tested.low > _VAGUE:
         return f"No drift was found, but {tested.blocks} blocks as uneven as these would hide one."
     word = "slower" if tested.change > 0 else "faster"
+    without = f", without {listed(tested.noisy)}, whose runs vary far more" if tested.noisy else ""
     trend = (
         f"{100 * abs(tested.change):.2g} % {word} from the first block to the last ({tested.blocks} blocks); "
-        f"{percent(tested.low)} to {percent(tested.high)} %, p = {tested.p:.2g}."
+        f"{percent(tested.low)} to {percent(tested.high)} %, p = {tested.p:.2g}{without}."
     )
     return f"The machine drifted: steps became {trend}" if tested.drifted else f"No drift was found: {trend}"
 

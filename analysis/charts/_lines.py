@@ -88,7 +88,7 @@ class StepLines:
             else:
                 alike[label] = [label]
         short = shortened(self.last)
-        names = {}
+        names: dict[str, str] = {}
         for labels in alike.values():
             between = "; " if any("," in label for label in labels) else ", "
             name = between.join(short[label] for label in labels) if labels[1:] else labels[0]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from analysis.stats import Estimate, within_run
 from analysis.stats.machines import Drift
+from analysis.stats.machines import drift as trend_of
 from analysis.store.collect import collect
+from analysis.verdicts.values import held_back_in_all
 from analysis.wording import drift
 from model.record.records import DesignRecord
 from tests.analysis.charts.drawn import draw
@@ -125,8 +127,26 @@ def test_an_interval_that_is_all_of_a_runs_records_says_so() -> None:
     assert isinstance(steady, Estimate)
 
 
+def test_one_noisy_group_is_no_drift_of_the_machine() -> None:
+    """Four groups keep their times; tiled, whose runs vary by tens of percent, happens to get faster."""
+    steady = {
+        (group, block): 1.0 + 0.001 * ((3 * block + place) % 4)
+        for place, group in enumerate(("auto", "cudnn", "flash", "flex"))
+        for block in range(5)
+    }
+    seconds = steady | {("tiled", block): took for block, took in enumerate((9.0, 6.5, 7.0, 5.0, 4.0))}
+    tested = trend_of(seconds)
+    assert tested.noisy == ("tiled",) and tested.change == trend_of(steady).change
+    assert drift(tested).endswith(", without tiled, whose runs vary far more.")
+
+
 def test_blocks_that_could_hide_any_drift_are_said_to() -> None:
     wide = Drift(0.1, -1.0, 1_604_983_166.15, 0.6, 3)
     assert drift(wide) == "No drift was found, but 3 blocks as uneven as these would hide one."
     narrow = Drift(0.0039, -0.0014, 0.0093, 0.15, 5)
     assert drift(narrow).startswith("No drift was found: 0.39 % slower from the first block to the last")
+
+
+def test_the_share_of_the_time_that_clocks_were_held_back_is_of_all_runs_and_not_of_the_worst() -> None:
+    runs = [{"wall_seconds": 100.0, "slowed_seconds": held} for held in (59.0, 29.0)]
+    assert held_back_in_all(runs, "slowed_seconds") == 0.44
