@@ -131,8 +131,6 @@ def _caption(plot: LinesPlot) -> str:
     else:
         marks += ", the bar its interval." + (" Without a bar: no interval." if any(without) else "")
     sentences = [plot.quantity.what, marks]
-    if any(len(line) > 1 for line in plot.lines.values()):
-        sentences.append("Lines join neighbouring values.")
     if plot.quiet:
         at = [plot.x.text(value) for value in _looked_at(plot.x)]
         sentences.append(
@@ -145,7 +143,7 @@ def _caption(plot: LinesPlot) -> str:
             cells = "1 cell of a grey line has" if gone == 1 else f"{gone} cells of the grey lines have"
             sentences.append(f"{cells} no value.")
     if len(plot.lines) > 1:
-        sentences.append("Marks of different lines at the same value are drawn side by side.")
+        sentences.append("Marks at one value stand side by side.")
     logarithmic = [
         title for title, log in ((plot.x.title, plot.x.base), (plot.quantity.name, plot.log)) if log
     ]

@@ -104,7 +104,7 @@ def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure |
     if figure is None:
         return None
 
-    more = f" The table has {len(every) - 1} more such series, at other fixed values." if every[1:] else ""
+    more = f" The table has {len(every) - 1} more such series." if every[1:] else ""
     all_points = [(point, part) for part in every for point in part.points]
     all_cells = tuple(cell(point, f"{point.attention}; {part.fixed}") for point, part in all_points)
     whole = shape_axis(over, [point for point, _ in all_points])

@@ -95,16 +95,15 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if margin:
         band = (
             f" Shaded: the stated margin of {margin:g} nats, which is of the mean over the last fifth of the "
-            "steps, not of single steps: the table of losses has these verdicts."
+            "steps, not of single steps."
         )
 
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            f"Loss minus {what} at the same steps, of runs that differ only in attention, and so read the "
-            f"same tokens; lines are averaged over runs and {smoothing(rows)}.{band} The axis spans at least "
-            f"{_LEAST_NATS} nats either way: correct backends differ only by rounding and nondeterminism."
-            f"{crowd_caption(lines)}"
+            f"Loss minus {what} at the same steps, of runs that differ only in attention; lines are "
+            f"averaged over runs and {smoothing(rows)}.{band} The axis spans at least {_LEAST_NATS} nats "
+            f"either way.{crowd_caption(lines)}"
         ),
         description="Loss difference over steps. At the end: "
         + "; ".join(f"{label} {value:+.4f}" for label, value in last.items())

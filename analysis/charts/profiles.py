@@ -132,9 +132,7 @@ class Profiled:
         return f" Shorter than their floor: {'; '.join(clauses)}." if clauses else ""
 
     def _caption(self, rows: list[Row]) -> str:
-        how = (
-            f"Kernels are timed in {self.which}; idle is what is left of a {self.noun} without the profiler."
-        )
+        how = f"Timed in {self.which}; idle is what is left of a {self.noun} without the profiler."
         if not all(row["gpus"] for row in rows):
             how += (
                 " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
@@ -143,25 +141,24 @@ class Profiled:
             how += " Communication is what nothing else hid; the table has the rest."
         if any(row["floor_seconds"] is not None for row in rows):
             how += (
-                f" The bar below, floor, is the time at the rates that were measured on the same device, no "
-                f"strict limit: {self.floor}{self._under_floor(rows)}"
+                f" Floor: the time at rates measured on the same device, no strict limit: {self.floor}"
+                f"{self._under_floor(rows)}"
             )
         if differing := unlike({**row, "seconds": whole_seconds(row)} for row in rows):
             how += (
                 f" In {len(differing)} of {counted(len(by_label(rows)), 'group')} these took over "
-                f"{UNLIKE:.0f} % longer or shorter than the timed ones (the table has both), "
-                "whose own time may go elsewhere."
+                f"{UNLIKE:.0f} % longer or shorter than the timed ones, whose own time may go elsewhere."
             )
         if wrong := impossible(
             {**row, "seconds": whole_seconds(row)} for row in rows if self.phase == "step"
         ):
             how += (
-                f" Wrong for {in_a_row(list(wrong))}: attention would take less than its floor, so the "
-                "profile counts some of its kernels as other parts."
+                f" Wrong for {in_a_row(list(wrong))}: attention would take less than its floor, so some of "
+                "its kernels count as other parts."
             )
         return (
-            f"The bar is the group's run whose {self.noun} is the median (the shorter of the middle two), "
-            f"each mark is a run. Attention's products count as attention. {how}"
+            "The bar is the group's median run (the shorter of the middle two), each mark a run. Attention's "
+            f"products count as attention. {how}"
         )
 
     def _table(
@@ -196,10 +193,7 @@ _STEP = Profiled(
     phase="step",
     timed="r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage",
     which="a few steps after the last one of the run",
-    floor=(
-        "each product at its own rate, causal attention at that of the products, and what the other parts "
-        "must read and write at the memory bandwidth."
-    ),
+    floor=("products and causal attention at those of products, other parts at the memory bandwidth."),
     parts=tuple(PART_NAMES),
 )
 
@@ -218,8 +212,7 @@ _TOKEN = Profiled(
     ),
     which="a few more tokens at the median position, after the run",
     floor=(
-        "weights, keys and values read once at the memory bandwidth, or the products at their rates where "
-        "that takes longer. What fits into caches can be read faster."
+        "weights, keys and values read once, or the products where these take longer. Caches can be faster."
     ),
     parts=FORWARD_PARTS,
 )

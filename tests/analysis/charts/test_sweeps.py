@@ -144,8 +144,9 @@ def test_a_caption_says_which_marks_have_no_interval() -> None:
     one, several = grid(train__sequence_length=LENGTHS), grid(3, train__sequence_length=LENGTHS)
     few = [row | {"counted_step_seconds": [0.1] * 5} for row in one]
     start = "Each mark is the median of a cell's runs"
-    assert f"{start}, the bar its interval. Lines" in lines(several).caption
-    assert f"{start}. Lines" in lines(few).caption
+    assert f"{start}, the bar its interval." in lines(several).caption
+    assert "Without a bar" not in lines(several).caption
+    assert f"{start}." in lines(few).caption
     assert (
         f"{start}, the bar its interval. Without a bar: no interval." in lines(several[:3] + few[1:]).caption
     )
