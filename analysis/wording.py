@@ -27,6 +27,7 @@ from analysis.stats.verdict import (
 from model.record.units import counted
 
 _MOST_DECIMALS = 7
+_VAGUE = 0.2  # the width of an interval of a relative change, beyond which it says nothing
 _MOST_LISTED = 12  # items of a list within a sentence
 DECLARE_LOSS_MARGIN = "Declare `margins: {loss: NATS}` in the study before it runs."
 IMPORT_LOSS_MARGIN = "Import again with `--margin loss=NATS`."
@@ -138,11 +139,9 @@ def _at_last_look(verdict: Verdict, margin: float | None) -> str:
 
 
 def _loss(verdict: Verdict) -> str:
-    noise = (
-        ""
-        if verdict.noise is None
-        else f" Repeats of one backend differ by {verdict.noise:.2g} nats (standard deviation)."
-    )
+    noise = ""
+    if verdict.noise is not None:
+        noise = f" Repeats of one backend differ by {verdict.noise:.2g} nats (standard deviation over all)."
     match verdict.reason:
         case NothingPaired():
             return "Inconclusive: no two runs saw the same data in the same order at the same steps."
@@ -247,10 +246,13 @@ def drift(tested: Drift) -> str:
             "unknown": "in which order the runs were started is unknown",
         }[tested.lacking or "blocks"]
         return f"Drift was not tested: {why}."
+    if not tested.drifted and tested.high - tested.low > _VAGUE:
+        return f"No drift was found, but {tested.blocks} blocks as uneven as these would hide one."
     word = "slower" if tested.change > 0 else "faster"
+    without = f", without {listed(tested.noisy)}, whose runs vary far more" if tested.noisy else ""
     trend = (
         f"{100 * abs(tested.change):.2g} % {word} from the first block to the last ({tested.blocks} blocks); "
-        f"{percent(tested.low)} to {percent(tested.high)} %, p = {tested.p:.2g}."
+        f"{percent(tested.low)} to {percent(tested.high)} %, p = {tested.p:.2g}{without}."
     )
     return f"The machine drifted: steps became {trend}" if tested.drifted else f"No drift was found: {trend}"
 

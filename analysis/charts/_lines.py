@@ -1,6 +1,7 @@
 """One line per label over steps, named at its right end. For what changes while a run trains.
 
-Names have leaders, so that lines that end together can be told apart.
+Lines that coincide are one line with all their names. Values far beyond the others leave the axis, so that
+they do not flatten it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts import Row, Styles, Table
 from analysis.charts._style import INK, QUIET, colours, dashes, drawn, inline, packed, right_edge
 from analysis.charts._style import styles as styles_of
-from analysis.charts._values import brief, number
+from analysis.charts._values import brief, d3, number, shortened
 
 if TYPE_CHECKING:
     import altair as alt
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 _HEIGHT = 360
 _CROSS = "M-1,-1L1,1M1,-1L-1,1"
 _COLUMNS = 5  # steps that a table shows
-_COINCIDE = 0.02  # of the axis: lines that stay as close look like one
+_COINCIDE, _ON_AVERAGE = 0.02, 0.003  # of the axis: lines that stay as close are one, as is their mean gap
+_FAR = 4  # times the span of nine tenths of the values, beyond which a value leaves the axis
+_UP, _DOWN = "triangle-up", "triangle-down"
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,72 @@ class StepLines:
         return {row["label"]: row for row in self.rows if row["value"] is not None}
 
     @cached_property
+    def joined(self) -> dict[str, str]:
+        """By label the name of the line that is drawn for it: its own, or a list where several coincide."""
+        if self.crowded:
+            return {label: label for label in self.last}
+        low, high = self.domain
+        values = {label: dict[int, float]() for label in self.last}
+        for row in self.rows:
+            if row["value"] is not None:
+                values[row["label"]][row["step"]] = row["value"]
+        alike: dict[str, list[str]] = {}
+        for label, own in values.items():
+            for first, labels in alike.items():
+                gaps = [abs(own[step] - value) for step, value in values[first].items() if step in own]
+                if (
+                    len(gaps) == len(own) == len(values[first])
+                    and max(gaps) < _COINCIDE * (high - low)
+                    and sum(gaps) < _ON_AVERAGE * (high - low) * len(gaps)
+                ):
+                    labels.append(label)
+                    break
+            else:
+                alike[label] = [label]
+        short = shortened(self.last)
+        names: dict[str, str] = {}
+        for labels in alike.values():
+            between = "; " if any("," in label for label in labels) else ", "
+            name = between.join(short[label] for label in labels) if labels[1:] else labels[0]
+            names |= dict.fromkeys(labels, name)
+        return names
+
+    @cached_property
+    def domain(self) -> tuple[float, float]:
+        """The ends of the vertical axis."""
+        values = [row["value"] for row in (*self.rows, *self.faint) if row["value"] is not None]
+        middle = self.rule or 0.0
+        around = [middle + end for reach in (self.least, self.band) if reach for end in (-reach, reach)]
+        finite = sorted(value for value in values if isfinite(value)) or [0.0, 1.0]
+        room = (len(finite) - 1) // 20
+        usual = [finite[room], finite[len(finite) - 1 - room], *around, *([0.0] if self.zero else [])]
+        low, high = min(usual), max(usual)
+        span = _FAR * ((high - low) or abs(high) or 1.0)
+        ends = (finite[0], finite[-1])
+        lowest = min(low, ends[0]) if low - ends[0] <= span else low - 0.1 * span / _FAR
+        highest = max(high, ends[1]) if ends[1] - high <= span else high + 0.1 * span / _FAR
+        room_around = 0.04 * ((highest - lowest) or abs(highest) or 1)
+        return (0.0 if self.zero else lowest - room_around), highest + room_around
+
+    @cached_property
+    def beyond(self) -> list[Row]:
+        """The farthest value of each line beyond either end of the axis, with that end and its arrow."""
+        low, high = self.domain
+        farthest: dict[tuple[str, str], Row] = {}
+        for row in self.rows:
+            value = row["value"]
+            if value is None or low <= value <= high:
+                continue
+            arrow, end = (_UP, high) if value > high else (_DOWN, low)
+            mark = {"label": row["label"], "step": row["step"], "value": value, "arrow": arrow, "at": end}
+            key = (row["label"], arrow)
+            if key not in farthest or abs(value - end) > abs(farthest[key]["value"] - end):
+                farthest[key] = mark
+        return list(farthest.values())
+
+    @cached_property
     def named(self) -> set[str]:
-        """Labels of the lines with a name and a colour; of many lines, the others are grey."""
+        """Labels with a name and a colour; of many lines, the others are grey."""
         return set(labels_to_name({label: row["value"] for label, row in self.last.items()}))
 
     @cached_property
@@ -74,7 +141,8 @@ class StepLines:
     @property
     def height(self) -> int:
         """In pixels: higher where more names would not fit."""
-        return max(_HEIGHT, name_height(self.named) * len(self.named))
+        names = {self.joined[label] for label in self.named}
+        return max(_HEIGHT, name_height(names) * len(names))
 
 
 def line_plot(lines: StepLines, styles: Styles) -> dict[str, Any]:
@@ -84,13 +152,21 @@ def line_plot(lines: StepLines, styles: Styles) -> dict[str, Any]:
     lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
     labels = {row["label"] for row in (*lines.rows, *lines.faint, *lines.ends)}
     styles = {label: style for label, style in styles.items() if label in labels}
+    # Of lines that coincide the first, under the names of all.
+    heads = {name: label for label, name in reversed(lines.joined.items())}
+    solid_rows = [
+        row | {"label": lines.joined.get(row["label"], row["label"])}
+        for row in lines.rows
+        if heads.get(lines.joined.get(row["label"], ""), row["label"]) == row["label"]
+    ]
+    styles |= {name: styles[label] for name, label in heads.items() if label in styles}
     scale = alt.Scale(nice=False) if lines.over == "step" else alt.Scale(nice=False, zero=False)
     x = alt.X("step:Q", title=lines.over, axis=alt.Axis(grid=False, tickCount=6), scale=scale)
     y = _y(lines)
     tips = [
         alt.Tooltip("label:N", title="group"),
         alt.Tooltip("step:Q") if lines.over == "step" else alt.Tooltip("step:Q", title=lines.over),
-        alt.Tooltip("value:Q", title=lines.title, format=lines.number),
+        alt.Tooltip("value:Q", title=lines.title, format=d3(lines.number)),
     ]
     layers = _behind(lines)
 
@@ -106,20 +182,27 @@ def line_plot(lines: StepLines, styles: Styles) -> dict[str, Any]:
     if any(row["value"] is not None for row in rows):
         faint = packed(rows, "label", "run_id").mark_line(strokeWidth=0.8, opacity=0.28, clip=True)
         layers.append(faint.encode(x=x, y=y, color=colour, detail="run_id:N"))
-    rows = [row for row in lines.rows if row["label"] in styles]
+    rows = [row for row in solid_rows if row["label"] in styles]
     solid = inline(rows).mark_line(strokeWidth=1.8, clip=True)
     layers.append(solid.encode(x=x, y=y, color=colour, strokeDash=dashes(styles), tooltip=tips))
 
     # The names, with leaders from the ends of their lines.
-    ends = lines.last
-    at = {label: row["value"] for label, row in ends.items()}
-    places = name_places(at, *_domain(lines), lines.height)
+    ends = {name: lines.last[label] for name, label in heads.items()}
+    low, high = lines.domain
+    at = {name: min(max(row["value"], low), high) for name, row in ends.items()}
+    places = name_places(at, low, high, lines.height)
     layers += name_marks(places, styles, _y(lines, "end"), _y(lines, "at"))
     longest = max((row["step"] for row in lines.rows), default=0)
-    early = [ends[label] for label in labels_to_name(at) if ends[label]["step"] < longest]
-    if early:
-        lead = inline(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
-        layers.append(lead.encode(x=x, x2=right_edge(2), y=y, color=colour))
+    early = [ends[name] for name in labels_to_name(at) if ends[name]["step"] < longest]
+    if early:  # dotted and grey: it is no part of the line
+        lead = inline(early).mark_rule(
+            strokeWidth=0.8, strokeDash=[1, 4], opacity=QUIET, stroke=INK, aria=False, clip=True
+        )
+        layers.append(lead.encode(x=x, x2=right_edge(2), y=y))
+    for arrow in (_UP, _DOWN):
+        if rows := [row for row in lines.beyond if row["arrow"] == arrow]:
+            mark = inline(rows).mark_point(shape=arrow, filled=True, size=70, opacity=1, color=INK)
+            layers.append(mark.encode(x=x, y=_y(lines, "at"), tooltip=tips))
 
     # A cross where a run stopped early, in the colour of its line.
     tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
@@ -154,16 +237,18 @@ def crowd_caption(lines: StepLines) -> str:
             "lowest have a colour and a name. The others are grey, and darker where several overlap: "
             "pointer and arrow keys name each, and the table has all."
         )
-    by_step: dict[int, list[float]] = {}
-    for row in lines.rows:
-        if row["value"] is not None:
-            by_step.setdefault(row["step"], []).append(row["value"])
-    gaps = [max(values) - min(values) for values in by_step.values() if len(values) > 1]
-    low, high = _domain(lines)
-    if gaps and max(gaps) < _COINCIDE * (high - low):
+    if len(set(lines.joined.values())) < len(lines.joined):
+        by_place: dict[tuple[str, int], list[float]] = {}
+        for row in lines.rows:
+            if row["value"] is not None:
+                by_place.setdefault((lines.joined[row["label"]], row["step"]), []).append(row["value"])
+        apart = max(max(values) - min(values) for values in by_place.values())
+        sentences += f" A line with several names is of groups that stay within {brief(apart)} of each other."
+    if lines.beyond:
+        far = max(lines.beyond, key=lambda row: abs(row["value"] - row["at"]))
         sentences += (
-            f" The {len(lines.last)} lines overlap, at most {brief(max(gaps))} apart: the leaders at "
-            "the right show where each ends. A figure against a baseline shows such differences."
+            f" Arrows: lines go beyond the axis, up to {number(far['value'], '.3g')} ({far['label']}, "
+            f"{lines.over} {far['step']:,})."
         )
     return sentences
 
@@ -175,18 +260,8 @@ def _only(rows: list[Row], *columns: str) -> list[Row]:
 def _y(lines: StepLines, field: str = "value") -> alt.Y:
     import altair as alt
 
-    scale = alt.Scale(zero=lines.zero, domain=list(_domain(lines)), nice=False)
+    scale = alt.Scale(zero=lines.zero, domain=list(lines.domain), nice=False)
     return alt.Y(f"{field}:Q", title=lines.title, scale=scale, axis=alt.Axis(tickCount=6))
-
-
-def _domain(lines: StepLines) -> tuple[float, float]:
-    values = [row["value"] for row in (*lines.rows, *lines.faint) if row["value"] is not None]
-    middle = lines.rule or 0.0
-    values += [middle + end for reach in (lines.least, lines.band) if reach for end in (-reach, reach)]
-    finite = [value for value in values if isfinite(value)] or [0.0, 1.0]
-    low, high = (0.0 if lines.zero else min(finite)), max(finite)
-    room = 0.04 * ((high - low) or abs(high) or 1)
-    return (low if lines.zero else low - room), high + room
 
 
 def _behind(lines: StepLines) -> list[alt.Chart]:
@@ -210,7 +285,7 @@ def _behind(lines: StepLines) -> list[alt.Chart]:
 MOST_NAMED = 12  # lines that are told apart by their looks; of more, the outermost
 OUTERMOST = 5  # of more lines, how many of the highest and of the lowest have a name
 NAME_HEIGHT = 15  # pixels of a line of a name
-_LONG = 30  # characters, beyond which a name is broken at a comma
+_LONG, _WIDE = 30, 34  # characters, beyond which a name is broken at commas, and of a line of it
 LONGEST_NAME = (
     230  # pixels, beyond which a line of it is cut: pages write a number there, and the names below
 )
@@ -222,18 +297,24 @@ def labels_to_name(ends: dict[str, float]) -> list[str]:
     return order if len(order) <= MOST_NAMED else [*order[:OUTERMOST], *order[-OUTERMOST:]]
 
 
-def on_two_lines(label: str) -> str:
-    """A long name on two lines, broken at the comma that is nearest to its middle."""
-    commas = [place + 1 for place in range(len(label) - 1) if label[place : place + 2] == ", "]
-    if len(label) <= _LONG or not commas:
+def on_lines(label: str) -> str:
+    """A long name on several lines, broken at commas; a list of names with commas, at its semicolons."""
+    if "; " in label:
+        return label.replace("; ", "\n")
+    if len(label) <= _LONG:
         return label
-    at = min(commas, key=lambda place: abs(place - len(label) / 2))
-    return f"{label[:at]}\n{label[at + 1 :]}"
+    lines = [""]
+    for part in label.replace(", ", ",\n").split("\n"):
+        if lines[-1] and len(lines[-1]) + 1 + len(part) > _WIDE:
+            lines.append(part)
+        else:
+            lines[-1] = f"{lines[-1]} {part}".strip()
+    return "\n".join(lines)
 
 
 def name_height(labels: Iterable[str]) -> int:
     """Pixels that each of these names is given."""
-    return NAME_HEIGHT * max((1 + on_two_lines(label).count("\n") for label in labels), default=1)
+    return NAME_HEIGHT * max((1 + on_lines(label).count("\n") for label in labels), default=1)
 
 
 def name_places(ends: dict[str, float], low: float, high: float, height: int) -> list[Row]:
@@ -261,7 +342,7 @@ def name_places(ends: dict[str, float], low: float, high: float, height: int) ->
     for turn in reversed(range(len(at))):
         at[turn] = min(at[turn], high if turn == len(at) - 1 else at[turn + 1] - room)
     return [
-        {"label": label, "said": on_two_lines(label), "end": ends[label], "at": y}
+        {"label": label, "said": on_lines(label), "end": ends[label], "at": y}
         for label, y in zip(labels, at, strict=True)
     ]
 
@@ -272,7 +353,7 @@ def _start(block: list[float], room: float) -> float:
 
 
 def name_marks(rows: list[Row], styles: Styles, end: alt.Y, at: alt.Y) -> list[alt.Chart]:
-    """Each label in the text colour, which is always legible, led to by a piece of its line.
+    """Each label in the text colour, which is always legible, beside a sample of its line; grey leads there.
 
     Args:
         rows: of `name_places`.
@@ -280,17 +361,19 @@ def name_marks(rows: list[Row], styles: Styles, end: alt.Y, at: alt.Y) -> list[a
         end, at: the encodings of the two columns.
     """
     base = inline(rows)
-    leader = base.mark_rule(strokeWidth=1.8, xOffset=4, x2Offset=32, aria=False)
-    leader = leader.encode(
-        x=right_edge(), x2=right_edge(2), y=end, y2="at:Q", color=colours(styles), strokeDash=dashes(styles)
+    leader = base.mark_rule(
+        strokeWidth=0.7, stroke=INK, opacity=QUIET, xOffset=3, x2Offset=13, aria=False
+    ).encode(x=right_edge(), x2=right_edge(2), y=end, y2="at:Q")
+    sample = base.mark_rule(strokeWidth=2.2, xOffset=14, x2Offset=34, aria=False).encode(
+        x=right_edge(), x2=right_edge(2), y=at, color=colours(styles), strokeDash=dashes(styles)
     )
     text = base.mark_text(
         align="left",
         baseline="middle",
-        dx=37,
+        dx=39,
         color=INK,
         limit=LONGEST_NAME,
         lineBreak="\n",
         lineHeight=NAME_HEIGHT - 2,
     )
-    return [leader, text.encode(x=right_edge(), y=at, text="said:N").properties(name="beside")]
+    return [leader, sample, text.encode(x=right_edge(), y=at, text="said:N").properties(name="beside")]

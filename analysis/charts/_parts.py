@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row
@@ -31,7 +32,7 @@ def pieces(label: str, parts: Mapping[str, float | None]) -> list[Row]:
 
 def default_looks(parts: Sequence[str]) -> dict[str, Look]:
     """Looks of parts that a figure always has."""
-    return dict(zip(parts, zip(COLOURS, _OPACITIES, strict=False), strict=True))
+    return dict(zip(parts, zip(COLOURS, cycle(_OPACITIES), strict=False), strict=False))
 
 
 def stacked_bars(

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analysis import stats
-from analysis.charts._values import fitting, of_estimates
+from analysis.charts._values import fitting, telling
 from analysis.verdicts.groups import final_loss, peak_memory_gib
 
 if TYPE_CHECKING:
     from analysis.charts import Row
 
 Estimates = dict[str, stats.Estimate]
+PEAK_KEY = "The profile states it as peak_tflops, as does an import's mapping."
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class CellQuantity:
 
 def with_decimals(quantity: CellQuantity, estimates: Iterable[stats.Estimate]) -> CellQuantity:
     """The quantity with as many decimals as the smallest of these needs."""
-    return replace(quantity, number=fitting(quantity.number, of_estimates(estimates)))
+    return replace(quantity, number=fitting(quantity.number, (estimate.median for estimate in estimates)))
 
 
 def _rate(column: str) -> Callable[[list[Row]], Estimates]:
@@ -56,30 +57,33 @@ def _rate(column: str) -> Callable[[list[Row]], Estimates]:
 
 
 def _timed(rows: list[Row], value: stats.Quantity) -> Estimates:
-    return stats.estimates([row for row in rows if row["step_seconds"]], value)
+    estimated = stats.estimates([row for row in rows if row["step_seconds"]], value)
+    return {label: telling(estimate) for label, estimate in estimated.items()}
 
 
 def _of_groups(estimate: Callable[[list[Row]], stats.Estimate | None]) -> Callable[[list[Row]], Estimates]:
     return lambda rows: {
-        label: estimated for label, runs in stats.by_label(rows).items() if (estimated := estimate(runs))
+        label: telling(estimated)
+        for label, runs in stats.by_label(rows).items()
+        if (estimated := estimate(runs))
     }
 
 
 TOKENS = CellQuantity(
     "tokens per second", "", ",.0f",
-    "Tokens per second, including padding: tokens per step divided by the median seconds per step.",
+    "Tokens per second: tokens per step, with padding, over a run's median seconds per step.",
     _rate("tokens_per_second"),
 )  # fmt: skip
 MFU = CellQuantity(
     "MFU", "percent", ".1f",
-    "Percent of the device's dense peak: (6 N + 12 L H Q T) FLOP per token x tokens per second / peak. N "
-    "excludes the input embedding; no causal discount, no recomputation.",
+    "Percent of the device's dense peak: (6 N + 12 L H Q T) FLOP per token x tokens per second / peak; no "
+    "causal discount, no recomputation.",
     _rate("mfu"),
 )  # fmt: skip
 TFLOPS = CellQuantity(
     "model TFLOP/s", "", ".3g",
-    "Model TFLOP/s of one device: (6 N + 12 L H Q T) FLOP per token x tokens per second. N excludes the "
-    "input embedding; no causal discount, no recomputation. Not comparable with a kernel's TFLOP/s.",
+    "Model TFLOP/s of one device: (6 N + 12 L H Q T) FLOP per token x tokens per second; no causal discount, "
+    "no recomputation.",
     _rate("tflops"),
 )  # fmt: skip
 STEP_SECONDS = CellQuantity(
@@ -89,14 +93,12 @@ STEP_SECONDS = CellQuantity(
 )  # fmt: skip
 PEAK_MEMORY = CellQuantity(
     "peak memory", "GiB", ",.2f",
-    "Peak over the whole run: device memory that PyTorch allocated on a GPU, resident memory of the process "
-    "on a CPU.",
+    "Peak over the whole run: what PyTorch allocated on one GPU, or resident memory of the process on a CPU.",
     _of_groups(peak_memory_gib),
 )  # fmt: skip
 FINAL_LOSS = CellQuantity(
     "final loss", "nats per token", ".3f",
-    "Loss at the last logged step: one step's, not a mean. The median is over seeds; repeats of a seed count "
-    "once, as their mean.",
+    "Loss of the last step: the median over seeds; repeats of a seed count once, as their mean.",
     _of_groups(final_loss),
     zero=False,
 )  # fmt: skip
@@ -108,4 +110,7 @@ def utilisation(rows: list[Row]) -> tuple[CellQuantity, str]:
     if not measured or any(row["mfu"] is not None for row in rows):
         return MFU, ""
     devices = ", ".join(sorted({row["device"] or "an unnamed device" for row in measured}))
-    return TFLOPS, f"MFU is not shown: the peak FLOP/s of {devices} at this precision is not known."
+    return (
+        TFLOPS,
+        f"MFU is not shown: the peak FLOP/s of {devices} at this precision is not known. {PEAK_KEY}",
+    )

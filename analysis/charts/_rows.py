@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from analysis import stats
 from analysis.charts import Figure, Row, Styles
 from analysis.charts._style import INK, axis_ends, colours, drawn, inline, packed, right_edge, shapes
-from analysis.charts._values import estimates_table, fitting, number, of_estimates, range_of
+from analysis.charts._values import Ends, d3, estimates_table, fitting, number, range_of, telling
 from analysis.wording import methods
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def number_column(rows: list[Row], y: alt.Y, head: str, field: str, number: str)
     text = inline(rows).mark_text(**place)
     above = inline([{"text": head}]).mark_text(**place, opacity=0.8)
     return [
-        text.encode(x=right_edge(), y=y, text=alt.Text(f"{field}:Q", format=number)),
+        text.encode(x=right_edge(), y=y, text=alt.Text(f"{field}:Q", format=d3(number))),
         above.encode(x=right_edge(), y=top(-12), text="text:N"),
     ]
 
@@ -71,8 +71,8 @@ def _on_several_lines(labels: Sequence[str]) -> bool:
     return any(len(label) > _LONG for label in labels) and len(labels) <= _MANY
 
 
-ORDER = "Rows follow the order of the study, whatever their values."
 _BREAK = "M-0.9,1L-0.3,-1M0.3,1L0.9,-1"  # the sign of an axis that does not start at zero
+_SPREAD = 50  # of values, from which their axis is logarithmic: bars from zero would flatten the others
 RunPoint = tuple[str, str, float]  # label, what to call the run, value
 Estimates = dict[str, stats.Estimate]  # by label
 Span = tuple[float, float]  # of an axis
@@ -85,11 +85,13 @@ class DotAxis:
     Attributes:
         title: with its unit.
         number: d3 format of a value.
+        ends: how the headline speaks of the largest and the smallest.
         zero: whether the axis starts at zero whatever the values, as it must where lengths are compared.
     """
 
     title: str
     number: str
+    ends: Ends
     zero: bool = False
 
 
@@ -111,23 +113,28 @@ def dot_figure(
         what: the quantity in words, as the caption starts.
         used: rows of the runs that it shows.
     """
+    estimates = {label: telling(estimate) for label, estimate in estimates.items()}
     values = [value for _, _, value in points]
     interval_ends = [
         end for estimate in estimates.values() for end in (estimate.low, estimate.high) if end is not None
     ]
-    span = axis_ends([*values, *interval_ends], axis.zero or len(estimates) == 1)
-    axis = replace(axis, number=fitting(axis.number, [*values, *of_estimates(estimates.values())]))
+    shown = [*values, *interval_ends]
+    log = min(shown) > 0 and max(values) > _SPREAD * min(values)
+    span = (min(shown) / 1.3, 1.3 * max(shown)) if log else axis_ends(shown, axis.zero or len(estimates) == 1)
+    axis = replace(axis, number=fitting(axis.number, (estimate.median for estimate in estimates.values())))
     medians = "; ".join(
         f"{label} {number(estimate.median, axis.number)}" for label, estimate in estimates.items()
     )
     start = f" The axis starts at {span[0]:,.10g}, not at zero." if span[0] else ""
+    if log:
+        start = " The axis is logarithmic."
     return Figure(
-        spec=_plot(points, estimates, styles, axis, span),
-        caption=f"{what} {marks_caption(estimates)}{start} {ORDER}",
+        spec=_plot(points, estimates, styles, axis, span, log),
+        caption=f"{what} {marks_caption(estimates)}{start}",
         description=f"Dot plot of {axis.title} by group. Medians: {medians}.",
         interval=methods(estimates),
         used=frozenset(row["run_id"] for row in used),
-        finding=range_of(estimates, axis.title, axis.number),
+        finding=range_of(estimates, axis.ends, axis.number),
         table=estimates_table(estimates, list(styles), axis.title, axis.number),
     )
 
@@ -143,7 +150,7 @@ def marks_caption(estimates: Estimates) -> str:
     """What is drawn, no more: a group may have no interval."""
     without = [label for label, estimate in estimates.items() if estimate.low is None]
     if len(without) == len(estimates):
-        return "Each mark is a run, each bar its group's median; no group has an interval."
+        return "Each mark is a run, each bar its group's median."
     sentence = "Each mark is a run, each bar its group's median, each line the interval."
     return f"{sentence} Without a line: no interval." if without else sentence
 
@@ -154,6 +161,7 @@ def _plot(
     styles: Styles,
     axis: DotAxis,
     span: Span,
+    log: bool,
 ) -> dict[str, Any]:
     import altair as alt
 
@@ -162,6 +170,9 @@ def _plot(
     y, colour, group = y_of(labels), colours(styles), alt.Tooltip("label:N", title="group")
 
     def x(field: str) -> alt.X:
+        if log:
+            scale, ticks = alt.Scale(type="log", domain=list(span)), alt.Axis(grid=False, format=",~r")
+            return alt.X(f"{field}:Q", title=f"{axis.title} (logarithmic)", scale=scale, axis=ticks)
         title = f"{axis.title} (from {span[0]:,.10g})" if span[0] else axis.title
         scale = alt.Scale(domain=list(span), nice=False, zero=False)
         return alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, tickCount=5))
@@ -181,13 +192,14 @@ def _plot(
     if not span[0]:
         stem = inline([row | {"zero": 0} for row in rows]).mark_rule(strokeWidth=7, opacity=0.22)
         layers.append(stem.encode(x=x("zero"), x2="median:Q", y=y, color=colour))
-    tips = [group, alt.Tooltip("median:Q", format=axis.number), alt.Tooltip("n:Q", title="runs")]
+    form = d3(axis.number)
+    tips = [group, alt.Tooltip("median:Q", format=form), alt.Tooltip("n:Q", title="runs")]
     tick = inline(rows).mark_tick(thickness=2.5, size=16)
     layers.append(tick.encode(x=x("median"), y=y, color=colour, tooltip=tips))
 
     # A layer only if there is an interval: an empty one is an image without a name to a screen reader.
     if with_interval := [row for row in rows if row["low"] is not None]:
-        ends = [alt.Tooltip(f"{name}:Q", format=axis.number) for name in ("median", "low", "high")]
+        ends = [alt.Tooltip(f"{name}:Q", format=form) for name in ("median", "low", "high")]
         line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
         tips = [group, *ends, alt.Tooltip("n:Q", title="runs")]
         layers.append(line.encode(x=x("low"), x2="high:Q", y=y, color=colour, tooltip=tips))
@@ -195,11 +207,11 @@ def _plot(
     # The opacity of the fill, not of the mark: a PDF has an object of its own for each mark with one.
     values = [{"label": label, "run": run, "value": value} for label, run, value in points]
     mark = packed(values, "label").mark_point(filled=True, size=50, opacity=1, fillOpacity=0.8)
-    tips = [group, alt.Tooltip("run:N"), alt.Tooltip("value:Q", title=axis.title, format=axis.number)]
+    tips = [group, alt.Tooltip("run:N"), alt.Tooltip("value:Q", title=axis.title, format=form)]
     layers.append(mark.encode(x=x("value"), y=y, color=colour, shape=shapes(styles), tooltip=tips))
 
     layers += number_column(rows, y, "median", "median", axis.number)
-    if span[0]:
+    if span[0] and not log:
         place: Any = (alt.XValue, alt.YValue)
         sign = inline([{"what": "axis break"}]).mark_point(
             shape=_BREAK, size=45, stroke=INK, strokeWidth=1.5, opacity=0.8, aria=False

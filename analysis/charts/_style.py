@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 # At least 3:1 against the pages' light and dark paper, and as far apart as that allows, also to eyes that
 # lack red or green cones. Where colours come again, dash and shape differ.
-COLOURS = ("#1766E1", "#C47200", "#009A66", "#C050A5", "#C23A12", "#4C8FD9", "#736A66")
+COLOURS = (
+    "#1766E1", "#C47200", "#009A66", "#C050A5", "#C23A12", "#4C8FD9",
+    "#736A66", "#FA5A78", "#7850B4", "#A08CA0", "#FA46D2", "#8C6EFA",
+)  # fmt: skip
 _DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3))
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
@@ -35,7 +38,7 @@ class Style:
 def styles(labels: Sequence[str], absent: Collection[str] = ()) -> dict[str, Style]:
     """A style for each label, in their order; the colour alone never tells two apart.
 
-    Seven colours and four dashes have no common factor: 28 labels before two lines look the same.
+    A turn of the colours shifts the dashes by one: 48 labels before two lines look the same.
 
     Args:
         labels: all groups of the study.
@@ -45,7 +48,7 @@ def styles(labels: Sequence[str], absent: Collection[str] = ()) -> dict[str, Sty
     for index, label in enumerate(sorted(labels, key=lambda label: label in absent)):
         turn, place = divmod(index, len(COLOURS))
         shape = _SHAPES[(place + turn) % len(_SHAPES)]
-        made[label] = Style(COLOURS[place], _DASHES[index % len(_DASHES)], shape)
+        made[label] = Style(COLOURS[place], _DASHES[(place + turn) % len(_DASHES)], shape)
     return {label: made[label] for label in labels}
 
 

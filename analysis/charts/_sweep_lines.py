@@ -131,24 +131,19 @@ def _caption(plot: LinesPlot) -> str:
     else:
         marks += ", the bar its interval." + (" Without a bar: no interval." if any(without) else "")
     sentences = [plot.quantity.what, marks]
-    if any(len(line) > 1 for line in plot.lines.values()):
-        sentences.append(
-            "Lines join neighbouring values that were measured; nothing was measured in between."
-        )
     if plot.quiet:
         at = [plot.x.text(value) for value in _looked_at(plot.x)]
         sentences.append(
             f"Of {len(plot.lines) + len(plot.quiet)} lines, those that are the highest or the lowest at "
             f"{plot.x.title} {at[0]}, {at[1]} or {at[2]} have a colour and a name. The others are grey, "
-            "without their intervals, and darker where several overlap: pointer and arrow keys name each, "
-            "and the table has all."
+            "without intervals: pointer and arrow keys name each, and the table has all."
         )
         gone = sum(not cell.estimate for line in plot.quiet.values() for cell in line)
         if gone:
             cells = "1 cell of a grey line has" if gone == 1 else f"{gone} cells of the grey lines have"
             sentences.append(f"{cells} no value.")
     if len(plot.lines) > 1:
-        sentences.append("Marks of different lines at the same value are drawn side by side.")
+        sentences.append("Marks at one value stand side by side.")
     logarithmic = [
         title for title, log in ((plot.x.title, plot.x.base), (plot.quantity.name, plot.log)) if log
     ]
@@ -172,8 +167,7 @@ def _finding(plot: LinesPlot) -> str | None:
     both_known = [(a, b) for a, b in pairs if a and b]
     if not both_known or any(intervals_overlap(a, b) for a, b in both_known):
         return None
-    observed = "Observed: " if any(1 in (a.n, b.n) for a, b in both_known) else ""
-    name = plot.quantity.name if observed else capital(plot.quantity.name)
+    once = " (one run each)" if any(1 in (a.n, b.n) for a, b in both_known) else ""
     if plot.quantity.zero:
         ratios = [b.median / a.median for a, b in both_known]
         changes = [f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}" for ratio in ratios]
@@ -181,7 +175,8 @@ def _finding(plot: LinesPlot) -> str | None:
     else:
         changes = [f"{b.median - a.median:+.2g}" for a, b in both_known]
         by = f"{range_of_numbers(changes)} against that at"
-    sentence = f"{observed}{name} at {plot.x.title} {plot.x.text(last)}: {by} {plot.x.text(first)}"
+    name = capital(plot.quantity.name)
+    sentence = f"{name} at {plot.x.title} {plot.x.text(last)}: {by} {plot.x.text(first)}{once}"
 
     # From where on lines have no value, if that is all that happened to them, and there are few of them.
     clauses = []
@@ -401,8 +396,8 @@ def _names(plot: LinesPlot) -> list[alt.Chart]:
     sample = base.mark_point(filled=True, size=50, opacity=1, xOffset=15)
     text = base.mark_text(align="left", dx=23, color=INK, limit=LONGEST_NAME)
     text = text.encode(text="label:N").properties(name="beside")
-    leader = inline(beside).mark_rule(strokeWidth=0.8, opacity=0.6, xOffset=2, x2Offset=10)
-    drawn_leader = leader.encode(x=edge, x2=right_edge(2), y=_y(plot), y2="at:Q", color=colour)
+    leader = inline(beside).mark_rule(strokeWidth=0.7, opacity=QUIET, stroke=INK, xOffset=2, x2Offset=10)
+    drawn_leader = leader.encode(x=edge, x2=right_edge(2), y=_y(plot), y2="at:Q")
     return [*([drawn_leader] if beside else []), sample.encode(color=colour, shape=shapes(plot.styles)), text]
 
 

@@ -78,8 +78,23 @@ def maps_over(swept: Sweep, quantity: CellQuantity, note: str = "") -> Figure | 
         used=frozenset(run for cell in cells if cell.estimate for run in cell.shown),
         title=f"{capital(quantity.name)} by {over}",
         note=" ".join([note, *sweep_notes(swept, every, MOST_MAPS, "heat maps")]).strip() or None,
+        finding=_finding(cells, swept.axes[:2], quantity),
         table=sweep_table(swept, quantity),
     )
+
+
+def _finding(cells: list[SweepCell], axes: tuple[SweepAxis, ...], quantity: CellQuantity) -> str:
+    """The largest and the smallest value, with where they are."""
+    unit = {"percent": " %", "": ""}.get(quantity.unit, f" {quantity.unit}")
+    valued = sorted(
+        ((cell.estimate.median, cell) for cell in cells if cell.estimate), key=lambda one: -one[0]
+    )
+    several = len({cell.rest for cell in cells}) > 1
+    ends = []
+    for value, cell in (valued[0], valued[-1]):
+        where = [*([cell.rest] if several else []), *(f"{axis.title} {axis.of(cell)}" for axis in axes)]
+        ends.append(f"{readable(value, '#,.3g')}{unit} ({', '.join(where)})")
+    return f"{capital(quantity.name)}: highest {ends[0]}, lowest {ends[1]}"
 
 
 def _values(cells: list[SweepCell]) -> list[float]:

@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import floor, isfinite, log10
 
 from analysis import stats
 from analysis.charts import Table
+from analysis.wording import readable
 
 UNKNOWN = "\N{EN DASH}"  # in a table, in place of a number
 _MOST_DECIMALS = 9
+_WIDE = 1_000  # times the smallest value, from which values share digits, not decimals
+_LONG = 40  # characters of a name, beyond which a headline shortens it
 
 
 def number(value: float | None, form: str) -> str:
     """A value as the figure prints it; `form` is its d3 format. A dash where it is unknown."""
-    return UNKNOWN if value is None else format(value, form.replace("~", ""))
+    if value is None:
+        return UNKNOWN
+    plain = form.replace("~", "")
+    return readable(value, plain) if plain.endswith("g") else format(value, plain)
+
+
+def d3(form: str) -> str:
+    """The format for marks: d3 writes `g` of large numbers as powers of ten, and `r` never."""
+    return f"{form[:-1]}r" if form.endswith("g") else form
+
+
+def in_a_headline(estimate: stats.Estimate, form: str, digits: int = 4) -> str:
+    """The median with at most so many digits, and no more than two that the interval's half width covers."""
+    plain, value = form.replace("~", ""), abs(estimate.median)
+    if not plain.endswith("f") or not value or not isfinite(value):
+        return number(estimate.median, plain)
+    start, _, decimals = plain.removesuffix("f").partition(".")
+    most = [int(decimals or 0), digits - 1 - floor(log10(value))]
+    if estimate.low is not None and estimate.high is not None and estimate.high > estimate.low:
+        most.append(1 - floor(log10((estimate.high - estimate.low) / 2)))
+    return number(estimate.median, f"{start}.{max(0, min(most))}f")
+
+
+def telling(estimate: stats.Estimate) -> stats.Estimate:
+    """The estimate without an interval that is wider than its value: it says nothing and hides the others."""
+    low, high = estimate.low, estimate.high
+    if low is None or high is None or high - low <= abs(estimate.median):
+        return estimate
+    return replace(
+        estimate, low=None, high=None, method=f"no interval: with n = {estimate.n} it is wider than the value"
+    )
 
 
 def fitting(form: str, values: Iterable[float | None]) -> str:
@@ -31,7 +65,9 @@ def fitting(form: str, values: Iterable[float | None]) -> str:
     if min(sizes) >= 10 ** (1 - int(decimals)):
         return form
     places = 2 - floor(log10(min(sizes)))
-    return f"{comma}.{places}f" if places <= _MOST_DECIMALS else f"{comma}.3g"
+    if places > _MOST_DECIMALS or max(sizes) >= _WIDE * min(sizes):
+        return f"{comma}.3g"
+    return f"{comma}.{places}f"
 
 
 def capital(text: str) -> str:
@@ -68,60 +104,91 @@ def names(labels: Sequence[str], most: int = 4) -> str:
     return f"{between.join(first)} and {last}" if first else last
 
 
-def groups(labels: Sequence[str]) -> str:
-    """The labels like `names`, or their number where they have commas, which part other things in a title."""
-    if len(labels) > 1 and any("," in label for label in labels):
-        return f"{len(labels)} groups"
-    return names(labels)
+def shortened(labels: Collection[str]) -> dict[str, str]:
+    """Each label as a headline has it: of a long one the first settings that tell it from the others."""
+    short = {}
+    for label in labels:
+        short[label] = label
+        parts = label.split(", ")
+        for kept in range(1, len(parts) if len(label) > _LONG else 0):
+            start = ", ".join(parts[:kept])
+            if not any(f"{other}, ".startswith(f"{start}, ") for other in labels if other != label):
+                short[label] = f"{start}, ..."
+                break
+    return short
 
 
-def observed_in(runs: Mapping[str, int]) -> str:
-    """How a title begins of a range whose ends are groups of so many runs; empty where none is of one run."""
+def in_single_runs(runs: Mapping[str, int]) -> str:
+    """How a headline ends whose numbers are of single runs, by the number of runs of each label."""
     single = [label for label, count in runs.items() if count == 1]
+    if not single:
+        return ""
     if len(single) < len(runs):
-        return f"Observed, {single[0]} in a single run" if single else ""
-    return "Observed in single runs" if len(single) > 1 else "Observed in a single run"
+        return f"; {names(list(shortened(single).values()), 2)} in one run"
+    return ", one run each" if len(single) > 1 else ", one run"
 
 
-def shares_of(
-    shares: Mapping[str, float], groups: Mapping[str, Sequence[object]], what: str, whole: str
-) -> str:
-    """The smallest and the largest share, in percent: an observation where one of the two is a single run.
+@dataclass(frozen=True)
+class Ends:
+    """How a headline speaks of a quantity.
 
-    Args:
-        shares: by label, of 1; at least one.
-        groups: the runs of each label.
-        what: what takes these shares, as the sentence starts.
-        whole: of what they are.
+    Attributes:
+        what: it is, as a sentence goes on.
+        unit: after a value, with the space before it; empty where `what` says it.
+        first, last: how its ends are called.
+        high_first: whether the largest comes first.
     """
-    low, high = (end(shares, key=lambda label: shares[label]) for end in (min, max))
-    observed = observed_in({label: len(groups[label]) for label in (low, high)})
-    percentages = {label: f"{100 * shares[label]:.0f} %" for label in (low, high)}
-    ends = f"{' to '.join(f'{percentage} ({label})' for label, percentage in percentages.items())} of {whole}"
-    if len(shares) > 1 and percentages[low] == percentages[high]:
-        ends = f"{percentages[low]} of {whole} in {in_all(len(shares))}"
-    return f"{f'{observed}: {what}' if observed else capital(what)} {ends}"
+
+    what: str
+    unit: str = ""
+    first: str = "highest"
+    last: str = "lowest"
+    high_first: bool = True
 
 
-def range_of(estimates: Mapping[str, stats.Estimate], what: str, form: str) -> str:
-    """What the medians of groups say, as a title: an observation where an end of the range is a single run.
+def range_of(estimates: Mapping[str, stats.Estimate], ends: Ends, form: str) -> str:
+    """The groups with the largest and the smallest median, as a headline.
 
     Args:
         estimates: by label; at least one.
-        what: the quantity with its unit, such as `tokens per second`.
         form: d3 format of a value.
     """
-    low, high = (end(estimates, key=lambda label: estimates[label].median) for end in (min, max))
-    first, last = (number(estimates[label].median, form) for label in (low, high))
-    observed = observed_in({label: estimates[label].n for label in (low, high)})
+    texts = {label: in_a_headline(estimate, form) for label, estimate in estimates.items()}
+    order = sorted(estimates, key=lambda label: estimates[label].median, reverse=ends.high_first)
+    first, last = texts[order[0]], texts[order[-1]]
+    short = shortened(estimates)
+    at = {
+        text: [label for label in estimates if texts[label] == text] for text in dict.fromkeys((first, last))
+    }
+    suffix = in_single_runs({label: estimates[label].n for labels in at.values() for label in labels})
+    several = any(estimate.n > 1 for estimate in estimates.values())
+    what = f"Median {ends.what}" if several else capital(ends.what)
     if len(estimates) == 1:
-        return f"{observed or 'Median'}: {first} {what} ({low})"
-    start = f"{observed or 'Medians'}: "
+        return f"{what}: {first}{ends.unit}{suffix}"
     if first == last:
-        return f"{start}{first} {what} in {in_all(len(estimates))}"
-    text = {label: number(estimate.median, form) for label, estimate in estimates.items()}
-    at = [names([label for label in estimates if text[label] == value], 3) for value in (first, last)]
-    return f"{start}{first} ({at[0]}) to {last} ({at[1]}) {what}"
+        return f"{what}: {first}{ends.unit} in {in_all(len(estimates))}{suffix}"
+    named = {text: names([short[label] for label in labels], 3) for text, labels in at.items()}
+    return (
+        f"{what}: {ends.first} {first}{ends.unit} ({named[first]}), "
+        f"{ends.last} {last}{ends.unit} ({named[last]}){suffix}"
+    )
+
+
+def from_to(estimates: Mapping[str, stats.Estimate], unit: str, form: str, runs: Mapping[str, int]) -> str:
+    """The smallest and the largest median with their groups: `1.2523 (flash) to 1.2746 nats (custom)`.
+
+    Args:
+        runs: how many runs each is of.
+    """
+    short = shortened(estimates)
+    low, high = (end(estimates, key=lambda label: estimates[label].median) for end in (min, max))
+    first, last = (in_a_headline(estimates[label], form, 5) for label in (low, high))
+    single = in_single_runs({label: runs[label] for label in (low, high)})
+    if len(estimates) == 1:
+        return f"{first} {unit} ({short[low]}){single}"
+    if first == last:
+        return f"{first} {unit} in {in_all(len(estimates))}{single}"
+    return f"{first} ({short[low]}) to {last} {unit} ({short[high]}){single}"
 
 
 def estimates_table(

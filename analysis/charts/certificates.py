@@ -55,7 +55,7 @@ def build(rows: list[Row], _styles: Styles) -> Figure | None:
     else:
         nearest = max(worst, key=lambda backend: worst[backend])
         largest = ratio_text(worst[nearest])
-        finding = f"Every error is within what is allowed, at most {largest} of it ({nearest})"
+        finding = f"Every error is within what is allowed: at most {largest} times that ({nearest})"
     beyond = f" Marks beyond the axis are drawn at {_END:g}." if max(worst.values()) > _END else ""
     ratios = {(mark["backend"], mark["label"]): mark["ratio"] for mark in marks}
     cells = [
@@ -65,9 +65,8 @@ def build(rows: list[Row], _styles: Styles) -> Figure | None:
     return Figure(
         spec=_plot(marks, worst),
         caption=(
-            "Each mark is the check of a tensor that comes closest to its limit or exceeds it the most: its "
-            f"error as a fraction of the allowed error. A check passes up to the line at 1.{beyond} "
-            "The number on the right is the backend's largest."
+            "Each mark is the worst check of a tensor: its error as a fraction of the allowed one. A check "
+            f"passes up to the line at 1.{beyond}"
         ),
         description="Dot plot of error over tolerance by backend and tensor. Largest: "
         + "; ".join(f"{backend} {ratio_text(ratio)}" for backend, ratio in worst.items())

@@ -5,20 +5,22 @@ from __future__ import annotations
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
 from analysis.charts._rows import DotAxis, rate_figure
-from analysis.charts._values import fitting
+from analysis.charts._values import Ends, fitting, names, number, shortened
 from analysis.query.statements import COMPLETED_RUNS, DECODED_RUNS
+from analysis.stats import by_label
+from analysis.stats.estimate import median
 
 
 def _prefill(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
     what = (
-        "Milliseconds of a prefill: the whole prompt of each sample through the model, whose keys and values "
-        "are kept, up to the logits of its last position. The median of a run's prefills after the warm-up."
+        "Milliseconds of a prefill, from the prompts to the logits of their last positions: the median of a "
+        "run's prefills after the warm-up."
     )
-    return rate_figure(
-        rows, styles, DotAxis("milliseconds per prefill", ",.2f"), lambda _row, s: 1e3 * s, what
-    )
+    ends = Ends("time per prefill", " ms", "shortest", "longest", high_first=False)
+    axis = DotAxis("milliseconds per prefill", ",.2f", ends)
+    return rate_figure(rows, styles, axis, lambda _row, s: 1e3 * s, what)
 
 
 def _decode(rows: list[Row], styles: Styles) -> Figure | None:
@@ -26,13 +28,13 @@ def _decode(rows: list[Row], styles: Styles) -> Figure | None:
         return None
     batches = ", ".join(f"{size:,}" for size in sorted({row["batch_size"] for row in rows}))
     what = (
-        f"Milliseconds of a decoded position: one token of each sample (batch {batches}) through the model, "
-        "with a cache of the keys and values before it. The median over a run's positions, in the second of "
-        "two passes. Blocks run eagerly: on a GPU, launches by the host may take longer than kernels."
+        f"Milliseconds to decode one token of each sample (batch {batches}), with keys and values cached: "
+        "the median over a run's positions, in the second of two passes. Blocks run eagerly: on a GPU, "
+        "launches by the host may take longer than kernels."
     )
-    return rate_figure(
-        rows, styles, DotAxis("milliseconds per decoded token", ",.3f"), lambda _row, s: 1e3 * s, what
-    )
+    ends = Ends("time per decoded token", " ms", "shortest", "longest", high_first=False)
+    axis = DotAxis("milliseconds per decoded token", ",.3f", ends)
+    return rate_figure(rows, styles, axis, lambda _row, s: 1e3 * s, what)
 
 
 _POINTS = 200
@@ -56,19 +58,37 @@ ORDER BY place, step"""
 def _positions(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
-    number = fitting(",.3f", (row["value"] for row in rows))
-    lines = StepLines("milliseconds per decoded token", number, rows, [], [], zero=True, over="position")
+    form = fitting(",.3f", (row["value"] for row in rows))
+    lines = StepLines("milliseconds per decoded token", form, rows, [], [], zero=True, over="position")
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            "Milliseconds of a decoded position: the median over the runs of a group, and over neighbouring "
-            f"positions where there are more than {_POINTS}. A token at position p attends to p + 1 keys."
-            f"{crowd_caption(lines)}"
+            "The median over the runs of a group, and over neighbouring positions where there are more than "
+            f"{_POINTS}. A token at position p attends to p + 1 keys.{crowd_caption(lines)}"
         ),
         description="Milliseconds per decoded token over positions, a line per group; numbers are above.",
         interval="none: a trace, not an estimate",
         used=frozenset(run for row in rows for run in row["run_ids"]),
+        finding=_over_positions(rows),
         table=line_table(lines, styles),
+    )
+
+
+def _over_positions(rows: list[Row]) -> str | None:
+    """How much longer a token takes at the end than at the start: medians of the last and the first tenth."""
+    changes = {}
+    for label, own in by_label(rows).items():
+        part = len(own) // 10
+        if part:
+            first, last = (median([row["value"] for row in rows_]) for rows_ in (own[:part], own[-part:]))
+            changes[label] = 100 * (last / first - 1)
+    if not changes:
+        return None
+    short = shortened(changes)
+    low, high = (end(changes, key=lambda label: changes[label]) for end in (min, max))
+    texts = [f"{number(changes[label], '+,.1f')} % ({names([short[label]])})" for label in (low, high)]
+    return (
+        f"Time per token, last tenth of the positions against the first: {' to '.join(dict.fromkeys(texts))}"
     )
 
 

@@ -50,6 +50,11 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         f"{way} {best_bar['value']:.0f} % ({best_bar['label']})" for way, best_bar in best.items() if best_bar
     ]
 
+    above = ""
+    if any(bar["value"] > 100 for bar in bars):
+        above = (
+            " Above 100 %: the product's rate, measured at another clock or from colder caches, is no limit."
+        )
     forms = {"tflops": ("kernel TFLOP/s", ",.3g"), "value": ("% of the product's", ".1f")}
     heads = [f"{capital(way)}, {what}" for way in _WAYS for what, _ in forms.values()]
     by_place = {(bar["label"], bar["pass"]): bar for bar in bars}
@@ -63,16 +68,16 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     return Figure(
         spec=_plot(bars, labels),
         caption=(
-            "Kernel TFLOP/s in percent of a large matrix product's, timed between the backends in the "
-            f"same process and precision. Not comparable with MFU. {HOW[mode_of(rows)]}: {shape}, the shape "
-            f"at which the most backends have a time, and the largest of these.{left_out}"
+            "Kernel TFLOP/s in percent of a large matrix product's in the same process and precision. Not "
+            f"comparable with MFU. {HOW[mode_of(rows)]}: {shape}, of the shapes with the most backends the "
+            f"largest.{left_out}{above}"
         ),
         description=f"Dot plot of percent of a large product's rate by backend and pass, {shape}. "
         + "; ".join(f"{bar['label']} {bar['pass']} {bar['value']:.1f}" for bar in bars)
         + ".",
         interval="none: a ratio of two medians",
         used=frozenset(run for point in shown for run in point.runs),
-        finding=f"Observed in a single run: shares of a large product's rate, at most {' and '.join(rates)}",
+        finding=f"Highest share of a large product's rate: {', '.join(rates)}",
         table=Table(("Backend", *heads), tuple(cells)),
     )
 

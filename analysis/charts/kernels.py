@@ -49,6 +49,7 @@ class Measure:
 
     Attributes:
         of: all points -> what gives a point its value.
+        ends: what the first and the last of it are called.
         highest: whether more is better.
         among: all points -> those that the figure is about.
         gone: all points -> what says of a point how runs without a time ended, in a word, and how many.
@@ -58,6 +59,7 @@ class Measure:
 
     quantity: CellQuantity
     of: Callable[[list[Point]], ValueOf]
+    ends: tuple[str, str] = ("lowest", "highest")
     highest: bool = False
     among: Callable[[list[Point]], list[Point]] = lambda points: points
     gone: Callable[[list[Point]], GoneOf] = lambda _points: Point.gone
@@ -102,7 +104,7 @@ def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure |
     if figure is None:
         return None
 
-    more = f" The table has {len(every) - 1} more such series, at other fixed values." if every[1:] else ""
+    more = f" The table has {len(every) - 1} more such series." if every[1:] else ""
     all_points = [(point, part) for part in every for point in part.points]
     all_cells = tuple(cell(point, f"{point.attention}; {part.fixed}") for point, part in all_points)
     whole = shape_axis(over, [point for point, _ in all_points])
@@ -116,6 +118,11 @@ def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure |
     )
 
 
+def three_digits(value: float) -> str:
+    """A number with three digits, or all before the decimal point."""
+    return readable(value, "#,.3g")
+
+
 def shape_axis(over: Over, shown: list[Point]) -> SweepAxis:
     """The axis with the values of these points."""
     return SweepAxis(over.title, over.title, tuple(sorted({over.at(point) for point in shown})))
@@ -124,7 +131,7 @@ def shape_axis(over: Over, shown: list[Point]) -> SweepAxis:
 def _finding(
     by_name: dict[str, list[SweepCell]], x: SweepAxis, measure: Measure, exact: CellQuantity
 ) -> str | None:
-    """The best and the worst where the most backends have a value, as far along the axis as that is so."""
+    """The best and the worst where most backends have a value, the largest such value of the axis."""
     medians: dict[float, dict[str, float]] = {value: {} for value in x.values}
     for name, line in by_name.items():
         for cell in line:
@@ -135,12 +142,12 @@ def _finding(
     ordered = sorted(others, key=lambda name: medians[last][name], reverse=measure.highest)
     if not ordered:
         return None
-    ends = dict.fromkeys((ordered[0], ordered[-1]))
-    unit = f" {exact.unit}" if exact.unit else ""
-    best_and_worst = [
-        f"{readable(medians[last][name], measure.quantity.number)}{unit} ({name})" for name in ends
-    ]
-    return f"Observed: {exact.name} of {' to '.join(best_and_worst)} at {x.title} {x.text(last)}"
+    unit = {"percent": " %", "": ""}.get(exact.unit, f" {exact.unit}")
+    texts = [f"{three_digits(medians[last][name])}{unit} ({name})" for name in (ordered[0], ordered[-1])]
+    start = f"{capital(exact.name)} at {x.title} {x.text(last)}"
+    if len(ordered) == 1:
+        return f"{start}: {texts[0]}"
+    return f"{start}: {measure.ends[0]} {texts[0]}, {measure.ends[1]} {texts[1]}"
 
 
 REFERENCE = "math"  # attention by PyTorch's own operators, which every device has
@@ -150,7 +157,7 @@ _NO_INTERVAL = "no interval: a ratio of two medians"
 _COUNTED = "no interval: counted, not sampled"
 _RATE = (
     "Kernel TFLOP/s: {}4 B H S^2 D FLOP in the median time of a call. A causal mask halves the FLOP. Not "
-    "comparable with MFU or a model's TFLOP/s, which discount nothing."
+    "comparable with MFU."
 )
 
 
@@ -206,20 +213,24 @@ def _eagerly(_points: list[Point]) -> GoneOf:
 TIME = Measure(
     _quantity("time", "ms", ",.2f", f"Milliseconds of {_BOTH}, with cold caches and new numbers."),
     lambda _points: lambda point: point.timed("both"),
+    ends=("shortest", "longest"),
 )
 FORWARD = Measure(
     _quantity("forward TFLOP/s", "", ",.0f", _RATE.format("of a forward, ")),
     lambda _points: lambda point: point.rate("forward"),
+    ends=("highest", "lowest"),
     highest=True,
 )
 BACKWARD = Measure(
     _quantity("backward TFLOP/s", "", ",.0f", _RATE.format("of a backward, 2.5 times ")),
     lambda _points: lambda point: point.rate("backward"),
+    ends=("highest", "lowest"),
     highest=True,
 )
 RATE = Measure(
     _quantity("kernel TFLOP/s", "", ",.0f", _RATE.format(f"of {_BOTH}, 3.5 times ")),
     lambda _points: lambda point: point.rate("both"),
+    ends=("highest", "lowest"),
     highest=True,
 )
 MEMORY = Measure(
@@ -227,8 +238,7 @@ MEMORY = Measure(
         "peak memory",
         "MiB",
         ",.1f",
-        f"The most that PyTorch allocates at any time in {_BOTH}, beyond Q, K, V and the gradient of the "
-        "output: device memory on a GPU, host memory on a CPU.",
+        f"The most that PyTorch allocates in {_BOTH}, beyond Q, K, V and the output's gradient.",
         "the peak at a shape",
     ),
     lambda _points: _memory,
@@ -240,11 +250,12 @@ SPEEDUP = Measure(
         f"speedup over {REFERENCE}",
         "",
         ",.2f",
-        f"How many times as fast {_BOTH} are as by {REFERENCE}, PyTorch's own operators, in the same "
-        f"process. There is no value where {REFERENCE} has no time.",
+        f"How many times as fast {_BOTH} are as by {REFERENCE}, in the same process. There is no value where "
+        f"{REFERENCE} has no time.",
         _RATIO,
     ),
     _beside_reference(lambda point, reference: _within(reference.rows("both"), point.rows("both"))),
+    ends=("highest", "lowest"),
     highest=True,
     against=REFERENCE,
 )
@@ -253,11 +264,12 @@ SAVED = Measure(
         f"memory saved against {REFERENCE}",
         "percent",
         ".1f",
-        f"By how many percent less memory {_BOTH} need than by {REFERENCE}, PyTorch's own operators. "
-        f"There is no value where {REFERENCE} has none.",
+        f"By how many percent less memory {_BOTH} need than by {REFERENCE}. There is no value where "
+        f"{REFERENCE} has none.",
         "what is saved at a shape",
     ),
     _beside_reference(_saved),
+    ends=("highest", "lowest"),
     highest=True,
     against=REFERENCE,
     gone=_eagerly,
@@ -268,8 +280,7 @@ MASK = Measure(
         "time with a causal mask over time without",
         "",
         ".2f",
-        f"A causal mask hides half of the scores: a backend that skips all of them takes half of the "
-        f"time. Of {_BOTH}.",
+        f"A backend that skips all that a causal mask hides takes half of the time. Of {_BOTH}.",
         _RATIO,
     ),
     lambda _points: _mask,
@@ -291,8 +302,8 @@ HOST = Measure(
         "eager over CUDA graph",
         "",
         ".2f",
-        f"How many times as long {_BOTH} take called from Python as replayed from a CUDA graph. What is "
-        "above 1 is the host's share, which large shapes hide.",
+        f"How many times as long {_BOTH} take called from Python as replayed from a CUDA graph: above 1 is "
+        "the host's share.",
         _RATIO,
     ),
     lambda _points: lambda point: _within(point.rows("both", "eager"), point.rows("both", "graph")),

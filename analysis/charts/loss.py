@@ -1,11 +1,13 @@
-"""Training loss over steps: every run's trace under its group's smoothed mean."""
+"""Training loss over steps: every run's trace under its group's smoothed mean, and the final losses."""
 
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, mean, points, smoothing
 from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
-from analysis.charts._values import in_all, names
+from analysis.charts._values import from_to, names, telling
+from analysis.stats import by_label, grouped
+from analysis.verdicts.groups import final_loss
 
 _SQL = f"""\
 WITH {points(200)}, traces AS (  -- unknown if one of the losses is not finite
@@ -27,21 +29,25 @@ WITH {points(200)}, traces AS (  -- unknown if one of the losses is not finite
     FROM ends JOIN known USING (run))
   ORDER BY turn, label LIMIT 100
 )
-SELECT 'run' AS kind, label, run_id, seed, outcome, step, loss AS value, 1 AS n, 1 AS points
+SELECT 'run' AS kind, label, run_id, seed, outcome, step, loss AS value, 1 AS n, 1 AS points,
+  NULL AS tokens_per_step
 FROM traces JOIN known USING (run) WHERE run IN (FROM drawn)
 UNION ALL  -- of the other runs, where they ended
-SELECT 'end', label, run_id, seed, outcome, step, loss, 1, 1 FROM ends JOIN known USING (run)
+SELECT 'end', label, run_id, seed, outcome, step, loss, 1, 1, NULL FROM ends JOIN known USING (run)
 WHERE run NOT IN (FROM drawn)
 UNION ALL
 SELECT 'group', label, NULL, NULL, NULL, step,
   round(avg(loss) OVER (PARTITION BY place ORDER BY bin ROWS BETWEEN half PRECEDING AND half FOLLOWING), 9),
-  n, 2 * half + 1
+  n, 2 * half + 1, NULL
 FROM groups JOIN sizes USING (place), smoothing WHERE groups.known = runs
+UNION ALL  -- as logged, of the last step
+SELECT 'final', label, run_id, seed, outcome, steps, final_loss, 1, 1, round(r.tokens_per_step)::BIGINT
+FROM runs r WHERE study = $study AND outcome = 'completed' AND final_loss IS NOT NULL
 ORDER BY kind, label, run_id, step"""
 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
-    traces = [row for row in rows if row["kind"] != "group"]
+    traces = [row for row in rows if row["kind"] in ("run", "end")]
     drawn = [row for row in traces if row["kind"] == "run"]
     groups = [row for row in rows if row["kind"] == "group"]
     if not any(row["value"] is not None for row in groups):
@@ -66,37 +72,45 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     caution = ""
     if len({frozenset(seeds_of_group) for seeds_of_group in seeds.values()}) > 1:
         caution = (
-            " The groups have different seeds, and each seed reads the text in a different order, which "
-            "alone can separate two lines. The next figure compares runs with the same seed."
+            " The groups have different seeds, which read the text in different orders: that alone can "
+            "separate two lines."
         )
 
-    # How far apart the lines that reach the last step end, and which runs stopped before.
-    last_step = max(row["step"] for row in lines.last.values())
-    final = {label: row["value"] for label, row in lines.last.items() if row["step"] == last_step}
-    low, high = (end(final, key=lambda label: final[label]) for end in (min, max))
-    lowest, highest = (f"{final[label]:.4f}" for label in (low, high))
-    finding = f"At step {last_step:,} the mean losses are {lowest} ({low}) to {highest} nats ({high})"
-    if lowest == highest:
-        where = f"in {in_all(len(final))}" if len(final) > 1 else f"({low})"
-        finding = f"At step {last_step:,} the mean loss is {lowest} nats {where}"
-    if early := list(dict.fromkeys(f"{row['label']} ({row['outcome']})" for row in ends)):
-        finding += f"; stopped earlier: {names(early)}"
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            f"Cross-entropy of the training batch. Faint: {faint}, at most {limit(200, groups, runs)} "
-            "points, each the mean of the steps logged since the one before. Solid: the mean over a group's "
-            f"runs, {smoothing(groups)}, only where all of them have a finite loss. Points are joined "
-            f"because training is one sequence.{crowd_caption(lines)}{cross}{caution}"
+            f"Loss of a training batch. Faint: {faint}, at most {limit(200, groups, runs)} points, each "
+            "the mean of the steps since the one before. Solid: the mean over a group's runs, "
+            f"{smoothing(groups)}; the final losses are not.{crowd_caption(lines)}{cross}{caution}"
         ),
         description="Training loss over steps. Last loss of the solid line: "
         + "; ".join(f"{label} {row['value']:.4f}" for label, row in lines.last.items())
         + ".",
         interval="none: traces, not estimates",
         used=used,
-        finding=finding,
+        finding=_finding([row for row in rows if row["kind"] == "final"], ends),
         table=line_table(lines, styles),
     )
+
+
+def _finding(finals: list[Row], ends: list[Row]) -> str:
+    """The final losses, apart where steps have different numbers of tokens, and which runs stopped before."""
+    clauses, seeds, groups = list[str](), 0, 0
+    by_tokens = grouped(finals, lambda row: row["tokens_per_step"])
+    for tokens, rows in sorted(by_tokens.items(), key=lambda one: -len(one[1])):
+        logged = by_label({**row, "final_loss": row["value"]} for row in rows)
+        losses = {label: loss for label, runs in logged.items() if (loss := final_loss(runs))}
+        estimates = {label: telling(loss) for label, loss in losses.items()}
+        seeds, groups = max(seeds, *(loss.n for loss in losses.values())), groups + len(losses)
+        runs = {label: len(own) for label, own in logged.items()}
+        text = from_to(estimates, "nats", ".4f", runs)
+        if len(by_tokens) > 1:
+            text += f", at {tokens:,} tokens a step" if tokens else ", at unknown tokens a step"
+        clauses.append(text)
+    how = ", median over seeds" if seeds > 1 else ", mean of repeats" if len(finals) > groups else ""
+    sentence = f"Final loss{how}: {'; '.join(clauses)}" if clauses else "No run completed with a finite loss"
+    stopped = list(dict.fromkeys(f"{row['label']} ({row['outcome']})" for row in ends))
+    return f"{sentence}; stopped earlier: {names(stopped)}" if stopped else sentence
 
 
 chart = Chart(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import mean, points, smoothing
-from analysis.charts._lines import StepLines, line_plot, line_table
-from analysis.charts._values import names
+from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
+from analysis.charts._values import names, number, shortened
 
 _SQL = f"""\
 WITH declared AS (  -- the baseline of the run that was planned last; a margin only if all runs state the same
@@ -46,27 +46,36 @@ WITH declared AS (  -- the baseline of the run that was planned last; a margin o
   SELECT run, place, bin, last, t.loss - o.loss AS difference
   FROM traces t JOIN (SELECT key, loss FROM others WHERE loss IS NOT NULL) o USING (key)
 ), differences AS (
-  SELECT place, bin, max(last) AS step, {mean("difference")} AS difference, count(*) AS n
+  SELECT place, bin, max(last) AS step, {mean("difference")} AS difference, count(*) AS n,
+    max(abs(difference)) AS farthest
   FROM compared GROUP BY place, bin
+), repeats AS (  -- runs of the baseline, or of each backend without one, that differ by nothing
+  SELECT key, sum(t.loss) AS total, count(*) AS runs FROM traces t JOIN cells USING (cell), declared
+  WHERE baseline = '' OR is_baseline GROUP BY key HAVING count(*) > 1
+), own AS (  -- how far one of them goes from the mean of the others, as far as they go from the baseline
+  SELECT round(max(abs(t.loss - (total - t.loss) / (runs - 1))), 9) AS noise
+  FROM traces t JOIN repeats USING (key)
 ), members AS (
   SELECT place, list(run_id ORDER BY run_id) AS run_ids
   FROM known WHERE run IN (SELECT run FROM compared) GROUP BY place
 ), smoothing AS (  -- a tenth of the points
   SELECT count(DISTINCT bin) // 20 AS half FROM backends
 ), smoothed AS (
-  SELECT place, step, n, difference, 2 * half + 1 AS points, round(avg(difference) OVER nearby, 9) AS value,
+  SELECT place, step, n, difference, round(farthest, 9) AS farthest, 2 * half + 1 AS points,
+    round(avg(difference) OVER nearby, 9) AS value,
     bin = min(bin) OVER (PARTITION BY place) AS is_first
   FROM differences, smoothing
   WINDOW nearby AS (PARTITION BY place ORDER BY bin ROWS BETWEEN half PRECEDING AND half FOLLOWING)
 )
-SELECT label, step, n, run_ids, difference, points, value,
+SELECT label, step, n, run_ids, difference, farthest, CASE WHEN is_first THEN noise END AS noise,
+  points, value,
   nullif(baseline, '') AS baseline, margin,
   (SELECT list(DISTINCT run_id ORDER BY run_id) FROM alike
     WHERE is_baseline AND rest IN (SELECT rest FROM others WHERE loss IS NOT NULL)
   ) AS baseline_run_ids
 FROM smoothed s
 JOIN (SELECT place, any_value(label) AS label FROM known GROUP BY place) g ON g.place = s.place
-LEFT JOIN members m ON m.place = s.place AND is_first, declared  -- one list a group, on its first line
+LEFT JOIN members m ON m.place = s.place AND is_first, declared, own  -- one list a group, on its first line
 ORDER BY s.place, step"""
 
 
@@ -82,32 +91,19 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     what = f"that of {baseline}" if baseline else "the median of the other backends"
     title = f"loss minus {baseline or 'median of the others'}, nats"
     lines = StepLines(title, "+.2~e", rows, [], [], rule=0.0, least=_LEAST_NATS, band=margin)
-    band = f" Shaded: the margin of {margin:g} nats that the study states." if margin else ""
+    band = ""
+    if margin:
+        band = (
+            f" Shaded: the stated margin of {margin:g} nats, which is of the mean over the last fifth of the "
+            "steps, not of single steps."
+        )
 
-    # Which lines leave the margin; without one, how far they go.
-    reference = baseline or "the median of the others"
-    off, ends = dict[str, float](), dict[str, int]()
-    for row in rows:
-        off[row["label"]] = max(off.get(row["label"], 0.0), abs(row["value"]))
-        ends[row["label"]] = row["step"]
-    early = [label for label, step in ends.items() if step < max(ends.values())]
-    short = f", as far as there are losses: {names(early)} stopped earlier" if early else ""
-    if margin is None:
-        worst = max(off, key=lambda label: off[label])
-        reach = f"the losses stay within {off[worst]:.2g} nats of {reference} (farthest: {worst})"
-    elif outside := [label for label, distance in off.items() if distance > margin]:
-        leave = "leaves" if len(outside) == 1 else "leave"
-        reach = f"{names(outside)} {leave} the margin of {margin:g} nats around {reference}"
-    else:
-        reach = f"every group stays within the margin of {margin:g} nats around {reference}"
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            f"Loss minus {what} at the same steps, for runs that differ only in attention and so "
-            "read the same tokens (the same data fingerprint and configuration, wherever the file lay); "
-            f"averaged over runs, {smoothing(rows)}.{band} The axis spans at least {_LEAST_NATS} nats either "
-            "way. Exact attention is a single function: correct backends differ only by rounding and "
-            "nondeterminism. The table of losses decides how much is too much, by the study's margin."
+            f"Loss minus {what} at the same steps, of runs that differ only in attention; lines are "
+            f"averaged over runs and {smoothing(rows)}.{band} The axis spans at least {_LEAST_NATS} nats "
+            f"either way.{crowd_caption(lines)}"
         ),
         description="Loss difference over steps. At the end: "
         + "; ".join(f"{label} {value:+.4f}" for label, value in last.items())
@@ -116,9 +112,32 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         used=frozenset(
             run for row in rows for run in (*(row["run_ids"] or ()), *(row["baseline_run_ids"] or ()))
         ),
-        finding=f"Observed: {reach}{short}",
+        finding=_finding(rows, baseline),
         table=line_table(lines, styles),
     )
+
+
+def _finding(rows: list[Row], baseline: str | None) -> str:
+    """How far single losses go from the reference, beside how far repeats of one backend go."""
+    farthest, ends = dict[str, Row](), dict[str, int]()
+    for row in rows:
+        label = row["label"]
+        if label not in farthest or row["farthest"] > farthest[label]["farthest"]:
+            farthest[label] = row
+        ends[label] = row["step"]
+    worst = max(farthest.values(), key=lambda row: row["farthest"])
+    short = shortened(farthest)
+    reference = baseline or "the median of the others"
+    sentence = (
+        f"Single losses differ by up to {number(worst['farthest'], '#.2g')} nats from {reference} "
+        f"({short[worst['label']]}, step {worst['step']:,})"
+    )
+    noise = max((row["noise"] for row in rows if row["noise"] is not None), default=None)
+    if noise is not None:
+        own = f"{baseline}'s own repeats" if baseline else "repeats of one backend"
+        sentence += f"; {own} by up to {number(noise, '#.2g')}"
+    early = [short[label] for label, step in ends.items() if step < max(ends.values())]
+    return f"{sentence}; stopped earlier: {names(early)}" if early else sentence
 
 
 chart = Chart(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._quantities import PEAK_MEMORY
+from analysis.charts._quantities import PEAK_KEY, PEAK_MEMORY
 from analysis.charts._rows import DotAxis, dot_figure, rate_figure, run_name
+from analysis.charts._values import Ends
 from analysis.query.statements import COMPLETED_RUNS
 from analysis.stats import by_label, rate
 from analysis.wording import in_a_row
@@ -15,10 +16,10 @@ from analysis.wording import in_a_row
 def _tokens_per_second(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
-    what = "Tokens per second, including padding: tokens per step divided by the median seconds per step."
+    what = "Tokens per second: tokens per step, with padding, over a run's median seconds per step."
     if rows[0]["task"] == "inference":
         what = "Tokens of prompts per second: the tokens of a prefill divided by its median seconds."
-    axis = DotAxis("tokens per second", ",.0f")
+    axis = DotAxis("tokens per second", ",.0f", Ends("tokens per second"))
     return rate_figure(rows, styles, axis, rate("tokens_per_second"), what)
 
 
@@ -37,28 +38,26 @@ def _mfu(rows: list[Row], styles: Styles) -> Figure | None:
         ]
         what = (
             f"Percent of the device's dense peak: {_formula(with_peak)} FLOP per token x tokens per second / "
-            "peak. N excludes the input embedding; no causal discount, no recomputation. Not comparable with "
-            f"a kernel's TFLOP/s. Peak of {'; of '.join(peak_words)}."
+            f"peak; no causal discount, no recomputation. Peak of {'; of '.join(peak_words)}."
         )
         if len({row["peak_flops"] for row in with_peak}) > 1:
             what += " Shares of different peaks do not show which group is faster; tokens per second do."
-        return rate_figure(with_peak, styles, DotAxis("percent of the peak (MFU)", ".1f"), rate("mfu"), what)
+        axis = DotAxis("percent of the peak (MFU)", ".1f", Ends("MFU", " %"))
+        return rate_figure(with_peak, styles, axis, rate("mfu"), what)
 
     measured = [row for row in rows if row["tflops"] is not None]
     if not measured:
         return None
     devices = ", ".join(sorted({row["device"] or "an unnamed device" for row in measured}))
     what = (
-        f"Model TFLOP/s of one device: {_formula(measured)} FLOP per token x tokens per second. N excludes "
-        "the input embedding; no causal discount, no recomputation. Not comparable with a kernel's "
-        "TFLOP/s."
+        f"Model TFLOP/s of one device: {_formula(measured)} FLOP per token x tokens per second; no causal "
+        "discount, no recomputation."
     )
     note = (
-        f"MFU is not shown: the peak FLOP/s of {devices} at this precision is not known, and a peak "
-        "is never guessed. The profile can state it. Until then, this figure shows the rate that MFU "
-        "would divide by the peak."
+        f"MFU is not shown: the peak FLOP/s of {devices} at this precision is not known, and never guessed. "
+        f"{PEAK_KEY} Until then, this is the rate that MFU would divide by the peak."
     )
-    axis = DotAxis("model TFLOP/s", ".3~g")
+    axis = DotAxis("model TFLOP/s", ".3~g", Ends("model TFLOP/s"))
     figure = rate_figure(measured, styles, axis, rate("tflops"), what)
     return replace(figure, title="Model TFLOP/s (peak unknown)", note=note)
 
@@ -66,15 +65,21 @@ def _mfu(rows: list[Row], styles: Styles) -> Figure | None:
 def _formula(rows: list[Row]) -> str:
     """A study has one task, so that no axis has two formulas."""
     if rows[0]["task"] == "inference":
-        return "of a prefill, forward only, with the output head for the last token alone: (2 N + 4 L H Q T)"
-    return "(6 N + 12 L H Q T)"
+        return (
+            "(2 M + 2 E / T + 4 L H Q T), with E the parameters of the output head, which each prompt needs "
+            "once, and M those without it and the input embedding,"
+        )
+    return "(6 N + 12 L H Q T), with N the parameters without the input embedding,"
 
 
 def _step_time(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
     what = "Seconds per step: the median of a run's step records after the warm-up."
-    return rate_figure(rows, styles, DotAxis("seconds per step", ".4f"), lambda _row, seconds: seconds, what)
+    axis = DotAxis(
+        "seconds per step", ".4f", Ends("seconds per step", "", "shortest", "longest", high_first=False)
+    )
+    return rate_figure(rows, styles, axis, lambda _row, seconds: seconds, what)
 
 
 _MEMORY_SQL = """\
@@ -93,11 +98,14 @@ def _memory(rows: list[Row], styles: Styles) -> Figure | None:
         "device memory that PyTorch allocated" if row["gpus"] else "resident memory of the process"
         for row in rows
     }
+    per_gpu = any(row["gpus"] and row["gpus"] > 1 for row in rows)
     what = (
-        f"Peak over the whole run: {' or '.join(sorted(kinds))}. Runs that ran out of memory are not shown: "
-        "their peak is that of the failed attempt."
+        f"Peak over the whole run: {' or '.join(sorted(kinds))}"
+        f"{', of the GPU with most' if per_gpu else ''}. Without runs that ran out of memory."
     )
-    axis = DotAxis("GiB of memory at the peak", ",.2f", zero=True)
+    unit = "GiB per GPU" if per_gpu else "GiB"
+    ends = Ends(f"peak memory{' per GPU' if per_gpu else ''}", " GiB", "least", "most", high_first=False)
+    axis = DotAxis(f"{unit} of memory at the peak", ",.2f", ends, zero=True)
     return dot_figure(points, PEAK_MEMORY.estimates(rows), styles, axis, what, rows)
 
 

@@ -16,8 +16,8 @@ from analysis.charts._parts import (
     whole_seconds,
 )
 from analysis.charts._rows import run_name
-from analysis.charts._values import UNKNOWN, number, shares_of
-from analysis.stats import by_label, middle
+from analysis.charts._values import UNKNOWN, capital, in_single_runs, names, number, shortened
+from analysis.stats import by_label, grouped, middle
 from analysis.verdicts.profiles import UNLIKE, impossible, unlike
 from analysis.wording import in_a_row
 from model.record.units import counted
@@ -91,53 +91,74 @@ class Profiled:
             for row in rows
         ]
         timed = {label: row for label, row in middles.items() if whole_seconds(row)}
-        products = {label: (row["products"] or 0.0) / whole_seconds(row) for label, row in timed.items()}
         return Figure(
             spec=stacked_bars(bars, wholes, labels, shown, f"{unit} per {self.noun}"),
             caption=self._caption(rows),
             description=f"Stacked bars of {unit} a {self.noun} by group. {'; '.join(descriptions)}.",
             interval="none: the median run and every run",
             used=frozenset(row["run_id"] for row in rows),
-            finding=shares_of(products, groups, "matrix products take", f"the time of a {self.noun}"),
+            finding=self._finding(timed, groups),
             table=self._table(middles, groups, unit, factor),
         )
 
+    def _finding(self, timed: dict[str, Row], groups: dict[str, list[Row]]) -> str | None:
+        """The largest part of the most groups with its share, and the groups in which another one is."""
+        if not timed:
+            return None
+        largest = {label: max(self.parts, key=lambda part: row[part] or 0.0) for label, row in timed.items()}
+        short, clauses = shortened(timed), []
+        by_part = sorted(grouped(largest, lambda label: largest[label]).items(), key=lambda one: -len(one[1]))
+        for part, labels in by_part:
+            shares = sorted(100 * timed[label][part] / whole_seconds(timed[label]) for label in labels)
+            ends = dict.fromkeys(f"{share:.0f}" for share in (shares[0], shares[-1]))
+            where = f" in {names([short[label] for label in labels], 3)}" if len(by_part) > 1 else ""
+            clauses.append(f"{PART_NAMES[part]}, {' to '.join(ends)} %{where}")
+        single = in_single_runs({label: len(groups[label]) for label in timed})
+        return f"{capital(f'largest part of a {self.noun}')}: {'; '.join(clauses)}{single}"
+
+    def _under_floor(self, rows: list[Row]) -> str:
+        """Which times are shorter than their floor, which is made of rates and no limit of nature."""
+        under = dict[str, list[float]]()
+        floors = [row for row in rows if row["floor_seconds"] is not None]
+        for part in _OF_FLOOR:
+            for row in floors:
+                least, took = row[f"least_{part}"], row[part]
+                if least and took and took < least:
+                    under.setdefault(part, []).append(100 * (1 - took / least))
+        clauses = []
+        for part, shares in under.items():
+            by = " to ".join(dict.fromkeys(f"{share:.1f}" for share in (min(shares), max(shares))))
+            clauses.append(f"{PART_NAMES[part]} in {len(shares)} of {counted(len(floors), 'run')}, by {by} %")
+        return f" Shorter than their floor: {'; '.join(clauses)}." if clauses else ""
+
     def _caption(self, rows: list[Row]) -> str:
-        how = (
-            f"Kernels are timed in {self.which}, which do not count in the run's other numbers; "
-            f"idle is what is left of a {self.noun} without the profiler."
-        )
+        how = f"Timed in {self.which}; idle is what is left of a {self.noun} without the profiler."
         if not all(row["gpus"] for row in rows):
             how += (
                 " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
             )
         if any(row["hidden"] is not None and row["communication"] for row in rows):
-            how += (
-                " Communication is what was exposed: nothing else ran on the device meanwhile. What other "
-                f"work hid takes no time of the {self.noun}; the table has it."
-            )
+            how += " Communication is what nothing else hid; the table has the rest."
         if any(row["floor_seconds"] is not None for row in rows):
             how += (
-                " The bar below, floor, is the least possible time by the ceilings measured on the same "
-                f"device: {self.floor}"
+                f" Floor: the time at rates measured on the same device, no strict limit: {self.floor}"
+                f"{self._under_floor(rows)}"
             )
         if differing := unlike({**row, "seconds": whole_seconds(row)} for row in rows):
             how += (
                 f" In {len(differing)} of {counted(len(by_label(rows)), 'group')} these took over "
-                f"{UNLIKE:.0f} % longer or shorter than the timed ones (the table has both), "
-                "whose own time may go elsewhere."
+                f"{UNLIKE:.0f} % longer or shorter than the timed ones, whose own time may go elsewhere."
             )
         if wrong := impossible(
             {**row, "seconds": whole_seconds(row)} for row in rows if self.phase == "step"
         ):
             how += (
-                f" Wrong for {in_a_row(list(wrong))}: attention would take less than its floor, so the "
-                "profile counts some of its kernels as other parts."
+                f" Wrong for {in_a_row(list(wrong))}: attention would take less than its floor, so some of "
+                "its kernels count as other parts."
             )
         return (
-            f"The time of a {self.noun} by its parts. The bar is the group's run whose {self.noun} is "
-            "the median (the shorter of the middle two), each mark is a run. Attention's products count "
-            f"as attention. {how}"
+            "The bar is the group's median run (the shorter of the middle two), each mark a run. Attention's "
+            f"products count as attention. {how}"
         )
 
     def _table(
@@ -172,10 +193,7 @@ _STEP = Profiled(
     phase="step",
     timed="r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage",
     which="a few steps after the last one of the run",
-    floor=(
-        "each product at its own rate, causal attention at the rate of the products, and what the other "
-        "parts must read and write at the memory bandwidth (model/measure/floor.py)."
-    ),
+    floor=("products and causal attention at those of products, other parts at the memory bandwidth."),
     parts=tuple(PART_NAMES),
 )
 
@@ -194,9 +212,7 @@ _TOKEN = Profiled(
     ),
     which="a few more tokens at the median position, after the run",
     floor=(
-        "all weights of the products, and the keys and values of the cache, read once at the memory "
-        "bandwidth, or the products at their rates where that takes longer "
-        "(model/measure/floor.py). What fits into caches can be read faster."
+        "weights, keys and values read once, or the products where these take longer. Caches can be faster."
     ),
     parts=FORWARD_PARTS,
 )

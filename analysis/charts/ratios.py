@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._rows import ORDER, TOP, number_column, rows_height, y_of
+from analysis.charts._rows import TOP, number_column, rows_height, y_of
 from analysis.charts._style import INK, colours, drawn, inline
-from analysis.charts._values import groups, interval
+from analysis.charts._values import interval, names, shortened
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.groups import stated
@@ -83,8 +83,8 @@ def _caption(
         for factor, value in baseline.items()
     )
     sentences = [
-        f"Tokens per second divided by those of the baseline, {factors}: above 1 is faster. Each group is "
-        "compared with the one that differs from it only in these factors."
+        f"Tokens per second over those of the baseline, {factors}: above 1 is faster. Each group is compared "
+        "with the one that differs from it only in these factors."
     ]
 
     observed, withheld = (
@@ -96,67 +96,78 @@ def _caption(
         comparison for comparison in comparisons if comparison not in observed and comparison not in withheld
     ]
     if paired:
-        steady = ": the interval says how steady the ratio was within these two runs, not what others give"
+        steady = "; the interval says how steady these two were, not what others give"
         how = steady if _any_interval(paired) else ""
-        sentences.append(
-            f"Open marks are of one run each, paired by step{how}. They are observed, not findings."
-        )
+        sentences.append(f"Open marks: one run each, paired by step{how}.")
     if len(paired) < len(observed):
-        sentences.append(
-            "Open marks without an interval are of medians where one of the two groups has one run."
-        )
+        sentences.append("Open marks without an interval: medians, where one of the two groups has one run.")
     if verdicts:
         over = "; the interval is over runs" if _any_interval(verdicts) else ""
         sentences.append(
-            "Filled marks are of several runs, paired by seed and repeat where enough of these are "
-            f"shared{over}."
+            f"Filled marks: several runs, paired by seed and repeat where these are shared{over}."
         )
     if withheld:
-        sentences.append("Crosses are of runs that are not comparable, for reasons that the table names.")
+        sentences.append("Crosses: runs that are not comparable; the table says why.")
+    if any(comparison.shown.low is not None and _ends(comparison)[0] is None for comparison in comparisons):
+        sentences.append("An interval wider than its ratio is not drawn.")
 
     if margin:
-        sentences.append(f"Shaded: the margin of {100 * margin:.3g} % that the study states.")
+        sentences.append(f"Shaded: the stated margin of {100 * margin:.3g} %.")
     if margin and tested:
         sentences.append(
-            "A verdict is two one-sided tests at 5 %, which is a 90 % interval checked against the margin: "
-            "the 95 % interval drawn here is wider, and may cross an edge that the verdict's does not."
+            "A verdict holds a 90 % interval against the margin: the 95 % interval drawn here is wider, and "
+            "may cross an edge that the verdict's does not."
         )
-    return " ".join([*sentences, ORDER])
+    return " ".join(sentences)
 
 
 def _any_interval(comparisons: Iterable[RateVerdict]) -> bool:
-    return any(comparison.shown.low is not None for comparison in comparisons)
+    return any(_ends(comparison)[0] is not None for comparison in comparisons)
+
+
+def _ends(comparison: RateVerdict) -> tuple[float, float] | tuple[None, None]:
+    """The ends of its interval, unless that is wider than the ratio: it says nothing."""
+    low, high = comparison.shown.low, comparison.shown.high
+    if low is None or high is None or high - low > comparison.ratio.ratio:
+        return None, None
+    return low, high
 
 
 def _finding(comparisons: tuple[RateVerdict, ...]) -> str:
-    """The verdicts in a sentence; where there are none, what was observed."""
-    words = {
-        "equivalent": "equally fast within the margin",
-        "inconclusive": "not decided",
-        "withheld": "not comparable",
-    }
-    baselines = {comparison.baseline for comparison in comparisons}
+    """By how much groups are faster or slower than the baseline, by verdict; single runs as observed."""
+    short = shortened(
+        {label for comparison in comparisons for label in (comparison.label, comparison.baseline)}
+    )
+    baselines = {short[comparison.baseline] for comparison in comparisons}
     base = next(iter(baselines)) if len(baselines) == 1 else "their baselines"
     by_kind: dict[str, list[RateVerdict]] = {}
     for comparison in comparisons:
         kind: str = comparison.verdict.kind
-        if kind == "different":
-            kind = "faster" if (comparison.verdict.difference or 0) > 0 else "slower"
+        if kind in ("different", OBSERVED):
+            way = "faster" if comparison.ratio.ratio > 1 else "slower"
+            kind = f"{way}, {comparison.observed}" if kind == OBSERVED else way
         by_kind.setdefault(kind, []).append(comparison)
-    observed = by_kind.pop(OBSERVED, [])
+    words = {
+        "equivalent": "equal within the margin",
+        "inconclusive": "not decided",
+        "withheld": "not comparable",
+    }
+    seen_in = {kind.partition(", ")[2] for kind in by_kind}
+    observed_all = seen_in.pop() if len(seen_in) == 1 else ""
     clauses = []
     for kind, alike in by_kind.items():
-        verb = "are" if len(alike) > 1 else "is"
-        clauses.append(f"{groups([comparison.label for comparison in alike])} {verb} {words.get(kind, kind)}")
-    if observed:
-        low, high = (end(observed, key=lambda comparison: comparison.ratio.ratio) for end in (min, max))
-        ends = [
-            f"{comparison.ratio.ratio:.3f} ({comparison.label})" for comparison in dict.fromkeys((low, high))
-        ]
-        where = {comparison.observed for comparison in observed}
-        seen_in = next(iter(where)) if len(where) == 1 else "in single runs"
-        clauses.append(f"observed {seen_in}: {' to '.join(ends)} of the rate of {base}")
-    return f"Compared with {base}: {'; '.join(clauses)}"
+        labels = names([short[comparison.label] for comparison in alike], 3)
+        if kind in words:
+            clauses.append(f"{words[kind]}: {labels}")
+            continue
+        way, _, observed = kind.partition(", ")
+        sizes = sorted(100 * abs(comparison.ratio.ratio - 1) for comparison in alike)
+        digits = 1 if sizes[0] < 10 else 0
+        ends = dict.fromkeys(f"{size:.{digits}f}" for size in (sizes[0], sizes[-1]))
+        seen = f" ({observed})" if observed and not observed_all else ""
+        clauses.append(f"{' to '.join(ends)} % {way}: {labels}{seen}")
+    once = f" ({observed_all})" if observed_all else ""
+    return f"Against {base}: {'; '.join(clauses)}{once}"
 
 
 def _pairs(comparison: RateVerdict) -> str:
@@ -174,8 +185,8 @@ def _plot(comparisons: tuple[RateVerdict, ...], margin: float | None, styles: St
             "label": comparison.label,
             "over": comparison.baseline,
             "ratio": comparison.ratio.ratio,
-            "low": comparison.shown.low,
-            "high": comparison.shown.high,
+            "low": _ends(comparison)[0],
+            "high": _ends(comparison)[1],
             "verdict": comparison.verdict.kind,
             "pairs": f"{comparison.ratio.n} {_pairs(comparison)}",
         }

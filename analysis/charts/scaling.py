@@ -100,20 +100,26 @@ def scaling_figure(
 def efficiency_sentence(named_curves: dict[str, Curve], what: str) -> str:
     """The efficiency at the most processes of each curve, in a sentence."""
     last = {name: curve.points[-1] for name, curve in named_curves.items()}
-    parts = []
+    places = {}
+    for name, point in last.items():
+        base = named_curves[name].base_processes
+        places[name] = f"{point.processes} {what}{f' over {base}' if base > 1 else ''}"
+    together = len(set(places.values())) == 1
+    clauses = []
     for name, point in last.items():
         value, low, high = point.efficiency
-        ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"
-        base = named_curves[name].base_processes
-        over = f" over {base}" if base > 1 else ""
-        at = f"{point.processes} {what}{over}" + (f", {name}" if len(last) > 1 else "")
-        if point.why_withheld:
-            parts.append(f"not comparable at {at}")
-            continue
-        parts.append(f"{100 * value:.1f} %{ends} at {at}")
-    observed = "Observed: e" if any(evidence_kind(point) == "observed" for point in last.values()) else "E"
-    kind = next(iter(named_curves.values())).kind
-    return f"{observed}fficiency of {kind} scaling: {'; '.join(parts)}"
+        ends = f" ({100 * low:.1f} to {100 * high:.1f})" if low is not None and high is not None else ""
+        text = (
+            "not comparable"
+            if point.why_withheld
+            else f"{100 * value:.1f} %{'' if last.keys() - {name} else ends}"
+        )
+        where = [*([name] if len(last) > 1 else []), *([] if together else [f"on {places[name]}"])]
+        clauses.append(f"{text}{' ' if where else ''}{' '.join(where)}")
+    kind = next(iter(named_curves.values())).kind.capitalize()
+    at = f" on {next(iter(places.values()))}" if together else ""
+    once = " (one run each)" if any(evidence_kind(point) == "observed" for point in last.values()) else ""
+    return f"{kind} scaling{at}, of the ideal rate: {'; '.join(clauses)}{once}"
 
 
 def evidence_kind(point: ScalingPoint) -> str:
@@ -131,11 +137,11 @@ def marks_caption(named_curves: dict[str, Curve]) -> str:
         over = "; the interval is over runs" if drawn["finding"] else ""
         sentences.append(f"Filled marks are of several runs{over}.")
     if "observed" in kinds:
-        inside = ": the interval says how steady the ratio was within these two runs"
+        inside = "; the interval says how steady these two were, not what others give"
         how = inside if drawn["observed"] else ""
-        sentences.append(f"Open marks are of single runs{how}. They are observed, not findings.")
+        sentences.append(f"Open marks are of single runs{how}.")
     if "withheld" in kinds:
-        sentences.append("Crosses are of runs that are not comparable, for reasons that the table names.")
+        sentences.append("Crosses: runs that are not comparable; the table says why.")
     if any(point.beyond_ideal for point in points):
         sentences.append(f"{HELD_UP}: Methods says what load was recorded.")
     if any(point.besides for point in points):
@@ -281,8 +287,8 @@ charts = {
         value=lambda point, ratio: ratio * point.processes / float(point.scale),
         form=".2f",
         what_is_drawn=(
-            "Tokens per second of all processes together, over those of the first mark, at the same batch: "
-            "strong scaling. The dashed line is ideal: n times the processes, n times the rate."
+            "Tokens per second of all processes together, over those of the first mark, at the same batch. "
+            "Dashed: ideal."
         ),
     ),
     "scaling_weak": _scaling_chart(
@@ -293,9 +299,8 @@ charts = {
         value=lambda point, ratio: 100 * ratio / float(point.scale),
         form=".1f",
         what_is_drawn=(
-            "Tokens per second and process over those of the first mark, in percent, where the batch grows "
-            "with the processes: weak scaling. The dashed line is ideal: a process is as fast among many as "
-            "among few."
+            "Tokens per second and process, in percent of the first mark's, where the batch grows with the "
+            "processes. Dashed: ideal."
         ),
     ),
 }

@@ -29,7 +29,7 @@ SELECT m.*, {_PARTS}, p.run_id IS NOT NULL AS profiled
 FROM measured m LEFT JOIN profiles p ON p.run_id = m.run_id AND p.attempt = m.measured_attempt
 ORDER BY m.place, m.seed, m.repeat, m.run_id"""
 _TOKENS = 1e6  # that costs are of
-_MOST, _SAID = 3, 2  # curves that the finding speaks of, and parts that it names of each
+_MOST = 3  # curves that the finding speaks of
 
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
@@ -104,14 +104,11 @@ def _costs(row: Row) -> dict[str, float]:
 
 def _caption(rows: list[Row], labels: list[str], what: str) -> str:
     sentences = (
-        f"What a million tokens cost: seconds per timed step times {what}, over tokens, which is the inverse "
-        "of efficiency. With ideal scaling, all bars of one sample length would be equally long. Parts are "
-        "the shares of profiled steps, a few after the last one of the run, of the first process. The bar is "
-        "the group's run whose profiled step is the median (the shorter of the middle two), each mark is a "
-        "run. Communication is what was exposed: nothing else ran on the device meanwhile. What other work "
-        "hid costs nothing, and is in the table. Waiting for a slower process counts as communication. "
-        "In the title, costs are of paired runs, or of paired steps of single runs: they need not be the "
-        "quotient of two bars. Their parts, in brackets, are of the bars."
+        f"What a million tokens cost: seconds of a timed step times {what}, over tokens. With ideal scaling, "
+        "all bars of one sample length would be equally long. Parts are the shares of profiled steps of the "
+        "first process. The bar is the group's run whose profiled step is the median (the shorter of the "
+        "middle two), each mark is a run. Communication is what nothing else hid, with waiting for a slower "
+        "process. In the title, costs are of paired runs, and the parts that grew most are of the bars."
     )
     if not all(row["gpus"] for row in rows):
         sentences += (
@@ -129,28 +126,33 @@ def _caption(rows: list[Row], labels: list[str], what: str) -> str:
 
 
 def _finding(all_curves: tuple[Curve, ...], middles: dict[str, Row], what: str) -> str:
-    """What a token costs more at the most processes of each curve, by the parts that changed most.
+    """What a token costs more at the most processes of each curve, with the part that grew most.
 
     The cost is the inverse of the efficiency, of paired runs; parts are of the bars, each of one run, in
     percent of the curve's first bar, where both have a profile.
     """
     clauses = []
+    places = {curve.points[-1].processes for curve in all_curves[:_MOST]}
+    kinds = {curve.kind for curve in all_curves[:_MOST]}
     for curve in all_curves[:_MOST]:
         last = curve.points[-1]
-        how = f"{last.processes} {what}, {curve.way}, {curve.kind}"
+        how = curve.way if len(kinds) == 1 else f"{curve.way}, {curve.kind}"
+        if len(places) > 1:
+            how += f", on {last.processes} {what}"
         if last.why_withheld:
-            clauses.append(f"not comparable at {how}")
+            clauses.append(f"not comparable: {how}")
             continue
-        clause = f"{100 * (last.cost - 1):+.1f} % at {how}"
+        clause = f"{100 * (last.cost - 1):+.1f} % {how}"
         if {curve.base, last.label} <= middles.keys():
             base = middles[curve.base]
             before, after = _costs(base), _costs(middles[last.label])
             grown = {part: 100 * (after[part] - before[part]) / _cost(base) for part in before}
-            most = sorted(grown, key=lambda part: -abs(grown[part]))[:_SAID]
-            clause += f" (of the bars: {', '.join(f'{part} {grown[part]:+.1f}' for part in most)})"
+            part = max(grown, key=lambda part: grown[part] if last.cost > 1 else -grown[part])
+            clause += f" ({part} {grown[part]:+.1f})"
         clauses.append(clause)
-    single = any(curve.points[-1].observed for curve in all_curves[:_MOST])
-    return f"{'Observed: c' if single else 'C'}ost of a token: {'; '.join(clauses)}"
+    single = " (one run each)" if any(curve.points[-1].observed for curve in all_curves[:_MOST]) else ""
+    at = f" on {next(iter(places))} {what}" if len(places) == 1 else ""
+    return f"Cost of a token{at}: {'; '.join(clauses)}{single}"
 
 
 chart = Chart(

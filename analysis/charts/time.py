@@ -1,30 +1,50 @@
-"""Where the time of every completed run goes: start-up, what its first step takes longer, steps, the rest."""
+"""Where the time of every completed run goes: start-up, first step's extra, steps, lost time, the rest."""
 
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._parts import default_looks, pieces, stacked_bars
-from analysis.charts._rows import ORDER, run_name
-from analysis.charts._values import number, shares_of
+from analysis.charts._rows import run_name
+from analysis.charts._values import in_single_runs, names, number, shortened
 from analysis.stats import by_label, middle
+from analysis.stats.estimate import median
 from analysis.wording import in_a_row
 from model.record.units import counted
 
 # Nothing records how long compilation takes. It happens in the first step of an attempt, whose time beyond a
 # usual step is shown in its place.
 _SQL = """\
-SELECT label, r.run_id, seed, repeat, steps, attempts, round(startup_seconds, 6) AS startup_seconds,
+WITH resumed AS (
+  SELECT run_id FROM attempts WHERE study = $study GROUP BY run_id HAVING count(*) > 1
+), lasts AS (  -- when each attempt of theirs logged the last step that counts
+  SELECT run_id, attempt, max(time) AS time FROM steps
+  WHERE study = $study AND run_id IN (FROM resumed) GROUP BY run_id, attempt
+), lost AS (
+  SELECT a.run_id, sum(greatest(0, epoch(a.ended_at - coalesce(l.time, a.started_at)))) AS seconds
+  FROM attempts a JOIN runs r ON r.study = a.study AND r.run_id = a.run_id
+  LEFT JOIN lasts l ON l.run_id = a.run_id AND l.attempt = a.attempt
+  WHERE a.study = $study AND a.run_id IN (FROM resumed) AND a.attempt <> r.deciding_attempt
+  GROUP BY a.run_id
+), timed AS (
+  SELECT label, place, r.run_id, seed, repeat, steps, attempts, startup_seconds, first_step_seconds,
+    r.training_seconds,
+    CASE WHEN startup_seconds IS NOT NULL
+      THEN greatest(0, wall_seconds - startup_seconds - r.training_seconds) END AS other_seconds,
+    CASE WHEN lost.seconds IS NULL THEN 0 ELSE least(lost.seconds, other_seconds) END AS lost_seconds
+  FROM runs r JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
+  LEFT JOIN lost ON lost.run_id = r.run_id
+  WHERE r.study = $study AND outcome = 'completed' AND r.training_seconds IS NOT NULL
+)
+SELECT label, run_id, seed, repeat, steps, attempts, round(startup_seconds, 6) AS startup_seconds,
   round(first_step_seconds, 6) AS first_step_seconds,
-  round(r.training_seconds - first_step_seconds, 6) AS steps_seconds,
-  round(CASE WHEN startup_seconds IS NOT NULL
-    THEN greatest(0, wall_seconds - startup_seconds - r.training_seconds) END, 6) AS rest_seconds
-FROM runs r JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
-WHERE r.study = $study AND outcome = 'completed' AND r.training_seconds IS NOT NULL
-ORDER BY place, seed, repeat, r.run_id"""
+  round(training_seconds - first_step_seconds, 6) AS steps_seconds, round(lost_seconds, 6) AS lost_seconds,
+  round(other_seconds - lost_seconds, 6) AS rest_seconds
+FROM timed ORDER BY place, seed, repeat, run_id"""
 _PARTS = {
     "startup_seconds": "start-up",
     "first_step_seconds": "first step's extra",
     "steps_seconds": "steps",
+    "lost_seconds": "lost with an earlier attempt",
     "rest_seconds": "rest",
 }
 
@@ -40,11 +60,16 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         unit, factor = "minutes", 60.0
     else:
         unit, factor = "hours", 3600.0
+    shown = {
+        name: part
+        for name, part in _PARTS.items()
+        if name != "lost_seconds" or any(row[name] for row in timed)
+    }
     groups = by_label(timed)
     middles = {label: middle(groups[label], _whole) for label in styles if label in groups}
     bars, descriptions, cells = list[Row](), [], []
     for label, row in middles.items():
-        parts = {part: None if row[name] is None else row[name] / factor for name, part in _PARTS.items()}
+        parts = {part: None if row[name] is None else row[name] / factor for name, part in shown.items()}
         bars += pieces(label, parts)
         values = [value for value in parts.values() if value is not None]
         whole = sum(values) if len(values) == len(parts) else None
@@ -60,37 +85,60 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         steps = f"{counts[0]} to {counts[-1]} steps, not the same work"
     unknown = sorted({row["label"] for row in timed if None in (row["startup_seconds"], row["rest_seconds"])})
     gaps = f" Start-up or rest are not known of {in_a_row(unknown)}." if unknown else ""
-    not_steps = {
-        label: 1 - row["steps_seconds"] / _whole(row)
-        for label, row in middles.items()
-        if None not in (row["startup_seconds"], row["rest_seconds"])
-    }
-    finding = None
-    if not_steps:
-        finding = shares_of(not_steps, groups, "start-up, first step and rest take", "the whole time")
+    lost = ""
+    if "lost_seconds" in shown:
+        lost = " Lost: an earlier attempt's time after the last of its steps that counts."
     return Figure(
         spec=stacked_bars(
-            bars, wholes, list(middles), default_looks(list(_PARTS.values())), f"{unit} per run"
+            bars, wholes, list(middles), default_looks(list(shown.values())), f"{unit} per run"
         ),
         caption=(
-            f"The whole time of a run of {steps}, by its parts. The bar is the group's run whose "
-            "whole time is the median (the shorter of the middle two), each mark is a run. Start-up: "
-            "from the start of the process to its first step, with the trial that certifies the backend "
-            "and the measurement of the device's ceilings if these were missing. First step's extra: "
-            "what it took beyond the run's median step, including compilation, which is not recorded "
-            "separately. Steps: the rest of the logged steps, including the warm-up. Rest: records, audits, "
-            "checkpoints, the end, attempts that ended before a step was logged, and steps that a later "
-            f"attempt repeated.{gaps} {ORDER}"
+            f"The time of a run of {steps}; the pauses between attempts are no part of it. The bar is the "
+            "group's median run (the shorter of the middle two), each mark is a run. Start-up: up to the "
+            "first step, with the trial that certifies the backend. First step's extra: beyond a median "
+            f"step, as for compilation; with the steps it is the training time.{lost} Rest: records, audits, "
+            f"checkpoints, the end.{gaps}"
         ),
         description=f"Stacked bars of {unit} by group. {'; '.join(descriptions)}.",
         interval="none: the median run and every run",
         used=frozenset(row["run_id"] for row in timed),
-        finding=finding,
+        finding=_finding(timed, unit, factor),
         table=Table(
-            ("group", "runs", *(f"{part}, {unit}" for part in _PARTS.values()), f"whole, {unit}"),
+            ("group", "runs", *(f"{part}, {unit}" for part in shown.values()), f"whole, {unit}"),
             tuple(cells),
         ),
     )
+
+
+def _finding(rows: list[Row], unit: str, factor: float) -> str:
+    """How long the steps alone take, as everywhere the training time, and how much everything else adds."""
+    steps, others, runs = dict[str, float](), dict[str, float](), dict[str, int]()
+    for label, own in by_label(rows).items():
+        steps[label] = median([_training(row) / factor for row in own])
+        runs[label] = len(own)
+        added = [_whole(row) - _training(row) for row in own if row["rest_seconds"] is not None]
+        if added:
+            others[label] = median(added) / factor
+    short = shortened(steps)
+    first, last = min(steps, key=lambda label: steps[label]), max(steps, key=lambda label: steps[label])
+    low, high = (number(steps[label], "#,.3g") for label in (first, last))
+    single = in_single_runs({label: runs[label] for label in (first, last)})
+    what = "Median training time" if any(count > 1 for count in runs.values()) else "Training time"
+    if low == high:
+        start = f"{what}, steps alone: {low} {unit}{single}"
+    else:
+        start = f"{what}, steps alone: {low} ({short[first]}) to {high} {unit} ({short[last]}){single}"
+    if not others:
+        return start
+    most = max(others, key=lambda label: others[label] / steps[label])
+    where = f" ({names([short[most]])})" if len(others) > 1 else ""
+    upto = "up to " if len(others) > 1 else ""
+    return f"{start}; all else adds {upto}{number(100 * others[most] / steps[most], ',.0f')} %{where}"
+
+
+def _training(row: Row) -> float:
+    """Seconds of its logged steps."""
+    return float(row["first_step_seconds"] + row["steps_seconds"])
 
 
 def _whole(row: Row) -> float:

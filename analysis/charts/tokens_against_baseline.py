@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, points
-from analysis.charts._lines import StepLines, line_plot, line_table
-from analysis.charts._values import groups as named
-from analysis.charts._values import names
+from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
+from analysis.charts._values import names, shortened
 from analysis.stats import by_label
 from analysis.verdicts.groups import compared, declared, groups_of
 
@@ -50,26 +49,35 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     title = f"rate over that of {over[0] if len(over) == 1 else 'the baseline'}"
 
     # Which lines stay on one side of 1.
+    short = shortened(groups)
     sides: dict[str, list[str]] = {}
     for label, line in by_label(drawn).items():
         low, high = (end(row["value"] for row in line) for end in (min, max))
-        side = "above" if low > 1 else "below" if high < 1 else "on both sides of"
-        sides.setdefault("level with" if low == high == 1 else side, []).append(label)
-    clauses = [f"{named(labels)} {side} the baseline" for side, labels in sides.items()]
+        side = (
+            "faster throughout"
+            if low > 1
+            else "slower throughout"
+            if high < 1
+            else "faster and slower in turn"
+        )
+        sides.setdefault("as fast" if low == high == 1 else side, []).append(short[label])
+    order = ("faster throughout", "slower throughout", "faster and slower in turn", "as fast")
+    clauses = [f"{side}: {names(sides[side])}" for side in order if side in sides]
+    base = short[over[0]] if len(over) == 1 else "the baseline"
     lines = StepLines(title, ".3f", drawn, [], [], rule=1.0, least=_LEAST)
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            f"Tokens per second divided by those of {names(over)} over the same steps, at most "
-            f"{limit(100, rows, len(used))} points per group, all runs of a group together: above 1 is "
-            f"faster. Only points after the warm-up are shown; the axis spans at least {_LEAST:g} either way."
+            f"Tokens per second over those of {names(over)} at the same steps after the warm-up, at most "
+            f"{limit(100, rows, len(used))} points per group, all its runs together: above 1 is faster. The "
+            f"axis spans at least {_LEAST:g} either way.{crowd_caption(lines)}"
         ),
         description=f"{title} over steps. At the end: "
         + "; ".join(f"{label} {row['value']:.3f}" for label, row in lines.last.items())
         + ".",
         interval="none: a trace; the comparison has the intervals and verdicts",
         used=used,
-        finding=f"Observed at the points after the warm-up: {'; '.join(clauses)}",
+        finding=f"Against {base}, {'; '.join(clauses)}",
         table=line_table(lines, styles),
     )
 

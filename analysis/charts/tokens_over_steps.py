@@ -5,9 +5,7 @@ from __future__ import annotations
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, points
 from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
-from analysis.charts._values import brief, fitting
-from analysis.stats import by_label
-from analysis.stats.estimate import median
+from analysis.charts._values import brief, fitting, shortened
 
 _SQL = f"""\
 WITH {points(100, "tokens > 0")}, lines AS (
@@ -15,13 +13,17 @@ WITH {points(100, "tokens > 0")}, lines AS (
     bin = min(bin) OVER (PARTITION BY place) AS is_first
   FROM points GROUP BY place, bin HAVING sum(seconds) > 0
 ), groups AS (
-  SELECT place, any_value(label) AS label, list(run_id ORDER BY run_id) AS run_ids,
-    max(warmup_steps) AS warmup_steps
-  FROM known WHERE run IN (SELECT run FROM points WHERE seconds > 0) GROUP BY place
+  SELECT place, any_value(label) AS label, list(k.run_id ORDER BY k.run_id) AS run_ids,
+    max(k.warmup_steps) AS warmup_steps,
+    -- How far the middle half of a run's counted records goes from its median.
+    round(max(greatest(m.step_seconds / m.step_seconds_25, m.step_seconds_75 / m.step_seconds) - 1), 9)
+      AS half
+  FROM known k LEFT JOIN run_measures m ON m.study = $study AND m.run_id = k.run_id
+  WHERE run IN (SELECT run FROM points WHERE seconds > 0) GROUP BY place
 )
-SELECT label, step, value, n, run_ids, warmup_steps
-FROM lines JOIN (SELECT * EXCLUDE (run_ids) FROM groups) USING (place)
-LEFT JOIN (SELECT place, run_ids FROM groups) m ON m.place = lines.place AND is_first  -- once a group
+SELECT label, step, value, n, run_ids, warmup_steps, half
+FROM lines JOIN (SELECT * EXCLUDE (run_ids, half) FROM groups) USING (place)
+LEFT JOIN (SELECT place, run_ids, half FROM groups) m ON m.place = lines.place AND is_first  -- once a group
 ORDER BY label, step"""
 
 
@@ -32,23 +34,21 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     warmup = max(row["warmup_steps"] for row in rows)
     number = fitting(",.0f", (row["value"] for row in rows))
 
-    # How far a rate goes from its group's median after the warm-up.
-    off = {}
-    for label, label_rows in by_label(row for row in rows if row["step"] > warmup).items():
-        middle = median([row["value"] for row in label_rows])
-        off[label] = max(abs(row["value"] / middle - 1) for row in label_rows)
+    # How far half of the records go from their run's median: a single slow one says little.
+    off = {row["label"]: row["half"] for row in rows if row["half"] is not None}
     finding = None
     if off:
-        worst = max(off, key=lambda label: off[label])
-        reach = f"{brief(100 * off[worst])} % of its group's median"
-        finding = f"Observed: after the warm-up every point is within {reach} (farthest: {worst})"
+        widest = max(off, key=lambda label: off[label])
+        reach = f"{brief(100 * off[widest])} % of its median rate"
+        where = f" (widest: {shortened(off)[widest]})" if len(off) > 1 else ""
+        finding = f"The middle half of each run's counted steps is within {reach}{where}"
     lines = StepLines("tokens per second", number, rows, [], [], warmup_steps=warmup, zero=True)
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            f"Tokens divided by seconds of the steps up to each point, at most {limit(100, rows, len(used))} "
-            f"points per group, all of its runs together. The warm-up (shaded, up to step {warmup}) is shown "
-            f"here but counts nowhere else.{crowd_caption(lines)}"
+            f"Tokens over seconds of the steps up to each point, at most {limit(100, rows, len(used))} "
+            f"points a group, all its runs together. The warm-up (shaded, up to step {warmup}) and the first "
+            f"step of a later attempt are shown here but count nowhere else.{crowd_caption(lines)}"
         ),
         description="Tokens per second over steps, one line per group. The figure above has the numbers.",
         interval="none: a trace, not an estimate",

@@ -99,9 +99,13 @@ def over_runs(values: Sequence[float], ratios: bool = True, each: str = "run") -
         low, high = mean_of([log(value) for value in values] if logs else values).interval(CONFIDENCE)
         if logs:
             low, high = exp(low), exp(high)
-        assumed = "their logs are normal" if logs else "they are normal"
+        of, assumed = ("geometric mean", "their logs are normal") if logs else ("mean", "they are normal")
         return Estimate(
-            middle, low, high, n, f"95 % t interval over {n} {each}s, which assumes that {assumed}"
+            middle,
+            low,
+            high,
+            n,
+            f"95 % t interval of the {of} over {n} {each}s, which assumes that {assumed}",
         )
     ordered, depth = np.sort(np.asarray(values, dtype=float)), interpolated_rank(n)
     low, high = (at_rank(ordered, rank, ratios) for rank in (depth, n - 1 - depth))
@@ -132,7 +136,7 @@ def within_run(values: Sequence[float]) -> Estimate:
     """Median over one run's records in their order, for instance its seconds per step.
 
     The interval says how steady this run was, not what another run would give. It is refused below 24
-    records.
+    records, and goes no farther than all of them.
 
     Raises:
         ValueError: no values.
@@ -143,6 +147,12 @@ def within_run(values: Sequence[float]) -> Estimate:
             f"no interval: one run, {counted(len(values), 'record')}, at least {FEWEST_RECORDS} are needed"
         )
         return Estimate(median(values), None, None, 1, reason)
+    if half_width(np.asarray(values, dtype=float), CONFIDENCE) >= (len(values) - 1) / 2:
+        method = (
+            f"smallest and largest of {len(values)} records of one run: their autocorrelation allows no "
+            "narrower interval"
+        )
+        return Estimate(median(values), *ends, 1, method)
     method = (
         f"95 % interval over {len(values)} records of one run, allowing for their autocorrelation: "
         "not what another run would give"

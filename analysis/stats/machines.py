@@ -27,6 +27,7 @@ class Drift:
         p: p value of no trend.
         blocks: how many there are.
         lacking: what a test lacks: enough blocks, an order in blocks, or a known order; None if tested.
+        noisy: groups that were left out, because their runs vary far more than the others'.
     """
 
     change: float | None
@@ -35,6 +36,7 @@ class Drift:
     p: float | None
     blocks: int = 0
     lacking: Literal["blocks", "order", "unknown"] | None = None
+    noisy: tuple[str, ...] = ()
 
     @property
     def drifted(self) -> bool:
@@ -48,12 +50,16 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     The runs of a block share the machine's state, so a block is the unit: its mean over groups. Groups and
     blocks are fitted together, so that a run that is missing biases nothing. Blocks that share no group, as
     those of groups that a later launch adds, cannot be told from their groups: the longest series of
-    linked ones is tested.
+    linked ones is tested. A group whose runs vary far more than the others' would be the trend alone, and is
+    left out.
 
     Args:
         seconds: per step, by group and block.
     """
     kept = linked(seconds)
+    runs = [TimedRun(group, str(block), seconds[group, block]) for group, block in kept]
+    _, noisy = _steady(sorted(runs))
+    kept = linked(key for key in kept if key[0] not in noisy)
     seconds = {key: value for key, value in seconds.items() if key in kept}
     blocks = sorted({block for _, block in seconds})
     if len(blocks) < FEWEST_BLOCKS:
@@ -75,7 +81,7 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     trend = Mean(slope, sqrt(float(rest @ rest) / freedom / float(away @ away)), freedom)
     span = blocks[-1] - blocks[0]
     change, (low, high) = expm1(trend.value * span), (expm1(end * span) for end in trend.interval(0.95))
-    return Drift(change, low, high, trend.p_value(), len(blocks))
+    return Drift(change, low, high, trend.p_value(), len(blocks), noisy=noisy)
 
 
 def linked(cells: Iterable[tuple[str, Column]]) -> set[tuple[str, Column]]:

@@ -88,6 +88,14 @@ def held_back(runs: Sequence[Row], column: str) -> float | None:
     return max(shares, default=None)
 
 
+def held_back_in_all(runs: Sequence[Row], column: str) -> float | None:
+    """The share of all runs' wall time for which the clocks were held back; None if it is unknown."""
+    known = [
+        (run[column], run["wall_seconds"]) for run in runs if run["wall_seconds"] and run[column] is not None
+    ]
+    return sum(held for held, _ in known) / sum(wall for _, wall in known) if known else None
+
+
 def regimes(runs: Sequence[Row]) -> str | None:
     """Clocks and what held them back, of the runs in which these changed; None if they did in none."""
     mixed = [run for run in runs if run["clocks_changed"]]

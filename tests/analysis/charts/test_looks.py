@@ -85,16 +85,18 @@ def test_every_colour_stands_out_from_light_and_dark_paper() -> None:
 
 
 def test_no_two_labels_look_alike() -> None:
-    made = styles([f"label{number}" for number in range(28)])
-    assert len({(style.colour, style.dash) for style in made.values()}) == 28
-    assert len({(style.colour, style.shape) for style in made.values()}) == 28
+    made = styles([f"label{number}" for number in range(48)])
+    assert len({style.colour for style in made.values()}) == len(set(COLOURS)) >= 12
+    assert len({style.colour for style in list(made.values())[:12]}) == 12, "no colour twice"
+    assert len({(style.colour, style.dash) for style in made.values()}) == 48
+    assert len({(style.colour, style.shape) for style in made.values()}) == 48
 
 
 def test_a_group_that_is_on_no_figure_takes_no_colour_from_another() -> None:
     labels = ["math", "flash4", *"abcdefg"]
     made = styles(labels, {"math", "flash4"})
     assert list(made) == labels, "the order is the study's"
-    assert [made[label].colour for label in "abcdefg"] == list(COLOURS)
+    assert [made[label].colour for label in "abcdefg"] == list(COLOURS[:7])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_single_runs_without_intervals_have_no_layer_no_tooltip_and_no_word_of_t
     figure = draw(root, "tokens_per_second")["tokens_per_second"]
     assert figure
     assert figure.finding
-    assert figure.finding.startswith("Observed in single runs: ")
+    assert figure.finding == "Tokens per second: highest 10,240 (auto), lowest 9,752 (cudnn), one run each"
     assert figure.table
     assert figure.table.rows[0][3] == "\N{EN DASH}"
     assert "at least 24 are needed" in figure.table.rows[0][4]
@@ -205,7 +207,7 @@ def test_lines_that_can_be_told_apart_all_have_a_colour_and_a_name() -> None:
     lines = StepLines("loss", ".4f", rows, [], [])
     assert (lines.crowded, len(lines.named), crowd_caption(lines)) == (False, MOST_NAMED, "")
     drawn = line_plot(lines, styles([f"g{n}" for n in range(MOST_NAMED)]))
-    assert len(drawn["layer"]) == 3, "lines, leaders and names"
+    assert len(drawn["layer"]) == 4, "lines, leaders, samples of the lines, and names"
 
 
 def test_layers_are_put_together_as_altair_does_it() -> None:
@@ -280,7 +282,7 @@ def test_time_is_split_into_parts_that_add_up_to_the_whole(root: Path) -> None:
     assert steps == pytest.approx(100 * 0.4)
     assert startup + first + steps + rest == pytest.approx(whole)
     assert figure.finding
-    assert figure.finding.startswith("Observed in a single run: start-up")
+    assert figure.finding.startswith("Training time, steps alone: 48.6 seconds, one run; all else adds ")
 
 
 def test_rates_over_the_baselines_start_after_the_warm_up(root: Path) -> None:
@@ -294,24 +296,24 @@ def test_rates_over_the_baselines_start_after_the_warm_up(root: Path) -> None:
     assert {row["label"] for row in lines} == {"flash"}
     assert {round(row["value"], 6) for row in lines} == {0.8}
     assert min(row["step"] for row in lines) > 10
-    assert figure.finding == "Observed at the points after the warm-up: flash below the baseline"
+    assert figure.finding == "Against auto, slower throughout: flash"
 
 
 def test_the_finding_on_losses_names_the_line_that_goes_farthest_wherever_it_does() -> None:
     values = {"flash": (0.001, -0.03, 0.002), "custom": (0.0, 0.01, 0.02)}
     runs = {"run_ids": ["r1"], "baseline_run_ids": ["r0"], "baseline": "auto", "n": 1, "points": 1}
     rows = [
-        runs | {"label": label, "step": step, "value": value}
+        runs | {"label": label, "step": step, "value": 0.0, "farthest": abs(value), "noise": None}
         for label, differences in values.items()
         for step, value in enumerate(differences)
     ]
-    without, within = (
-        charts.load("loss_difference").build([row | {"margin": margin} for row in rows], styles(list(values)))
-        for margin in (None, 0.025)
-    )
-    assert without and without.finding and within and within.finding
-    assert without.finding.endswith("within 0.03 nats of auto (farthest: flash)")
-    assert "flash leaves the margin" in within.finding
+    build = charts.load("loss_difference").build
+    for margin in (None, 0.025):
+        made = build([row | {"margin": margin} for row in rows], styles(list(values)))
+        assert made and made.finding == "Single losses differ by up to 0.030 nats from auto (flash, step 1)"
+    # A group that goes no farther than one of the baseline's own repeats does: both are said.
+    made = build([row | {"margin": 0.025, "noise": 0.031} for row in rows], styles(list(values)))
+    assert made and made.finding and made.finding.endswith("step 1); auto's own repeats by up to 0.031")
 
 
 def test_the_caption_says_why_a_drawn_interval_may_cross_the_margin_of_an_equivalent_group() -> None:
@@ -333,13 +335,13 @@ def test_the_caption_says_why_a_drawn_interval_may_cross_the_margin_of_an_equiva
         ([run("cudnn"), run("flash")], "without an interval", "the interval says"),
         (
             [timed("cudnn", 10), timed("flash", 10)],
-            "Open marks are of one run each, paired by step",
+            "Open marks: one run each, paired by step",
             "interval says",
         ),
         ([timed("cudnn", 60), timed("flash", 60)], "the interval says how steady", "ithout an interval"),
         (
             [*repeated("cudnn", [0.4, 0.41]), *repeated("flash", [0.4, 0.41], device="NVIDIA B200")],
-            "Crosses are of runs that are not comparable",
+            "Crosses: runs that are not comparable",
             "interval",
         ),
     ],

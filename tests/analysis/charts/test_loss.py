@@ -71,7 +71,7 @@ def test_losses_are_held_against_the_declared_baseline_where_there_is_one(root: 
     assert figure
     assert "Loss minus that of flash" in figure.caption
     assert figure.used == {"auto", "flash"}, "the baseline is not left out"
-    assert "Shaded: the margin of 0.02 nats" in figure.caption
+    assert "Shaded: the stated margin of 0.02 nats" in figure.caption
 
 
 def test_losses_are_paired_by_the_text_not_by_the_path_of_its_file(root: Path) -> None:

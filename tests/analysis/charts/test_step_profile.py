@@ -88,10 +88,7 @@ def test_the_table_has_every_part_the_timed_step_and_the_floor(root: Path) -> No
     assert cudnn["timed step, ms"] == flash["timed step, ms"] == "390.00"
     assert cudnn["floor, % of the timed step"] == f"{float(cudnn['floor, ms']) / 3.9:.0f}"
     assert flash["floor, ms"] == flash["floor, % of the timed step"] == charts._values.UNKNOWN
-    assert (
-        figure.finding
-        == "Observed, flash in a single run: matrix products take 63 % (cudnn) to 64 % (flash) of the time of a step"
-    )
+    assert figure.finding == "Largest part of a step: matrix products, 63 to 64 %; flash in one run"
 
 
 def test_it_says_where_profiled_steps_are_not_like_the_timed_ones(root: Path) -> None:
@@ -168,7 +165,10 @@ def test_a_report_has_it_where_steps_were_profiled_and_no_trace_of_it_elsewhere(
         "Those of cudnn (+12.3 %) and flash (+100.0 %) took over 10 % longer or shorter than the timed ones"
         in overview
     )
-    assert "atrix products take" in page and (tmp_path / "with" / "data" / "step_profile.csv").is_file()
+    assert (
+        "Largest part of a step: matrix products" in page
+        and (tmp_path / "with" / "data" / "step_profile.csv").is_file()
+    )
     run_page = (tmp_path / "with" / "run-r1.html").read_text()
     assert "reach 700 TFLOP/s on this device" in run_page and "of the median step" in run_page
     assert "Ceiling" not in (tmp_path / "with" / "run-r4.html").read_text()

@@ -144,8 +144,9 @@ def test_a_caption_says_which_marks_have_no_interval() -> None:
     one, several = grid(train__sequence_length=LENGTHS), grid(3, train__sequence_length=LENGTHS)
     few = [row | {"counted_step_seconds": [0.1] * 5} for row in one]
     start = "Each mark is the median of a cell's runs"
-    assert f"{start}, the bar its interval. Lines" in lines(several).caption
-    assert f"{start}. Lines" in lines(few).caption
+    assert f"{start}, the bar its interval." in lines(several).caption
+    assert "Without a bar" not in lines(several).caption
+    assert f"{start}." in lines(few).caption
     assert (
         f"{start}, the bar its interval. Without a bar: no interval." in lines(several[:3] + few[1:]).caption
     )
@@ -159,7 +160,10 @@ def test_every_other_factor_makes_a_line_and_each_has_a_mark_and_an_interval() -
     assert list(dict.fromkeys(point["label"] for point in points)) == names
     assert len(points) == 16
     assert {point["n"] for point in points} == {3}
-    assert figure.interval == "n = 3: 95 % t interval over 3 runs, which assumes that their logs are normal"
+    assert (
+        figure.interval
+        == "n = 3: 95 % t interval of the geometric mean over 3 runs, which assumes that their logs are normal"
+    )
     for channel in ("color", "shape", "strokeDash"):
         scale = encoded(figure, channel, "label")["scale"]
         assert scale["domain"] == names
@@ -211,7 +215,7 @@ def test_the_finding_compares_the_ends_of_the_axis_and_says_where_memory_runs_ou
     )
     assert lines(rows, FINAL_LOSS).finding is None, "the intervals overlap"
     single = lines(grid(train__sequence_length=LENGTHS), PEAK_MEMORY)
-    assert single.finding == "Observed: peak memory at sequence length 2,048: 8 times that at 256"
+    assert single.finding == "Peak memory at sequence length 2,048: 8 times that at 256 (one run each)"
 
 
 def test_runs_of_other_settings_in_one_cell_are_not_mixed() -> None:
@@ -328,7 +332,9 @@ def test_without_a_known_peak_the_rate_is_shown_and_said() -> None:
     figure = charts.load("sweep_mfu").build(rows, {})
     assert figure
     assert figure.title == "Model TFLOP/s over sequence length"
-    assert figure.note == "MFU is not shown: the peak FLOP/s of a CPU at this precision is not known."
+    assert figure.note and figure.note.startswith(
+        "MFU is not shown: the peak FLOP/s of a CPU at this precision is not known. The profile states it as "
+    )
     assert not charts.load("sweep_mfu_map").applies(rows), "one axis has no heat map"
 
 

@@ -9,13 +9,13 @@ import pytest
 from analysis import charts
 from analysis.charts import Figure, styles
 from analysis.charts._kernels import SEQUENCE
-from analysis.charts._lines import StepLines, crowd_caption
+from analysis.charts._lines import StepLines, crowd_caption, line_plot
 from analysis.charts._quantities import CellQuantity
 from analysis.charts._sweep_map import maps_figure as heat_maps
-from analysis.charts._values import groups, shares_of
+from analysis.charts._values import from_to, in_a_headline, shortened, telling
 from analysis.charts.kernels import FORWARD, lines_over_shapes
 from analysis.charts.scaling import scaling_figure
-from analysis.stats import Estimate
+from analysis.stats import Estimate, over_runs
 from tests.analysis.charts.test_kernel_points import LENGTHS, called
 from tests.analysis.charts.test_sweeps import BATCH, LENGTH, grid
 from tests.analysis.verdicts.rows import DESIGN, repeated
@@ -33,15 +33,15 @@ def build(name: str, rows: list[dict[str, Any]], labels: list[str]) -> Figure:
 def over_steps(*values: float) -> list[dict[str, Any]]:
     return [
         {"label": "auto", "step": 20 + step, "value": value, "n": 1, "run_ids": ["r1"], "warmup_steps": 10}
+        | {"half": 0.0713 if step == 0 else None}
         for step, value in enumerate(values)
     ]
 
 
-def test_a_point_that_is_far_from_its_median_is_not_said_with_a_power_of_ten() -> None:
-    figure = build("tokens_over_steps", over_steps(1000.0, 12000.0, 1000.0), ["auto"])
-    assert figure.finding == (
-        "Observed: after the warm-up every point is within 1,100 % of its group's median (farthest: auto)"
-    )
+def test_how_steady_rates_are_is_said_of_the_steps_that_count_and_no_slow_one_decides() -> None:
+    """Such as the first step of a resumed attempt, which is drawn and counts nowhere else."""
+    figure = build("tokens_over_steps", over_steps(1000.0, 540.0, 1000.0), ["auto"])
+    assert figure.finding == "The middle half of each run's counted steps is within 7.1 % of its median rate"
 
 
 def test_lines_that_overlap_are_said_with_plain_numbers_and_no_figure_that_may_not_be_there() -> None:
@@ -50,36 +50,100 @@ def test_lines_that_overlap_are_said_with_plain_numbers_and_no_figure_that_may_n
         for label, more in (("a", 0.0), ("b", 120.0))
         for step in (1, 2)
     ]
-    caption = crowd_caption(StepLines("tokens per second", ",.0f", rows, [], [], zero=True))
-    assert "at most 120 apart" in caption and "A figure against a baseline shows" in caption
-
-
-def test_two_ends_of_a_range_that_read_alike_are_one_number() -> None:
-    shares = {"flash3": 0.4151, "custom": 0.4249}
-    runs = {label: [1, 2] for label in shares}
-    same = {"flash3": 0.42, "custom": 0.42}
-    assert shares_of(same, runs, "the start takes", "all") == "The start takes 42 % of all in both groups"
-    assert shares_of(shares, runs, "the start takes", "all") == "The start takes 42 % of all in both groups"
+    lines = StepLines("tokens per second", ",.0f", rows, [], [], zero=True)
+    assert lines.joined == {"a": "a", "b": "b"} and not crowd_caption(lines), "1.2 % of the axis: told apart"
+    for row in rows:
+        row["value"] = min(row["value"], 10020.0)
+    lines = StepLines("tokens per second", ",.0f", rows, [], [], zero=True)
     assert (
-        shares_of(shares | {"a": 0.5}, runs | {"a": [1, 2]}, "it takes", "all")
-        == "It takes 42 % (flash3) to 50 % (a) of all"
+        crowd_caption(lines) == " A line with several names is of groups that stay within 20 of each other."
     )
-    rows = [
-        {"kind": kind, "label": label, "run_id": label, "seed": 0, "outcome": "completed", "step": 30, "value": 2.9398 + more, "n": 1, "points": 1}
-        for label, more in (("flash3", 0.0), ("custom", 1e-5))
-        for kind in ("run", "group")
+    drawn = line_plot(lines, styles(["a", "b"]))
+    names = {row["said"] for data in drawn["datasets"].values() for row in data if "said" in row}
+    assert names == {"a, b"}
+
+
+def test_a_value_far_beyond_the_others_leaves_the_axis_with_an_arrow_that_the_caption_speaks_of() -> None:
+    values = [2.0 + step / 1000 for step in range(60)] + [1e6]
+    rows = [{"label": "a", "step": step, "value": value} for step, value in enumerate(values, 1)]
+    lines = StepLines("loss", ".4f", rows, [], [])
+    low, high = lines.domain
+    assert 1.9 < low < 2.0 and 2.05 < high < 2.2
+    assert crowd_caption(lines) == " Arrows: lines go beyond the axis, up to 1,000,000 (a, step 61)."
+    drawn = line_plot(lines, styles(["a"]))
+    arrows = [row for data in drawn["datasets"].values() for row in data if row.get("arrow")]
+    assert [(row["step"], row["arrow"], row["at"]) for row in arrows] == [(61, "triangle-up", high)]
+    calm = StepLines("loss", ".4f", rows[:-1], [], [])
+    assert not calm.beyond and calm.domain[0] < 2.0 and calm.domain[1] > 2.059
+
+
+def test_an_interval_wider_than_its_value_is_left_out_with_the_reason() -> None:
+    wide, narrow = over_runs([10.0, 4000.0]), over_runs([10.0, 10.1])
+    assert wide.high and wide.high > 1e6, "what Student's interval of two runs comes to"
+    assert (telling(wide).low, telling(wide).high) == (None, None)
+    assert telling(wide).method == "no interval: with n = 2 it is wider than the value"
+    assert telling(narrow) is narrow
+
+
+def test_a_headline_has_the_digits_that_the_interval_supports() -> None:
+    assert in_a_headline(Estimate(52.54821, None, None, 1, ""), ",.5f") == "52.55"
+    assert in_a_headline(Estimate(462.9805, 430.0, 490.0, 3, ""), ",.5f") == "463"
+    assert in_a_headline(Estimate(0.39661, 0.3940, 0.3990, 5, ""), ".4f") == "0.3966"
+    assert in_a_headline(Estimate(10452.7, None, None, 1, ""), ",.0f") == "10,453"
+
+
+def test_long_names_are_shortened_to_what_tells_them_apart() -> None:
+    names = [
+        "baseline",
+        "compile=true, loss=linear",
+        "compile=true, float8=rowwise, loss=linear_cross_entropy",
+    ]
+    assert list(shortened(names).values()) == [*names[:2], "compile=true, float8=rowwise, ..."]
+
+
+def losses(kind: str, tokens: int | None = None, **values: float) -> list[dict[str, Any]]:
+    return [
+        {"kind": kind, "label": label, "run_id": label, "seed": 0, "outcome": "completed", "step": 30,
+         "value": value, "n": 1, "points": 11, "tokens_per_step": tokens}
+        for label, value in values.items()
     ]  # fmt: skip
+
+
+def test_final_losses_are_those_of_the_last_step_and_not_the_smoothed_lines() -> None:
+    smoothed = {"flash": 6.6125, "fa3": 6.7488}
+    rows = [
+        *losses("run", **smoothed),
+        *losses("group", **smoothed),
+        *losses("final", 8, flash=6.1568, fa3=6.3075),
+    ]
+    assert build("loss", rows, list(smoothed)).finding == (
+        "Final loss: 6.1568 (flash) to 6.3075 nats (fa3), one run each"
+    )
+    same = [*rows[:4], *losses("final", 8, flash=2.93981, fa3=2.93982)]
     assert (
-        build("loss", rows, list(shares)).finding == "At step 30 the mean loss is 2.9398 nats in both groups"
+        build("loss", same, list(smoothed)).finding == "Final loss: 2.9398 nats in both groups, one run each"
     )
 
 
-def test_groups_whose_names_have_commas_are_counted_in_a_title() -> None:
-    assert groups(LONG) == "3 groups" and groups(LONG[1:2]) == LONG[1]
-    assert groups(["auto", "flash"]) == "auto and flash"
+def test_final_losses_after_steps_of_different_numbers_of_tokens_are_said_apart() -> None:
+    shown = {"FSDP2": 3.3665, "DDP": 3.3674, "one": 3.7412}
+    rows = [*losses("run", **shown), *losses("group", **shown)]
+    rows += [*losses("final", 16384, FSDP2=3.3665, DDP=3.3674), *losses("final", 8192, one=3.7412)]
+    assert build("loss", rows, list(shown)).finding == (
+        "Final loss: 3.3665 (FSDP2) to 3.3674 nats (DDP), one run each, at 16,384 tokens a step; "
+        "3.7412 nats (one), one run, at 8,192 tokens a step"
+    )
+
+
+def test_the_smallest_and_the_largest_loss_are_means_of_repeats_and_not_of_one_run() -> None:
+    one = {"a": Estimate(2.1, None, None, 1, ""), "b": Estimate(2.2, None, None, 1, "")}
+    assert from_to(one, "nats", ".4f", {"a": 5, "b": 5}) == "2.1000 (a) to 2.2000 nats (b)"
+
+
+def test_groups_of_one_verdict_are_said_together_with_how_far_they_go() -> None:
     rows = [row for label in ("cudnn", *LONG) for row in repeated(label, [0.4, 0.41, 0.4 + len(label) / 1e3])]
-    start, _, clauses = (build("ratios", rows, LONG).finding or "").partition(": ")
-    assert start.startswith("Compared with ") and "; 3 groups are " in f"; {clauses}"
+    finding = build("ratios", rows, LONG).finding or ""
+    assert finding.startswith("Against cudnn: ")
 
 
 def test_a_baseline_is_written_as_a_study_writes_it() -> None:
@@ -146,7 +210,7 @@ def test_kernels_of_very_different_rates_have_three_digits_each_in_a_title() -> 
     ]
     made = lines_over_shapes(rows, SEQUENCE, FORWARD)
     assert made and made.finding == (
-        "Observed: forward TFLOP/s of 714 (flash3) to 8.35 (tiled) at sequence length 2,048"
+        "Forward TFLOP/s at sequence length 2,048: highest 714 (flash3), lowest 8.35 (tiled)"
     )
 
 
@@ -192,8 +256,7 @@ def test_a_group_as_fast_as_the_baseline_at_every_point_is_not_on_both_sides_of_
         for step, ratio in enumerate(ratios, 1)
     ]
     assert build("tokens_against_baseline", rows, ["base", *lines]).finding == (
-        "Observed at the points after the warm-up: same level with the baseline; across and touching on both "
-        "sides of the baseline"
+        "Against base, faster and slower in turn: across and touching; as fast: same"
     )
 
 
@@ -205,6 +268,8 @@ def test_a_title_says_which_losses_end_before_the_others(margin: float | None) -
             "label": label,
             "step": step,
             "value": 0.001,
+            "farthest": 0.001,
+            "noise": None,
             "baseline": "cudnn",
             "margin": margin,
             "n": 1,
@@ -215,6 +280,6 @@ def test_a_title_says_which_losses_end_before_the_others(margin: float | None) -
         for step in range(1, last + 1)
     ]
     finding = build("loss_difference", rows, ["flash", "math"]).finding
-    assert finding and finding.endswith(", as far as there are losses: math stopped earlier")
+    assert finding and finding.endswith("; stopped earlier: math")
     finding = build("loss_difference", rows[:3], ["flash"]).finding
     assert finding and "earlier" not in finding

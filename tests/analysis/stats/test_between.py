@@ -45,7 +45,10 @@ def test_three_runs_have_students_interval_of_their_logs() -> None:
     assert (found.median, found.n) == (2.0, 3)
     assert found.low == pytest.approx(2 * np.exp(-half), rel=1e-6)
     assert found.high == pytest.approx(2 * np.exp(half), rel=1e-6)
-    assert found.method == "95 % t interval over 3 runs, which assumes that their logs are normal"
+    assert (
+        found.method
+        == "95 % t interval of the geometric mean over 3 runs, which assumes that their logs are normal"
+    )
 
 
 def test_from_six_runs_the_ends_lie_between_order_statistics() -> None:

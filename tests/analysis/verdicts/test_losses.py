@@ -100,7 +100,7 @@ def test_final_losses_of_two_seeds_meet_in_the_middle_between_them_without_an_in
     assert (found.low, found.high, found.method) == (None, None, "no interval: 2 seeds")
     three = final_loss([run("a", seed=seed, final_loss=3.0 + seed / 10) for seed in range(3)])
     assert three and three.low is not None
-    assert three.method == "95 % t interval over 3 seeds, which assumes that they are normal"
+    assert three.method == "95 % t interval of the mean over 3 seeds, which assumes that they are normal"
 
 
 def test_a_machine_that_slowed_down_from_block_to_block_is_said() -> None:

@@ -171,7 +171,7 @@ def test_the_peak_memory_of_several_runs_is_cited_with_its_interval() -> None:
     runs = [{"peak_memory_bytes": gib * 2**30} for gib in (70.0, 71.0, 72.0)]
     memory = of_group(GroupFacts("auto", 3, 0, None, None, peak_memory_gib(runs), None))["auto peak memory"]
     assert (memory.value, memory.low, memory.high) == ("71.0", "68.6", "73.5")
-    assert "GiB: median; 95 % t interval over 3 runs" in memory.says
+    assert "GiB: median; 95 % t interval of the geometric mean over 3 runs" in memory.says
 
 
 def test_a_long_identifier_breaks_at_its_punctuation_and_a_hash_anywhere() -> None:
