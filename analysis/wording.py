@@ -141,7 +141,7 @@ def _loss(verdict: Verdict) -> str:
     noise = (
         ""
         if verdict.noise is None
-        else f" Repeats of one backend differ by {verdict.noise:.2g} nats (standard deviation)."
+        else f" Two repeats differ by {verdict.noise:.2g} nats (standard deviation, pooled over both groups)."
     )
     match verdict.reason:
         case NothingPaired():
@@ -183,8 +183,10 @@ def because(verdict: Verdict, margin: float | None, imported: Collection[str]) -
         case SingleRuns() as runs:
             end = {None: "there is no interval", False: "the interval includes equality"}.get(verdict.apart)
             return f"{in_runs(runs)}: {end}" if end else f"not a finding: {in_runs(runs)}"
-        case PairTest(p, pairs) if verdict.kind == "different":
-            return f"{p_value(p)}, corrected for {counted(pairs, 'pair')}"
+        case NoMargin():
+            return "not tested: no margin was stated"
+        case PairTest(_, pairs) if verdict.kind == "different":
+            return "by a test of the difference" + (f", corrected for {pairs} pairs" if pairs > 1 else "")
     if verdict.kind == "different":
         return f"by more than {stated}" if stated else ""
     if verdict.kind == "equivalent":

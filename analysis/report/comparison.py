@@ -113,10 +113,12 @@ def tables(comparison: StudyComparison) -> dict[str, bytes]:
         {"label": rate.label, "baseline": rate.baseline}
         | vars(rate.shown)
         | {"verdict": rate.verdict.kind, "sentence": sentence(rate.verdict)}
+        | {"differences": " ".join(difference.sentence for difference in rate.differences)}
         for rate in comparison.rates.compared
     ]
     differences = [
         {"label": loss.label, "baseline": loss.baseline, "margin": loss.margin, **columns(loss.verdict)}
+        | {"differences": " ".join(difference.sentence for difference in loss.differences)}
         for loss in comparison.losses
     ]
     pairs = [

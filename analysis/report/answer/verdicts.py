@@ -109,10 +109,6 @@ def _loss(loss: LossVerdict) -> VerdictRow:
     has_numbers = verdict.difference is not None and verdict.kind != "withheld"
     difference, interval = nats(verdict) if has_numbers else ("", "")
     reason = because(verdict, loss.margin, frozenset())
-    if has_numbers and verdict.level == RECORDS:
-        # Where a seed was repeated, the pair is of the means of its repeats.
-        unit = "runs" if len(loss.runs) == 2 else "means over the repeats of one seed"
-        reason = f"{reason}; in one pair of {unit}"
     return VerdictRow(
         about="loss",
         quantity="loss",

@@ -113,7 +113,7 @@ def test_the_tiers_of_the_overview_are_in_a_ranking(pages: Path) -> None:
 
 
 def test_methods_state_the_formula_of_a_prefill(pages: Path) -> None:
-    assert "(2 N + 4 L H Q T)" in words(pages / "methods.html")
+    assert "(2 N + 2 V D / T + 4 L H Q T)" in words(pages / "methods.html")
     assert "The floor" not in words(pages / "methods.html")
     assert "(6 N" not in words(pages / "methods.html") + words(pages / "mfu.html")
 
