@@ -86,9 +86,9 @@ def _verdict_table(lines: dict[str, JudgedGroup], head: str, margins: set[float 
         (
             OverviewColumn("Against", against, is_text=True),
             OverviewColumn(head, lambda line: Cell(line.difference) if line.difference else Cell()),
+            OverviewColumn("Verdict", verdict, is_text=True),
             OverviewColumn("Interval", interval),
             OverviewColumn("n", lambda line: Cell(str(line.n))),
-            OverviewColumn("Verdict", verdict, is_text=True),
             OverviewColumn("Repeats differ by, nats", noise),
         ),
         panels=(),

@@ -69,8 +69,11 @@ def sections(comparison: SourceComparison) -> list[Section]:
         Section(
             "verdicts",
             "Why",
-            ["of", "verdict", "groups", "why"],
-            [[what, kind, _labels(labels, comparison), why] for (what, kind, why), labels in reasons.items()],
+            ["group", "of", "verdict", "why"],
+            [
+                [labels[0] if len(labels) == 1 else _labels(labels, comparison), what, kind, why]
+                for (what, kind, why), labels in reasons.items()
+            ],
         ),
     )
     return [section for section in every if section.rows]

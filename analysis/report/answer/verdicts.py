@@ -207,7 +207,7 @@ def decoding(facts: Facts) -> Iterator[VerdictRow]:
             number = Number(f"floor of {noun} of {label}", shares[label], None, None, "percent")
             reason = "by the rates measured on the same device; medians of completed runs"
             value = f"{shares[label]:.0f} % of its time"
-            yield _observed("decoding", f"least possible time of {noun}", label, value, reason, number)
+            yield _observed("decoding", f"floor of {noun}", label, value, reason, number)
 
 
 def _extremes(values: dict[str, float]) -> list[str]:

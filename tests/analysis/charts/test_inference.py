@@ -82,7 +82,6 @@ def test_the_answer_says_what_was_read_and_decoded_and_who_is_faster(pages: Path
         "A llama of 8.05 billion parameters read 10 batches of 2 prompts of 1,000 tokens and decoded 0 to 4 tokens"
         in text
     )
-    assert "time of a decoded token: auto (10 ms) and flash (20 ms)." in text
     assert "would take to decode: in this study they only read prompts" in text
     assert "flash" in text and "custom" in text
 
@@ -106,7 +105,6 @@ def test_no_page_says_that_a_run_trained(pages: Path) -> None:
 
 
 def test_the_tiers_of_the_overview_are_in_a_ranking(pages: Path) -> None:
-    assert 'href="comparison.html#ranking"' in (pages / "index.html").read_text()
     for page in ("comparison.html", "print.html"):
         assert (pages / page).read_text().count('id="ranking"') == 1
     assert "Tiers by tokens per second" in words(pages / "comparison.html")

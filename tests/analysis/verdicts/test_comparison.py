@@ -360,4 +360,4 @@ def test_verdicts_that_groups_share_are_explained_once() -> None:
     )
     found = compare(a, b, CompareOptions())
     (table,) = (section for section in sections(found) if section.name == "verdicts")
-    assert ["speed", "inconclusive", "all", "not tested: no margin was stated"] in table.rows
+    assert ["all", "speed", "inconclusive", "not tested: no margin was stated"] in table.rows
