@@ -139,9 +139,11 @@ def _at_last_look(verdict: Verdict, margin: float | None) -> str:
 
 
 def _loss(verdict: Verdict) -> str:
-    noise = ""
-    if verdict.noise is not None:
-        noise = f" Repeats of one backend differ by {verdict.noise:.2g} nats (standard deviation over all)."
+    noise = (
+        ""
+        if verdict.noise is None
+        else f" Two repeats differ by {verdict.noise:.2g} nats (standard deviation, pooled over both groups)."
+    )
     match verdict.reason:
         case NothingPaired():
             return "Inconclusive: no two runs saw the same data in the same order at the same steps."
@@ -182,8 +184,10 @@ def because(verdict: Verdict, margin: float | None, imported: Collection[str]) -
         case SingleRuns() as runs:
             end = {None: "there is no interval", False: "the interval includes equality"}.get(verdict.apart)
             return f"{in_runs(runs)}: {end}" if end else f"not a finding: {in_runs(runs)}"
-        case PairTest(p, pairs) if verdict.kind == "different":
-            return f"{p_value(p)}, corrected for {counted(pairs, 'pair')}"
+        case NoMargin():
+            return "not tested: no margin was stated"
+        case PairTest(_, pairs) if verdict.kind == "different":
+            return "by a test of the difference" + (f", corrected for {pairs} pairs" if pairs > 1 else "")
     if verdict.kind == "different":
         return f"by more than {stated}" if stated else ""
     if verdict.kind == "equivalent":

@@ -19,6 +19,7 @@ from analysis.report.carried import PROBE, SCRIPT, Parts, carry, named, seal
 from analysis.report.comparison import StudyComparison
 from analysis.report.facts import Facts
 from analysis.report.figures import FigurePage, ReportFigure, csv_bytes, draw_all, in_pages
+from analysis.report.judged import verdict_tables
 from analysis.report.overview import Overview, overview
 from analysis.report.place import complete
 from analysis.report.setup import launched, setup
@@ -287,10 +288,20 @@ def _script(shared: bool) -> str:
 
 
 def _write_pages(out: Path, contents: Contents, run_pages: runs.RunPages, shared_script: bool) -> None:
-    study, pages = contents.facts, [*in_pages(contents.figures), _ALL_IN_ONE]
+    study = contents.facts
+    judged = verdict_tables(contents.comparison, contents.answer.verdicts)
+    has_content = {"certificates"}  # whatever was drawn
+    if any(judged.values()) or contents.comparison.rates.rankings:
+        has_content.add("comparison")
+    drawn = [
+        page for page in in_pages(contents.figures)
+        if page.name in has_content or any(figure.figure for figure in page.figures)
+    ]  # fmt: skip
+    pages = [*drawn, _ALL_IN_ONE]
     table_pages = runs.table_pages(study.runs)
     common: dict[str, Any] = {
         **vars(contents),
+        "judged": judged,
         "kinds": backend_lines(study.runs, contents.backends, study.kernels),
         "details": run_pages,
         "pages": pages,
@@ -301,7 +312,6 @@ def _write_pages(out: Path, contents: Contents, run_pages: runs.RunPages, shared
         "removed": facts.removed(study),
         "shapes": shapes(study.kernels_and_gone),
         "launched": launched(study.runs),
-        "warmup_rule": WARMUP_RULE,
         "parts": table_pages,
         "runs_sql": facts.literal(facts.RUNS_SQL, study.study),
     }

@@ -14,7 +14,7 @@ from analysis.stats.machines import Drift
 from analysis.verdicts import conditions, losses
 from analysis.verdicts.conditions import Gpus, gpus_of
 from analysis.verdicts.groups import FEWEST_SEEDS, absent, alone, declared, groups_of
-from analysis.verdicts.rates import ENOUGH, MOST_RANKED, Rates, rates
+from analysis.verdicts.rates import ENOUGH, Rates, rates
 from analysis.verdicts.scaling import Curve, curves
 from analysis.wording import columns, sentence
 from model.record.config import TASKS
@@ -69,7 +69,6 @@ class StudyComparison:
         return self.absent or "the baseline has no completed counterpart"
 
     enough = ENOUGH  # repeats, which make findings of what is observed
-    most_ranked = MOST_RANKED
     fewest_records = FEWEST_RECORDS
     fewest_seeds = FEWEST_SEEDS
 
@@ -113,10 +112,12 @@ def tables(comparison: StudyComparison) -> dict[str, bytes]:
         {"label": rate.label, "baseline": rate.baseline}
         | vars(rate.shown)
         | {"verdict": rate.verdict.kind, "sentence": sentence(rate.verdict)}
+        | {"differences": " ".join(difference.sentence for difference in rate.differences)}
         for rate in comparison.rates.compared
     ]
     differences = [
         {"label": loss.label, "baseline": loss.baseline, "margin": loss.margin, **columns(loss.verdict)}
+        | {"differences": " ".join(difference.sentence for difference in loss.differences)}
         for loss in comparison.losses
     ]
     pairs = [

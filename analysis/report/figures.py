@@ -36,6 +36,7 @@ class ReportFigure:
     Attributes:
         left_out: label, seed, run id and reason of every run that the figure does not show.
         facts: (topic, text) for the list under the caption.
+        environment: the same of device, software and commit, which a page says once for all its figures.
         formats: of its drawings, SVG besides.
         data: of the first figure with the same query, which names the table of them all.
         number: of the figure in the report, from 1; None where there was nothing to draw.
@@ -53,6 +54,7 @@ class ReportFigure:
     data: str = ""
     number: int | None = None
     rows: Sequence[charts.Row] = ()
+    environment: Sequence[tuple[str, str]] = ()
 
     @property
     def files(self) -> list[tuple[str, str]]:
@@ -75,6 +77,11 @@ class ReportFigure:
         return f"Figure {self.number}. {self.finding}" if self.number else self.finding
 
     @property
+    def ends_of_left_out(self) -> str:
+        """How the runs ended that the figure does not show."""
+        return ends_of_left_out(self.left_out, self.absent)
+
+    @property
     def absent(self) -> str:
         """Why a completed run is not in the figure."""
         return why_absent(self.chart, self.figure)
@@ -82,7 +89,8 @@ class ReportFigure:
     @property
     def caption(self) -> str:
         """All that a caption must say, in one paragraph, for where there is no list beside it."""
-        notes = [f"{topic}: {text.removesuffix('.')}." for topic, text in self.facts if topic in _IN_CAPTION]
+        about = [*self.facts, ("Left out", self.ends_of_left_out), *self.environment] if self.figure else []
+        notes = [f"{topic}: {text.removesuffix('.')}." for topic, text in about if topic in _IN_CAPTION]
         return " ".join([self.figure.caption if self.figure else self.chart.empty, *notes])
 
 
@@ -116,12 +124,13 @@ def draw_all(
             figure = chart.build(rows, charts.styles(study.labels, study.without_steps))
         shown = [run for run in study.runs if figure and run["run_id"] in figure.used]
         left_out = [run for run in study.runs if not figure or run["run_id"] not in figure.used]
-        about = []
+        about: list[tuple[str, str]] = []
         if figure:
             figure.spec["description"] = figure.description
             drawer.write(name, figure.spec, formats)
-            about = _about(chart, figure, shown, left_out)
-        drawn.append(ReportFigure(name, chart, sql, csv, figure, left_out, about, formats, rows=rows))
+            about = _about(chart, figure, shown)
+        made = ReportFigure(name, chart, sql, csv, figure, left_out, about, formats, rows=rows)
+        drawn.append(replace(made, environment=_environment(shown)))
 
     number, numbered, first = 0, [], dict[str, str]()
     for made in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
@@ -144,7 +153,13 @@ def csv_bytes(table: Answer) -> bytes:
     return data.getvalue()
 
 
-def _about(chart: Chart, figure: Figure, shown: list[Run], left_out: list[Run]) -> list[tuple[str, str]]:
+def _environment(shown: list[Run]) -> tuple[tuple[str, str], ...]:
+    """Device, software and commit, by topic."""
+    where = facts.environment(shown).items()
+    return tuple((topic, ", ".join(entries) or "unknown") for topic, entries in where)
+
+
+def _about(chart: Chart, figure: Figure, shown: list[Run]) -> list[tuple[str, str]]:
     """The list under the caption, by topic."""
     notes = [("Runs", sizes(shown)), ("Interval", figure.interval), *warmup(chart, shown)]
     if foreign := [run["label"] for run in shown if run["imported"]]:
@@ -153,9 +168,7 @@ def _about(chart: Chart, figure: Figure, shown: list[Run], left_out: list[Run]) 
         notes.append(("Imported", f"{by_others}: no certificate"))
     if wrong := list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])):
         notes.append(("Wrong in its log", f"{in_a_row(wrong)}: see the overview"))
-    notes.append(("Left out", ends_of_left_out(left_out, why_absent(chart, figure))))
-    where = facts.environment(shown).items()
-    return [*notes, *((topic, ", ".join(entries) or "unknown") for topic, entries in where)]
+    return notes
 
 
 def sizes(shown: list[Run]) -> str:
@@ -166,7 +179,7 @@ def sizes(shown: list[Run]) -> str:
     by_count = grouped(counts, counts.__getitem__)
     if len(by_count) == 1:
         ((count, names),) = by_count.items()
-        return f"n = {count} in each of {len(names)} groups{_names(names)}" if names[1:] else f"n = {count}"
+        return f"n = {count} in each of {len(names)} groups" if names[1:] else f"n = {count}"
     return "; ".join(f"n = {count} in {len(names)}{_names(names)}" for count, names in by_count.items())
 
 
@@ -182,7 +195,7 @@ def warmup(chart: Chart, shown: list[Run]) -> list[tuple[str, str]]:
         return [("Warm-up", "included")]
     counts = sorted({run["warmup_steps"] for run in shown})
     first = "step" if counts == [1] else f"{' or '.join(map(str, counts))} steps"
-    return [("Warm-up", f"excluded: the first {first}, by the rule in Methods")]
+    return [("Warm-up", f"left out: the first {first}")]
 
 
 def why_absent(chart: Chart, figure: Figure | None) -> str:

@@ -15,7 +15,8 @@ from analysis.charts.certificates import NOT_FINITE, ratio_text
 from analysis.report.backends import short_kernels
 from analysis.report.runs import MOST_NAMED
 from analysis.stats import Estimate
-from analysis.wording import drift, in_a_row, readable, sentence
+from analysis.stats.verdict import PairTest, Verdict
+from analysis.wording import drift, in_a_row, percentage, readable
 from model.record.files import write_text
 from model.record.units import counted, duration, in_order
 
@@ -65,7 +66,8 @@ def environment() -> Environment:
         "duration": lambda seconds: UNKNOWN if seconds is None else duration(seconds),
         "script_json": script_json,
         "said": prose,
-        "sentence": sentence,
+        "percentages": percentages,
+        "corrected_p": corrected_p,
         "drift": drift,
         "whole": whole,
         "in_a_row": in_a_row,
@@ -130,6 +132,18 @@ def interval(estimate: Estimate | None, form: str = ",.0f") -> str:
     if estimate is None or estimate.low is None or estimate.high is None:
         return UNKNOWN
     return f"{readable(estimate.low, form)} {UNKNOWN} {readable(estimate.high, form)}"
+
+
+def percentages(verdict: Verdict) -> tuple[str, str, str]:
+    """A relative difference, a semicolon, and its interval; the latter two are empty without one."""
+    return percentage(verdict.difference or 0.0, verdict.low, verdict.high).partition("; ")
+
+
+def corrected_p(verdict: Verdict) -> str:
+    """The p value of a pair of a ranking; a dash for one that was not tested."""
+    if not isinstance(verdict.reason, PairTest):
+        return UNKNOWN
+    return "< 0.0001" if verdict.reason.p < 1e-4 else f"{verdict.reason.p:.2g}"
 
 
 def moment(value: datetime | None) -> str:

@@ -160,10 +160,10 @@ def _conditions(
     yield Setting("Device", value(runs, values.device), "", "Machine")
     yield Setting("Host", value(runs, lambda run: run["node"] and f"`{run['node']}`"), "", "Machine")
     if on_gpu:
-        # The largest share of a run's wall time, of which starting is a part.
+        # Of the runs' wall time, of which starting is a part.
         shares = {by: values.held_back(on_gpu, column) for column, by in _HELD.items()}
         throttled = ", ".join(
-            f"{by} for at most {100 * share:.0f} % of a run's wall time"
+            f"{by} for {100 * share:.0f} % of the wall time" if share >= 0.005 else f"{by} at no time"
             for by, share in shares.items()
             if share is not None
         )
@@ -196,11 +196,12 @@ def _conditions(
 
 
 def _side_by_side(runs: Sequence[Run]) -> str:
-    """The largest number of runs that were on one machine at one time."""
+    """The largest number of attempts on one machine at one time: between its attempts a run only waits."""
     changes: dict[str, list[tuple[datetime, int]]] = {}
-    for run in runs:
-        if run["node"] and run["started_at"] and run["ended_at"]:
-            changes.setdefault(run["node"], []).extend([(run["started_at"], 1), (run["ended_at"], -1)])
+    for attempt in (attempt for run in runs for attempt in run["history"]):
+        if attempt["node"] and attempt["started_at"] and attempt["ended_at"]:
+            start_and_end = [(attempt["started_at"], 1), (attempt["ended_at"], -1)]
+            changes.setdefault(attempt["node"], []).extend(start_and_end)
     if not changes:
         return f"{UNKNOWN}: not recorded"
     most = max(

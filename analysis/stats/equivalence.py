@@ -153,7 +153,7 @@ def losses(
     ends_90: tuple[float, float] | None
     if len(pairs) > 1:
         ends_90 = mean_of([fmean(pair.values()) for pair in differences]).interval(CONFIDENCE)
-        method = f"90 % t interval of the mean difference over {len(pairs)} pairs of runs"
+        method = f"90 % t interval of the mean difference over {len(pairs)} seeds"
     else:
         ends_90, method = _within(differences[0], floor)
     method += f", steps {min(map(min, differences))} to {max(map(max, differences))}"
@@ -198,9 +198,9 @@ def _within(differences: Losses, floor: Floor | None) -> tuple[tuple[float, floa
     if ends is None:
         return (
             None,
-            f"no interval: one pair of runs, {counted(n, 'record')}, at least {FEWEST_RECORDS} needed",
+            f"no interval: one seed, {counted(n, 'record')}, at least {FEWEST_RECORDS} needed",
         )
     more = quantile((1 + CONFIDENCE) / 2, floor.freedom) * floor.nats if floor else 0.0
     widened = ", widened by the noise of repeats" if floor else ""
-    method = f"90 % interval of the mean difference over {n} records of one pair of runs{widened}"
+    method = f"90 % interval of the mean difference over {n} records of one seed{widened}"
     return (ends[0] - more, ends[1] + more), method

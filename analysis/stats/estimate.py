@@ -147,16 +147,10 @@ def within_run(values: Sequence[float]) -> Estimate:
             f"no interval: one run, {counted(len(values), 'record')}, at least {FEWEST_RECORDS} are needed"
         )
         return Estimate(median(values), None, None, 1, reason)
-    if half_width(np.asarray(values, dtype=float), CONFIDENCE) >= (len(values) - 1) / 2:
-        method = (
-            f"smallest and largest of {len(values)} records of one run: their autocorrelation allows no "
-            "narrower interval"
-        )
-        return Estimate(median(values), *ends, 1, method)
-    method = (
-        f"95 % interval over {len(values)} records of one run, allowing for their autocorrelation: "
-        "not what another run would give"
-    )
+    how = f"95 % interval over {len(values)} records of one run, allowing for their autocorrelation"
+    if ends[0] < ends[1] and half_width(np.asarray(values, dtype=float), CONFIDENCE) >= (len(values) - 1) / 2:
+        how = f"all {len(values)} records of one run, whose autocorrelation allows no narrower interval"
+    method = f"{how}: not what another run would give"
     return Estimate(median(values), *ends, 1, method)
 
 

@@ -69,7 +69,8 @@ def load_of(rows: Sequence[Row]) -> str:
     ]
     text = "load not recorded"
     if loads:
-        text = f"load before the runs {min(loads):.2g} to {max(loads):.2g} per core"
+        ends = " to ".join(dict.fromkeys((f"{min(loads):.2g}", f"{max(loads):.2g}")))
+        text = f"load before the runs {ends} per core"
         text += _unknown(len(rows) - len(loads))
     users = [row["device_users"] for row in rows if row["device_users"] is not None]
     if users:

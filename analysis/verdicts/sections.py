@@ -10,7 +10,7 @@ from analysis.stats.verdict import Verdict
 from analysis.verdicts.comparison import GroupComparison, SourceComparison
 from analysis.verdicts.guard import in_logs
 from analysis.verdicts.match import SideGroup
-from analysis.wording import columns, decimals, faster, sentence
+from analysis.wording import because, columns, decimals, faster
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,27 @@ def sections(comparison: SourceComparison) -> list[Section]:
         before.append([difference.topic, withholds, _labels(labels, comparison), difference.sentence])
     errors = [[label, text] for label, sentences in wrong(comparison).items() for text in sentences]
     results = [_row(result, comparison) for result in comparison.results]
-    reasons = [
-        [result.pair.label, what, sentence(verdict)]
-        for result in comparison.results
-        for what, verdict in (("speed", result.speed), ("loss", result.loss))
-        if verdict and verdict.kind != "equivalent"
-    ]
+    reasons: dict[tuple[str, str, str], list[str]] = {}  # groups by what a verdict is of, its kind, and why
+    for result in comparison.results:
+        for what, verdict in (("speed", result.speed), ("loss", result.loss)):
+            if verdict and verdict.kind != "equivalent":
+                why = because(verdict, comparison.options.margins.get(_MARGINS[what]), ())
+                reasons.setdefault((what, verdict.kind, why), []).append(result.pair.label)
     every = (
         Section("settings", "Settings that changed", ["setting", a, b, "groups"], _settings(comparison)),
         Section("alone", "Groups without a partner", ["group", "only in", "runs"], alone),
         Section("before", "Before comparing", ["topic", "withholds", "groups", "what differs"], before),
         Section("wrong", "Errors in the logs", ["group", "error"], errors),
-        Section("results", f"{b} compared with {a}", _COLUMNS, results),
-        Section("verdicts", "Verdicts", ["group", "of", "why"], reasons),
+        Section("results", f"{b} compared with {a}", _columns(comparison), results),
+        Section(
+            "verdicts",
+            "Why",
+            ["group", "of", "verdict", "why"],
+            [
+                [labels[0] if len(labels) == 1 else _labels(labels, comparison), what, kind, why]
+                for (what, kind, why), labels in reasons.items()
+            ],
+        ),
     )
     return [section for section in every if section.rows]
 
@@ -141,7 +149,14 @@ def _settings(comparison: SourceComparison) -> list[list[str]]:
 
 _NAMED = 3  # groups that a cell names
 _SAID = 6  # and the sentence at the top
-_COLUMNS = ("group", "runs", "s/step", "rate", "speed", "loss, nats", "loss", "outcome", "memory, GiB")
+_MARGINS = {"speed": "tokens_per_second", "loss": "loss"}
+
+
+def _columns(comparison: SourceComparison) -> tuple[str, ...]:
+    """The heads of the results: a rate of pairs of runs, or of steps, is not the ratio of the medians."""
+    paired = all(" paired " in f" {result.speed.method}" for result in comparison.results if result.speed)
+    rate = "rate, paired" if paired else "rate"
+    return "group", "runs", "median s/step", rate, "speed", "loss, nats", "loss", "outcome", "memory, GiB"
 
 
 def _row(result: GroupComparison, comparison: SourceComparison) -> list[str]:

@@ -58,7 +58,7 @@ def task(run: Row) -> str:
 def commit(run: Row) -> str:
     """The commit in short, with a word on uncommitted changes."""
     if not run["git_sha"]:
-        return "outside a repository"
+        return "none: planned outside a repository"
     return f"{run['git_sha'][:10]}{' with uncommitted changes' if run['git_dirty'] else ''}"
 
 
@@ -81,11 +81,13 @@ def clocks(run: Row) -> str | None:
 
 
 def held_back(runs: Sequence[Row], column: str) -> float | None:
-    """The largest share of a run's wall time for which the clocks were held back; None if it is unknown."""
-    shares = [
-        run[column] / run["wall_seconds"] for run in runs if run["wall_seconds"] and run[column] is not None
-    ]
-    return max(shares, default=None)
+    """The share of all their wall time for which the clocks were held back; None if it is unknown."""
+    recorded = [run for run in runs if run["wall_seconds"] and run[column] is not None]
+    if not recorded:
+        return None
+    held: float = sum(run[column] for run in recorded)
+    wall: float = sum(run["wall_seconds"] for run in recorded)
+    return held / wall
 
 
 def held_back_in_all(runs: Sequence[Row], column: str) -> float | None:

@@ -107,9 +107,9 @@ def _latencies(runs: Sequence[Row], keys: set[str]) -> Iterator[str]:
         )
     if "chowdhery2022palm" in keys:
         yield (
-            "Model FLOPs utilisation is that of the forward alone, $(2N + 4LHQT)$ times tokens per second "
-            f"over the peak of the data sheet{_cite(keys, 'chowdhery2022palm')}; $N$ leaves out the input "
-            "embedding and counts the output head for the last token of a prompt."
+            "Model FLOPs utilisation is that of the forward alone, $(2N + 2VD/T + 4LHQT)$ times tokens per "
+            f"second over the peak of the data sheet{_cite(keys, 'chowdhery2022palm')}; $N$ leaves out the "
+            "input embedding and the output head, whose $VD$ parameters count for the last token of a prompt."
         )
 
 

@@ -50,9 +50,10 @@ def attention_flop(case: Case, direction: Direction) -> float:
 
 
 def prefill_flop_per_token(model: ModelConfig, prompt_length: int) -> int:
-    """FLOP per token of a prompt that is read forward only: 2 N + 4 L H Q T, by the same conventions.
+    """FLOP per token of a prompt that is read forward only: 2 N + 2 V D / T + 4 L H Q T.
 
-    The output head, which is part of N, multiplies the last token of the prompt alone: a T-th of it counts.
+    N is without the input embedding and the output head, whose V x D parameters multiply the last token of a
+    prompt alone.
     """
     head = model.vocab_size * model.dim
     every_token = parameter_count(model) - 2 * head

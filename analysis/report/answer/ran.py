@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from analysis.report.answer.statement import Number, Sentence
 from analysis.report.models import parameters
+from analysis.report.topics import options
 from analysis.stats import grouped
 from analysis.verdicts.groups import factors
 from analysis.verdicts.values import device
@@ -215,7 +216,8 @@ def expected(runs: Sequence[Row]) -> list[Sentence]:
         return failures
     meant = sum(run["expected_outcome"] == "completed" for run in runs)
     if len(done) == len(runs):
-        text = "Every run completed, as the study expected."
+        every = "The run" if len(runs) == 1 else f"All {len(runs):,d} runs"
+        text = f"{every} completed, as the study expected."
     elif len(done) == meant:
         text = f"{len(done):,d} of {counted(len(runs), 'run')} completed, as the study expected."
     else:
@@ -279,6 +281,7 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
         wrong.append(Sentence(text))
     return [
         *ends,
+        *_without_a_run(facts),
         *wrong,
         *(
             Sentence(f"Wrong in an imported log: {error.partition('. ')[0].rstrip('.')}.")
@@ -296,6 +299,20 @@ def without_times(facts: Facts) -> Iterator[Sentence]:
         text += f"{their} `kernels.json` is missing or holds none."
         yield Sentence(text, (Number("completed runs without times", len(lost), None, None, "runs"),))
     yield from _untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`.")
+
+
+def _without_a_run(facts: Facts) -> Iterator[Sentence]:
+    """What a launch asked for by `--only`, and the records have no run of."""
+    if facts.removed:  # then a run may be gone because the study no longer has it
+        return
+    launches = {tuple(run["command"] or ()) for run in facts.runs}
+    asked = [text.partition("=") for command in launches for text in options(command, "--only")]
+    for axis in dict.fromkeys(axis for axis, _, _ in asked):
+        there = {str(run["factors"].get(axis)) for run in facts.runs}
+        values = {value.strip() for of, _, values in asked if of == axis for value in values.split(",")}
+        if missing := sorted(values - there) if there & values else []:
+            names = listed([group_name(value) for value in missing])
+            yield Sentence(f"A launch asked for {names} (`{axis}`), but there is no record of such a run.")
 
 
 def _ended(runs: Sequence[Row], rest: str) -> Sentence:

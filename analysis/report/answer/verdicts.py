@@ -109,10 +109,6 @@ def _loss(loss: LossVerdict) -> VerdictRow:
     has_numbers = verdict.difference is not None and verdict.kind != "withheld"
     difference, interval = nats(verdict) if has_numbers else ("", "")
     reason = because(verdict, loss.margin, frozenset())
-    if has_numbers and verdict.level == RECORDS:
-        # Where a seed was repeated, the pair is of the means of its repeats.
-        unit = "runs" if len(loss.runs) == 2 else "means over the repeats of one seed"
-        reason = f"{reason}; in one pair of {unit}"
     return VerdictRow(
         about="loss",
         quantity="loss",
@@ -211,7 +207,7 @@ def decoding(facts: Facts) -> Iterator[VerdictRow]:
             number = Number(f"floor of {noun} of {label}", shares[label], None, None, "percent")
             reason = "by the rates measured on the same device; medians of completed runs"
             value = f"{shares[label]:.0f} % of its time"
-            yield _observed("decoding", f"least possible time of {noun}", label, value, reason, number)
+            yield _observed("decoding", f"floor of {noun}", label, value, reason, number)
 
 
 def _extremes(values: dict[str, float]) -> list[str]:

@@ -278,10 +278,8 @@ def test_the_report_says_no_word_of_training_and_its_audit_passes(root: Path, tm
             r"D128, causal forward 0\.00268 400 4\.000 4\.000 . 4\.000 0\.0107 100 0\.250", table
         )
     text = re.sub(r"<[^>]*>", "", pages["index.html"])
-    assert "Attention alone was timed on NVIDIA H200 at" in text and "both ways in 7 rounds of all" in text
-    assert re.search(
-        r"the fastest backend of a forward and its backward at \d+ shapes is flash at 28 \(\+", text
-    )
+    assert "Attention alone was timed on NVIDIA H200 at" in text
+    assert "forward and backward, in 7 rounds of all" in text
     assert (
         "math ran out of memory in" in text and "flash3 was not timed in 36 runs: it ended as wrong" in text
     )

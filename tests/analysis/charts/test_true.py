@@ -121,7 +121,9 @@ def test_peak_memory_of_several_gpus_is_per_gpu(tmp_path: Path) -> None:
 def test_an_interval_that_is_all_of_a_runs_records_says_so() -> None:
     """A run that grows slower throughout: each record says nearly what the one before it said."""
     slower = within_run([1.0 + step / 100 for step in range(50)])
-    assert slower.method.startswith("smallest and largest of 50 records of one run: their autocorrelation")
+    assert slower.method.startswith(
+        "all 50 records of one run, whose autocorrelation allows no narrower interval"
+    )
     steady = within_run([1.0 + (step * 7 % 50) / 100 for step in range(50)])
     assert steady.low is not None and "autocorrelation" in steady.method
     assert isinstance(steady, Estimate)

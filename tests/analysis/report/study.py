@@ -75,7 +75,9 @@ def planned(label: str, seconds: float = 0.4, **changes: Any) -> Row:
         "deciding_attempt": 1,
         "measured_attempt": 1,
     }
-    return run(label, seconds, **fields | changes)
+    made = run(label, seconds, **fields | changes)
+    attempt = {name: made[name] for name in ("node", "started_at", "ended_at")}
+    return {"history": [attempt]} | made
 
 
 def facts(

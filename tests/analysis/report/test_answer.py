@@ -282,9 +282,7 @@ def test_losses_have_their_margin_and_a_wrong_one_is_said_beside_the_speed() -> 
     assert faster.verdict == "faster" and faster.reason.endswith("its loss differs")
     assert (lossy.difference, lossy.interval) == ("+0.1000 nats per token", "+0.1000 to +0.1000")
     assert (lossy.against, lossy.verdict) == ("cudnn", "different")
-    assert lossy.reason == (
-        "by more than the stated margin of 0.005 nats; in one pair of means over the repeats of one seed"
-    )
+    assert lossy.reason == "by more than the stated margin of 0.005 nats"
     assert same.difference.startswith("+0.0000") and same.verdict == "equivalent"
     assert same.reason.startswith("within the stated margin of 0.005 nats")
 
@@ -481,3 +479,32 @@ def test_parts_of_a_profile_that_cannot_be_are_a_caveat_of_their_figure() -> Non
         "The figure of where the time of a step goes is wrong for `tiled` (8 ms of at least 20.6 ms): attention would "
         "take less than it can, so the profile counts some of its kernels as other parts."
     ]
+
+
+def test_a_backend_that_was_launched_and_left_no_record_is_missed() -> None:
+    """`Every run completed` was said of a report whose launch had asked for flex, too."""
+    command = ["runner", "launch", "x.yaml", "--only", "attention=cudnn,flash,flex", "--only=repeat=1,2,3"]
+    runs = [*repeats("cudnn", 1, command=command), *repeats("flash", 1, command=command)]
+    for run in runs:
+        run["factors"] = run["factors"] | {"repeat": run["repeat"]}
+    said = "A launch asked for `flex` (`attention`), but there is no record of such a run."
+    assert [sentence.text for sentence in of(runs).unexpected] == [said]
+    assert not of(runs, removed={"gone": "attention=flex"}).unexpected
+
+
+def test_a_single_run_is_not_all_1_runs() -> None:
+    assert [sentence.text for sentence in of([planned("auto")]).expected] == [
+        "The run completed, as the study expected."
+    ]
+    assert of(repeats("auto", 1)).expected[0].text == "All 3 runs completed, as the study expected."
+
+
+def test_repeats_of_a_seed_are_not_called_one_pair_of_runs() -> None:
+    """Three runs of each group, all of one seed, with too few records for an interval."""
+    runs = [*repeats("cudnn", 1.0), *repeats("flash", 1.0)]
+    logged = [row | {"steps": row["steps"][::10], "losses": row["losses"][::10]} for row in losses(
+        [run["run_id"] for run in runs], 0
+    )]  # fmt: skip
+    reason = rows(of(runs, logged=logged), "loss")["flash"].reason
+    assert reason.startswith("no interval: one seed, 4 records, at least 24 needed")
+    assert "pair of runs" not in reason

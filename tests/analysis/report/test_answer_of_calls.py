@@ -48,7 +48,7 @@ def test_only_shapes_that_have_a_time_are_called_timed(outcomes: tuple[str, str]
         for batch, end in enumerate(ends, 1)
     ]
     times = [run for run, outcome in zip(runs, outcomes, strict=True) if outcome == "completed"]
-    known = SimpleNamespace(runs=runs, calls=True, kernels=times, in_logs={"error": []})
+    known = SimpleNamespace(runs=runs, calls=True, kernels=times, in_logs={"error": []}, removed={})
     assert said in sentence(known).text  # type: ignore[arg-type]
     lost = [each.text for each in without_times(known)]  # type: ignore[arg-type]
     wanted = ["1 completed run has no times: its `kernels.json` is missing or holds none."]

@@ -70,11 +70,12 @@ def test_it_has_its_pages(report: Path) -> None:
     } == {path.stem for path in report.glob("*.html") if not path.stem.startswith("run-")}
 
 
-def test_ratios_are_introduced_by_what_their_verdicts_are(report: Path) -> None:
+def test_verdicts_on_rates_say_what_they_rest_on(report: Path) -> None:
     """The demo states a margin of the loss alone: no verdict on a rate is held against one."""
-    caption = words(report / "comparison.html").partition("in the study's order. ")[2][:120]
-    assert caption.startswith("Observed: in single runs, which make no finding.")
-    assert "Go by the verdict" not in words(report / "comparison.html")
+    text = words(report / "comparison.html")
+    assert "Tokens per second against cudnn, in the study's order. n: runs, or pairs of runs." in text
+    assert "by a test of the difference, corrected for 10 pairs" in text
+    assert "not a finding: in one run each" in text
 
 
 def test_a_description_is_the_studys_and_what_a_launch_changed_is_beside_it(
@@ -142,13 +143,39 @@ def test_a_figure_tells_how_it_was_measured(report: Path) -> None:
         "Figure 4.",
         "n = 3 in 4 (auto, cudnn, flash, flash3)",
         "n = 1 in 2 (custom, flash2)",
-        "excluded: the first 10 steps, by the rule in Methods",
+        "left out: the first 10 steps",
         "NVIDIA H200",
         "torch 2.13.0",
         "a1b2c3d4e5",
-        "Left out: 6 runs",
+        "Left out",
     ):
         assert expected in text, expected
+
+
+def test_where_it_was_measured_is_said_once_a_page(report: Path) -> None:
+    for name in ("tokens", "loss", "time", "comparison"):
+        text = words(report / f"{name}.html").partition("Made by Assay")[0]
+        assert text.count("torch 2.13.0") == text.count("Commit a1b2c3d4e5") == 1, name
+        assert text.rstrip().endswith("a1b2c3d4e5"), name
+
+
+def test_a_reason_that_groups_share_is_written_once_below_their_table(report: Path) -> None:
+    html = (report / "comparison.html").read_text()
+    for name, kind in (("Tokens per second compared", "ratios"), ("Losses compared", "losses")):
+        found = re.search(rf'aria-label="Table: {name}"(.*?)</table>(.*?)</dl>', html, re.S)
+        assert found
+        table, notes = found.groups()
+        reasons = re.findall(r"<dd>(.*?)</dd>", notes)
+        assert reasons and len(reasons) == len(set(reasons))
+        named, there = (set(re.findall(rf'"#?({kind}-note-\w+)"', text)) for text in (table, notes))
+        assert named == there and 'class="reason"' not in table
+
+
+def test_methods_are_read_in_five_minutes(report: Path) -> None:
+    html = re.sub(
+        r"<details.*</details>|<table.*?</table>", "", (report / "methods.html").read_text(), flags=re.S
+    )
+    assert len(re.sub(r"<[^>]*>", " ", html).split()) < 1200
 
 
 def test_figures_with_the_same_query_share_one_table(report: Path) -> None:
@@ -240,7 +267,8 @@ def test_a_study_that_has_not_started_still_has_a_report(root: Path, tmp_path: P
     assert "not started" in words(index)
     assert "One run: the interval" not in words(index)
     assert "scale full · profile alps" in words(index)
-    assert "There is no figure: no run completed" in words(index.with_name("time.html"))
+    assert not index.with_name("time.html").exists()
+    assert "not drawn. No run completed with step records" in words(index.with_name("methods.html"))
 
 
 def test_where_no_run_completed_the_declared_baseline_and_order_are_still_told(

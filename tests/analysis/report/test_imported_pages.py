@@ -63,8 +63,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_imported_runs_are_marked_in_tables_and_captions(pages: dict[str, str]) -> None:
     assert "fa3 (imported)" in pages["index"]
-    assert "fa3 (imported) wrong in its log , sdpa (imported)" in pages["comparison"]
-    assert "Import again with --baseline FACTOR=VALUE --margin loss=NATS" in pages["comparison"]
+    assert "Import again with --baseline FACTOR=VALUE" in pages["index"] and "comparison" not in pages
     assert "Imported 2 of 2 runs (fa3, sdpa), by other programs: no certificate" in pages["tokens"]
 
 

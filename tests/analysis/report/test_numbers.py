@@ -14,23 +14,34 @@ import pytest
 from analysis.query.ask import ask
 from analysis.report.answer import ran
 from analysis.report.build import build_report
-from analysis.report.render import UNKNOWN
 from analysis.store.collect import collect
 from model.record.records import DesignRecord
 from tests.analysis.demo import DESIGN
 from tests.analysis.fabricate import completed
 
-Cells = dict[str, list[str]]
+Cells = dict[str, dict[str, str]]
 
 
 def table(page: Path, label: str) -> Cells:
-    """The cells of a page's table by the row's head."""
+    """The cells of a page's table by the row's head and the column's, without the letters of notes."""
     html = (
         page.read_text(encoding="utf-8").partition(f'aria-label="Table: {label}"')[2].partition("</table>")[0]
     )
-    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in html.split("<tr")[2:]]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in html.split("<tr")[1:]]
     plain = [[" ".join(re.sub(r"<sup>.*?</sup>|<[^>]*>", "", cell).split()) for cell in row] for row in rows]
-    return {row[0]: row[1:] for row in plain if len(row) > 1}
+    heads = plain[0]
+    return {row[0]: dict(zip(heads, row, strict=True)) for row in plain[1:]}
+
+
+def numbers(text: str) -> list[float]:
+    """The numbers of a cell: a value, and the ends of its interval."""
+    return [float(number.replace(",", "")) for number in re.findall(r"[+-]?[\d,]+\.?\d*", text)]
+
+
+def rounded(text: str) -> float:
+    """By how much the numbers of a cell may be off, as they have so many decimals."""
+    decimals = max(len(part) for part in re.findall(r"\d+\.?(\d*)", text))
+    return 0.51 * 10.0**-decimals
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +74,6 @@ def rate(run: dict[str, Any]) -> float:
     return 4096 / float(np.sqrt(low * high))
 
 
-def ends(text: str) -> list[float]:
-    return [float(part.replace(",", "")) for part in text.split(f" {UNKNOWN} ")]
-
-
 def t_interval(values: list[float], confidence: float) -> tuple[float, float]:
     from scipy import stats
 
@@ -80,65 +87,66 @@ def test_the_overview_says_of_groups_what_their_records_say(
     cells = table(demo_report / "index.html", "Groups")
     assert len([backend for backend in runs if backend in cells]) == len(runs) == 7
     for backend, mine in runs.items():
-        speed, _, interval = cells[backend][0].partition(" ")
-        loss, _, loss_interval = cells[backend][5].removesuffix(" differs").partition(" ")
+        row = cells[backend]
         rates, final = [rate(run) for run in mine], [run["final"] for run in mine]
-        assert int(cells[backend][-2].partition(" ")[0]) == len(mine)
+        assert int(row["n"].partition(" ")[0]) == len(mine)
         middle = np.sqrt(np.prod(rates)) if len(rates) == 2 else np.median(rates)
-        assert float(speed.replace(",", "")) == pytest.approx(middle, abs=0.51)
-        if len(mine) > 1:
-            assert ends(interval) == pytest.approx(np.exp(t_interval(list(np.log(rates)), 0.95)), abs=0.51)
+        speed, *interval = numbers(row["Tokens/s"])
+        assert speed == pytest.approx(middle, abs=0.51)
         if len(mine) > 2:
-            assert ends(loss_interval) == pytest.approx(t_interval(final, 0.95), abs=6e-5)
-        else:
-            assert loss_interval == ""
-        assert float(loss) == pytest.approx(np.median(final), abs=6e-5)
+            assert interval == pytest.approx(np.exp(t_interval(list(np.log(rates)), 0.95)), abs=0.51)
+        loss, *loss_interval = numbers(row["Final loss"])
+        assert loss == pytest.approx(np.median(final), abs=6e-5)
+        wanted = t_interval(final, 0.95) if len(final) > 2 else []
+        assert loss_interval == pytest.approx(list(wanted), abs=6e-5)
 
 
 def test_ratios_are_those_of_runs_with_one_seed_or_of_the_same_steps(
     demo_report: Path, runs: dict[str, list[dict[str, Any]]]
 ) -> None:
-    cells, base = table(demo_report / "comparison.html", "Ratios"), runs["cudnn"]
+    cells, base = table(demo_report / "comparison.html", "Tokens per second compared"), runs["cudnn"]
     assert list(cells) == sorted(set(runs) - {"cudnn"})
-    for backend, (baseline, ratio, interval, n, level, verdict) in cells.items():
-        mine = runs[backend]
-        assert baseline == "cudnn"
+    for backend, row in cells.items():
+        mine, shown = runs[backend], row["Difference"]
         if len(mine) == 1:
             common = sorted(mine[0]["times"].keys() & base[0]["times"].keys())
             each = [base[0]["times"][step] / mine[0]["times"][step] for step in common]
-            assert float(ratio) == pytest.approx(np.median(each), abs=6e-5)
-            assert (int(n), level, verdict) == (len(each), "records of one run each", "observed")
+            assert numbers(shown)[0] == pytest.approx(100 * (np.median(each) - 1), abs=rounded(shown))
+            assert int(row["n"]) == len(each)
+            assert row["Verdict"] in ("observed", "inconclusive")
             continue
         logs = [np.log(rate(one) / rate(other)) for one, other in zip(mine, base, strict=False)]
-        assert float(ratio) == pytest.approx(np.exp(np.mean(logs)), abs=6e-5)
-        assert ends(interval) == pytest.approx(np.exp(t_interval(logs, 0.95)), abs=6e-5)
-        assert (int(n), level) == (len(logs), "runs")
+        assert numbers(shown)[0] == pytest.approx(100 * np.expm1(np.mean(logs)), abs=rounded(shown))
+        wanted = 100 * np.expm1(t_interval(logs, 0.95))
+        assert numbers(row["Interval"]) == pytest.approx(list(wanted), abs=rounded(row["Interval"]))
+        assert int(row["n"]) == len(logs)
 
 
 def test_losses_are_differences_over_the_last_fifth_and_their_verdicts_follow_from_the_interval(
     demo: Path, demo_report: Path, runs: dict[str, list[dict[str, Any]]]
 ) -> None:
-    cells, base = table(demo_report / "comparison.html", "Losses"), runs["cudnn"]
+    cells, base = table(demo_report / "comparison.html", "Losses compared"), runs["cudnn"]
     diverged = ask(demo, "SELECT attention FROM runs WHERE outcome = 'diverged'").records()
     margin = DESIGN.margins["loss"]
     kinds = {}
-    for backend, (_, difference, interval, stated, n, _, verdict) in cells.items():
+    for backend, row in cells.items():
         if {"attention": backend} in diverged:
-            assert verdict == "different"
+            assert row["Verdict"] == "different"
             continue
         pairs = list(zip(runs[backend], base, strict=False))
         gaps = [
             np.mean([one["losses"][step] - other["losses"][step] for step in one["losses"]])
             for one, other in pairs
         ]
-        assert (float(stated), int(n)) == (margin, len(gaps))
-        low, high = ends(interval)
+        assert int(row["n"]) == len(gaps)
+        low, high = numbers(row["Interval"])
         if len(gaps) > 1:
-            assert float(difference) == pytest.approx(np.mean(gaps), abs=6e-5)
-            assert [low, high] == pytest.approx(t_interval(gaps, 0.9), abs=6e-5)
+            shown = row["Difference, nats"]
+            assert numbers(shown)[0] == pytest.approx(np.mean(gaps), abs=rounded(shown))
+            assert [low, high] == pytest.approx(t_interval(gaps, 0.9), abs=rounded(row["Interval"]))
         inside, outside = -margin < low and high < margin, low > margin or high < -margin
-        kinds[backend] = verdict
-        assert verdict == ("equivalent" if inside else "different" if outside else "inconclusive")
+        kinds[backend] = row["Verdict"]
+        assert row["Verdict"] == ("equivalent" if inside else "different" if outside else "inconclusive")
     assert kinds["flash3"] == "different"
     assert kinds["auto"] == kinds["flash"] == "equivalent"
 
@@ -157,15 +165,18 @@ def test_tiers_are_those_of_all_pairs_tested_with_holms_correction(
     for place, (pair, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
         still = still and p * (len(p_values) - place) <= 0.05
         apart |= {frozenset(pair)} if still else set()
-    rows = table(demo_report / "comparison.html", "Tiers")
-    tiers = {
-        backend: {tier for tier, (labels,) in rows.items() if backend in labels.split(", ")}
-        for backend in runs
-    }
+    tiers = defaultdict(set)
+    for tier, row in table(demo_report / "comparison.html", "Tiers").items():
+        for backend in row["Groups"].split(", "):
+            tiers[backend].add(tier)
     assert apart
     for a, b in combinations(repeated, 2):
         assert (frozenset((a, b)) in apart) == (not tiers[a] & tiers[b]), (a, b)
-    assert not any(tiers[backend] for backend in runs if backend not in repeated)
+    assert not set(runs) - set(repeated) & set(tiers)
+    pairs = re.search(
+        r'aria-label="Table: Pairs".*?</table>', (demo_report / "comparison.html").read_text(), re.S
+    )
+    assert pairs and pairs[0].count(">faster<") == len(apart)
 
 
 def test_runs_are_not_said_to_lack_a_value_where_the_baseline_lacks_runs(root: Path, tmp_path: Path) -> None:
@@ -174,15 +185,10 @@ def test_runs_are_not_said_to_lack_a_value_where_the_baseline_lacks_runs(root: P
         completed(root, backend, attention=backend, steps=300, design=design)
     collect(root)
     out = build_report(root, "backends", tmp_path / "out").parent
-    overview, text = (
-        " ".join(re.sub(r"<[^>]*>", "", (out / f"{name}.html").read_text(encoding="utf-8")).split())
-        for name in ("index", "comparison")
-    )
+    text = " ".join(re.sub(r"<[^>]*>", "", (out / "index.html").read_text(encoding="utf-8")).split())
     why = "the baseline, attention: cudnn, has no run in this study"
-    assert f"There is no figure: {why}. Not compared, because {why}: auto, flash." in text
-    assert f"auto, seed 0 (auto): completed, not compared: {why}" in text
-    assert f"Losses are not compared: {why}." in text
-    assert f"Not compared, because {why}: auto and flash." in overview
+    assert f"Not compared, because {why}: auto and flash." in text
+    assert not (out / "comparison.html").exists()  # it would have nothing to show
 
 
 def test_runs_on_other_numbers_of_gpus_are_not_said_to_have_shared_a_machine() -> None:
@@ -197,14 +203,7 @@ def test_groups_without_repeats_are_observed_and_the_page_says_what_would_make_f
         completed(root, backend, seconds, attention=backend, steps=300)
     collect(root)
     out = build_report(root, "backends", tmp_path / "out").parent
-    text = " ".join(re.sub(r"<[^>]*>", "", (out / "comparison.html").read_text(encoding="utf-8")).split())
-    assert (
-        "the study declares no baseline. Write it in the study, for example baseline: {attention: auto}"
-        in text
-    )
-    assert "Left out" not in text  # no run is left out of a comparison that nobody asked for
-    assert "There is no ranking" in text
-    assert "auto, flash. To turn them into findings, write repeats: 6 in the study." in text
-    cells = table(out / "index.html", "Groups")
-    assert [row[0].split()[0] for row in cells.values()] == ["10,240", "8,192"]
-    assert "Overlaps" not in (out / "index.html").read_text(encoding="utf-8")
+    text = " ".join(re.sub(r"<[^>]*>", "", (out / "index.html").read_text(encoding="utf-8")).split())
+    assert "To make findings of them, write repeats: 6 in the study." in text
+    assert "Write it in the study, for example baseline: {attention: auto}" in text
+    assert not (out / "comparison.html").exists()  # it would have nothing to show

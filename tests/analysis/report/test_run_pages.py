@@ -86,9 +86,9 @@ def test_a_page_says_why_no_floor_is_stated(build: Callable[..., Path], root: Pa
     folder.end()
     completed(root, "r2", attention="flash")
     out = build()
-    said = "Ceiling not stated: the repeats of the memory bandwidth spread widely"
+    said = "Floor not stated: the repeats of the memory bandwidth spread widely"
     assert said in words(out / "run-r1.html")
-    assert "Ceiling" not in words(out / "run-r2.html")
+    assert "Floor" not in words(out / "run-r2.html")
 
 
 def test_a_page_tells_what_a_run_drew_and_the_overview_what_its_times_are_worth(
@@ -109,7 +109,7 @@ def test_a_page_tells_what_a_run_drew_and_the_overview_what_its_times_are_worth(
     out = build()
     text = words(out / "run-r1.html")
     for expected in (
-        "Energy 3.6 kJ in its logged steps; 585 W on average after the warm-up",
+        "Power at least 585 W on average after the warm-up",
         "Clock at work 1,650 to 1,980 MHz; throttled by sw_power_cap",
         "Waiting for data 25.00 % of the time after the warm-up",
     ):

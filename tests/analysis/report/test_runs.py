@@ -62,5 +62,5 @@ def test_a_page_of_the_table_says_which_runs_it_has_and_leads_to_the_others(
 def test_a_long_list_of_runs_names_the_first_and_counts_the_others(study: Facts, tmp_path: Path) -> None:
     macros = render.environment().get_template("macros.html").module
     path = tmp_path / "left-out.html"
-    path.write_text(macros.left_out(study.runs * 3, ""))  # type: ignore[attr-defined]
+    path.write_text(macros.left_out(study.runs * 3, "", "many"))  # type: ignore[attr-defined]
     assert f"and {len(study.runs) * 3 - MOST_NAMED} more" in words(path)

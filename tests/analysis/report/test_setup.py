@@ -83,8 +83,7 @@ def test_the_workload_is_all_there() -> None:
         "Margins": "loss 0.005 nats per token",
         "Device": "NVIDIA H200",
         "Clocks and power": "power limit 700 W, GPU clock 1,980 MHz, memory clock 3,201 MHz",
-        "Clock throttling": "by the power limit for at most 50 % of a run's wall time, by heat or the power supply for "
-        "at most 0 % of a run's wall time",
+        "Clock throttling": "by the power limit for 50 % of the wall time, by heat or the power supply at no time",
         "Packages": "torch 2.13.0",
         "Driver": "unknown: not recorded",
         "Commit": "aaaaaaaaaa",
@@ -194,6 +193,25 @@ def test_whether_runs_ran_side_by_side_is_said(minutes: tuple[int, int], said: s
         for n, each in enumerate(minutes)
     ]
     assert table(runs)["Runs side by side"] == said
+
+
+def test_a_run_that_waits_to_be_resumed_is_on_no_machine() -> None:
+    hours = [[(0, 1), (4, 5)], [(1, 3), (3, 4)]]  # the first waits while the second runs
+    runs = [
+        planned(
+            f"g{n}",
+            history=[
+                {
+                    "node": "n1",
+                    "started_at": START + timedelta(hours=begin),
+                    "ended_at": START + timedelta(hours=end),
+                }
+                for begin, end in attempts
+            ],
+        )
+        for n, attempts in enumerate(hours)
+    ]
+    assert table(runs)["Runs side by side"] == "no: one run at a time on each machine"
 
 
 def certificate(attention: str, **changes: object) -> Row:

@@ -74,7 +74,8 @@ def test_an_index_that_is_made_again_is_the_same_and_its_audit_agrees(reports: P
     assert audit(reports).findings == []
     page = reports / "index.html"
     page.write_text(page.read_text(encoding="utf-8").replace("1 completed", "2 completed"), encoding="utf-8")
-    assert "it says 2 completed, the records give 1 completed" in "\n".join(map(str, audit(reports).findings))
+    (finding,) = map(str, audit(reports).findings)
+    assert "it says 2 completed" in finding and "the records give 1 completed" in finding
 
 
 def test_a_summary_that_was_changed_is_not_repeated(reports: Path) -> None:

@@ -76,7 +76,7 @@ def test_one_pair_of_runs_speaks_of_these_two_alone() -> None:
     draw = np.random.default_rng(2)
     found = losses({1: run(6.7, draw)}, {1: run(6.7, draw)}, MARGIN)
     assert (found.kind, found.n, found.level) == ("equivalent", 1, "records of one run each")
-    assert "40 records of one pair of runs" in found.method
+    assert "40 records of one seed" in found.method
 
 
 def test_one_pair_with_few_records_says_how_many_are_needed() -> None:
@@ -133,7 +133,7 @@ def test_the_noise_of_repeats_widens_the_interval_of_one_pair() -> None:
     assert floor == Floor(pytest.approx(sqrt(2) * 0.01), 2)
     found = losses(a, b, MARGIN, floor)
     assert (without.kind, found.kind) == ("equivalent", "inconclusive")
-    assert "Repeats of one backend differ by 0.014 nats" in sentence(found)
+    assert "Two repeats differ by 0.014 nats (standard deviation, pooled over both groups)" in sentence(found)
 
 
 def test_without_repeats_there_is_no_floor_and_runs_that_diverged_are_none() -> None:

@@ -294,7 +294,7 @@ def test_repeats_of_a_seed_are_one_pair_of_losses_and_give_the_noise_floor() -> 
     a, b = ([run(0) | {"run_id": f"r{n}", "repeat": n} for n in repeats] for repeats in ((1, 2), (3, 4)))
     found = only(side("A", a), side("B", b))
     assert found.loss.n == 1
-    assert "Repeats of one backend differ by 0 nats" in sentence(found.loss)
+    assert "Two repeats differ by 0 nats" in sentence(found.loss)
     assert "unpaired" in found.speed.method
 
 
@@ -336,3 +336,28 @@ def test_inference_lacks_no_loss() -> None:
     found = only(a, b)
     assert found.loss is None
     assert found.unsettled == []
+
+
+def test_a_rate_of_pairs_is_called_so_beside_the_medians_that_it_is_no_ratio_of() -> None:
+    """Pairs of 2, 2 and 1 times as fast: 1.59 on average, and the medians are equal."""
+    before, after = [0.2, 0.4, 0.4], [0.1, 0.2, 0.4]
+    found = compare(
+        side("A", [run(seed, seconds=value) for seed, value in enumerate(before)]),
+        side("B", [run(seed, seconds=value) for seed, value in enumerate(after)]),
+        CompareOptions(margins={"tokens_per_second": 0.01, "loss": 0.1}),
+    )
+    (table,) = (section for section in sections(found) if section.name == "results")
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["median s/step"] == "0.4 -> 0.2"
+    assert row["rate, paired"].startswith("+58.7")
+
+
+def test_verdicts_that_groups_share_are_explained_once() -> None:
+    """Two groups, each without a margin: one line says why, for both."""
+    a, b = (
+        side(name, [run(seed, attention) for attention in ("auto", "flash") for seed in range(3)])
+        for name in ("A", "B")
+    )
+    found = compare(a, b, CompareOptions())
+    (table,) = (section for section in sections(found) if section.name == "verdicts")
+    assert ["all", "speed", "inconclusive", "not tested: no margin was stated"] in table.rows

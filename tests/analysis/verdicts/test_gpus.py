@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis.report.answer.limits import sentences
+from analysis.report.answer.limits import of_any
 from analysis.verdicts.conditions import gpus_of
 from tests.analysis.report.study import comparison, facts
 from tests.analysis.verdicts.rows import Row, run
@@ -31,7 +31,7 @@ def test_gpus_that_differ_are_a_limit_with_test_and_interval() -> None:
     assert text.startswith("The 2 GPUs differ: steps took 2 % longer on the slowest than on the fastest (1")
     assert "F test, p < 0.0001" in text
     assert "Pairs of runs on different GPUs include this difference, which widens the intervals" in text
-    assert text in [each.text for each in sentences(facts(rows), comparison(rows), [])]
+    assert text in [each.text for each in of_any(facts(rows), comparison(rows), [])]
 
 
 def test_gpus_that_do_not_differ_are_no_limit() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from analysis.stats.verdict import MarginTest, Verdict
 from analysis.verdicts.guard import TOPICS, Difference, RunSet, among, differences, withheld
+from analysis.verdicts.values import held_back
 from analysis.wording import sentence
 from tests.analysis.verdicts.compared_rows import NOON, row, runs
 from tests.conftest import REPOSITORY
@@ -178,3 +179,10 @@ def test_the_overview_of_a_study_says_what_differs_among_its_completed_runs() ->
         "Completed runs of these backends have no valid certificate: auto.",
     ]
     assert among([row(outcome="timeout")]) == []
+
+
+def test_throttling_is_of_all_the_wall_time_and_not_of_the_worst_run() -> None:
+    """An hour without and ten minutes with it: 1 / 7 of the time, though all of one run."""
+    runs = [row(power_capped_seconds=0.0), row(power_capped_seconds=600.0, wall_seconds=600.0)]
+    assert held_back(runs, "power_capped_seconds") == pytest.approx(600 / 4200)
+    assert held_back([row(power_capped_seconds=None)], "power_capped_seconds") is None

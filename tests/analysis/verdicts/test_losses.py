@@ -67,7 +67,7 @@ def test_repeats_of_one_seed_are_one_measurement_and_not_several() -> None:
     (found,) = loss_verdicts(rows, logged(rows, flash=0.004))
     assert found.verdict.n == 1
     assert found.verdict.level == "records of one run each"
-    assert "Repeats of one backend differ by" in sentence(found.verdict)
+    assert "Two repeats differ by" in sentence(found.verdict)
 
 
 def test_a_loss_that_is_not_finite_is_different() -> None:
