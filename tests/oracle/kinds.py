@@ -119,9 +119,10 @@ def trained(study: Study) -> Iterator[str]:
 def prompts_read(study: Study) -> Iterator[str]:
     if study.task == "inference":
         asked = study.runs[0].config["inference"]
+        new = [run.config["inference"]["new_tokens"] for run in study.runs]
         yield (
             f"{_model(study.runs)} read {asked['steps']} batches of {asked['batch_size']} prompts of "
-            f"{asked['prompt_length']} tokens and decoded {asked['new_tokens']} tokens after the last"
+            f"{asked['prompt_length']} tokens and decoded {span(new)} tokens after the last"
             f"{_where(study.runs)}{_under(study)}."
         )
 
@@ -144,12 +145,9 @@ def _model(runs: list[Run]) -> str:
 
 
 def _where(runs: list[Run]) -> str:
-    names = {
-        f"{run.gpus} x {run.device}" if run.gpus > 1 else run.device
-        for run in runs
-        if run.attempts and run.measured.manifest
-    }
-    return f" on {' or '.join(sorted(names))}"
+    known = [run for run in runs if run.attempts and run.measured.manifest]
+    names = {f"{run.gpus} x {run.device}" if run.gpus > 1 else run.device for run in known}
+    return f" on {' or '.join(sorted(names))}" if names else ""
 
 
 def _under(study: Study) -> str:
@@ -157,6 +155,8 @@ def _under(study: Study) -> str:
     counts = [len(study.completed(label)) for label in groups if study.completed(label)]
     each = f"{span(counts)} runs" if counts and counts != [1] * len(counts) else "one run"
     each = f", {each} each" if counts else ""
+    if len(groups) == 1:
+        return ""
     if study.name == "scaling":
         return f" in {len(groups)} configurations of parallel.replicate{each}"
     if len(groups) <= 3 and len(counts) in (0, len(groups)):
@@ -181,14 +181,15 @@ def fastest_and_slowest(study: Study) -> Iterator[str]:
     if study.task == "attention" or study.name == "scaling" or not study.measured:
         return
     unit = "prompt tokens/s" if study.task == "inference" else "tokens/s"
-    rates = {label: study.over(label, lambda run, s: run.tokens / s).middle for label in study.measured}
+    right = [label for label in study.measured if label not in study.wrong]
+    rates = {label: study.over(label, lambda run, s: run.tokens / s).middle for label in right}
     yield from _ends(study, rates, unit, ("highest rate", "lowest"), True, "")
 
 
 @said("answer")
 def decoded_fastest(study: Study) -> Iterator[str]:
     if study.task == "inference":
-        times = {label: over_decoded(study, label).middle for label in study.measured}
+        times = {label: value.middle for label in study.measured if (value := over_decoded(study, label))}
         yield from _ends(study, times, "ms a token", ("shortest time", "longest"), False, "Decoding: ")
 
 
@@ -198,6 +199,9 @@ def _ends(
     ordered = sorted(values, key=lambda label: values[label], reverse=most)
     texts = {label: f"{value} {unit}" for label, value in values.items()}
     first, last = ordered[0], ordered[-1]
+    if len(values) == 1:
+        yield f"{before}{first}: {texts[first]}."
+        return
     if values[first] == values[last]:
         yield f"All {len(values)} groups: {texts[first]}."
         return
@@ -219,9 +223,10 @@ def final_losses(study: Study) -> Iterator[str]:
     sizes = {run.config["train"]["batch_size"] for run in study.done} if study.task == "training" else set()
     if len(sizes) != 1:
         return
-    losses = {label: final_loss(study, label) for label in study.measured}
+    losses = {label: final_loss(study, label) for label in study.measured if label not in study.wrong}
     low, high = min(losses, key=lambda label: losses[label]), max(losses, key=lambda label: losses[label])
-    verdicts = {label: loss_verdict(study, label) for label in losses if label != study.baseline}
+    based = study.baseline in losses
+    verdicts = {label: loss_verdict(study, label) for label in losses if based and label != study.baseline}
     differ = [label for label, (kind, _) in verdicts.items() if kind == "different"]
     judged = ""
     if differ:
@@ -229,7 +234,7 @@ def final_losses(study: Study) -> Iterator[str]:
     elif {kind for kind, _ in verdicts.values()} == {"equivalent"}:
         judged = ", equivalent within the margin"
     if f"{losses[low]:.4f}" == f"{losses[high]:.4f}":
-        yield f"Final loss: {losses[low]} for all {len(losses)} groups{judged}."
+        yield f"Final loss: {losses[low]}{f' for all {len(losses)} groups' if len(losses) > 1 else ''}{judged}."
     else:
         yield f"Final losses: {losses[low]} ({low}) to {losses[high]} ({high}){judged}."
 
@@ -293,7 +298,45 @@ def no_result(study: Study) -> Iterator[str]:
         yield f"No result: {listed([f'{listed(labels)} ({how})' for how, labels in ended.items()])}."
 
 
+@said("answer")
+def wrong_in_log(study: Study) -> Iterator[str]:
+    if study.wrong:
+        yield f"Left out of this answer, being wrong in the log: {listed(study.wrong)}."
+
+
+@said("answer")
+def no_answer(study: Study) -> Iterator[str]:
+    if not any(run.outcome for run in study.runs):
+        yield "No answer yet: no run has completed."
+
+
 # What nobody planned.
+
+
+@said("warning")
+def wrong_certificate(study: Study) -> Iterator[str]:
+    for run in study.done:
+        checks = study.certificate(run).get("checks", [])
+        if failed := sum(not check["passed"] for check in checks):
+            yield (
+                f"{run.label} computes attention wrongly on {run.device}: {failed} of {len(checks)} checks of its "
+                "certificate failed."
+            )
+
+
+@said("warning")
+def wrong_log(study: Study) -> Iterator[str]:
+    for label in study.wrong:
+        others = [other for other in study.groups if other != label]
+        traces = {name: [r["loss"] for r in study.groups[name][0].attempts[0].steps] for name in study.groups}
+        last = range(80, 100)
+        apart = fmean(
+            traces[label][at] - arithmetic_median(traces[name][at] for name in others) for at in last
+        )
+        yield (
+            f"Wrong in an imported log: {label}: its loss against the median of {len(others)} others differs by {apart:+} "
+            "nats, as no other's does."
+        )
 
 
 @said("warning")
@@ -393,15 +436,20 @@ def single_runs(study: Study) -> Iterator[str]:
     if len(singles) == 1:
         of, finding = "difference of a single run", "a finding of it"
     if singles and study.task != "attention":
-        yield (
-            f"The {of} ({listed(singles)}) cannot be told apart from the machine's own between two starts. "
-            f"To make {finding}, write repeats: 6 in the study."
-        )
+        names = f"one of each of {len(singles)} groups" if len(singles) > 4 else listed(singles)
+        how = f"To make {finding}, write repeats: 6 in the study."
+        if study.imported:
+            how = "6 logs of each would make findings of them."
+        yield f"The {of} ({names}) cannot be told apart from the machine's own between two starts. {how}"
 
 
 @said("limit")
 def no_baseline(study: Study) -> Iterator[str]:
-    if study.task != "attention" and not study.baseline:
+    if study.imported:
+        yield (
+            "Groups are not compared with a baseline: the import named none. Import again with --baseline FACTOR=VALUE."
+        )
+    elif study.task != "attention" and not study.design["baseline"] and len(study.groups) > 1:
         axis, value = next(iter(study.runs[0].plan["factors"].items()))
         yield (
             "Groups are not compared with a baseline: the study declares none. "
@@ -413,27 +461,67 @@ def no_baseline(study: Study) -> Iterator[str]:
 def unranked(study: Study) -> Iterator[str]:
     if len({run.gpus for run in study.done}) > 1 and study.task == "training":
         yield "Groups of different numbers of processes are not ranked together: their machines differ in size."
-    if study.baseline and any(one_after_the_other(study, label) for label in study.measured):
-        yield withheld(study)
+    for label in study.measured if study.baseline else ():
+        if one_after_the_other(study, label):
+            yield withheld(study, label)
+
+
+@said("limit")
+def baseline_failed(study: Study) -> Iterator[str]:
+    if study.baseline and study.baseline not in study.measured and study.measured:
+        yield (
+            f"Not compared, because the baseline, attention: {study.baseline}, has no completed run in this study: "
+            f"{listed(study.measured)}."
+        )
+
+
+@said("limit")
+def gpus_not_tested(study: Study) -> Iterator[str]:
+    used = {run.measured.manifest.get("gpu_uuid") for run in study.done} - {None}
+    on = {
+        label: {run.measured.manifest.get("gpu_uuid") for run in study.completed(label)}
+        for label in study.measured
+    }
+    if study.task == "training" and len(used) > 1 and all(len(gpus) == 1 for gpus in on.values()):
+        few = [label for label, gpus in on.items() if 2 * len(gpus) <= len(used)]
+        yield (
+            f"Whether the {len(used)} GPUs differ in speed was not tested: too few groups ran several times and on several "
+            f"GPUs. {', '.join(few)} ran on half of the GPUs or fewer: what sets them apart may be the GPUs."
+        )
+
+
+@said("limit")
+def not_decoded(study: Study) -> Iterator[str]:
+    if study.task == "inference" and (
+        alone := [label for label in study.measured if not over_decoded(study, label)]
+    ):
+        yield f"How long {listed(alone)} would take to decode: in this study they only read prompts."
+
+
+@said("limit")
+def imported(study: Study) -> Iterator[str]:
+    if study.imported:
+        yield f"{len(study.done)} of {len(study.runs)} completed runs were imported: they have no certificate."
+        yield "Drift was not tested: in which order the runs were started is unknown."
 
 
 @said("limit")
 def no_certificate(study: Study) -> Iterator[str]:
-    if study.task != "attention" and study.done:
+    if not study.imported and study.task != "attention" and study.done:
         names = sorted({run.config["attention"] for run in study.done})
         yield f"Completed runs of these backends have no valid certificate: {', '.join(names)}."
 
 
 @said("limit")
 def not_in_blocks(study: Study) -> Iterator[str]:
-    if study.task != "attention" and study.done and study.design["order"] == "as written":
+    if study.task != "attention" and study.done and study.design.get("order") == "as written":
         yield "Drift was not tested: the runs were not started in blocks (order: interleaved)."
 
 
 @said("limit")
 def one_seed(study: Study) -> Iterator[str]:
     seeds = {run.key[0] for run in study.done}
-    if study.task == "training" and len(seeds) == 1:
+    if study.task == "training" and len(seeds) == 1 and not study.imported:
         yield (
             f"Every completed run has seed {seeds.pop()}: the effect of other initial weights and of another order of "
             "the documents is unknown."
@@ -443,7 +531,7 @@ def one_seed(study: Study) -> Iterator[str]:
 @said("limit")
 def one_machine(study: Study) -> Iterator[str]:
     hosts = {run.measured.manifest["host"] for run in study.done}
-    if len(hosts) == 1:
+    if len(hosts) == 1 and None not in hosts:
         yield f"Every completed run was on a machine named {hosts.pop()}: others of its kind may differ."
 
 
@@ -520,7 +608,7 @@ def clocks(study: Study) -> Iterator[str]:
 
 @said("limit")
 def several_gpus(study: Study) -> Iterator[str]:
-    gpus = {run.measured.manifest["gpu_uuid"] for run in study.done}
+    gpus = {run.measured.manifest.get("gpu_uuid") for run in study.done}
     if study.task == "attention" and len(gpus) > 1:
         yield (
             f"The runs were on {len(gpus)} GPUs: what sets two shapes apart may be the GPUs. All backends of a run were "
@@ -552,6 +640,8 @@ def final_loss(study: Study, label: str) -> float:
 def loss_verdict(study: Study, label: str) -> tuple[str, str]:
     """By two one-sided tests; inconclusive without a margin."""
     margin = study.design["margins"].get("loss")
+    if study.baseline not in study.measured:
+        return "", ""
     ends = study.loss_difference(label).ends
     if margin is None or ends is None:
         return "inconclusive", ""
@@ -575,9 +665,10 @@ def one_after_the_other(study: Study, label: str) -> bool:
     return any(max(end for _, end in a) <= min(start for start, _ in b) for a, b in (times, times[::-1]))
 
 
-def withheld(study: Study) -> str:
+def withheld(study: Study, label: str) -> str:
     """Why there is no verdict on runs one after the other."""
-    first, second = sorted(study.measured, key=lambda label: study.completed(label)[0].began)
+    both = [label, study.baseline or ""]
+    first, second = sorted(both, key=lambda group: study.completed(group)[0].began)
     return (
         f"Withheld, because the runs are not comparable: All runs of {first} ended before the first of {second} "
         "started: machine drift would look like an effect."
@@ -594,7 +685,7 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
     ):
         return NONE, ""
     if one_after_the_other(study, label):
-        return "withheld", withheld(study)
+        return "withheld", withheld(study, label)
     ratio, margin = study.rate_ratio(label), study.design["margins"].get("tokens_per_second")
     faster = "faster" if ratio.middle > 1 else "slower"
     ends, sizes = ratio.ends, [len(study.completed(name)) for name in (label, study.baseline)]
@@ -693,6 +784,8 @@ def training(study: Study, label: str) -> str:
     if label not in study.measured:
         return NONE
     runs = study.completed(label)
+    if study.imported:
+        return took(median(run.training for run in runs))
     return f"{took(median(run.training for run in runs))} + {took(median(run.wall - run.training for run in runs))}"
 
 
@@ -730,6 +823,8 @@ def floor(study: Study, label: str) -> str:
 
 @cell("groups", "Floor, % (2)")
 def decode_floor(study: Study, label: str) -> str:
+    if not over_decoded(study, label):
+        return NONE
     return (
         f"{median(100 * run.floor('decode') / plain_median(run.decoded) for run in study.completed(label))}"
     )
@@ -740,8 +835,10 @@ def decoded(study: Study, label: str) -> str:
     return estimate(over_decoded(study, label))
 
 
-def over_decoded(study: Study, label: str) -> Value:
+def over_decoded(study: Study, label: str) -> Value | None:
     """Milliseconds of a decoded position: of the median position of each run."""
+    if not study.completed(label)[0].decoded:
+        return None
     return over_runs([1e3 * plain_median(run.decoded) for run in study.completed(label)])
 
 
@@ -870,7 +967,7 @@ ABSENT: dict[str, Callable[[Study], str]] = {
     "Tokens per second": lambda study: "" if study.measured else "No run has this.",
     "Training time": lambda study: "" if study.measured else "No run has this.",
     "MFU, %": lambda study: "" if any(mfu_of(study, label) for label in study.groups) else (
-        "No run has both a rate and a known peak of its device: peak_tflops in the profile states the peak."),
+        "No run has both a rate and a known peak: peak_tflops in the profile states it."),
 }  # fmt: skip
 
 

@@ -35,6 +35,8 @@ def write(root: Path) -> None:
     profiled(root)
     calls(root)
     shapes(root)
+    alone(root)
+    Study(root, "planned", "When does it start?").planned("auto", 0, 1)
 
 
 def dump(path: Path, value: Any) -> None:
@@ -78,7 +80,7 @@ def pair(root: Path) -> None:
     """One run each, at the same time on one machine, whose GPU has no known peak."""
     study = Study(root, "pair", "One run each?", {"attention": "auto"}, {"loss": 0.005}, device=UNKNOWN_GPU)
     study.trained("auto", 0, 1, wavy(2.0, 0.04), 3.0, began=0)
-    study.trained("flash", 0, 1, wavy(1.8, 0.04, 0.7), 3.0004, began=1)
+    study.trained("flash", 0, 1, wavy(1.8, 0.04, 0.7), 3.0004, began=1, where={"gpu_uuid": "GPU-1"})
 
 
 def margins(root: Path) -> None:
@@ -138,6 +140,7 @@ def prompts(root: Path) -> None:
         for repeat in range(1, 4):
             factor = 1 + 0.01 * repeat * (1 if name == "auto" else 1.3)
             study.inferred(name, repeat, wavy(usual * factor), wavy(decode * factor))
+    study.inferred("flex", 1, wavy(0.06), None)
 
 
 def profiled(root: Path) -> None:
@@ -172,6 +175,50 @@ def shapes(root: Path) -> None:
     study = Study(root, "shapes", "Is one backend ahead?")
     study.called("B1 T1024 H16 D128", {"auto": 1.0, "flash": 0.6, "math": 4.0})
     study.called("B1 T4096 H16 D128", {"auto": 9.0, "flash": 5.0, "math": 30.0})
+
+
+def alone(root: Path) -> None:
+    """A group whose baseline failed, and whose backend computes attention wrongly by its certificate."""
+    study, key = Study(root, "alone", "Is it any good?", {"attention": "auto"}), "c" * 64
+    study.broken("auto", 0, 1, "failed", "an error")
+    study.trained("flash", 0, 1, wavy(0.02), 3.0, where={"certificate": key})
+    case = "B4 T1024 H8 K2 D64 bfloat16 causal"
+    checks = [
+        {"name": "right", "what": what, "case": case, "variant": "plain", "measured": off, "tolerance": 0.8,
+         "relative_error": 0.01 * off, "passed": off < 0.8, "reason": None if off < 0.8 else f"{what} is off"}
+        for what, off in (("o", 12.0), ("dq", 0.4), ("dk", 1.3), ("dv", 0.4))
+    ]  # fmt: skip
+    certificate = {
+        "backend": "flash", "verdict": "wrong", "reasons": ["right: o is off"], "device": "cuda",
+        "device_name": H100["device_name"], "software": SOFTWARE, "code": "d" * 64, "case": None, "key": key,
+        "kernels": {}, "checks": checks, "seconds": 1.0, "created_at": at(0),
+    }  # fmt: skip
+    dump(root / ".certificates" / f"{key}.json", certificate)
+
+
+def logs(folder: Path) -> dict[str, Any]:
+    """Logs of another program with a column of learning rates, one of them of another loss; gives their mapping."""
+    folder.mkdir(parents=True)
+    for place, name in enumerate(("auto", "flash", "flex", "tiled", "odd")):
+        rows = ["step,loss,lr,seconds,tokens"]
+        for step in range(1, 101):
+            loss = 3.0 + 4 / step + 0.001 * math.sin(step + place) + (0.2 if name == "odd" else 0.0)
+            seconds = wavy(0.02 + 0.001 * place)(step)
+            rows.append(f"{step},{loss:.5f},{1e-3 * min(1.0, step / 20):.6f},{seconds:.6f},{LENGTH}")
+        (folder / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    columns = {
+        "step": "step",
+        "loss": "loss",
+        "learning_rate": "lr",
+        "step_seconds": "seconds",
+        "tokens": "tokens",
+    }
+    train = {"steps": 100, "sequence_length": LENGTH, "batch_size": 1, "dtype": "bfloat16"}
+    constants = {"gpu": H100["device_name"], "gpus": 1}
+    return {
+        "columns": columns, "file_name": "(?P<attention>.+)", "constants": constants,
+        "config": {"model": MODEL, "train": train},
+    }  # fmt: skip
 
 
 def wavy(seconds: float, width: float = 0.01, phase: float = 0.0) -> Seconds:
@@ -297,9 +344,10 @@ class Study:
         self._end(run, 1, self.clock, 4, outcome, 0, None, reason, peak=70 * GIB)
         self.clock += 60
 
-    def inferred(self, attention: str, repeat: int, seconds: Seconds, decode: Seconds) -> None:
+    def inferred(self, attention: str, repeat: int, seconds: Seconds, decode: Seconds | None) -> None:
         """Forty prefills of which five are the warm-up, and thirty decoded positions."""
-        asked = {"steps": 40, "warmup_steps": 5, "batch_size": 2, "prompt_length": LENGTH, "new_tokens": 30}
+        asked = {"steps": 40, "warmup_steps": 5, "batch_size": 2, "prompt_length": LENGTH}
+        asked["new_tokens"] = 30 if decode else 0
         run = self.planned(attention, 0, repeat, task="inference", inference=asked, train=None)
         least = [("step", "products", 0.02), ("step", "attention", 0.005), ("decode", "products", 0.0012)]
         floor = [
@@ -314,11 +362,12 @@ class Study:
             for step in range(1, 41)
         ]  # fmt: skip
         lines(run / "attempt-1" / "steps.jsonl", records)
-        decoded = [
-            {"position": LENGTH + place, "time": at(self.clock + 41), "seconds": decode(place + 2), "token_ids": [7, place]}
-            for place in range(30)
-        ]  # fmt: skip
-        lines(run / "attempt-1" / "decode.jsonl", decoded)
+        if decode:
+            decoded = [
+                {"position": LENGTH + place, "time": at(self.clock + 41), "seconds": decode(place + 2), "token_ids": [7, place]}
+                for place in range(30)
+            ]  # fmt: skip
+            lines(run / "attempt-1" / "decode.jsonl", decoded)
         self._end(run, 1, self.clock, 50, "completed", 40, None, peak=6 * GIB)
         self.clock += 60
 

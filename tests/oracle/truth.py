@@ -230,15 +230,44 @@ class Run:
         return [record["seconds"] for record in _lines(self.folder / "attempt-1" / "decode.jsonl")]
 
 
-class Study:
-    """The runs of a folder."""
+class Log(Run):
+    """A run that another program logged in a CSV file, with what its mapping says."""
 
-    def __init__(self, folder: Path) -> None:
-        self.name = folder.name
-        self.runs = [Run(path.parent) for path in sorted(folder.glob("*/run.json"))]
+    def __init__(self, file: Path, mapping: dict[str, Any]) -> None:
+        head, *rows = (line.split(",") for line in file.read_text().splitlines())
+        names = {column: quantity for quantity, column in mapping["columns"].items()}
+        values = [{names[name]: float(cell) for name, cell in zip(head, row, strict=True)} for row in rows]
+        steps = [{"steps": 1, "memory_bytes": None, **row, "step": int(row["step"])} for row in values]
+        constants = {**mapping["constants"], "peak_flops": 989.4e12, "host": None}  # of an H100's data sheet
+        self.config = {"attention": file.stem, **mapping["config"]}
+        self.plan = {
+            "factors": {"attention": file.stem},
+            "design": None,
+            "repeat": 1,
+            "expected_outcome": "completed",
+        }
+        self.attempts = [
+            Attempt(1, {**constants, "device_name": constants["gpu"]}, {"outcome": "completed"}, steps)
+        ]
+        self.folder, self.key, self.outcome, self.done = file.with_suffix(""), (None, 1), "completed", True
+
+
+class Study:
+    """The runs of a folder, or of logs with their mapping."""
+
+    def __init__(self, folder: Path, mapping: dict[str, Any] | None = None) -> None:
+        self.name, self.imported = folder.name, mapping is not None
+        self.runs: list[Run] = [Run(path.parent) for path in sorted(folder.glob("*/run.json"))]
+        if mapping:
+            self.runs = [Log(file, mapping) for file in sorted(folder.glob("*.csv"))]
         self.design = self.runs[0].plan["design"] or {}
         self.task = self.runs[0].config.get("task", "training")
         self.done = [run for run in self.runs if run.done]
+
+    def certificate(self, run: Run) -> dict[str, Any]:
+        """The certificate that a run's attempt names."""
+        key = run.measured.manifest.get("certificate")
+        return dict(_json(run.folder.parents[1] / ".certificates" / f"{key}.json"))
 
     @cached_property
     def groups(self) -> dict[str, list[Run]]:
@@ -251,6 +280,17 @@ class Study:
     def completed(self, label: str) -> list[Run]:
         """Those of a group that completed."""
         return [run for run in self.groups[label] if run.done]
+
+    @cached_property
+    def wrong(self) -> list[str]:
+        """Groups of imported logs whose loss over the last fifth is far from the median of the others."""
+        if not self.imported:
+            return []
+        last = {
+            label: fmean(r["loss"] for r in runs[0].attempts[0].steps[-20:])
+            for label, runs in self.groups.items()
+        }
+        return [label for label in last if abs(last[label] - arithmetic_median(last.values())) > 0.1]
 
     @property
     def measured(self) -> list[str]:
