@@ -18,6 +18,7 @@ from tests.oracle.truth import (
     Study,
     Value,
     arithmetic_median,
+    deviation,
     drift,
     log_ratio,
     median,
@@ -107,7 +108,7 @@ def estimate(value: Value | None) -> str:
 def trained(study: Study) -> Iterator[str]:
     if study.task == "training":
         runs = study.done or study.runs
-        steps = span([run.config["train"]["steps"] for run in runs])
+        steps = span([run.config["train"].get("steps") or run.steps[-1][1]["step"] for run in runs])
         tokens = span(
             [run.config["train"]["batch_size"] * run.config["train"]["sequence_length"] for run in runs]
         )
@@ -134,9 +135,8 @@ def attention_timed(study: Study) -> Iterator[str]:
         timed = {run.config["call"]["shape"] for run in study.runs if run.kernels}
         at = f"{len(timed)} of {len(shapes)}" if len(timed) < len(shapes) else f"{len(shapes)}"
         yield (
-            f"Attention alone was timed{_where(study.runs)} at {at} shapes, both ways in "
-            f"{study.runs[0].config['call']['steps']} rounds of all backends: {len(study.runs)} runs, of which "
-            f"{len(study.done)} completed."
+            f"Attention alone was timed{_where(study.runs)} at {at} shapes, forward and backward, in "
+            f"{study.runs[0].config['call']['steps']} rounds of all backends."
         )
 
 
@@ -156,7 +156,7 @@ def _under(study: Study) -> str:
     each = f"{span(counts)} runs" if counts and counts != [1] * len(counts) else "one run"
     each = f", {each} each" if counts else ""
     if len(groups) == 1:
-        return ""
+        return ", in one run" if counts else ""
     if study.name == "scaling":
         return f" in {len(groups)} configurations of parallel.replicate{each}"
     if len(groups) <= 3 and len(counts) in (0, len(groups)):
@@ -221,9 +221,9 @@ def _ends(
 @said("answer")
 def final_losses(study: Study) -> Iterator[str]:
     sizes = {run.config["train"]["batch_size"] for run in study.done} if study.task == "training" else set()
-    if len(sizes) != 1:
+    if not sizes:
         return
-    losses = {label: final_loss(study, label) for label in study.measured if label not in study.wrong}
+    losses = {label: final_loss(study, label).middle for label in study.measured if label not in study.wrong}
     low, high = min(losses, key=lambda label: losses[label]), max(losses, key=lambda label: losses[label])
     based = study.baseline in losses
     verdicts = {label: loss_verdict(study, label) for label in losses if based and label != study.baseline}
@@ -233,6 +233,8 @@ def final_losses(study: Study) -> Iterator[str]:
         judged = f"; {listed(differ)} differ{'s' if len(differ) == 1 else ''} from the baseline"
     elif {kind for kind, _ in verdicts.values()} == {"equivalent"}:
         judged = ", equivalent within the margin"
+    if len(sizes) > 1:
+        judged = f", after different amounts of text{judged}"
     if f"{losses[low]:.4f}" == f"{losses[high]:.4f}":
         yield f"Final loss: {losses[low]}{f' for all {len(losses)} groups' if len(losses) > 1 else ''}{judged}."
     else:
@@ -288,6 +290,15 @@ def not_ahead(study: Study) -> Iterator[str]:
 
 
 @said("answer")
+def call_out_of_memory(study: Study) -> Iterator[str]:
+    rows = {
+        (row["attention"], run.id) for run in study.runs for row in run.kernels if row["outcome"] == "oom_gpu"
+    }
+    for name in sorted({name for name, _ in rows}):
+        yield f"{name} ran out of memory in {len([1 for one, _ in rows if one == name])} run and was not timed there."
+
+
+@said("answer")
 def no_result(study: Study) -> Iterator[str]:
     meanings = {"oom_gpu": "out of GPU memory", "failed": "failed"}
     ended: dict[str, list[str]] = {}
@@ -322,6 +333,15 @@ def wrong_certificate(study: Study) -> Iterator[str]:
                 f"{run.label} computes attention wrongly on {run.device}: {failed} of {len(checks)} checks of its "
                 "certificate failed."
             )
+
+
+@said("limit")
+def no_plan(study: Study) -> Iterator[str]:
+    if study.imported and (logs := [run for run in study.done if "steps" not in run.config["train"]]):
+        yield (
+            f"Whether {len(logs)} run completed is unknown: its log ends at step {logs[0].steps[-1][1]['step']}, and "
+            "nothing says how many steps were planned."
+        )
 
 
 @said("warning")
@@ -439,17 +459,22 @@ def single_runs(study: Study) -> Iterator[str]:
         names = f"one of each of {len(singles)} groups" if len(singles) > 4 else listed(singles)
         how = f"To make {finding}, write repeats: 6 in the study."
         if study.imported:
-            how = "6 logs of each would make findings of them."
+            how = f"6 logs of each would make {finding}."
         yield f"The {of} ({names}) cannot be told apart from the machine's own between two starts. {how}"
 
 
 @said("limit")
 def no_baseline(study: Study) -> Iterator[str]:
-    if study.imported:
+    if study.imported and len(study.groups) > 1:
         yield (
             "Groups are not compared with a baseline: the import named none. Import again with --baseline FACTOR=VALUE."
         )
-    elif study.task != "attention" and not study.design["baseline"] and len(study.groups) > 1:
+    elif (
+        study.task != "attention"
+        and not study.imported
+        and not study.design["baseline"]
+        and len(study.groups) > 1
+    ):
         axis, value = next(iter(study.runs[0].plan["factors"].items()))
         yield (
             "Groups are not compared with a baseline: the study declares none. "
@@ -628,13 +653,17 @@ def efficiency(study: Study, label: str) -> Value:
     return Value(exp(mean) / ideal, (exp(mean - half) / ideal, exp(mean + half) / ideal))
 
 
-def final_loss(study: Study, label: str) -> float:
-    """Median over seeds of the last step's loss, a seed's repeats as their mean."""
+def final_loss(study: Study, label: str) -> Value:
+    """Median over seeds of the last step's loss, a seed's repeats as their mean; t interval of three seeds or more."""
     seeds: dict[int | None, list[float]] = {}
     for run in study.completed(label):
         assert run.final_loss is not None
         seeds.setdefault(run.key[0], []).append(run.final_loss)
-    return arithmetic_median([fmean(losses) for losses in seeds.values()])
+    means = [fmean(losses) for losses in seeds.values()]
+    half = (
+        t_quantile(0.975, len(means) - 1) * deviation(means) / len(means) ** 0.5 if len(means) > 2 else None
+    )
+    return Value(arithmetic_median(means), (fmean(means) - half, fmean(means) + half) if half else None)
 
 
 def loss_verdict(study: Study, label: str) -> tuple[str, str]:
@@ -729,7 +758,12 @@ def against(study: Study, label: str) -> str:
     if label == study.baseline:
         return "baseline"
     word = verdict(study, label)[0]
-    return NONE if word in (NONE, "withheld") else percent(study.rate_ratio(label))
+    if word in (NONE, "withheld"):
+        return NONE
+    ratio = study.rate_ratio(label)
+    if ratio.ends and ratio.ends[1] - ratio.ends[0] > 1:
+        return f"{percent(Value(ratio.middle))} no telling interval, n = {len(study.completed(label))}"
+    return percent(ratio)
 
 
 @cell("groups", "Efficiency")
@@ -771,7 +805,7 @@ def peak_of(study: Study, label: str) -> Value:
 def loss(study: Study, label: str) -> tuple[str, str]:
     if label not in study.measured:
         return NONE, ""
-    text = f"{final_loss(study, label)}"
+    text = estimate(final_loss(study, label))
     if study.baseline and label != study.baseline:
         kind, why = loss_verdict(study, label)
         if kind == "different":
@@ -798,6 +832,8 @@ def size(study: Study, label: str) -> str:
 @cell("groups", "Outcome")
 def outcome(study: Study, label: str) -> tuple[str, str]:
     runs = study.groups[label]
+    if study.imported and "steps" not in runs[0].config["train"]:
+        return "unknown", ""
     counts = Counter(run.outcome or "not ended" for run in runs)
     text = ", ".join(f"{many} {end}" if len(counts) > 1 else end for end, many in counts.items())
     failed = [run for run in runs if run.outcome not in (None, "completed")]
@@ -918,7 +954,7 @@ def over_the_next(study: Study, name: str) -> tuple[str, str]:
     other, ratio = next_fastest(study, name)
     assert ratio.ends
     text = f"{ratio.middle} {ratio.ends[0]} {NONE} {ratio.ends[1]}"
-    return text, f"times as fast as {other}, the fastest other, paired by round"
+    return text, f"times as fast as {other}, paired by round"
 
 
 def call_tflops(study: Study, name: str) -> float:

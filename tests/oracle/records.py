@@ -215,6 +215,10 @@ def logs(folder: Path) -> dict[str, Any]:
     }
     train = {"steps": 100, "sequence_length": LENGTH, "batch_size": 1, "dtype": "bfloat16"}
     constants = {"gpu": H100["device_name"], "gpus": 1}
+    if folder.name == "endless":
+        for file in list(folder.glob("*.csv"))[1:]:
+            file.unlink()
+        del train["steps"]
     return {
         "columns": columns, "file_name": "(?P<attention>.+)", "constants": constants,
         "config": {"model": MODEL, "train": train},

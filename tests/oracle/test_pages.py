@@ -24,12 +24,13 @@ from tests.oracle.truth import Study
 
 NAMES = (
     "ends", "pair", "margins", "scaling", "disturbed", "moved", "waiting", "prompts", "profiled", "calls", "shapes",
-    "alone", "planned", "theirs",
+    "alone", "planned", "theirs", "endless",
 )  # fmt: skip
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?")
+IMPORTED = ("theirs", "endless")
 PLACES = ("ran", "answer", "warning", "limit")
-# Functions whose sentences are in the texts for papers alone.
-ELSEWHERE = ("_ends_of_logs", "expected", "out_of_memory")
+# Of the code that makes sentences: what is in the texts for papers alone, and what names tasks that others add.
+ELSEWHERE = (("ran.py", "expected"), ("ran.py", "of_any"))
 # What a page is known to say falsely, by study and place; once it does not, its test fails until it goes from here.
 KNOWN_FALSE = {
     ("ends", "answer"): "`In one run each` of two groups of which one has six runs",
@@ -39,7 +40,7 @@ KNOWN_FALSE = {
 
 def import_logs(root: Path, logs: Path, mapping: dict[str, object]) -> None:
     """As `runner import` does it, without a baseline."""
-    origin = Origin("csv", logs.name, "Imported logs: theirs", "0.1.0", datetime(2026, 3, 1, tzinfo=UTC))
+    origin = Origin("csv", logs.name, "Logs", "0.1.0", datetime(2026, 3, 1, tzinfo=UTC))
     given = Mapping.model_validate(mapping)
     runs = [run for file in sorted(logs.iterdir()) for run in read_log(file, given, origin)]
     write_runs(root, logs.name, runs, ImportDesign({"loss": 0.02}))
@@ -51,12 +52,13 @@ class Built:
     def __init__(self, root: Path, out: Path) -> None:
         self.root, self.out = root, out
         records.write(root)
-        logs = out / "logs" / "theirs"
-        mapping = records.logs(logs)
-        import_logs(root, logs, mapping)
+        self.studies = {name: Study(root / name) for name in NAMES if name not in IMPORTED}
+        for name in IMPORTED:
+            logs = out / "logs" / name
+            mapping = records.logs(logs)
+            import_logs(root, logs, mapping)
+            self.studies[name] = Study(logs, mapping)
         collect(root)
-        self.studies = {name: Study(root / name) for name in NAMES if name != "theirs"}
-        self.studies["theirs"] = Study(logs, mapping)
         self._pages: dict[tuple[str, str], Element] = {}
         self.places: set[tuple[str, int]] = set()  # of the code that made a sentence: file and line
         make = Sentence.__init__
@@ -250,7 +252,7 @@ def test_every_sentence_of_the_code_is_said(built: Built) -> None:
     silent = []
     for file in sorted(Path(str(answer.__file__)).parent.glob("*.py")):
         for function in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not isinstance(function, ast.FunctionDef) or function.name in ELSEWHERE:
+            if not isinstance(function, ast.FunctionDef) or (file.name, function.name) in ELSEWHERE:
                 continue
             for call in ast.walk(function):
                 if (
