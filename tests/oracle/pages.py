@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
+NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?")
 _VOID = {"br", "img", "meta", "link", "input", "hr", "col", "polyline"}
 _UNSEEN = {"script", "style", "template"}
 
@@ -102,3 +104,17 @@ def table(element: Element) -> Table:
 def tables(page: Element) -> list[Table]:
     """All tables of a page."""
     return [table(element) for element in page.every("table")]
+
+
+def agrees(shown: str, true: str) -> bool:
+    """Whether two texts are the same, where the first has rounded the numbers of the second."""
+    if NUMBER.sub("#", shown) != NUMBER.sub("#", true):
+        return False
+    return all(rounds(*pair) for pair in zip(NUMBER.findall(shown), NUMBER.findall(true), strict=True))
+
+
+def rounds(shown: str, true: str) -> bool:
+    """Whether a printed number is the true one, rounded to its digits."""
+    mantissa, _, power = shown.replace(",", "").partition("e")
+    half = 0.5 * 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
+    return abs(float(shown.replace(",", "")) - float(true.replace(",", ""))) <= half * (1 + 1e-6) + 1e-12

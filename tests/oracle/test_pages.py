@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import ast
-import re
-import sys
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from analysis.importers import ImportDesign, Mapping, Origin, write_runs
-from analysis.importers import read as read_log
 from analysis.report import answer
-from analysis.report.answer.statement import Sentence
-from analysis.report.build import build_report
-from analysis.store.collect import collect
-from tests.oracle import kinds, records
-from tests.oracle.pages import Element, read, table
+from tests.oracle import kinds
+from tests.oracle.conftest import NAMES, Built
+from tests.oracle.pages import Element, agrees, table
 from tests.oracle.truth import Study
 
-NAMES = (
-    "ends", "pair", "margins", "scaling", "disturbed", "moved", "waiting", "prompts", "profiled", "calls", "shapes",
-    "alone", "planned", "theirs", "endless",
-)  # fmt: skip
-_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?")
-IMPORTED = ("theirs", "endless")
 PLACES = ("ran", "answer", "warning", "limit")
 # Of the code that makes sentences: what is in the texts for papers alone, and what names tasks that others add.
 ELSEWHERE = (("ran.py", "expected"), ("ran.py", "of_any"))
@@ -36,67 +22,6 @@ KNOWN_FALSE = {
     ("ends", "answer"): "`In one run each` of two groups of which one has six runs",
     ("prompts", "answer"): "the same of two groups of which one has three",
 }
-
-
-def import_logs(root: Path, logs: Path, mapping: dict[str, object]) -> None:
-    """As `runner import` does it, without a baseline."""
-    origin = Origin("csv", logs.name, "Logs", "0.1.0", datetime(2026, 3, 1, tzinfo=UTC))
-    given = Mapping.model_validate(mapping)
-    runs = [run for file in sorted(logs.iterdir()) for run in read_log(file, given, origin)]
-    write_runs(root, logs.name, runs, ImportDesign({"loss": 0.02}))
-
-
-class Built:
-    """The root of all studies, and their pages."""
-
-    def __init__(self, root: Path, out: Path) -> None:
-        self.root, self.out = root, out
-        records.write(root)
-        self.studies = {name: Study(root / name) for name in NAMES if name not in IMPORTED}
-        for name in IMPORTED:
-            logs = out / "logs" / name
-            mapping = records.logs(logs)
-            import_logs(root, logs, mapping)
-            self.studies[name] = Study(logs, mapping)
-        collect(root)
-        self._pages: dict[tuple[str, str], Element] = {}
-        self.places: set[tuple[str, int]] = set()  # of the code that made a sentence: file and line
-        make = Sentence.__init__
-
-        def noted(made: Sentence, *given: Any, **named: Any) -> None:
-            frame = sys._getframe(1)
-            self.places.add((Path(frame.f_code.co_filename).name, frame.f_lineno))
-            make(made, *given, **named)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Sentence, "__init__", noted)
-            for name in NAMES:
-                build_report(root, name, out / name)
-
-    def page(self, study: str, page: str) -> Element:
-        """A page of a study's report, read once."""
-        if (study, page) not in self._pages:
-            self._pages[study, page] = read(self.out / study / f"{page}.html")
-        return self._pages[study, page]
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """All studies, collected, with their reports."""
-    return Built(tmp_path_factory.mktemp("oracle"), tmp_path_factory.mktemp("reports"))
-
-
-def agrees(shown: str, true: str) -> bool:
-    """Whether two texts are the same, where the first has rounded the numbers of the second."""
-    if _NUMBER.sub("#", shown) != _NUMBER.sub("#", true):
-        return False
-    return all(_rounds(*pair) for pair in zip(_NUMBER.findall(shown), _NUMBER.findall(true), strict=True))
-
-
-def _rounds(shown: str, true: str) -> bool:
-    mantissa, _, power = shown.replace(",", "").partition("e")
-    half = 0.5 * 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
-    return abs(float(shown.replace(",", "")) - float(true.replace(",", ""))) <= half * (1 + 1e-6) + 1e-12
 
 
 def answer_of(page: Element) -> dict[str, list[str]]:
@@ -216,7 +141,12 @@ def _lines(panel: Element, study: Study) -> None:
     values = sorted(value for curve in curves.values() for value in curve.values())
     steps = [step for curve in curves.values() for step in curve]
     low, high = values[0], values[int(0.95 * (len(values) - 1))]  # above it are the first steps
-    true = {"top": f"{high}", "bottom": f"{low}", "first": f"step {min(steps)}", "last": f"{max(steps)}"}
+    true = {
+        "top": f"{'≥ ' if values[-1] > high else ''}{high}",
+        "bottom": f"{low}",
+        "first": f"step {min(steps)}",
+        "last": f"{max(steps)}",
+    }
     for kind, text in true.items():
         span = panel.first("span", kind)
         assert span and agrees(span.text, text), f"{kind}: {span and span.text}, not {text}"
