@@ -152,6 +152,8 @@ def _against_others(
     if margin is not None or verdict.low is None:
         text = wording.sentence(verdict)
         difference = f"is {text[:1].lower()}{text[1:]}"
+        if apart and verdict.kind == "inconclusive" and verdict.difference is not None:
+            difference = f"differs by {verdict.difference:+.4f} nats, as no other's does."
     else:
         difference = (
             f"differs by {verdict.difference:+.4f} nats ({verdict.low:+.4f} to {verdict.high:+.4f}; "

@@ -12,6 +12,9 @@ from pydantic import ValidationError
 from model.measure.flops import flop_per_token, parameter_count
 from model.record.config import ModelConfig
 
+# All that counts depend on: the mapping of an imported log states these alone.
+_SIZES = frozenset({"dim", "layers", "heads", "kv_heads", "ffn_dim", "vocab_size"})
+
 
 def parameters(config: Mapping[str, Any]) -> int | None:
     """All trainable parameters of a run's llama; None if its configuration does not tell."""
@@ -39,7 +42,7 @@ def _model(config: Mapping[str, Any]) -> ModelConfig | None:
 @lru_cache(maxsize=256)
 def _validated(text: str) -> ModelConfig | None:
     given = json.loads(text)
-    if not isinstance(given, dict) or given.keys() != ModelConfig.model_fields.keys():
+    if not isinstance(given, dict) or not _SIZES <= given.keys() <= ModelConfig.model_fields.keys():
         return None
     try:
         return ModelConfig.model_validate(given)

@@ -38,11 +38,12 @@ def of_any(
     yield from _not_compared(facts, comparison)
     yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
     yield from (Sentence(difference.sentence) for difference in differences)
-    if comparison.drift.change is None:
+    done = [run for run in facts.runs if run["outcome"] == "completed"]
+    if done and comparison.drift.change is None:
         yield Sentence(drift(comparison.drift))
     if comparison.gpus and comparison.gpus.is_limit:
         yield Sentence(comparison.gpus.sentence)
-    yield from _one_machine([run for run in facts.runs if run["outcome"] == "completed"])
+    yield from _one_machine(done)
     yield from _unfinished(facts)
 
 

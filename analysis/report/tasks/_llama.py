@@ -53,7 +53,7 @@ MFU_PANEL = PanelSpec(
     "mfu",
     lambda line: line.group.mfu,
     ".1f",
-    absent="The peak FLOP/s of the device are not known: `peak_tflops` in the profile states them.",
+    absent="No run has both a rate and a known peak: `peak_tflops` in the profile states it.",
 )
 MEMORY_PANEL = PanelSpec("Peak GiB per device", "memory", lambda line: line.group.peak_memory_gib, ",.1f")
 RUN_RATES = (

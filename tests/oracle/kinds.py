@@ -1,0 +1,1037 @@
+"""Every kind of sentence, cell and figure title that a page can show, each with what it should say of a study.
+
+A text here is true: its numbers are computed by `truth` from the raw records, with all their digits. A page may
+round them. `SENTENCES` has them by place on the page, `CELLS` by table and column, `TITLES` by figure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from math import exp
+from statistics import fmean
+from statistics import median as plain_median
+from typing import Any, TypeVar
+
+from tests.oracle.truth import (
+    Run,
+    Study,
+    Value,
+    arithmetic_median,
+    deviation,
+    drift,
+    log_ratio,
+    median,
+    over_runs,
+    t_quantile,
+)
+
+Said = Callable[[Study], Iterator[str]]
+SENTENCES: dict[str, dict[str, Said]] = {}
+CELLS: dict[str, dict[str, Callable[[Study, str], tuple[str, str]]]] = {}  # text, and the note on it
+PANELS: dict[str, Callable[[Study, str], Value | None]] = {}  # small figures with bars
+NONE = "\N{EN DASH}"
+
+
+def said(place: str) -> Callable[[Said], Said]:
+    """The kind of a sentence at a place of the overview."""
+
+    def put(kind: Said) -> Said:
+        SENTENCES.setdefault(place, {})[kind.__name__] = kind
+        return kind
+
+    return put
+
+
+CellKind = TypeVar("CellKind", bound=Callable[[Study, str], Any])
+
+
+def cell(table: str, *heads: str) -> Callable[[CellKind], CellKind]:
+    """The kind of a cell in columns of a table; a function may give the text alone, or a note with it."""
+
+    def put(kind: CellKind) -> CellKind:
+        def whole(study: Study, label: str) -> tuple[str, str]:
+            given = kind(study, label)
+            return given if isinstance(given, tuple) else (str(given), "")
+
+        CELLS.setdefault(table, {}).update(dict.fromkeys(heads, whole))
+        return kind
+
+    return put
+
+
+def listed(items: list[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
+
+
+def span(values: Sequence[float]) -> str:
+    """`130`, or `4096 to 8192`."""
+    return " to ".join(dict.fromkeys((f"{min(values)}", f"{max(values)}")))
+
+
+def took(seconds: float) -> str:
+    """Seconds, minutes or hours."""
+    return (
+        f"{seconds} s"
+        if seconds < 99.95
+        else f"{seconds / 60} min"
+        if seconds < 7200
+        else f"{seconds / 3600} h"
+    )
+
+
+def percent(value: Value) -> str:
+    """`+1.5 % +1.2 to +1.8 %` of a ratio."""
+    middle, ends = 100 * (value.middle - 1), value.ends
+    return f"{middle:+} %" + (f" {100 * (ends[0] - 1):+} to {100 * (ends[1] - 1):+} %" if ends else "")
+
+
+def vague(value: Value) -> bool:
+    """Whether its interval is wider than itself, and says nothing."""
+    return bool(value.ends and value.ends[1] - value.ends[0] > abs(value.middle))
+
+
+def estimate(value: Value | None) -> str:
+    """`51.0 49.0 - 52.0`."""
+    if value is None:
+        return NONE
+    return f"{value.middle}" + (
+        "" if vague(value) or not value.ends else f" {value.ends[0]} {NONE} {value.ends[1]}"
+    )
+
+
+# What was run.
+
+
+@said("ran")
+def trained(study: Study) -> Iterator[str]:
+    if study.task == "training":
+        runs = study.done or study.runs
+        steps = span([run.config["train"].get("steps") or run.steps[-1][1]["step"] for run in runs])
+        tokens = span(
+            [run.config["train"]["batch_size"] * run.config["train"]["sequence_length"] for run in runs]
+        )
+        was = "was trained" if study.done else "was to be trained"
+        yield f"{_model(runs)} {was} for {steps} steps of {tokens} tokens{_where(runs)}{_under(study)}."
+
+
+@said("ran")
+def prompts_read(study: Study) -> Iterator[str]:
+    if study.task == "inference":
+        asked = study.runs[0].config["inference"]
+        new = [run.config["inference"]["new_tokens"] for run in study.runs]
+        yield (
+            f"{_model(study.runs)} read {asked['steps']} batches of {asked['batch_size']} prompts of "
+            f"{asked['prompt_length']} tokens and decoded {span(new)} tokens after the last"
+            f"{_where(study.runs)}{_under(study)}."
+        )
+
+
+@said("ran")
+def attention_timed(study: Study) -> Iterator[str]:
+    if study.task == "attention":
+        shapes = {run.config["call"]["shape"] for run in study.runs}
+        timed = {run.config["call"]["shape"] for run in study.runs if run.kernels}
+        at = f"{len(timed)} of {len(shapes)}" if len(timed) < len(shapes) else f"{len(shapes)}"
+        yield (
+            f"Attention alone was timed{_where(study.runs)} at {at} shapes, forward and backward, in "
+            f"{study.runs[0].config['call']['steps']} rounds of all backends."
+        )
+
+
+def _model(runs: list[Run]) -> str:
+    return f"A llama of {runs[0].parameters / 1e6} million parameters"
+
+
+def _where(runs: list[Run]) -> str:
+    known = [run for run in runs if run.attempts and run.measured.manifest]
+    names = {f"{run.gpus} x {run.device}" if run.gpus > 1 else run.device for run in known}
+    return f" on {' or '.join(sorted(names))}" if names else ""
+
+
+def _under(study: Study) -> str:
+    groups = list(study.groups)
+    counts = [len(study.completed(label)) for label in groups if study.completed(label)]
+    each = f"{span(counts)} runs" if counts and counts != [1] * len(counts) else "one run"
+    each = f", {each} each" if counts else ""
+    if len(groups) == 1:
+        return ", in one run" if counts else ""
+    if study.name == "scaling":
+        return f" in {len(groups)} configurations of parallel.replicate{each}"
+    if len(groups) <= 3 and len(counts) in (0, len(groups)):
+        return f" under {listed(groups)}{each}"
+    of = f"{len(counts)} of {len(groups)}" if 0 < len(counts) < len(groups) else f"{len(groups)}"
+    return f" under {of} attention backends{each}"
+
+
+# The answer.
+
+
+@said("answer")
+def scaled(study: Study) -> Iterator[str]:
+    if study.name == "scaling":
+        _, many = study.groups
+        share = 100 * efficiency(study, many).middle
+        yield f"Weak scaling from 1 to 2 GPUs: {many} {share} % of ideal."
+
+
+@said("answer")
+def fastest_and_slowest(study: Study) -> Iterator[str]:
+    if study.task == "attention" or study.name == "scaling" or not study.measured:
+        return
+    unit = "prompt tokens/s" if study.task == "inference" else "tokens/s"
+    right = [label for label in study.measured if label not in study.wrong]
+    rates = {label: study.over(label, lambda run, s: run.tokens / s).middle for label in right}
+    yield from _ends(study, rates, unit, ("highest rate", "lowest"), True, "")
+
+
+@said("answer")
+def decoded_fastest(study: Study) -> Iterator[str]:
+    if study.task == "inference":
+        times = {label: value.middle for label in study.measured if (value := over_decoded(study, label))}
+        yield from _ends(study, times, "ms a token", ("shortest time", "longest"), False, "Decoding: ")
+
+
+def _ends(
+    study: Study, values: dict[str, float], unit: str, words: tuple[str, str], most: bool, before: str
+) -> Iterator[str]:
+    ordered = sorted(values, key=lambda label: values[label], reverse=most)
+    texts = {label: f"{value} {unit}" for label, value in values.items()}
+    first, last = ordered[0], ordered[-1]
+    if len(values) == 1:
+        yield f"{before}{first}: {texts[first]}."
+        return
+    if values[first] == values[last]:
+        yield f"All {len(values)} groups: {texts[first]}."
+        return
+    if not before:
+        for label in (first, last):
+            if label != study.baseline and study.baseline and verdict(study, label)[0] != "withheld":
+                change = 100 * (study.rate_ratio(label).middle - 1)
+                texts[label] += f" ({change:+} % against {study.baseline}: {verdict(study, label)[0]})"
+    singles = [len(study.completed(label)) == 1 for label in (first, last)]
+    if all(singles):
+        before += "in one run each, " if before else "In one run each, "
+    elif any(singles):
+        texts[[first, last][singles.index(True)]] += ", in one run"
+    yield f"{before}{first} has the {words[0]}, {texts[first]}; {last} the {words[1]}, {texts[last]}."
+
+
+@said("answer")
+def final_losses(study: Study) -> Iterator[str]:
+    sizes = {run.config["train"]["batch_size"] for run in study.done} if study.task == "training" else set()
+    if not sizes:
+        return
+    losses = {label: final_loss(study, label).middle for label in study.measured if label not in study.wrong}
+    low, high = min(losses, key=lambda label: losses[label]), max(losses, key=lambda label: losses[label])
+    based = study.baseline in losses
+    verdicts = {label: loss_verdict(study, label) for label in losses if based and label != study.baseline}
+    differ = [label for label, (kind, _) in verdicts.items() if kind == "different"]
+    judged = ""
+    if differ:
+        judged = f"; {listed(differ)} differ{'s' if len(differ) == 1 else ''} from the baseline"
+    elif {kind for kind, _ in verdicts.values()} == {"equivalent"}:
+        judged = ", equivalent within the margin"
+    if len(sizes) > 1:
+        judged = f", after different amounts of text{judged}"
+    if f"{losses[low]:.4f}" == f"{losses[high]:.4f}":
+        yield f"Final loss: {losses[low]}{f' for all {len(losses)} groups' if len(losses) > 1 else ''}{judged}."
+    else:
+        yield f"Final losses: {losses[low]} ({low}) to {losses[high]} ({high}){judged}."
+
+
+@said("answer")
+def ahead(study: Study) -> Iterator[str]:
+    if study.name == "shapes":
+        times = {name: call_time(study, name, "both").middle for name in at_main_shape(study)}
+        first, second, *_, last = sorted(times, key=lambda name: times[name])
+        yield (
+            f"{_shape(study)}, {first} is the fastest, by {_gain(call_ratio(study, first, second))} over {second}: a forward "
+            f"and its backward take {times[first]} ms with {first} and {times[last]} ms with {last}, the slowest of "
+            f"{len(times)} backends."
+        )
+
+
+@said("answer")
+def ahead_at_each(study: Study) -> Iterator[str]:
+    if study.name == "shapes":
+        gains = {}
+        for length in sorted({run.length for run in study.runs}):
+            times = {name: call_time(study, name, "both", length).middle for name in at_main_shape(study)}
+            first, second, *_ = sorted(times, key=lambda name: times[name])
+            gains[first, length] = 100 * (call_ratio(study, first, second, length).middle - 1)
+        (winner,) = {first for first, _ in gains}
+        yield (
+            f"Over {len(gains)} shapes, the fastest is {winner} at {len(gains)} ({min(gains.values()):+} to "
+            f"{max(gains.values()):+} % over the next)."
+        )
+
+
+def _gain(ratio: Value) -> str:
+    middle, ends = 100 * (ratio.middle - 1), ratio.ends
+    assert ends
+    return f"{middle:+} % ({100 * (ends[0] - 1):+} to {100 * (ends[1] - 1):+} %)"
+
+
+def _shape(study: Study) -> str:
+    return f"At batch 1, sequence length {main_shape(study)}, heads 16, head dim 128, causal, bfloat16"
+
+
+@said("answer")
+def not_ahead(study: Study) -> Iterator[str]:
+    if study.name == "calls":
+        times = {name: call_time(study, name, "both").middle for name in at_main_shape(study)}
+        ordered = sorted(times, key=lambda name: times[name])
+        yield (
+            f"{_shape(study)}, a forward and its backward take {times[ordered[0]]} ms with {ordered[0]} and "
+            f"{times[ordered[-1]]} ms with {ordered[-1]}, the slowest of {len(times)} backends."
+        )
+
+
+@said("answer")
+def call_out_of_memory(study: Study) -> Iterator[str]:
+    rows = {
+        (row["attention"], run.id) for run in study.runs for row in run.kernels if row["outcome"] == "oom_gpu"
+    }
+    for name in sorted({name for name, _ in rows}):
+        yield f"{name} ran out of memory in {len([1 for one, _ in rows if one == name])} run and was not timed there."
+
+
+@said("answer")
+def no_result(study: Study) -> Iterator[str]:
+    meanings = {"oom_gpu": "out of GPU memory", "failed": "failed"}
+    ended: dict[str, list[str]] = {}
+    for label, runs in study.groups.items():
+        if not any(run.done or run.outcome is None for run in runs):
+            ended.setdefault(meanings[str(runs[0].outcome)], []).append(label)
+    if ended:
+        yield f"No result: {listed([f'{listed(labels)} ({how})' for how, labels in ended.items()])}."
+
+
+@said("answer")
+def wrong_in_log(study: Study) -> Iterator[str]:
+    if study.wrong:
+        yield f"Left out of this answer, being wrong in the log: {listed(study.wrong)}."
+
+
+@said("answer")
+def no_answer(study: Study) -> Iterator[str]:
+    if not any(run.outcome for run in study.runs):
+        yield "No answer yet: no run has completed."
+
+
+# What nobody planned.
+
+
+@said("warning")
+def wrong_certificate(study: Study) -> Iterator[str]:
+    for run in study.done:
+        checks = study.certificate(run).get("checks", [])
+        if failed := sum(not check["passed"] for check in checks):
+            yield (
+                f"{run.label} computes attention wrongly on {run.device}: {failed} of {len(checks)} checks of its "
+                "certificate failed."
+            )
+
+
+@said("limit")
+def no_plan(study: Study) -> Iterator[str]:
+    if study.imported and (logs := [run for run in study.done if "steps" not in run.config["train"]]):
+        yield (
+            f"Whether {len(logs)} run completed is unknown: its log ends at step {logs[0].steps[-1][1]['step']}, and "
+            "nothing says how many steps were planned."
+        )
+
+
+@said("warning")
+def wrong_log(study: Study) -> Iterator[str]:
+    for label in study.wrong:
+        others = [other for other in study.groups if other != label]
+        traces = {name: [r["loss"] for r in study.groups[name][0].attempts[0].steps] for name in study.groups}
+        last = range(80, 100)
+        apart = fmean(
+            traces[label][at] - arithmetic_median(traces[name][at] for name in others) for at in last
+        )
+        yield (
+            f"Wrong in an imported log: {label}: its loss against the median of {len(others)} others differs by {apart:+} "
+            "nats, as no other's does."
+        )
+
+
+@said("warning")
+def not_expected(study: Study) -> Iterator[str]:
+    ends: dict[tuple[str, str], list[str]] = {}
+    for run in study.runs:
+        if run.outcome not in (None, run.plan["expected_outcome"]):
+            ends.setdefault((str(run.outcome), run.measured.result["reason"]), []).append(run.label)
+    for (outcome, reason), labels in ends.items():
+        many = "1 run" if len(labels) == 1 else f"{len(labels)} runs"
+        names = listed(list(dict.fromkeys(labels)))
+        yield f"{names} ended as {outcome} (an error) in {many}, where the study expected completed: {reason}."
+
+
+@said("warning")
+def without_times(study: Study) -> Iterator[str]:
+    if study.task == "attention" and (lost := [run for run in study.done if not run.kernels]):
+        yield f"{len(lost)} completed run has no times: its kernels.json is missing or holds none."
+
+
+@said("warning")
+def backend_failed(study: Study) -> Iterator[str]:
+    ends = Counter(
+        (row["attention"], run.id) for run in study.runs for row in run.kernels if row["outcome"] == "failed"
+    )
+    for name in dict.fromkeys(name for name, _ in ends):
+        yield f"{name} was not timed in {len([1 for other, _ in ends if other == name])} run: it ended as failed."
+
+
+@said("warning")
+def busy(study: Study) -> Iterator[str]:
+    if others := sum((run.measured.manifest.get("device_users") or 0) > 0 for run in study.done):
+        yield (
+            f"When {others} runs of {len(study.done)} started, the machine was busy with something else (a load "
+            "above 0.5 per core, beyond that of the study's own runs before, or other processes on the device): "
+            "their times may be too long."
+        )
+
+
+@said("warning")
+def drifted(study: Study) -> Iterator[str]:
+    if study.design.get("order") == "interleaved":
+        change, low, high, p, blocks = drift(study)
+        if p <= 0.05:
+            yield (
+                f"The machine drifted: steps became {100 * change} % {'slower' if change > 0 else 'faster'} from the "
+                f"first block to the last ({blocks} blocks); {100 * low:+} to {100 * high:+} %, p = {p}."
+            )
+
+
+@said("warning")
+def held_up(study: Study) -> Iterator[str]:
+    several = (
+        [run for run in study.done if "slowest_rank" in run.steps[-1][1]] if study.task == "training" else []
+    )
+    for run in several:
+        counts = Counter(record["slowest_rank"] for record in run.counted)
+        rank, often = counts.most_common(1)[0]
+        more = 100 * (
+            plain_median(r["slowest_rank_seconds"] / r["other_ranks_seconds"] for r in run.counted) - 1
+        )
+        yield (
+            f"One process held up the others in {len(several)} of {len(several)} completed runs of several processes: "
+            f"in {run.label}, rank {rank} on nid001 was slowest in {often} of {len(run.counted)} intervals, by "
+            f"{more} % of the median of the others."
+        )
+
+
+@said("warning")
+def moved(study: Study) -> Iterator[str]:
+    if there := [run.label for run in study.done if run.attempts[-1].manifest.get("parallel")]:
+        yield (
+            f"{len(there)} of {len(study.done)} completed runs ended on other numbers of processes than the study "
+            f"gives, in {listed(there)}: speed and memory are those of the attempts before."
+        )
+
+
+# What cannot be said.
+
+
+@said("limit")
+def left_out(study: Study) -> Iterator[str]:
+    for quantity in ("tokens per second", "loss") if study.baseline and study.measured else ():
+        for label in study.measured:
+            gone = [run for run in study.groups[label] if not run.done]
+            if gone:
+                yield (
+                    f"The verdicts on {quantity} leave out {len(gone)} of {len(study.groups[label])} runs of {label} "
+                    f"({len(gone)} {gone[0].outcome})."
+                )
+
+
+@said("limit")
+def single_runs(study: Study) -> Iterator[str]:
+    singles = [label for label in study.measured if len(study.completed(label)) == 1]
+    of, finding = ("differences of single runs", "findings of them")
+    if len(singles) == 1:
+        of, finding = "difference of a single run", "a finding of it"
+    if singles and study.task != "attention":
+        names = f"one of each of {len(singles)} groups" if len(singles) > 4 else listed(singles)
+        how = f"To make {finding}, write repeats: 6 in the study."
+        if study.imported:
+            how = f"6 logs of each would make {finding}."
+        yield f"The {of} ({names}) cannot be told apart from the machine's own between two starts. {how}"
+
+
+@said("limit")
+def no_baseline(study: Study) -> Iterator[str]:
+    if study.imported and len(study.groups) > 1:
+        yield (
+            "Groups are not compared with a baseline: the import named none. Import again with --baseline FACTOR=VALUE."
+        )
+    elif (
+        study.task != "attention"
+        and not study.imported
+        and not study.design["baseline"]
+        and len(study.groups) > 1
+    ):
+        axis, value = next(iter(study.runs[0].plan["factors"].items()))
+        yield (
+            "Groups are not compared with a baseline: the study declares none. "
+            f"Write it in the study, for example baseline: {{{axis}: {value}}}."
+        )
+
+
+@said("limit")
+def unranked(study: Study) -> Iterator[str]:
+    if len({run.gpus for run in study.done}) > 1 and study.task == "training":
+        yield "Groups of different numbers of processes are not ranked together: their machines differ in size."
+    for label in study.measured if study.baseline else ():
+        if one_after_the_other(study, label):
+            yield withheld(study, label)
+
+
+@said("limit")
+def baseline_failed(study: Study) -> Iterator[str]:
+    if study.baseline and study.baseline not in study.measured and study.measured:
+        yield (
+            f"Not compared, because the baseline, attention: {study.baseline}, has no completed run in this study: "
+            f"{listed(study.measured)}."
+        )
+
+
+@said("limit")
+def gpus_not_tested(study: Study) -> Iterator[str]:
+    used = {run.measured.manifest.get("gpu_uuid") for run in study.done} - {None}
+    on = {
+        label: {run.measured.manifest.get("gpu_uuid") for run in study.completed(label)}
+        for label in study.measured
+    }
+    if study.task == "training" and len(used) > 1 and all(len(gpus) == 1 for gpus in on.values()):
+        few = [label for label, gpus in on.items() if 2 * len(gpus) <= len(used)]
+        yield (
+            f"Whether the {len(used)} GPUs differ in speed was not tested: too few groups ran several times and on several "
+            f"GPUs. {', '.join(few)} ran on half of the GPUs or fewer: what sets them apart may be the GPUs."
+        )
+
+
+@said("limit")
+def not_decoded(study: Study) -> Iterator[str]:
+    if study.task == "inference" and (
+        alone := [label for label in study.measured if not over_decoded(study, label)]
+    ):
+        yield f"How long {listed(alone)} would take to decode: in this study they only read prompts."
+
+
+@said("limit")
+def imported(study: Study) -> Iterator[str]:
+    if study.imported:
+        yield f"{len(study.done)} of {len(study.runs)} completed runs were imported: they have no certificate."
+        yield "Drift was not tested: in which order the runs were started is unknown."
+
+
+@said("limit")
+def no_certificate(study: Study) -> Iterator[str]:
+    if not study.imported and study.task != "attention" and study.done:
+        names = sorted({run.config["attention"] for run in study.done})
+        yield f"Completed runs of these backends have no valid certificate: {', '.join(names)}."
+
+
+@said("limit")
+def not_in_blocks(study: Study) -> Iterator[str]:
+    if study.task != "attention" and study.done and study.design.get("order") == "as written":
+        yield "Drift was not tested: the runs were not started in blocks (order: interleaved)."
+
+
+@said("limit")
+def one_seed(study: Study) -> Iterator[str]:
+    seeds = {run.key[0] for run in study.done}
+    if study.task == "training" and len(seeds) == 1 and not study.imported:
+        yield (
+            f"Every completed run has seed {seeds.pop()}: the effect of other initial weights and of another order of "
+            "the documents is unknown."
+        )
+
+
+@said("limit")
+def one_machine(study: Study) -> Iterator[str]:
+    hosts = {run.measured.manifest["host"] for run in study.done}
+    if len(hosts) == 1 and None not in hosts:
+        yield f"Every completed run was on a machine named {hosts.pop()}: others of its kind may differ."
+
+
+@said("limit")
+def impossible_profile(study: Study) -> Iterator[str]:
+    for run in study.done:
+        if parts := run.profile:
+            took_, least = 1e3 * parts["attention"], 1e3 * run.floor("step", "attention")
+            if took_ < 0.9 * least:
+                yield (
+                    f"The figure of where the time of a step goes is wrong for {run.label} ({took_} ms of at least "
+                    f"{least} ms): attention would take less than it can, so the profile counts some of its kernels "
+                    "as other parts."
+                )
+
+
+@said("limit")
+def unlike_profile(study: Study) -> Iterator[str]:
+    for run in study.done:
+        more = 100 * (sum(run.profile.values()) / run.seconds - 1) if run.profile else 0
+        if abs(more) > 10:
+            yield (
+                f"The figure of where the time of a step goes shows steps profiled after the run. Those of {run.label} "
+                f"({more:+} %) took over 10 % longer or shorter than the timed ones, so it does not show where the "
+                "time of the timed ones went."
+            )
+
+
+@said("limit")
+def waiting(study: Study) -> Iterator[str]:
+    if runs := [run for run in study.runs if run.outcome is None]:
+        yield f"{len(runs)} run of {runs[0].label} has no outcome yet."
+
+
+@said("limit")
+def unreadable(study: Study) -> Iterator[str]:
+    if broken := sum(not attempt.manifest for run in study.runs for attempt in run.attempts):
+        yield f"{broken} file could not be read: nothing from there is in this report."
+
+
+@said("limit")
+def one_process_each(study: Study) -> Iterator[str]:
+    if study.task == "attention" and len({run.length for run in study.done}) == len(study.done):
+        yield (
+            "Each shape was measured in one process: intervals say how steady it was, not what another process would "
+            "give."
+        )
+
+
+@said("limit")
+def called_apart(study: Study) -> Iterator[str]:
+    if study.task == "attention":
+        processes = Counter(run.config["call"]["shape"] for run in study.runs if run.kernels)
+        if apart := sum(many > 1 for many in processes.values()):
+            yield (
+                f"At {apart} shape, not all backends were called in one process: two that no process called have no ratio."
+            )
+
+
+@said("limit")
+def attention_alone(study: Study) -> Iterator[str]:
+    if study.task == "attention":
+        yield "Attention alone is not a training step: its share of one was not measured here."
+
+
+@said("limit")
+def clocks(study: Study) -> Iterator[str]:
+    rows = [row for run in study.runs for row in run.kernels if row.get("sm_mhz")]
+    if rows:
+        low, high = (end(mhz for row in rows for mhz in row["sm_mhz"]) for end in (min, max))
+        reasons = sorted({reason for row in rows for reason in row["throttle_reasons"]})
+        yield f"The GPU's clock was {low} to {high} MHz after calls, throttled at times by {listed(reasons)}."
+
+
+@said("limit")
+def several_gpus(study: Study) -> Iterator[str]:
+    gpus = {run.measured.manifest.get("gpu_uuid") for run in study.done}
+    if study.task == "attention" and len(gpus) > 1:
+        yield (
+            f"The runs were on {len(gpus)} GPUs: what sets two shapes apart may be the GPUs. All backends of a run were "
+            "on the same one."
+        )
+
+
+# Values of groups.
+
+
+def efficiency(study: Study, label: str) -> Value:
+    """Share of the ideal rate, over the first group."""
+    base = next(iter(study.groups))
+    mean, error, freedom = log_ratio(study.per_token(label), study.per_token(base))
+    ideal = study.completed(label)[0].gpus / study.completed(base)[0].gpus
+    half = t_quantile(0.975, freedom) * error
+    return Value(exp(mean) / ideal, (exp(mean - half) / ideal, exp(mean + half) / ideal))
+
+
+def final_loss(study: Study, label: str) -> Value:
+    """Median over seeds of the last step's loss, a seed's repeats as their mean; t interval of three seeds or more."""
+    seeds: dict[int | None, list[float]] = {}
+    for run in study.completed(label):
+        assert run.final_loss is not None
+        seeds.setdefault(run.key[0], []).append(run.final_loss)
+    means = [fmean(losses) for losses in seeds.values()]
+    half = (
+        t_quantile(0.975, len(means) - 1) * deviation(means) / len(means) ** 0.5 if len(means) > 2 else None
+    )
+    return Value(arithmetic_median(means), (fmean(means) - half, fmean(means) + half) if half else None)
+
+
+def loss_verdict(study: Study, label: str) -> tuple[str, str]:
+    """By two one-sided tests; inconclusive without a margin."""
+    margin = study.design["margins"].get("loss")
+    if study.baseline not in study.measured:
+        return "", ""
+    ends = study.loss_difference(label).ends
+    if margin is None or ends is None:
+        return "inconclusive", ""
+    if -margin < ends[0] and ends[1] < margin:
+        return "equivalent", f"within the stated margin of {margin} nats"
+    if ends[0] > margin or ends[1] < -margin:
+        return "different", f"by more than the stated margin of {margin} nats"
+    return "inconclusive", f"the interval lies neither within nor beyond the stated margin of {margin} nats"
+
+
+def one_after_the_other(study: Study, label: str) -> bool:
+    """Whether all of its runs ended before the first of the baseline started, or the other way round."""
+    assert study.baseline
+    times = [
+        [(run.began, run.ended) for run in study.completed(group)]
+        for group in (label, study.baseline)
+        if study.completed(group)
+    ]
+    if len(times) < 2 or label == study.baseline or min(map(len, times)) == 1:
+        return False
+    return any(max(end for _, end in a) <= min(start for start, _ in b) for a, b in (times, times[::-1]))
+
+
+def withheld(study: Study, label: str) -> str:
+    """Why there is no verdict on runs one after the other."""
+    both = [label, study.baseline or ""]
+    first, second = sorted(both, key=lambda group: study.completed(group)[0].began)
+    return (
+        f"Withheld, because the runs are not comparable: All runs of {first} ended before the first of {second} "
+        "started: machine drift would look like an effect."
+    )
+
+
+@cell("groups", "Verdict")
+def verdict(study: Study, label: str) -> tuple[str, str]:
+    if (
+        label == study.baseline
+        or not study.baseline
+        or label not in study.measured
+        or study.baseline not in study.measured
+    ):
+        return NONE, ""
+    if one_after_the_other(study, label):
+        return "withheld", withheld(study, label)
+    ratio, margin = study.rate_ratio(label), study.design["margins"].get("tokens_per_second")
+    faster = "faster" if ratio.middle > 1 else "slower"
+    ends, sizes = ratio.ends, [len(study.completed(name)) for name in (label, study.baseline)]
+    if 1 in sizes:
+        how = "in one run each" + (
+            f", the same repeat of {max(sizes)} that {study.baseline} has" if max(sizes) > 1 else ""
+        )
+        if ends and ends[0] <= 1 <= ends[1]:
+            return "inconclusive", f"{how}: the interval includes equality"
+        return "observed", f"not a finding: {how}"
+    if margin:
+        assert ends
+        low, high, stated = ends[0] - 1, ends[1] - 1, f"the stated margin of {100 * margin} %"
+        if -margin < low and high < margin:
+            return "equivalent", f"within {stated}"
+        if low > margin or high < -margin:
+            also = "; its loss differs" if loss_verdict(study, label)[0] == "different" else ""
+            return faster, f"by more than {stated}{also}"
+        return "inconclusive", f"the interval is too wide for {stated}; more repeats would narrow it"
+    p_values = study.holm()
+    p = p_values[frozenset((label, study.baseline))]
+    if p <= 0.05:
+        many = "1 pair" if len(p_values) == 1 else f"{len(p_values)} pairs"
+        return faster, f"{'p < 0.0001' if p < 1e-4 else f'p = {p}'}, corrected for {many}"
+    return "inconclusive", (
+        "not told apart, which does not make them equal: to test that, state margins: {tokens_per_second: PERCENT} in "
+        "the study before it runs"
+    )
+
+
+# The overview's table of groups.
+
+
+@cell("groups", "Tokens/s", "Prompt tokens/s")
+def rate(study: Study, label: str) -> str:
+    return estimate(study.over(label, lambda run, s: run.tokens / s)) if label in study.measured else NONE
+
+
+@cell("groups", "Against baseline")
+def against(study: Study, label: str) -> str:
+    if label == study.baseline:
+        return "baseline"
+    word = verdict(study, label)[0]
+    if word in (NONE, "withheld"):
+        return NONE
+    ratio = study.rate_ratio(label)
+    if ratio.ends and ratio.ends[1] - ratio.ends[0] > 1:
+        return f"{percent(Value(ratio.middle))} no telling interval, n = {len(study.completed(label))}"
+    return percent(ratio)
+
+
+@cell("groups", "Efficiency")
+def of_ideal(study: Study, label: str) -> tuple[str, str]:
+    if study.name != "scaling" or label == next(iter(study.groups)):
+        return NONE, ""
+    share = efficiency(study, label)
+    assert share.ends
+    gpus = study.completed(label)[0].gpus
+    low, high = share.ends
+    note = f"{gpus * share.middle} times as fast; replicated (DDP), 4 samples a step and process"
+    return f"{100 * share.middle} % {100 * low} to {100 * high} %", note
+
+
+@cell("groups", "MFU, %")
+def mfu(study: Study, label: str) -> str:
+    value = mfu_of(study, label)
+    return NONE if value is None else f"{value.middle}"
+
+
+def mfu_of(study: Study, label: str) -> Value | None:
+    """Model FLOPs utilisation in percent."""
+    if label not in study.measured or not study.completed(label)[0].measured.manifest["peak_flops"]:
+        return None
+    return study.over(label, lambda run, s: run.mfu(s) or 0.0)
+
+
+@cell("groups", "Peak GiB per device")
+def peak(study: Study, label: str) -> str:
+    return f"{peak_of(study, label).middle}" if study.completed(label) else NONE
+
+
+def peak_of(study: Study, label: str) -> Value:
+    """Median over the completed runs."""
+    return over_runs([run.peak_gib for run in study.completed(label)])
+
+
+@cell("groups", "Final loss")
+def loss(study: Study, label: str) -> tuple[str, str]:
+    if label not in study.measured:
+        return NONE, ""
+    text = estimate(final_loss(study, label))
+    if study.baseline and label != study.baseline:
+        kind, why = loss_verdict(study, label)
+        if kind == "different":
+            return f"{text} differs", why
+    return text, ""
+
+
+@cell("groups", "Training time")
+def training(study: Study, label: str) -> str:
+    if label not in study.measured:
+        return NONE
+    runs = study.completed(label)
+    if study.imported:
+        return took(median(run.training for run in runs))
+    return f"{took(median(run.training for run in runs))} + {took(median(run.wall - run.training for run in runs))}"
+
+
+@cell("groups", "n")
+def size(study: Study, label: str) -> str:
+    done, planned = len(study.completed(label)), len(study.groups[label])
+    return f"{done}" if done == planned else f"{done} of {planned}"
+
+
+@cell("groups", "Outcome")
+def outcome(study: Study, label: str) -> tuple[str, str]:
+    runs = study.groups[label]
+    if study.imported and "steps" not in runs[0].config["train"]:
+        return "unknown", ""
+    counts = Counter(run.outcome or "not ended" for run in runs)
+    text = ", ".join(f"{many} {end}" if len(counts) > 1 else end for end, many in counts.items())
+    failed = [run for run in runs if run.outcome not in (None, "completed")]
+    unexpected = any(run.outcome != run.plan["expected_outcome"] for run in failed)
+    why = (failed[0].plan["because"] or failed[0].measured.result["reason"]) if failed else ""
+    return text + (" not expected" if unexpected else ""), why
+
+
+@cell("groups", "Prefill, ms")
+def prefill(study: Study, label: str) -> str:
+    return estimate(prefill_of(study, label))
+
+
+def prefill_of(study: Study, label: str) -> Value:
+    """Milliseconds of a prompt."""
+    return study.over(label, lambda _run, s: 1e3 * s)
+
+
+@cell("groups", "Floor, %")
+def floor(study: Study, label: str) -> str:
+    return f"{median(100 * run.floor('step') / run.seconds for run in study.completed(label))}"
+
+
+@cell("groups", "Floor, % (2)")
+def decode_floor(study: Study, label: str) -> str:
+    if not over_decoded(study, label):
+        return NONE
+    return (
+        f"{median(100 * run.floor('decode') / plain_median(run.decoded) for run in study.completed(label))}"
+    )
+
+
+@cell("groups", "Decoded token, ms")
+def decoded(study: Study, label: str) -> str:
+    return estimate(over_decoded(study, label))
+
+
+def over_decoded(study: Study, label: str) -> Value | None:
+    """Milliseconds of a decoded position: of the median position of each run."""
+    if not study.completed(label)[0].decoded:
+        return None
+    return over_runs([1e3 * plain_median(run.decoded) for run in study.completed(label)])
+
+
+# Attention alone.
+
+
+def main_shape(study: Study) -> int:
+    """Sequence length of the shape at which most backends were timed, or the larger one of several."""
+    counts: dict[int, set[str]] = {}
+    for run in study.runs:
+        for row in run.kernels:
+            if row["outcome"] == "completed":
+                counts.setdefault(run.length, set()).add(row["attention"])
+    return max(counts, key=lambda length: (len(counts[length]), length))
+
+
+def at_main_shape(study: Study) -> list[str]:
+    """Backends that were timed there."""
+    return sorted(
+        {row["attention"] for row in _rows(study, main_shape(study)) if row["outcome"] == "completed"}
+    )
+
+
+def _rows(study: Study, length: int) -> list[dict[str, Any]]:
+    return [
+        row for run in study.runs if run.length == length for row in run.kernels if row["mode"] == "graph"
+    ]
+
+
+def call_seconds(study: Study, name: str, direction: str, length: int) -> list[float]:
+    """Of each round, replayed from a CUDA graph; both: a forward and its backward."""
+    ways = {
+        row["direction"]: row.get("seconds", []) for row in _rows(study, length) if row["attention"] == name
+    }
+    if direction == "both":
+        return [a + b for a, b in zip(ways.get("forward", []), ways.get("backward", []), strict=True)]
+    return list(ways.get(direction, []))
+
+
+def call_time(study: Study, name: str, direction: str, length: int = 0) -> Value:
+    """Milliseconds: the median, and the range of eight calls, which holds it with 99 %; of seven 98 %."""
+    ordered = sorted(
+        1e3 * seconds for seconds in call_seconds(study, name, direction, length or main_shape(study))
+    )
+    return Value(plain_median(ordered), (ordered[0], ordered[-1]))
+
+
+def call_ratio(study: Study, name: str, other: str, length: int = 0) -> Value:
+    """How many times as fast one is, paired by round: median and range."""
+    own, theirs = (call_seconds(study, one, "both", length or main_shape(study)) for one in (name, other))
+    ratios = sorted(b / a for a, b in zip(own, theirs, strict=True))
+    return Value(median(ratios), (ratios[0], ratios[-1]))
+
+
+def next_fastest(study: Study, name: str, length: int = 0) -> tuple[str, Value]:
+    """The fastest other backend, and the ratio to it."""
+    others = [other for other in at_main_shape(study) if other != name]
+    return min(
+        ((other, call_ratio(study, name, other, length)) for other in others), key=lambda pair: pair[1].middle
+    )
+
+
+def _call(direction: str) -> Callable[[Study, str], tuple[str, str]]:
+    def text(study: Study, name: str) -> tuple[str, str]:
+        timed = name in at_main_shape(study)
+        return estimate(call_time(study, name, direction)) if timed else NONE, ""
+
+    return text
+
+
+for _direction in ("both", "forward", "backward"):
+    CELLS.setdefault("backends", {})[f"{_direction.capitalize()}, ms"] = _call(_direction)
+
+
+@cell("backends", "Over the next")
+def over_the_next(study: Study, name: str) -> tuple[str, str]:
+    other, ratio = next_fastest(study, name)
+    assert ratio.ends
+    text = f"{ratio.middle} {ratio.ends[0]} {NONE} {ratio.ends[1]}"
+    return text, f"times as fast as {other}, paired by round"
+
+
+def call_tflops(study: Study, name: str) -> float:
+    """Causal attention: half of 4 B H T^2 D forward, and 2.5 times that backward."""
+    flop = 3.5 * 4 * 16 * main_shape(study) ** 2 * 128 / 2
+    return flop / (call_time(study, name, "both").middle / 1e3) / 1e12
+
+
+@cell("backends", "Kernel TFLOP/s")
+def tflops(study: Study, name: str) -> str:
+    return f"{call_tflops(study, name)}" if name in at_main_shape(study) else NONE
+
+
+@cell("backends", "Memory, GiB")
+def call_memory(study: Study, name: str) -> str:
+    rows = [
+        row for row in _rows(study, main_shape(study)) if row["attention"] == name and "memory_bytes" in row
+    ]
+    return f"{max(row['memory_bytes'] for row in rows) / 2**30}" if rows else NONE
+
+
+@cell("backends", "Fastest at")
+def fastest_at(study: Study, name: str) -> str:
+    wins, timed = 0, 0
+    for length in {run.length for run in study.runs if run.kernels}:
+        timed += 1
+        names = {row["attention"] for row in _rows(study, length) if row["outcome"] == "completed"}
+        together = len([run for run in study.runs if run.length == length]) == 1
+        times = {other: call_time(study, other, "both", length).middle for other in names}
+        wins += together and min(times, key=times.__getitem__) == name
+    return f"{wins} of {timed}"
+
+
+@cell("backends", "Outcome")
+def call_outcome(study: Study, name: str) -> tuple[str, str]:
+    (row,) = {
+        row["outcome"]: row for row in _rows(study, main_shape(study)) if row["attention"] == name
+    }.values()
+    return {"oom_gpu": "OOM"}.get(row["outcome"], row["outcome"]), row.get("reason", "")
+
+
+# Small figures: with bars, and why there are none.
+
+ABSENT: dict[str, Callable[[Study], str]] = {
+    "Training loss, smoothed": lambda study: "" if study.measured else "No run logged a loss.",
+    "Tokens per second": lambda study: "" if study.measured else "No run has this.",
+    "Training time": lambda study: "" if study.measured else "No run has this.",
+    "MFU, %": lambda study: "" if any(mfu_of(study, label) for label in study.groups) else (
+        "No run has both a rate and a known peak: peak_tflops in the profile states it."),
+}  # fmt: skip
+
+
+def smoothed_losses(study: Study) -> dict[str, dict[int, float]]:
+    """By group and step: the mean over its runs, and of that the mean over a twentieth of the steps around."""
+    groups = {}
+    for label, runs in study.groups.items():
+        traces = [{record["step"]: record["loss"] for _, record in run.steps} for run in runs if run.steps]
+        means = [fmean(trace[step] for trace in traces) for step in traces[0]] if traces else []
+        half = len(means) // 40
+        if means:
+            groups[label] = {
+                step: fmean(means[max(0, at - half) : at + half + 1]) for at, step in enumerate(traces[0])
+            }
+    return groups
+
+
+PANELS.update({
+    "Tokens per second": lambda study, label: study.over(label, lambda run, s: run.tokens / s),
+    "MFU, %": mfu_of,
+    "Training time": lambda study, label: Value(median(run.training for run in study.completed(label))),
+    "Efficiency, % of ideal": lambda study, label: None if label == next(iter(study.groups)) else Value(
+        100 * efficiency(study, label).middle),
+    "Prefill, ms": prefill_of,
+    "Decoded token, ms": over_decoded,
+    "Peak GiB per device": peak_of,
+    "Forward, ms": lambda study, name: call_time(study, name, "forward"),
+    "Backward, ms": lambda study, name: call_time(study, name, "backward"),
+    "Kernel TFLOP/s, both": lambda study, name: Value(call_tflops(study, name)),
+    "Memory, GiB": lambda study, name: Value(float(call_memory(study, name))),
+})  # fmt: skip

@@ -1,0 +1,484 @@
+"""Run folders written by hand, as plain JSON, so that all that their pages should say is known beforehand.
+
+Nothing of the project is imported: what stands in a file stands here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+GIB = 2**30
+MODEL = {"dim": 512, "layers": 4, "heads": 8, "kv_heads": 2, "ffn_dim": 1024, "vocab_size": 4096}
+LENGTH, BATCH = 1024, 4
+H100 = {"device_name": "NVIDIA H100 80GB HBM3", "peak_flops": 989.4e12, "peak_source": "a datasheet"}
+UNKNOWN_GPU = {"device_name": "NVIDIA Prototype", "peak_flops": None, "peak_source": None}
+SOFTWARE = {"python": "3.11.7", "torch": "2.13.0", "driver": "570.86"}
+Seconds = Callable[[int], float]  # of a step
+
+
+def write(root: Path) -> None:
+    """All studies."""
+    ends(root)
+    pair(root)
+    margins(root)
+    scaling(root)
+    disturbed(root)
+    moved(root)
+    waiting(root)
+    prompts(root)
+    profiled(root)
+    calls(root)
+    shapes(root)
+    alone(root)
+    Study(root, "planned", "When does it start?").planned("auto", 0, 1)
+
+
+def dump(path: Path, value: Any) -> None:
+    """A record that is one file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def lines(path: Path, values: Sequence[Any]) -> None:
+    """A record that is a file of lines."""
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+
+
+def at(seconds: float) -> str:
+    """A moment, by the seconds since the first launch."""
+    return (START + timedelta(seconds=seconds)).isoformat()
+
+
+def ends(root: Path) -> None:
+    """Six repeats, ties, an outlier, a resumed run, a group out of memory and a run that failed."""
+    study = Study(root, "ends", "Attention backends?", {"attention": "auto"})
+    own = [(seed, repeat) for seed in range(3) for repeat in (1, 2)]
+    for at_place, (seed, repeat) in enumerate(own):
+        usual = 0.0200 * (1 + 0.002 * at_place)
+        for name, factor in (("auto", 1.0), ("flash", 0.92 + 0.002 * (at_place % 3)), ("flex", 1.0)):
+            loss = 2.0 + 0.05 * seed + (0.3 if name == "flash" else 0.0) + 0.002 * repeat
+            study.trained(name, seed, repeat, wavy(factor * usual), loss)
+        slow = 10 if at_place == 3 else 1  # the outlier
+        if at_place == 5:
+            study.broken("tiled", seed, repeat, "failed", "CUDA error: an illegal memory access")
+        else:
+            study.trained("tiled", seed, repeat, wavy(slow * 1.1 * usual), 2.1 + 0.05 * seed)
+    study.resumed("efficient", 0, wavy(0.03), 2.4)
+    for repeat in (1, 2):
+        study.broken(
+            "math", 0, repeat, "oom_gpu", "out of GPU memory: requested 64.0 GiB", expected="oom_gpu"
+        )
+
+
+def pair(root: Path) -> None:
+    """One run each, at the same time on one machine, whose GPU has no known peak."""
+    study = Study(root, "pair", "One run each?", {"attention": "auto"}, {"loss": 0.005}, device=UNKNOWN_GPU)
+    study.trained("auto", 0, 1, wavy(2.0, 0.04), 3.0, began=0)
+    study.trained("flash", 0, 1, wavy(1.8, 0.04, 0.7), 3.0004, began=1, where={"gpu_uuid": "GPU-1"})
+
+
+def margins(root: Path) -> None:
+    """Three seeds a group and margins for rate and loss: equivalent, different, and neither."""
+    given = {"loss": 0.01, "tokens_per_second": 0.02}
+    study = Study(root, "margins", "Do they train alike?", {"attention": "auto"}, given)
+    for seed in range(3):
+        usual = 0.02 * (1 + 0.03 * seed)
+        study.trained("auto", seed, 1, wavy(usual), 3.0 + 0.1 * seed)
+        study.trained(
+            "flash", seed, 1, wavy(usual * (1.001 + 0.001 * seed)), 3.001 + 0.1 * seed + 1e-4 * seed**2
+        )
+        study.trained("flex", seed, 1, wavy(usual * (0.9 + 0.001 * seed)), 3.2 + 0.1 * seed + 1e-3 * seed)
+        study.trained("tiled", seed, 1, wavy(usual * (0.98 + 0.02 * seed)), 3.01 + 0.1 * seed + 0.02 * seed)
+
+
+def scaling(root: Path) -> None:
+    """One GPU and two, at a constant batch a process, with two seeds each."""
+    study = Study(root, "scaling", "How well do two GPUs do?")
+    for seed in range(2):
+        for gpus, usual in ((1, 0.02), (2, 0.0215)):
+            study.trained("auto", seed, 1, wavy(usual * (1 + 0.004 * seed * gpus)), 3.0, gpus=gpus)
+
+
+def disturbed(root: Path) -> None:
+    """Blocks that become slower by 1 % each, a machine that others use, and two GPUs."""
+    study = Study(root, "disturbed", "Is it the machine?", {"attention": "auto"}, order="interleaved")
+    for block in range(1, 5):
+        for name, usual in (("auto", 0.02), ("flash", 0.019)):
+            noise = 1 + 1e-4 * math.sin(5 * block + len(name))
+            place = {"repeat": block, "block": block, "position": study.count + 1}
+            where = {"gpu_uuid": f"GPU-{block % 2}", "device_users": int(block == 3)}
+            study.trained(name, 0, block, wavy(usual * 1.01**block * noise), 3.0, place=place, where=where)
+
+
+def moved(root: Path) -> None:
+    """Two GPUs of which one waits for the other, and a run that went on with one GPU after it was stopped."""
+    study = Study(root, "moved", "Does it hold?", {"attention": "auto"})
+    late = {"slowest_rank": 1, "slowest_rank_seconds": 0.0112, "other_ranks_seconds": 0.01}
+    study.trained("auto", 0, 1, wavy(0.02), 3.0, gpus=2, each=late)
+    study.resumed("flash", 0, wavy(0.019), 3.0, gpus=2)
+
+
+def waiting(root: Path) -> None:
+    """A run that failed and one that nothing is known of."""
+    study = Study(root, "waiting", "What comes of it?", {"attention": "auto"})
+    study.broken("auto", 0, 1, "failed", "an error")
+    study.planned("flash", 0, 1)
+    study.broken("tiled", 0, 1, "failed", "an error")
+    (study.folder / "waiting003" / "attempt-1" / "manifest.json").write_text("{ cut off")
+
+
+def prompts(root: Path) -> None:
+    """Prompts that are read, and tokens that are decoded."""
+    study = Study(root, "prompts", "How fast are prompts read?", {"attention": "auto"})
+    for name, usual, decode in (("auto", 0.05, 0.004), ("flash", 0.04, 0.0041)):
+        for repeat in range(1, 4):
+            factor = 1 + 0.01 * repeat * (1 if name == "auto" else 1.3)
+            study.inferred(name, repeat, wavy(usual * factor), wavy(decode * factor))
+    study.inferred("flex", 1, wavy(0.06), None)
+
+
+def profiled(root: Path) -> None:
+    """Profiles after the run of other steps than the timed ones, and of attention that takes less than it can."""
+    study = Study(root, "profiled", "Where does the time go?", {"attention": "auto"})
+    least = [
+        {"part": "products", "flop": 10**12, "seconds": 0.008},
+        {"part": "attention", "flop": 10**11, "seconds": 0.004},
+    ]
+    least = [{"phase": "step", **part} for part in least]
+    for name, seconds in (("auto", (0.011, 0.005, 0.0041)), ("flash", (0.016, 0.002, 0.006))):
+        run = study.trained(name, 0, 1, wavy(0.02), 3.0, where={"floor": least})
+        parts = [
+            {"phase": "step", "part": part, "seconds": took}
+            for part, took in zip(("products", "attention", "idle"), seconds, strict=True)
+        ]
+        profile = {"run_id": run.name, "attempt": 1, "steps": 2, "step_seconds": sum(seconds), "parts": parts}
+        dump(run / "attempt-1" / "profile.json", profile)
+
+
+def calls(root: Path) -> None:
+    """Attention alone at three shapes: a backend out of memory, one that fails, and a run without times."""
+    study = Study(root, "calls", "Which backend is the fastest?")
+    study.called("B1 T1024 H16 D128", {"auto": 1.0, "flash": 0.6, "math": 4.0})
+    study.called("B1 T4096 H16 D128", {"auto": 5.0, "flash": 9.0, "math": "oom_gpu"}, gpu="GPU-1")
+    study.called("B1 T4096 H16 D128", {"tiled": 6.0, "flex": "failed"}, gpu="GPU-1")
+    study.called("B1 T8192 H16 D128", {})
+
+
+def shapes(root: Path) -> None:
+    """Attention alone at two shapes, each in one process."""
+    study = Study(root, "shapes", "Is one backend ahead?")
+    study.called("B1 T1024 H16 D128", {"auto": 1.0, "flash": 0.6, "math": 4.0})
+    study.called("B1 T4096 H16 D128", {"auto": 9.0, "flash": 5.0, "math": 30.0})
+
+
+def alone(root: Path) -> None:
+    """A group whose baseline failed, and whose backend computes attention wrongly by its certificate."""
+    study, key = Study(root, "alone", "Is it any good?", {"attention": "auto"}), "c" * 64
+    study.broken("auto", 0, 1, "failed", "an error")
+    study.trained("flash", 0, 1, wavy(0.02), 3.0, where={"certificate": key})
+    case = "B4 T1024 H8 K2 D64 bfloat16 causal"
+    checks = [
+        {"name": "right", "what": what, "case": case, "variant": "plain", "measured": off, "tolerance": 0.8,
+         "relative_error": 0.01 * off, "passed": off < 0.8, "reason": None if off < 0.8 else f"{what} is off"}
+        for what, off in (("o", 12.0), ("dq", 0.4), ("dk", 1.3), ("dv", 0.4))
+    ]  # fmt: skip
+    certificate = {
+        "backend": "flash", "verdict": "wrong", "reasons": ["right: o is off"], "device": "cuda",
+        "device_name": H100["device_name"], "software": SOFTWARE, "code": "d" * 64, "case": None, "key": key,
+        "kernels": {}, "checks": checks, "seconds": 1.0, "created_at": at(0),
+    }  # fmt: skip
+    dump(root / ".certificates" / f"{key}.json", certificate)
+
+
+def logs(folder: Path) -> dict[str, Any]:
+    """Logs of another program with a column of learning rates, one of them of another loss; gives their mapping."""
+    folder.mkdir(parents=True)
+    for place, name in enumerate(("auto", "flash", "flex", "tiled", "odd")):
+        rows = ["step,loss,lr,seconds,tokens"]
+        for step in range(1, 101):
+            loss = 3.0 + 4 / step + 0.001 * math.sin(step + place) + (0.2 if name == "odd" else 0.0)
+            seconds = wavy(0.02 + 0.001 * place)(step)
+            rows.append(f"{step},{loss:.5f},{1e-3 * min(1.0, step / 20):.6f},{seconds:.6f},{LENGTH}")
+        (folder / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    columns = {
+        "step": "step",
+        "loss": "loss",
+        "learning_rate": "lr",
+        "step_seconds": "seconds",
+        "tokens": "tokens",
+    }
+    train = {"steps": 100, "sequence_length": LENGTH, "batch_size": 1, "dtype": "bfloat16"}
+    constants = {"gpu": H100["device_name"], "gpus": 1}
+    if folder.name == "endless":
+        for file in list(folder.glob("*.csv"))[1:]:
+            file.unlink()
+        del train["steps"]
+    return {
+        "columns": columns, "file_name": "(?P<attention>.+)", "constants": constants,
+        "config": {"model": MODEL, "train": train},
+    }  # fmt: skip
+
+
+def wavy(seconds: float, width: float = 0.01, phase: float = 0.0) -> Seconds:
+    """Step times around a value, the first one much longer."""
+    return lambda step: (
+        seconds
+        * (
+            50
+            if step == 1
+            else 1 + width * math.sin(1.7 * step + phase) + width / 3 * math.cos(0.41 * step * step)
+        )
+    )
+
+
+class Study:
+    """A study whose runs are being written, one after the other unless one says when it began."""
+
+    steps = 130
+
+    def __init__(
+        self,
+        root: Path,
+        name: str,
+        question: str,
+        baseline: dict[str, str] | None = None,
+        margins: dict[str, float] | None = None,
+        device: dict[str, Any] = H100,
+        order: str = "as written",
+    ) -> None:
+        self.folder, self.name, self.question, self.device = root / name, name, question, device
+        self.design = {
+            "order": order, "order_seed": None, "baseline": baseline, "margins": margins or {}, "until": None,
+        }  # fmt: skip
+        self.clock, self.count = 0.0, 0
+
+    def planned(
+        self, attention: str, seed: int, repeat: int, expected: str = "completed", gpus: int = 1,
+        place: dict[str, int] | None = None, **changes: Any,
+    ) -> Path:  # fmt: skip
+        """`run.json`; `changes` are of its configuration."""
+        self.count += 1
+        train = {
+            "steps": self.steps, "sequence_length": LENGTH, "batch_size": BATCH * gpus, "learning_rate": 1e-3,
+            "warmup_steps": 10, "log_every": 1, "dtype": "bfloat16",
+        }  # fmt: skip
+        config: dict[str, Any] = {
+            "attention": attention or None,
+            "seed": seed,
+            "device": "cuda",
+            "model": MODEL,
+        }
+        config |= {"data": {"path": "text.parquet"}, "train": train}
+        factors: dict[str, Any] = {"attention": attention, "seed": seed}
+        if gpus > 1:
+            config["parallel"] = {"replicate": gpus}
+        if self.name == "scaling":
+            factors = {"parallel.replicate": gpus, "seed": seed}
+        config = {key: value for key, value in (config | changes).items() if value is not None}
+        group = f"{attention}-{gpus}-{changes.get('call', {}).get('shape', '')}"
+        if "call" in config:
+            factors = {"call.shape": config["call"]["shape"], "seed": seed}
+        reads = config.get("data") is not None
+        run_id = f"{self.name}{self.count:03d}"
+        because = "the scores alone need more memory than the GPU has" if expected != "completed" else None
+        dump(
+            self.folder / run_id / "run.json",
+            {
+                "run_id": run_id, "group": group, "repeat": repeat, "position": None, "block": None,
+                "design": self.design, "study": self.name, "study_file": f"{self.name}.yaml",
+                "title": f"Study {self.name}", "description": self.question, "factors": factors, "config": config,
+                "expected_outcome": expected, "because": because, "why": [f"{self.name}.yaml:{self.count}:1"],
+                "scale": "full", "profile": "local", "memory_bytes": None, "time_limit_seconds": None,
+                "peak_flops_override": None, "data_file": "/data/text.parquet" if reads else None,
+                "tokenizer": "bytes" if reads else None, "data_fingerprint": "f" * 32 if reads else None,
+                "provenance": {
+                    "git_sha": "a1b2c3d4e5f60718293a4b5c6d7e8f9012345678", "git_dirty": False,
+                    "command": ["runner", "launch"], "version": "0.1.0",
+                },
+                "created_at": at(self.count),
+                **(place or {}),
+            },
+        )  # fmt: skip
+        return self.folder / run_id
+
+    def trained(
+        self, attention: str, seed: int, repeat: int, seconds: Seconds, final: float, gpus: int = 1,
+        began: float | None = None, place: dict[str, int] | None = None, where: dict[str, Any] | None = None,
+        each: dict[str, Any] | None = None,
+    ) -> Path:  # fmt: skip
+        """A run that completed in one attempt; `where` is of its manifest, `each` of each of its records."""
+        run = self.planned(attention, seed, repeat, gpus=gpus, place=place)
+        began = self.clock if began is None else began
+        self._start(run, 1, began, gpus=gpus, **(where or {}))
+        took = self._steps(run, 1, began + 5, range(1, self.steps + 1), seconds, final, gpus, each)
+        self._end(
+            run, 1, began, 5 + took + 2, "completed", self.steps, final, peak=10 * GIB + seed * GIB // 4
+        )
+        self.clock = began + took + 60
+        return run
+
+    def resumed(self, attention: str, seed: int, seconds: Seconds, final: float, gpus: int = 1) -> None:
+        """A run that was preempted at step 70, and an hour later went on from step 60, on one GPU."""
+        run, first = self.planned(attention, seed, 1, gpus=gpus), self.clock
+        self._start(run, 1, first, gpus=gpus)
+        took = self._steps(run, 1, first + 5, range(1, 71), seconds, final, gpus)
+        self._end(run, 1, first, 5 + took + 9, "preempted", 70, None, peak=11 * GIB)
+        again = first + took + 3600
+        others: dict[str, Any] = (
+            {"parallel": {"replicate": 1, "shard": 1, "context": 1, "tensor": 1}} if gpus > 1 else {}
+        )
+        self._start(run, 2, again, resumed_attempt=1, resumed_step=60, **others)
+        took = self._steps(run, 2, again + 7, range(61, self.steps + 1), lambda step: seconds(step) * (
+            30 if step == 61 else 1), final, gpus)  # fmt: skip
+        self._end(run, 2, again, 7 + took + 2, "completed", self.steps, final, peak=12 * GIB)
+        self.clock = again + took + 60
+
+    def broken(
+        self, attention: str, seed: int, repeat: int, outcome: str, reason: str, expected: str = "completed"
+    ) -> None:
+        """A run that ended before its first step."""
+        run = self.planned(attention, seed, repeat, expected)
+        self._start(run, 1, self.clock)
+        self._end(run, 1, self.clock, 4, outcome, 0, None, reason, peak=70 * GIB)
+        self.clock += 60
+
+    def inferred(self, attention: str, repeat: int, seconds: Seconds, decode: Seconds | None) -> None:
+        """Forty prefills of which five are the warm-up, and thirty decoded positions."""
+        asked = {"steps": 40, "warmup_steps": 5, "batch_size": 2, "prompt_length": LENGTH}
+        asked["new_tokens"] = 30 if decode else 0
+        run = self.planned(attention, 0, repeat, task="inference", inference=asked, train=None)
+        least = [("step", "products", 0.02), ("step", "attention", 0.005), ("decode", "products", 0.0012)]
+        floor = [
+            {"phase": phase, "part": part, "flop": 10**12, "seconds": took} for phase, part, took in least
+        ]
+        self._start(run, 1, self.clock, flop_per_token=PREFILL_FLOP, floor=floor)
+        records = [
+            {
+                "step": step, "steps": 1, "time": at(self.clock + step), "step_seconds": seconds(step),
+                "tokens": 2 * LENGTH, "memory_bytes": 6 * GIB,
+            }
+            for step in range(1, 41)
+        ]  # fmt: skip
+        lines(run / "attempt-1" / "steps.jsonl", records)
+        if decode:
+            decoded = [
+                {"position": LENGTH + place, "time": at(self.clock + 41), "seconds": decode(place + 2), "token_ids": [7, place]}
+                for place in range(30)
+            ]  # fmt: skip
+            lines(run / "attempt-1" / "decode.jsonl", decoded)
+        self._end(run, 1, self.clock, 50, "completed", 40, None, peak=6 * GIB)
+        self.clock += 60
+
+    def called(self, shape: str, times: dict[str, float | str], gpu: str = "GPU-0") -> None:
+        """Backends called in turn for eight rounds; by name, the milliseconds of a forward, or how it ended."""
+        call = {"shape": shape, "steps": 8}
+        run = self.planned("", 0, 1, task="attention", call=call, train=None, model=None, data=None)
+        self._start(run, 1, self.clock, flop_per_token=None, gpu_uuid=gpu)
+        batch, length, heads, dim = (int(part[1:]) for part in shape.split())
+        rows = []
+        for mode in ("eager", "graph"):
+            for name, took in times.items():
+                for direction, factor in (("forward", 1.0), ("backward", 2.5)):
+                    row: dict[str, Any] = {"attention": name, "direction": direction, "mode": mode}
+                    if isinstance(took, str):
+                        row |= {"outcome": took, "reason": f"{name} ended so"}
+                    else:
+                        place = list(times).index(name)
+                        each = [took / 1e3 * factor * (1 + 0.01 * math.sin(3 * n + place)) for n in range(8)]
+                        row |= {
+                            "outcome": "completed",
+                            "seconds": each,
+                            "memory_bytes": (place + 1) * GIB // 4,
+                        }
+                        row |= {"sm_mhz": [1755.0, 1740.0 - place], "throttle_reasons": ["power cap"]}
+                    rows.append(row)
+        case = {
+            "device": "cuda", "dtype": "bfloat16", "batch": batch, "sequence_length": length, "heads": heads,
+            "kv_heads": heads, "head_dim": dim,
+        }  # fmt: skip
+        kernels = (
+            {
+                "run_id": run.name, "attempt": 1, "case": case, "rounds": 8, "cache_bytes": 2**28,
+                "product_flop": 2 * 8192**3, "product_seconds": [2 * 8192**3 / 700e12] * 8, "times": rows,
+                "measured_at": at(self.clock),
+            }
+        )  # fmt: skip
+        if times:
+            dump(run / "attempt-1" / "kernels.json", kernels)
+        self._end(run, 1, self.clock, 30, "completed", 8, None)
+        self.clock += 60
+
+    def _start(self, run: Path, attempt: int, began: float, gpus: int = 1, **changes: Any) -> None:
+        event = {
+            "time": at(began - 1),
+            "event": "claimed",
+            "attempt": attempt,
+            "executor": "local",
+            "host": "login",
+            "pid": 7,
+        }
+        with (run / "ledger.jsonl").open("a") as ledger:
+            ledger.write(json.dumps(event) + "\n")
+        ranks = [{"node": "nid001", "gpu_uuid": f"GPU-{rank}"} for rank in range(gpus)] if gpus > 1 else None
+        dump(
+            run / f"attempt-{attempt}" / "manifest.json",
+            {
+                "run_id": run.name, "attempt": attempt, "started_at": at(began), "host": "nid001", "pid": 1,
+                "pid_started": 1.0, "slurm": {}, "software": SOFTWARE, "gpu_uuid": "GPU-0", "gpus": gpus,
+                "ranks": ranks, "cores": 64, "load_before": 0.5, "flop_per_token": FLOP,
+                **self.device, **changes,
+            },
+        )  # fmt: skip
+
+    def _steps(
+        self, run: Path, attempt: int, began: float, steps: range, seconds: Seconds, final: float, gpus: int = 1,
+        each: dict[str, Any] | None = None,
+    ) -> float:  # fmt: skip
+        """The records of these steps; gives how long they took."""
+        passed, records = 0.0, []
+        for step in steps:
+            passed += seconds(step)
+            tokens = LENGTH * BATCH * gpus
+            loss = (
+                final + 5 * (1 / step - 1 / self.steps) + (0.003 * math.sin(step) if step < self.steps else 0)
+            )
+            record = {
+                "step": step, "steps": 1, "time": at(began + passed), "loss": loss, "learning_rate": 1e-3,
+                "grad_norm": 1.0, "step_seconds": seconds(step), "tokens": tokens, "training_tokens": tokens,
+                "memory_bytes": 9 * GIB, **(each or {}),
+            }  # fmt: skip
+            records.append(record)
+        lines(run / f"attempt-{attempt}" / "steps.jsonl", records)
+        return passed
+
+    def _end(
+        self, run: Path, attempt: int, began: float, wall: float, outcome: str, steps: int, final: float | None,
+        reason: str | None = None, peak: int | None = None,
+    ) -> None:  # fmt: skip
+        dump(
+            run / f"attempt-{attempt}" / "result.json",
+            {
+                "run_id": run.name, "attempt": attempt, "outcome": outcome, "reason": reason, "steps": steps,
+                "final_loss": final, "peak_memory_bytes": peak, "started_at": at(began),
+                "ended_at": at(began + wall), "wall_seconds": wall, "load_after": 1.0,
+            },
+        )  # fmt: skip
+
+
+def _without_embedding() -> int:
+    """Parameters without the input embedding, by counting the llama's matrices."""
+    dim, kv = MODEL["dim"], MODEL["dim"] // MODEL["heads"] * MODEL["kv_heads"]
+    block = dim * dim + 2 * dim * kv + dim * dim + 3 * dim * MODEL["ffn_dim"] + 2 * dim
+    return MODEL["layers"] * block + dim + MODEL["vocab_size"] * dim
+
+
+N = _without_embedding()
+HEAD = MODEL["vocab_size"] * MODEL["dim"]  # which a prompt needs once
+FLOP = 6 * N + 12 * MODEL["layers"] * MODEL["dim"] * LENGTH
+PREFILL_FLOP = 2 * (N - HEAD) + 2 * HEAD // LENGTH + 4 * MODEL["layers"] * MODEL["dim"] * LENGTH

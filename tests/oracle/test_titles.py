@@ -1,0 +1,93 @@
+"""Headlines of figures cite true values of the groups that they name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.oracle.conftest import NAMES, Built
+from tests.oracle.kinds import at_main_shape
+from tests.oracle.pages import NUMBER, rounds
+from tests.oracle.titles import TITLES
+from tests.oracle.truth import Study
+
+# Numbers of a headline that are no values: of steps, groups, repeats and GPUs.
+_COUNTS = re.compile(
+    r"step [\d,]+|\b(?:all|and) \d+ (?:groups|more)|repeat of \d+|\bon \d+ GPUs|at \d+ GPUs|last tenth|=\d+|^Figure \d+\. "
+)
+_FASTER = re.compile(r"([\d.]+) % (faster|slower): ([^;(]+)")
+_PARTED = re.compile(r" and |, ")
+
+
+def headlines(built: Built, name: str) -> dict[str, str]:
+    """The headlines of a report by the name of their figure."""
+    found = {}
+    for file in sorted((built.out / name).glob("*.html")):
+        if file.stem != "print" and not file.stem.startswith("run-"):
+            for title in built.page(name, file.stem).every("h2"):
+                if title.text.startswith("Figure "):
+                    found[title.attributes["id"]] = title.text
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_headlines(built: Built, name: str) -> None:
+    """Each number is a true value: of the groups in the brackets behind it, or else of some group."""
+    study, false = built.studies[name], []
+    for figure, title in headlines(built, name).items():
+        assert figure in TITLES, f"the headline of {figure} has no oracle: {title}"
+        text = _COUNTS.sub(lambda count: " " * len(count[0]), title)
+        for number in NUMBER.finditer(text):
+            behind = re.match(r"[^\d(;]*\(([^)]*)\)", title[number.end() :])
+            named = [label for label in groups(study) if behind and label in _PARTED.split(behind[1])]
+            values = [value for label in named or groups(study) for value in TITLES[figure](study, label)]
+            if not any(
+                rounds(number[0], f"{value}") or rounds(number[0], f"{abs(value)}") for value in values
+            ):
+                false.append((figure, title, number[0], named, values))
+    assert not false
+
+
+def groups(study: Study) -> list[str]:
+    """Groups with values, or backends."""
+    return at_main_shape(study) if study.task == "attention" else study.measured
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_is_faster(built: Built, name: str) -> None:
+    """`8.5 % faster: flash` is of groups whose median ratio says so; words of whole runs hold at every counted step."""
+    study, titles = built.studies[name], headlines(built, name)
+    for share, word, labels in _FASTER.findall(titles.get("ratios", "")):
+        for label in _PARTED.split(labels.strip()):
+            change = 100 * (study.rate_ratio(label).middle - 1)
+            assert (change > 0) == (word == "faster") and rounds(share, f"{abs(change)}"), (
+                label,
+                titles["ratios"],
+            )
+    throughout = {"faster throughout": (1, None), "slower throughout": (None, 1), "as fast": (1, 1)}
+    for words, (low, high) in throughout.items():
+        for labels in re.findall(f"{words}: ([^;]+)", titles.get("tokens_against_baseline", "")):
+            for label in _PARTED.split(labels):
+                ratios = by_step(study, label)
+                assert low is None or min(ratios) >= low - 1e-9, (label, words)
+                assert high is None or max(ratios) <= high + 1e-9, (label, words)
+
+
+def by_step(study: Study, label: str) -> list[float]:
+    """The rate over the baseline's at each step that both count, over the runs of each."""
+    seconds = []
+    for group in (label, study.baseline or ""):
+        runs = [
+            {record["step"]: record["step_seconds"] / run.tokens for record in run.counted}
+            for run in study.completed(group)
+        ]
+        seconds.append({step: sum(run[step] for run in runs) / len(runs) for step in runs[0]})
+    own, base = seconds
+    return [base[step] / own[step] for step in own if step in base]
+
+
+def test_every_figure_is_tried(built: Built) -> None:
+    """No figure is listed that no study shows."""
+    shown = {figure for name in NAMES for figure in headlines(built, name)}
+    assert set(TITLES) <= shown

@@ -1,0 +1,131 @@
+"""What the headline of each figure may cite: true values of groups, by the name of the figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+
+import numpy as np
+
+from tests.oracle import kinds
+from tests.oracle.truth import Run, Study, median
+
+Values = Callable[[Study, str], list[float]]
+
+
+def _rate(study: Study, label: str) -> list[float]:
+    return [study.over(label, lambda run, seconds: run.tokens / seconds).middle]
+
+
+def _mfu(study: Study, label: str) -> list[float]:
+    value = kinds.mfu_of(study, label)
+    tflops = study.over(label, lambda run, s: run.flop * run.tokens / s / (run.gpus or 1) / 1e12).middle
+    return [value.middle if value else tflops]
+
+
+def _time(study: Study, label: str) -> list[float]:
+    """The steps alone, in seconds or minutes, and all else in percent of them, of the median run."""
+    runs = study.completed(label)
+    whole = median(run.training for run in runs)
+    if study.imported:
+        return [whole]
+    return [whole, whole / 60, 100 * median(run.wall - run.training for run in runs) / whole]
+
+
+def _loss(study: Study, label: str) -> list[float]:
+    return [kinds.final_loss(study, label).middle, study.completed(label)[0].tokens]
+
+
+def _loss_difference(study: Study, label: str) -> list[float]:
+    """The largest difference from the baseline's mean of the same seed, or from the median of the others."""
+    found = []
+    for run in study.completed(label):
+        own = _losses(run)
+        others = [
+            other for other in study.done if other.label == study.baseline and other.key[0] == run.key[0]
+        ]
+        if study.imported:
+            others = [other for other in study.done if other.label != label]
+        if others:
+            middle = np.median if study.imported else np.mean
+            rest = {step: float(middle([_losses(other)[step] for other in others])) for step in own}
+            same = [other for other in study.completed(label) if other.key[0] == run.key[0]]
+            mean = {step: fmean(_losses(other)[step] for other in same) for step in own}
+            found += [max(abs(one[step] - rest[step]) for step in own) for one in (own, mean)]
+            found.append(max(abs(own[step] - _losses(other)[step]) for other in same for step in own))
+            found.append(2 * found[-3] if label == study.baseline else found[-3])
+    return found
+
+
+def _losses(run: Run) -> dict[int, float]:
+    return {record["step"]: record["loss"] for _, record in run.steps}
+
+
+def _spread(study: Study, label: str) -> list[float]:
+    """How far the quartiles of a run's counted steps are from its median, as rates, in percent."""
+    found = []
+    for run in study.completed(label):
+        ends = np.quantile([record["step_seconds"] for record in run.counted], [0.25, 0.75])
+        found.append(max(abs(100 * (run.seconds / float(end) - 1)) for end in ends))
+    return found
+
+
+def _decode_trend(study: Study, label: str) -> list[float]:
+    """The last tenth of the positions against the first, in percent, by means and by medians."""
+    found = []
+    for of in (np.mean, np.median):
+        trends = [
+            100 * (float(of(run.decoded[-3:])) / float(of(run.decoded[:3])) - 1)
+            for run in study.completed(label)
+        ]
+        found += [*trends, fmean(trends)]
+    return found
+
+
+def _against(study: Study, label: str) -> list[float]:
+    """Faster or slower than the baseline, in percent; and of the baseline's rate."""
+    if label == study.baseline or not study.baseline:
+        return []
+    ratio = study.rate_ratio(label).middle
+    return [abs(100 * (ratio - 1)), ratio]
+
+
+def _scaling(study: Study, label: str) -> list[float]:
+    share = kinds.efficiency(study, label)
+    return [100 * share.middle, *(100 * end for end in share.ends or ())]
+
+
+def _profile(study: Study, label: str) -> list[float]:
+    parts = study.completed(label)[0].profile
+    return [100 * max(parts.values()) / sum(parts.values())]
+
+
+def _kernel_share(study: Study, name: str) -> list[float]:
+    """Percent of the 700 TFLOP/s that a large product reached, forward and backward."""
+    flop = 4 * 16 * kinds.main_shape(study) ** 2 * 128 / 2
+    times = {way: kinds.call_time(study, name, way).middle / 1e3 for way in ("forward", "backward")}
+    return [
+        100 * flop * factor / times[way] / 700e12 for way, factor in (("forward", 1.0), ("backward", 2.5))
+    ]
+
+
+TITLES: dict[str, Values] = {
+    "tokens_per_second": _rate,
+    "mfu": _mfu,
+    "time": _time,
+    "step_time": lambda study, label: [study.over(label, lambda _run, seconds: seconds).middle],
+    "memory": lambda study, label: [kinds.peak_of(study, label).middle],
+    "loss": _loss,
+    "loss_difference": _loss_difference,
+    "tokens_over_steps": _spread,
+    "prefill_latency": lambda study, label: [kinds.prefill_of(study, label).middle],
+    "decode_latency": lambda study, label: (
+        [value.middle] if (value := kinds.over_decoded(study, label)) else []
+    ),
+    "decode_positions": _decode_trend,
+    "ratios": _against,
+    "tokens_against_baseline": lambda study, label: [],
+    "scaling_weak": _scaling,
+    "step_profile": _profile,
+    "kernel_efficiency": _kernel_share,
+}

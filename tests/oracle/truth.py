@@ -1,0 +1,523 @@
+"""What is true of the raw records, by the formulas of docs/statistics.md and docs/schema.md, with numpy at most.
+
+Nothing of the project is imported: a mistake there cannot be one here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import cache, cached_property
+from itertools import combinations
+from math import asin, comb, exp, gamma, log, pi, sin, sqrt
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+
+GIB = 2**30
+Ends = tuple[float, float] | None
+Pairs = dict[tuple[int | None, int], float]  # a value of each run, by seed and repeat
+
+
+class Value(NamedTuple):
+    """A median, or a ratio, with the ends of its interval; None where it has none."""
+
+    middle: float
+    ends: Ends = None
+
+
+class Attempt(NamedTuple):
+    """One attempt's files."""
+
+    number: int
+    manifest: dict[str, Any]
+    result: dict[str, Any]
+    steps: list[dict[str, Any]]
+
+
+class Run:
+    """A run's files, and what follows from them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.plan = folder, _json(folder / "run.json")
+        self.id, self.config = folder.name, self.plan["config"]
+        self.attempts = [
+            Attempt(
+                int(path.name.rpartition("-")[2]),
+                _json(path / "manifest.json"),
+                result,
+                _lines(path / "steps.jsonl"),
+            )
+            for path in sorted(folder.glob("attempt-*"))
+            if (result := _json(path / "result.json"))
+        ]
+        self.key = (self.plan["config"].get("seed"), self.plan["repeat"])
+        ended = [attempt.result["outcome"] for attempt in self.attempts if attempt.result]
+        self.outcome = "completed" if "completed" in ended else ended[-1] if ended else None
+        self.done = self.outcome == "completed"
+
+    @property
+    def label(self) -> str:
+        """What varies in the study, the seed apart."""
+        factors = {
+            name: value for name, value in self.plan["factors"].items() if name not in ("seed", "repeat")
+        }
+        return ", ".join(
+            str(value) if name == "attention" else f"{name.rpartition('.')[2]}={value}"
+            for name, value in factors.items()
+        )
+
+    @cached_property
+    def measured(self) -> Attempt:
+        """The attempt that decides, or the last one before it on the run's own processes."""
+        deciding = next(
+            (one for one in reversed(self.attempts) if one.result.get("outcome") == "completed"),
+            self.attempts[-1],
+        )
+        own = [
+            one for one in self.attempts if one.number <= deciding.number and not one.manifest.get("parallel")
+        ]
+        return own[-1]
+
+    @cached_property
+    def steps(self) -> list[tuple[Attempt, dict[str, Any]]]:
+        """Each step once: what a later attempt did again counts from there."""
+        kept: list[tuple[Attempt, dict[str, Any]]] = []
+        for attempt in self.attempts:
+            first = min((record["step"] for record in attempt.steps), default=0)
+            kept = [one for one in kept if one[1]["step"] < first] if attempt.steps else kept
+            kept += [(attempt, record) for record in attempt.steps]
+        return kept
+
+    @cached_property
+    def warmup(self) -> int:
+        """Steps that are not counted at the beginning."""
+        if "inference" in self.config:
+            return int(self.config["inference"]["warmup_steps"])
+        planned = self.config.get("train", {}).get("steps")
+        return max(1, min(10, planned // 10)) if planned else 10
+
+    @cached_property
+    def counted(self) -> list[dict[str, Any]]:
+        """The records after the warm-up, without the first one after a checkpoint, on the run's own processes."""
+        return [
+            record
+            for attempt, record in self.steps
+            if record["step"] - record["steps"] >= self.warmup
+            and record["step"] - record["steps"] != attempt.manifest.get("resumed_step")
+            and not attempt.manifest.get("parallel")
+        ]
+
+    @property
+    def seconds(self) -> float:
+        """Of the median step."""
+        return median([record["step_seconds"] for record in self.counted])
+
+    @property
+    def tokens(self) -> float:
+        """Of a step."""
+        counted = self.counted
+        return float(sum(record["tokens"] for record in counted) / sum(record["steps"] for record in counted))
+
+    @property
+    def gpus(self) -> int:
+        """Of the measured attempt."""
+        return int(self.measured.manifest["gpus"])
+
+    @property
+    def flop(self) -> float:
+        """FLOP per token: 6 N + 12 L H Q T of training, 2 N + 4 L H Q T of a prompt, whose head counts once."""
+        model = self.config["model"]
+        dim, kv = model["dim"], model["dim"] // model["heads"] * model["kv_heads"]
+        block = 2 * dim * dim + 2 * dim * kv + 3 * dim * model["ffn_dim"] + 2 * dim
+        body, head = model["layers"] * block + dim, model["vocab_size"] * dim
+        if "inference" in self.config:
+            length = self.config["inference"]["prompt_length"]
+            return float(2 * body + 2 * head / length + 4 * model["layers"] * dim * length)
+        return float(6 * (body + head) + 12 * model["layers"] * dim * self.config["train"]["sequence_length"])
+
+    @property
+    def parameters(self) -> int:
+        """All of them."""
+        model = self.config["model"]
+        dim, kv = model["dim"], model["dim"] // model["heads"] * model["kv_heads"]
+        block = 2 * dim * dim + 2 * dim * kv + 3 * dim * model["ffn_dim"] + 2 * dim
+        return int(model["layers"] * block + dim + 2 * model["vocab_size"] * dim)
+
+    def mfu(self, seconds: float) -> float | None:
+        """Percent, at a time per step; None where the peak is not known."""
+        peak = self.measured.manifest["peak_flops"]
+        return 100 * self.flop * self.tokens / seconds / (self.gpus or 1) / peak if peak else None
+
+    @property
+    def final_loss(self) -> float | None:
+        """At the last step."""
+        losses = {record["step"]: record.get("loss") for _, record in self.steps}
+        return losses[max(losses)] if losses else None
+
+    @property
+    def peak_gib(self) -> float:
+        """Of the measured attempt."""
+        most = max((record["memory_bytes"] or 0 for record in self.measured.steps), default=0)
+        return max(most, self.measured.result.get("peak_memory_bytes") or 0) / GIB
+
+    @property
+    def training(self) -> float:
+        """Seconds of the steps alone, each once."""
+        return float(sum(record["step_seconds"] * record["steps"] for _, record in self.steps))
+
+    @property
+    def wall(self) -> float:
+        """Seconds of its attempts, without the time between them."""
+        return float(sum(attempt.result["wall_seconds"] for attempt in self.attempts))
+
+    @property
+    def start_up(self) -> float:
+        """Seconds of each attempt before its first step."""
+        total = 0.0
+        for attempt in self.attempts:
+            first = attempt.steps[0]
+            whole = (
+                datetime.fromisoformat(first["time"]) - datetime.fromisoformat(attempt.manifest["started_at"])
+            ).total_seconds()
+            total += whole - first["step_seconds"] * first["steps"]
+        return total
+
+    @property
+    def device(self) -> str:
+        """Name of its GPU."""
+        return str(self.measured.manifest["device_name"])
+
+    @property
+    def began(self) -> str:
+        """When its first attempt started."""
+        return str(self.attempts[0].manifest["started_at"])
+
+    @property
+    def ended(self) -> str:
+        """When its last attempt ended."""
+        return str(self.attempts[-1].result["ended_at"])
+
+    @property
+    def kernels(self) -> list[dict[str, Any]]:
+        """Calls of attention alone: a row for each backend, direction and mode."""
+        return list(_json(self.folder / "attempt-1" / "kernels.json").get("times", []))
+
+    @property
+    def length(self) -> int:
+        """Tokens of a call's samples."""
+        return int(self.config["call"]["shape"].split()[1][1:])
+
+    @property
+    def profile(self) -> dict[str, float]:
+        """Seconds of each part of a profiled step."""
+        parts = _json(self.folder / "attempt-1" / "profile.json").get("parts", [])
+        return {part["part"]: part["seconds"] for part in parts}
+
+    def floor(self, phase: str, part: str = "") -> float:
+        """The least seconds of a step, or of one part of it."""
+        floor = self.measured.manifest.get("floor") or []
+        return float(
+            sum(row["seconds"] for row in floor if row["phase"] == phase and part in ("", row["part"]))
+        )
+
+    @property
+    def decoded(self) -> list[float]:
+        """Seconds of each decoded position."""
+        return [record["seconds"] for record in _lines(self.folder / "attempt-1" / "decode.jsonl")]
+
+
+class Log(Run):
+    """A run that another program logged in a CSV file, with what its mapping says."""
+
+    def __init__(self, file: Path, mapping: dict[str, Any]) -> None:
+        head, *rows = (line.split(",") for line in file.read_text().splitlines())
+        names = {column: quantity for quantity, column in mapping["columns"].items()}
+        values = [{names[name]: float(cell) for name, cell in zip(head, row, strict=True)} for row in rows]
+        steps = [{"steps": 1, "memory_bytes": None, **row, "step": int(row["step"])} for row in values]
+        constants = {**mapping["constants"], "peak_flops": 989.4e12, "host": None}  # of an H100's data sheet
+        self.config = {"attention": file.stem, **mapping["config"]}
+        self.plan = {
+            "factors": {"attention": file.stem},
+            "design": None,
+            "repeat": 1,
+            "expected_outcome": "completed",
+        }
+        self.attempts = [
+            Attempt(1, {**constants, "device_name": constants["gpu"]}, {"outcome": "completed"}, steps)
+        ]
+        self.folder, self.key, self.outcome, self.done = file.with_suffix(""), (None, 1), "completed", True
+
+
+class Study:
+    """The runs of a folder, or of logs with their mapping."""
+
+    def __init__(self, folder: Path, mapping: dict[str, Any] | None = None) -> None:
+        self.name, self.imported = folder.name, mapping is not None
+        self.runs: list[Run] = [Run(path.parent) for path in sorted(folder.glob("*/run.json"))]
+        if mapping:
+            self.runs = [Log(file, mapping) for file in sorted(folder.glob("*.csv"))]
+        self.design = self.runs[0].plan["design"] or {}
+        self.task = self.runs[0].config.get("task", "training")
+        self.done = [run for run in self.runs if run.done]
+
+    def certificate(self, run: Run) -> dict[str, Any]:
+        """The certificate that a run's attempt names."""
+        key = run.measured.manifest.get("certificate")
+        return dict(_json(run.folder.parents[1] / ".certificates" / f"{key}.json"))
+
+    @cached_property
+    def groups(self) -> dict[str, list[Run]]:
+        """The runs by label, in the study's order."""
+        groups: dict[str, list[Run]] = {}
+        for run in self.runs:
+            groups.setdefault(run.label, []).append(run)
+        return groups
+
+    def completed(self, label: str) -> list[Run]:
+        """Those of a group that completed."""
+        return [run for run in self.groups[label] if run.done]
+
+    @cached_property
+    def wrong(self) -> list[str]:
+        """Groups of imported logs whose loss over the last fifth is far from the median of the others."""
+        if not self.imported:
+            return []
+        last = {
+            label: fmean(r["loss"] for r in runs[0].attempts[0].steps[-20:])
+            for label, runs in self.groups.items()
+        }
+        return [label for label in last if abs(last[label] - arithmetic_median(last.values())) > 0.1]
+
+    @property
+    def measured(self) -> list[str]:
+        """The groups with a completed run that has steps."""
+        return [label for label in self.groups if any(run.counted for run in self.completed(label))]
+
+    @property
+    def baseline(self) -> str | None:
+        """The group that the others are compared with."""
+        given = self.design.get("baseline") or {}
+        return next((label for label in self.groups if label in map(str, given.values())), None)
+
+    def over(self, label: str, value: Callable[[Run, float], float]) -> Value:
+        """A rate or a time: over runs, or of the single run's records."""
+        runs = self.completed(label)
+        if len(runs) > 1:
+            return over_runs([value(run, run.seconds) for run in runs])
+        ends = over_records([record["step_seconds"] for record in runs[0].counted])
+        middle = value(runs[0], runs[0].seconds)
+        return Value(middle, ends and _sorted(value(runs[0], ends[0]), value(runs[0], ends[1])))
+
+    def per_token(self, label: str) -> Pairs:
+        """Seconds per token of each completed run."""
+        return {run.key: run.seconds / run.tokens for run in self.completed(label)}
+
+    def rate_ratio(self, label: str) -> Value:
+        """The rate over the baseline's, with a 95 % interval; 90 % where a margin is stated."""
+        assert self.baseline
+        own, base = self.per_token(label), self.per_token(self.baseline)
+        if min(len(own), len(base)) == 1:
+            runs = {run.key: run for run in self.completed(label)}
+            (key,) = [key for key in own if key in base][:1]
+            other = next(run for run in self.completed(self.baseline) if run.key == key)
+            theirs = {record["step"]: record["step_seconds"] / other.tokens for record in other.counted}
+            shared = [
+                theirs[record["step"]] / (record["step_seconds"] / runs[key].tokens)
+                for record in runs[key].counted
+                if record["step"] in theirs
+            ]
+            return Value(median(shared), over_records(shared))
+        confidence = 0.90 if self.design["margins"].get("tokens_per_second") else 0.95
+        mean, error, freedom = log_ratio(own, base)
+        half = t_quantile((1 + confidence) / 2, freedom) * error
+        return Value(exp(mean), (exp(mean - half), exp(mean + half)))
+
+    def holm(self) -> dict[frozenset[str], float]:
+        """p values of all pairs of groups that have repeats, corrected after Holm."""
+        several = [label for label in self.measured if len(self.completed(label)) > 1]
+        raw: dict[frozenset[str], float] = {}
+        for one, other in combinations(several, 2):
+            mean, error, freedom = log_ratio(self.per_token(one), self.per_token(other))
+            raw[frozenset((one, other))] = (
+                2 * t_tail(abs(mean) / error, freedom) if error else float(mean == 0)
+            )
+        adjusted, so_far = {}, 0.0
+        for place, pair in enumerate(sorted(raw, key=raw.__getitem__)):
+            adjusted[pair] = so_far = max(so_far, min(1.0, raw[pair] * (len(raw) - place)))
+        return adjusted
+
+    def loss_difference(self, label: str) -> Value:
+        """Mean difference over the last fifth of the steps, with a 90 % interval: over seeds, or one pair's records."""
+        assert self.baseline
+        by_seed: list[dict[int, dict[int, float]]] = []
+        for group in (label, self.baseline):
+            runs: dict[int, list[dict[int, float]]] = {}
+            for run in self.completed(group):
+                runs.setdefault(run.key[0] or 0, []).append({r["step"]: r["loss"] for _, r in run.steps})
+            by_seed.append(
+                {seed: {s: fmean(one[s] for one in same) for s in same[0]} for seed, same in runs.items()}
+            )
+        own, base = by_seed
+        pairs = [
+            [own[seed][step] - base[seed][step] for step in sorted(own[seed]) if step > 0.8 * max(own[seed])]
+            for seed in own
+            if seed in base
+        ]
+        means = [fmean(pair) for pair in pairs]
+        if len(means) > 1:
+            half = t_quantile(0.95, len(means) - 1) * deviation(means) / sqrt(len(means))
+        else:
+            freedom, error = _batch_error(np.array(pairs[0]))
+            half = t_quantile(0.95, freedom) * error
+            half += self._noise((label, self.baseline))
+        return Value(fmean(means), (fmean(means) - half, fmean(means) + half))
+
+    def _noise(self, labels: Sequence[str]) -> float:
+        """By how much the spread of repeats of a seed widens the interval of one pair."""
+        squares, freedom = 0.0, 0
+        for label in labels:
+            by_seed: dict[int, list[float]] = {}
+            for run in self.completed(label):
+                last = [r["loss"] for _, r in run.steps if r["step"] > 0.8 * run.steps[-1][1]["step"]]
+                by_seed.setdefault(run.key[0] or 0, []).append(fmean(last))
+            for means in by_seed.values():
+                squares += sum((mean - fmean(means)) ** 2 for mean in means)
+                freedom += len(means) - 1
+        return t_quantile(0.95, freedom) * sqrt(2 * squares / freedom) if freedom else 0.0
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _sorted(one: float, other: float) -> tuple[float, float]:
+    return min(one, other), max(one, other)
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle value; of an even number the geometric mean of the two in the middle."""
+    ordered = sorted(values)
+    return sqrt(ordered[(len(ordered) - 1) // 2] * ordered[len(ordered) // 2])
+
+
+def arithmetic_median(values: Iterable[float]) -> float:
+    """The same for losses, which are compared by their difference."""
+    return float(np.median(list(values)))
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Standard deviation, with n - 1."""
+    return float(np.std(values, ddof=1))
+
+
+def over_runs(values: Sequence[float]) -> Value:
+    """Median; t interval of the logarithms of two to five runs, order statistics of six or more."""
+    n = len(values)
+    if n == 1:
+        return Value(values[0])
+    if n < 6:
+        logs = [log(value) for value in values]
+        half = t_quantile(0.975, n - 1) * deviation(logs) / sqrt(n)
+        return Value(median(values), (exp(fmean(logs) - half), exp(fmean(logs) + half)))
+    # Hettmansperger and Sheather: between the intervals of the k-th and the next order statistics.
+    coverage = [1 - 2 * sum(comb(n, i) for i in range(k)) / 2**n for k in range(n // 2 + 1)]
+    k = max(k for k in range(1, n // 2 + 1) if coverage[k] >= 0.95)
+    share = (coverage[k] - 0.95) / (coverage[k] - coverage[k + 1])
+    weight = (n - k) * share / (k + (n - 2 * k) * share)
+    logs = sorted(map(log, values))
+    low = (1 - weight) * logs[k - 1] + weight * logs[k]
+    high = (1 - weight) * logs[n - k] + weight * logs[n - k - 1]
+    return Value(median(values), (exp(low), exp(high)))
+
+
+def over_records(values: Sequence[float]) -> Ends:
+    """Interval of the median of one run's records by batch means of signs; None below 24 records."""
+    if len(values) < 24:
+        return None
+    series = np.array(values)
+    freedom, error = _batch_error(np.sign(series - np.median(series)), signs=True)
+    n, logs = len(values), np.log(np.sort(series))
+    half = min(t_quantile(0.975, freedom) * error * n / 2, (n - 1) / 2)
+    low, high = np.interp([(n - 1) / 2 - half, (n - 1) / 2 + half], np.arange(n), logs)
+    return exp(low), exp(high)
+
+
+def _batch_error(series: np.ndarray, signs: bool = False) -> tuple[float, float]:
+    """Degrees of freedom and standard error of the mean of correlated values, from 24 to 47 batches."""
+    length = 1
+    while len(series) // (2 * length) >= 24:
+        length *= 2
+    count = len(series) // length
+    batches = series[len(series) - count * length :].reshape(count, length).mean(axis=1)
+    apart = batches - batches.mean()
+    squares = float(apart @ apart)
+    raw = float(apart[1:] @ apart[:-1]) / squares if squares else 0.0
+    rho = min(1.0, max(-1.0, (count * raw + 2) / (count - 8)))
+    arcs = signs and length == 1  # signs of an autoregression are correlated as 2 / pi arcsin(r^k)
+    rho = min(0.97, max(-0.4, sin(pi / 2 * rho) if arcs else rho))
+    lags = [(2 / pi * asin(rho**k) if arcs else rho**k) * (1 - k / count) for k in range(1, count)]
+    inflation = 1 + 2 * sum(lags)
+    error = sqrt(squares / (count - 1) * inflation * length / len(series))
+    return max(count / inflation - 1, 1), error
+
+
+def log_ratio(own: Pairs, base: Pairs) -> tuple[float, float, float]:
+    """Mean of the log ratio of rates, its standard error and degrees of freedom: paired where half have partners."""
+    common = [key for key in own if key in base]
+    if len(common) > 1 and 2 * len(common) >= max(len(own), len(base)):
+        logs = [log(base[key] / own[key]) for key in common]
+        return fmean(logs), deviation(logs) / sqrt(len(logs)), len(logs) - 1
+    one, other = ([log(value) for value in side.values()] for side in (own, base))
+    error = sqrt(deviation(one) ** 2 / len(one) + deviation(other) ** 2 / len(other))
+    return fmean(other) - fmean(one), error, min(len(one), len(other)) - 1
+
+
+def t_tail(t: float, freedom: float) -> float:
+    """P(T > t) of Student's distribution, by Simpson's rule on its angle."""
+    angle, n = np.arctan(t / sqrt(freedom)), 4000
+    at = np.linspace(angle, pi / 2, n + 1)
+    weights = np.ones(n + 1)
+    weights[1:-1:2], weights[2:-1:2] = 4, 2
+    values = np.maximum(np.cos(at), 0) ** (freedom - 1)
+    scale = gamma((freedom + 1) / 2) / (sqrt(pi) * gamma(freedom / 2))
+    return float(scale * (weights @ values) * (pi / 2 - angle) / n / 3)
+
+
+@cache
+def t_quantile(probability: float, freedom: float) -> float:
+    """Quantile of Student's distribution, by bisection."""
+    low, high = 0.0, 1e4
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_tail(middle, freedom) > 1 - probability else (low, middle)
+    return (low + high) / 2
+
+
+def drift(study: Study) -> tuple[float, float, float, float, int]:
+    """Change from the first block to the last, ends of its interval, p value and blocks: a line through them."""
+    cells = {
+        (label, run.plan["block"]): log(run.seconds / run.tokens)
+        for label in study.measured
+        for run in study.completed(label)
+    }
+    labels, blocks = sorted({label for label, _ in cells}), sorted({block for _, block in cells})
+    effects = [fmean(cells[label, block] for label in labels) for block in blocks]
+    x = np.array(blocks, dtype=float) - fmean(blocks)
+    slope = float(x @ np.array(effects)) / float(x @ x)
+    rest = np.array(effects) - fmean(effects) - slope * x
+    freedom = len(blocks) - 2
+    error = sqrt(float(rest @ rest) / freedom / float(x @ x))
+    span, half = blocks[-1] - blocks[0], t_quantile(0.975, freedom) * error
+    change, low, high = (exp(span * value) - 1 for value in (slope, slope - half, slope + half))
+    return change, low, high, 2 * t_tail(abs(slope) / error, freedom), len(blocks)
