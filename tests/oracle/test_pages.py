@@ -17,11 +17,6 @@ from tests.oracle.truth import Study
 PLACES = ("ran", "answer", "warning", "limit")
 # Of the code that makes sentences: what is in the texts for papers alone, and what names tasks that others add.
 ELSEWHERE = (("ran.py", "expected"), ("ran.py", "of_any"))
-# What a page is known to say falsely, by study and place; once it does not, its test fails until it goes from here.
-KNOWN_FALSE = {
-    ("ends", "answer"): "`In one run each` of two groups of which one has six runs",
-    ("prompts", "answer"): "the same of two groups of which one has three",
-}
 
 
 def answer_of(page: Element) -> dict[str, list[str]]:
@@ -48,9 +43,7 @@ def expected(study: Study, place: str) -> list[str]:
 def _cases() -> Iterable[object]:
     for name in NAMES:
         for place in PLACES:
-            why = KNOWN_FALSE.get((name, place))
-            marks = [pytest.mark.xfail(strict=True, reason=why)] if why else []
-            yield pytest.param(name, place, marks=marks, id=f"{name}-{place}")
+            yield pytest.param(name, place, id=f"{name}-{place}")
 
 
 @pytest.mark.parametrize(("name", "place"), list(_cases()))

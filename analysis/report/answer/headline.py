@@ -82,9 +82,12 @@ def ends(
         if (row := judged.get(label)) and row.difference:
             texts[label] += f" ({row.difference} against {name(row.against, facts)}: {row.verdict})"
     runs = {group.label: group.n for group in facts.groups}
-    if 1 in (runs[first], runs[last]):
+    single = [label for label in (first, last) if runs[label] == 1]
+    if len(single) == 2:
         once = "in one run each, "
         before = f"{before}{once if before else once.capitalize()}"
+    elif single:
+        texts[single[0]] += ", in one run"
     text = f"{before}{name(first, facts)} has the {words[0]}, {texts[first]}; "
     tier = next((ranking.tiers[0] for ranking in comparison.rates.rankings if first in ranking.tiers[0]), ())
     ties = [name(label, facts) for label in ordered if label in tier and label != first]
