@@ -8,6 +8,7 @@ from analysis.verdicts.slowest import in_records, slowest
 from model.record.errors import UserError
 from model.record.files import read_lines
 from model.record.folder import Attempt
+from model.record.outcome import Outcome
 from model.record.records import StepRecord
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, RunName, Settings
@@ -107,7 +108,10 @@ def _retry(state: RunState, attempt: Attempt, after: Attempt | None) -> str | No
     if after is None and state.phase != "ended":
         return "undecided: Slurm may still start its job again"
     by_another = f"; attempt {after.number} was started by another command" if after else ""
-    if attempt.executor == "local":
+    if attempt.executor == "local" and attempt.settled[0] not in (
+        Outcome.COMPLETED,
+        state.brief.expected_outcome,
+    ):
         return f"not retried: `launch --wait` retries runs on Slurm alone{by_another}"
     try:
         retries = cluster_of(state.run).profile.retries

@@ -77,6 +77,14 @@ def test_nothing_is_retried_on_this_machine(root, profile):
     assert retries(folder) == ["not retried: `launch --wait` retries runs on Slurm alone"]
 
 
+def test_a_run_that_completed_on_this_machine_is_not_retried_because_it_completed(root, profile):
+    folder = Folder(root, plan("r1", **profile))
+    folder.event("claimed", executor="local")
+    folder.start()
+    folder.event("ended", outcome="completed")
+    assert retries(folder) == ["not retried: it completed"]
+
+
 def test_a_profile_that_is_gone_no_longer_says_how_often(root, profile):
     profile["profile_file"] += ".gone"
     folder = Folder(root, plan("r1", **profile))
