@@ -238,7 +238,7 @@ def outcome(line: GroupLine) -> Cell:
 def time_to_train(line: GroupLine) -> Cell:
     """Seconds of the steps alone, and of everything else beside them."""
     took, other = line.group.training_seconds, line.group.other_seconds
-    return Cell(_took(took.median), f"+ {_took(other)}" if other else "") if took else Cell()
+    return Cell(_took(took.median), f"+ {_took(other)} other" if other else "") if took else Cell()
 
 
 def against(line: GroupLine) -> Cell:

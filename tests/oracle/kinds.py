@@ -233,6 +233,8 @@ def final_losses(study: Study) -> Iterator[str]:
         judged = f"; {listed(differ)} differ{'s' if len(differ) == 1 else ''} from the baseline"
     elif {kind for kind, _ in verdicts.values()} == {"equivalent"}:
         judged = ", equivalent within the margin"
+    elif verdicts and {kind for kind, _ in verdicts.values()}.isdisjoint(("equivalent", "different")):
+        judged = "; whether they agree is not decided"
     if len(sizes) > 1:
         judged = f", after different amounts of text{judged}"
     if f"{losses[low]:.4f}" == f"{losses[high]:.4f}":
@@ -820,7 +822,7 @@ def training(study: Study, label: str) -> str:
     runs = study.completed(label)
     if study.imported:
         return took(median(run.training for run in runs))
-    return f"{took(median(run.training for run in runs))} + {took(median(run.wall - run.training for run in runs))}"
+    return f"{took(median(run.training for run in runs))} + {took(median(run.wall - run.training for run in runs))} other"
 
 
 @cell("groups", "n")
@@ -949,7 +951,7 @@ for _direction in ("both", "forward", "backward"):
     CELLS.setdefault("backends", {})[f"{_direction.capitalize()}, ms"] = _call(_direction)
 
 
-@cell("backends", "Over the next")
+@cell("backends", "Speed over the fastest other")
 def over_the_next(study: Study, name: str) -> tuple[str, str]:
     other, ratio = next_fastest(study, name)
     assert ratio.ends

@@ -131,6 +131,8 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
         judged = f"; {listed(differing)} differ{'s' if len(differing) == 1 else ''} from the baseline"
     elif kinds == {"equivalent"}:
         judged = ", equivalent within the margin"
+    elif kinds and kinds.isdisjoint(("equivalent", "different")):
+        judged = "; whether they agree is not decided"
     if texts[0] == texts[1]:
         text = f"Final loss: {texts[0]}" + (f" for all {len(medians)} groups" if len(medians) > 1 else "")
     else:

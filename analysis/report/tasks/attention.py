@@ -267,7 +267,7 @@ TASK = ReportTask(
         OverviewColumn("Both, ms", lambda line: line.cell("both")),
         OverviewColumn("Forward, ms", lambda line: line.cell("forward")),
         OverviewColumn("Backward, ms", lambda line: line.cell("backward")),
-        OverviewColumn("Over the next", lambda line: line.over_next),
+        OverviewColumn("Speed over the fastest other", lambda line: line.over_next),
         OverviewColumn(
             "Kernel TFLOP/s",
             lambda line: Cell(number(rate.median if (rate := line.point.rate("both")) else None, ",.3g")),
