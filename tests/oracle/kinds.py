@@ -337,6 +337,17 @@ def wrong_certificate(study: Study) -> Iterator[str]:
             )
 
 
+@said("warning")
+def without_a_run(study: Study) -> Iterator[str]:
+    asked = {
+        name
+        for run in study.runs
+        for name in run.plan.get("provenance", {"command": [""]})["command"][-1].partition("=")[2].split(",")
+    }
+    for name in asked - {"", *study.groups}:
+        yield f"A launch asked for {name} (attention), but there is no record of such a run."
+
+
 @said("limit")
 def no_plan(study: Study) -> Iterator[str]:
     if study.imported and (logs := [run for run in study.done if "steps" not in run.config["train"]]):
@@ -739,8 +750,8 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
     p_values = study.holm()
     p = p_values[frozenset((label, study.baseline))]
     if p <= 0.05:
-        many = "1 pair" if len(p_values) == 1 else f"{len(p_values)} pairs"
-        return faster, f"{'p < 0.0001' if p < 1e-4 else f'p = {p}'}, corrected for {many}"
+        many = f", corrected for {len(p_values)} pairs" if len(p_values) > 1 else ""
+        return faster, f"by a test of the difference{many}"
     return "inconclusive", (
         "not told apart, which does not make them equal: to test that, state margins: {tokens_per_second: PERCENT} in "
         "the study before it runs"

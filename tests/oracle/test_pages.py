@@ -14,6 +14,7 @@ from tests.oracle.conftest import NAMES, Built
 from tests.oracle.pages import Element, agrees, table
 from tests.oracle.truth import Study
 
+MARK = "wrong in its log: "  # of a bar
 PLACES = ("ran", "answer", "warning", "limit")
 # Of the code that makes sentences: what is in the texts for papers alone, and what names tasks that others add.
 ELSEWHERE = (("ran.py", "expected"), ("ran.py", "of_any"))
@@ -121,8 +122,10 @@ def test_small_figures(built: Built, name: str) -> None:
             assert label and value and stripe
             true = kinds.PANELS[title](study, label.text)
             assert true, f"{title} of {label.text}"
-            text = kinds.took(true.middle) if value.text.endswith(("s", "min", "h")) else f"{true.middle}"
-            assert agrees(value.text, text), f"{title} of {label.text}: {value.text}, not {text}"
+            marked, number = value.text.startswith(MARK), value.text.removeprefix(MARK)
+            assert marked == (label.text in study.wrong), f"{title} of {label.text}: {value.text}"
+            text = kinds.took(true.middle) if number.endswith(("s", "min", "h")) else f"{true.middle}"
+            assert agrees(number, text), f"{title} of {label.text}: {number}, not {text}"
             lengths[true.middle] = float(stripe.attributes["style"].split("width: ")[1].partition("%")[0])
         for true_value, length in lengths.items():
             assert length == pytest.approx(100 * true_value / max(lengths), abs=0.01), title

@@ -173,7 +173,7 @@ def test_each_thing_that_was_changed_by_hand_is_named(report: Path) -> None:
     found = audit(report)
     for file, *said in (
         ("index.html", "auto, Tokens/s", "19,999", speed[1], "(queries: runs, measured_runs"),
-        ("methods.html", "Rates / p", "2 W steps"),
+        ("methods.html", "warmup_steps", "2 W steps"),
         ("run-auto0.html", "Measured", "19 step records", "18 step records"),
         ("memory.html", "figure memory, datasets, rows", "value 1: it says 61.0, the records give 71.0"),
         ("mfu.html", "of its source", "<figcaption hidden>"),
@@ -377,7 +377,7 @@ def test_with_other_code_numbers_count_and_words_do_not(report: Path) -> None:
 @pytest.mark.usefixtures("other_code")
 def test_with_other_code_numbers_in_titles_summaries_and_conclusions_count(report: Path) -> None:
     """Also one whose power of ten makes it small, and one within a text of a figure's data."""
-    title = re.search(r"<h2[^>]*>([^<]*?)(\d+)([^<]*peak[^<]*)</h2>", (report / "mfu.html").read_text())
+    title = re.search(r"<h2[^>]*>(Figure \d+\. [^<]*?)(\d+)([^<]*)</h2>", (report / "mfu.html").read_text())
     assert title
     edit(report / "mfu.html", f"{title[1]}{title[2]}{title[3]}</h2>", f"{title[1]}99{title[3]}</h2>")
     edit(report / "time.html", '"seed 0, auto0"', '"seed 7, auto0"')

@@ -170,7 +170,7 @@ def test_a_report_has_it_where_steps_were_profiled_and_no_trace_of_it_elsewhere(
         and (tmp_path / "with" / "data" / "step_profile.csv").is_file()
     )
     run_page = (tmp_path / "with" / "run-r1.html").read_text()
-    assert "reach 700 TFLOP/s on this device" in run_page and "of the median step" in run_page
+    assert "its matrix products at 700 TFLOP/s" in run_page and "of the median step" in run_page
     assert "Ceiling" not in (tmp_path / "with" / "run-r4.html").read_text()
     completed(tmp_path / "other", "r1")
     collect(tmp_path / "other")
