@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).resolve().parents[1]
-PAGE = HERE / "reports/published/backends-h200/comparison.html"
+PAGE = HERE / "reports/published/backends-h200/index.html"
 PICTURE = HERE / "docs/report.png"
-SIZE = (1180, 860)  # pixels
+SIZE = (1180, 900)  # pixels
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 

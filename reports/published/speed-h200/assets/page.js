@@ -154,10 +154,12 @@
     const wide = region.scrollWidth > region.clientWidth + 1;
     region.tabIndex = wide ? 0 : -1;
     if (!heads.length) return;
-    const start = getComputedStyle(heads[0].cell).position === "sticky" ? heads[0].box.right : left;
+    const free = heads.findIndex(({ cell }) => getComputedStyle(cell).position !== "sticky");
+    const stay = free < 0 ? heads.length : free; // columns that do not scroll
+    const start = stay ? heads[stay - 1].box.right : left;
     const room = right - start;
     const outside = heads.map(({ cell, box }, place) => {
-      const stuck = place === 0 && start > left;
+      const stuck = place < stay && start > left;
       return wide && !stuck && box.width <= room && (box.left < start - 1 || box.right > right + 1);
     });
     const count = outside.filter(Boolean).length;

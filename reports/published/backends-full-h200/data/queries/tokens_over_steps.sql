@@ -28,11 +28,15 @@ WITH known AS (
     bin = min(bin) OVER (PARTITION BY place) AS is_first
   FROM points GROUP BY place, bin HAVING sum(seconds) > 0
 ), groups AS (
-  SELECT place, any_value(label) AS label, list(run_id ORDER BY run_id) AS run_ids,
-    max(warmup_steps) AS warmup_steps
-  FROM known WHERE run IN (SELECT run FROM points WHERE seconds > 0) GROUP BY place
+  SELECT place, any_value(label) AS label, list(k.run_id ORDER BY k.run_id) AS run_ids,
+    max(k.warmup_steps) AS warmup_steps,
+    -- How far the middle half of a run's counted records goes from its median.
+    round(max(greatest(m.step_seconds / m.step_seconds_25, m.step_seconds_75 / m.step_seconds) - 1), 9)
+      AS half
+  FROM known k LEFT JOIN run_measures m ON m.study = 'backends' AND m.run_id = k.run_id
+  WHERE run IN (SELECT run FROM points WHERE seconds > 0) GROUP BY place
 )
-SELECT label, step, value, n, run_ids, warmup_steps
-FROM lines JOIN (SELECT * EXCLUDE (run_ids) FROM groups) USING (place)
-LEFT JOIN (SELECT place, run_ids FROM groups) m ON m.place = lines.place AND is_first  -- once a group
+SELECT label, step, value, n, run_ids, warmup_steps, half
+FROM lines JOIN (SELECT * EXCLUDE (run_ids, half) FROM groups) USING (place)
+LEFT JOIN (SELECT place, run_ids, half FROM groups) m ON m.place = lines.place AND is_first  -- once a group
 ORDER BY label, step

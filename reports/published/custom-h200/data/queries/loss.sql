@@ -42,14 +42,18 @@ WITH known AS (
     FROM ends JOIN known USING (run))
   ORDER BY turn, label LIMIT 100
 )
-SELECT 'run' AS kind, label, run_id, seed, outcome, step, loss AS value, 1 AS n, 1 AS points
+SELECT 'run' AS kind, label, run_id, seed, outcome, step, loss AS value, 1 AS n, 1 AS points,
+  NULL AS tokens_per_step
 FROM traces JOIN known USING (run) WHERE run IN (FROM drawn)
 UNION ALL  -- of the other runs, where they ended
-SELECT 'end', label, run_id, seed, outcome, step, loss, 1, 1 FROM ends JOIN known USING (run)
+SELECT 'end', label, run_id, seed, outcome, step, loss, 1, 1, NULL FROM ends JOIN known USING (run)
 WHERE run NOT IN (FROM drawn)
 UNION ALL
 SELECT 'group', label, NULL, NULL, NULL, step,
   round(avg(loss) OVER (PARTITION BY place ORDER BY bin ROWS BETWEEN half PRECEDING AND half FOLLOWING), 9),
-  n, 2 * half + 1
+  n, 2 * half + 1, NULL
 FROM groups JOIN sizes USING (place), smoothing WHERE groups.known = runs
+UNION ALL  -- as logged, of the last step
+SELECT 'final', label, run_id, seed, outcome, steps, final_loss, 1, 1, round(r.tokens_per_step)::BIGINT
+FROM runs r WHERE study = 'backends' AND outcome = 'completed' AND final_loss IS NOT NULL
 ORDER BY kind, label, run_id, step

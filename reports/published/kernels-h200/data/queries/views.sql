@@ -267,7 +267,7 @@ COMMENT ON COLUMN runs.training_seconds IS 'Seconds spent in the logged steps, i
 COMMENT ON COLUMN runs.device IS 'Name of the device, GPU or CPU, as the system reports it.';
 COMMENT ON COLUMN runs.certificate IS 'Key of the certificate that the backend had in the deciding attempt; NULL in records that are older than certificates.';
 COMMENT ON COLUMN runs.verdict IS 'Verdict of that certificate: right, wrong or unsupported; NULL if there is none or if it belongs to another backend or device.';
-COMMENT ON COLUMN runs.flop_per_token IS 'FLOP per token: 6 N + 12 L H Q T, where N excludes the input embedding. Of a prefill, forward only, 2 N + 4 L H Q T, where the output head counts for the last token alone. No causal discount in either.';
+COMMENT ON COLUMN runs.flop_per_token IS 'FLOP per token: 6 N + 12 L H Q T, where N excludes the input embedding. Of a prefill, forward only, 2 N + 2 V D / T + 4 L H Q T, where N excludes the output head too, whose V x D parameters count for the last token alone. No causal discount in either.';
 COMMENT ON COLUMN runs.requested_bytes IS 'Size in bytes of the allocation that failed, if the run ran out of memory.';
 COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome and certificate are taken from: the last one that completed, otherwise the last one.';
 COMMENT ON COLUMN runs.measured_attempt IS 'Attempt that the device, processes, memory and profile are taken from: the deciding one, and where that ran on other processes than the run''s own (attempts.parallel), the last one before it that began on those. NULL if none did: then the device and the GPUs are those of the deciding one, and nothing is measured.';
@@ -278,7 +278,7 @@ COMMENT ON COLUMN runs.slowed_seconds IS 'Seconds for which heat or the power su
 COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when the measured attempt started. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the measured attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
-COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
+COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, of which tflops counts masked attention in full: where samples are long, it is not the share of what the device did (floor_percentage is near that). NULL if it was not measured.';
 COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step, or a prefill, can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts of phase step in step_floor. NULL if they were not measured, or are unsure (see nodes.unsure).';
 COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, the floor as a share of the step''s time.';
 COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: its own attention calls, compared with float64 (see the table audits). NULL if there are none, as in records that are older than audits.';

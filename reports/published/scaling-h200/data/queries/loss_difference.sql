@@ -61,25 +61,34 @@ WITH declared AS (  -- the baseline of the run that was planned last; a margin o
   SELECT run, place, bin, last, t.loss - o.loss AS difference
   FROM traces t JOIN (SELECT key, loss FROM others WHERE loss IS NOT NULL) o USING (key)
 ), differences AS (
-  SELECT place, bin, max(last) AS step, round(round(favg(difference), 12), 9) AS difference, count(*) AS n
+  SELECT place, bin, max(last) AS step, round(round(favg(difference), 12), 9) AS difference, count(*) AS n,
+    max(abs(difference)) AS farthest
   FROM compared GROUP BY place, bin
+), repeats AS (  -- runs of the baseline, or of each backend without one, that differ by nothing
+  SELECT key, sum(t.loss) AS total, count(*) AS runs FROM traces t JOIN cells USING (cell), declared
+  WHERE baseline = '' OR is_baseline GROUP BY key HAVING count(*) > 1
+), own AS (  -- how far one of them goes from the mean of the others, as far as they go from the baseline
+  SELECT round(max(abs(t.loss - (total - t.loss) / (runs - 1))), 9) AS noise
+  FROM traces t JOIN repeats USING (key)
 ), members AS (
   SELECT place, list(run_id ORDER BY run_id) AS run_ids
   FROM known WHERE run IN (SELECT run FROM compared) GROUP BY place
 ), smoothing AS (  -- a tenth of the points
   SELECT count(DISTINCT bin) // 20 AS half FROM backends
 ), smoothed AS (
-  SELECT place, step, n, difference, 2 * half + 1 AS points, round(avg(difference) OVER nearby, 9) AS value,
+  SELECT place, step, n, difference, round(farthest, 9) AS farthest, 2 * half + 1 AS points,
+    round(avg(difference) OVER nearby, 9) AS value,
     bin = min(bin) OVER (PARTITION BY place) AS is_first
   FROM differences, smoothing
   WINDOW nearby AS (PARTITION BY place ORDER BY bin ROWS BETWEEN half PRECEDING AND half FOLLOWING)
 )
-SELECT label, step, n, run_ids, difference, points, value,
+SELECT label, step, n, run_ids, difference, farthest, CASE WHEN is_first THEN noise END AS noise,
+  points, value,
   nullif(baseline, '') AS baseline, margin,
   (SELECT list(DISTINCT run_id ORDER BY run_id) FROM alike
     WHERE is_baseline AND rest IN (SELECT rest FROM others WHERE loss IS NOT NULL)
   ) AS baseline_run_ids
 FROM smoothed s
 JOIN (SELECT place, any_value(label) AS label FROM known GROUP BY place) g ON g.place = s.place
-LEFT JOIN members m ON m.place = s.place AND is_first, declared  -- one list a group, on its first line
+LEFT JOIN members m ON m.place = s.place AND is_first, declared, own  -- one list a group, on its first line
 ORDER BY s.place, step
