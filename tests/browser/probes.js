@@ -26,7 +26,7 @@ const probes = (() => {
     const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walk.nextNode()) {
       const parent = walk.currentNode.parentElement;
-      if (!said(walk.currentNode) || parent.closest("script, style, noscript, .visually-hidden, .skip") || !parent.checkVisibility(visible)) continue;
+      if (!said(walk.currentNode) || parent.closest("script, style, noscript, nav, .visually-hidden, .skip") || !parent.checkVisibility(visible)) continue;
       if (parent instanceof SVGElement && said(walk.currentNode).endsWith("\u2026")) found.push(said(walk.currentNode));
       const range = document.createRange();
       range.selectNodeContents(walk.currentNode);
