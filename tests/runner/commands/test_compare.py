@@ -194,6 +194,7 @@ def test_a_single_run_before_and_after_is_compared_by_its_records(tmp_path: Path
     where = [f"{tmp_path}/backends@{sha[:8]}" for sha in (BEFORE, AFTER)]
     done = compare(*where, *MARGINS)
     assert done.exit_code == 0
-    printed = " ".join(done.stdout.split())  # in a terminal of any width
-    assert "-19.94 %" in printed and "not a finding: in one run each" in printed, printed
+    printed = " ".join(done.stdout.split())
+    assert "-19.94 % (-19.94 to -19.94) observed" in printed
+    assert "auto speed observed not a finding: in one run each" in printed
     assert compare(*where, *MARGINS, "--single-runs").exit_code == 1
