@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -24,6 +24,9 @@ from model.record.errors import AssayError, UserError, did_you_mean
 from runner.commands._console import say, show
 from runner.commands._options import Removed, Replace, Settings, folder_name, study_name
 from runner.execute import queue
+
+if TYPE_CHECKING:
+    from analysis.drawings import Format
 
 _WORTH_SAYING = 25 * 2**20  # bytes
 PAGES_LOOK_SECONDS = 2.0  # a page that is open costs nothing on the machine that trains
@@ -81,7 +84,6 @@ def command(
     removed: Removed = False,
     replace: Replace = False,
 ) -> None:
-    from analysis.drawings import FORMATS
     from analysis.report.build import build_report
     from analysis.report.carried import RECORDS
     from analysis.several.index import build_index
@@ -102,13 +104,7 @@ def command(
         show(build_index(index))
         return
     assert study is not None
-    words = [word.strip() for word in figures.split(",")]
-    for word in words:
-        if " " in word or not word:
-            raise UserError("separate formats with commas: --figures svg,pdf,png")
-        if word not in FORMATS:
-            raise UserError(f"no such figure format '{word}' {did_you_mean(word, FORMATS)}")
-    formats = tuple(form for form in FORMATS if form in words)
+    formats = figure_formats(figures)
     if _given(context, "every") and not watching:
         raise UserError("--every sets how often --watch looks: add --watch")
     root = Settings.root
@@ -142,6 +138,23 @@ def _given(context: typer.Context, name: str) -> bool:
     """Whether a user has typed this option."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def figure_formats(text: str) -> tuple[Format, ...]:
+    """The formats of `svg,pdf`, in the order in which they are written.
+
+    Raises:
+        UserError: there is no such format, or something else than a comma parts them.
+    """
+    from analysis.drawings import FORMATS
+
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if " " in word or not word:
+            raise UserError("separate formats with commas: --figures svg,pdf,png")
+        if word not in FORMATS:
+            raise UserError(f"no such figure format '{word}' {did_you_mean(word, FORMATS)}")
+    return tuple(form for form in FORMATS if form in words)
 
 
 class ReportBuilder(Protocol):
