@@ -252,6 +252,7 @@ def _groups(
     groups = []
     for label, planned in stats.by_label(runs).items():
         done = [run for run in planned if run["outcome"] == "completed"]
+        trained = [run["training_seconds"] for run in done if run["training_seconds"] is not None]
         groups.append(
             GroupFacts(
                 label=label,
@@ -261,9 +262,7 @@ def _groups(
                 mfu=mfus.get(label),
                 peak_memory_gib=peak_memory_gib(done),
                 final_loss=final_loss(done),
-                training_seconds=stats.over_runs(trained)
-                if (trained := _known(done, "training_seconds"))
-                else None,
+                training_seconds=stats.over_runs(trained) if trained else None,
                 other_seconds=median_of_known(
                     max(0.0, run["wall_seconds"] - run["training_seconds"])
                     for run in done
@@ -277,10 +276,6 @@ def _groups(
             )
         )
     return groups
-
-
-def _known(runs: Iterable[Row], column: str) -> list[float]:
-    return [run[column] for run in runs if run[column] is not None]
 
 
 def environment(runs: Iterable[Row]) -> dict[str, list[str]]:

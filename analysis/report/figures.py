@@ -129,8 +129,14 @@ def draw_all(
             figure.spec["description"] = figure.description
             drawer.write(name, figure.spec, formats)
             about = _about(chart, figure, shown)
-        made = ReportFigure(name, chart, sql, csv, figure, left_out, about, formats, rows=rows)
-        drawn.append(replace(made, environment=_environment(shown)))
+        where = [
+            (topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()
+        ]
+        drawn.append(
+            ReportFigure(
+                name, chart, sql, csv, figure, left_out, about, formats, rows=rows, environment=where
+            )
+        )
 
     number, numbered, first = 0, [], dict[str, str]()
     for made in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
@@ -151,12 +157,6 @@ def csv_bytes(table: Answer) -> bytes:
     data = io.BytesIO()
     write_csv(table, data)
     return data.getvalue()
-
-
-def _environment(shown: list[Run]) -> tuple[tuple[str, str], ...]:
-    """Device, software and commit, by topic."""
-    where = facts.environment(shown).items()
-    return tuple((topic, ", ".join(entries) or "unknown") for topic, entries in where)
 
 
 def _about(chart: Chart, figure: Figure, shown: list[Run]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.report.render import UNKNOWN, number
+from analysis.report.render import UNKNOWN, interval, number
 from analysis.stats import Estimate, by_label
 from model.record.outcome import Outcome
 from model.record.units import duration
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts, GroupFacts
     from analysis.report.rows import Run
-    from analysis.verdicts.rates import Rates
 
 _MOST_BARS = 12  # of a small figure; of more groups, those with the six smallest and the six largest values
 _LONG = 14  # characters of a name, beyond which small figures have a number in its place
@@ -56,7 +55,6 @@ class GroupLine:
 
     group: GroupFacts
     runs: Sequence[Run]
-    rates: Rates
     rate: VerdictRow | None
     loss: VerdictRow | None
     scaling: tuple[VerdictRow, ...]
@@ -128,6 +126,7 @@ class Panel:
     Attributes:
         left_out: how many groups it does not show, because they lie between those that it does.
         ends: what the axes of lines end at: first and last step, smallest and largest value.
+        description: of lines, for readers who cannot see them; bars are text.
     """
 
     title: str
@@ -176,7 +175,8 @@ def overview(
     for row in cells.values():
         for at in told:
             if row[at].note:
-                letters.setdefault(row[at].note, _letter(len(letters)))
+                turn, place = divmod(len(letters), len(ascii_lowercase))  # a to z, aa to zz
+                letters.setdefault(row[at].note, ascii_lowercase[place] * (turn + 1))
     return Overview(
         columns=tuple(columns[at] for at in told),
         lines={
@@ -190,7 +190,7 @@ def overview(
 
 
 def group_lines(
-    facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]
+    facts: Facts, _comparison: StudyComparison, verdicts: Sequence[VerdictRow]
 ) -> dict[str, GroupLine]:
     """Every group by its label, in the study's order."""
     planned = by_label(facts.runs)
@@ -202,7 +202,6 @@ def group_lines(
         lines[group.label] = GroupLine(
             group=group,
             runs=planned[group.label],
-            rates=comparison.rates,
             rate=by_kind.get("rate"),
             loss=by_kind.get("loss"),
             scaling=tuple(row for row in own if row.about == "scaling"),
@@ -285,9 +284,7 @@ def estimated(value: Callable[[GroupFacts], Estimate | None], form: str) -> Call
         estimate = value(line.group)
         if not estimate:
             return Cell()
-        ends = telling(estimate)
-        small = f"{number(ends[0], form)} {UNKNOWN} {number(ends[1], form)}" if ends else ""
-        return Cell(number(estimate.median, form), small)
+        return Cell(number(estimate.median, form), interval(estimate, form) if telling(estimate) else "")
 
     return cell
 
@@ -303,11 +300,6 @@ def telling(estimate: Estimate) -> tuple[float, float] | None:
 def _took(seconds: float) -> str:
     """A duration with as many digits as any other."""
     return f"{seconds:#.3g} s" if seconds < 99.95 else duration(seconds)
-
-
-def _letter(place: int) -> str:
-    turn, at = divmod(place, len(ascii_lowercase))
-    return ascii_lowercase[at] * (turn + 1)
 
 
 def _panel(
@@ -346,14 +338,7 @@ def _bars(spec: PanelSpec, lines: Mapping[str, Any], styles: Styles) -> Panel:
         text = number(value.median, spec.form) if spec.form else _took(value.median)
         end = round(min(100.0, scale * value.median), 2)
         bars.append(Bar(label, place, text, styles[label].colour, end, low, high, value.median > most))
-    values_said = "; ".join(f"{bar.label} {bar.text}" for bar in bars)
-    return Panel(
-        spec.title,
-        spec.page,
-        tuple(bars),
-        left_out=len(values) - len(shown),
-        description=f"{spec.title}: {values_said}.",
-    )
+    return Panel(spec.title, spec.page, tuple(bars), left_out=len(values) - len(shown))
 
 
 def _curves(spec: PanelSpec, rows: Sequence[Row], styles: Styles) -> Panel:

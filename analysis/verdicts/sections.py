@@ -60,12 +60,16 @@ def sections(comparison: SourceComparison) -> list[Section]:
             if verdict and verdict.kind != "equivalent":
                 why = because(verdict, comparison.options.margins.get(_MARGINS[what]), ())
                 reasons.setdefault((what, verdict.kind, why), []).append(result.pair.label)
+    # A rate of pairs of runs, or of steps, is not the ratio of the medians beside it.
+    paired = all(" paired " in f" {result.speed.method}" for result in comparison.results if result.speed)
+    rate = "rate, paired" if paired else "rate"
+    heads = ("group", "runs", "median s/step", rate, "speed", "loss, nats", "loss", "outcome", "memory, GiB")
     every = (
         Section("settings", "Settings that changed", ["setting", a, b, "groups"], _settings(comparison)),
         Section("alone", "Groups without a partner", ["group", "only in", "runs"], alone),
         Section("before", "Before comparing", ["topic", "withholds", "groups", "what differs"], before),
         Section("wrong", "Errors in the logs", ["group", "error"], errors),
-        Section("results", f"{b} compared with {a}", _columns(comparison), results),
+        Section("results", f"{b} compared with {a}", heads, results),
         Section(
             "verdicts",
             "Why",
@@ -150,13 +154,6 @@ def _settings(comparison: SourceComparison) -> list[list[str]]:
 _NAMED = 3  # groups that a cell names
 _SAID = 6  # and the sentence at the top
 _MARGINS = {"speed": "tokens_per_second", "loss": "loss"}
-
-
-def _columns(comparison: SourceComparison) -> tuple[str, ...]:
-    """The heads of the results: a rate of pairs of runs, or of steps, is not the ratio of the medians."""
-    paired = all(" paired " in f" {result.speed.method}" for result in comparison.results if result.speed)
-    rate = "rate, paired" if paired else "rate"
-    return "group", "runs", "median s/step", rate, "speed", "loss, nats", "loss", "outcome", "memory, GiB"
 
 
 def _row(result: GroupComparison, comparison: SourceComparison) -> list[str]:

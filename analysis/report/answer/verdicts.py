@@ -1,4 +1,4 @@
-"""The verdicts of an answer: a row for each group and quantity, and the sentences that sum them up."""
+"""The verdicts of an answer, a row for each group and quantity, and which runs they leave out."""
 
 from __future__ import annotations
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from analysis.verdicts.rates import RateVerdict
     from analysis.verdicts.scaling import Curve, ScalingPoint
 
-FINDINGS = ("measured", "different", "equivalent")
-_MANY = 4  # baselines, beyond which a sentence names none of them, as in sweeps with one in each cell
-_NAMED = 4  # groups of one verdict, beyond which a sentence counts them
-_FEW = 2  # pairs of groups that tests tell apart, up to which a sentence names them and no order
 _MOST_SHOWN = 12  # rows of a quantity; of more, the two extremes of each verdict
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, names, place, points
 from analysis.report.answer import AnswerParts, calls, limits, ran
 from analysis.report.overview import Cell, OverviewColumn, PanelSpec
-from analysis.report.render import UNKNOWN, number
+from analysis.report.render import UNKNOWN, interval, number
 from analysis.report.rows import Run
 from analysis.report.tasks import ReportTask, RunColumn
 from analysis.report.tasks._llama import gib
@@ -192,9 +192,8 @@ class BackendLine:
         timed = self.point.timed(direction)
         if not timed:
             return Cell()
-        has_ends = timed.low is not None and timed.high is not None
-        ends = f"{number(timed.low, '#,.3g')} {UNKNOWN} {number(timed.high, '#,.3g')}" if has_ends else ""
-        return Cell(number(timed.median, "#,.3g"), ends)
+        ends = interval(timed, "#,.3g")
+        return Cell(number(timed.median, "#,.3g"), "" if ends == UNKNOWN else ends)
 
     @property
     def over_next(self) -> Cell:
