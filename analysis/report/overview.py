@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.report.render import UNKNOWN, interval, number
 from analysis.stats import Estimate, by_label
+from analysis.stats.equivalence import TESTS
 from model.record.outcome import Outcome
 from model.record.units import duration
 
@@ -247,7 +248,8 @@ def against(line: GroupLine) -> Cell:
     known = line.rate.number
     if known and known.low is not None and known.high is not None and known.high - known.low > 100 * _VAGUE:
         return Cell(line.rate.difference, f"no telling interval, n = {line.group.n}")
-    return Cell(line.rate.difference or UNKNOWN, line.rate.interval)
+    level = " (90 %)" if TESTS in line.rate.method and line.rate.interval else ""  # all others are at 95 %
+    return Cell(line.rate.difference or UNKNOWN, f"{line.rate.interval}{level}")
 
 
 def verdict(line: GroupLine) -> Cell:

@@ -277,7 +277,7 @@ def _gain(ratio: Value) -> str:
 
 
 def _shape(study: Study) -> str:
-    return f"At batch 1, sequence length {main_shape(study)}, heads 16, head dim 128, causal, bfloat16"
+    return f"At batch 1, sequence length {main_shape(study)}, heads 16, head dim 128, causal, bfloat16, in CUDA graphs"
 
 
 @said("answer")
@@ -776,7 +776,9 @@ def against(study: Study, label: str) -> str:
     ratio = study.rate_ratio(label)
     if ratio.ends and ratio.ends[1] - ratio.ends[0] > 1:
         return f"{percent(Value(ratio.middle))} no telling interval, n = {len(study.completed(label))}"
-    return percent(ratio)
+    several = min(len(study.completed(name)) for name in (label, study.baseline or label)) > 1
+    level = " (90 %)" if several and study.design["margins"].get("tokens_per_second") else ""
+    return f"{percent(ratio)}{level}"
 
 
 @cell("groups", "Efficiency")

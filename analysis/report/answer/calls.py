@@ -75,7 +75,7 @@ def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
         numbers.append(Number(f"milliseconds of {_BOTH} by {point.attention}", took, None, None, "ms"))
     if len(ordered) > 2:
         times[1] += f", the slowest of {len(ordered)} backends"
-    where = f"At {said(at_shape[0])}"
+    where = f"At {said(at_shape[0])}{', in CUDA graphs' if at_shape[0].mode == 'graph' else ''}"
     if not fastest:
         return Sentence(f"{where}, {_BOTH} take {listed(times)}.", tuple(numbers))
 
