@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -225,29 +225,10 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         history.get(attempt["run_id"], []).append(attempt)
     for run in runs:
         run["history"] = history[run["run_id"]]
-    newest = max(runs, key=lambda run: run["created_at"])
-    return Facts(
-        study=study,
-        title=newest["title"],
-        description=newest["description"] or "",
-        runs=runs,
-        groups=_groups(runs, rows(connection, COMPLETED_RUNS, study), rows(connection, DECODED_RUNS, study)),
-        quarantine=cast("list[UnreadFile]", rows(connection, _QUARANTINE_SQL, study)),
-        dictionary=cast("list[ColumnComment]", rows(connection, _DICTIONARY_SQL, study)),
-        untimed=cast("list[UntimedRow]", rows(connection, _UNTIMED_SQL, study)),
-        kernels=rows(connection, KERNEL_TIMES, study),
-        kernels_and_gone=rows(connection, KERNEL_TIMES_AND_GONE, study),
-        profiles=rows(connection, PROFILED, study),
-        removed={row["run_id"]: row["differs"] for row in rows(connection, _REMOVED_SQL, study)},
-    )
-
-
-def _groups(
-    runs: Sequence[Run], measured: list[dict[str, Any]], decoded: list[dict[str, Any]]
-) -> list[GroupFacts]:
+    measured, decoded = (rows(connection, sql, study) for sql in (COMPLETED_RUNS, DECODED_RUNS))
     rates = stats.estimates(measured, stats.rate("tokens_per_second"))
     mfus = stats.estimates([row for row in measured if row["mfu"] is not None], stats.rate("mfu"))
-    prefills, positions = (stats.estimates(rows, lambda _row, s: 1e3 * s) for rows in (measured, decoded))
+    prefills, positions = (stats.estimates(timed, lambda _row, s: 1e3 * s) for timed in (measured, decoded))
     decoding = stats.estimates(decoded, lambda row, s: row["batch_size"] / s)
     groups = []
     for label, planned in stats.by_label(runs).items():
@@ -275,7 +256,21 @@ def _groups(
                 decode_floor_percentage=median_of_known(run["decode_floor_percentage"] for run in done),
             )
         )
-    return groups
+    newest = max(runs, key=lambda run: run["created_at"])
+    return Facts(
+        study=study,
+        title=newest["title"],
+        description=newest["description"] or "",
+        runs=runs,
+        groups=groups,
+        quarantine=cast("list[UnreadFile]", rows(connection, _QUARANTINE_SQL, study)),
+        dictionary=cast("list[ColumnComment]", rows(connection, _DICTIONARY_SQL, study)),
+        untimed=cast("list[UntimedRow]", rows(connection, _UNTIMED_SQL, study)),
+        kernels=rows(connection, KERNEL_TIMES, study),
+        kernels_and_gone=rows(connection, KERNEL_TIMES_AND_GONE, study),
+        profiles=rows(connection, PROFILED, study),
+        removed={row["run_id"]: row["differs"] for row in rows(connection, _REMOVED_SQL, study)},
+    )
 
 
 def environment(runs: Iterable[Row]) -> dict[str, list[str]]:

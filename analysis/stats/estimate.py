@@ -207,21 +207,15 @@ def error_of_mean(series: np.ndarray, signs: bool = False) -> MeanError:
     squares = (means**2).sum(-1)
     lagged = (means[..., 1:] * means[..., :-1]).sum(-1) / np.where(squares > 0, squares, 1)
     correlation = np.clip((batches * lagged + 2) / (batches - 8), -1, 1)
-    inflation = _inflation(correlation, batches, signs and length == 1)
+    # The factor by which autocorrelation inflates the variance of a mean. The signs of a Gaussian
+    # autoregression are correlated as 2/pi arcsin(r^k) at lag k.
+    of_signs = signs and length == 1
+    if of_signs:
+        correlation = np.sin(np.pi / 2 * correlation)
+    lags = np.arange(1, batches)
+    at_lag = np.clip(correlation, -0.4, 0.97)[..., None] ** lags
+    if of_signs:
+        at_lag = 2 / np.pi * np.arcsin(at_lag)
+    inflation: np.ndarray = 1 + 2 * (at_lag * (1 - lags / batches)).sum(-1)
     variance = squares / (batches - 1) * inflation * length / series.shape[-1]
     return MeanError(variance, np.maximum(batches / inflation - 1, 1))
-
-
-def _inflation(correlation: np.ndarray, n: int, signs: bool) -> np.ndarray:
-    """The factor by which autocorrelation inflates the variance of a mean of n values.
-
-    The signs of a Gaussian autoregression are correlated as 2/pi arcsin(r^k) at lag k.
-    """
-    if signs:
-        correlation = np.sin(np.pi / 2 * correlation)
-    lags = np.arange(1, n)
-    at_lag = np.clip(correlation, -0.4, 0.97)[..., None] ** lags
-    if signs:
-        at_lag = 2 / np.pi * np.arcsin(at_lag)
-    total: np.ndarray = 1 + 2 * (at_lag * (1 - lags / n)).sum(-1)
-    return total

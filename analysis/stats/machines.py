@@ -162,9 +162,19 @@ def devices(runs: Sequence[TimedRun]) -> Devices:
     freedom = len(runs) - int(np.linalg.matrix_rank(design))
     if freedom < _FREEDOM:
         return Devices(count, None, None, None, None, noisy)
+    from scipy.special import fdtrc, fdtri
+
     inverse = np.linalg.pinv(design.T @ design)
     effects, covariance = (inverse @ design.T @ logs)[:count], inverse[:count, :count]
-    p, reach = _tested(runs, _residuals(design, logs), count - 1, freedom)
+
+    # The F test, and how many standard errors Scheffe's interval reaches to either side.
+    residuals, alone = _residuals(design, logs), _residuals(_of_groups(runs), logs)
+    left = float(residuals @ residuals)
+    explained = max(0.0, float(alone @ alone) - left)
+    variance = left / freedom
+    f = explained / (count - 1) / variance if variance else float("inf") if explained else 0.0
+    p = float(fdtrc(count - 1, freedom, f))
+    reach = sqrt((count - 1) * float(fdtri(count - 1, freedom, 0.95)) * variance)
 
     # Slowest minus fastest in log seconds, and its interval: no pair's lower end is above it.
     apart = effects[:, None] - effects[None, :]
@@ -200,25 +210,6 @@ def _steady(runs: Sequence[TimedRun]) -> tuple[list[TimedRun], tuple[str, ...]]:
         left = [run for run in left if run.group not in noisy]
     there = {run.group for run in left}
     return left, tuple(dict.fromkeys(run.group for run in runs if run.group not in there))
-
-
-def _tested(runs: Sequence[TimedRun], residuals: np.ndarray, among: int, freedom: int) -> tuple[float, float]:
-    """The p value of the F test, and how many standard errors Scheffe's interval reaches to either side.
-
-    Args:
-        residuals: of least squares on group and device.
-        among: degrees of freedom of the devices' effects.
-        freedom: degrees of freedom of the residuals.
-    """
-    from scipy.special import fdtrc, fdtri
-
-    alone = _residuals(_of_groups(runs), _logs(runs))
-    left = float(residuals @ residuals)
-    explained = max(0.0, float(alone @ alone) - left)
-    variance = left / freedom
-    f = explained / among / variance if variance else float("inf") if explained else 0.0
-    reach = sqrt(among * float(fdtri(among, freedom, 0.95)) * variance)
-    return float(fdtrc(among, freedom, f)), reach
 
 
 def _logs(runs: Sequence[TimedRun]) -> np.ndarray:

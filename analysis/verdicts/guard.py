@@ -118,7 +118,18 @@ def among(runs: Sequence[Row]) -> list[Difference]:
     in_warm_up = {label: all(map(of.in_warm_up, group)) for label, group in by_label(done).items()}
     if short := sorted(label for label, whole in in_warm_up.items() if whole):
         differences.append(all_in_warm_up(short))
-    return [*differences, *_timing(done)]
+
+    # What makes the times of single runs worth less, whatever they are compared with.
+    unsteady = [run for run in done if run["clocks_changed"]]
+    if clocks := of.regimes(unsteady):
+        text = f"The GPU's clock, or what throttled it, changed while steps of {len(unsteady)} of {len(done)}"
+        differences.append(Difference("regime", f"{text} completed runs were counted ({clocks})."))
+    if (share := of.starved(done)) is not None:
+        labels = [run["label"] for run in done if of.starved([run]) is not None]
+        text = f"The device waited for data for up to {100 * share:.0f} % of the time in {len(labels)} of "
+        text += f"{len(done)} completed runs ({listed(set(labels))}): their speed is partly that of the data."
+        differences.append(Difference("starved", text))
+    return differences
 
 
 def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:
@@ -128,20 +139,6 @@ def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:
         for finding in (run["imported"] or {}).get("findings", ()):
             by_level[finding["level"]][finding["sentence"]] = None
     return {level: list(sentences) for level, sentences in by_level.items()}
-
-
-def _timing(runs: Sequence[Row]) -> Iterator[Difference]:
-    """What makes the times of single runs worth less, whatever they are compared with."""
-    mixed = [run for run in runs if run["clocks_changed"]]
-    if clocks := of.regimes(mixed):
-        text = f"The GPU's clock, or what throttled it, changed while steps of {len(mixed)} of {len(runs)}"
-        yield Difference("regime", f"{text} completed runs were counted ({clocks}).")
-    share = of.starved(runs)
-    if share is not None:
-        labels = [run["label"] for run in runs if of.starved([run]) is not None]
-        text = f"The device waited for data for up to {100 * share:.0f} % of the time in {len(labels)} of "
-        text += f"{len(runs)} completed runs ({listed(set(labels))})"
-        yield Difference("starved", f"{text}: their speed is partly that of the data.")
 
 
 Check = Callable[[RunSet, RunSet], Iterator[Difference]]

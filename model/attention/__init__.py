@@ -9,6 +9,7 @@ Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim. Every
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -78,6 +79,11 @@ class Kernels:
     backward: str
     operators: bool = False
     common_backward: bool = False
+
+    def claims(self, name: str) -> bool:
+        """Whether no other backend may launch a kernel of this name."""
+        patterns = [self.forward] if self.common_backward else [self.forward, self.backward]
+        return any(re.search(pattern, name) for pattern in patterns)
 
 
 @dataclass(frozen=True)
