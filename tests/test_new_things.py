@@ -280,3 +280,37 @@ def test_an_outcome_is_one_entry(house):
     assert house.python(code) == "the machine grew too hot True melted\n"
     house.add("hot.yaml", STUDY + "rules: [{where: {seed: 0}, expect: melted}]\n")
     assert json.loads(house.run("expand", "hot.yaml", "--json"))[0]["expected_outcome"] == "melted"
+
+
+def test_a_column_of_runs_is_one_line(house):
+    """Of a table, or of the view: it is in `runs`, with its comment, and in the dictionary."""
+    for script, above, line in (
+        (
+            "schema.sql",
+            "CREATE TABLE run_records (",
+            "mood VARCHAR DEFAULT 'calm',  --: How it's planned to feel.",
+        ),
+        ("schema.sql", "CREATE TABLE attempts (", "noise BIGINT DEFAULT 40,  --: Noise in dB."),
+        ("schema.sql", "CREATE TABLE run_measures (", "ticks BIGINT DEFAULT 7,  --: Ticks of a clock."),
+        (
+            "views.sql",
+            "    r.position, r.block, r.design,",
+            "2 * r.planned_steps AS twice,  --: Twice the steps.",
+        ),
+    ):
+        file = house.folder / "analysis" / "store" / script
+        before, start, after = file.read_text().partition(above)
+        rest, _, after = after.partition("\n")
+        file.write_text(f"{before}{start}{rest}\n    {line}\n{after}")
+    house.run("launch", "tiny.yaml", "--yes")
+    rows = house.rows("SELECT mood, noise, ticks, twice = 2 * planned_steps AS doubled FROM runs")
+    assert rows == [{"mood": "calm", "noise": 40, "ticks": 7, "doubled": True}]
+    _, page = house.run("schema", "database").split("### runs\n")
+    page, _ = page.split("###", 1)
+    for line in (
+        "| `mood` | varchar | How it's planned to feel. |",
+        "| `noise` | bigint | Noise in dB. |",
+        "| `ticks` | bigint | Ticks of a clock. |",
+        "| `twice` | bigint | Twice the steps. |",
+    ):
+        assert line in page
