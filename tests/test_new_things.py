@@ -93,6 +93,24 @@ def test_a_backend_is_one_file(house):
     assert rows == [{"attention": "chunked", "outcome": "completed"}]
 
 
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            "backend = Backend(summary='bare', unsupported_reasons=lambda case: [], attend=None)",
+            "bare.py:3: `Backend(...)` lacks `launches` (the kernels that it runs): see docs/backends.md",
+        ),
+        ("backend = None", "attention backend 'bare' is of type NoneType, not Backend"),
+        ("beckend = None", "(model/attention/bare.py) cannot be imported: AttributeError: "),
+    ],
+)
+def test_a_backends_file_that_defines_none_is_refused_by_name(house, line, says):
+    house.add("model/attention/bare.py", f'"""Nothing."""\nfrom model.attention import Backend\n{line}\n')
+    code = "from model import attention\ntry: attention.load('bare')\nexcept attention.UserError as error: print(error)"
+    assert says in house.python(code)
+
+
 CHART = '''\
 """Runs by seed."""
 
@@ -224,7 +242,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analysis.report.rows import Run
-from analysis.report.tasks import ReportTask, RunColumn
+from analysis.report.tasks import ReportTask, RunColumn, WriteupParts
 from analysis.report.topics import Setting, SetupTopic, lines, setting, whole
 
 _TOPICS = (SetupTopic("Milliseconds of a pause", whole(setting("pause", "milliseconds")), ("pause.milliseconds",)),)
@@ -237,6 +255,7 @@ def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
 TASK = ReportTask(
     name="pause",
     settings=_settings,
+    writeup=WriteupParts(methods=lambda runs, _cite: (f"{len(runs)} naps were taken.",)),
     run_columns=(RunColumn("Nap, s", lambda run: f"{run['step_seconds']:.3f}" if run["step_seconds"] else ""),),
     run_note="A nap is the median pause.",
     used="is used",
@@ -263,7 +282,13 @@ def test_a_task_is_one_file_on_each_floor_and_has_its_report(house):
     rows = house.rows("SELECT task, outcome, steps, step_seconds FROM runs ORDER BY step_seconds")
     assert [(row["task"], row["outcome"], row["steps"]) for row in rows] == [("pause", "completed", 3)] * 2
     assert 0.004 <= rows[0]["step_seconds"] < rows[1]["step_seconds"] >= 0.04
-    house.run("report", "pauses", "--out", "pages")
+    house.run("report", "pauses", "--out", "pages", "--latex")
+    methods, references, groups = (
+        (house.folder / "pages" / "latex" / name).read_text(encoding="utf-8")
+        for name in ("methods.tex", "references.bib", "tables/groups.tex")
+    )
+    assert "2 naps were taken." in methods
+    assert "touvron2023llama" not in references and "Final loss" not in groups
     index = (house.folder / "pages" / "index.html").read_text(encoding="utf-8")
     assert "Milliseconds of a pause" in index
     assert "Nap, s" in index and "A nap is the median pause." in index

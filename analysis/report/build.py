@@ -35,11 +35,6 @@ from model.record.units import counted
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-WARMUP_RULE = (
-    "a step record counts only if its interval (step - steps, step] starts at or after W steps, "
-    "W = max(1, min(10, planned steps // 10)), is not the first of a resumed attempt, and comes from the "
-    "device that the measured attempt ran on"
-)
 _ALL_IN_ONE = FigurePage("print", "All on one page", [])
 
 
@@ -157,7 +152,8 @@ def write_report(
         tables = {name: csv_bytes(table) for name, table in (answers | contents.metrics).items()}
         _write_data(out, contents.figures, tables | comparison.tables(contents.comparison))
         _write_pages(out, contents, run_pages, shared_script)
-        queries |= run_pages.queries | _literal(contents.task.metrics, study)
+        metrics = {name: table.sql for name, table in contents.task.metrics.items()}
+        queries |= run_pages.queries | _literal(metrics, study)
         queries |= {figure.name: figure.sql for figure in contents.figures}
         queries |= _by_file_name(contents.backends)
         queries |= _literal({**facts.QUERIES, **comparison.QUERIES, "sweep_runs": SWEEP_RUNS}, study)
@@ -197,7 +193,9 @@ def _contents(connection: DuckDBPyConnection, gathered: Facts, drawn: list[Repor
             charts.styles(list(lines), gathered.without_steps),
         ),
         setup=setup(gathered, compared),
-        metrics={name: answer(connection, sql) for name, sql in _literal(task.metrics, study).items()},
+        metrics={
+            name: answer(connection, facts.literal(table.sql, study)) for name, table in task.metrics.items()
+        },
     )
 
 
