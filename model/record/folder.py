@@ -264,8 +264,9 @@ class RunFolder(_Folder):
                 raise
             key = ".".join(map(str, strange["loc"]))
             raise Unreadable(
-                f"{self._path}/run.json: unknown key '{key}': another version of assay planned the run, at "
-                "the commit in `provenance`: use that for it, or launch its study anew with another --root"
+                f"{self._path}/run.json: unknown key '{key}': another version of assay planned the run. "
+                "CHANGELOG.md says how it stays readable ('When you update a checkout'); or launch its study "
+                "anew with another --root"
             ) from error
 
     @property

@@ -98,7 +98,7 @@ def test_a_plan_of_another_version_says_what_to_do(tmp_path):
         Unreadable, match="/tiny/r1/run.json: unknown key 'requeue': another version of assay "
     ) as raised:
         _ = folder.run
-    assert "launch its study anew with another --root" in str(raised.value)
+    assert "CHANGELOG.md says how" in str(raised.value) and "anew with another --root" in str(raised.value)
     file.write_text("{}")
     with pytest.raises(Unreadable, match="run.json: run_id: Field required"):
         _ = folder.run
