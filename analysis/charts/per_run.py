@@ -11,13 +11,14 @@ from analysis.charts._values import Ends
 from analysis.query.statements import COMPLETED_RUNS
 from analysis.stats import by_label, rate
 from analysis.wording import in_a_row
+from model.record.tasks import TASKS
 
 
 def _tokens_per_second(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
     what = "Tokens per second: tokens per step, with padding, over a run's median seconds per step."
-    if rows[0]["task"] == "inference":
+    if not TASKS[rows[0]["task"]].trains:
         what = "Tokens of prompts per second: the tokens of a prefill divided by its median seconds."
     axis = DotAxis("tokens per second", ",.0f", Ends("tokens per second"))
     return rate_figure(rows, styles, axis, rate("tokens_per_second"), what)
@@ -64,7 +65,7 @@ def _mfu(rows: list[Row], styles: Styles) -> Figure | None:
 
 def _formula(rows: list[Row]) -> str:
     """A study has one task, so that no axis has two formulas."""
-    if rows[0]["task"] == "inference":
+    if not TASKS[rows[0]["task"]].trains:
         return (
             "(2 M + 2 E / T + 4 L H Q T), with E the parameters of the output head, which each prompt needs "
             "once, and M those without it and the input embedding,"

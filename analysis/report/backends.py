@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from analysis.charts.certificates import OF_STUDY, RUNS, TENSORS
-from analysis.report.facts import Row, literal, rows
+from analysis.report.facts import literal, rows
 from analysis.report.rows import CertificateRow, Run
 from analysis.stats import grouped
 from analysis.verdicts.values import commit
@@ -260,7 +260,9 @@ class BackendLine:
         return f"{self.runs:,d}" if self.completed == self.runs else f"{self.completed:,d} of {self.runs:,d}"
 
 
-def backend_lines(runs: Sequence[Run], trust: Backends, kernels: Sequence[Row] = ()) -> list[BackendLine]:
+def backend_lines(
+    runs: Sequence[Run], trust: Backends, kernels: Sequence[Mapping[str, Any]] = ()
+) -> list[BackendLine]:
     """The backends in the study's order.
 
     Args:

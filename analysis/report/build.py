@@ -35,11 +35,6 @@ from model.record.units import counted
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-WARMUP_RULE = (
-    "a step record counts only if its interval (step - steps, step] starts at or after W steps, "
-    "W = max(1, min(10, planned steps // 10)), is not the first of a resumed attempt, and comes from the "
-    "device that the measured attempt ran on"
-)
 _ALL_IN_ONE = FigurePage("print", "All on one page", [])
 
 
@@ -156,7 +151,7 @@ def write_report(
             lines = task.lines(gathered, compared, answered.verdicts)
             shown = {figure.name: figure.rows for figure in drawn}
             styles = charts.styles(list(lines), gathered.without_steps)
-            metrics = _literal(task.metrics, study)
+            metrics = _literal({name: table.sql for name, table in task.metrics.items()}, study)
             contents = Contents(
                 facts=gathered,
                 backends=trust,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -17,13 +17,11 @@ from analysis.store.database import quoted
 from analysis.verdicts.groups import final_loss, peak_memory_gib
 from analysis.verdicts.guard import in_logs
 from analysis.verdicts.profiles import PROFILED
-from analysis.verdicts.values import commit, device, software, task
+from analysis.verdicts.values import Row, commit, device, software, task
 from model.record.units import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-Row = Mapping[str, Any]
 
 RUNS_SQL = """\
 SELECT r.*,
@@ -143,16 +141,6 @@ class Facts:
     def tasks(self) -> set[str]:
         """What its runs did: `training`, `attention`."""
         return {task(run) for run in self.runs}
-
-    @property
-    def calls(self) -> bool:
-        """Whether all of them timed attention alone."""
-        return self.tasks == {"attention"}
-
-    @property
-    def infers(self) -> bool:
-        """Whether all of them read prompts, and decoded."""
-        return self.tasks == {"inference"}
 
     @property
     def without_steps(self) -> set[str]:
@@ -284,7 +272,7 @@ def environment(runs: Iterable[Row]) -> dict[str, list[str]]:
     }
 
 
-def missing(runs: Iterable[Row]) -> str | None:
+def missing(runs: Iterable[Run]) -> str | None:
     """What to say about runs whose files are gone; None if all are there."""
     gone = [run["missing_since"] for run in runs if run["missing_since"]]
     if not gone:

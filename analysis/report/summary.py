@@ -15,7 +15,8 @@ from model.record.files import write_text
 if TYPE_CHECKING:
     from analysis.report.answer import StudyAnswer
     from analysis.report.backends import Backends
-    from analysis.report.facts import Facts, Row
+    from analysis.report.facts import Facts
+    from analysis.verdicts.values import Row
 
 FILE = "data/summary.json"
 
