@@ -70,15 +70,10 @@ def repeats_differ(study: Study, labels: tuple[str, str]) -> float | str:
 
 @column("Tiers by .*", "Tier", "Groups")
 def tier_cells(cell: Cell) -> str:
-    place = int(cell.row["Tier"]) - 1
-    if cell.head == "Tier":
-        return f"{place + 1}"
-    shown = cell.row["Groups"]
-    return (
-        shown
-        if set(shown.split(", ")) == tiers(cell.spot.study)[place]
-        else f"{tiers(cell.spot.study)[place]}"
-    )
+    true, groups = tiers(cell.spot.study), cell.row["Groups"]
+    if set(groups.split(", ")) not in true:
+        return f"one of {true}"
+    return groups if cell.head == "Groups" else f"{true.index(set(groups.split(', '))) + 1}"
 
 
 @column(
