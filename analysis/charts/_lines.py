@@ -246,8 +246,9 @@ def crowd_caption(lines: StepLines) -> str:
         sentences += f" A line with several names is of groups that stay within {brief(apart)} of each other."
     if lines.beyond:
         far = max(lines.beyond, key=lambda row: abs(row["value"] - row["at"]))
+        which = "solid lines" if lines.faint else "lines"
         sentences += (
-            f" Arrows: lines go beyond the axis, up to {number(far['value'], '.3g')} ({far['label']}, "
+            f" Arrows: {which} go beyond the axis, up to {number(far['value'], '.3g')} ({far['label']}, "
             f"{lines.over} {far['step']:,})."
         )
     return sentences

@@ -39,7 +39,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         ends = "" if low is None else f" ({low:{_NUMBER}} to {high:{_NUMBER}})"
         descriptions.append(
             f"{comparison.label} over {comparison.baseline} "
-            f"{comparison.ratio.ratio:{_NUMBER}}{ends}, {comparison.verdict.kind}"
+            f"{comparison.ratio.ratio:{_NUMBER}}{ends}, {comparison.kind}"
         )
     cells = [
         (
@@ -48,7 +48,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             format(comparison.ratio.ratio, _NUMBER),
             interval(comparison.shown.low, comparison.shown.high, _NUMBER),
             f"{comparison.ratio.n} {_pairs(comparison)}",
-            comparison.verdict.kind,
+            comparison.kind,
         )
         for comparison in speeds.compared
     ]
@@ -142,7 +142,7 @@ def _finding(comparisons: tuple[RateVerdict, ...]) -> str:
     base = next(iter(baselines)) if len(baselines) == 1 else "their baselines"
     by_kind: dict[str, list[RateVerdict]] = {}
     for comparison in comparisons:
-        kind: str = comparison.verdict.kind
+        kind: str = comparison.kind
         if kind in ("different", OBSERVED):
             way = "faster" if comparison.ratio.ratio > 1 else "slower"
             kind = f"{way}, {comparison.observed}" if kind == OBSERVED else way

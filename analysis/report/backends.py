@@ -150,7 +150,9 @@ class Backends:
             (verdict, {row["attention"] for row in self.certificates if row["verdict"] == verdict})
             for verdict in ("right", "wrong", "unsupported")
         ]
-        backends.append(("without a certificate", {group.attention or "" for group in self.without}))
+        backends.append(
+            ("without a certificate", {group.attention for group in self.without if group.attention})
+        )
         return [f"{len(names)} {what}" for what, names in backends if names]
 
 

@@ -1,7 +1,8 @@
-"""Every kind of sentence, cell and figure title that a page can show, each with what it should say of a study.
+"""Every kind of sentence, cell and small figure of the overview, each with what it should say of a study.
 
 A text here is true: its numbers are computed by `truth` from the raw records, with all their digits. A page may
-round them. `SENTENCES` has them by place on the page, `CELLS` by table and column, `TITLES` by figure.
+round them. `SENTENCES` has them by place on the page, `CELLS` by table and column. `titles` has the headlines of
+figures, `listed` all else.
 """
 
 from __future__ import annotations
@@ -157,11 +158,12 @@ def _under(study: Study) -> str:
     each = f", {each} each" if counts else ""
     if len(groups) == 1:
         return ", in one run" if counts else ""
-    if study.name == "scaling":
-        return f" in {len(groups)} configurations of parallel.replicate{each}"
+    of = f"{len(counts)} of {len(groups)}" if 0 < len(counts) < len(groups) else f"{len(groups)}"
+    axes = [name for name in study.runs[0].plan["factors"] if name not in ("attention", "seed", "repeat")]
+    if axes:
+        return f" in {of} configurations of {listed(axes)}{each}"
     if len(groups) <= 3 and len(counts) in (0, len(groups)):
         return f" under {listed(groups)}{each}"
-    of = f"{len(counts)} of {len(groups)}" if 0 < len(counts) < len(groups) else f"{len(groups)}"
     return f" under {of} attention backends{each}"
 
 
@@ -380,8 +382,11 @@ def not_expected(study: Study) -> Iterator[str]:
             ends.setdefault((str(run.outcome), run.measured.result["reason"]), []).append(run.label)
     for (outcome, reason), labels in ends.items():
         many = "1 run" if len(labels) == 1 else f"{len(labels)} runs"
-        names = listed(list(dict.fromkeys(labels)))
-        yield f"{names} ended as {outcome} (an error) in {many}, where the study expected completed: {reason}."
+        names, how = (
+            listed(list(dict.fromkeys(labels))),
+            {"failed": "an error"}.get(outcome, "out of GPU memory"),
+        )
+        yield f"{names} ended as {outcome} ({how}) in {many}, where the study expected completed: {reason}."
 
 
 @said("warning")
@@ -469,7 +474,8 @@ def single_runs(study: Study) -> Iterator[str]:
     if len(singles) == 1:
         of, finding = "difference of a single run", "a finding of it"
     if singles and study.task != "attention":
-        names = f"one of each of {len(singles)} groups" if len(singles) > 4 else listed(singles)
+        every = len(singles) == len(study.groups) > 4
+        names = f"one of each of {len(singles)} groups" if every else listed(singles)
         how = f"To make {finding}, write repeats: 6 in the study."
         if study.imported:
             how = f"6 logs of each would make {finding}."
@@ -747,7 +753,7 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
             also = "; its loss differs" if loss_verdict(study, label)[0] == "different" else ""
             return faster, f"by more than {stated}{also}"
         return "inconclusive", f"the interval is too wide for {stated}; more repeats would narrow it"
-    p_values = study.holm()
+    p_values = study.holm
     p = p_values[frozenset((label, study.baseline))]
     if p <= 0.05:
         many = f", corrected for {len(p_values)} pairs" if len(p_values) > 1 else ""
