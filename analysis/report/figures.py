@@ -166,8 +166,8 @@ def _about(chart: Chart, figure: Figure, shown: list[Run]) -> list[tuple[str, st
         several = f"{len(foreign)} of {counted(len(shown), 'run')}"
         by_others = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
         notes.append(("Imported", f"{by_others}: no certificate"))
-    if wrong := list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])):
-        notes.append(("Wrong in its log", f"{in_a_row(wrong)}: see the overview"))
+    if flagged := list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])):
+        notes.append(("Flagged in its log", f"{in_a_row(flagged)}: see the overview"))
     return notes
 
 
