@@ -75,9 +75,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            f"Tokens per second over those of {names(over)} at the same steps that count, at most "
-            f"{limit(100, rows, len(used))} points per group, all its runs together: above 1 is faster. The "
-            f"axis spans at least {_LEAST:g} either way.{crowd_caption(lines)}"
+            f"At the same steps that count as {names(over)}, at most {limit(100, rows, len(used))} points, a "
+            f"group's runs together. The axis spans at least {_LEAST:g} either way.{crowd_caption(lines)}"
         ),
         description=f"{title} over steps. At the end: "
         + "; ".join(f"{label} {row['value']:.3f}" for label, row in lines.last.items())

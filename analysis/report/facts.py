@@ -17,7 +17,7 @@ from analysis.store.database import quoted
 from analysis.verdicts.groups import final_loss, peak_memory_gib
 from analysis.verdicts.guard import in_logs
 from analysis.verdicts.profiles import PROFILED
-from analysis.verdicts.values import Row, commit, device, software, task
+from analysis.verdicts.values import Row, commit, devices, shown_outcome, software, task
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -153,13 +153,14 @@ class Facts:
         return {run["label"] for run in self.runs if run["imported"]}
 
     @cached_property  # asked for in every row of a table
-    def flagged(self) -> set[str]:
-        """Labels of the groups in whose logs an error was found."""
-        return {run["label"] for run in self.runs if in_logs([run])["error"]}
+    def flagged(self) -> dict[str, str]:
+        """The checks that the logs of a group fail, by its label: `loss`, or `clock, values`."""
+        failed = {label: in_logs(runs)["error"].values() for label, runs in stats.by_label(self.runs).items()}
+        return {label: ", ".join(dict.fromkeys(checks)) for label, checks in failed.items() if checks}
 
     @property
-    def in_logs(self) -> dict[str, list[str]]:
-        """What was found in imported logs, by level: sentences that name the logs."""
+    def in_logs(self) -> dict[str, dict[str, str]]:
+        """What was found in imported logs, by level: sentences that name the logs, each with its check."""
         return in_logs(self.runs)
 
     @cached_property  # asked for in every row of a table
@@ -175,15 +176,15 @@ class Facts:
 
 def endings(runs: Iterable[Row]) -> list[str]:
     """Number of runs by outcome, and whether it was expected: `1 oom_gpu as expected`."""
-    kinds = Counter((run["outcome"], run["outcome"] == run["expected_outcome"]) for run in runs)
+    kinds = Counter((shown_outcome(run), run["outcome"] == run["expected_outcome"]) for run in runs)
     ordered = sorted(kinds.items(), key=lambda kind: (kind[0][0] != "completed", -kind[1], kind[0][0] or ""))
     ends = []
     for (outcome, expected), count in ordered:
         end = f"{outcome} {'as expected' if expected else 'unexpected'}"
         if outcome is None:
             end = "without an outcome yet"
-        elif outcome == "completed" and expected:
-            end = outcome
+        elif outcome in ("completed", "unknown") and expected:
+            end = f"{outcome}{' outcome' if outcome == 'unknown' else ''}"
         ends.append(f"{count} {end}")
     return ends
 
@@ -266,7 +267,7 @@ def environment(runs: Iterable[Row]) -> dict[str, list[str]]:
     runs = list(runs)
     started = [run for run in runs if run["device"]]
     return {
-        "Device": sorted({str(device(run)) for run in started}),
+        "Device": devices(started),
         "Software": [f"{name} {' / '.join(versions)}" for name, versions in software(started).items()],
         "Commit": sorted({commit(run) for run in runs if not run["imported"]}),
     }

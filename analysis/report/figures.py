@@ -133,8 +133,8 @@ def draw_all(
                 several = f"{len(foreign)} of {counted(len(shown), 'run')}"
                 by_others = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
                 about.append(("Imported", f"{by_others}: no certificate"))
-            if wrong := list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])):
-                about.append(("Wrong in its log", f"{in_a_row(wrong)}: see the overview"))
+            if flagged := list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])):
+                about.append(("Flagged in its log", f"{in_a_row(flagged)}: see the overview"))
         where = [
             (topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()
         ]

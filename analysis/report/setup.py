@@ -152,7 +152,9 @@ def _conditions(
 
     runs = [run for run in every if run["device"] or run["imported"]]
     on_gpu = [run for run in runs if run["gpus"]]
-    yield Setting("Device", value(runs, values.device), "", "Machine")
+    used = values.devices(runs)
+    several = len(used) > 1  # then each is followed by its groups
+    yield Setting("Device", value(runs, values.device) if several or not used else used[0], "", "Machine")
     yield Setting("Host", value(runs, lambda run: run["node"] and f"`{run['node']}`"), "", "Machine")
     if on_gpu:
         # Of the runs' wall time, of which starting is a part.

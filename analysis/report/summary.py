@@ -53,7 +53,7 @@ def write(out: Path, summary: Summary) -> None:
 
 def of_study(facts: Facts, answer: StudyAnswer) -> Summary:
     """The summary of a study's report."""
-    flagged = [f"wrong in its log: {label}" for label in sorted(facts.flagged)]
+    flagged = [f"flagged ({checks}): {label}" for label, checks in sorted(facts.flagged.items())]
     return Summary(
         kind="study",
         title=facts.title,

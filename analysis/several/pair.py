@@ -101,7 +101,7 @@ def write_pair(
         commits=summaries.commits(runs),
         outcomes=facts.endings(runs),
         answer=next(iter(comparison.regressions), f"{outcome[:1].upper()}{outcome[1:]}."),
-        warnings=[f"wrong in its log: {label}" for label in wrong_labels],
+        warnings=[f"flagged in its log: {label}" for label in wrong_labels],
     )
 
     render.write_assets(out)

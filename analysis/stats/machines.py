@@ -25,7 +25,8 @@ class Drift:
         change: relative change of the step time from first to last block; None where it is not tested.
         low, high: ends of its 95 % interval.
         p: p value of no trend.
-        blocks: how many there are.
+        blocks: how many there are; where it is not tested, how many common groups link with each other.
+        of: blocks in all, linked or not.
         lacking: what a test lacks: enough blocks, an order in blocks, or a known order; None if tested.
         noisy: groups that were left out, because their runs vary far more than the others'.
     """
@@ -37,6 +38,7 @@ class Drift:
     blocks: int = 0
     lacking: Literal["blocks", "order", "unknown"] | None = None
     noisy: tuple[str, ...] = ()
+    of: int = 0
 
     @property
     def drifted(self) -> bool:
@@ -56,6 +58,7 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     Args:
         seconds: per step, by group and block.
     """
+    every = len({block for _, block in seconds})
     kept = linked(seconds)
     runs = [TimedRun(group, str(block), seconds[group, block]) for group, block in kept]
     _, noisy = _steady(sorted(runs))
@@ -63,7 +66,7 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     seconds = {key: value for key, value in seconds.items() if key in kept}
     blocks = sorted({block for _, block in seconds})
     if len(blocks) < FEWEST_BLOCKS:
-        return Drift(None, None, None, None, len(blocks), "blocks")
+        return Drift(None, None, None, None, len(blocks), "blocks", noisy, every)
 
     # Log seconds of each block, groups removed: least squares on group and block.
     groups = sorted({group for group, _ in seconds})
@@ -81,7 +84,7 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     trend = Mean(slope, sqrt(float(rest @ rest) / freedom / float(away @ away)), freedom)
     span = blocks[-1] - blocks[0]
     change, (low, high) = expm1(trend.value * span), (expm1(end * span) for end in trend.interval(0.95))
-    return Drift(change, low, high, trend.p_value(), len(blocks), noisy=noisy)
+    return Drift(change, low, high, trend.p_value(), len(blocks), noisy=noisy, of=every)
 
 
 def linked(cells: Iterable[tuple[str, Column]]) -> set[tuple[str, Column]]:

@@ -106,7 +106,7 @@ def among(runs: Sequence[Row]) -> list[Difference]:
 
     own = [run for run in done if not run["imported"]]
     if others := len(done) - len(own):
-        text = f"{others} of {len(done)} completed runs were imported: they have no certificate."
+        text = f"{others} of {len(done)} runs were imported: they have no certificate."
         differences.append(Difference("imported", text))
     if unsure := {run["attention"] for run in own if run["verdict"] != "right" and run["attention"]}:
         text = f"Completed runs of these backends have no valid certificate: {listed(unsure)}."
@@ -132,13 +132,13 @@ def among(runs: Sequence[Row]) -> list[Difference]:
     return differences
 
 
-def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:
-    """What was found in imported logs, by level: sentences that name the logs."""
-    by_level: dict[str, dict[str, None]] = {"error": {}, "note": {}}
+def in_logs(runs: Iterable[Row]) -> dict[str, dict[str, str]]:
+    """What was found in imported logs, by level: sentences that name the logs, each with the check's name."""
+    by_level: dict[str, dict[str, str]] = {"error": {}, "note": {}}
     for run in runs:
         for finding in (run["imported"] or {}).get("findings", ()):
-            by_level[finding["level"]][finding["sentence"]] = None
-    return {level: list(sentences) for level, sentences in by_level.items()}
+            by_level[finding["level"]][finding["sentence"]] = finding["check"]
+    return by_level
 
 
 Check = Callable[[RunSet, RunSet], Iterator[Difference]]

@@ -81,7 +81,7 @@ def sections(comparison: SourceComparison) -> list[Section]:
         Section("settings", "Settings that changed", ["setting", a, b, "groups"], settings),
         Section("alone", "Groups without a partner", ["group", "only in", "runs"], alone),
         Section("before", "Before comparing", ["topic", "withholds", "groups", "what differs"], before),
-        Section("wrong", "Errors in the logs", ["group", "error"], errors),
+        Section("wrong", "Flagged in the logs", ["group", "error"], errors),
         Section("results", f"{b} compared with {a}", heads, results),
         Section(
             "verdicts",
@@ -144,7 +144,7 @@ def wrong(comparison: SourceComparison) -> dict[str, list[str]]:
     runs = {result.pair.label: [*result.pair.a.runs, *result.pair.b.runs] for result in comparison.results}
     runs |= {group.label: group.runs for group in (*comparison.a_alone, *comparison.b_alone)}
     errors = {label: in_logs(group_runs)["error"] for label, group_runs in runs.items()}
-    return {label: sentences for label, sentences in errors.items() if sentences}
+    return {label: list(sentences) for label, sentences in errors.items() if sentences}
 
 
 _NAMED = 3  # groups that a cell names

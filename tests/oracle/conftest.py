@@ -19,7 +19,7 @@ from tests.oracle.pages import Element, read
 from tests.oracle.truth import Study
 
 NAMES = (
-    "ends", "pair", "margins", "scaling", "disturbed", "moved", "waiting", "prompts", "profiled", "calls", "shapes",
+    "ends", "pair", "ramp", "margins", "scaling", "disturbed", "moved", "waiting", "prompts", "profiled", "calls", "shapes",
     "alone", "swept", "watched", "planned", "theirs", "endless",
 )  # fmt: skip
 IMPORTED = ("theirs", "endless")

@@ -26,6 +26,7 @@ def write(root: Path) -> None:
     """All studies."""
     ends(root)
     pair(root)
+    ramp(root)
     margins(root)
     scaling(root)
     disturbed(root)
@@ -84,6 +85,13 @@ def pair(root: Path) -> None:
     study = Study(root, "pair", "One run each?", {"attention": "auto"}, {"loss": 0.005}, device=UNKNOWN_GPU)
     study.trained("auto", 0, 1, wavy(2.0, 0.04), 3.0, began=0)
     study.trained("flash", 0, 1, wavy(1.8, 0.04, 0.7), 3.0004, began=1, where={"gpu_uuid": "GPU-1"})
+
+
+def ramp(root: Path) -> None:
+    """One run each, one of which becomes slower all the time, so that its records are no sample of anything."""
+    study = Study(root, "ramp", "Is it steady?", {"attention": "auto"})
+    study.trained("auto", 0, 1, wavy(2.0, 0.04), 3.0)
+    study.trained("flash", 0, 1, lambda step: 1.8 * (1 + step / 400), 3.0)
 
 
 def margins(root: Path) -> None:

@@ -15,7 +15,7 @@ from tests.oracle.conftest import NAMES, Built
 from tests.oracle.pages import Element, agrees, table
 from tests.oracle.truth import Study
 
-MARK = "wrong in its log: "  # of a bar
+MARK = "flagged: "  # of a bar
 PLACES = ("ran", "answer", "warning", "limit")
 # Of the code that makes sentences: what is in the texts for papers alone, and what names tasks that others add.
 ELSEWHERE = (("ran.py", "expected"), ("ran.py", "of_any"))

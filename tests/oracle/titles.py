@@ -24,12 +24,12 @@ def _mfu(study: Study, label: str) -> list[float]:
 
 
 def _time(study: Study, label: str) -> list[float]:
-    """The steps alone, in seconds or minutes, and all else in percent of them, of the median run."""
+    """The steps alone of the median run, in seconds or minutes, and all else in percent of them, of all runs."""
     runs = study.completed(label)
     whole = median(run.training for run in runs)
     if study.imported:
         return [whole]
-    return [whole, whole / 60, 100 * median(run.wall - run.training for run in runs) / whole]
+    return [whole, whole / 60, 100 * (sum(run.wall for run in runs) / sum(run.training for run in runs) - 1)]
 
 
 def _loss(study: Study, label: str) -> list[float]:

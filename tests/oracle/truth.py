@@ -28,6 +28,7 @@ class Value(NamedTuple):
 
     middle: float
     ends: Ends = None
+    is_range: bool = False  # its ends are the smallest and the largest of one run's records
 
 
 class Attempt(NamedTuple):
@@ -317,9 +318,11 @@ class Study:
         runs = self.completed(label)
         if len(runs) > 1:
             return over_runs([value(run, run.seconds) for run in runs])
-        ends = over_records([record["step_seconds"] for record in runs[0].counted])
+        seconds = [record["step_seconds"] for record in runs[0].counted]
+        ends = over_records(seconds)
         middle = value(runs[0], runs[0].seconds)
-        return Value(middle, ends and _sorted(value(runs[0], ends[0]), value(runs[0], ends[1])))
+        two = ends and _sorted(value(runs[0], ends[0]), value(runs[0], ends[1]))
+        return Value(middle, two, ends == (min(seconds), max(seconds)) and ends[0] < ends[1])
 
     @cache  # noqa: B019 - the studies of a test session
     def per_token(self, label: str) -> Pairs:
@@ -341,7 +344,8 @@ class Study:
                 for record in runs[key].counted
                 if record["step"] in theirs
             ]
-            return Value(median(shared), over_records(shared))
+            ends = over_records(shared)
+            return Value(median(shared), ends, ends == (min(shared), max(shared)) and ends[0] < ends[1])
         confidence = 0.90 if self.design["margins"].get("tokens_per_second") else 0.95
         mean, error, freedom = log_ratio(own, base)
         half = t_quantile((1 + confidence) / 2, freedom) * error
@@ -463,6 +467,8 @@ def over_records(values: Sequence[float]) -> Ends:
     n, logs = len(values), np.log(np.sort(series))
     half = min(t_quantile(0.975, freedom) * error * n / 2, (n - 1) / 2)
     low, high = np.interp([(n - 1) / 2 - half, (n - 1) / 2 + half], np.arange(n), logs)
+    if half == (n - 1) / 2:
+        return min(values), max(values)
     return exp(low), exp(high)
 
 

@@ -12,7 +12,7 @@ from analysis.report.models import parameters
 from analysis.report.topics import options
 from analysis.stats import grouped
 from analysis.verdicts.groups import factors
-from analysis.verdicts.values import device
+from analysis.verdicts.values import devices
 from analysis.wording import group_name, listed
 from model.record.outcome import OUT_OF_MEMORY, Outcome
 from model.record.units import counted
@@ -160,8 +160,7 @@ def span(values: Iterable[int | None]) -> str:
 
 
 def _where(runs: Sequence[Run]) -> str:
-    devices = Counter(name for run in runs if (name := device(run)))
-    return f" on {' or '.join(sorted(devices))}" if devices else ""
+    return f" on {' or '.join(names)}" if (names := devices(runs)) else ""
 
 
 def _groups(facts: Facts, done: Sequence[Run]) -> str:
@@ -285,8 +284,10 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
         *_without_a_run(facts),
         *wrong,
         *(
-            Sentence(f"Wrong in an imported log: {error.partition('. ')[0].rstrip('.')}.")
-            for error in facts.in_logs["error"]
+            Sentence(
+                f"Flagged by the check `{check}` of imported logs: {error.partition('. ')[0].rstrip('.')}."
+            )
+            for error, check in facts.in_logs["error"].items()
         ),
     ]
 

@@ -166,7 +166,7 @@ _OF_SEVERAL_PROCESSES = (
 def _headlines(
     facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]
 ) -> Iterator[Sentence]:
-    yield from headline.scaling(verdicts)
+    yield from headline.scaling(facts, verdicts)
     yield from headline.rates(facts, comparison, verdicts)
     yield from headline.losses(facts, verdicts)
 
