@@ -24,7 +24,7 @@ from model.record.errors import Unsupported, UserError, did_you_mean, one_line, 
 if TYPE_CHECKING:
     import torch
 
-Attend = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", bool], "torch.Tensor"]
+Attend = Callable[..., "torch.Tensor"]  # (q_BTHD, k_BTKD, v_BTKD, causal) -> o_BTHD, see `Backend.attend`
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Supports:
             keys' rows, forward and backward. Training with `parallel.context` needs this.
         cached: it takes one query without a mask and any number of keys, which may be the first part of a
             longer tensor, forward only. Decoding with a cache needs this.
+        dropout: `attend` takes a probability by the name `dropout`, draws from PyTorch's generator of the
+            device, and advances it.
         versions: of the packages it needs, for people to read.
     """
 
@@ -61,6 +63,7 @@ class Supports:
     amd: tuple[str, ...] = ("gfx",)
     offset: bool = False
     cached: bool = False
+    dropout: bool = False
     versions: str = ""
 
 
@@ -204,6 +207,13 @@ NOT_OFFSET = (
 )
 
 
+def no_dropout(case: Case) -> str:
+    """Refuse a case with dropout, and say which backends of its device have it."""
+    others = "math or tiled" if case.device == "cpu" else "math, tiled, efficient, flash, flash2 or cudnn"
+    where = " on a CPU" if case.device == "cpu" else ""
+    return f"has no dropout{where}: choose {others}, or use --set train.attention_dropout=0"
+
+
 def refusals(backend: Backend, case: Case) -> list[str]:
     """Every reason why the backend cannot run the calls of a case here."""
     reasons = list[str]()
@@ -234,7 +244,9 @@ def _lacks(backend: Backend, call: Case) -> str:
     supports = backend.supports or Supports()
     if call.offset and not supports.offset:
         return NOT_OFFSET
-    return NOT_CACHED if not call.trains and not supports.cached else ""
+    if not call.trains and not supports.cached:
+        return NOT_CACHED
+    return no_dropout(call) if call.dropout and not supports.dropout else ""
 
 
 def for_compile(backend: Backend) -> Backend:
@@ -270,7 +282,8 @@ def attend(
     _check("q", q_BTHD, queries, case.heads, case)
     _check("k", k_BTKD, keys, case.kv_heads, case)
     _check("v", v_BTKD, keys, case.kv_heads, case)
-    o_BTHD = backend.attend(q_BTHD, k_BTKD, v_BTKD, case.causal)
+    drops = {"dropout": case.dropout} if case.dropout else {}
+    o_BTHD = backend.attend(q_BTHD, k_BTKD, v_BTKD, case.causal, **drops)
     _check("output", o_BTHD, queries, case.heads, case)
     return o_BTHD
 

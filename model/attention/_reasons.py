@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Collection
 from importlib import import_module
 
-from model.attention import Case, Supports
+from model.attention import Case, Supports, no_dropout
 from model.record import rocm
 from model.record.errors import one_line, out_of_host_memory
 
@@ -36,6 +36,8 @@ def declared(case: Case, supports: Supports) -> list[str]:
         reasons.append("has no causal mask, and would let tokens see their future: choose another backend")
     if not case.causal and False not in supports.causal:
         reasons.append("is causal only: choose another backend for attention without a mask")
+    if case.dropout and not supports.dropout:
+        reasons.append(no_dropout(case))
     if case.sequence_length % supports.length_multiple:
         reasons.append(
             f"takes sequence lengths in multiples of {supports.length_multiple}, not {case.sequence_length}: "

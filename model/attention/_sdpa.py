@@ -71,21 +71,23 @@ def on_gpus(
 def pin(kernel: str, *, copies_heads: bool = False) -> Attend:
     """Attention by this kernel alone. Copying K and V for each query head, where needed, is timed with it."""
 
-    def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, dropout: float = 0.0) -> Tensor:
         if copies_heads:
             group = q_BTHD.shape[2] // k_BTKD.shape[2]
             k_BTKD, v_BTKD = (x.repeat_interleave(group, dim=2) for x in (k_BTKD, v_BTKD))
-        return pinned(kernel, q_BTHD, k_BTKD, v_BTKD, causal)
+        return pinned(kernel, q_BTHD, k_BTKD, v_BTKD, causal, dropout)
 
     return attend
 
 
-def pinned(kernel: str, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+def pinned(
+    kernel: str, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, dropout: float = 0.0
+) -> Tensor:
     """Attention by this kernel, or a RuntimeError where PyTorch cannot run it on these tensors."""
     from torch.nn.attention import sdpa_kernel
 
     with sdpa_kernel([_named(kernel)]):
-        return _attention(q_BTHD, k_BTKD, v_BTKD, causal, kernel)
+        return _attention(q_BTHD, k_BTKD, v_BTKD, causal, kernel, dropout)
 
 
 def free(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
@@ -94,7 +96,12 @@ def free(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor
 
 
 def _attention(
-    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, kernel: str | None = None
+    q_BTHD: Tensor,
+    k_BTKD: Tensor,
+    v_BTKD: Tensor,
+    causal: bool,
+    kernel: str | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -105,7 +112,7 @@ def _attention(
     square = q_BHTD.shape[2] == k_BKTD.shape[2]
     mask = _lower_right(q_BHTD, k_BKTD, kernel) if causal and not square else None
     o_BHTD = scaled_dot_product_attention(
-        q_BHTD, k_BKTD, v_BKTD, mask, is_causal=causal and square, enable_gqa=grouped
+        q_BHTD, k_BKTD, v_BKTD, mask, dropout, is_causal=causal and square, enable_gqa=grouped
     )
     return o_BHTD.transpose(1, 2)
 
@@ -164,7 +171,7 @@ def _params(case: Case, copies_heads: bool) -> SDPAParams:
     )
     # PyTorch asks about the bias of `_lower_right` in the same way: about the kernel without a mask.
     causal = case.causal and not case.offset
-    return SDPAParams(q_BHTD, k_BKTD, v_BKTD, None, 0.0, causal, case.heads != kv_heads)
+    return SDPAParams(q_BHTD, k_BKTD, v_BKTD, None, case.dropout, causal, case.heads != kv_heads)
 
 
 def _first_sentence(text: str) -> str:

@@ -9,6 +9,7 @@ backend = _sdpa.on_gpus(
     launches=Launches(cuda=Kernels(forward=r"cudnn.*sdpa.*fprop", backward=r"cudnn.*sdpa.*bprop")),
     supports=Supports(
         cached=True,
+        dropout=True,
         dtypes=("bfloat16", "float16"),
         capability=((8, 0), None),
         amd=(),

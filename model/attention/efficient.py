@@ -11,5 +11,5 @@ backend = _sdpa.on_gpus(
         cuda=Kernels(forward=r"fmha_cutlassF", backward=r"fmha_cutlassB"),
         amd=_sdpa.by_operator("efficient"),
     ),
-    supports=Supports(offset=True, cached=True, grouped="copied", capability=((5, 0), None)),
+    supports=Supports(offset=True, cached=True, dropout=True, grouped="copied", capability=((5, 0), None)),
 )

@@ -36,6 +36,7 @@ def unsupported_reasons(case: Case) -> list[str]:
 SUPPORTS = Supports(
     offset=True,
     cached=True,
+    dropout=True,
     devices=("cuda", "cpu"),
     dtypes=("bfloat16", "float16"),
     largest_head_dim=256,

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, dropout: float = 0.0) -> Tensor:
     """`flash_attn.flash_attn_func`, which shares key heads within their group."""
     from flash_attn import flash_attn_func
 
-    o_BTHD: Tensor = flash_attn_func(q_BTHD, k_BTKD, v_BTKD, causal=causal)
+    o_BTHD: Tensor = flash_attn_func(q_BTHD, k_BTKD, v_BTKD, dropout, causal=causal)
     return o_BTHD
 
 
@@ -28,6 +28,7 @@ def unsupported_reasons(case: Case) -> list[str]:
 SUPPORTS = Supports(
     offset=True,
     cached=True,
+    dropout=True,
     dtypes=("bfloat16", "float16"),
     layout="BTHD",
     largest_head_dim=256,

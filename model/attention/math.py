@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons, _sdpa
 
-SUPPORTS = Supports(offset=True, cached=True, devices=("cuda", "cpu"), layout="BHTD", grouped="copied")
+SUPPORTS = Supports(
+    offset=True, cached=True, dropout=True, devices=("cuda", "cpu"), layout="BHTD", grouped="copied"
+)
 # Its GPU kernels are those of any matrix product and softmax; only PyTorch's operators identify it.
 KERNELS = Kernels(
     forward=r"^aten::_scaled_dot_product_attention_math$",

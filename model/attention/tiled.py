@@ -11,6 +11,9 @@ Shapes: B batch, T sequence, H = K * G query heads, K key/value heads, G query h
 D head dim. Of a tile: U keys, and R = G * (queries) rows. The G queries at one position that share a key
 head are stacked as rows of one matrix, so that grouped heads need no copy of K or V, and the product that
 gives dK sums over the group by itself.
+
+Dropout: which weights become 0 follows from a seed and the weight's place, so that the backward knows it
+without a T x T mask (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3": Philox 4x32).
 """
 
 from __future__ import annotations
@@ -32,18 +35,24 @@ class Tiling(NamedTuple):
 
     Attributes:
         offset: the key at which the first query stands, under the causal mask.
+        dropout: probability of a weight to become 0, a multiple of 1/16.
+        seed: (), int64; None without dropout.
     """
 
     causal: bool
     tile: int = TILE
     offset: int = 0
+    dropout: float = 0.0
+    seed: Tensor | None = None
 
     def spans(self, start: int, end: int) -> list[Span]:
         """Cut [start, end) into tiles; the last one may be shorter."""
         return [(first, min(first + self.tile, end)) for first in range(start, end, self.tile)]
 
 
-def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: int = TILE) -> Tensor:
+def attend(
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: int = TILE, dropout: float = 0.0
+) -> Tensor:
     """softmax(Q K^T / sqrt(D)) V with O(T) extra memory, on any device and in any float precision.
 
     Under the causal mask the last query stands at the last key.
@@ -52,7 +61,8 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: i
     K = k_BTKD.shape[2]
     q_BKGTD = q_BTHD.reshape(B, T, K, H // K, D).permute(0, 2, 3, 1, 4)
     k_BKTD, v_BKTD = k_BTKD.transpose(1, 2), v_BTKD.transpose(1, 2)
-    tiling = Tiling(causal, tile, offset=k_BKTD.shape[2] - T)
+    seed = torch.randint(2**63 - 1, (), device=q_BTHD.device) if dropout else None
+    tiling = Tiling(causal, tile, k_BKTD.shape[2] - T, dropout, seed)
     o_BKGTD: Tensor = _Tiled.apply(q_BKGTD, k_BKTD, v_BKTD, tiling)  # type: ignore[no-untyped-call]
     return o_BKGTD.permute(0, 3, 1, 2, 4).reshape(B, T, H, D)
 
@@ -77,6 +87,8 @@ class _Tiled(torch.autograd.Function):
                 # The sums so far are relative to the old maximum: exp(m_old - m_new) corrects them.
                 shrink_BKR1 = torch.exp(max_BKR1 - new_max_BKR1)
                 sum_BKR1 = sum_BKR1 * shrink_BKR1 + p_BKRU.sum(-1, keepdim=True)
+                if tiling.dropout:  # of the weights, not of the sum that they are divided by
+                    p_BKRU *= _left(q_BKGTD, queries, keys, tiling)
                 acc_BKRD = acc_BKRD * shrink_BKR1 + p_BKRU @ _keys(v_BKTD, keys)
                 max_BKR1 = new_max_BKR1
             # One division at the end instead of one a tile, and L = m + log(l) for the backward.
@@ -109,8 +121,12 @@ class _Tiled(torch.autograd.Function):
                 q_BKRD, do_BKRD = _rows(q_BKGTD, queries), _rows(do_BKGTD, queries)
                 s_BKRU = _scores(q_BKRD, k_BKUD, queries, keys, tiling)
                 p_BKRU = s_BKRU.sub_(_rows(lse_BKGT1, queries)).exp_()  # line 11: P again, by way of L
-                dv_BKUD += p_BKRU.mT @ do_BKRD  # line 12; the product sums over the stacked group
                 dp_BKRU = do_BKRD @ v_BKUD.mT  # line 13
+                left_BKRU = p_BKRU
+                if tiling.dropout:  # O has used P * left, and so has delta
+                    factor_BKRU = _left(q_BKGTD, queries, keys, tiling)
+                    left_BKRU, dp_BKRU = p_BKRU * factor_BKRU, dp_BKRU * factor_BKRU
+                dv_BKUD += left_BKRU.mT @ do_BKRD  # line 12; the product sums over the stacked group
                 ds_BKRU = p_BKRU.mul_(dp_BKRU.sub_(_rows(delta_BKGT1, queries)))  # line 14
                 _unstack(dq_BKGTD, queries).add_(_as_group(ds_BKRU @ k_BKUD, dq_BKGTD))  # line 15
                 dk_BKUD += ds_BKRU.mT @ q_BKRD  # line 16
@@ -129,6 +145,36 @@ def _scores(q_BKRD: Tensor, k_BKUD: Tensor, queries: Span, keys: Span, tiling: T
         key_U = torch.arange(*keys, device=q_BKRD.device)
         s_BKRU.masked_fill_(key_U > query_R[:, None], -torch.inf)
     return s_BKRU
+
+
+def _left(like_BKGTD: Tensor, queries: Span, keys: Span, tiling: Tiling) -> Tensor:
+    """0 where a tile's weight is dropped, and 1 / (1 - dropout) elsewhere: (B, K, R, U).
+
+    Philox gives 32 bits for a sample and head, a row, and eight keys, whose four bits each decide.
+    """
+    assert tiling.seed is not None
+    B, K, G = like_BKGTD.shape[:3]
+    device, word = like_BKGTD.device, 2**32 - 1
+    numbered = torch.arange(B * K * G, device=device).view(B, K, G, 1, 1)
+    row_T1 = torch.arange(*queries, device=device)[:, None]
+    eights = torch.arange(keys[0] // 8, (keys[1] + 7) // 8, device=device)
+    zero = torch.zeros(B, K, G, len(row_T1), len(eights), dtype=torch.int64, device=device)
+    c0, c1, c2, c3 = zero + eights, zero + row_T1, zero + numbered, zero
+    key0, key1 = tiling.seed & word, tiling.seed >> 32 & word
+    for _ in range(10):
+        # Products of 32 bits each; what overflows the sign of 64 is still the right bits.
+        high, low = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = (
+            (low >> 32 & word) ^ c1 ^ key0,
+            low & word,
+            (high >> 32 & word) ^ c3 ^ key1,
+            high & word,
+        )
+        key0, key1 = key0 + 0x9E3779B9 & word, key1 + 0xBB67AE85 & word
+    bits = c0[..., None] >> 4 * torch.arange(8, device=device) & 15
+    bits_BKGTU = bits.flatten(-2)[..., keys[0] % 8 :][..., : keys[1] - keys[0]]
+    left = (bits_BKGTU >= round(16 * tiling.dropout)) / (1 - tiling.dropout)
+    return left.flatten(2, 3).to(_wide(like_BKGTD))
 
 
 def _rows(x_BKGTD: Tensor, queries: Span) -> Tensor:
@@ -162,7 +208,7 @@ def _scale(x_D: Tensor) -> float:
     return float(x_D.shape[-1] ** -0.5)
 
 
-SUPPORTS = Supports(offset=True, cached=True, devices=("cuda", "cpu"))
+SUPPORTS = Supports(offset=True, cached=True, dropout=True, devices=("cuda", "cpu"))
 # Its work is PyTorch's matrix products and exponentials; the autograd function around them identifies it.
 KERNELS = Kernels(forward=r"^_Tiled$", backward=r"^_TiledBackward$", operators=True)
 

@@ -140,6 +140,8 @@ def _activations(config: RunConfig) -> int:
     if kept == "weights":
         others = 12 * queries - 2 * (queries + keys) * size + queries * size * (size == 4)
         beside = _weights(config) + tokens * others
+        if train.attention_dropout:  # what was dropped, as a byte on a GPU, and the weights that are left
+            beside += _weights(config) * (5 if config.device == "cuda" else 8) // 4
     elif kept == "copies":  # of keys and values, one for each head of queries
         beside = tokens * 2 * (queries - keys) * size * parallel.context
     elif kept == "output":

@@ -20,6 +20,7 @@ class Case:
             like those of a part of a sequence. Without a mask they are new tokens, and only run forward.
         any_size: it stands for otherwise equal calls of any batch, length and number of heads.
         context: number of processes that share each sample's tokens, and make the calls of `parts`.
+        dropout: probability with which each weight becomes 0, the others being divided by 1 - dropout.
     """
 
     device: str
@@ -35,6 +36,7 @@ class Case:
     queries: int | None = None
     any_size: bool = False
     context: int = 1
+    dropout: float = 0.0
 
     @cache  # noqa: B019  one for each length that a run decodes at
     def decoding(self, keys: int) -> Case:

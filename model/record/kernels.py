@@ -62,7 +62,7 @@ class KernelTime(Frozen):
     certificate: str | None = Field(None, description="Key of the one that it was timed under.")
     checked: KernelCheck | None = Field(
         None,
-        description="Of the forward and the backward in this mode; None without times.",
+        description="Of the forward and the backward in this mode; None without times, and with dropout.",
     )
 
     @model_validator(mode="after")

@@ -24,6 +24,8 @@ from model.record.errors import multiples
 
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+# Kernels round other probabilities, each in its own way: FlashAttention to 1/255, cuDNN to 1/16.
+Dropout = Annotated[float, Field(ge=0, lt=1, multiple_of=1 / 16)]
 
 
 class Frozen(BaseModel):

@@ -85,7 +85,7 @@ class Audits:
     If the run has several processes, the one that has the sample and the heads copies and judges them.
 
     Args:
-        judge: None: no step is audited.
+        judge: None: no step is audited; nor with dropout, as no judge knows which weights became 0.
         keep: called with each record, only in the first process.
     """
 
@@ -97,7 +97,8 @@ class Audits:
         keep: Keep | None = None,
         world: World = ALONE,
     ) -> None:
-        self._config, self._model, self._judge = config, model, judge
+        self._config, self._model = config, model
+        self._judge = None if config.train.attention_dropout else judge
         self._keep, self._world = keep, world
         self._audit, self._until = audit_of(config, 1)
         self._open: _Uncompiled | None = None

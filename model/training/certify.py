@@ -15,7 +15,7 @@ from typing import Any
 
 from model import attention
 from model.attention import Backend, Case
-from model.attention.verify import accuracy, cases, data, habits, identity, launches, surroundings
+from model.attention.verify import accuracy, cases, data, dropout, habits, identity, launches, surroundings
 from model.attention.verify.call import Subject, is_out_of_memory
 from model.attention.verify.cases import Variant
 from model.attention.verify.certificate import Certificate, Check, Verdict, describe
@@ -49,7 +49,7 @@ def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certifi
             that is the run's outcome.
     """
     before = surroundings.settings()
-    square = replace(case, new_tokens=0, any_size=False)
+    square = replace(case, new_tokens=0, any_size=False, dropout=0.0)
     trial = _Trial(name, attention.load(name), case.device, before, tell, square, asked=case)
     own, *near = cases.around(square, trial.backend.compiles)
     sizes = cases.sizes(square, trial.backend.compiles) if case.any_size else []
@@ -121,7 +121,7 @@ class _Trial:
             return "unsupported", refused
         allowed += self._elsewhere(variants, allowed)
         decoding = cases.decoding(self.asked) if self.asked else []
-        self.stages = len(allowed) + len(decoding) + bool(decoding) + 4
+        self.stages = len(allowed) + len(decoding) + bool(decoding) + 4 + len(self._dropouts())
         if self.case:
             self.stages += self.case.compile + (self.case != small[0])
         for place, variant in enumerate(allowed):
@@ -183,6 +183,10 @@ class _Trial:
             self._stage("its kernels", self.case or place)
             launched, self.kernels = launches.check(self.name, self.backend, self.case or place, self.skipped)
             checks += launched
+            for probability in self._dropouts():
+                dropping = dropout.small(place, probability)
+                self._stage("dropout", dropping)
+                checks += dropout.check(self.backend, dropping)
             if self.case is None and all(check.passed for check in checks):
                 traced, self.graph_break = self.compiled.check(self.backend, place)
                 checks += traced
@@ -190,6 +194,12 @@ class _Trial:
             self.place = place
             return True
         return False
+
+    def _dropouts(self) -> tuple[float, ...]:
+        """The run's; of all that the backend supports, a small one and the one with the most noise."""
+        if self.asked:
+            return (self.asked.dropout,) if self.asked.dropout else ()
+        return (1 / 8, 1 / 2) if self.backend.supports and self.backend.supports.dropout else ()
 
     def _at_the_runs_shape(self) -> None:
         """Some faults show only there. Not for a backend that is wrong already: this may take a minute."""

@@ -150,6 +150,7 @@ class Llama(nn.Module):
     Args:
         attend: computes attention for every layer, through the seam of model.attention.
         recompute: keep each block's input alone for the backward pass (Chen et al. 2016, arXiv:1604.06174).
+        drops: attention draws random numbers, which a recomputed block must draw again.
         finish: called with each block as soon as it is drawn, to change it in place.
     """
 
@@ -163,9 +164,10 @@ class Llama(nn.Module):
         attend: Attend,
         recompute: bool = False,
         finish: Finish | None = None,
+        drops: bool = False,
     ) -> None:
         super().__init__()
-        self.recompute = recompute
+        self.recompute, self.drops = recompute, drops
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.blocks = nn.ModuleList()
         for _ in range(config.layers):
@@ -188,8 +190,8 @@ class Llama(nn.Module):
         x_BTC = self.embedding(tokens_BT)
         for block in self.blocks:
             given = x_BTC, self.cos_TD, self.sin_TD
-            if self.recompute:  # nothing in a block is random
-                x_BTC = checkpoint(block, *given, use_reentrant=False, preserve_rng_state=False)
+            if self.recompute:
+                x_BTC = checkpoint(block, *given, use_reentrant=False, preserve_rng_state=self.drops)
             else:
                 x_BTC = block(*given)
         hidden_BTC: Tensor = self.norm(x_BTC)
@@ -227,7 +229,12 @@ def compile_block(block: Block) -> None:
 
 
 def drawn(
-    config: RunConfig, length: int, attend: Attend, recompute: bool = False, finish: Finish | None = None
+    config: RunConfig,
+    length: int,
+    attend: Attend,
+    recompute: bool = False,
+    finish: Finish | None = None,
+    drops: bool = False,
 ) -> Llama:
     """A run's llama on its device in its precision, with weights drawn from the run's seed.
 
@@ -243,7 +250,7 @@ def drawn(
 
     torch.manual_seed(config.seed)
     with _defaults(config.device, getattr(torch, config.section.dtype)):
-        return Llama(config.model, length, attend, recompute, finish_by_usual_defaults)
+        return Llama(config.model, length, attend, recompute, finish_by_usual_defaults, drops)
 
 
 @contextmanager

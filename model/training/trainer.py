@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from random import Random
 
 import torch
 
@@ -64,6 +65,9 @@ def train(
     device = torch.device(config.device)
     backend = attention.require(config.attention, config.attention_case)
     model = build_model(config, backend, world)
+    if config.train.attention_dropout:  # processes have drawn the same weights, and drop others
+        drawing = Random(f"dropout {config.seed} {world.place.rank}")  # noqa: S311  no secret
+        torch.manual_seed(drawing.getrandbits(63))
     train_on = TrainingStep(config, model, world)
     optimizer = train_on.optimizer
     source = source.checked(config.text.text_column)
@@ -129,6 +133,7 @@ def build_model(config: RunConfig, backend: attention.Backend, world: World = AL
     Every process draws the same values, and then keeps its own piece of each block.
     """
     length, recompute = config.train.sequence_length, config.train.checkpoint_activations
+    drops = config.train.attention_dropout > 0
 
     def finish(block: Block) -> None:
         if config.train.float8 != "none":
@@ -144,11 +149,11 @@ def build_model(config: RunConfig, backend: attention.Backend, world: World = AL
         if config.train.compile:
             backend = attention.for_compile(backend)
         attend = partial(attention.attend, backend, config.attention_case)
-        return drawn(config, length, attend, recompute, finish)
+        return drawn(config, length, attend, recompute, finish, drops)
 
     from model.training.parallel import context
 
     shared = context.Shared(backend, config.attention_case, world, outside_graphs=config.train.compile)
-    model = drawn(config, length, shared, recompute, finish)
+    model = drawn(config, length, shared, recompute, finish, drops)
     model.cos_TD, model.sin_TD = (context.mine(x, world, dim=0) for x in (model.cos_TD, model.sin_TD))
     return model

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from model.record import backends
 from model.record.case import Case
-from model.record.sections import Mismatch, Positive, SharedConfig, TaskSection
+from model.record.sections import Dropout, Mismatch, Positive, SharedConfig, TaskSection
 
 _NUMBER = r"[1-9]\d{0,8}"
 _SHAPE = re.compile(
@@ -33,6 +33,9 @@ class CallConfig(TaskSection):
     )
     causal: bool = Field(True, description="Whether a causal mask applies.")
     dtype: Literal["bfloat16", "float16", "float32"] = Field("bfloat16", description="Precision of Q, K, V.")
+    dropout: Dropout = Field(
+        0.0, description="Probability with which a weight becomes 0: a multiple of 1/16."
+    )
     backends: str = Field("all", description="Attention backends separated by spaces, or `all`.")
     steps: Positive = Field(
         31, description="Rounds: in each, every backend is called once forward and once backward."
@@ -88,7 +91,8 @@ class CallConfig(TaskSection):
         return backends.names() if self.backends == "all" else tuple(dict.fromkeys(self.backends.split()))
 
     def identity(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings, with the shape as one writes it."""
+        """The settings, with the shape as one writes it, and without dropout where there is none."""
+        settings = {name: value for name, value in settings.items() if name != "dropout" or value}
         return settings | {"shape": self.canonical_shape}
 
     def backends_of(self, run: SharedConfig) -> dict[str, str]:  # noqa: ARG002
@@ -109,6 +113,7 @@ class CallConfig(TaskSection):
                 reasons.append(f"{told}: change call.shape")
             else:
                 renamed = text.replace("train.dtype", "call.dtype")
+                renamed = renamed.replace("train.attention_dropout", "call.dropout")
                 reasons.append(renamed.replace("set attention=", "set call.backends="))
         return "; ".join(reasons)
 
@@ -124,6 +129,7 @@ class CallConfig(TaskSection):
             kv_heads=sizes["K"],
             head_dim=sizes["D"],
             causal=self.causal,
+            dropout=self.dropout,
         )
 
 

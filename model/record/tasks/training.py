@@ -16,6 +16,7 @@ from pydantic import (
 from model.record import versions
 from model.record.case import Case
 from model.record.sections import (
+    Dropout,
     ParallelConfig,
     Positive,
     SharedConfig,
@@ -80,6 +81,9 @@ class TrainConfig(TaskSection):
     checkpoint_activations: bool = Field(
         False, description="Keep only a block's input, and recompute the block in the backward pass."
     )
+    attention_dropout: Dropout = Field(
+        0.0, description="Probability with which an attention weight becomes 0: a multiple of 1/16."
+    )
     reduce: Literal["dtype", "float32"] = Field(
         "dtype", description="Precision in which gradients are summed across processes."
     )
@@ -91,9 +95,10 @@ class TrainConfig(TaskSection):
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `reduce` at its default, so that the runs of published studies keep their ids."""
-        default = type(self).model_fields["reduce"].default
-        return {name: value for name, value in dump(self).items() if (name, value) != ("reduce", default)}
+        """Leave out later keys at their defaults, so that the runs of published studies keep their ids."""
+        later = ("reduce", "attention_dropout")
+        at_default = {key for key in later if getattr(self, key) == type(self).model_fields[key].default}
+        return {name: value for name, value in dump(self).items() if name not in at_default}
 
     def rehearsed(self) -> Self:
         """The same, over after two steps: the second is the first to use the optimizer's state."""
@@ -225,6 +230,7 @@ class TrainConfig(TaskSection):
             # Keys of other processes come from outside of a graph.
             compile=self.compile and parallel.context == 1,
             context=parallel.context,
+            dropout=self.attention_dropout,
         )
 
 
