@@ -1,12 +1,13 @@
 """Why a backend cannot run a case here: one sentence per reason, saying what is missing and what to do.
 
-Every function returns a list, which is empty if nothing is missing. None of them raises: a missing package
-or GPU is a reason like any other. Torch is imported only where it must be asked about the GPU: to refuse what
-the case alone rules out takes no seconds.
+Every function but `left_out` returns a list, which is empty if nothing is missing. None of them raises: a
+missing package or GPU is a reason like any other. Torch is imported only where it must be asked about the
+GPU: to refuse what the case alone rules out takes no seconds.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Collection
 from importlib import import_module
@@ -126,6 +127,19 @@ def package(module: str, symbol: str, install: str) -> list[str]:
             raise
         return [f"`{module}` cannot be loaded ({one_line(error)}): {install}"]
     return []
+
+
+_LEFT_OUT = re.compile(r"does not support|only supports")
+
+
+def left_out(error: RuntimeError, module: str) -> str:
+    """What a call says of a package built without some precisions or head dims: only the call itself knows.
+
+    Returns:
+        The reason, or "" if that is not what it says.
+    """
+    text = " ".join(str(error).split())
+    return f"{text}: build {module} with it" if _LEFT_OUT.search(text) else ""
 
 
 def cuda_package(case: Case, module: str, symbol: str, install: str) -> list[str]:

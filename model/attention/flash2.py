@@ -5,16 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
+from model.record.errors import Unsupported
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, dropout: float = 0.0) -> Tensor:
-    """`flash_attn.flash_attn_func`, which shares key heads within their group."""
+    """`flash_attn.flash_attn_func`, which shares key heads within their group.
+
+    Raises:
+        Unsupported: the installed build was made without this precision or head dim.
+    """
     from flash_attn import flash_attn_func
 
-    o_BTHD: Tensor = flash_attn_func(q_BTHD, k_BTKD, v_BTKD, dropout, causal=causal)
+    try:
+        o_BTHD: Tensor = flash_attn_func(q_BTHD, k_BTKD, v_BTKD, dropout, causal=causal)
+    except RuntimeError as error:
+        if reason := _reasons.left_out(error, "flash_attn"):
+            raise Unsupported([reason]) from error
+        raise
     return o_BTHD
 
 

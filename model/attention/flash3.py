@@ -5,7 +5,6 @@ The module is `flash_attn_interface`: `flash_attn` is FlashAttention-2, whatever
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
@@ -13,9 +12,6 @@ from model.record.errors import Unsupported
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# What a build says that was made without some precisions or head dims; only the kernel itself knows.
-_NOT_BUILT = re.compile(r"does not support|only supports")
 
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
@@ -30,9 +26,8 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
     try:
         result = flash_attn_func(*dense, causal=causal)
     except RuntimeError as error:
-        if _NOT_BUILT.search(str(error)):
-            reason = " ".join(str(error).split())
-            raise Unsupported([f"{reason}: build flash_attn_interface with it"]) from error
+        if reason := _reasons.left_out(error, "flash_attn_interface"):
+            raise Unsupported([reason]) from error
         raise
     o_BTHD: Tensor = result[0] if isinstance(result, tuple) else result  # older builds add the LSE
     return o_BTHD

@@ -13,6 +13,7 @@ import torch
 from model import attention
 from model.attention import Case, Supports, _reasons, _sdpa
 from model.record import backends
+from model.record.errors import Unsupported
 from model.record.tasks.training import NO_FLOAT16
 from tests.model.attention.calls import CPU, CUDA, RUN_HERE
 
@@ -187,6 +188,26 @@ def test_flash2_refuses_when_only_flash4_is_installed(monkeypatch: pytest.Monkey
     flash2, flash4 = (attention.load(name).unsupported_reasons(CUDA) for name in ("flash2", "flash4"))
     assert any("has no `flash_attn_func`" in reason and "[flash2]" in reason for reason in flash2)
     assert not any("flash_attn" in reason for reason in flash4)
+
+
+@pytest.mark.parametrize(("name", "module"), [("flash2", "flash_attn"), ("flash3", "flash_attn_interface")])
+def test_what_a_build_leaves_out_is_unsupported_and_other_errors_stay(
+    monkeypatch: pytest.MonkeyPatch, name: str, module: str
+) -> None:
+    says = "This flash attention build does not support float16,\n head dims to 64"
+
+    def flash_attn_func(*_, **__):
+        raise RuntimeError(says)
+
+    package = types.ModuleType(module)
+    package.flash_attn_func = flash_attn_func  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module, package)
+    q_BTHD = torch.zeros(1, 2, 1, 64)
+    with pytest.raises(Unsupported, match=f"float16, head dims to 64: build {module} with it"):
+        attention.load(name).attend(q_BTHD, q_BTHD, q_BTHD, True)
+    says = "CUDA error: an illegal memory access"
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        attention.load(name).attend(q_BTHD, q_BTHD, q_BTHD, True)
 
 
 def test_flash3_leaves_a_graph_only_where_its_build_has_no_operator(monkeypatch: pytest.MonkeyPatch) -> None:

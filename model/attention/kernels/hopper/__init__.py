@@ -33,16 +33,24 @@ from model.attention.kernels.hopper._tma import launch, launched, rows, tiles
 LOG2_E = 1.4426950408889634
 HEAD_DIMS = (64, 128, 256)
 DTYPES = (torch.bfloat16, torch.float16)
+# Forward only, up to head dim 128: two float32 sums of more do not fit into registers.
+FP8 = torch.float8_e4m3fn
+TRANSPOSED = 128  # keys of V that a program transposes
 STAGES = 2  # buffers that K and V rotate through (`_forward._buffer` counts on two)
 
 
 def forward(
-    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool = True, query_offset: int = 0
-) -> tuple[Tensor, Tensor]:
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool = True, query_offset: int = 0,
+    scales_3BK: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention of tensors of any strides that TMA can address (`fits`); keys may be more than queries.
 
+    Args:
+        scales_3BK: of Q, K and V in E4M3, float32: what each key head's numbers, and those of its query heads, count.
+
     Returns:
-        (o_BTHD, stats_2BHS): the output, and float32 statistics for `backward`, S = T rounded up to 4.
+        (o_BTHD, stats_2BHS): the output, and float32 statistics for `backward`, S = T rounded up to 4. The output of
+        E4M3 is bfloat16.
 
     Raises:
         ValueError: shapes, precision or strides that the kernel does not take.
@@ -50,7 +58,9 @@ def forward(
     _check(q_BTHD, k_BTKD, v_BTKD, query_offset)
     B, T, H, D = q_BTHD.shape
     T_K, K = k_BTKD.shape[1:3]
-    o_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=q_BTHD.dtype)
+    fp8 = q_BTHD.dtype == FP8
+    _check_scales(scales_3BK, (3, B, K) if fp8 else None, q_BTHD.device)
+    o_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=torch.bfloat16 if fp8 else q_BTHD.dtype)
     stats_2BHS = torch.empty(2, B, H, _padded(T), device=q_BTHD.device, dtype=torch.float32)
     device, kernel = q_BTHD.device, _forward._forward_kernel
     ROWS, keys = _forward.ROWS, _forward.KEYS[D]
@@ -62,6 +72,8 @@ def forward(
     if blocks > 1 and blocks * B * H > processors:
         dealt = _dealt(device, T, T_K, query_offset, B * H, turn, chosen * ROWS, keys, causal)
 
+    v = tiles(_transposed(v_BTKD), D, keys) if fp8 else tiles(v_BTKD, keys)
+
     def variant(consumers: int, table: Tensor | None) -> tuple[Hashable, ...]:
         skewed = causal and schedule.skewed(query_offset, consumers * ROWS, keys)
         return device, q_BTHD.dtype, D, causal, skewed, consumers, table is None
@@ -71,11 +83,23 @@ def forward(
         programs, places = (-(-T // (consumers * ROWS)) * B * H, 0) if table is None else table.shape
         launch(
             kernel, key, (programs, 1, 1),
-            tiles(q_BTHD, ROWS), tiles(k_BTKD, keys), tiles(v_BTKD, keys), tiles(o_BTHD, ROWS),
-            stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, table, places, _padded(T), D**-0.5 * LOG2_E, causal, key[4], keys, D, STAGES, consumers,
+            tiles(q_BTHD, ROWS), tiles(k_BTKD, keys), v, tiles(o_BTHD, ROWS),
+            stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, table, places, _padded(T), scales_3BK, D**-0.5 * LOG2_E, causal, key[4], keys, D, STAGES, consumers,
             num_warps=4,
         )  # fmt: skip
     return o_BTHD, stats_2BHS
+
+
+def _transposed(v_BTKD: Tensor) -> Tensor:
+    """V with keys as columns, in `passes._transpose_kernel`'s order: (B, D, K, keys and zeros)."""
+    B, T, K, D = v_BTKD.shape
+    columns = -(-T // 16) * 16  # rows begin at multiples of 16 bytes, as TMA needs them
+    out_BKDT = v_BTKD.new_empty(B, K, D, columns)
+    launch(
+        passes._transpose_kernel, (v_BTKD.device, D), (-(-columns // TRANSPOSED), K, B),
+        v_BTKD.view(torch.uint8), out_BKDT.view(torch.uint8), T, K, *_units(v_BTKD), D, TRANSPOSED,
+    )  # fmt: skip
+    return out_BKDT.transpose(1, 2)
 
 
 def _todo(
@@ -167,14 +191,32 @@ def _check(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, query_offset: int, *l
     shapes = k_BTKD.shape == v_BTKD.shape == (B, T_K, K, D) and all(x.shape == q_BTHD.shape for x in like_q)
     everything = (q_BTHD, k_BTKD, v_BTKD, *like_q)
     same = all(x.dtype == q_BTHD.dtype and x.device == q_BTHD.device and fits(x) for x in everything)
-    taken = D in HEAD_DIMS and q_BTHD.dtype in DTYPES and q_BTHD.is_cuda
+    of_8 = q_BTHD.dtype == FP8 and D <= 128 and not like_q
+    taken = D in HEAD_DIMS and (q_BTHD.dtype in DTYPES or of_8) and q_BTHD.is_cuda
     if not (shapes and same and taken and min(B, T, T_K, H, K) > 0 and H % K == 0 and query_offset >= 0):
         given = ", ".join(f"{tuple(x.shape)} {x.dtype} with strides {x.stride()}" for x in everything)
         raise ValueError(
             f"the Hopper kernel takes (B, T, heads, D) of a GPU, head dim {' or '.join(map(str, HEAD_DIMS))}, "
-            f"16 bits, dense rows that begin at multiples of 16 bytes, and query_offset >= 0; "
+            f"16 bits (or, in a forward up to head dim 128, {FP8}), dense rows that begin at multiples of 16 bytes, and query_offset >= 0; "
             f"got {given}, query_offset {query_offset}"
         )
+
+
+def _check_scales(scales_3BK: Tensor | None, shape: tuple[int, ...] | None, device: torch.device) -> None:
+    """Numbers of 8 bits come with scales, and others without."""
+    if scales_3BK is None or shape is None:
+        right = scales_3BK is None and shape is None
+    else:
+        same = (scales_3BK.shape, scales_3BK.dtype, scales_3BK.device) == (shape, torch.float32, device)
+        right = same and scales_3BK.is_contiguous() and scales_3BK.data_ptr() % 16 == 0
+    if not right:
+        given = (
+            "none"
+            if scales_3BK is None
+            else f"{tuple(scales_3BK.shape)} {scales_3BK.dtype} on {scales_3BK.device}"
+        )
+        wanted = f"scales, dense float32 {shape}, with {FP8}" if shape else f"no scales but with {FP8}"
+        raise ValueError(f"the Hopper kernel takes {wanted}; got {given}")
 
 
 _BESIDE_COLLECTIVES = 4  # docs/kernel-log.md, "custom", 26

@@ -56,6 +56,9 @@ _LOWEST = gl.constexpr(-1e30)
 # lets O be scaled more often where scores vary widely (docs/kernel-log.md, "custom", 24).
 _SLACK = gl.constexpr(8.0)
 
+# E4M3 holds from 2^-9 to 448. A P of up to 2^8 keeps eight more of the small ones, as in FA3; the sums have the same factor.
+_LIFT = gl.constexpr(8.0)
+
 # Named barriers. The consumers take turns at the tensor cores, and give tiles of K and V back.
 _TURN = gl.constexpr(8)  # consumer 0's, and 9 and 10: those of the others
 _PAIR = gl.constexpr(256)  # threads that meet there: who gives the turn, and who takes it
@@ -79,6 +82,7 @@ def _load(
     CAUSAL: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
 ):  # fmt: skip
     """Producer: of each block Q once, then K and V from the last visible key down to the first."""
+    FP8: gl.constexpr = q_smem.dtype == gl.float8e4nv
     QUERIES: gl.constexpr = CONSUMERS * _ROWS
     ALL: gl.constexpr = (CONSUMERS + 1) * 128
     first_tile = gl.program_id(0) * 0  # of the block, counted over all blocks
@@ -106,9 +110,8 @@ def _load(
             if tile >= STAGES:
                 meet_at(_V_FREE + stage, ALL)
             mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(
-                v_desc, [batch, head // GROUP, at, 0], v_full.index(stage), v_smem.index(stage)
-            )
+            v_at = [batch, head // GROUP, 0, at] if FP8 else [batch, head // GROUP, at, 0]
+            tma.async_copy_global_to_shared(v_desc, v_at, v_full.index(stage), v_smem.index(stage))
         first_tile += count
     for tile in range(max(first_tile - STAGES, 0), first_tile):  # take what arrives after the last tiles
         stage, _parity = _buffer(tile)
@@ -121,6 +124,31 @@ def _mask(s, query, first_key, column, T_K, OFFSET, CAUSAL: gl.constexpr):
     """-inf for keys after the last one, and for a query's future."""
     seen = keys_seen(query[:, None], T_K, OFFSET, CAUSAL) - first_key
     return gl.where(column[None, :] < seen, s, float("-inf"))
+
+
+# Triton's own way takes three instructions more to bring four numbers into one register.
+_FOUR_OF_8_BITS = gl.constexpr(
+    "{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, $2, $1; cvt.rn.satfinite.e4m3x2.f32 high, $4, $3; "
+    "mov.b32 $0, {low, high}; }"
+)
+
+
+@gluon.jit
+def _as_operand(p, DTYPE: gl.constexpr, P_LAYOUT: gl.constexpr):
+    """P goes from the registers that hold S straight into the next product: it never sees shared memory.
+
+    Of 8 bits, a thread has four columns side by side where S has two, and two of the next eight. So columns change places,
+    as V's rows do (`passes._transpose_kernel`).
+    """
+    if gl.float8e4nv == DTYPE:
+        p = p.reshape([p.shape[0], p.shape[1] // 16, 2, 4, 2]).permute((0, 1, 3, 2, 4)).reshape(p.shape)
+        p = gl.convert_layout(p, P_LAYOUT)
+        operand = gl.inline_asm_elementwise(
+            _FOUR_OF_8_BITS, "=r,r,r,r,r", [p], gl.float8e4nv, is_pure=True, pack=4
+        )
+    else:
+        operand = gl.convert_layout(p.to(DTYPE), P_LAYOUT)
+    return operand
 
 
 @gluon.jit
@@ -181,25 +209,29 @@ def _compute(
     o_desc, STATS,
     q_smem, k_smem, v_smem, o_smem,
     q_full, q_free, k_full, v_full,
-    T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
     CAUSAL: gl.constexpr, SKEWED: gl.constexpr, KEYS: gl.constexpr, D: gl.constexpr,
     CONSUMERS: gl.constexpr, WHICH: gl.constexpr,
 ):  # fmt: skip
     """Consumer WHICH (0, 1 or 2): the online softmax over its 64 of each block's queries (FA2 algorithm 1)."""
     QUERIES: gl.constexpr = CONSUMERS * _ROWS
     ALL: gl.constexpr = (CONSUMERS + 1) * 128
-    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, KEYS, 16])
-    O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
-    # P goes from the registers that hold S straight into the next product: it never sees shared memory.
-    P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 2)
+    DTYPE: gl.constexpr = q_smem.dtype
+    FP8: gl.constexpr = gl.float8e4nv == DTYPE
+    WIDTH: gl.constexpr = 4 if FP8 else 2  # numbers in a register
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, KEYS, 8 * WIDTH])
+    O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 8 * WIDTH])
+    P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, WIDTH)
+    LIFT: gl.constexpr = _LIFT if FP8 else 0.0
     # Kernels of one head dim give the same bits, so that a capture may take either.
-    KEEPING: gl.constexpr = D != 128
+    KEEPING: gl.constexpr = D != 128 and not FP8
     # With such scores 1.01 to 1.07 times as fast where O has many numbers, or three warpgroups wait for issue slots; else up to
     # 1.5 % slower.
-    SPARING: gl.constexpr = D == 256 or CONSUMERS == 3
+    SPARING: gl.constexpr = (D == 256 or CONSUMERS == 3) and not FP8
     MINE: gl.constexpr = _TURN + WHICH
     NEXT: gl.constexpr = _TURN + (WHICH + 1) % CONSUMERS
     no_scores = gl.zeros([_ROWS, KEYS], gl.float32, S_LAYOUT)
+    no_output = gl.zeros([_ROWS, D], gl.float32, O_LAYOUT)
     column = gl.arange(0, KEYS, gl.SliceLayout(0, S_LAYOUT))
     q = q_smem.index(WHICH)
     o = o_smem.index(WHICH)
@@ -214,6 +246,12 @@ def _compute(
         acc = gl.zeros([_ROWS, D], gl.float32, O_LAYOUT)
         first_row = (block * CONSUMERS + WHICH) * _ROWS
         query = first_row + gl.arange(0, _ROWS, gl.SliceLayout(1, S_LAYOUT))
+        scale = scale_log2
+        if FP8:
+            pairs = BATCH * (HEADS // GROUP)
+            pair = batch * (HEADS // GROUP) + head // GROUP
+            scale = scale_log2 * gl.load(SCALES + pair) * gl.load(SCALES + pairs + pair)
+            shrink_acc = gl.full([_ROWS], 1.0, gl.float32, gl.SliceLayout(1, O_LAYOUT))
         mbarrier.wait(q_full.index(WHICH), turn & 1)
 
         # The last tile comes first: the only one with a mask, unless the diagonal cuts two tiles (SKEWED).
@@ -224,11 +262,12 @@ def _compute(
         s = warpgroup_mma_wait(0, deps=(s,))
         arrive_at(_K_FREE + stage, ALL)
         s = _mask(s, query, (count - 1) * KEYS, column, T_K, OFFSET, CAUSAL)
-        row_max = gl.maximum(_row_max(s) * scale_log2, _LOWEST)
-        p = gl.exp2(s * scale_log2 - row_max[:, None])
+        row_max = gl.maximum(_row_max(s) * scale - LIFT, _LOWEST)
+        p = gl.exp2(s * scale - row_max[:, None])
         row_sums = _sums_of_threads(p)
         SUMS_LAYOUT: gl.constexpr = row_sums.type.layout
-        p_16 = gl.convert_layout(p.to(q_smem.dtype), P_LAYOUT)
+        if not FP8:
+            p_narrow = _as_operand(p, DTYPE, P_LAYOUT)
 
         for n in range(1, count):
             tile = first_tile + n
@@ -238,20 +277,27 @@ def _compute(
             # 3.2, algorithm 2). Consumers take turns: one has its products while the other has its softmax (section
             # 3.1). A turn holds nothing but products: whatever else is in it, the tensor cores wait for. V, which is there
             # by now, is asked for while they compute S.
+            if FP8:
+                p_narrow = _as_operand(p, DTYPE, P_LAYOUT)
             mbarrier.wait(k_full.index(stage), parity)
             meet_at(MINE, _PAIR)
             s = warpgroup_mma(q, k_smem.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True)
             mbarrier.wait(v_full.index(last_stage), last_parity)
-            acc_pending = warpgroup_mma(p_16, v_smem.index(last_stage), acc, is_async=True)
+            if FP8:
+                # The tensor cores add up numbers of 8 bits with 14 bits or so. A tile's sum has no more terms than its keys.
+                v = v_smem.index(last_stage).permute((1, 0))
+                pending = warpgroup_mma(p_narrow, v, no_output, use_acc=False, is_async=True)
+            else:
+                pending = warpgroup_mma(p_narrow, v_smem.index(last_stage), acc, is_async=True)
             arrive_at(NEXT, _PAIR)
             block_barrier()  # Triton wants one between waits for the same mbarrier, and would put it before the turn
             s = warpgroup_mma_wait(1, deps=(s,))
             if SKEWED and cut(first_row, (count - n) * KEYS, OFFSET):
                 s = _mask(s, query, (count - 1 - n) * KEYS, column, T_K, OFFSET, CAUSAL)
-            new_max = gl.maximum(row_max, _row_max(s) * scale_log2)
+            new_max = gl.maximum(row_max, _row_max(s) * scale - LIFT)
             if KEEPING:
                 new_max = gl.where(new_max > row_max + _SLACK, new_max, row_max)
-            p = gl.exp2(s * scale_log2 - new_max[:, None])
+            p = gl.exp2(s * scale - new_max[:, None])
             shrink = gl.exp2(row_max - new_max)
             shrink_sums = gl.convert_layout(shrink, gl.SliceLayout(1, SUMS_LAYOUT))[:, None]
             row_sums = row_sums * shrink_sums + _sums_of_threads(p)
@@ -259,26 +305,40 @@ def _compute(
             # ptxas moves the wait for PV up to this barrier, and the barrier to the softmax's beginning: 3 to 5 % slower. So
             # it waits for some exponentials.
             arrive_after(_of_first_columns(p), _K_FREE + stage, ALL)
-            acc = warpgroup_mma_wait(0, deps=(acc_pending,))
+            added = warpgroup_mma_wait(0, deps=(pending,))
             arrive_at(_V_FREE + last_stage, ALL)
-            p_16 = gl.convert_layout(p.to(q_smem.dtype), P_LAYOUT)
-            shrink_acc = gl.convert_layout(shrink, gl.SliceLayout(1, O_LAYOUT))
-            acc = _scale(acc, shrink_acc) if SPARING else acc * shrink_acc[:, None]
+            if not FP8:
+                p_narrow = _as_operand(p, DTYPE, P_LAYOUT)
+            if FP8:  # one instruction a number: the factor is the one before
+                acc = acc * shrink_acc[:, None] + added
+                shrink_acc = gl.convert_layout(shrink, gl.SliceLayout(1, O_LAYOUT))
+            else:
+                shrink_acc = gl.convert_layout(shrink, gl.SliceLayout(1, O_LAYOUT))
+                acc = _scale(added, shrink_acc) if SPARING else added * shrink_acc[:, None]
 
         if D < 256:
             mbarrier.arrive(q_free.index(WHICH), count=1)
         last_stage, last_parity = _buffer(end_tile - 1)
         mbarrier.wait(v_full.index(last_stage), last_parity)
         meet_at(MINE, _PAIR)
-        acc_pending = warpgroup_mma(p_16, v_smem.index(last_stage), acc, is_async=True)
+        if FP8:
+            p_narrow = _as_operand(p, DTYPE, P_LAYOUT)
+            v = v_smem.index(last_stage).permute((1, 0))
+            pending = warpgroup_mma(p_narrow, v, no_output, use_acc=False, is_async=True)
+        else:
+            pending = warpgroup_mma(p_narrow, v_smem.index(last_stage), acc, is_async=True)
         arrive_at(NEXT, _PAIR)
-        acc = warpgroup_mma_wait(0, deps=(acc_pending,))
+        added = warpgroup_mma_wait(0, deps=(pending,))
         arrive_at(_V_FREE + last_stage, ALL)
+        acc = acc * shrink_acc[:, None] + added if FP8 else added
         row_sum = gl.convert_layout(gl.sum(row_sums, 1), gl.SliceLayout(1, S_LAYOUT))
         # Not a division of each number, which takes four instructions.
-        acc = acc * gl.convert_layout(1 / row_sum, gl.SliceLayout(1, O_LAYOUT))[:, None]
+        share = 1 / row_sum
+        if FP8:
+            share *= gl.load(SCALES + 2 * pairs + pair)
+        acc = acc * gl.convert_layout(share, gl.SliceLayout(1, O_LAYOUT))[:, None]
         tma.store_wait(0)  # the output of the block before has left
-        o.store(acc.to(q_smem.dtype))
+        o.store(acc.to(o_smem.dtype))
         fence_async_shared()
         tma.async_copy_shared_to_global(o_desc, [batch, head, first_row, 0], o)
         # The maximum and the sum stay apart: at very large logits their sum would lose the smaller one's digits.
@@ -300,16 +360,21 @@ def _compute(
 )
 def _forward_kernel(
     q_desc, k_desc, v_desc, o_desc, STATS,
-    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
     CAUSAL: gl.constexpr, SKEWED: gl.constexpr, KEYS: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
     CONSUMERS: gl.constexpr,
 ):  # fmt: skip
-    q_smem = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, _ROWS, D], SWIZZLED)
-    k_smem = gl.allocate_shared_memory(q_desc.dtype, [STAGES, KEYS, D], SWIZZLED)
-    v_smem = gl.allocate_shared_memory(q_desc.dtype, [STAGES, KEYS, D], SWIZZLED)
+    FP8: gl.constexpr = q_desc.dtype == gl.float8e4nv
+    BITS: gl.constexpr = 8 if FP8 else 16
+    OF_D: gl.constexpr = gl.NVMMASharedLayout(min(128, D * BITS // 8), element_bitwidth=BITS, rank=2)
+    OF_V: gl.constexpr = gl.NVMMASharedLayout(min(128, KEYS), element_bitwidth=8, rank=2) if FP8 else SWIZZLED
+    q_smem = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, _ROWS, D], OF_D)
+    k_smem = gl.allocate_shared_memory(q_desc.dtype, [STAGES, KEYS, D], OF_D)
+    # Tensor cores read numbers of 8 bits along the sum alone: V comes with keys as columns.
+    v_smem = gl.allocate_shared_memory(q_desc.dtype, [STAGES, D, KEYS] if FP8 else [STAGES, KEYS, D], OF_V)
     o_smem = q_smem  # head dim 256 has no room for both
     if D < 256:
-        o_smem = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, _ROWS, D], SWIZZLED)
+        o_smem = gl.allocate_shared_memory(o_desc.dtype, [CONSUMERS, _ROWS, D], SWIZZLED)
     q_full = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
     q_free = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -327,10 +392,10 @@ def _forward_kernel(
             (_load, (q_desc, k_desc, v_desc, q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full,
                      T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, CAUSAL, KEYS, STAGES, CONSUMERS)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                        T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
                         CAUSAL, SKEWED, KEYS, D, CONSUMERS, 0)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                        T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
                         CAUSAL, SKEWED, KEYS, D, CONSUMERS, 1)),
         ], [4, 4], [240, 240])  # fmt: skip
     else:
@@ -338,12 +403,12 @@ def _forward_kernel(
             (_load, (q_desc, k_desc, v_desc, q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full,
                      T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, CAUSAL, KEYS, STAGES, CONSUMERS)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                        T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
                         CAUSAL, SKEWED, KEYS, D, CONSUMERS, 0)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                        T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
                         CAUSAL, SKEWED, KEYS, D, CONSUMERS, 1)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                        T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
                         CAUSAL, SKEWED, KEYS, D, CONSUMERS, 2)),
         ], [4, 4, 4], [160, 160, 160])  # fmt: skip

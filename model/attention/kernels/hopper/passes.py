@@ -122,3 +122,22 @@ def _backward_after_kernel(DQ32, DQ, T, H, scale, D: tl.constexpr, ROWS: tl.cons
     dq = tl.load(DQ32 + ((batch * H + head) * tiles * ROWS + wide) * D + column)
     dq = _as_rows((dq * scale).to(DQ.dtype.element_ty), ROWS, D)
     tl.store(DQ + ((batch * T + wide) * H + head) * D + column, dq, mask=inside)
+
+
+@triton.jit(do_not_specialize=("T", "H", "v_b", "v_t", "v_h"))
+def _transpose_kernel(V, OUT, T, H, v_b, v_t, v_h, D: tl.constexpr, KEYS: tl.constexpr):
+    """V of 8 bits as (B, H, D, T rounded up to 16), with zeros after key T.
+
+    Of every 16 keys, each four columns are keys that lie in one thread of S: `_forward._as_operand` says why.
+    """
+    head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
+    place = tl.program_id(0) * KEYS + tl.arange(0, KEYS)
+    key = place // 16 * 16 + place // 2 % 2 * 8 + place % 16 // 4 * 2 + place % 2
+    column = tl.arange(0, D)
+    # Strides come in units of 16 bytes, as TMA needs them too: the compiler sees that loads can be wide.
+    at = batch * v_b * 16 + head * v_h * 16 + key.to(tl.int64)[:, None] * v_t * 16 + column[None, :]
+    v = tl.load(V + at, mask=(key < T)[:, None], other=0)
+    columns = (T + 15) // 16 * 16
+    out = OUT + ((batch * H + head) * D + column.to(tl.int64)[:, None]) * columns + place[None, :]
+    tl.store(out, tl.trans(v), mask=(place < columns)[None, :])

@@ -359,6 +359,8 @@ def _asm(instruction: str, constraints: str, given: list[Any], *_: object, **__:
         return 0
     if "vote.sync.any" in instruction:  # `_forward._scale`
         return given[0] * given[1]
+    if "e4m3x2" in instruction:
+        return given[0].clamp(max=448).to(torch.float8_e4m3fn)
     if what == "red.relaxed.gpu.global.add.v4.f32":
         _add_in_register_order(*given)
         me.wait()
@@ -484,7 +486,7 @@ def _jit(function: Any) -> Any:
 
 
 GLUON = {
-    "float32": torch.float32, "int32": torch.int32, "int64": torch.int64,
+    "float32": torch.float32, "float8e4nv": torch.float8_e4m3fn, "int32": torch.int32, "int64": torch.int64,
     "constexpr": _same, "static_range": range, "to_tensor": _same, "cast": _same, "convert_layout": _same,
     **dict.fromkeys(
         ("NVMMASharedLayout", "NVMMADistributedLayout", "DotOperandLayout", "SliceLayout",
@@ -496,7 +498,8 @@ GLUON = {
     "maximum": lambda x, y: torch.maximum(x, torch.as_tensor(y)),
     "minimum": lambda x, y: torch.minimum(x, torch.as_tensor(y)),
     "max": torch.amax, "sum": torch.sum, "split": lambda x: x.unbind(-1),
-    "load": lambda pointer: int(pointer.memory.view(-1)[pointer.at]),
+    "full": lambda shape, value, dtype, layout: _values(torch.full(shape, value, dtype=dtype)),
+    "load": lambda pointer: pointer.memory.view(-1)[pointer.at].item(),
     "store": _store, "atomic_add": _atomic_add, "inline_asm_elementwise": _asm,
     "allocate_shared_memory": _allocate, "warp_specialize": _warp_specialize,
 }  # fmt: skip

@@ -29,7 +29,7 @@ def run(
     query_offset: int = 0, deterministic: bool = False, logits: float = 1, alike: bool = False, processors: int = 2,
     consumers: int = 2, seed: int = 0, late: str = "", batch: int = 1, mixed: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """A forward and a backward.
+    """A forward and, but for FP8, a backward.
 
     Args:
         logits: what they are multiplied by.
@@ -45,8 +45,10 @@ def run(
     (T_Q, T_K), (H, K), D = lengths, heads, head_dim
     torch.manual_seed(0)
     shapes = ((batch, T_Q, H, D), (batch, T_K, K, D), (batch, T_K, K, D), (batch, T_Q, H, D))
-    q, k, v, do = (torch.randn(shape).to(getattr(torch, dtype)) for shape in shapes)
-    q *= logits
+    q, k, v, do = (
+        (torch.randn(shape) * factor).to(getattr(torch, dtype))
+        for shape, factor in zip(shapes, (logits, 1, 1, 1), strict=True)
+    )
     if mixed:
         q[:, torch.arange(T_Q) // 64 % 2 == 1] *= 1e7
     if alike:
@@ -54,6 +56,20 @@ def run(
     hopper.launch = _launcher(Machine(seed, late))
     hopper._processors = lambda device: processors
     hopper._forward.consumers = lambda *_: consumers
+    if q.dtype == hopper.FP8:
+        scales = torch.linspace(0.5, 1.5, 3 * batch * K).view(3, batch, K)
+        o, _ = hopper.forward(q, k, v, causal, query_offset, scales)
+        of_heads = zip((q, k, v), scales.double(), strict=True)
+        exact = [
+            x.double() * scale.repeat_interleave(x.shape[2] // K, 1)[:, None, :, None]
+            for x, scale in of_heads
+        ]
+        return {
+            "o": {
+                "error": _error(o, _attention(*exact, causal, query_offset)),
+                "bits": int(o.view(torch.int16).long().sum()),
+            }
+        }
     o, stats = hopper.forward(q, k, v, causal, query_offset)
     found = (o, *hopper.backward(do, q, k, v, o, stats, causal, query_offset, deterministic))
     inputs = [x.double().requires_grad_() for x in (q, k, v)]

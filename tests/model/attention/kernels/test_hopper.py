@@ -23,7 +23,10 @@ CASES = [
         ("bfloat16", True, {}),
         ("float16", True, {"query_offset": 100, "deterministic": True}),
         ("bfloat16", False, {}),
+        ("float8_e4m3fn", True, {}),
+        ("float8_e4m3fn", False, {}),
     )
+    if dtype != "float8_e4m3fn" or head_dim <= 128
 ]
 SHARED_BYTES = 227 * 1024  # of a block on Hopper
 
@@ -43,11 +46,16 @@ def _compiled() -> list[dict[str, dict]]:
     return json.loads(done.stdout)
 
 
+def _with_backward() -> list[tuple[dict, dict]]:
+    cases = zip(CASES, _compiled(), strict=True)
+    return [(case, kernels) for case, kernels in cases if "_backward_kernel" in kernels]
+
+
 def test_every_kernel_compiles_for_hopper_with_its_products_asynchronous_and_in_its_memory() -> None:
     for case, kernels in zip(CASES, _compiled(), strict=True):
-        assert set(kernels) == {
-            "_forward_kernel", "_backward_before_kernel", "_backward_kernel", "_backward_after_kernel",
-        }  # fmt: skip
+        backward = {"_backward_before_kernel", "_backward_kernel", "_backward_after_kernel"}
+        fp8 = case["dtype"] == "float8_e4m3fn"
+        assert set(kernels) == {"_forward_kernel"} | ({"_transpose_kernel"} if fp8 else backward)
         for name, said in kernels.items():
             # C7510 to C7515: ptxas runs wgmma one after another, for one reason or another.
             assert said["serialized"] == [], (case, name)
@@ -57,15 +65,28 @@ def test_every_kernel_compiles_for_hopper_with_its_products_asynchronous_and_in_
             assert said["early"] == said["waits"] == (name == "_backward_kernel"), (case, name)
 
 
+def test_products_of_8_bits_are_the_tensor_cores_own_and_a_transpose_stores_whole_words() -> None:
+    for case, kernels in zip(CASES, _compiled(), strict=True):
+        if case["dtype"] == "float8_e4m3fn":
+            assert kernels["_forward_kernel"]["products"] == "e4m3.e4m3"
+            assert kernels["_transpose_kernel"]["bytes_stored"] == 0
+            assert kernels["_transpose_kernel"]["spilled_bytes"] == 0
+        else:
+            assert (
+                kernels["_forward_kernel"]["products"]
+                == {"bfloat16": "bf16.bf16", "float16": "f16.f16"}[case["dtype"]]
+            )
+
+
 def test_parts_of_numbers_are_split_by_exact_products() -> None:
     """PTX's quotient may be two units in the last place off, which the parts are to hold. The LSE alone is divided."""
-    for case, kernels in zip(CASES, _compiled(), strict=True):
+    for case, kernels in _with_backward():
         assert kernels["_backward_before_kernel"]["divisors"] == (case["head_dim"] < 256), case
 
 
 def test_each_four_registers_are_added_where_their_layout_says() -> None:
     """At head dim 256. One address does for a thread's 32 numbers, so that their order must be as `_add` expects."""
-    for case, kernels in zip(CASES, _compiled(), strict=True):
+    for case, kernels in _with_backward():
         found = kernels["_backward_kernel"]["additions"]
         assert bool(found) == (case["head_dim"] == 256), case
         if found:
@@ -146,6 +167,28 @@ def test_statistics_that_are_not_the_forwards_are_refused_before_a_launch(on_gpu
         hopper.backward(q, q, q, q, q, others[kind])
 
 
+@pytest.mark.refused
+def test_numbers_of_8_bits_come_with_scales_and_others_without(on_gpu) -> None:
+    import torch
+
+    wide = torch.zeros(2, 8, 4, 64, dtype=torch.bfloat16)
+    narrow, scales = wide.to(hopper.FP8), torch.ones(3, 2, 4)
+    with pytest.raises(Launched):
+        hopper.forward(narrow, narrow, narrow, scales_3BK=scales)
+    for given in (None, scales[:, :1], scales.double(), torch.ones(3, 4, 2).transpose(1, 2)):
+        with pytest.raises(
+            ValueError, match=r"takes scales, dense float32 \(3, 2, 4\), with torch.float8_e4m3fn"
+        ):
+            hopper.forward(narrow, narrow, narrow, scales_3BK=given)
+    with pytest.raises(ValueError, match="takes no scales but with"):
+        hopper.forward(wide, wide, wide, scales_3BK=scales)
+    long = torch.zeros(2, 8, 4, 256, dtype=hopper.FP8)
+    with pytest.raises(ValueError, match="up to head dim 128"):
+        hopper.forward(long, long, long, scales_3BK=scales)
+    with pytest.raises(ValueError, match="in a forward"):
+        hopper.backward(narrow, narrow, narrow, narrow, narrow, torch.zeros(2, 2, 4, 8))
+
+
 def test_each_tile_of_each_head_counts_its_own_turns() -> None:
     at = hopper._backward.turn_at.fn
     places = [at(b, h, 128 * t, 300, 2, 3, 128) for b in range(2) for h in range(2 * 3) for t in range(3)]
@@ -180,6 +223,9 @@ def test_launches_of_different_kernels_never_share_a_key(on_gpu, monkeypatch: py
         k = torch.empty(1, length + offset, 2, head_dim, dtype=q.dtype)
         o, stats = hopper.forward(q, k, k, causal, offset)
         hopper.backward(o, q, k, k, o, stats, causal, offset, deterministic)
+        if head_dim <= 128:
+            q_8, k_8 = q.to(hopper.FP8), k.to(hopper.FP8)
+            hopper.forward(q_8, k_8, k_8, causal, offset, torch.ones(3, 1, 2))
     assert len(found) > 50
     assert [key for key, kernels in found.items() if len(kernels) > 1] == []
 
