@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from model.record import backends
 from model.record.config import TASKS
 from model.record.outcome import Outcome
-from runner.inputs.cells import Cell, idle, matches, mistyped, possible
-from runner.inputs.document import KeyPath, Problem
+from runner.inputs.cells import Cell, common_settings, idle, list_candidates, matches, mistyped, possible
+from runner.inputs.document import InvalidFile, KeyPath, Problem
 from runner.inputs.settings import Scalar, Setting, flatten
 from runner.inputs.study import Rule, Study, Where
 
@@ -41,6 +42,35 @@ def idle_rules(
             if dotted in study.axes:
                 text = f"'{dotted}' is a factor of this study, so rules cannot change it"
                 yield Problem(study.document.mark(place), text)
+
+
+def idle_reported(study: Study, scale: str, cells: Sequence[Mapping[str, Setting]]) -> Iterator[Problem]:
+    """Numbers of others that are about no cell of any scale, or have a value that none can have.
+
+    Args:
+        cells: the factors of all cells at this scale, base included.
+    """
+    settings = [*possible(study, *study.scale_names)] if study.file.reported else []
+    for i, entry in enumerate(study.file.reported):
+        where, path = entry.where, ("reported", i, "where")
+        if "seed" in where:
+            text = "seeds are not groups, and reported numbers are of a whole group: leave out `seed`"
+            yield Problem(study.document.mark((*path, "seed")), text)
+            continue
+        yield from (wrong := mistyped(study, where, path, settings))
+        known = set(where) <= set(study.axes)
+        if wrong or (known and any(matches(cell, where) for cell in cells)):
+            continue
+        every = [*cells]
+        for name in study.scale_names:
+            if name != scale:
+                overlay, place = study.scale(name)
+                common = common_settings(study, overlay, place)
+                shared = {axis: common[axis] for axis in study.axes if axis in common}
+                with suppress(InvalidFile):  # that scale has problems of its own
+                    every += (shared | cell for cell, _ in list_candidates(study, overlay, place, 1))
+        if not (known and any(matches(cell, where) for cell in every)):
+            yield idle(study, where, path, every)
 
 
 def wrong_baseline(study: Study, scale: str, cells: Sequence[Mapping[str, Setting]]) -> Iterator[Problem]:
@@ -99,6 +129,17 @@ def unmeasured_quantities(study: Study, scale: str, task: str) -> Iterator[Probl
     elif not TASKS[task].trains and design.margins.loss is not None:
         text = f"runs of task {task} have no loss; only those of task training do: leave out `loss`"
         yield Problem(study.key_at(scale, "margins", "loss"), text)
+
+
+def unmeasured_reported(study: Study, task: str) -> Iterator[Problem]:
+    """Numbers of others of quantities that no run of the task measures."""
+    measured = TASKS[task].measures
+    for i, entry in enumerate(study.file.reported):
+        for name in entry.given:
+            if name not in measured:
+                what = f"valid: {', '.join(measured)}" if measured else "and none of those that others report"
+                text = f"runs of task {task} do not measure '{name}' ({what}): leave it out"
+                yield Problem(study.document.mark(("reported", i, name)), text)
 
 
 def twins(cells: Sequence[Cell]) -> Iterator[Problem]:

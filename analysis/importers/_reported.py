@@ -1,0 +1,106 @@
+"""What is wrong in the numbers that a study reports of others, at the digits that were printed.
+
+They are held against each other, against the FLOP per token of the configuration that they are about, and
+against the peak of their hardware where its name is one that `model.measure.flops` knows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+
+from pydantic import ValidationError
+
+from analysis.importers._checks import DISAGREE, FLOP_FORMULA, digits_apart
+from analysis.importers._points import NumberRange
+from model.measure.flops import of_run, peak
+from model.record.config import RunConfig
+from model.record.records import RunRecord
+from model.record.reported import Reported
+
+
+def reported_rows(run: RunRecord) -> list[dict[str, object]]:
+    """What others report of a run, as records have it, each with the rules that its numbers break."""
+    config = _as_written(run) if run.reported else None
+    return [
+        one.model_dump(mode="json") | {"flags": [*(_broken(one, config) if config else _impossible(one))]}
+        for one in run.reported
+    ]
+
+
+def _as_written(run: RunRecord) -> RunConfig | None:
+    """The configuration that the study itself gives the run, whatever its scale or `--set` changed.
+
+    It is what others' numbers are about. None where these changes cannot be undone one by one.
+    """
+    settings = run.config.model_dump(mode="json")
+    for dotted, change in run.overridden.items():
+        *sections, name = dotted.split(".")
+        part = settings
+        for section in sections:
+            part = part.setdefault(section, {})
+        if change.own is None:
+            part.pop(name, None)
+        else:
+            part[name] = change.own
+    try:
+        return RunConfig.model_validate_json(json.dumps(settings))
+    except ValidationError:
+        return None
+
+
+def _between(one: Reported) -> dict[str, NumberRange]:
+    """The true values that are printed like these: off by at most half a unit of the last digit."""
+    ranges = {}
+    for name, text in one.numbers.items():
+        value, off = float(text), 0.5 * 10.0 ** int(Decimal(text).as_tuple().exponent)
+        ranges[name] = NumberRange(value - off, value + off)
+    return ranges
+
+
+def _impossible(one: Reported) -> Iterator[str]:
+    """Shares of more than everything."""
+    between = _between(one)
+    for name in ("mfu", "training_tokens_percentage"):
+        if name in between and between[name].low > 100:
+            yield f"{name} is {one.numbers[name]} %, and at most 100 % can be: rule {name} <= 100"
+
+
+def _broken(one: Reported, config: RunConfig) -> Iterator[str]:
+    yield from _impossible(one)
+    between, printed = _between(one), one.numbers
+    rate, tflops, mfu = (between.get(name) for name in ("tokens_per_second", "tflops", "mfu"))
+    flop, most = of_run(config), peak(one.hardware, config.section.precision)
+
+    # Rates of tokens and of FLOP.
+    if rate and tflops and flop:
+        possible = tflops.over(rate, 1e12 * one.gpus)
+        if not possible.holds(flop, DISAGREE):
+            count = 1e12 * one.gpus * float(printed["tflops"]) / float(printed["tokens_per_second"])
+            digits = digits_apart(count, flop, 1e9)
+            formula = f" ({FLOP_FORMULA})" if config.section.trains else ""
+            yield (
+                f"tflops / tokens_per_second is {count / 1e9:.{digits}f} GFLOP per token, and the model of "
+                f"the study has {flop / 1e9:.{digits}f}{formula}: "
+                "rule tflops = tokens_per_second x FLOP per token"
+            )
+
+    # Rates of FLOP of one GPU, by whichever numbers say them, against its peak.
+    if not tflops and rate and flop:
+        tflops = NumberRange(rate.low * flop / one.gpus / 1e12, rate.high * flop / one.gpus / 1e12)
+    if not (tflops and most):
+        return
+    limit = most.flops / 1e12
+    if tflops.low > limit * (1 + DISAGREE):
+        what = f"{printed['tflops']} TFLOP/s" if "tflops" in printed else f"{tflops.low:,.1f} TFLOP/s or more"
+        yield (
+            f"{what} is above the peak of {one.hardware}, {limit:,.1f} TFLOP/s in {config.section.precision} "
+            f"({most.source}): rule tflops <= peak"
+        )
+    if mfu and not tflops.over(mfu, 100).holds(limit, DISAGREE):
+        middle = 100 * (tflops.low + tflops.high) / (mfu.low + mfu.high)
+        yield (
+            f"mfu is that of a peak of {middle:,.1f} TFLOP/s, and that of {one.hardware} is {limit:,.1f} "
+            f"in {config.section.precision} ({most.source}): rule mfu = tflops / peak"
+        )
