@@ -7,7 +7,7 @@ against the peak of their hardware where its name is one that `model.measure.flo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from pydantic import ValidationError
@@ -16,26 +16,39 @@ from analysis.importers._checks import DISAGREE, FLOP_FORMULA, digits_apart
 from analysis.importers._points import NumberRange
 from model.measure.flops import of_run, peak
 from model.record.config import RunConfig
-from model.record.records import RunRecord
+from model.record.records import Override, RunRecord
 from model.record.reported import Reported
 
 
 def reported_rows(run: RunRecord) -> list[dict[str, object]]:
     """What others report of a run, as records have it, each with the rules that its numbers break."""
-    config = _as_written(run) if run.reported else None
+    flags = broken_rules(run.reported, run.config, run.overridden)
     return [
-        one.model_dump(mode="json") | {"flags": [*(_broken(one, config) if config else _impossible(one))]}
-        for one in run.reported
+        one.model_dump(mode="json") | {"flags": sentences}
+        for one, sentences in zip(run.reported, flags, strict=True)
     ]
 
 
-def _as_written(run: RunRecord) -> RunConfig | None:
-    """The configuration that the study itself gives the run, whatever its scale or `--set` changed.
+def broken_rules(
+    reported: Sequence[Reported], config: RunConfig, overridden: Mapping[str, Override]
+) -> list[list[str]]:
+    """The rules that the numbers of each entry break, in sentences.
+
+    Args:
+        config: of a run that they are about.
+        overridden: what a scale or `--set` changed of it.
+    """
+    whole = _as_written(config, overridden) if reported else None
+    return [[*(_broken(one, whole) if whole else _impossible(one))] for one in reported]
+
+
+def _as_written(config: RunConfig, overridden: Mapping[str, Override]) -> RunConfig | None:
+    """The configuration that the study itself gives a run, whatever its scale or `--set` changed.
 
     It is what others' numbers are about. None where these changes cannot be undone one by one.
     """
-    settings = run.config.model_dump(mode="json")
-    for dotted, change in run.overridden.items():
+    settings = config.model_dump(mode="json")
+    for dotted, change in overridden.items():
         *sections, name = dotted.split(".")
         part = settings
         for section in sections:

@@ -16,6 +16,7 @@ from runner.inputs.settings import Scalar, Setting, flatten
 from runner.inputs.study import Rule, Study, Where
 
 LABEL = "label"  # where a cell's marks have the key that gave it
+REPORTED = "reported {}"  # where they have each entry of what others report of it
 _MANY = 3  # factors from which on names leave out what is as in the baseline
 _SHOWN = 3  # seeds that a message names
 _NAME = frozenset[tuple[str, str]]  # what the name of a group says: a value by factor
@@ -275,6 +276,19 @@ def _other_value(label: str, cell: Cell) -> str | None:
     return None
 
 
+def _doubtful_numbers(cells: Sequence[Cell]) -> Iterator[Problem]:
+    """Numbers of others that break a rule, as a digit that was copied wrongly makes them."""
+    if not any(cell.reported for cell in cells):
+        return
+    from analysis.importers import broken_rules  # here, since importers compute with NumPy
+
+    for cell in {cell.group: cell for cell in cells}.values():
+        for n, rules in enumerate(broken_rules(cell.reported, cell.config, cell.overridden)):
+            for rule in rules:
+                text = f"{rule}; if its source prints it so, pages show it with this rule"
+                yield Problem(cell.marks[REPORTED.format(n)], f"warning: {text}")
+
+
 def doubts(cells: Sequence[Cell]) -> list[Problem]:
     """Warnings for lines that a study probably does not mean; its runs start nevertheless."""
     warnings = set[Problem]()
@@ -282,6 +296,7 @@ def doubts(cells: Sequence[Cell]) -> list[Problem]:
         for settings, text in cell.config.section.doubts(cell.marks):
             mark = next((cell.marks[dotted] for dotted in settings if dotted in cell.marks), cell.origin)
             warnings.add(Problem(mark, f"warning: {text}"))
+    warnings |= {*_doubtful_numbers(cells)}
     training = [cell for cell in cells if cell.config.section.trains]
     wide = [cell for cell in training if cell.config.train.reduce == "float32"]
     # Gradients are summed across processes that have data of their own; one run that does so is enough.

@@ -179,7 +179,10 @@ class Resolver:
             (rule, path, marked(study, rule.set, (*path, "set")), str(study.document.mark(path)))
             for rule, path in rules
         ]
-        self.reported = [(entry.where, study.reported(i)) for i, entry in enumerate(study.file.reported)]
+        self.reported = [
+            (entry.where, study.reported(i), study.document.mark(("reported", i)))
+            for i, entry in enumerate(study.file.reported)
+        ]
         self.seed_conditions = [rule.where["seed"] for rule, _ in rules if "seed" in rule.where]
         self.valid_seed = TypeAdapter(Seed).validator.isinstance_python
         self.shared: dict[tuple[Any, ...], _Resolved] = {}
@@ -226,6 +229,8 @@ class Resolver:
                     label, own_marks = rule.label, {checks.LABEL: study.document.mark((*path, "label"))}
                 resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))
                 why.append(place)
+        reported = [(numbers, mark) for where, numbers, mark in self.reported if matches(given, where)]
+        own_marks |= {checks.REPORTED.format(n): mark for n, (_, mark) in enumerate(reported)}
         settings = _over(settings, self.overrides)
         config = _config(study, settings)
         if not isinstance(config, RunConfig):
@@ -240,7 +245,7 @@ class Resolver:
             expected=expected,
             because=because,
             label=label,
-            reported=tuple(numbers for where, numbers in self.reported if matches(given, where)),
+            reported=tuple(numbers for numbers, _ in reported),
             resources=resources,
             plain={"resources": resources.model_dump(exclude_none=True), "config": config.model_dump()},
             why=tuple(why),

@@ -3,6 +3,7 @@
 import jsonschema
 import pytest
 
+from runner.inputs.checks import doubts
 from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
 from runner.inputs.schema import json_schema
@@ -99,3 +100,14 @@ def test_editors_know_the_key(study):
     jsonschema.validate({"title": "t", "reported": [entry]}, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"title": "t", "reported": [entry | {"read_from": "guess"}]}, schema)
+
+
+def test_a_number_that_breaks_a_rule_is_doubted_at_its_place_and_still_accepted(study):
+    wrong, right = (f"where: {{attention: tiled}}, mfu: {mfu}, {FROM}" for mfu in ("413", "41.3"))
+    (doubt,) = doubts(cells(study, f"{TWO}reported:\n  - {{{wrong}}}\n"))
+    assert (
+        str(doubt)
+        .rpartition("/")[2]
+        .startswith("tiny.yaml:9:5: warning: mfu is 413 %, and at most 100 % can be")
+    )
+    assert doubts(cells(study, f"{TWO}reported:\n  - {{{right}}}\n")) == []
