@@ -146,7 +146,7 @@ def lines(facts: Facts) -> list[ReportedLine]:
                 hardware=row["hardware"] if row["gpus"] == 1 else f"{row['gpus']} x {row['hardware']}",
                 source=row["source"],
                 read_from=row["read_from"],
-                flags=(*row["flags"], *note),
+                flags=(*(f"Flagged: {rule}" for rule in row["flags"]), *note),
                 no_ratio=no_ratio,
             )
         )

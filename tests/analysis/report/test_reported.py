@@ -87,7 +87,7 @@ def test_a_shorter_run_on_another_device_has_a_rate_to_compare_and_no_loss() -> 
 
 def test_a_note_by_hand_and_the_rules_that_numbers_break_are_shown_with_them() -> None:
     made = line([planned("auto")], flags=["it is above the peak"], note="an L4 has 24 GB", gpus=4)
-    assert made.flags == ("it is above the peak", "Note of the study: an L4 has 24 GB")
+    assert made.flags == ("Flagged: it is above the peak", "Note of the study: an L4 has 24 GB")
     assert made.hardware == "4 x NVIDIA GH200 120GB"
 
 
