@@ -1,7 +1,7 @@
 """What is wrong in the numbers that a study reports of others, at the digits that were printed.
 
-They are held against each other, against the FLOP per token of the configuration that they are about, and
-against the peak of their hardware where its name is one that `model.measure.flops` knows.
+They are held against each other, against the FLOP of the configuration that they are about, and against the
+peak of their hardware where its name is one that `model.measure.flops` knows.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from pydantic import ValidationError
 
 from analysis.importers._checks import DISAGREE, FLOP_FORMULA, digits_apart
 from analysis.importers._points import NumberRange
-from model.measure.flops import of_run, peak
+from model.measure.flops import attention_flop, of_run, peak
+from model.record.case import Case
 from model.record.config import RunConfig
+from model.record.kernels import Direction
 from model.record.records import Override, RunRecord
 from model.record.reported import Reported
 
@@ -80,8 +82,48 @@ def _impossible(one: Reported) -> Iterator[str]:
             yield f"{name} is {one.numbers[name]} %, and at most 100 % can be: rule {name} <= 100"
 
 
+_CALLS: dict[Direction, str] = {
+    "forward": "a forward",
+    "backward": "a backward",
+    "both": "a forward and its backward",
+}
+
+
+def _broken_of_calls(one: Reported, case: Case) -> Iterator[str]:
+    """Times and rates of attention alone against each other, the peak, and the whole against its parts."""
+    between, printed, most = _between(one), one.numbers, peak(one.hardware, case.dtype)
+    for direction, call in _CALLS.items():
+        time, rate = (between.get(f"{direction}_{quantity}") for quantity in ("milliseconds", "tflops"))
+        flop = attention_flop(case, direction)
+        if time and rate and not time.times(rate).holds(flop / 1e9, DISAGREE):
+            count = 1e9 * float(printed[f"{direction}_milliseconds"]) * float(printed[f"{direction}_tflops"])
+            digits = digits_apart(count, flop, 1e9)
+            yield (
+                f"{direction}_tflops x {direction}_milliseconds is {count / 1e9:.{digits}f} GFLOP, and "
+                f"{call} at the shape of the study has {flop / 1e9:.{digits}f}: "
+                "rule tflops x milliseconds = FLOP"
+            )
+        least = max(rate.low if rate else 0.0, flop / 1e9 / time.high if time else 0.0)
+        if most and least > most.flops / 1e12 * (1 + DISAGREE):
+            yield (
+                f"{least:,.1f} TFLOP/s or more in {call} is above the peak of {one.hardware}, "
+                f"{most.flops / 1e12:,.1f} TFLOP/s in {case.dtype} ({most.source}): rule tflops <= peak"
+            )
+    forward, backward, both = (between.get(f"{direction}_milliseconds") for direction in _CALLS)
+    if forward and backward and both:
+        parts = NumberRange(forward.low + backward.low, forward.high + backward.high)
+        if parts.low > both.high * (1 + DISAGREE) or both.low > parts.high * (1 + DISAGREE):
+            yield (
+                f"{printed['forward_milliseconds']} ms and {printed['backward_milliseconds']} ms are not "
+                f"{printed['both_milliseconds']} ms together: rule both = forward + backward"
+            )
+
+
 def _broken(one: Reported, config: RunConfig) -> Iterator[str]:
     yield from _impossible(one)
+    if one.backend is not None:
+        yield from _broken_of_calls(one, config.attention_case)
+        return
     between, printed = _between(one), one.numbers
     rate, tflops, mfu = (between.get(name) for name in ("tokens_per_second", "tflops", "mfu"))
     flop, most = of_run(config), peak(one.hardware, config.section.precision)

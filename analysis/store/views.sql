@@ -172,9 +172,17 @@ SELECT study,
     try_cast(one ->> '$.numbers.prefill_milliseconds' AS DOUBLE) AS prefill_milliseconds,  --: Time to read a prompt in milliseconds, as reported.
     try_cast(one ->> '$.numbers.decode_milliseconds' AS DOUBLE) AS decode_milliseconds,  --: Time of a decoded token in milliseconds, as reported.
     try_cast(one ->> '$.numbers.peak_memory_bytes' AS DOUBLE) AS peak_memory_bytes,  --: Peak memory in bytes, as reported.
+    try_cast(one ->> '$.numbers.forward_milliseconds' AS DOUBLE) AS forward_milliseconds,  --: Time of a forward of attention alone in milliseconds, as reported.
+    try_cast(one ->> '$.numbers.backward_milliseconds' AS DOUBLE) AS backward_milliseconds,  --: Time of a backward of attention alone in milliseconds, as reported.
+    try_cast(one ->> '$.numbers.both_milliseconds' AS DOUBLE) AS both_milliseconds,  --: Time of a forward and its backward together in milliseconds, as reported.
+    try_cast(one ->> '$.numbers.forward_tflops' AS DOUBLE) AS forward_tflops,  --: Kernel TFLOP/s of a forward of attention alone, as reported.
+    try_cast(one ->> '$.numbers.backward_tflops' AS DOUBLE) AS backward_tflops,  --: Kernel TFLOP/s of a backward of attention alone, as reported.
+    try_cast(one ->> '$.numbers.both_tflops' AS DOUBLE) AS both_tflops,  --: Kernel TFLOP/s of a forward and its backward together, as reported.
+    try_cast(one ->> '$.numbers.call_memory_bytes' AS DOUBLE) AS call_memory_bytes,  --: Peak memory of a forward and its backward of attention alone in bytes, as reported.
     one -> '$.numbers' AS printed,  --: The same numbers with the digits that were printed, by quantity: a JSON object of texts.
     one ->> '$.hardware' AS hardware,  --: What it ran on, as reported.
     CAST(one ->> '$.gpus' AS INTEGER) AS gpus,  --: Number of GPUs, as reported; 1 if the study does not say.
+    one ->> '$.backend' AS backend,  --: Attention backend that the numbers are about, of a study of attention alone; NULL of others.
     one ->> '$.source' AS source,  --: Where the numbers are printed.
     one ->> '$.read_from' AS read_from,  --: table or text, where they are printed as numbers; plot, where they were read off a figure.
     nullif(one ->> '$.note', '') AS note,  --: What the study's author says of the numbers, such as that there is no such card; NULL if nothing.

@@ -28,6 +28,16 @@ class ReportedNumbers(Strict):
     prefill_milliseconds: Number | None = Field(None, description="Time to read a prompt, in ms.")
     decode_milliseconds: Number | None = Field(None, description="Time of a decoded token, in ms.")
     peak_memory_bytes: Number | None = Field(None, description="Peak memory in bytes, such as 65.3e9.")
+    forward_milliseconds: Number | None = Field(None, description="Time of a forward of attention alone.")
+    backward_milliseconds: Number | None = Field(None, description="Time of its backward, in ms.")
+    both_milliseconds: Number | None = Field(None, description="Time of the two together, in ms.")
+    forward_tflops: Number | None = Field(None, description="Kernel TFLOP/s of a forward: 4 B H S^2 D FLOP.")
+    backward_tflops: Number | None = Field(None, description="Kernel TFLOP/s of a backward: 2.5 times these.")
+    both_tflops: Number | None = Field(None, description="Kernel TFLOP/s of both: 3.5 times these.")
+    call_memory_bytes: Number | None = Field(
+        None,
+        description="Peak memory of both, beyond Q, K, V and the gradient of the output.",
+    )
 
     @property
     def given(self) -> dict[str, float]:
@@ -54,6 +64,9 @@ class ReportedOrigin(Strict):
         "HBM3`, is held to its peak.",
     )
     gpus: int = Field(1, gt=0, description="How many of them.")
+    backend: str | None = Field(
+        None, description="Attention backend, for task attention, where a run calls several of them."
+    )
     source: str = Field(
         min_length=1, description="Where it is printed: an address, or a document and its part."
     )

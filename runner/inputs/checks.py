@@ -9,6 +9,7 @@ from typing import Any
 
 from model.record import backends
 from model.record.config import TASKS
+from model.record.errors import did_you_mean
 from model.record.outcome import Outcome
 from runner.inputs.cells import Cell, common_settings, idle, list_candidates, matches, mistyped, possible
 from runner.inputs.document import InvalidFile, KeyPath, Problem
@@ -133,9 +134,19 @@ def unmeasured_quantities(study: Study, scale: str, task: str) -> Iterator[Probl
 
 
 def unmeasured_reported(study: Study, task: str) -> Iterator[Problem]:
-    """Numbers of others of quantities that no run of the task measures."""
+    """Numbers of others of quantities that no run of the task measures, or of a backend that none names."""
     measured = TASKS[task].measures
     for i, entry in enumerate(study.file.reported):
+        mark = study.document.mark(("reported", i, "backend"))
+        if not TASKS[task].compares_backends:
+            if entry.backend is not None:
+                yield Problem(mark, "`backend` is of task attention: name it in `where: {attention: ...}`")
+        elif entry.backend is None:
+            text = f"a run of task {task} calls several backends: name one with `backend: NAME`"
+            yield Problem(study.document.mark(("reported", i)), text)
+        elif entry.backend not in backends.names():
+            choices = did_you_mean(entry.backend, backends.names())
+            yield Problem(mark, f"unknown attention backend '{entry.backend}' {choices}")
         for name in entry.given:
             if name not in measured:
                 what = f"valid: {', '.join(measured)}" if measured else "and none of those that others report"

@@ -1,7 +1,7 @@
 """Numbers of other people are held against each other, the model's FLOP and the peak, at the printed digits."""
 
 from analysis.importers import reported_rows
-from model.record.config import DataConfig, InferenceConfig, ModelConfig, RunConfig, TrainConfig
+from model.record.config import CallConfig, DataConfig, InferenceConfig, ModelConfig, RunConfig, TrainConfig
 from model.record.records import Override
 from model.record.reported import Reported
 from tests.analysis.fabricate import plan
@@ -93,3 +93,37 @@ def test_a_prompt_has_a_count_of_its_own():
     assert flags(config, prefill_milliseconds="150.28", tokens_per_second="27256") == []
     (flag,) = flags(config, tokens_per_second="27256", tflops="1404.8")[:1]
     assert "GFLOP per token, and the model of the study has 1" in flag
+
+
+def called(dtype="float16", hardware="Tesla T4", **numbers):
+    """Flags of a call of causal attention with 240.5 GFLOP in both passes, as seeds/002 has it."""
+    call = CallConfig(shape="B16 T2048 H8 D64", dtype=dtype, backends="math")
+    one = Reported(numbers=numbers, hardware=hardware, source="a paper", read_from="plot", backend="math")
+    (row,) = reported_rows(
+        plan("a" * 12, config=RunConfig(task="attention", call=call), data_file=None, tokenizer=None,
+             data_fingerprint=None, reported=[one])
+    )  # fmt: skip
+    return row["flags"]
+
+
+def test_times_and_rates_of_attention_alone_are_held_against_its_flop():
+    assert called(both_milliseconds="90", both_tflops="2.7") == []
+    (flag,) = called(both_milliseconds="90", both_tflops="9")
+    assert flag == (
+        "both_tflops x both_milliseconds is 810.00 GFLOP, and a forward and its backward at the shape of the "
+        "study has 240.52: rule tflops x milliseconds = FLOP"
+    )
+
+
+def test_calls_above_the_peak_are_flagged_by_their_time_or_their_rate():
+    assert [flag.rpartition("rule ")[2] for flag in called(forward_milliseconds="1.00")] == ["tflops <= peak"]
+    (flag,) = called("float32", forward_tflops="9")
+    assert flag.startswith("8.5 TFLOP/s or more in a forward is above the peak of Tesla T4, 8.1 TFLOP/s")
+    assert called("float32", "one T4 (15GB)", forward_tflops="9") == []
+
+
+def test_a_whole_call_is_its_forward_and_its_backward():
+    parts = {"forward_milliseconds": "8.4", "backward_milliseconds": "21.6"}
+    assert called(**parts, both_milliseconds="30") == []
+    (flag,) = called(**parts, both_milliseconds="26")
+    assert flag == "8.4 ms and 21.6 ms are not 26 ms together: rule both = forward + backward"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,20 @@ import pytest
 from analysis.audit.audit import audit
 from analysis.report.build import build_report
 from analysis.report.render import UNKNOWN
-from analysis.report.reported import ReportedLine, lines, no_ratios
+from analysis.report.reported import ReportedLine, lines, marks, no_ratios
 from analysis.store.collect import collect
+from model.record.case import Case
+from model.record.config import CallConfig, RunConfig
 from model.record.reported import QUANTITIES, Reported
-from tests.analysis.fabricate import completed
+from tests.analysis.fabricate import Folder, completed, plan
 from tests.analysis.report.study import facts, planned
+from tests.analysis.timed import kernels
 
 ROW = {
     **dict.fromkeys(QUANTITIES),
     "hardware": "NVIDIA GH200 120GB",
     "gpus": 1,
+    "backend": None,
     "source": "a paper",
     "read_from": "table",
     "note": None,
@@ -96,7 +101,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of two groups, one of which others have measured too."""
     root = tmp_path_factory.mktemp("runs")
     one = Reported(
-        numbers={"tokens_per_second": "8127.71", "mfu": "142.36"},
+        numbers={
+            "tokens_per_second": "8127.71",
+            "mfu": "142.36",
+            "training_seconds": "512.5",
+            "final_loss": "6.70",
+        },
         hardware="one <GPU>",
         source="a paper & its table",
         read_from="table",
@@ -109,7 +119,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_report(root, "backends", tmp_path_factory.mktemp("out") / "report").parent
 
 
-def test_the_first_page_has_the_table_and_no_other_page_speaks_of_it(report: Path) -> None:
+def test_the_first_page_has_the_table_and_no_comparison_speaks_of_it(report: Path) -> None:
     page = (report / "index.html").read_text()
     section = page.partition('<section aria-labelledby="reported"')[2].partition("</section>")[0]
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", section))
@@ -119,9 +129,86 @@ def test_the_first_page_has_the_table_and_no_other_page_speaks_of_it(report: Pat
     assert "rule mfu &lt;= 100" in text
     assert "Note of the study: no such card" in text
     assert "flash" not in text
-    others = [path for path in report.glob("*.html") if path.stem not in ("index", "print")]
-    assert others
-    assert not any("8127.71" in path.read_text() for path in others)
+    compared = [report / f"{name}.html" for name in ("comparison", "runs", "methods")]
+    assert not any("8127.71" in path.read_text() for path in compared)
+
+
+def hollow(page: Path) -> dict[str, list[tuple[str, float, str]]]:
+    """Label, value and text of the hollow marks of each figure of a page, by the figure's description."""
+    marks = {}
+    for text in re.findall(r'<script type="application/json">(.*?)</script>', page.read_text(), re.DOTALL):
+        spec = json.loads(text)
+        for layer in spec["layer"]:
+            if layer["mark"].get("shape") == "diamond" and layer["mark"].get("filled") is False:
+                rows = spec["datasets"][layer["data"]["name"]]
+                marks[spec["description"]] = [(row["label"], row["value"], row["text"]) for row in rows]
+    return marks
+
+
+@pytest.mark.parametrize(
+    ("page", "value", "text"),
+    [("tokens", 8127.71, "8127.71"), ("mfu", 142.36, "142.36"), ("loss", 6.7, "6.70")],
+)
+def test_a_figure_has_theirs_as_a_hollow_mark_in_the_row_of_its_group(
+    report: Path, page: str, value: float, text: str
+) -> None:
+    ((description, own),) = hollow(report / f"{page}.html").items()
+    assert own == [("auto", value, text)]
+    assert description.endswith(f"Reported by others: auto {text}.")
+    assert "Hollow diamonds: reported by others, in no comparison." in ((report / f"{page}.html").read_text())
+
+
+def test_the_time_of_their_steps_stands_in_the_unit_of_the_bars(report: Path) -> None:
+    ((_, own),) = hollow(report / "time.html").items()
+    assert own == [("auto", pytest.approx(512.5), "512.5")]
+    assert "seconds per run" in (report / "time.html").read_text()
+
+
+def test_runs_that_a_scale_made_other_work_have_no_mark_in_figures() -> None:
+    row = ROW | NUMBERS | {"label": "auto", "printed": PRINTED}
+    same = planned("auto", 0.4, final_loss=6.75)
+    ((run, own),) = marks(facts([same], reported=[row])).items()
+    assert run == (same["run_id"], None)
+    assert {name: [mark.value for mark in of_name] for name, of_name in own.items()} == {
+        "tokens_per_second": [8192.0],
+        "final_loss": [6.7],
+    }
+    other = planned("auto", 0.4, overridden={"model.dim": {"own": 1, "by": "scale laptop"}})
+    assert not any(marks(facts([other], reported=[row])).values())
+
+
+def test_of_attention_alone_a_backend_has_its_line_and_its_marks_at_the_shape(tmp_path: Path) -> None:
+    """math takes 8 ms forward at 1,024 tokens in CUDA graphs, and 2.5 times that backward."""
+    both = Reported(
+        numbers={"both_milliseconds": "16.0", "call_memory_bytes": "4.5e9"},
+        hardware="Tesla T4",
+        source="a lab",
+        read_from="plot",
+        backend="math",
+    )
+    for place, length in enumerate((512, 1024, 2048)):
+        case = Case("cuda", "float16", 4, length, 8, 8, 64, True)
+        shape = f"B4 T{length} H8 D64"
+        config = RunConfig(task="attention", call=CallConfig(shape=shape, dtype="float16", steps=7))
+        nothing = dict.fromkeys(("data_file", "tokenizer", "data_fingerprint"))
+        about = {"group": shape, "factors": {"call.shape": shape}, "config": config, **nothing}
+        reported = [both] if length == 1024 else []
+        folder = Folder(tmp_path, plan(f"r{place}", "kernels", **about, reported=reported))
+        folder.start(flop_per_token=None, parameter_count=None)
+        kernels(folder, case, flash=float(place + 1), math=4.0 * (place + 1))
+        folder.end(steps=7, final_loss=None)
+    collect(tmp_path)
+    out = build_report(tmp_path, "kernels", tmp_path / "report").parent
+    section = (out / "index.html").read_text().partition('aria-labelledby="reported"')[2]
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", section)).replace("\N{NO-BREAK SPACE}", " ")
+    assert "math, shape=B4 T1024 H8 D64 Both, ms 16.0 28.00 1.750" in text
+    assert "Memory of a call, MiB 4,291.5 8.0 0.002" in text
+    mebibytes = pytest.approx(4.5e9 / 2**20)
+    assert [*hollow(out / "kernels.html").values()] == [
+        [("math", 16.0, "16.0")],
+        [("math", mebibytes, "4,291.5")],
+    ]
+    assert audit(out).findings == []
 
 
 def test_the_table_is_there_as_csv_and_the_report_stands_an_audit(report: Path) -> None:

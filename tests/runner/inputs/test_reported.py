@@ -81,11 +81,37 @@ def test_what_is_wrong_is_said_with_its_place_and_the_valid_choices(study, entry
     assert text in problem(study, entry)
 
 
-def test_a_task_that_measures_nothing_of_the_kind_takes_no_numbers(study):
-    base = "title: Calls\nbase: {task: attention, device: cpu}\nmatrix: {seed: [0]}\n"
-    entry = f"reported:\n  - {{tflops: 600, {FROM}}}\n"
-    with pytest.raises(InvalidFile, match="runs of task attention do not measure 'tflops'"):
-        expand(read_study(study(entry, base=base)))
+CALLS = """title: Calls
+base: {task: attention, device: cpu, call: {backends: math tiled}}
+matrix: {call.shape: [B1 T128 H2 D16, B1 T256 H2 D16]}
+"""
+
+
+def test_of_attention_alone_they_name_the_backend_and_where_picks_the_shape(study):
+    entry = f"  - {{where: {{call.shape: B1 T256 H2 D16}}, backend: tiled, both_milliseconds: 90, {FROM}}}\n"
+    one, other = expand(read_study(study(f"reported:\n{entry}", base=CALLS)), "full")
+    assert one.reported == ()
+    ((told,),) = (other.reported,)
+    assert (told.backend, dict(told.numbers)) == ("tiled", {"both_milliseconds": "90"})
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ("tflops: 600", "runs of task attention do not measure 'tflops' (valid: forward_milliseconds, "),
+        ("both_tflops: 9", "tiny.yaml:5:5: a run of task attention calls several backends: name one with `backend: NAME`"),
+        ("backend: tilde, both_tflops: 9", "tiny.yaml:5:6: unknown attention backend 'tilde' (did you mean 'tiled'?"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_numbers_of_attention_alone_is_said(study, entry, text):
+    with pytest.raises(InvalidFile) as error:
+        expand(read_study(study(f"reported:\n  - {{{entry}, {FROM}}}\n", base=CALLS)), "full")
+    assert text in str(error.value)
+
+
+def test_a_backend_of_other_tasks_stands_in_where(study):
+    text = problem(study, f"backend: tiled, mfu: 41, {FROM}")
+    assert text.endswith("`backend` is of task attention: name it in `where: {attention: ...}`")
 
 
 def test_editors_know_the_key(study):
