@@ -384,6 +384,11 @@ charts = {
         "How does the time of attention grow with the embedding dim?",
         68, WIDTH, TIME,
     ),
+    "kernel_width_rate": _line_chart(
+        "Rate over embedding dim",
+        "How does the rate of attention change with the number of its heads?",
+        68, WIDTH, RATE,
+    ),
     "kernel_head_dim": _line_chart(
         "Rate over head dim",
         "How does the rate of attention change with the head dim?",
