@@ -178,7 +178,7 @@ def _again(
         records: whether the new report carries its records, too.
     """
     if manifest.reports is not None:
-        return partial(write_index, report, names=manifest.reports)
+        return partial(write_index, report, names=manifest.reports, in_order=manifest.in_order)
     if manifest.pair:
         a, b = (opened.enter_context(open_records(report / RECORDS / side)) for side in SIDES)
         for connection in (a, b):

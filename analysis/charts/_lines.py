@@ -13,6 +13,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row, Styles, Table
+from analysis.charts._reported import hollow, hollow_tips
 from analysis.charts._style import INK, QUIET, colours, dashes, drawn, inline, packed, right_edge
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import brief, d3, number, shortened
@@ -45,6 +46,7 @@ class StepLines:
             flat.
         band: shade so far on either side of the rule; None for no shading.
         over: what the horizontal axis counts, in the column `step`; one of steps starts at zero.
+        theirs: label, step, value, text and origin of what others report.
     """
 
     title: str
@@ -58,6 +60,7 @@ class StepLines:
     least: float | None = None
     band: float | None = None
     over: str = "step"
+    theirs: tuple[Row, ...] = ()
 
     @cached_property  # asked for by every point of a figure
     def last(self) -> dict[str, Row]:
@@ -101,6 +104,7 @@ class StepLines:
         values = [row["value"] for row in (*self.rows, *self.faint) if row["value"] is not None]
         middle = self.rule or 0.0
         around = [middle + end for reach in (self.least, self.band) if reach for end in (-reach, reach)]
+        around += [row["value"] for row in self.theirs]
         finite = sorted(value for value in values if isfinite(value)) or [0.0, 1.0]
         room = (len(finite) - 1) // 20
         usual = [finite[room], finite[len(finite) - 1 - room], *around, *([0.0] if self.zero else [])]
@@ -204,14 +208,19 @@ def line_plot(lines: StepLines, styles: Styles) -> dict[str, Any]:
             mark = inline(rows).mark_point(shape=arrow, filled=True, size=70, opacity=1, color=INK)
             layers.append(mark.encode(x=x, y=_y(lines, "at"), tooltip=tips))
 
-    # A cross where a run stopped early, in the colour of its line.
-    tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
-    coloured = [row for row in lines.ends if row["label"] in styles]
-    others = [row for row in lines.ends if row["label"] not in styles]
-    for rows, ink in ((coloured, colour), (others, alt.value(INK))):
-        if rows:
-            cross = inline(rows).mark_point(shape=_CROSS, size=90, strokeWidth=2)
-            layers.append(cross.encode(x=x, y=y, tooltip=tips, color=ink))
+    # A cross where a run stopped early, and what others report: both in the colour of their line.
+    def crosses(rows: list[Row]) -> alt.Chart:
+        made: alt.Chart = inline(rows).mark_point(shape=_CROSS, size=90, strokeWidth=2)
+        return made
+
+    ended = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
+    for every, drawing, tips in (
+        (lines.ends, crosses, ended),
+        (lines.theirs, hollow, hollow_tips(lines.title)),
+    ):
+        for is_coloured, ink in ((True, colour), (False, alt.value(INK))):
+            if rows := [row for row in every if (row["label"] in styles) is is_coloured]:
+                layers.append(drawing(rows).encode(x=x, y=y, tooltip=tips, color=ink))
     return drawn(layers, lines.height, top=6)
 
 

@@ -7,6 +7,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row
+from analysis.charts._reported import hollow, hollow_tips
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
 from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
 
@@ -37,7 +38,12 @@ def default_looks(parts: Sequence[str]) -> dict[str, Look]:
 
 
 def stacked_bars(
-    bars: list[Row], wholes: list[Row], labels: Sequence[str], parts: Mapping[str, Look], unit: str
+    bars: list[Row],
+    wholes: list[Row],
+    labels: Sequence[str],
+    parts: Mapping[str, Look],
+    unit: str,
+    theirs: Sequence[Row] = (),
 ) -> Any:
     """Draw the bars as Vega-Lite.
 
@@ -47,10 +53,12 @@ def stacked_bars(
         labels: of the rows, from the top.
         parts: in their order from the left, and how each looks.
         unit: of the axis's title.
+        theirs: label, value, text and origin of what others report, in the unit.
     """
     import altair as alt
 
-    span = axis_ends([*(row["end"] for row in bars), *(row["value"] for row in wholes)], zero=True)
+    values = [row["value"] for row in (*wholes, *theirs)]
+    span = axis_ends([*(row["end"] for row in bars), *values], zero=True)
     y = y_of(labels, grid=False)
 
     def x(field: str) -> alt.X:
@@ -93,6 +101,9 @@ def stacked_bars(
         whole.encode(x=x("value"), y=y, tooltip=tips("run")),
         *number_column(totals, y, "whole", "total", ",.2f"),
     ]
+    if theirs:
+        mark = hollow([*theirs]).encode(x=x("value"), y=y, color=alt.value(INK))
+        layers.append(mark.encode(tooltip=hollow_tips(unit)))
     return drawn(layers, rows_height(labels), TOP + _LEGEND * len(parts))
 
 

@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import stats
 from analysis.charts import Figure, Row, Styles
+from analysis.charts._reported import (
+    ReportedMark,
+    hollow,
+    hollow_caption,
+    hollow_description,
+    hollow_tips,
+    mark_rows,
+    marks_of,
+)
 from analysis.charts._style import INK, axis_ends, colours, drawn, inline, packed, right_edge, shapes
 from analysis.charts._values import Ends, d3, estimates_table, fitting, names, number, range_of, telling
 from analysis.stats.estimate import RANGE
@@ -88,12 +97,14 @@ class DotAxis:
         number: d3 format of a value.
         ends: how the headline speaks of the largest and the smallest.
         zero: whether the axis starts at zero whatever the values, as it must where lengths are compared.
+        reported: the quantity that others may report of a group; empty for none.
     """
 
     title: str
     number: str
     ends: Ends
     zero: bool = False
+    reported: str = ""
 
 
 def dot_figure(
@@ -119,6 +130,8 @@ def dot_figure(
     interval_ends = [
         end for estimate in estimates.values() for end in (estimate.low, estimate.high) if end is not None
     ]
+    marks = marks_of(used, axis.reported)
+    values += [mark.value for own in marks.values() for mark in own]
     shown = [*values, *interval_ends]
     log = min(shown) > 0 and max(values) > _SPREAD * min(values)
     span = (min(shown) / 1.3, 1.3 * max(shown)) if log else axis_ends(shown, axis.zero or len(estimates) == 1)
@@ -127,9 +140,9 @@ def dot_figure(
         f"{label} {number(estimate.median, axis.number)}" for label, estimate in estimates.items()
     )
     return Figure(
-        spec=_plot(points, estimates, styles, axis, span, log),
-        caption=f"{what} {marks_caption(estimates)}",
-        description=f"Dot plot of {axis.title} by group. Medians: {medians}.",
+        spec=_plot(points, estimates, marks, styles, axis, span, log),
+        caption=f"{what} {marks_caption(estimates)}{hollow_caption(marks)}",
+        description=f"Dot plot of {axis.title} by group. Medians: {medians}.{hollow_description(marks)}",
         interval=methods(estimates),
         used=frozenset(row["run_id"] for row in used),
         finding=range_of(estimates, axis.ends, axis.number),
@@ -162,6 +175,7 @@ def marks_caption(estimates: Estimates) -> str:
 def _plot(
     points: list[RunPoint],
     estimates: Estimates,
+    marks: dict[str, tuple[ReportedMark, ...]],
     styles: Styles,
     axis: DotAxis,
     span: Span,
@@ -214,6 +228,9 @@ def _plot(
     tips = [group, alt.Tooltip("run:N"), alt.Tooltip("value:Q", title=axis.title, format=form)]
     layers.append(mark.encode(x=x("value"), y=y, color=colour, shape=shapes(styles), tooltip=tips))
 
+    if marks:
+        theirs = hollow(mark_rows(marks)).encode(x=x("value"), y=y, color=colour)
+        layers.append(theirs.encode(tooltip=hollow_tips(axis.title)))
     layers += number_column(rows, y, "median", "median", axis.number)
     if span[0] and not log:
         place: Any = (alt.XValue, alt.YValue)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from analysis import stats
 from analysis.charts import Table
 from analysis.charts._quantities import CellQuantity
+from analysis.charts._reported import ReportedMark
 from analysis.charts._values import capital
 from analysis.stats import Estimate
 from analysis.stats.estimate import RANGE
@@ -81,6 +82,7 @@ class SweepCell:
         missing: how the others ended, in a word, and how many did.
         runs: how many there are.
         shown: ids of those that the estimate is of.
+        theirs: what others report of it.
     """
 
     label: str
@@ -90,6 +92,7 @@ class SweepCell:
     missing: dict[str, int]
     runs: int
     shown: tuple[str, ...]
+    theirs: tuple[ReportedMark, ...] = ()
 
     @property
     def place(self) -> tuple[object, ...]:

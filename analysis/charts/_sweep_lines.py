@@ -15,6 +15,13 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts import Figure
 from analysis.charts._lines import LONGEST_NAME
 from analysis.charts._quantities import CellQuantity, with_decimals
+from analysis.charts._reported import (
+    hollow,
+    hollow_caption,
+    hollow_description,
+    hollow_tips,
+    mark_rows,
+)
 from analysis.charts._style import INK, QUIET, colours, dashes, drawn, inline, right_edge, shapes, styles
 from analysis.charts._sweep import (
     Sweep,
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
     import altair as alt
 
     from analysis.charts import Row, Styles
+    from analysis.charts._reported import ReportedMark
 
 MOST_LINES = 12  # lines that can be told apart; of more, the outermost have colour and name
 _SPREAD = 20  # of values, from which their axis is logarithmic
@@ -77,7 +85,8 @@ def lines_over(
 
     # The vertical axis: logarithmic where its values differ by much, else with room at its ends.
     medians = [estimate.median for estimate in estimates]
-    ends = [end for end in of_estimates(estimates) if end is not None]
+    medians += (theirs := [mark.value for line in shown.values() for cell in line for mark in cell.theirs])
+    ends = [*theirs, *(end for end in of_estimates(estimates) if end is not None)]
     low, high = min(ends), max(ends)
     log = low > 0 and max(medians) > _SPREAD * min(medians)
     if log:
@@ -93,8 +102,11 @@ def lines_over(
         notes.append(f"No value at all: {'; '.join(names)} ({word}).")
     return Figure(
         spec=_spec(plot),
-        caption=_caption(plot),
-        description=f"Line plot over {x.title}: {range_description(cells, swept.axes, quantity)}",
+        caption=f"{_caption(plot)}{hollow_caption(plot.theirs)}",
+        description=(
+            f"Line plot over {x.title}: {range_description(cells, swept.axes, quantity)}"
+            f"{hollow_description(plot.theirs)}"
+        ),
         interval=interval_methods(cells),
         used=frozenset(run for cell in cells if cell.estimate for run in cell.shown),
         title=f"{capital(quantity.name)} over {x.title}",
@@ -231,6 +243,14 @@ class LinesPlot:
         return [name for name, line in self.lines.items() if any(cell.estimate for cell in line)]
 
     @cached_property
+    def theirs(self) -> dict[str, tuple[ReportedMark, ...]]:
+        """What others report along the lines with a name."""
+        marks = {
+            name: tuple(mark for cell in line for mark in cell.theirs) for name, line in self.lines.items()
+        }
+        return {name: own for name, own in marks.items() if own}
+
+    @cached_property
     def points(self) -> list[Row]:
         """Every value of the lines with a name."""
         return self._points(self.lines)
@@ -324,6 +344,15 @@ def _spec(plot: LinesPlot) -> dict[str, Any]:
         mark = inline(plot.points).mark_point(filled=True, size=60, opacity=1)
         layers.append(mark.encode(x=x, y=y, color=colour, shape=shape, tooltip=tips))
 
+    if plot.theirs:
+        rows = [
+            {"x": plot.aside(name, cell.at[plot.x.name]), **row}
+            for name, line in plot.lines.items()
+            for cell in line
+            for row in mark_rows({name: cell.theirs})
+        ]
+        mark = hollow(rows).encode(x=x, y=y, color=colour)
+        layers.append(mark.encode(tooltip=hollow_tips(plot.quantity.title)))
     layers += [*_names(plot), *_strip(plot)]
     height = _HEIGHT + (_LINE * len(plot.strip) + 10 if plot.strip else 0)
     return drawn(layers, height, top=6)

@@ -16,7 +16,7 @@ def _prefill(rows: list[Row], styles: Styles) -> Figure | None:
         return None
     what = "From the prompts to the logits of their last positions: the median of a run's prefills."
     ends = Ends("time per prefill", " ms", "shortest", "longest", high_first=False)
-    axis = DotAxis("milliseconds per prefill", ",.2f", ends)
+    axis = DotAxis("milliseconds per prefill", ",.2f", ends, reported="prefill_milliseconds")
     return rate_figure(rows, styles, axis, lambda _row, s: 1e3 * s, what)
 
 
@@ -29,7 +29,7 @@ def _decode(rows: list[Row], styles: Styles) -> Figure | None:
         "run eagerly: launches can take longer than kernels."
     )
     ends = Ends("time per decoded token", " ms", "shortest", "longest", high_first=False)
-    axis = DotAxis("milliseconds per decoded token", ",.3f", ends)
+    axis = DotAxis("milliseconds per decoded token", ",.3f", ends, reported="decode_milliseconds")
     return rate_figure(rows, styles, axis, lambda _row, s: 1e3 * s, what)
 
 

@@ -27,6 +27,7 @@ from analysis.charts._kernels import (
     slices,
 )
 from analysis.charts._quantities import CellQuantity, with_decimals
+from analysis.charts._reported import REPORTED
 from analysis.charts._sweep import Sweep, SweepAxis, SweepCell, sweep_table
 from analysis.charts._sweep_lines import lines_over
 from analysis.charts._values import capital
@@ -55,6 +56,7 @@ class Measure:
         gone: all points -> what says of a point how runs without a time ended, in a word, and how many.
         how: how the calls were made; as most of them were where it is empty.
         against: the backend that all are compared with; empty without one.
+        reported: the quantity that others may report of a point; empty for none.
     """
 
     quantity: CellQuantity
@@ -65,6 +67,7 @@ class Measure:
     gone: Callable[[list[Point]], GoneOf] = lambda _points: Point.gone
     how: str = ""
     against: str = ""
+    reported: str = ""
 
 
 def _quantity(name: str, unit: str, number: str, what: str, numbers: str = CALLS) -> CellQuantity:
@@ -87,7 +90,10 @@ def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure |
 
     def cell(point: Point, name: str) -> SweepCell:
         at = {over.title: over.at(point)}
-        return SweepCell(point.attention, at, name, value(point), gone(point), len(point.runs), point.runs)
+        rows = [row for of_way in point.ways.values() for row in of_way]
+        marks = rows[0].get(REPORTED, {}).get(measure.reported, ()) if rows and value(point) else ()
+        runs = point.runs
+        return SweepCell(point.attention, at, name, value(point), gone(point), len(runs), runs, marks)
 
     shown = every[0]
     cells = [cell(point, point.attention) for point in shown.points]
@@ -211,24 +217,28 @@ TIME = Measure(
     _quantity("time", "ms", ",.2f", f"{_BOTH.capitalize()}, with cold caches and new numbers."),
     lambda _points: lambda point: point.timed("both"),
     ends=("shortest", "longest"),
+    reported="both_milliseconds",
 )
 FORWARD = Measure(
     _quantity("forward TFLOP/s", "", ",.0f", _RATE.format("Of a forward, ")),
     lambda _points: lambda point: point.rate("forward"),
     ends=("highest", "lowest"),
     highest=True,
+    reported="forward_tflops",
 )
 BACKWARD = Measure(
     _quantity("backward TFLOP/s", "", ",.0f", _RATE.format("Of a backward, 2.5 times ")),
     lambda _points: lambda point: point.rate("backward"),
     ends=("highest", "lowest"),
     highest=True,
+    reported="backward_tflops",
 )
 RATE = Measure(
     _quantity("kernel TFLOP/s", "", ",.0f", _RATE.format(f"Of {_BOTH}, 3.5 times ")),
     lambda _points: lambda point: point.rate("both"),
     ends=("highest", "lowest"),
     highest=True,
+    reported="both_tflops",
 )
 MEMORY = Measure(
     _quantity(
@@ -241,6 +251,7 @@ MEMORY = Measure(
     lambda _points: _memory,
     gone=_eagerly,
     how="Counted in calls from Python",
+    reported="call_memory_bytes",
 )
 SPEEDUP = Measure(
     _quantity(
@@ -372,6 +383,11 @@ charts = {
         "Time over embedding dim",
         "How does the time of attention grow with the embedding dim?",
         68, WIDTH, TIME,
+    ),
+    "kernel_width_rate": _line_chart(
+        "Rate over embedding dim",
+        "How does the rate of attention change with the number of its heads?",
+        68, WIDTH, RATE,
     ),
     "kernel_head_dim": _line_chart(
         "Rate over head dim",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, mean, points, smoothing
 from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
+from analysis.charts._reported import hollow_caption, hollow_description, mark_rows, marks_of
 from analysis.charts._values import from_to, names, telling
 from analysis.stats import by_label, grouped
 from analysis.verdicts.groups import final_loss
@@ -54,7 +55,10 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         return None
     ended = [row for row in traces if row["value"] is not None and row["outcome"] not in ("completed", None)]
     ends = list({row["run_id"]: row for row in ended}.values())  # rows come in step order: the last stays
-    lines = StepLines("training loss, nats per token", ".4f", groups, drawn, ends)
+    finals = [row for row in rows if row["kind"] == "final"]
+    marks, last = marks_of(finals, "final_loss"), {row["label"]: row["step"] for row in finals}
+    theirs = tuple(row | {"step": last[row["label"]]} for row in mark_rows(marks))
+    lines = StepLines("training loss, nats per token", ".4f", groups, drawn, ends, theirs=theirs)
 
     used = frozenset(row["run_id"] for row in traces)
     runs, shown = len(used), len({row["run_id"] for row in drawn})
@@ -84,13 +88,14 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         caption=(
             f"Faint: {faint}, means of the steps up to each of at most {limit(200, groups, runs)} points. "
             f"Solid: means over a group's runs, {smoothed}.{crowd_caption(lines)}{cross}{caution}"
+            f"{hollow_caption(marks)}"
         ),
         description="Training loss over steps. Last loss of the solid line: "
         + "; ".join(f"{label} {row['value']:.4f}" for label, row in lines.last.items())
-        + ".",
+        + f".{hollow_description(marks)}",
         interval="none: traces, not estimates",
         used=used,
-        finding=_finding([row for row in rows if row["kind"] == "final"], ends),
+        finding=_finding(finals, ends),
         table=line_table(lines, styles),
     )
 

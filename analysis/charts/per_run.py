@@ -20,7 +20,7 @@ def _tokens_per_second(rows: list[Row], styles: Styles) -> Figure | None:
     what = "A step's tokens, padding included, over the median seconds of a run's steps."
     if not TASKS[rows[0]["task"]].trains:
         what = "A prefill's tokens over the median seconds of a run's prefills."
-    axis = DotAxis("tokens per second", ",.0f", Ends("tokens per second"))
+    axis = DotAxis("tokens per second", ",.0f", Ends("tokens per second"), reported="tokens_per_second")
     return rate_figure(rows, styles, axis, rate("tokens_per_second"), what)
 
 
@@ -43,7 +43,7 @@ def _mfu(rows: list[Row], styles: Styles) -> Figure | None:
         )
         if len({row["peak_flops"] for row in with_peak}) > 1:
             what += " Shares of different peaks do not show which group is faster; tokens per second do."
-        axis = DotAxis("percent of the peak (MFU)", ".1f", Ends("MFU", " %"))
+        axis = DotAxis("percent of the peak (MFU)", ".1f", Ends("MFU", " %"), reported="mfu")
         return rate_figure(with_peak, styles, axis, rate("mfu"), what)
 
     measured = [row for row in rows if row["tflops"] is not None]
@@ -55,7 +55,7 @@ def _mfu(rows: list[Row], styles: Styles) -> Figure | None:
         f"MFU is not shown: the peak FLOP/s of {devices} at this precision is not known, and never guessed. "
         f"{PEAK_KEY} Until then, this is the rate that MFU would divide by the peak."
     )
-    axis = DotAxis("model TFLOP/s", ".3~g", Ends("model TFLOP/s"))
+    axis = DotAxis("model TFLOP/s", ".3~g", Ends("model TFLOP/s"), reported="tflops")
     figure = rate_figure(measured, styles, axis, rate("tflops"), what)
     return replace(figure, title="Model TFLOP/s (peak unknown)", note=note)
 
@@ -100,7 +100,7 @@ def _memory(rows: list[Row], styles: Styles) -> Figure | None:
     what = f"Over the whole run, {' or '.join(sorted(kinds))}{', of the GPU with most' if per_gpu else ''}."
     unit = "GiB per GPU" if per_gpu else "GiB"
     ends = Ends(f"peak memory{' per GPU' if per_gpu else ''}", " GiB", "least", "most", high_first=False)
-    axis = DotAxis(f"{unit} of memory at the peak", ",.2f", ends, zero=True)
+    axis = DotAxis(f"{unit} of memory at the peak", ",.2f", ends, zero=True, reported="peak_memory_bytes")
     return dot_figure(points, PEAK_MEMORY.estimates(rows), styles, axis, what, rows)
 
 

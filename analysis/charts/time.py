@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._parts import MIDDLE_RUN, default_looks, pieces, stacked_bars
+from analysis.charts._reported import hollow_caption, hollow_description, mark_rows, marks_of
 from analysis.charts._rows import run_name
 from analysis.charts._values import in_single_runs, names, number, shortened
 from analysis.stats import by_label, middle
@@ -76,6 +77,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         texts = {part: number(value, ",.2f") for part, value in parts.items()}
         descriptions.append(f"{label}: {', '.join(f'{part} {text}' for part, text in texts.items())}")
         cells.append((label, str(len(groups[label])), *texts.values(), number(whole, ",.2f")))
+    marks = marks_of(timed, "training_seconds")
+    theirs = [row | {"value": row["value"] / factor} for row in mark_rows(marks)]
     wholes = [{"label": row["label"], "run": run_name(row), "value": _whole(row) / factor} for row in timed]
 
     counts = sorted({row["steps"] for row in timed})
@@ -90,14 +93,17 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         lost = " Lost: an earlier attempt's time after the last of its steps that counts."
     return Figure(
         spec=stacked_bars(
-            bars, wholes, list(middles), default_looks(list(shown.values())), f"{unit} per run"
+            bars, wholes, list(middles), default_looks(list(shown.values())), f"{unit} per run", theirs
         ),
         caption=(
             f"Runs of {steps}, without pauses between attempts. {MIDDLE_RUN} Start-up: to the first step, "
             "with the backend's certificate. First step's extra: beyond a median step; with the steps, it is "
             f"the training time.{lost} Rest: records, audits, checkpoints, the end.{gaps}"
+            f"{hollow_caption(marks)}{' They are of the steps.' if marks else ''}"
         ),
-        description=f"Stacked bars of {unit} by group. {'; '.join(descriptions)}.",
+        description=(
+            f"Stacked bars of {unit} by group. {'; '.join(descriptions)}.{hollow_description(marks)}"
+        ),
         interval="none: the median run and every run",
         used=frozenset(row["run_id"] for row in timed),
         finding=_finding(timed, unit, factor),

@@ -150,7 +150,7 @@ def explain_count(count: NumberRange, mapping: Mapping, tokens: int | None) -> E
 
 _SLOW = 1.2  # times the median: a first record that is slower holds a warm-up
 _FEWEST = 5  # records, below which no first one stands out
-_DISAGREE = 1e-3  # relative, beyond what printed digits explain: clocks are read one after the other
+DISAGREE = 1e-3  # relative, beyond what printed digits explain: clocks are read one after the other
 _OUTSIDE = 0.01  # of the time: less is between two ticks of a clock
 
 
@@ -261,15 +261,16 @@ def _flop(read: ReadLog) -> Iterator[Finding]:
     evidence = {"printed": count}
     if true and not possible.holds(true):
         evidence["true"] = true
-        share, digits, mfu = 100 * (count / true - 1), _digits(count, true, 1e9), ""
+        share, digits, mfu = 100 * (count / true - 1), digits_apart(count, true, 1e9), ""
         if printed_mfu := read.counts.printed.get("mfu"):
             true_mfu = printed_mfu * true / count
             evidence |= {"printed_mfu": printed_mfu, "true_mfu": true_mfu}
             mfu = f" Its mean MFU of {printed_mfu:.2f} % is really {true_mfu:.2f} %."
         why = f", which is {what}" if what else ""
         sentence = (
-            f"{read.name}: the log counts {count / 1e9:.{digits}f} GFLOP per token{why}; the correct count "
-            f"is {true / 1e9:.{digits}f} ({FLOP_FORMULA}), {share:+.{_digits(share, 0.0, 1.0, 1)}f} %.{mfu}"
+            f"{read.name}: the log counts {count / 1e9:.{digits}f} GFLOP per token{why}; the correct "
+            f"count is {true / 1e9:.{digits}f} ({FLOP_FORMULA}), "
+            f"{share:+.{digits_apart(share, 0.0, 1.0, 1)}f} %.{mfu}"
         )
         yield Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)
     else:
@@ -280,7 +281,7 @@ def _flop(read: ReadLog) -> Iterator[Finding]:
         yield Finding(check="flop_per_token", level="note", sentence=sentence, evidence=evidence)
 
 
-def _digits(a: float, b: float, unit: float, fewest: int = 2) -> int:
+def digits_apart(a: float, b: float, unit: float, fewest: int = 2) -> int:
     """Decimals, in a unit, at which two numbers that differ are seen to do so."""
     return next(n for n in range(fewest, 17) if f"{a / unit:.{n}f}" != f"{b / unit:.{n}f}" or n == 16)
 
@@ -291,7 +292,7 @@ def _apart(
     """What says that the printed metrics imply several values of what should be one; None if they do not."""
     first, low, lowest = min(implied, key=lambda value: value[2].high)
     second, high, highest = max(implied, key=lambda value: value[2].low)
-    if highest.low <= lowest.high * (1 + _DISAGREE):
+    if highest.low <= lowest.high * (1 + DISAGREE):
         return None
     sentence = f"{read.name}: {contradiction.format(low / unit, first.step, high / unit, second.step)}"
     return _metrics(sentence, low=low, high=high, steps=[first.step, second.step])
@@ -310,7 +311,7 @@ def _rate_and_seconds(read: ReadLog) -> Iterator[Finding]:
         rate, seconds = point.get("tokens_per_second"), stated_interval(point, record.steps)
         wanted = per_step * record.steps if per_step else point.get("tokens")
         tokens = _tokens_between(point, record.steps)
-        if rate is None or seconds is None or tokens is None or not wanted or tokens.holds(wanted, _DISAGREE):
+        if rate is None or seconds is None or tokens is None or not wanted or tokens.holds(wanted, DISAGREE):
             continue
         sentence = (
             f"{read.name}: {read.log.at(point.line)}, step {point.step}: {rate:,.1f} tokens/s over "
@@ -377,7 +378,7 @@ def _uneven(read: ReadLog) -> Iterator[Finding]:
     if not implied:
         return
     usual = median(value for value, _, _ in implied)
-    off = [(value, point) for value, point, between in implied if not between.holds(usual, _DISAGREE)]
+    off = [(value, point) for value, point, between in implied if not between.holds(usual, DISAGREE)]
     if 0 < len(off) <= len(implied) // 2:  # otherwise the batches are of many sizes
         value, point = off[0]
         sentence = (
@@ -398,7 +399,7 @@ def _mfu_and_peak(read: ReadLog) -> Iterator[Finding]:
         yield apart
         return
     peak, low = read.counts.peak_flops, read.counts.printed["peak_flops"]
-    if peak and not common_range(between for _, _, between in implied).holds(peak, _DISAGREE):
+    if peak and not common_range(between for _, _, between in implied).holds(peak, DISAGREE):
         sentence = (
             f"{read.name}: mfu is tflops over a peak of {low / 1e12:,.1f} TFLOP/s, but that is "
             f"{peak / 1e12:,.1f} ({read.counts.peak_source}): the true MFU is {low / peak:.3f} "
@@ -415,7 +416,7 @@ def _padding(read: ReadLog) -> Iterator[Finding]:
         share, shares = (point.get("training_tokens_percentage"), point.between("training_tokens_percentage"))
         if share is None or shares is None:
             continue
-        off = _DISAGREE * max(share, 1.0)
+        off = DISAGREE * max(share, 1.0)
         if ratios.low - off > shares.high or ratios.high + off < shares.low:
             sentence = (
                 f"{read.name}: {read.log.at(point.line)}, step {point.step}: training_tokens_percentage is "

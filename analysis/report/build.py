@@ -11,7 +11,7 @@ from analysis import charts, drawings
 from analysis.drawings import Format
 from analysis.query.ask import Answer, answer, recording
 from analysis.query.statements import SWEEP_RUNS
-from analysis.report import backends, comparison, facts, live, render, runs, summary, tasks
+from analysis.report import backends, comparison, facts, live, render, reported, runs, summary, tasks
 from analysis.report.answer import StudyAnswer
 from analysis.report.answer import answer as answer_study
 from analysis.report.backends import Backends, backend_lines
@@ -167,6 +167,8 @@ def write_report(
             wanted = {"runs": facts.RUNS_SQL}  # tables that no figure shows
             if len(gathered.quarantine) > runs.MOST_NAMED:
                 wanted["quarantine"] = facts.QUERIES["quarantine"]
+            if gathered.reported:
+                wanted["reported"] = facts.QUERIES["reported"]
             queries = _literal(wanted, study) | {"verdicts": contents.backends.queries[0][1]}
             answers = {name: answer(connection, sql) for name, sql in queries.items()}
         drawer.check()
@@ -288,6 +290,7 @@ def _write_pages(out: Path, contents: Contents, run_pages: runs.RunPages, shared
     ]  # fmt: skip
     pages = [*drawn, _ALL_IN_ONE]
     table_pages = runs.table_pages(study.runs)
+    reported_lines = reported.lines(study)
     common: dict[str, Any] = {
         **vars(contents),
         "judged": judged,
@@ -299,6 +302,8 @@ def _write_pages(out: Path, contents: Contents, run_pages: runs.RunPages, shared
         "environment": facts.environment(study.runs),
         "missing": facts.missing(study.runs),
         "removed": facts.removed(study),
+        "reported": reported_lines,
+        "no_ratios": reported.no_ratios(reported_lines),
         "shapes": shapes(study.kernels_and_gone),
         "launched": launched(study.runs),
         "parts": table_pages,

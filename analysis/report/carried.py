@@ -73,6 +73,7 @@ class ReportManifest(Frozen):
         study: None for the page of `runner verify`, a comparison and an index.
         pair: what a comparison compares; its records lie in two folders, `a` and `b`.
         reports: folders of the reports that an index lists.
+        in_order: whether it lists them in this order, as chapters, and not by when their runs started.
         roots: the workspaces that it was made from, relative to its folder; empty of older ones, and of those
             that were made again from their records.
         code: SHA-256 of the code and templates that decide what pages say.
@@ -89,6 +90,7 @@ class ReportManifest(Frozen):
     study: str | None
     pair: PairManifest | None = None
     reports: list[str] | None = None
+    in_order: bool = False
     roots: tuple[str, ...] = ()
     code: str
     packages: dict[str, str]
@@ -153,17 +155,20 @@ def seal(
     reports: list[str] | None = None,
     only: Sequence[str] | None = None,
     probed: str | None = None,
+    in_order: bool = False,
 ) -> None:
     """Write the manifest of a folder that has all else.
 
     Args:
         probed: what `renderer` would find, where it is known.
         only: the files that are ours, where the folder has others.
+        in_order: as `ReportManifest` says.
     """
     made = ReportManifest(
         study=study,
         pair=pair,
         reports=reports,
+        in_order=in_order,
         code=code(),
         packages=packages(),
         renderer=probed or renderer(),

@@ -42,6 +42,7 @@ WHERE table_name IN ('runs', if(EXISTS (FROM kernels WHERE study = $study), 'ker
   AND NOT internal AND database_name <> 'temp'
 ORDER BY table_name, column_index"""
 _REMOVED_SQL = "SELECT run_id, differs FROM removed_runs WHERE study = $study ORDER BY run_id"
+_REPORTED_SQL = "SELECT * FROM reported WHERE study = $study ORDER BY place, label, entry"
 _UNTIMED_SQL = """\
 SELECT attention, mode, outcome, reason, count(DISTINCT run_id) AS runs
 FROM kernels JOIN deciding_attempts USING (study, run_id, attempt)
@@ -51,7 +52,7 @@ MOST_KINDS = 3  # of runs that a sentence about removed ones tells apart
 # By name, what a report carries besides the queries of its figures and tables.
 QUERIES = {
     "attempts": _ATTEMPTS_SQL, "quarantine": _QUARANTINE_SQL, "columns": _DICTIONARY_SQL,
-    "removed": _REMOVED_SQL,
+    "removed": _REMOVED_SQL, "reported": _REPORTED_SQL,
     "decoded_runs": DECODED_RUNS, "untimed": _UNTIMED_SQL, "kernels": KERNEL_TIMES,
     "kernels_and_gone": KERNEL_TIMES_AND_GONE, "profiled": PROFILED,
 }  # fmt: skip
@@ -100,6 +101,7 @@ class Facts:
         kernels_and_gone: these, and how runs without a row ended.
         profiles: how long the profiled steps of completed runs took beside the timed ones.
         removed: by id, what runs that the study no longer has differ in; they may be left out.
+        reported: what others report of its groups, as the view `reported` has it.
     """
 
     study: str
@@ -114,6 +116,7 @@ class Facts:
     kernels_and_gone: list[dict[str, Any]] = field(default_factory=list)
     profiles: list[dict[str, Any]] = field(default_factory=list)
     removed: dict[str, str] = field(default_factory=dict)
+    reported: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def question(self) -> str:
@@ -259,6 +262,7 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         kernels_and_gone=rows(connection, KERNEL_TIMES_AND_GONE, study),
         profiles=rows(connection, PROFILED, study),
         removed={row["run_id"]: row["differs"] for row in rows(connection, _REMOVED_SQL, study)},
+        reported=rows(connection, _REPORTED_SQL, study),
     )
 
 

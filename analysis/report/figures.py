@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from analysis import charts, drawings
 from analysis.charts import Chart, Figure
+from analysis.charts._reported import REPORTED
 from analysis.drawings import Drawer, Format
 from analysis.query.ask import Answer, answer
 from analysis.query.formats import write_csv
-from analysis.report import facts, tasks
+from analysis.report import facts, reported, tasks
 from analysis.report.facts import Facts
 from analysis.report.rows import Run
 from analysis.stats import grouped
@@ -108,7 +109,12 @@ def draw_all(
 ) -> list[ReportFigure]:
     """Build every chart that is about such a study, in the order of the report, and have it drawn."""
     answered: dict[str, tuple[list[charts.Row], bytes]] = {}  # several charts show numbers of the same rows
-    drawn = []
+    theirs, drawn = reported.marks(study), []
+
+    def of_row(row: charts.Row) -> object:
+        run = row.get("run_id", "")
+        return theirs.get((run, row.get("attention"))) or theirs.get((run, None))
+
     for name in charts.names():
         chart = charts.load(name)
         if chart.tasks and study.tasks.isdisjoint(chart.tasks):
@@ -116,7 +122,8 @@ def draw_all(
         sql = facts.literal(chart.sql, study.study)
         if sql not in answered:
             table = answer(connection, sql)
-            answered[sql] = table.parsed(), csv_bytes(table)
+            rows = [row | {REPORTED: own} if (own := of_row(row)) else row for row in table.parsed()]
+            answered[sql] = rows, csv_bytes(table)
         rows, csv = answered[sql]
         if not chart.applies(rows):
             continue

@@ -27,6 +27,7 @@ _TABLES = {
     "inference_summary": Question(
         "Latency of prompts and of decoded tokens of each group", "", INFERENCE_SUMMARY, ("inference",)
     ),
+    "reported": Question("What others report of each group", "", facts.QUERIES["reported"]),
     "columns": Question("Dictionary of columns", "", facts.QUERIES["columns"]),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
@@ -49,23 +49,51 @@ def build_index(folder: Path) -> Path:
     Raises:
         UserError: there is no report, or the folder is a report itself, or has another index.html.
     """
-    manifest = _manifest(folder)
-    if manifest and manifest.reports is None:
-        raise UserError(f"{folder} is a report itself: name the folder that has several")
-    if manifest is None and (folder / "index.html").exists():
-        raise UserError(f"{folder}/index.html is not one of ours: move it away")
+    _require_place(folder)
     names = sorted(path.parent.parent.name for path in folder.glob(f"[!.]*/{MANIFEST}"))
     if not names:
         raise UserError(f"there is no report in {folder}: build some into its folders, with --out")
     if unnamed := [name for name in names if not name.isprintable()]:
         raise UserError(f"{str(folder / unnamed[0])!r} has a name that no page can show: rename it")
-    require_room(folder, (*_OWN, SCRIPT, MANIFEST))
     write_index(folder, folder, names)
     return folder / "index.html"
 
 
-def write_index(reports: Path, out: Path, names: Sequence[str]) -> None:
-    """Write the index of these reports to another folder, or to the one that they lie in."""
+def build_chapters(folder: Path, chapters: Mapping[str, Callable[[Path], Path]]) -> Path:
+    """Write several reports into folders of one, and a front page that lists them in their order.
+
+    Args:
+        chapters: by folder, what builds a report there.
+
+    Returns:
+        Path of the front page.
+
+    Raises:
+        UserError: as `build_index`, before any is built, and as they do.
+    """
+    _require_place(folder)
+    for name, build in chapters.items():
+        build(folder / name)
+    write_index(folder, folder, [*chapters], in_order=True)
+    return folder / "index.html"
+
+
+def _require_place(folder: Path) -> None:
+    """Raise UserError if the folder is a report itself, or has something else where an index goes."""
+    manifest = _manifest(folder)
+    if manifest and manifest.reports is None:
+        raise UserError(f"{folder} is a report itself: name the folder that has several")
+    if manifest is None and (folder / "index.html").exists():
+        raise UserError(f"{folder}/index.html is not one of ours: move it away")
+    require_room(folder, (*_OWN, SCRIPT, MANIFEST))
+
+
+def write_index(reports: Path, out: Path, names: Sequence[str], in_order: bool = False) -> None:
+    """Write the index of these reports to another folder, or to the one that they lie in.
+
+    Args:
+        in_order: whether it lists them as they are given, and not the newest first.
+    """
 
     def order(report: ListedReport) -> tuple[float, str]:  # the newest first, those without a time last
         last = report.summary.last if report.summary else None
@@ -76,20 +104,26 @@ def write_index(reports: Path, out: Path, names: Sequence[str]) -> None:
     shares = any(
         manifest.shared_script for name in names if (manifest := _manifest(reports / name)) is not None
     )
-    listed = sorted((_listed(reports, name) for name in names), key=order)
+    listed = [_listed(reports, name) for name in names]
+    listed = listed if in_order else sorted(listed, key=order)
     render.write_assets(out)
     if shares:
         write_text(out / SCRIPT, drawings.script(), sync=False)
     (out / "data").mkdir(exist_ok=True)
     titles = Counter(report.summary.title for report in listed if report.summary)
     shared = {title for title, count in titles.items() if count > 1}
-    page = render.environment().get_template("reports.html").render({"listed": listed, "shared": shared})
+    page = (
+        render.environment()
+        .get_template("reports.html")
+        .render({"listed": listed, "shared": shared, "in_order": in_order})
+    )
     write_text(out / "index.html", page, sync=False)
     seal(
         out,
         None,
         Parts(records=True),
-        reports=sorted(report.folder for report in listed),
+        reports=[*names] if in_order else sorted(names),
+        in_order=in_order,
         only=(*_OWN, SCRIPT) if shares else _OWN,
     )
 

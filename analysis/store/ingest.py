@@ -232,6 +232,7 @@ def _run_row(run: RunRecord) -> Row:
         "batch_size": plan.batch_size,
         "processes": config.parallel.processes,
         "expected_outcome": str(run.expected_outcome),
+        "reported": _reported(run),
         "why": dumps(run.why),
         "memory_limit_bytes": run.memory_bytes,
         "command": dumps(origin.command),
@@ -242,6 +243,15 @@ def _run_row(run: RunRecord) -> Row:
         "code": origin.code,
         "created_at": utc(run.created_at),
     }
+
+
+def _reported(run: RunRecord) -> str | None:
+    """What others report of the run's group, with the rules that it breaks; None if nothing."""
+    if not run.reported:
+        return None
+    from analysis.importers import reported_rows  # here, since importers compute with NumPy
+
+    return dumps(reported_rows(run))
 
 
 def _imported_row(run: ImportedRun) -> Row:

@@ -150,6 +150,45 @@ SELECT d.study, d.run_id, d.label, coalesce(d.place, coalesce(last.place, 0)
     + dense_rank() OVER (PARTITION BY d.study, d.place IS NULL ORDER BY d.place_of_all, d.label)) AS place, false AS in_study
 FROM dropped d LEFT JOIN last ON last.study = d.study;
 
+-- Columns without a comment have that of: run_records, labels.
+CREATE VIEW reported AS  --: Numbers of other people that a study gives of its groups, one row per group and entry, from the newest run of the group. Nothing here was measured by this program, and no comparison or ranking reads it. What an entry does not give is NULL.
+WITH newest AS (
+    SELECT r.study, l.label, l.place, r.attention, r.factors, CAST(r.reported AS JSON[]) AS entries
+    FROM run_records r JOIN labels l USING (study, run_id)
+    QUALIFY row_number() OVER (PARTITION BY r.study, l.label ORDER BY r.created_at DESC, r.run_id) = 1
+), numbered AS (
+    SELECT * EXCLUDE entries, generate_subscripts(entries, 1) AS entry, unnest(entries) AS one FROM newest
+)
+SELECT study,
+    label,  --: Group that the numbers are about, as charts name it.
+    place, attention,
+    entry,  --: Number of the entry among those about the group, from 1, in the order of the study's file.
+    try_cast(one ->> '$.numbers.tokens_per_second' AS DOUBLE) AS tokens_per_second,  --: Tokens per second of all GPUs together, as reported.
+    try_cast(one ->> '$.numbers.mfu' AS DOUBLE) AS mfu,  --: Model FLOP/s utilization in percent, as reported.
+    try_cast(one ->> '$.numbers.tflops' AS DOUBLE) AS tflops,  --: Model TFLOP/s per GPU, as reported.
+    try_cast(one ->> '$.numbers.training_tokens_percentage' AS DOUBLE) AS training_tokens_percentage,  --: Tokens that train in percent of all tokens, as reported.
+    try_cast(one ->> '$.numbers.final_loss' AS DOUBLE) AS final_loss,  --: Loss at the end in nats per token, as reported.
+    try_cast(one ->> '$.numbers.training_seconds' AS DOUBLE) AS training_seconds,  --: Time of all steps in seconds, as reported.
+    try_cast(one ->> '$.numbers.prefill_milliseconds' AS DOUBLE) AS prefill_milliseconds,  --: Time to read a prompt in milliseconds, as reported.
+    try_cast(one ->> '$.numbers.decode_milliseconds' AS DOUBLE) AS decode_milliseconds,  --: Time of a decoded token in milliseconds, as reported.
+    try_cast(one ->> '$.numbers.peak_memory_bytes' AS DOUBLE) AS peak_memory_bytes,  --: Peak memory in bytes, as reported.
+    try_cast(one ->> '$.numbers.forward_milliseconds' AS DOUBLE) AS forward_milliseconds,  --: Time of a forward of attention alone in milliseconds, as reported.
+    try_cast(one ->> '$.numbers.backward_milliseconds' AS DOUBLE) AS backward_milliseconds,  --: Time of a backward of attention alone in milliseconds, as reported.
+    try_cast(one ->> '$.numbers.both_milliseconds' AS DOUBLE) AS both_milliseconds,  --: Time of a forward and its backward together in milliseconds, as reported.
+    try_cast(one ->> '$.numbers.forward_tflops' AS DOUBLE) AS forward_tflops,  --: Kernel TFLOP/s of a forward of attention alone, as reported.
+    try_cast(one ->> '$.numbers.backward_tflops' AS DOUBLE) AS backward_tflops,  --: Kernel TFLOP/s of a backward of attention alone, as reported.
+    try_cast(one ->> '$.numbers.both_tflops' AS DOUBLE) AS both_tflops,  --: Kernel TFLOP/s of a forward and its backward together, as reported.
+    try_cast(one ->> '$.numbers.call_memory_bytes' AS DOUBLE) AS call_memory_bytes,  --: Peak memory of a forward and its backward of attention alone in bytes, as reported.
+    one -> '$.numbers' AS printed,  --: The same numbers with the digits that were printed, by quantity: a JSON object of texts.
+    one ->> '$.hardware' AS hardware,  --: What it ran on, as reported.
+    CAST(one ->> '$.gpus' AS INTEGER) AS gpus,  --: Number of GPUs, as reported; 1 if the study does not say.
+    one ->> '$.backend' AS backend,  --: Attention backend that the numbers are about, of a study of attention alone; NULL of others.
+    one ->> '$.source' AS source,  --: Where the numbers are printed.
+    one ->> '$.read_from' AS read_from,  --: table or text, where they are printed as numbers; plot, where they were read off a figure.
+    nullif(one ->> '$.note', '') AS note,  --: What the study's author says of the numbers, such as that there is no such card; NULL if nothing.
+    one -> '$.flags' AS flags  --: Rules that the numbers break at the digits that were printed, such as mfu = tflops / peak: a JSON array of sentences, empty if they break none that could be checked.
+FROM numbered;
+
 -- Columns without a comment have that of: run_records, run_measures, attempts, labels.
 CREATE VIEW runs AS  --: One row per run: its plan, how it ended, and its rates without the warm-up.
 WITH spent AS (

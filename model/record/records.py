@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 
 from model.record.config import Frozen, ParallelConfig, RunConfig
 from model.record.outcome import Outcome
+from model.record.reported import Reported
 from model.record.speed import FloorPart
 from model.record.text import Content, Source
 
@@ -104,6 +105,9 @@ class RunRecord(Frozen):
     expected_outcome: Outcome
     because: str | None = Field(description="Why that outcome is expected, where the study says so.")
     label: str | None = Field(None, description="What the study calls the run's group; None: by its factors.")
+    reported: list[Reported] = Field(
+        default=[], description="What the study says that others report of the run's group."
+    )
     why: list[str] = Field(description="FILE:LINE:COL of what made this cell.")
     scale: str
     profile: str = Field(description="Name of the profile.")

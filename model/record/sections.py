@@ -202,6 +202,7 @@ class TaskSection(Strict):
         length_key: the setting that says how many tokens a sample has.
         trains: whether a step has a backward pass and an update.
         compares_backends: whether each run calls several backends in turn, and compares them itself.
+        measures: which of the quantities that others report its runs measure too.
     """
 
     key: ClassVar[str]
@@ -211,6 +212,7 @@ class TaskSection(Strict):
     length_key: ClassVar[str] = ""
     trains: ClassVar[bool] = False
     compares_backends: ClassVar[bool] = False
+    measures: ClassVar[tuple[str, ...]] = ()
 
     if TYPE_CHECKING:
 

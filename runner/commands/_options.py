@@ -23,6 +23,28 @@ if TYPE_CHECKING:
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
 
+StudyPaths = Annotated[
+    list[Path], typer.Argument(metavar="STUDY", help="A study's YAML file, several, or a folder of them.")
+]
+
+
+def study_files(given: Sequence[Path]) -> list[Path]:
+    """The files of studies that are given, those of a folder in the order of their names.
+
+    Raises:
+        UserError: a folder has none, or a file is given twice.
+    """
+    files = list[Path]()
+    for path in given:
+        own = sorted(path.glob("*.y*ml")) if path.is_dir() else [path]
+        if not own:
+            raise UserError(f"{path}: no study in this folder; name one that has .yaml files")
+        files += own
+    for place, path in enumerate(files):
+        if path.resolve() in {other.resolve() for other in files[:place]}:
+            raise UserError(f"{path} is given twice: leave one out")
+    return files
+
 
 def named(study: str | None) -> str | None:
     """Refuse an empty name, such as that of an unset shell variable: it would mean all studies."""

@@ -1,7 +1,10 @@
-"""Run a study's remaining runs, on this machine or on a cluster.
+"""Run the remaining runs of a study, or of several, on this machine or on a cluster.
+
+Of several studies, all are checked before any starts.
 
 Examples:
   runner launch experiments/first.yaml --dry-run
+  runner launch experiments/seeds/001 --scale laptop
   runner launch experiments/first.yaml --only seed=0 --set train.steps=20
   runner launch experiments/first.yaml --profile alps --scale full --yes
 """
@@ -11,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -30,16 +33,17 @@ from runner.commands._options import (
     ScaleName,
     Sets,
     Settings,
-    StudyPath,
+    StudyPaths,
     Wait,
     Yes,
     cells_of,
     folder_name,
+    study_files,
     typed,
 )  # fmt: skip
 from runner.inputs.design import Design
-from runner.inputs.document import Mark
-from runner.inputs.profile import read_cluster
+from runner.inputs.document import InvalidFile, Mark, Problem
+from runner.inputs.profile import Cluster, read_cluster
 from runner.inputs.study import read_study
 from runner.plan import budget, cost, edits, fit
 from runner.plan.cost import Basis, CostEstimate, RunCost
@@ -50,8 +54,30 @@ from runner.state.attempts import JobShape, jobs_folder, label
 from runner.state.slurm import NoAnswer, SchedulerError
 
 
+@dataclass(frozen=True)
+class StudyLaunch:
+    """What a launch does with a study.
+
+    Attributes:
+        planned: the runs that it begins with.
+        whole: these, and all repeats that `until` may add.
+        design: of the study; None in a rehearsal.
+        repeats: whether `until` may add any.
+    """
+
+    planned: Plan
+    whole: Plan
+    design: Design | None
+    repeats: bool
+
+    @property
+    def name(self) -> str:
+        """Of the study, as it is in this launch."""
+        return self.planned.study.name
+
+
 def command(
-    study: StudyPath,
+    studies: StudyPaths,
     profile: ProfileName = None,
     scale: ScaleName = None,
     sets: Sets = None,
@@ -74,25 +100,93 @@ def command(
         ),
     ] = None,
 ) -> None:
-    from runner.commands._start import begun, pursue, start, worth_repeating
-    from runner.execute.launch import warn_of_risks
+    from runner.commands._start import detached
 
     if scripts and not dry_run:
         raise UserError("--scripts needs --dry-run: a launch keeps its own scripts")
     if rehearse and wait is False:
         raise UserError("--rehearse waits for its runs: leave out --detach")
-    cluster = read_cluster(profile, study)
-    if parallel is not None:
-        changed = cluster.profile.model_copy(update={"max_parallel": parallel})
-        if parallel > 1 and changed.executor == "local" and not changed.gpus:
-            say(f"{parallel} runs at once share this machine: do not compare their timings")
-        marks = {**cluster.document.marks, ("max_parallel",): Mark(f"--parallel {parallel}")}
-        cluster = replace(cluster, profile=changed, document=replace(cluster.document, marks=marks))
-    parsed, on_slurm = read_study(study), cluster.profile.executor == "slurm"
+    paths = study_files(studies)
+    cluster = read_cluster(profile, paths[0])
+    cluster = cluster if parallel is None else _with_parallel(cluster, parallel)
+    on_slurm = cluster.profile.executor == "slurm"
     if fail_fast and on_slurm and not (wait or rehearse):
         raise UserError("--fail-fast on a cluster needs --wait, which sees how the runs end")
 
-    # The runs: all repeats that `until` may add, and those of them that this launch begins with.
+    launches = _all_prepared(paths, cluster, scale, sets, only, rehearse=rehearse)
+    if dry_run:
+        _show(launches, scripts)
+        return
+    if len(launches) > 1 and (reasons := [*_refusals(launches)]):
+        raise UserError("\n".join([*reasons, "nothing was started"]))
+    if not rehearse:
+        for launch in launches:
+            _say_needs(launch, len(launches) > 1)
+        if on_slurm and not yes and sys.stdin.isatty():
+            left = sum(len(launch.planned.left) for launch in launches)
+            typer.confirm(f"Submit {counted(left, 'run')} to {cluster.name}?", abort=True)
+    if len(launches) > 1 and detached(launches[0].planned, wait):
+        return
+    raise typer.Exit(_started(launches, True if rehearse else wait, fail_fast))
+
+
+def _with_parallel(cluster: Cluster, parallel: int) -> Cluster:
+    """The profile with another number of runs at once, of which its messages say that it is an option."""
+    changed = cluster.profile.model_copy(update={"max_parallel": parallel})
+    if parallel > 1 and changed.executor == "local" and not changed.gpus:
+        say(f"{parallel} runs at once share this machine: do not compare their timings")
+    marks = {**cluster.document.marks, ("max_parallel",): Mark(f"--parallel {parallel}")}
+    return replace(cluster, profile=changed, document=replace(cluster.document, marks=marks))
+
+
+def _all_prepared(
+    paths: Sequence[Path],
+    cluster: Cluster,
+    scale: str | None,
+    sets: Sequence[str] | None,
+    only: Sequence[str] | None,
+    *,
+    rehearse: bool,
+) -> list[StudyLaunch]:
+    """Prepare each study.
+
+    Raises:
+        InvalidFile: with what is wrong in any of them.
+        UserError: as `_prepared`, or two have one name.
+    """
+    launches, problems = list[StudyLaunch](), list[Problem]()
+    for path in paths:
+        try:
+            launches.append(_prepared(path, cluster, scale, sets, only, rehearse=rehearse))
+        except InvalidFile as error:
+            problems += error.problems
+    if problems:
+        raise InvalidFile(problems)
+    by_name = dict[str, Path]()
+    for path, launch in zip(paths, launches, strict=True):
+        if (other := by_name.setdefault(launch.name, path)) is not path:
+            raise UserError(f"{other} and {path} are both study '{launch.name}': give one another `name:`")
+    return launches
+
+
+def _prepared(
+    path: Path,
+    cluster: Cluster,
+    scale: str | None,
+    sets: Sequence[str] | None,
+    only: Sequence[str] | None,
+    *,
+    rehearse: bool,
+) -> StudyLaunch:
+    """Read a study, and plan its runs: all repeats that `until` may add, and those that a launch begins with.
+
+    Raises:
+        UserError: as `read_study`, `expand` and `plan`.
+    """
+    from runner.commands._start import begun, worth_repeating
+    from runner.execute.launch import warn_of_risks
+
+    parsed = read_study(path)
     scale = parsed.scale_for(scale, cluster)
     design = parsed.design(scale)
     until = None if only or rehearse else design.until
@@ -108,23 +202,45 @@ def command(
         whole = planned = rehearsal(planned)
         say(f"rehearsal: {counted(len(planned.runs), 'run')} of two steps, as study {planned.study.name}")
     warn_of_risks(planned.root / planned.study.name, cluster)
-
-    if dry_run:
-        _show(planned, whole, None if rehearse else design, scripts)
-        return
-    if rehearse:
-        raise typer.Exit(start(planned, True, fail_fast))
-    _say_needs(planned, whole)
-    if on_slurm and not yes and sys.stdin.isatty():
-        typer.confirm(f"Submit {counted(len(planned.left), 'run')} to {cluster.name}?", abort=True)
-    raise typer.Exit(pursue(whole, design, wait, fail_fast) if until else start(planned, wait, fail_fast))
+    return StudyLaunch(planned, whole, None if rehearse else design, repeats=bool(until))
 
 
-def _show(planned: Plan, whole: Plan, design: Design | None, scripts: Path | None) -> None:
+def _started(launches: Sequence[StudyLaunch], wait: bool | None, fail_fast: bool) -> int:
+    """Start the studies one after another; returns the worst exit code."""
+    from runner.commands._start import pursue, start
+    from runner.execute.launch import submit
+
+    if len(launches) > 1 and wait and launches[0].planned.cluster.profile.executor == "slurm":
+        for launch in launches:  # before the first of them is waited for
+            submit(launch.planned, wait=True)
+    worst = 0
+    for launch in launches:
+        if launch.repeats and launch.design:
+            worst = max(worst, pursue(launch.whole, launch.design, wait, fail_fast))
+        else:
+            worst = max(worst, start(launch.planned, wait, fail_fast))
+        if worst and fail_fast:
+            break
+    return worst
+
+
+def _refusals(launches: Sequence[StudyLaunch]) -> Iterator[str]:
+    """Why a launch of several studies would be refused: for one of them, or for what all cost together."""
+    from runner.execute.launch import refusals
+
+    for launch in launches:
+        yield from (f"{launch.name}: {reason}" for reason in refusals(launch.planned))
+    estimates = [cost.estimate_plan(launch.planned) for launch in launches]
+    together = replace(estimates[0], runs=tuple(run for estimate in estimates for run in estimate.runs))
+    first = launches[0].planned
+    for problem in budget.exceeded(first.root, budget.profile_limits(first.cluster), together):
+        yield f"all together: {problem.shown()}"
+
+
+def _show(launches: Sequence[StudyLaunch], scripts: Path | None) -> None:
     """Show what a launch would do: with each run, in their order; its batch scripts, needs, and refusals.
 
     Args:
-        design: for how many repeats the study needs; None in a rehearsal.
         scripts: folder to write the batch scripts to.
 
     Raises:
@@ -132,28 +248,32 @@ def _show(planned: Plan, whole: Plan, design: Design | None, scripts: Path | Non
     """
     from runner.execute.launch import refusals
 
-    left = {run.run_id for run in planned.left}
-    rows = [
-        [
-            f"{run.study}/{run.run_id}",
-            label(run),
-            str(run.position or ""),
-            str(run.block or ""),
-            run.expected_outcome.value,
-            "start" if run.run_id in left else f"skip: {state.outcome or state.phase}" if state else "",
+    rows = []
+    for planned in (launch.planned for launch in launches):
+        left = {run.run_id for run in planned.left}
+        rows += [
+            [
+                f"{run.study}/{run.run_id}",
+                label(run),
+                str(run.position or ""),
+                str(run.block or ""),
+                run.expected_outcome.value,
+                "start" if run.run_id in left else f"skip: {state.outcome or state.phase}" if state else "",
+            ]
+            for run, state in sorted(planned.runs, key=lambda pair: pair[0].position or 0)
         ]
-        for run, state in sorted(planned.runs, key=lambda pair: pair[0].position or 0)
-    ]
     table(["run", "factors", "place", "block", "expected", "action"], rows)
-    if planned.cluster.profile.executor == "slurm":
-        _show_scripts(planned, scripts)
-    elif scripts:
-        raise UserError(f"profile {planned.cluster.name} has no batch scripts: it runs on this machine")
-    _say_needs(planned, whole)
-    for reason in refusals(planned):
+    for launch in launches:
+        planned = launch.planned
+        if planned.cluster.profile.executor == "slurm":
+            _show_scripts(planned, scripts)
+        elif scripts:
+            raise UserError(f"profile {planned.cluster.name} has no batch scripts: it runs on this machine")
+        _say_needs(launch, len(launches) > 1)
+        for line in repeats_forecast(planned, launch.design) if launch.design else ():
+            say(line)
+    for reason in _refusals(launches) if len(launches) > 1 else refusals(launches[0].planned):
         say(f"a launch would be refused: {reason}")
-    for line in repeats_forecast(planned, design) if design else ():
-        say(line)
 
 
 def _show_scripts(planned: Plan, folder: Path | None) -> None:
@@ -200,12 +320,15 @@ def _show_scripts(planned: Plan, folder: Path | None) -> None:
         say(forecast)
 
 
-def _say_needs(planned: Plan, whole: Plan) -> None:
+def _say_needs(launch: StudyLaunch, named: bool) -> None:
     """Say what a launch leaves behind of the study as it was, and what it needs: time, arrays, memory.
 
     Args:
-        whole: with the repeats that `until` may add, which have a price of their own.
+        named: whether to say which study it is about.
     """
+    planned, whole = launch.planned, launch.whole
+    if named:
+        say(f"study {launch.name}:")
     if planned.record and planned.record.removed:
         say(edits.describe_removed(planned.study.name, planned.record.removed, typed()))
     if changed := [run for run in planned.left if edits.changed_by_set(run)]:

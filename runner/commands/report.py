@@ -1,7 +1,11 @@
 """Build a study's report pages, which open offline, from its current results.
 
+Of several studies, or a folder of them, there is one front page, and a chapter for each.
+
 Examples:
   runner report first
+  runner report first second
+  runner report experiments/seeds/001 --latex
   runner report first --out pages
   runner report first --no-records
   runner report first --watch
@@ -22,7 +26,7 @@ import typer
 
 from model.record.errors import AssayError, UserError, did_you_mean
 from runner.commands._console import say, show
-from runner.commands._options import Removed, Replace, Settings, folder_name, study_name
+from runner.commands._options import Removed, Replace, Settings, folder_name, study_files, study_name
 from runner.execute import queue
 
 if TYPE_CHECKING:
@@ -34,7 +38,10 @@ PAGES_LOOK_SECONDS = 2.0  # a page that is open costs nothing on the machine tha
 
 def command(
     context: typer.Context,
-    study: Annotated[str | None, typer.Argument(metavar="STUDY", help="A study's name, or its file.")] = None,
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="STUDY", help="A study's name or file, several, or a folder of files."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -86,12 +93,12 @@ def command(
 ) -> None:
     from analysis.report.build import build_report
     from analysis.report.carried import RECORDS
-    from analysis.several.index import build_index
-    from analysis.store.database import studies
+    from analysis.several.index import build_chapters, build_index
+    from analysis.store.database import studies as collected_studies
     from analysis.writeup.write import write
     from runner.execute.reconcile import collected
 
-    if (study is None) == (index is None):
+    if (not studies) == (index is None):
         raise UserError("name a study, or with --index a folder of reports")
     if index is not None:
         others = [
@@ -103,32 +110,44 @@ def command(
             raise UserError(f"--index takes no other option: leave out {', '.join(others)}")
         show(build_index(index))
         return
-    assert study is not None
+    assert studies
     formats = figure_formats(figures)
     if _given(context, "every") and not watching:
         raise UserError("--every sets how often --watch looks: add --watch")
     root = Settings.root
-    name = study_name(study, studies(root))
-    for line in queue.waits(root, name):
-        say(line)
-    folder = out or Path("reports/build") / name
+    there = collected_studies(root)
+    files = [
+        str(path)
+        for given in studies
+        for path in ([given] if given in there or not Path(given).is_dir() else study_files([Path(given)]))
+    ]
+    names = list(dict.fromkeys(study_name(given, there) for given in files))
+    for name in names:
+        for line in queue.waits(root, name):
+            say(line)
+    whole = Path(studies[0]).resolve().name if len(studies) == 1 and len(names) > 1 else "+".join(names)
+    folder = out or Path("reports/build") / whole
     build = partial(
         build_report,
         root,
-        name,
-        folder,
-        records,
+        records=records,
         logs=logs,
         figures=formats,
         extra=write if latex else None,
         removed=removed,
         replace=replace,
     )
+    if watching and len(names) > 1:
+        raise UserError("--watch takes one study: watch each by itself")
     if watching:
-        watch(root, name, build, every, time.sleep)
-    collected(root, name)
-    page = build()
-    carried = sum(path.stat().st_size for path in page.parent.glob(f"{RECORDS}/*"))
+        watch(root, names[0], partial(build, names[0], folder), every, time.sleep)
+    for name in names:
+        collected(root, name)
+    if len(names) > 1:
+        page = build_chapters(folder, {name: partial(build, name) for name in names})
+    else:
+        page = build(names[0], folder)
+    carried = sum(path.stat().st_size for path in page.parent.glob(f"**/{RECORDS}/*"))
     if carried > _WORTH_SAYING:
         say(f"the report carries {carried / 2**20:,.0f} MiB of records; --no-records leaves them out")
     show(page)

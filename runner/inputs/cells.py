@@ -16,6 +16,7 @@ from model.record.config import RunConfig
 from model.record.errors import UserError, did_you_mean
 from model.record.outcome import Outcome
 from model.record.records import Override
+from model.record.reported import Reported
 from runner.inputs.document import MOST_SHOWN, InvalidFile, KeyPath, Mark, Problem
 from runner.inputs.profile import Resources
 from runner.inputs.settings import Scalar, Setting, flatten, nearest
@@ -40,6 +41,7 @@ class Cell:
     expected: Outcome
     because: str | None
     label: str | None  # of its group
+    reported: tuple[Reported, ...]  # by others, of its group
     resources: Resources
     plain: Mapping[str, Any] = field(repr=False)  # resources and configuration, as JSON has them
     why: tuple[str, ...]

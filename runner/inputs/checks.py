@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from model.record import backends
 from model.record.config import TASKS
+from model.record.errors import did_you_mean
 from model.record.outcome import Outcome
-from runner.inputs.cells import Cell, idle, matches, mistyped, possible
-from runner.inputs.document import KeyPath, Problem
+from runner.inputs.cells import Cell, common_settings, idle, list_candidates, matches, mistyped, possible
+from runner.inputs.document import InvalidFile, KeyPath, Problem
 from runner.inputs.settings import Scalar, Setting, flatten
 from runner.inputs.study import Rule, Study, Where
 
 LABEL = "label"  # where a cell's marks have the key that gave it
+REPORTED = "reported {}"  # where they have each entry of what others report of it
 _MANY = 3  # factors from which on names leave out what is as in the baseline
 _SHOWN = 3  # seeds that a message names
 _NAME = frozenset[tuple[str, str]]  # what the name of a group says: a value by factor
@@ -41,6 +44,35 @@ def idle_rules(
             if dotted in study.axes:
                 text = f"'{dotted}' is a factor of this study, so rules cannot change it"
                 yield Problem(study.document.mark(place), text)
+
+
+def idle_reported(study: Study, scale: str, cells: Sequence[Mapping[str, Setting]]) -> Iterator[Problem]:
+    """Numbers of others that are about no cell of any scale, or have a value that none can have.
+
+    Args:
+        cells: the factors of all cells at this scale, base included.
+    """
+    settings = [*possible(study, *study.scale_names)] if study.file.reported else []
+    for i, entry in enumerate(study.file.reported):
+        where, path = entry.where, ("reported", i, "where")
+        if "seed" in where:
+            text = "seeds are not groups, and reported numbers are of a whole group: leave out `seed`"
+            yield Problem(study.document.mark((*path, "seed")), text)
+            continue
+        yield from (wrong := mistyped(study, where, path, settings))
+        known = set(where) <= set(study.axes)
+        if wrong or (known and any(matches(cell, where) for cell in cells)):
+            continue
+        every = [*cells]
+        for name in study.scale_names:
+            if name != scale:
+                overlay, place = study.scale(name)
+                common = common_settings(study, overlay, place)
+                shared = {axis: common[axis] for axis in study.axes if axis in common}
+                with suppress(InvalidFile):  # that scale has problems of its own
+                    every += (shared | cell for cell, _ in list_candidates(study, overlay, place, 1))
+        if not (known and any(matches(cell, where) for cell in every)):
+            yield idle(study, where, path, every)
 
 
 def wrong_baseline(study: Study, scale: str, cells: Sequence[Mapping[str, Setting]]) -> Iterator[Problem]:
@@ -99,6 +131,27 @@ def unmeasured_quantities(study: Study, scale: str, task: str) -> Iterator[Probl
     elif not TASKS[task].trains and design.margins.loss is not None:
         text = f"runs of task {task} have no loss; only those of task training do: leave out `loss`"
         yield Problem(study.key_at(scale, "margins", "loss"), text)
+
+
+def unmeasured_reported(study: Study, task: str) -> Iterator[Problem]:
+    """Numbers of others of quantities that no run of the task measures, or of a backend that none names."""
+    measured = TASKS[task].measures
+    for i, entry in enumerate(study.file.reported):
+        mark = study.document.mark(("reported", i, "backend"))
+        if not TASKS[task].compares_backends:
+            if entry.backend is not None:
+                yield Problem(mark, "`backend` is of task attention: name it in `where: {attention: ...}`")
+        elif entry.backend is None:
+            text = f"a run of task {task} calls several backends: name one with `backend: NAME`"
+            yield Problem(study.document.mark(("reported", i)), text)
+        elif entry.backend not in backends.names():
+            choices = did_you_mean(entry.backend, backends.names())
+            yield Problem(mark, f"unknown attention backend '{entry.backend}' {choices}")
+        for name in entry.given:
+            if name not in measured:
+                what = f"valid: {', '.join(measured)}" if measured else "and none of those that others report"
+                text = f"runs of task {task} do not measure '{name}' ({what}): leave it out"
+                yield Problem(study.document.mark(("reported", i, name)), text)
 
 
 def twins(cells: Sequence[Cell]) -> Iterator[Problem]:
@@ -234,6 +287,19 @@ def _other_value(label: str, cell: Cell) -> str | None:
     return None
 
 
+def _doubtful_numbers(cells: Sequence[Cell]) -> Iterator[Problem]:
+    """Numbers of others that break a rule, as a digit that was copied wrongly makes them."""
+    if not any(cell.reported for cell in cells):
+        return
+    from analysis.importers import broken_rules  # here, since importers compute with NumPy
+
+    for cell in {cell.group: cell for cell in cells}.values():
+        for n, rules in enumerate(broken_rules(cell.reported, cell.config, cell.overridden)):
+            for rule in rules:
+                text = f"{rule}; if its source prints it so, pages show it with this rule"
+                yield Problem(cell.marks[REPORTED.format(n)], f"warning: {text}")
+
+
 def doubts(cells: Sequence[Cell]) -> list[Problem]:
     """Warnings for lines that a study probably does not mean; its runs start nevertheless."""
     warnings = set[Problem]()
@@ -241,6 +307,7 @@ def doubts(cells: Sequence[Cell]) -> list[Problem]:
         for settings, text in cell.config.section.doubts(cell.marks):
             mark = next((cell.marks[dotted] for dotted in settings if dotted in cell.marks), cell.origin)
             warnings.add(Problem(mark, f"warning: {text}"))
+    warnings |= {*_doubtful_numbers(cells)}
     training = [cell for cell in cells if cell.config.section.trains]
     wide = [cell for cell in training if cell.config.train.reduce == "float32"]
     # Gradients are summed across processes that have data of their own; one run that does so is enough.

@@ -130,11 +130,13 @@ class Document:
     Attributes:
         data: dicts, lists and scalars.
         marks: position of each value's key, or of the value itself in a list, by the value's path.
+        digits: each number as it is written, by its path.
     """
 
     source: str
     data: Any
     marks: dict[KeyPath, Mark] = field(repr=False)
+    digits: dict[KeyPath, str] = field(default_factory=dict, repr=False)
 
     def mark(self, path: KeyPath) -> Mark:
         """Position of a value, or of its nearest parent if the value is absent."""
@@ -209,7 +211,7 @@ def parse(text: str, source: str) -> Document:
     if node is None:
         raise _invalid(Mark(source, 1, 1), "the file is empty; `runner init` writes a starter file")
     builder = _Builder(yaml, source, lines)
-    return Document(source, builder.build(node, ()), builder.marks)
+    return Document(source, builder.build(node, ()), builder.marks, builder.digits)
 
 
 class _Builder:
@@ -218,6 +220,7 @@ class _Builder:
     def __init__(self, yaml: YAML, source: str, lines: list[str]) -> None:
         self.yaml, self.source, self.lines = yaml, source, lines
         self.marks: dict[KeyPath, Mark] = {}
+        self.digits: dict[KeyPath, str] = {}
         self.values = 0
         self.anchors: dict[str, Node] = {}
 
@@ -240,7 +243,10 @@ class _Builder:
             return self.mapping(node, path)
         if isinstance(node, SequenceNode):
             return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self.scalar(node)
+        value = self.scalar(node)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            self.digits[path] = node.value
+        return value
 
     def mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}

@@ -82,6 +82,7 @@ def expand(
     shared = {axis: common[axis] for axis in study.axes if axis in common}
     settings = [shared | factors for factors, _ in candidates]
     problems = [*checks.idle_rules(study, rules, settings), *checks.wrong_baseline(study, scale, settings)]
+    problems += checks.idle_reported(study, scale, settings)
     problems += [problem for result in results if isinstance(result, list) for problem in result]
     if problems:
         raise InvalidFile(problems)
@@ -96,6 +97,7 @@ def expand(
     if problems := [
         *checks.misleading_labels(labelled, design.baseline),
         *checks.unmeasured_quantities(study, scale, cells[0].config.task),
+        *checks.unmeasured_reported(study, cells[0].config.task),
         *checks.baseline_that_never_completes(study, scale, endings),
     ]:
         raise InvalidFile(problems)
@@ -177,6 +179,10 @@ class Resolver:
             (rule, path, marked(study, rule.set, (*path, "set")), str(study.document.mark(path)))
             for rule, path in rules
         ]
+        self.reported = [
+            (entry.where, study.reported(i), study.document.mark(("reported", i)))
+            for i, entry in enumerate(study.file.reported)
+        ]
         self.seed_conditions = [rule.where["seed"] for rule, _ in rules if "seed" in rule.where]
         self.valid_seed = TypeAdapter(Seed).validator.isinstance_python
         self.shared: dict[tuple[Any, ...], _Resolved] = {}
@@ -223,6 +229,8 @@ class Resolver:
                     label, own_marks = rule.label, {checks.LABEL: study.document.mark((*path, "label"))}
                 resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))
                 why.append(place)
+        reported = [(numbers, mark) for where, numbers, mark in self.reported if matches(given, where)]
+        own_marks |= {checks.REPORTED.format(n): mark for n, (_, mark) in enumerate(reported)}
         settings = _over(settings, self.overrides)
         config = _config(study, settings)
         if not isinstance(config, RunConfig):
@@ -237,6 +245,7 @@ class Resolver:
             expected=expected,
             because=because,
             label=label,
+            reported=tuple(numbers for numbers, _ in reported),
             resources=resources,
             plain={"resources": resources.model_dump(exclude_none=True), "config": config.model_dump()},
             why=tuple(why),

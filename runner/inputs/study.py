@@ -13,6 +13,7 @@ from model.record.config import TASKS, Frozen
 from model.record.errors import did_you_mean
 from model.record.outcome import Outcome
 from model.record.records import NAME
+from model.record.reported import Reported, ReportedNumbers, ReportedOrigin, as_printed
 from runner.inputs.design import Design, DesignKeys
 from runner.inputs.document import Document, InvalidFile, KeyPath, Mark, Problem, read_document
 from runner.inputs.profile import Budget, Cluster, Profile, Resources
@@ -74,6 +75,14 @@ class Rule(Frozen):
         return self
 
 
+class ReportedEntry(ReportedOrigin, ReportedNumbers):
+    """What others report of the groups whose factors match `where`."""
+
+    where: Where = Field(
+        default={}, description="Value or list of values by factor; all must match. None: every group."
+    )
+
+
 class Scale(DesignKeys):
     """A named set of overrides, so that one study can run on a laptop or at full size."""
 
@@ -110,6 +119,9 @@ class StudyFile(DesignKeys, _Heading):
     include: list[Assignment] = Field(default=[], description="Cells added to the matrix.")
     exclude: list[Where] = Field(default=[], description="Cells removed from the matrix.")
     rules: list[Rule] = Field(default=[], description="Settings for some cells, applied in order.")
+    reported: list[ReportedEntry] = Field(
+        default=[], description="Numbers of other people, shown beside those of the runs; never compared."
+    )
     budget: Budget | None = Field(None, description="Spending limit for all runs of this study under a root.")
     scales: dict[str, Scale] = Field(
         default={}, description="Scales by name; `full` needs no entry: it is the study without overrides."
@@ -156,6 +168,16 @@ class Study:
     def design(self, scale: str) -> Design:
         """Repeats, order, baseline, margins and `until` at a scale. Raises InvalidFile: no such scale."""
         return Design.combined(self.file, self.scale(scale)[0])
+
+    def reported(self, place: int) -> Reported:
+        """An entry of `reported`, with the digits that the file has."""
+        entry, digits = self.file.reported[place], self.document.digits
+        numbers = {
+            name: as_printed(value, digits.get(("reported", place, name)))
+            for name, value in entry.given.items()
+        }
+        origin = {name: getattr(entry, name) for name in ReportedOrigin.model_fields}
+        return Reported(numbers=numbers, **origin)
 
     def key_at(self, scale: str, *path: str | int) -> Mark:
         """Position of a key that the scale may override: there, else in the study."""

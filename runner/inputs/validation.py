@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=BaseModel)
 # Sections with values of axes, which are a union of types.
-_SECTIONS_OF_VALUES = ("matrix", "zip", "exclude", "rules", "scales", "baseline")
+_SECTIONS_OF_VALUES = ("matrix", "zip", "exclude", "rules", "scales", "baseline", "reported")
 _BRANCHES = ("str", "int", "float", "bool")
 
 

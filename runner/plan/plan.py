@@ -35,7 +35,7 @@ REHEARSAL = ".rehearsal"  # ends the name of a rehearsal's study
 PlannedRun = tuple[RunRecord, RunState | None]  # with its status; None for a run that is not on disk yet
 # Fields of an already planned run that a study or profile may still change: its descriptions and limits.
 _DESCRIPTIONS = (
-    *("expected_outcome", "because", "label", "title", "description", "scale_description"),
+    *("expected_outcome", "because", "label", "reported", "title", "description", "scale_description"),
     *("overridden", "factors", "why"),
 )
 _LIMITS = (
@@ -163,6 +163,7 @@ def plan(
             expected_outcome=cell.expected,
             because=cell.because,
             label=cell.label,
+            reported=list(cell.reported),
             why=list(cell.why),
             created_at=now(),
             **shared,

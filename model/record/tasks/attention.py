@@ -26,6 +26,10 @@ class CallConfig(TaskSection):
     purpose: ClassVar[str] = "Attention alone, for task attention."
     compares_backends: ClassVar[bool] = True
     unread: ClassVar[Mapping[str, str]] = {"attention": "call.backends"}
+    measures: ClassVar[tuple[str, ...]] = (
+        *("forward_milliseconds", "backward_milliseconds", "both_milliseconds"),
+        *("forward_tflops", "backward_tflops", "both_tflops", "call_memory_bytes"),
+    )
 
     shape: str = Field(
         "B1 T4096 H32 K8 D128",

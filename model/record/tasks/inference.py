@@ -24,6 +24,10 @@ class InferenceConfig(TaskSection):
     purpose: ClassVar[str] = "Prefills, and tokens decoded with a cache."
     reads: ClassVar[tuple[str, ...]] = ("model", "data")
     length_key: ClassVar[str] = "inference.prompt_length"
+    measures: ClassVar[tuple[str, ...]] = (
+        *("tokens_per_second", "mfu", "tflops"),
+        *("prefill_milliseconds", "decode_milliseconds", "peak_memory_bytes"),
+    )
 
     steps: Positive = Field(
         60, description="Prefills, including the warm-up, each on a new batch of prompts."

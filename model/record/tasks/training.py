@@ -52,6 +52,10 @@ class TrainConfig(TaskSection):
     reads: ClassVar[tuple[str, ...]] = ("model", "data", "parallel")
     length_key: ClassVar[str] = "train.sequence_length"
     trains: ClassVar[bool] = True
+    measures: ClassVar[tuple[str, ...]] = (
+        *("tokens_per_second", "mfu", "tflops", "training_tokens_percentage"),
+        *("final_loss", "training_seconds", "peak_memory_bytes"),
+    )
 
     steps: Positive = Field(1000, description="Optimizer steps.")
     sequence_length: Positive = Field(4096, description="Tokens per sample.")

@@ -152,6 +152,7 @@ def test_the_axes_keep_everything_else_the_same(root: Path) -> None:
         "kernel_batch": "sequence length 2,048, heads 16, head dim 128",
         "kernel_heads": "batch 8, sequence length 2,048, heads x head dim 2,048",
         "kernel_width": "batch 8, sequence length 2,048, head dim 128",
+        "kernel_width_rate": "batch 8, sequence length 2,048, head dim 128",
         "kernel_head_dim": "batch 8, sequence length 2,048, heads 16",
     }
     for name, fixed in axes.items():

@@ -422,7 +422,7 @@ def test_the_schema_accepts_what_is_shipped_and_refuses_a_typo(cli, kind):
 
 
 @pytest.mark.parametrize(
-    "path", sorted((REPOSITORY / "experiments").glob("*.yaml")), ids=lambda path: path.stem
+    "path", sorted((REPOSITORY / "experiments").rglob("*.yaml")), ids=lambda path: path.stem
 )
 def test_every_shipped_study_is_valid_at_each_scale(cli, path):
     assert cli("validate", path).out.count("runs\n") >= 1

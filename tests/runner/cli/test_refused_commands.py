@@ -60,7 +60,7 @@ COMMANDS = [
     ("-root elsewhere status", "-root: no such option; type --root"),
     ("launch tiny.yaml --dryrun", "Possible options: --dry-run"),
     ("launch tiny.yaml --set", "'--set' requires an argument"),
-    ("launch tiny.yaml other.yaml", "unexpected extra argument(s) (other.yaml)"),
+    ("launch tiny.yaml other.yaml", "other.yaml: No such file (did you mean 'tiny.yaml'?"),
     ("launch tiny.yaml --parallel 0", "'--parallel': must be greater than or equal to 1"),
     ("launch tiny.yaml --parallel x", "'--parallel': must be a whole number\n"),
     ("verify --device tpu", "'--device': 'tpu' is not one of 'cuda', 'cpu'"),

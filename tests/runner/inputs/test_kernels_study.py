@@ -62,6 +62,15 @@ def test_the_shapes_of_a_scale_give_its_figures(scale: str, figures: set[str]) -
         assert figure and "not measured" not in figure.caption, name
 
 
+@pytest.mark.parametrize("scale", ["full", "small"])
+def test_the_shapes_of_seed_002_give_its_twelve_figures(scale: str) -> None:
+    """All of ours but that of heads at one embedding dim, in place of which it has the rate over embedding dim."""
+    cells = expand(read_study(STUDY.parent / "seeds" / "002.yaml"), scale)
+    measured = [row for cell in cells for row in rows(cell.config.attention_case, cell.run_id)]
+    applied = {name for name in FIGURES if charts.load(name).applies(measured)}
+    assert applied == FIGURES - {"kernel_heads"}
+
+
 def test_the_smallest_scale_with_all_figures_is_a_fraction_of_the_whole() -> None:
     study = read_study(STUDY)
     assert 3 * len(expand(study, "figures")) < len(expand(study, "full"))

@@ -203,3 +203,16 @@ def test_a_study_whose_task_changed_is_refused_while_its_runs_are_there(planned,
     ):
         plan(parsed, expand(parsed), "full", read_cluster("mine.yaml"), root)
     assert len(states(root)) == 1
+
+
+def test_what_others_report_can_be_added_when_the_runs_are_planned_and_changed_later(planned, root, study):
+    def reported(extra):
+        parsed = read_study(study("matrix: {seed: [0]}\n" + extra))
+        write_runs(plan(parsed, expand(parsed), "full", read_cluster("mine.yaml"), root))
+        (state,) = states(root)
+        return [dict(one.numbers) for one in state.run.reported]
+
+    entry = "reported:\n  - {mfu: 41.10, hardware: NVIDIA L4, source: a blog, read_from: plot}\n"
+    assert reported("") == []
+    assert reported(entry) == [{"mfu": "41.10"}]
+    assert reported(entry.replace("41.10", "41.2")) == [{"mfu": "41.2"}]

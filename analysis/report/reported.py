@@ -1,0 +1,218 @@
+"""What others report of the study's groups, beside what its runs measured. No verdict comes from it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from analysis.charts._kernels import Point, points
+from analysis.charts._reported import ReportedMark
+from analysis.report.render import UNKNOWN, number
+from analysis.stats.estimate import median_of_known
+from analysis.wording import in_a_row
+from model.record.units import counted
+
+if TYPE_CHECKING:
+    from analysis.report.facts import Facts, GroupFacts
+    from analysis.report.rows import Run
+
+# Settings in which runs may differ from what the study says and still do the same work, elsewhere or for a
+# shorter time. What follows from a whole run is the same only if it differs in the first of these alone.
+_ELSEWHERE = ("device", "data.path")
+_SAME_WORK = (
+    *_ELSEWHERE,
+    *("data.mode", "train.learning_rate"),
+    *("train.steps", "train.warmup_steps", "train.log_every"),
+    *("inference.steps", "inference.warmup_steps"),
+    *("call.steps", "call.backends"),
+)
+_MOST_NAMED = 4  # settings that a note names
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    """A quantity that others report, and where ours of it is.
+
+    Attributes:
+        ours: of a group, its completed runs, and the point of attention alone; None if they have none.
+        form: of ours, and of theirs where `scale` changes its unit.
+        scale: from the unit of the database to that of the page.
+        is_difference: whether ours is compared by its difference and not by its ratio.
+        of_whole_run: whether it depends on how long the run is and what it reads.
+    """
+
+    title: str
+    ours: Callable[[GroupFacts, Sequence[Run], Point | None], float | None]
+    form: str
+    scale: float = 1.0
+    is_difference: bool = False
+    of_whole_run: bool = False
+
+
+_Ours = Callable[["GroupFacts", "Sequence[Run]", Point | None], float | None]
+
+
+def _estimated(name: str) -> _Ours:
+    def ours(group: GroupFacts, _runs: Sequence[Run], _point: Point | None) -> float | None:
+        estimate = getattr(group, name)
+        return estimate.median if estimate else None
+
+    return ours
+
+
+def _median(name: str) -> _Ours:
+    return lambda _group, runs, _point: median_of_known(run[name] for run in runs)  # type: ignore[literal-required]
+
+
+def _of_call(column: str, direction: str) -> _Ours:
+    return lambda _group, _runs, point: point.of(column, direction) if point else None
+
+
+def _call_mebibytes(_group: GroupFacts, _runs: Sequence[Run], point: Point | None) -> float | None:
+    peak_bytes = point.of("memory_bytes", "both", "eager") if point else None
+    return None if peak_bytes is None else peak_bytes / 2**20
+
+
+_QUANTITIES = {
+    "tokens_per_second": _Quantity("Tokens/s", _estimated("tokens_per_second"), ",.0f"),
+    "mfu": _Quantity("MFU, %", _estimated("mfu"), ".2f"),
+    "tflops": _Quantity("TFLOP/s", _median("tflops"), ",.2f"),
+    "training_tokens_percentage": _Quantity(
+        "Tokens that train, %", _median("training_tokens_percentage"), ".2f", of_whole_run=True
+    ),
+    "final_loss": _Quantity(
+        "Final loss", _estimated("final_loss"), ".4f", is_difference=True, of_whole_run=True
+    ),
+    "training_seconds": _Quantity(
+        "Training time, s", _estimated("training_seconds"), ",.4g", of_whole_run=True
+    ),
+    "prefill_milliseconds": _Quantity("Prefill, ms", _estimated("prefill_milliseconds"), "#,.4g"),
+    "decode_milliseconds": _Quantity("Decoded token, ms", _estimated("decode_milliseconds"), "#,.4g"),
+    "peak_memory_bytes": _Quantity("Memory, GiB", _estimated("peak_memory_gib"), ",.1f", scale=2**-30),
+    **{
+        f"{direction}_{column}": _Quantity(
+            f"{direction.capitalize()}, {unit}", _of_call(column, direction), "#,.4g"
+        )
+        for column, unit in (("milliseconds", "ms"), ("tflops", "kernel TFLOP/s"))
+        for direction in ("forward", "backward", "both")
+    },
+    "call_memory_bytes": _Quantity("Memory of a call, MiB", _call_mebibytes, ",.1f", scale=2**-20),
+}
+
+
+class ReportedValue(NamedTuple):
+    """One quantity of a group: theirs, ours, and ours over theirs, or minus theirs where it is a loss."""
+
+    title: str
+    theirs: str
+    ours: str
+    ratio: str
+
+
+@dataclass(frozen=True)
+class ReportedLine:
+    """An entry of the study's `reported`, of one group.
+
+    Attributes:
+        flags: rules that its numbers break, and what the study's author says of them.
+        no_ratio: what has none though both numbers are there, and why; empty if all have one.
+        marks: of what has a ratio to ours, or a difference, by quantity.
+        run_ids: of the group; `backend`, where each of its runs calls several.
+    """
+
+    label: str
+    values: tuple[ReportedValue, ...]
+    hardware: str
+    source: str
+    read_from: str
+    flags: tuple[str, ...]
+    no_ratio: str
+    marks: dict[str, ReportedMark]
+    run_ids: tuple[str, ...]
+    backend: str | None
+
+
+def lines(facts: Facts) -> list[ReportedLine]:
+    """A line for each entry and group, in the order of the study."""
+    groups = {group.label: group for group in facts.groups}
+    runs: dict[str, list[Run]] = {label: [] for label in groups}
+    for run in facts.runs:
+        runs[run["label"]].append(run)
+    made, called = [], points(facts.kernels)
+    for row in facts.reported:
+        if row["label"] not in groups:
+            continue
+        of_group = runs[row["label"]]
+        changed = dict.fromkeys(name for run in of_group for name in run["overridden"] or {})
+        other_work = [name for name in changed if name not in _SAME_WORK]
+        other_run = [name for name in changed if name not in _ELSEWHERE]
+        done = [run for run in of_group if run["outcome"] == "completed"]
+        run_ids = tuple(run["run_id"] for run in of_group)
+        here = (point for point in called if point.attention == row["backend"] and {*point.runs} & {*run_ids})
+        point = next(here, None)
+        hardware = row["hardware"] if row["gpus"] == 1 else f"{row['gpus']} x {row['hardware']}"
+        values, marks = list[ReportedValue](), dict[str, ReportedMark]()
+        whole, is_measured = list[str](), False
+        for name, quantity in _QUANTITIES.items():
+            if row[name] is None:
+                continue
+            theirs, ours = row[name] * quantity.scale, quantity.ours(groups[row["label"]], done, point)
+            printed = row["printed"][name] if quantity.scale == 1 else number(theirs, quantity.form)
+            ratio, is_measured = UNKNOWN, is_measured or ours is not None
+            if quantity.of_whole_run and other_run and ours is not None:
+                whole.append(quantity.title.partition(",")[0].lower())
+            elif ours is not None and not other_work:
+                ratio = f"{ours - theirs:+.4f}" if quantity.is_difference else f"{ours / theirs:.3f}"
+                marks[name] = ReportedMark(theirs, printed, f"{hardware}; {row['source']}")
+            values.append(ReportedValue(quantity.title, printed, number(ours, quantity.form), ratio))
+        no_ratio = ""
+        if other_work and is_measured:
+            no_ratio = f"the runs here are other work than the numbers are about, by {_named(other_work)}"
+        elif whole:
+            no_ratio = f"{in_a_row(whole)}: the runs here differ from the study by {_named(other_run)}"
+        note = [f"Note of the study: {row['note']}"] if row["note"] else []
+        made.append(
+            ReportedLine(
+                label=f"{row['backend']}, {row['label']}" if row["backend"] else row["label"],
+                values=tuple(values),
+                hardware=hardware,
+                source=row["source"],
+                read_from=row["read_from"],
+                flags=(*(f"Flagged: {rule}" for rule in row["flags"]), *note),
+                no_ratio=no_ratio,
+                marks=marks,
+                run_ids=run_ids,
+                backend=row["backend"],
+            )
+        )
+    return made
+
+
+def marks(facts: Facts) -> dict[tuple[str, str | None], dict[str, tuple[ReportedMark, ...]]]:
+    """What figures show of each run's group, by run and backend: what our runs measured of the same work."""
+    made: dict[tuple[str, str | None], dict[str, tuple[ReportedMark, ...]]] = {}
+    for line in lines(facts):
+        for run_id in line.run_ids:
+            own = made.setdefault((run_id, line.backend), {}) if line.marks else {}
+            for name, mark in line.marks.items():
+                own[name] = (*own.get(name, ()), mark)
+    return made
+
+
+def no_ratios(made: Sequence[ReportedLine]) -> list[str]:
+    """What has no ratio though both numbers are there, and why: a sentence for each reason."""
+    labels: dict[str, list[str]] = {}
+    for line in made:
+        if line.no_ratio:
+            labels.setdefault(line.no_ratio, []).append(line.label)
+    return [
+        f"Without a ratio for {in_a_row(list(dict.fromkeys(groups)))}: {reason}."
+        for reason, groups in labels.items()
+    ]
+
+
+def _named(settings: Sequence[str]) -> str:
+    more = len(settings) - _MOST_NAMED
+    listed = in_a_row([f"`{name}`" for name in settings[:_MOST_NAMED]])
+    return f"{listed} and {counted(more, 'more setting')}" if more > 0 else listed

@@ -1,0 +1,129 @@
+"""Numbers of other people are held against each other, the model's FLOP and the peak, at the printed digits."""
+
+from analysis.importers import reported_rows
+from model.record.config import CallConfig, DataConfig, InferenceConfig, ModelConfig, RunConfig, TrainConfig
+from model.record.records import Override
+from model.record.reported import Reported
+from tests.analysis.fabricate import plan
+
+GH200 = "NVIDIA GH200 120GB"
+EIGHT = RunConfig(  # the llama of seeds/000 and 001: 51.54 GFLOP per token
+    model=ModelConfig(),
+    data=DataConfig(path="t.parquet"),
+    train=TrainConfig(sequence_length=4096, batch_size=1),
+)
+
+
+def flags(config=EIGHT, hardware=GH200, gpus=1, overridden=None, **numbers):
+    one = Reported(numbers=numbers, hardware=hardware, gpus=gpus, source="a paper", read_from="table")
+    run = plan("a" * 12, config=config, reported=[one], overridden=overridden or {})
+    (row,) = reported_rows(run)
+    assert row["numbers"] == numbers, "as printed"
+    return row["flags"]
+
+
+def test_the_rows_of_seed_001_agree_with_each_other_and_with_the_model_and_the_peak():
+    assert (
+        flags(tokens_per_second="7893.10", training_tokens_percentage="22.59", mfu="41.13", tflops="406.82")
+        == []
+    )
+    assert (
+        flags(tokens_per_second="8127.71", training_tokens_percentage="22.59", mfu="42.36", tflops="418.91")
+        == []
+    )
+
+
+def test_rates_that_imply_another_flop_per_token_are_flagged():
+    """As in seeds/000, where the compiled run's count has the input embedding in it."""
+    (flag,) = flags(tokens_per_second="8000.0", tflops="438.06")
+    assert flag == (
+        "tflops / tokens_per_second is 54.76 GFLOP per token, and the model of the study has 51.54 "
+        "(6 N + 12 L H Q T, N without the input embedding): rule tflops = tokens_per_second x FLOP per token"
+    )
+
+
+def test_digits_that_were_not_printed_accuse_nobody():
+    assert flags(tokens_per_second="8000", tflops="412.33") == []
+    assert flags(tokens_per_second="8e3", tflops="420") == [], "8e3 is anything from 7500 to 8500"
+    assert len(flags(tokens_per_second="8000", tflops="420")) == 1
+
+
+def test_an_mfu_over_another_peak_is_flagged_with_or_without_tflops():
+    (flag,) = flags(mfu="50.00", tflops="378.00")
+    assert (
+        "mfu is that of a peak of 756.0 TFLOP/s, and that of NVIDIA GH200 120GB is 989.4 in bfloat16" in flag
+    )
+    assert flag.endswith("rule mfu = tflops / peak")
+    (flag,) = flags(mfu="50.00", tokens_per_second="7334.2")
+    assert flag.endswith("rule mfu = tflops / peak")
+    assert flags(mfu="38.20", tokens_per_second="7334.2") == []
+
+
+def test_rates_above_the_peak_and_shares_above_everything_are_flagged():
+    assert [flag.rpartition("rule ")[2] for flag in flags(tflops="1100.5")] == ["tflops <= peak"]
+    (flag,) = flags(tokens_per_second="25000")
+    assert flag.startswith(
+        "1,288.5 TFLOP/s or more is above the peak of NVIDIA GH200 120GB, 989.4 TFLOP/s in bfloat16"
+    )
+    assert flags(tokens_per_second="25000", gpus=2) == [], "of two GPUs together it can be"
+    assert flags(mfu="101", hardware="a GPU") == ["mfu is 101 %, and at most 100 % can be: rule mfu <= 100"]
+
+
+def test_hardware_whose_peak_nobody_knows_is_held_to_none():
+    assert flags(tflops="1100.5", hardware="L4 (32GB)") == []
+    assert flags(mfu="50.00", tflops="378.00", hardware="one Hopper GPU") == []
+
+
+def test_numbers_are_about_the_study_as_it_is_written_and_not_about_a_scale_that_changes_its_model():
+    small = EIGHT.model_copy(
+        update={
+            "device": "cpu",
+            "model": ModelConfig(dim=192, layers=3, heads=6, kv_heads=2, ffn_dim=512, vocab_size=512),
+        }
+    )
+    model = {"dim": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "ffn_dim": 14336, "vocab_size": None}
+    overridden = {f"model.{name}": Override(own=own, by="scale laptop") for name, own in model.items()}
+    numbers = {"tokens_per_second": "7893.10", "tflops": "406.82"}
+    assert flags(small, overridden=overridden, **numbers) == [], "vocab_size at its default, which is 131,072"
+    assert len(flags(small, **numbers)) == 1
+
+
+def test_a_prompt_has_a_count_of_its_own():
+    config = RunConfig(task="inference", data=DataConfig(path="t.parquet"), inference=InferenceConfig())
+    assert flags(config, prefill_milliseconds="150.28", tokens_per_second="27256") == []
+    (flag,) = flags(config, tokens_per_second="27256", tflops="1404.8")[:1]
+    assert "GFLOP per token, and the model of the study has 1" in flag
+
+
+def called(dtype="float16", hardware="Tesla T4", **numbers):
+    """Flags of a call of causal attention with 240.5 GFLOP in both passes, as seeds/002 has it."""
+    call = CallConfig(shape="B16 T2048 H8 D64", dtype=dtype, backends="math")
+    one = Reported(numbers=numbers, hardware=hardware, source="a paper", read_from="plot", backend="math")
+    (row,) = reported_rows(
+        plan("a" * 12, config=RunConfig(task="attention", call=call), data_file=None, tokenizer=None,
+             data_fingerprint=None, reported=[one])
+    )  # fmt: skip
+    return row["flags"]
+
+
+def test_times_and_rates_of_attention_alone_are_held_against_its_flop():
+    assert called(both_milliseconds="90", both_tflops="2.7") == []
+    (flag,) = called(both_milliseconds="90", both_tflops="9")
+    assert flag == (
+        "both_tflops x both_milliseconds is 810.00 GFLOP, and a forward and its backward at the shape of the "
+        "study has 240.52: rule tflops x milliseconds = FLOP"
+    )
+
+
+def test_calls_above_the_peak_are_flagged_by_their_time_or_their_rate():
+    assert [flag.rpartition("rule ")[2] for flag in called(forward_milliseconds="1.00")] == ["tflops <= peak"]
+    (flag,) = called("float32", forward_tflops="9")
+    assert flag.startswith("8.5 TFLOP/s or more in a forward is above the peak of Tesla T4, 8.1 TFLOP/s")
+    assert called("float32", "one T4 (15GB)", forward_tflops="9") == []
+
+
+def test_a_whole_call_is_its_forward_and_its_backward():
+    parts = {"forward_milliseconds": "8.4", "backward_milliseconds": "21.6"}
+    assert called(**parts, both_milliseconds="30") == []
+    (flag,) = called(**parts, both_milliseconds="26")
+    assert flag == "8.4 ms and 21.6 ms are not 26 ms together: rule both = forward + backward"

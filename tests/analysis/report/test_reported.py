@@ -1,0 +1,228 @@
+"""Numbers of others stand beside ours on a report's first page, and in no comparison."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.audit.audit import audit
+from analysis.report.build import build_report
+from analysis.report.render import UNKNOWN
+from analysis.report.reported import ReportedLine, lines, marks, no_ratios
+from analysis.store.collect import collect
+from model.record.case import Case
+from model.record.config import CallConfig, RunConfig
+from model.record.reported import QUANTITIES, Reported
+from tests.analysis.fabricate import Folder, completed, plan
+from tests.analysis.report.study import facts, planned
+from tests.analysis.timed import kernels
+
+ROW = {
+    **dict.fromkeys(QUANTITIES),
+    "hardware": "NVIDIA GH200 120GB",
+    "gpus": 1,
+    "backend": None,
+    "source": "a paper",
+    "read_from": "table",
+    "note": None,
+    "flags": [],
+}
+NUMBERS = {"tokens_per_second": 8192.0, "final_loss": 6.7}
+PRINTED = {"tokens_per_second": "8192.0", "final_loss": "6.70"}
+
+
+def line(runs: list[dict[str, Any]], **changes: Any) -> ReportedLine:
+    row = ROW | NUMBERS | {"label": runs[0]["label"], "printed": PRINTED} | changes
+    (made,) = lines(facts(runs, reported=[row]))
+    return made
+
+
+def test_theirs_is_as_it_was_printed_and_ours_is_the_median_of_completed_runs() -> None:
+    made = line([planned("flash3", 0.4, final_loss=6.75), planned("flash3", 0.4, final_loss=6.75, seed=1)])
+    assert [tuple(value) for value in made.values] == [
+        ("Tokens/s", "8192.0", "10,240", "1.250"),
+        ("Final loss", "6.70", "6.7500", "+0.0500"),
+    ]
+    assert no_ratios([made]) == []
+
+
+def test_without_a_run_that_completed_there_is_theirs_alone() -> None:
+    made = line([planned("flash3", outcome="unsupported", step_seconds=None, final_loss=None)])
+    assert [tuple(value)[1:] for value in made.values] == [
+        ("8192.0", UNKNOWN, UNKNOWN),
+        ("6.70", UNKNOWN, UNKNOWN),
+    ]
+    assert no_ratios([made]) == []
+
+
+def test_runs_that_a_scale_made_other_work_have_no_ratio_and_the_settings_are_named() -> None:
+    names = (
+        "model.dim",
+        "model.layers",
+        "device",
+        "train.dtype",
+        "train.sequence_length",
+        "train.batch_size",
+    )
+    small = {"overridden": {name: {"own": 1, "by": "scale laptop"} for name in names}}
+    made = line([planned("auto", **small), planned("auto", seed=1, **small)])
+    assert {value.ratio for value in made.values} == {UNKNOWN}
+    assert no_ratios([made, made]) == [
+        "Without a ratio for auto: the runs here are other work than the numbers are about, by `model.dim`, "
+        "`model.layers`, `train.dtype`, `train.sequence_length` and 1 more setting."
+    ]
+
+
+def test_a_shorter_run_on_another_device_has_a_rate_to_compare_and_no_loss() -> None:
+    names = ("train.steps", "data.path", "device")
+    short = {"overridden": {name: {"own": 1, "by": "`--set`"} for name in names}, "final_loss": 7.0}
+    made = line([planned("auto", 0.4, **short)])
+    assert [value.ratio for value in made.values] == ["1.250", UNKNOWN]
+    assert no_ratios([made]) == [
+        "Without a ratio for auto: final loss: the runs here differ from the study by `train.steps`."
+    ]
+    elsewhere = {"overridden": {"data.path": {"own": "a", "by": "`--set`"}}, "final_loss": 7.0}
+    assert [value.ratio for value in line([planned("auto", 0.4, **elsewhere)]).values] == ["1.250", "+0.3000"]
+
+
+def test_a_note_by_hand_and_the_rules_that_numbers_break_are_shown_with_them() -> None:
+    made = line([planned("auto")], flags=["it is above the peak"], note="an L4 has 24 GB", gpus=4)
+    assert made.flags == ("Flagged: it is above the peak", "Note of the study: an L4 has 24 GB")
+    assert made.hardware == "4 x NVIDIA GH200 120GB"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of two groups, one of which others have measured too."""
+    root = tmp_path_factory.mktemp("runs")
+    one = Reported(
+        numbers={
+            "tokens_per_second": "8127.71",
+            "mfu": "142.36",
+            "training_seconds": "512.5",
+            "final_loss": "6.70",
+        },
+        hardware="one <GPU>",
+        source="a paper & its table",
+        read_from="table",
+        note="no such card",
+    )
+    for seed in range(3):
+        completed(root, f"a{seed}", attention="auto", seed=seed, reported=[one])
+        completed(root, f"b{seed}", attention="flash", seed=seed)
+    collect(root)
+    return build_report(root, "backends", tmp_path_factory.mktemp("out") / "report").parent
+
+
+def test_the_first_page_has_the_table_and_no_comparison_speaks_of_it(report: Path) -> None:
+    page = (report / "index.html").read_text()
+    section = page.partition('<section aria-labelledby="reported"')[2].partition("</section>")[0]
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", section))
+    for part in ("Reported by others", "auto Tokens/s 8127.71", "MFU, % 142.36", "one &lt;GPU&gt;"):
+        assert part in text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "a paper &amp; its table read from a table" in text
+    assert "rule mfu &lt;= 100" in text
+    assert "Note of the study: no such card" in text
+    assert "flash" not in text
+    compared = [report / f"{name}.html" for name in ("comparison", "runs", "methods")]
+    assert not any("8127.71" in path.read_text() for path in compared)
+
+
+def hollow(page: Path) -> dict[str, list[tuple[str, float, str]]]:
+    """Label, value and text of the hollow marks of each figure of a page, by the figure's description."""
+    marks = {}
+    for text in re.findall(r'<script type="application/json">(.*?)</script>', page.read_text(), re.DOTALL):
+        spec = json.loads(text)
+        for layer in spec["layer"]:
+            if layer["mark"].get("shape") == "diamond" and layer["mark"].get("filled") is False:
+                rows = spec["datasets"][layer["data"]["name"]]
+                marks[spec["description"]] = [(row["label"], row["value"], row["text"]) for row in rows]
+    return marks
+
+
+@pytest.mark.parametrize(
+    ("page", "value", "text"),
+    [("tokens", 8127.71, "8127.71"), ("mfu", 142.36, "142.36"), ("loss", 6.7, "6.70")],
+)
+def test_a_figure_has_theirs_as_a_hollow_mark_in_the_row_of_its_group(
+    report: Path, page: str, value: float, text: str
+) -> None:
+    ((description, own),) = hollow(report / f"{page}.html").items()
+    assert own == [("auto", value, text)]
+    assert description.endswith(f"Reported by others: auto {text}.")
+    assert "Hollow diamonds: reported by others, in no comparison." in ((report / f"{page}.html").read_text())
+
+
+def test_the_time_of_their_steps_stands_in_the_unit_of_the_bars(report: Path) -> None:
+    ((_, own),) = hollow(report / "time.html").items()
+    assert own == [("auto", pytest.approx(512.5), "512.5")]
+    assert "seconds per run" in (report / "time.html").read_text()
+
+
+def test_runs_that_a_scale_made_other_work_have_no_mark_in_figures() -> None:
+    row = ROW | NUMBERS | {"label": "auto", "printed": PRINTED}
+    same = planned("auto", 0.4, final_loss=6.75)
+    ((run, own),) = marks(facts([same], reported=[row])).items()
+    assert run == (same["run_id"], None)
+    assert {name: [mark.value for mark in of_name] for name, of_name in own.items()} == {
+        "tokens_per_second": [8192.0],
+        "final_loss": [6.7],
+    }
+    other = planned("auto", 0.4, overridden={"model.dim": {"own": 1, "by": "scale laptop"}})
+    assert not any(marks(facts([other], reported=[row])).values())
+
+
+def test_of_attention_alone_a_backend_has_its_line_and_its_marks_at_the_shape(tmp_path: Path) -> None:
+    """math takes 8 ms forward at 1,024 tokens in CUDA graphs, and 2.5 times that backward."""
+    both = Reported(
+        numbers={"both_milliseconds": "16.0", "call_memory_bytes": "4.5e9"},
+        hardware="Tesla T4",
+        source="a lab",
+        read_from="plot",
+        backend="math",
+    )
+    for place, length in enumerate((512, 1024, 2048)):
+        case = Case("cuda", "float16", 4, length, 8, 8, 64, True)
+        shape = f"B4 T{length} H8 D64"
+        config = RunConfig(task="attention", call=CallConfig(shape=shape, dtype="float16", steps=7))
+        nothing = dict.fromkeys(("data_file", "tokenizer", "data_fingerprint"))
+        about = {"group": shape, "factors": {"call.shape": shape}, "config": config, **nothing}
+        reported = [both] if length == 1024 else []
+        folder = Folder(tmp_path, plan(f"r{place}", "kernels", **about, reported=reported))
+        folder.start(flop_per_token=None, parameter_count=None)
+        kernels(folder, case, flash=float(place + 1), math=4.0 * (place + 1))
+        folder.end(steps=7, final_loss=None)
+    collect(tmp_path)
+    out = build_report(tmp_path, "kernels", tmp_path / "report").parent
+    section = (out / "index.html").read_text().partition('aria-labelledby="reported"')[2]
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", section)).replace("\N{NO-BREAK SPACE}", " ")
+    assert "math, shape=B4 T1024 H8 D64 Both, ms 16.0 28.00 1.750" in text
+    assert "Memory of a call, MiB 4,291.5 8.0 0.002" in text
+    mebibytes = pytest.approx(4.5e9 / 2**20)
+    assert [*hollow(out / "kernels.html").values()] == [
+        [("math", 16.0, "16.0")],
+        [("math", mebibytes, "4,291.5")],
+    ]
+    assert audit(out).findings == []
+
+
+def test_the_table_is_there_as_csv_and_the_report_stands_an_audit(report: Path) -> None:
+    with (report / "data" / "reported.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["label"], row["tokens_per_second"], row["hardware"]) == ("auto", "8127.71", "one <GPU>")
+    assert audit(report).findings == []
+
+
+def test_a_changed_number_of_others_is_found_by_an_audit(report: Path) -> None:
+    page = report / "index.html"
+    before = page.read_text()
+    try:
+        page.write_text(before.replace("8127.71", "8827.71"))
+        assert any("8827.71" in str(finding) for finding in audit(report).findings)
+    finally:
+        page.write_text(before)
