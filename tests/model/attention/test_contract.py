@@ -26,7 +26,7 @@ ODD = [
     replace(CUDA, batch=70_000),
     replace(CUDA, causal=False),
 ]
-GPU_ONLY = {"custom", "cudnn", "efficient", "flash2", "flash3", "flash4", "flex", "portable"}
+GPU_ONLY = {"custom", "cudnn", "efficient", "flash1", "flash2", "flash3", "flash4", "flex", "portable"}
 
 
 @pytest.mark.parametrize("name", backends.names())
