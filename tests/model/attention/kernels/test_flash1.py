@@ -188,10 +188,11 @@ def test_a_fault_in_a_kernel_is_found_wrong(device, monkeypatch, where, fault, s
     from tests.model.attention.kernels import flash1_faults
 
     monkeypatch.setattr(f"model.attention.kernels.flash1.{where}", getattr(flash1_faults, fault))
+    empty = torch.empty_like
+    # What is not written before it is read shows.
+    monkeypatch.setattr(torch, "empty_like", lambda *like, **kind: empty(*like, **kind).fill_(torch.nan))
     checks = accuracy.check(attention.load("flash1"), Variant(replace(CPU, dtype="float16")))
-    assert {*spoiled.split()} <= {
-        check.what for check in checks if check.name == "right" and not check.passed
-    }
+    assert {*spoiled.split()} <= {check.what for check in checks if not check.passed}
 
 
 # --------------------------------------------------------------------------------------------- PyTorch's operators

@@ -1,0 +1,109 @@
+"""Compiles the project's attention in plain Triton for NVIDIA GPUs, without one, and prints what comes out, as JSON.
+
+    python -m tests.model.attention.kernels.compiled_nvidia portable 75
+
+It is compiled as its callers launch it. A process of its own, like `compiled.py`.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+os.environ.pop("TRITON_INTERPRET", None)
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+
+from model.attention.kernels import flash1
+from model.attention.kernels.portable import backward, forward, tiles
+
+CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+MATRIX_INSTRUCTIONS = r"wgmma\.mma_async|mma\.sync"
+
+
+class NoDriver:
+    """What Triton asks of a GPU before it compiles."""
+
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", int(sys.argv[2]), 32))
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda device=None: 0)
+    get_active_torch_device = staticmethod(lambda: torch.device("cpu"))
+    map_python_to_cpp_type = staticmethod(lambda ty: ty)
+
+
+found: dict[str, dict[str, Any]] = {}  # by kernel, head dim and precision; the worst of its variants counts
+
+
+def instead_of_launches(of: str) -> Any:
+    """Compile each kernel that is launched, and note what came out."""
+
+    def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        compiled = described(usual(kernel, *args, grid=grid, warmup=True, **options))
+        before = found.get(f"{kernel.__name__} {of}", compiled)
+        found[f"{kernel.__name__} {of}"] = {
+            what: max(value, before[what]) for what, value in compiled.items()
+        }
+
+    return run
+
+
+def described(compiled: Any) -> dict[str, Any]:
+    """A kernel's shared memory, the bytes of each thread's stack, and its matrix instructions."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        usage = subprocess.check_output([CUOBJDUMP, "-res-usage", file.name], text=True)
+    return {
+        "shared_bytes": compiled.metadata.shared,
+        "stack_bytes": int(re.search(r"STACK:(\d+)", usage)[1]),  # type: ignore[index]
+        "instructions": sorted(set(re.findall(MATRIX_INSTRUCTIONS, compiled.asm["ptx"]))),
+    }
+
+
+def compile_portable(head_dim: int, dtype: torch.dtype) -> None:
+    """Both passes, and the forward of a few queries."""
+    q, k = _tensors(head_dim, dtype)
+    forward.forward(q[:, :1], k, k, False, 0)
+    o, lse = forward.forward(q, k, k, True, 0)
+    backward.backward(o, q, k, k, o, lse, True, 0)
+
+
+def compile_flash1(head_dim: int, dtype: torch.dtype) -> None:
+    """Both passes."""
+    q, k = _tensors(head_dim, dtype)
+    o, stats = flash1.flash1_attention(q, k, k, True, 0)
+    flash1.flash1_attention_backward(o, q, k, k, o, stats, True, 0)
+
+
+def _tensors(head_dim: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries, and keys: of two heads, and more than a tile of them, whose last is not full."""
+    return torch.zeros(1, 200, 4, head_dim, dtype=dtype), torch.zeros(1, 200, 2, head_dim, dtype=dtype)
+
+
+if __name__ == "__main__":
+    name, capability = sys.argv[1], divmod(int(sys.argv[2]), 10)
+    usual = triton.runtime.jit.JITFunction.run
+    triton.runtime.driver.set_active(NoDriver())
+    half = torch.float16 if capability < (8, 0) else torch.bfloat16
+    if name == "portable":
+        own = tiles.for_gpu(capability)
+        tiles.chosen = lambda kernel, head_dim, device: own[kernel][max(64, head_dim)]
+        cases = [(compile_portable, head_dim, half) for head_dim in (64, 128, 256)]
+    else:
+        flash1.tile_of = lambda which, dtype, columns, device: flash1.for_gpu(capability, dtype)[
+            which, max(64, columns)
+        ]
+        cases = [
+            (compile_flash1, head_dim, dtype) for dtype in (half, torch.float32) for head_dim in (16, 64, 128)
+        ]
+    for compile_both, head_dim, dtype in cases:
+        name_of_dtype = str(dtype).removeprefix("torch.")
+        triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim} {name_of_dtype}")
+        compile_both(head_dim, dtype)
+    sys.stdout.write(json.dumps(found))
