@@ -54,7 +54,7 @@ def instead_of_launches(of: str) -> Any:
 
 
 def described(compiled: Any) -> dict[str, Any]:
-    """A kernel's shared memory, the bytes of each thread's stack, and its matrix instructions."""
+    """A kernel's shared memory, the bytes of each thread's stack, its own barriers, and its matrix instructions."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
@@ -62,6 +62,8 @@ def described(compiled: Any) -> dict[str, Any]:
     return {
         "shared_bytes": compiled.metadata.shared,
         "stack_bytes": int(re.search(r"STACK:(\d+)", usage)[1]),  # type: ignore[index]
+        # That the kernel itself asks for: those that the compiler needs it adds later.
+        "barriers": len(re.findall(r"\b(?:ttg|gpu)\.barrier", compiled.asm["ttgir"])),
         "instructions": sorted(set(re.findall(MATRIX_INSTRUCTIONS, compiled.asm["ptx"]))),
     }
 
