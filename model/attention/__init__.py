@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     import torch
 
 Attend = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", bool], "torch.Tensor"]
+AttendByTile = Callable[
+    ["torch.Tensor", "torch.Tensor", "torch.Tensor", bool, tuple[int, int]], "torch.Tensor"
+]
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Supports:
 
     Attributes:
         devices, dtypes: of the run.
+        float32_lost: where float32 is no such dtype, what would become of it, as the end of a clause.
         layout: of the tensors that its kernel reads: "BTHD", "BHTD", or "any".
         grouped: "shared": the kernel reads each key head once per group; "copied": K and V are repeated.
         causal: with a mask, without, or both.
@@ -48,6 +52,7 @@ class Supports:
 
     devices: tuple[str, ...] = ("cuda",)
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
+    float32_lost: str = ""
     layout: str = "any"
     grouped: str = "shared"
     causal: tuple[bool, ...] = (True, False)
@@ -110,10 +115,12 @@ class Backend:
         unsupported_reasons: for a `Case`, every reason why it cannot run here, each saying what to do
             about it; an empty list means that it runs. Never raises for a missing package or GPU.
         attend: (q_BTHD, k_BTKD, v_BTKD, causal) -> o_BTHD. Called only when there are no reasons against it.
+        attend_by_tile: the same in tiles of so many queries and keys; None: it has tiles of its own, or none.
         launches: the kernels that it runs. `model.attention.verify` refuses it on a device without any.
         supports: what it takes, for tables; `unsupported_reasons` decides.
         references: keys of what a text about it cites, in `analysis/writeup/references.py`.
         keeps: what it keeps for its backward pass, as far as known, from which memory is forecast.
+        holds: what a call needs beside that only while it runs, as far as known.
         modules: other people's modules that it computes with; a certificate records their versions.
         packages: the names under which their versions are recorded, where these are not the modules' own.
         compiles: every new shape or precision takes seconds to compile, so verify looks at fewer of them.
@@ -125,9 +132,11 @@ class Backend:
     unsupported_reasons: Callable[[Case], list[str]]
     attend: Attend
     launches: Launches
+    attend_by_tile: AttendByTile | None = None
     supports: Supports | None = None
     references: tuple[str, ...] = ()
     keeps: backends.Keeps = ""
+    holds: backends.Holds = ""
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     compiles: bool = False
@@ -183,6 +192,12 @@ NOT_OFFSET = (
 )
 
 
+NOT_TILED = (
+    "takes no size of tiles: leave call.tile out, or name in call.backends only those that take one: "
+    "flash1, portable and tiled"
+)
+
+
 def refusals(backend: Backend, case: Case) -> list[str]:
     """Every reason why the backend cannot run the calls of a case here."""
     reasons = list[str]()
@@ -213,6 +228,8 @@ def _lacks(backend: Backend, call: Case) -> str:
     supports = backend.supports or Supports()
     if call.offset and not supports.offset:
         return NOT_OFFSET
+    if call.tile and not backend.attend_by_tile:
+        return NOT_TILED
     return NOT_CACHED if not call.trains and not supports.cached else ""
 
 
@@ -249,7 +266,11 @@ def attend(
     _check("q", q_BTHD, queries, case.heads, case)
     _check("k", k_BTKD, keys, case.kv_heads, case)
     _check("v", v_BTKD, keys, case.kv_heads, case)
-    o_BTHD = backend.attend(q_BTHD, k_BTKD, v_BTKD, case.causal)
+    if case.tile is None:
+        o_BTHD = backend.attend(q_BTHD, k_BTKD, v_BTKD, case.causal)
+    else:
+        assert backend.attend_by_tile  # `refusals` says so of others
+        o_BTHD = backend.attend_by_tile(q_BTHD, k_BTKD, v_BTKD, case.causal, case.tile)
     _check("output", o_BTHD, queries, case.heads, case)
     return o_BTHD
 

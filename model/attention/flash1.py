@@ -18,9 +18,18 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
     return flash1.attend(q_BTHD, k_BTKD, v_BTKD, causal)
 
 
+def attend_by_tile(
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: tuple[int, int]
+) -> Tensor:
+    """Both passes in such tiles."""
+    from model.attention.kernels import flash1
+
+    return flash1.attend(q_BTHD, k_BTKD, v_BTKD, causal, tile)
+
+
 def unsupported_reasons(case: Case) -> list[str]:
     """Written in Triton, as `portable` is."""
-    return _reasons.declared(case, SUPPORTS) + (
+    return [*_reasons.declared(case, SUPPORTS), *_reasons.tile(case)] + (
         versions.lacking("attention=flash1")
         or _reasons.cuda_package(case, "triton", "jit", "install PyTorch for CUDA on Linux, which brings it")
     )
@@ -40,8 +49,10 @@ SUPPORTS = Supports(
 backend = Backend(
     summary="FlashAttention-1 as published, in Triton: one program per head, state in memory",
     references=("dao2022flashattention", "tillet2019triton"),
+    holds="float32",
     unsupported_reasons=unsupported_reasons,
     attend=attend,
+    attend_by_tile=attend_by_tile,
     launches=Launches(cuda=Kernels(forward=r"^_flash1_forward\b", backward=r"^_flash1_backward\b")),
     supports=SUPPORTS,
     modules=("triton",),

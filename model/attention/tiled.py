@@ -23,27 +23,31 @@ from torch.autograd.function import once_differentiable
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
-TILE = 256  # queries or keys in a tile: small enough for a CPU's cache, large enough for its BLAS
+TILE = 256, 256  # queries and keys of a tile: small enough for a CPU's cache, large enough for its BLAS
 Span = tuple[int, int]  # [first, last) positions
 
 
 class Tiling(NamedTuple):
-    """The keys that a query may see, and how many of either a tile holds.
+    """The keys that a query may see, and how many queries and keys a tile has.
 
     Attributes:
         offset: the key at which the first query stands, under the causal mask.
     """
 
     causal: bool
-    tile: int = TILE
-    offset: int = 0
-
-    def spans(self, start: int, end: int) -> list[Span]:
-        """Cut [start, end) into tiles; the last one may be shorter."""
-        return [(first, min(first + self.tile, end)) for first in range(start, end, self.tile)]
+    queries: int
+    keys: int
+    offset: int
 
 
-def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: int = TILE) -> Tensor:
+def spans(start: int, end: int, size: int) -> list[Span]:
+    """Cut [start, end) into tiles; the last one may be shorter."""
+    return [(first, min(first + size, end)) for first in range(start, end, size)]
+
+
+def attend(
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: tuple[int, int] = TILE
+) -> Tensor:
     """softmax(Q K^T / sqrt(D)) V with O(T) extra memory, on any device and in any float precision.
 
     Under the causal mask the last query stands at the last key.
@@ -52,7 +56,7 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: i
     K = k_BTKD.shape[2]
     q_BKGTD = q_BTHD.reshape(B, T, K, H // K, D).permute(0, 2, 3, 1, 4)
     k_BKTD, v_BKTD = k_BTKD.transpose(1, 2), v_BTKD.transpose(1, 2)
-    tiling = Tiling(causal, tile, offset=k_BKTD.shape[2] - T)
+    tiling = Tiling(causal, *tile, offset=k_BKTD.shape[2] - T)
     o_BKGTD: Tensor = _Tiled.apply(q_BKGTD, k_BKTD, v_BKTD, tiling)  # type: ignore[no-untyped-call]
     return o_BKGTD.permute(0, 3, 1, 2, 4).reshape(B, T, H, D)
 
@@ -63,7 +67,7 @@ class _Tiled(torch.autograd.Function):
         """FA2 algorithm 1: one row of tiles at a time, each independent of the others."""
         o_BKGTD = torch.empty_like(q_BKGTD)
         lse_BKGT1 = q_BKGTD.new_empty(*q_BKGTD.shape[:-1], 1, dtype=_wide(q_BKGTD))
-        for queries in tiling.spans(0, q_BKGTD.shape[3]):
+        for queries in spans(0, q_BKGTD.shape[3], tiling.queries):
             o_BKRD, lse_BKR1 = _forward_row(_rows(q_BKGTD, queries), k_BKTD, v_BKTD, queries, tiling)
             _unstack(o_BKGTD, queries).copy_(_as_group(o_BKRD, o_BKGTD))
             _unstack(lse_BKGT1, queries).copy_(_as_group(lse_BKR1, lse_BKGT1))
@@ -86,11 +90,11 @@ class _Tiled(torch.autograd.Function):
         delta_BKGT1 = (do_BKGTD.to(wide) * o_BKGTD.to(wide)).sum(-1, keepdim=True)
         dq_BKGTD = torch.zeros_like(q_BKGTD, dtype=wide)
         dk_BKTD, dv_BKTD = torch.empty_like(k_BKTD), torch.empty_like(v_BKTD)
-        for keys in tiling.spans(0, k_BKTD.shape[2]):
+        for keys in spans(0, k_BKTD.shape[2], tiling.keys):
             k_BKUD, v_BKUD = _keys(k_BKTD, keys), _keys(v_BKTD, keys)
             dk_BKUD, dv_BKUD = torch.zeros_like(k_BKUD), torch.zeros_like(v_BKUD)
             # Queries before this tile of keys never saw it.
-            for queries in tiling.spans(max(0, keys[0] - tiling.offset) if tiling.causal else 0, T):
+            for queries in spans(max(0, keys[0] - tiling.offset) if tiling.causal else 0, T, tiling.queries):
                 q_BKRD, do_BKRD = _rows(q_BKGTD, queries), _rows(do_BKGTD, queries)
                 s_BKRU = _scores(q_BKRD, k_BKUD, queries, keys, tiling)
                 p_BKRU = s_BKRU.sub_(_rows(lse_BKGT1, queries)).exp_()  # line 11: P again, by way of L
@@ -113,7 +117,7 @@ def _forward_row(
     acc_BKRD = torch.zeros_like(q_BKRD)
     # Under a causal mask the tiles above the diagonal are empty: they are never visited.
     last_key = queries[1] + tiling.offset if tiling.causal else k_BKTD.shape[2]
-    for keys in tiling.spans(0, last_key):
+    for keys in spans(0, last_key, tiling.keys):
         s_BKRU = _scores(q_BKRD, _keys(k_BKTD, keys), queries, keys, tiling)
         new_max_BKR1 = torch.maximum(max_BKR1, s_BKRU.amax(-1, keepdim=True))
         p_BKRU = s_BKRU.sub_(new_max_BKR1).exp_()
@@ -184,6 +188,7 @@ backend = Backend(
     references=("dao2022flashattention", "dao2023flashattention2"),
     unsupported_reasons=unsupported_reasons,
     attend=attend,
+    attend_by_tile=attend,
     launches=Launches(cuda=KERNELS, cpu=KERNELS),
     supports=SUPPORTS,
 )

@@ -20,6 +20,7 @@ class Case:
             like those of a part of a sequence. Without a mask they are new tokens, and only run forward.
         any_size: it stands for otherwise equal calls of any batch, length and number of heads.
         context: number of processes that share each sample's tokens, and make the calls of `parts`.
+        tile: queries and keys of a tile of the kernel's; None: the backend chooses.
     """
 
     device: str
@@ -35,6 +36,12 @@ class Case:
     queries: int | None = None
     any_size: bool = False
     context: int = 1
+    tile: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Make the tile hashable again, as JSON has lists for it."""
+        if self.tile is not None:
+            object.__setattr__(self, "tile", tuple(self.tile))
 
     @cache  # noqa: B019  one for each length that a run decodes at
     def decoding(self, keys: int) -> Case:

@@ -17,15 +17,17 @@ under a causal mask sees the keys up to that one; a query that sees no key has a
 # ruff: noqa: ARG001 - a shape function has the signature of its operator.
 
 # No `from __future__ import annotations`: torch.library reads the annotations to infer the schemas.
+from collections.abc import Sequence
 from functools import cache
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.errors import TritonError
 
 from model.attention.kernels.operators import differentiate, operator, shapes_of_gradients
-from model.attention.kernels.portable.tiles import INTERPRETED, Tile
+from model.attention.kernels.portable.tiles import INTERPRETED, Tile, refusal, sized
 
 LOG2_E = 1.4426950408889634
 # Lengths change from call to call: Triton would compile anew for those that are 1 or a multiple of 16.
@@ -46,12 +48,15 @@ AMPERE: Tiles = {  # with Ada, and Blackwell without data centre, in 16 bits: 99
     ("backward", 64): Tile(32, 64, 4, 1),
     ("backward", 128): Tile(32, 64, 8, 1),
 }
-WITHOUT_TENSOR_CORES: Tiles = {  # float32, and Turing, whose float16 spills 430 bytes in the backward: 64 KiB
+FLOAT32: Tiles = {  # without tensor cores, on every GPU: 64 KiB
     ("forward", 64): Tile(32, 64, 8, 1),
     ("forward", 128): Tile(32, 32, 8, 1),
     ("backward", 64): Tile(32, 32, 8, 1),
     ("backward", 128): Tile(32, 16, 8, 1),
 }
+TURING = FLOAT32 | {
+    ("backward", 128): Tile(16, 16, 8, 1)
+}  # float16 without tensor cores, which spills in 32 rows
 
 
 @triton.jit
@@ -217,8 +222,10 @@ def tile_of(which: str, dtype: torch.dtype, columns: int, device: torch.device) 
 
 def for_gpu(capability: tuple[int, int], dtype: torch.dtype) -> Tiles:
     """All tiles for NVIDIA GPUs of a compute capability, in a precision."""
-    if dtype == torch.float32 or capability < (8, 0):
-        return WITHOUT_TENSOR_CORES
+    if dtype == torch.float32:
+        return FLOAT32
+    if capability < (8, 0):
+        return TURING
     return HOPPER if (9, 0) <= capability < (12, 0) else AMPERE
 
 
@@ -243,14 +250,26 @@ def check(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, offset: int, *like_q: 
         )
 
 
-def attend(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool) -> Tensor:
-    """softmax(Q K^T / sqrt(D)) V, of tensors with any strides; under the mask the last query stands at the last key."""
-    o_BTHD: Tensor = flash1_attention(q_BTHD, k_BUKD, v_BUKD, causal, k_BUKD.shape[1] - q_BTHD.shape[1])[0]
+def attend(
+    q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, size: tuple[int, int] | None = None
+) -> Tensor:
+    """softmax(Q K^T / sqrt(D)) V, of tensors with any strides; under the mask the last query stands at the last key.
+
+    Args:
+        size: queries and keys of a tile; by default each pass has its own.
+    """
+    offset = k_BUKD.shape[1] - q_BTHD.shape[1]
+    o_BTHD: Tensor = flash1_attention(q_BTHD, k_BUKD, v_BUKD, causal, offset, size)[0]
     return o_BTHD
 
 
 def _shapes(
-    q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int
+    q_BTHD: Tensor,
+    k_BUKD: Tensor,
+    v_BUKD: Tensor,
+    causal: bool,
+    offset: int,
+    size: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     check(q_BTHD, k_BUKD, v_BUKD, offset)
     B, T, H, _ = q_BTHD.shape
@@ -260,7 +279,12 @@ def _shapes(
 
 @operator(_shapes)
 def flash1_attention(
-    q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int
+    q_BTHD: Tensor,
+    k_BUKD: Tensor,
+    v_BUKD: Tensor,
+    causal: bool,
+    offset: int,
+    size: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(o_BTHD, stats_2BHT: of each query the sum l and the maximum m, in float32, where m is in units of log2).
 
@@ -269,38 +293,44 @@ def flash1_attention(
     o_BTHD, stats_2BHT = _shapes(q_BTHD, k_BUKD, v_BUKD, causal, offset)
     (B, T, H, D), (U, K) = q_BTHD.shape, k_BUKD.shape[1:3]
     columns = triton.next_power_of_2(D)
-    tile = tile_of("forward", q_BTHD.dtype, columns, q_BTHD.device)
-    with torch.cuda.device_of(q_BTHD):  # Triton launches on the current device
-        _flash1_forward[(B * H,)](
-            q_BTHD, k_BUKD, v_BUKD, o_BTHD, _on_the_way(o_BTHD, U, tile), *stats_2BHT,
-            *q_BTHD.stride(), *k_BUKD.stride(), *v_BUKD.stride(), T, U, offset, H, D**-0.5 * LOG2_E,
-            causal, H // K, D, U % tile.keys == 0, columns, tile.rows, tile.keys,
-            num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
+    tile = sized(tile_of("forward", q_BTHD.dtype, columns, q_BTHD.device), size)
+    try:
+        with torch.cuda.device_of(q_BTHD):  # Triton launches on the current device
+            _flash1_forward[(B * H,)](
+                q_BTHD, k_BUKD, v_BUKD, o_BTHD, _on_the_way(o_BTHD, U, tile), *stats_2BHT,
+                *q_BTHD.stride(), *k_BUKD.stride(), *v_BUKD.stride(), T, U, offset, H, D**-0.5 * LOG2_E,
+                causal, H // K, D, U % tile.keys == 0, columns, tile.rows, tile.keys,
+                num_warps=tile.warps, num_stages=tile.stages,
+            )  # fmt: skip
+    except TritonError as error:
+        raise refusal(error, tile, size) from error
     return o_BTHD, stats_2BHT
 
 
 @operator(shapes_of_gradients)
 def flash1_attention_backward(
     do_BTHD: Tensor, q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, o_BTHD: Tensor, stats_2BHT: Tensor,
-    causal: bool, offset: int,
+    causal: bool, offset: int, size: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients (dq_BTHD, dk_BUKD, dv_BUKD), the same bits each time."""
     check(q_BTHD, k_BUKD, v_BUKD, offset, do_BTHD, o_BTHD)
     (B, T, H, D), (U, K) = q_BTHD.shape, k_BUKD.shape[1:3]
     columns = triton.next_power_of_2(D)
-    tile = tile_of("backward", q_BTHD.dtype, columns, q_BTHD.device)
+    tile = sized(tile_of("backward", q_BTHD.dtype, columns, q_BTHD.device), size)
     dq_BTHD = q_BTHD.new_empty(q_BTHD.shape)
     # Of each query head, which are summed over the group.
     dkv_2BUHD = k_BUKD.new_empty((2, B, U, H, D), dtype=k_BUKD.dtype if H == K else torch.float32)
-    with torch.cuda.device_of(q_BTHD):
-        _flash1_backward[(B * H,)](
-            q_BTHD, k_BUKD, v_BUKD, o_BTHD, *stats_2BHT, do_BTHD, dq_BTHD, _on_the_way(dq_BTHD, U, tile), *dkv_2BUHD,
-            *q_BTHD.stride(), *k_BUKD.stride(), *v_BUKD.stride(), *do_BTHD.stride(),
-            T, U, offset, H, D**-0.5, D**-0.5 * LOG2_E,
-            causal, H // K, D, U % tile.keys == 0, columns, tile.rows, tile.keys,
-            num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
+    try:
+        with torch.cuda.device_of(q_BTHD):
+            _flash1_backward[(B * H,)](
+                q_BTHD, k_BUKD, v_BUKD, o_BTHD, *stats_2BHT, do_BTHD, dq_BTHD, _on_the_way(dq_BTHD, U, tile),
+                *dkv_2BUHD, *q_BTHD.stride(), *k_BUKD.stride(), *v_BUKD.stride(), *do_BTHD.stride(),
+                T, U, offset, H, D**-0.5, D**-0.5 * LOG2_E,
+                causal, H // K, D, U % tile.keys == 0, columns, tile.rows, tile.keys,
+                num_warps=tile.warps, num_stages=tile.stages,
+            )  # fmt: skip
+    except TritonError as error:
+        raise refusal(error, tile, size) from error
     if H == K:
         return dq_BTHD, *dkv_2BUHD
     dk_BUKD, dv_BUKD = (x.view(B, U, K, H // K, D).sum(3).to(k_BUKD.dtype) for x in dkv_2BUHD)

@@ -39,7 +39,6 @@ def test_it_takes_any_length_mask_and_group_on_every_gpu_since_ampere(
 
 
 def test_turing_trains_in_float32_and_is_told_so(on) -> None:
-    """No other flash-like kernel of this project trains there: `portable` has no float32."""
     assert not on((7, 5), dtype="float32")
     assert not on((7, 5), dtype="float16")
     (reason,) = on((7, 5), dtype="bfloat16")

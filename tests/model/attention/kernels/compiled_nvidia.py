@@ -1,8 +1,10 @@
 """Compiles the project's attention in plain Triton for NVIDIA GPUs, without one, and prints what comes out, as JSON.
 
     python -m tests.model.attention.kernels.compiled_nvidia portable 75
+    python -m tests.model.attention.kernels.compiled_nvidia flash1 80 64 256 101376
 
-It is compiled as its callers launch it. A process of its own, like `compiled.py`.
+It is compiled as its callers launch it. A process of its own, like `compiled.py`. With a tile's queries and keys and the
+shared memory of a card, it says why both passes at head dim 128 have no room there; null where they have.
 """
 
 import json
@@ -20,8 +22,10 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
+from model import attention
 from model.attention.kernels import flash1
 from model.attention.kernels.portable import backward, forward, tiles
+from model.record.errors import Unsupported
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 MATRIX_INSTRUCTIONS = r"wgmma\.mma_async|mma\.sync"
@@ -35,6 +39,18 @@ class NoDriver:
     get_current_stream = staticmethod(lambda device=None: 0)
     get_active_torch_device = staticmethod(lambda: torch.device("cpu"))
     map_python_to_cpp_type = staticmethod(lambda ty: ty)
+
+
+class CardThatIsNotThere(NoDriver):
+    """The same, with so much shared memory; what fits is loaded and launched as far as Triton can tell."""
+
+    @staticmethod
+    def launcher_cls(_source: Any, _metadata: Any) -> Any:
+        return lambda *_args: None
+
+    class utils:
+        get_device_properties = staticmethod(lambda _device: {"max_shared_mem": int(sys.argv[5])})
+        load_binary = staticmethod(lambda *_args: (None, None, 0, 0, 1024))
 
 
 found: dict[str, dict[str, Any]] = {}  # by kernel, head dim and precision; the worst of its variants counts
@@ -88,15 +104,32 @@ def _tensors(head_dim: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Ten
     return torch.zeros(1, 200, 4, head_dim, dtype=dtype), torch.zeros(1, 200, 2, head_dim, dtype=dtype)
 
 
+def refusal(attend: Any) -> list[str] | None:
+    """Why the card has no room for a tile."""
+    q, k = (x.requires_grad_() for x in _tensors(128, torch.float16))
+    try:
+        attend(q, k, k, True, tuple(map(int, sys.argv[3:5]))).backward(q.detach())
+    except Unsupported as error:
+        return error.reasons
+    return None
+
+
 if __name__ == "__main__":
     name, capability = sys.argv[1], divmod(int(sys.argv[2]), 10)
     usual = triton.runtime.jit.JITFunction.run
-    triton.runtime.driver.set_active(NoDriver())
+    triton.runtime.driver.set_active(CardThatIsNotThere() if sys.argv[3:] else NoDriver())
     half = torch.float16 if capability < (8, 0) else torch.bfloat16
     if name == "portable":
-        own = tiles.for_gpu(capability)
-        tiles.chosen = lambda kernel, head_dim, device: own[kernel][max(64, head_dim)]
-        cases = [(compile_portable, head_dim, half) for head_dim in (64, 128, 256)]
+        tiles.chosen = lambda kernel, head_dim, dtype, device: tiles.for_gpu(capability, dtype)[kernel][
+            max(64, head_dim)
+        ]
+        cases = [
+            (compile_portable, head_dim, dtype)
+            for dtype in (half, torch.float32)
+            for head_dim in (64, 128, 256)
+            if capability >= (8, 0)
+            or (head_dim, dtype) != (256, torch.float32)  # for which Turing has no room
+        ]
     else:
         flash1.tile_of = lambda which, dtype, columns, device: flash1.for_gpu(capability, dtype)[
             which, max(64, columns)
@@ -104,6 +137,9 @@ if __name__ == "__main__":
         cases = [
             (compile_flash1, head_dim, dtype) for dtype in (half, torch.float32) for head_dim in (16, 64, 128)
         ]
+    if sys.argv[3:]:
+        sys.stdout.write(json.dumps(refusal(attention.load(name).attend_by_tile)))
+        sys.exit()
     for compile_both, head_dim, dtype in cases:
         name_of_dtype = str(dtype).removeprefix("torch.")
         triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim} {name_of_dtype}")
