@@ -365,10 +365,10 @@ COMMENT ON COLUMN decoding.token_ids IS 'Ids of these tokens, one of each sample
 CREATE TABLE kernels (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
     attention VARCHAR NOT NULL, direction VARCHAR NOT NULL, mode VARCHAR NOT NULL, device VARCHAR, dtype VARCHAR, causal BOOLEAN,
-    batch BIGINT, sequence_length BIGINT, heads BIGINT, kv_heads BIGINT, head_dim BIGINT,
+    batch BIGINT, sequence_length BIGINT, heads BIGINT, kv_heads BIGINT, head_dim BIGINT, tile_queries BIGINT, tile_keys BIGINT,
     outcome VARCHAR NOT NULL, reason VARCHAR, calls INTEGER NOT NULL, seconds JSON,
-    milliseconds DOUBLE, milliseconds_low DOUBLE, milliseconds_high DOUBLE, tflops DOUBLE, ceiling_tflops DOUBLE,
-    memory_bytes BIGINT, sm_mhz_low DOUBLE, sm_mhz_high DOUBLE, throttle_reasons VARCHAR, certificate VARCHAR, measured_at TIMESTAMP
+    milliseconds DOUBLE, milliseconds_low DOUBLE, milliseconds_high DOUBLE, host_milliseconds DOUBLE, kernel_milliseconds DOUBLE,
+    tflops DOUBLE, ceiling_tflops DOUBLE, memory_bytes BIGINT, sm_mhz_low DOUBLE, sm_mhz_high DOUBLE, throttle_reasons VARCHAR, certificate VARCHAR, measured_at TIMESTAMP
 );
 COMMENT ON TABLE kernels IS 'kernels.json of every attempt: attention alone, one row per backend, direction and mode. All backends of an attempt were called in one process, in random order within each round. Their TFLOP/s are halved when causal and must never be compared with MFU.';
 COMMENT ON COLUMN kernels.study IS 'Name of the study.';
@@ -385,6 +385,8 @@ COMMENT ON COLUMN kernels.sequence_length IS 'Tokens per sample.';
 COMMENT ON COLUMN kernels.heads IS 'Query heads.';
 COMMENT ON COLUMN kernels.kv_heads IS 'Key and value heads.';
 COMMENT ON COLUMN kernels.head_dim IS 'Width of one head.';
+COMMENT ON COLUMN kernels.tile_queries IS 'Queries of a tile of the kernel''s, where the run chose it; NULL: the backend did.';
+COMMENT ON COLUMN kernels.tile_keys IS 'Keys of the same.';
 COMMENT ON COLUMN kernels.outcome IS 'completed; unsupported, by the backend''s own word or because no CUDA graph can hold its call; wrong, by its certificate or by what was timed; oom_gpu or oom_host; or failed.';
 COMMENT ON COLUMN kernels.reason IS 'Why it did not complete; NULL if it did.';
 COMMENT ON COLUMN kernels.calls IS 'Number of calls that were timed; 0 if it did not complete.';
@@ -392,6 +394,8 @@ COMMENT ON COLUMN kernels.seconds IS 'Seconds of each of these calls, in the ord
 COMMENT ON COLUMN kernels.milliseconds IS 'Median time of one call in milliseconds; NULL if it did not complete.';
 COMMENT ON COLUMN kernels.milliseconds_low IS 'Lower end of a 95 % interval of that median over the calls, between order statistics: how steady this process was, not what another would give. NULL below 6 calls.';
 COMMENT ON COLUMN kernels.milliseconds_high IS 'Upper end of the same.';
+COMMENT ON COLUMN kernels.host_milliseconds IS 'Median milliseconds until a call returned, by the host''s clock: what it costs the host, which runs ahead of the GPU. NULL on a CPU, where milliseconds are the host''s.';
+COMMENT ON COLUMN kernels.kernel_milliseconds IS 'Milliseconds of the GPU''s kernels without the gaps between them, in one more call from Python under the profiler. NULL on a CPU, in mode graph, and if the profiler saw none.';
 COMMENT ON COLUMN kernels.tflops IS 'TFLOP/s in the median time, counting 4 B H S^2 D FLOP forward, half of that when causal, 2.5 times that backward, and 3.5 times for both.';
 COMMENT ON COLUMN kernels.ceiling_tflops IS 'TFLOP/s of a large square matrix product in the same precision, in its median time: it was timed between the backends of the same process.';
 COMMENT ON COLUMN kernels.memory_bytes IS 'Most bytes that PyTorch allocated at a time beyond the inputs: device memory on a GPU, host memory on a CPU. In the rows of backward and both, by a forward and its backward together.';
