@@ -53,7 +53,7 @@ def main() -> None:
     given = asked.parse_args()
     print(f"triton {triton.__version__}")
     for gpu in [_here()] if given.time else given.gpu:
-        of_gpu = tiles.AMD if gpu.startswith("gfx") else tiles.for_gpu(divmod(int(gpu), 10))
+        of_gpu = tiles.for_gpu(None if gpu.startswith("gfx") else divmod(int(gpu), 10), torch.bfloat16)
         for kernel in given.kernel:
             for head_dim in given.head_dim:
                 own = of_gpu[kernel][max(64, head_dim)]

@@ -27,9 +27,10 @@ _PLANS = """\
 SELECT a.study || '/' || a.run_id || ' attempt ' || a.attempt AS place, r.config, a.flop_per_token
 FROM attempts a JOIN run_records r USING (study, run_id) WHERE a.flop_per_token IS NOT NULL ORDER BY ALL"""
 _SHAPE = ("dtype", "causal", "batch", "sequence_length", "heads", "kv_heads", "head_dim")
+_TILE = ("tile_queries", "tile_keys")
 _CALLS = f"""\
 SELECT DISTINCT k.study || '/' || k.run_id || ' attempt ' || k.attempt AS place, r.config, k.calls,
-    {", ".join(f"k.{name}" for name in _SHAPE)}
+    {", ".join(f"k.{name}" for name in (*_SHAPE, *_TILE))}
 FROM kernels k JOIN run_records r USING (study, run_id) ORDER BY ALL"""
 _TIMES = """\
 SELECT study || '/' || run_id || ' attempt ' || attempt || ', ' || concat_ws(' ', attention, direction, mode),
@@ -87,7 +88,8 @@ def _against_plans(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
             continue
         if not isinstance(plan.section, CallConfig):
             continue
-        planned = [getattr(plan.attention_case, name) for name in _SHAPE]
+        case = plan.attention_case
+        planned = [*(getattr(case, name) for name in _SHAPE), *(case.tile or (None, None))]
         if shape != planned or calls not in (0, plan.call.steps):
             yield AuditFinding(
                 _file("kernels"), place, _called(shape, calls), _called(planned, plan.call.steps)
@@ -99,9 +101,8 @@ def _file(table: str) -> str:
 
 
 def _called(shape: Sequence[Any], calls: int) -> str:
-    return (
-        ", ".join(f"{name} {value}" for name, value in zip(_SHAPE, shape, strict=True)) + f", {calls} calls"
-    )
+    named = [(name, x) for name, x in zip((*_SHAPE, *_TILE), shape, strict=True) if name not in _TILE or x]
+    return ", ".join(f"{name} {x}" for name, x in named) + f", {calls} calls"
 
 
 def _timed(values: Sequence[Any]) -> str:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from analysis.charts import Row
 
 Shape = tuple[Any, ...]  # the values of SHAPE
-SHAPE = ("batch", "sequence_length", "heads", "kv_heads", "head_dim", "causal", "dtype", "device")
+SHAPE = (
+    *("batch", "sequence_length", "heads", "kv_heads", "head_dim", "causal", "dtype", "device"),
+    *("tile_queries", "tile_keys"),
+)
 HOW = {
     "graph": "Replayed from CUDA graphs, which leave the host's share out",
     "eager": "Called from Python, eagerly",
@@ -94,6 +97,12 @@ class Point:
         return int(self.shape["heads"] * self.shape["head_dim"])
 
     @property
+    def tile(self) -> str:
+        """`128 x 64`, queries and keys of its tiles where the run chose them; else empty."""
+        queries, keys = self.shape["tile_queries"], self.shape["tile_keys"]
+        return f"{queries} x {keys}" if keys else ""
+
+    @property
     def shared(self) -> int:
         """Query heads for each key head."""
         return int(self.shape["heads"] // self.shape["kv_heads"])
@@ -121,11 +130,13 @@ class Over:
     Attributes:
         at: a point's value.
         fixed: what has to be equal, in words by their order, in one way or several.
+        of_tiles: whether it is about the size of tiles, where the run chose one.
     """
 
     title: str
     at: Callable[[Point], float]
     fixed: tuple[Callable[[Point], dict[str, Hashable]], ...]
+    of_tiles: bool = False
 
 
 @dataclass
@@ -212,10 +223,14 @@ def slices(
     every: dict[str, Slice] = {}
     for fixed in over.fixed:
         for point in shown:
+            if over.of_tiles and not point.tile:
+                continue
             same = fixed(point)
             # What is equal along every axis.
             if point.shared != 1:
                 same |= {"query heads for each key head": point.shared}
+            if point.tile and not over.of_tiles:
+                same["tiles of"] = point.tile
             same |= {masks[point.shape["causal"]]: None, point.shape["dtype"]: None}
             shared = words(same | {point.shape["device"] or "unknown device": None})
             every.setdefault(shared, Slice(shared)).points.append(point)
@@ -282,6 +297,29 @@ HEAD_DIM = Over(
 )
 
 
+_WHOLE = some("batch", "sequence_length", "heads", "head_dim")
+
+
+def _square(point: Point) -> dict[str, Hashable]:
+    """Tiles with as many queries as keys, of which both grow together; every other is alone."""
+    square = point.shape["tile_queries"] == point.shape["tile_keys"]
+    return _WHOLE(point) | {"as many queries as keys in a tile" if square else f"tiles of {point.tile}": None}
+
+
+TILE_KEYS = Over(
+    "keys of a tile",
+    lambda point: float(point.shape["tile_keys"]),
+    (lambda point: _WHOLE(point) | {"queries of a tile": point.shape["tile_queries"]}, _square),
+    of_tiles=True,
+)
+TILE_QUERIES = Over(
+    "queries of a tile",
+    lambda point: float(point.shape["tile_queries"]),
+    (lambda point: _WHOLE(point) | {"keys of a tile": point.shape["tile_keys"]},),
+    of_tiles=True,
+)
+
+
 def main_shape(shown: list[Point]) -> list[Point]:
     """The backends at the shape that most of them were timed at: of several the causal, then the largest."""
 
@@ -298,6 +336,8 @@ def said(point: Point) -> str:
     fixed = some("batch", "sequence_length", "heads", "head_dim")(point)
     if point.shared > 1:
         fixed |= {"query heads for each key head": point.shared}
+    if point.tile:
+        fixed["tiles of"] = point.tile
     mask = "causal" if point.shape["causal"] else "no mask"
     return f"{words(fixed)}, {mask}, {point.shape['dtype']}"
 

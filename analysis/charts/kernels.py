@@ -13,6 +13,8 @@ from analysis.charts._kernels import (
     HEAD_DIM,
     HEADS,
     SEQUENCE,
+    TILE_KEYS,
+    TILE_QUERIES,
     UNMASKED,
     WIDTH,
     Over,
@@ -403,6 +405,16 @@ charts = {
         "Forward against backward",
         "How much longer than its forward does a backward take?",
         71, SEQUENCE, PASSES,
+    ),
+    "kernel_tile_keys": _line_chart(
+        "Time over the keys of a tile",
+        "How does the time of attention change with the keys that a tile has?",
+        75, TILE_KEYS, TIME,
+    ),
+    "kernel_tile_queries": _line_chart(
+        "Time over the queries of a tile",
+        "How does the time of attention change with the queries that a tile has?",
+        76, TILE_QUERIES, TIME,
     ),
     "kernel_host": _line_chart(
         "Eager against CUDA graph",

@@ -347,6 +347,7 @@ def _kernel_row(timed: KernelTimes, time: KernelTime) -> Row:
     same = ("attention", "direction", "mode", "outcome", "reason", "memory_bytes", "certificate")
     return {
         **{name: case[name] for name in names},
+        **dict(zip(("tile_queries", "tile_keys"), timed.case.tile or (None, None), strict=True)),
         "ceiling_tflops": ceiling and ceiling / 1e12,
         "measured_at": utc(timed.measured_at),
         **{name: getattr(time, name) for name in same},
@@ -355,6 +356,8 @@ def _kernel_row(timed: KernelTimes, time: KernelTime) -> Row:
         "milliseconds": seconds and seconds * 1e3,
         "milliseconds_low": ends[0] and ends[0] * 1e3,
         "milliseconds_high": ends[1] and ends[1] * 1e3,
+        "host_milliseconds": (host := time.median_host_seconds) and host * 1e3,
+        "kernel_milliseconds": time.kernel_seconds and time.kernel_seconds * 1e3,
         "tflops": attention_flop(timed.case, time.direction) / seconds / 1e12 if seconds else None,
         "sm_mhz_low": min(time.sm_mhz, default=None),
         "sm_mhz_high": max(time.sm_mhz, default=None),

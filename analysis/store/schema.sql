@@ -317,6 +317,8 @@ CREATE TABLE kernels (  --: kernels.json of every attempt: attention alone, one 
     heads BIGINT,  --: Query heads.
     kv_heads BIGINT,  --: Key and value heads.
     head_dim BIGINT,  --: Width of one head.
+    tile_queries BIGINT,  --: Queries of a tile of the kernel's, where the run chose it; NULL: the backend did.
+    tile_keys BIGINT,  --: Keys of the same.
     outcome VARCHAR NOT NULL,  --: completed; unsupported, by the backend's own word or because no CUDA graph can hold its call; wrong, by its certificate or by what was timed; oom_gpu or oom_host; or failed.
     reason VARCHAR,  --: Why it did not complete; NULL if it did.
     calls INTEGER NOT NULL,  --: Number of calls that were timed; 0 if it did not complete.
@@ -324,6 +326,8 @@ CREATE TABLE kernels (  --: kernels.json of every attempt: attention alone, one 
     milliseconds DOUBLE,  --: Median time of one call in milliseconds; NULL if it did not complete.
     milliseconds_low DOUBLE,  --: Lower end of a 95 % interval of that median over the calls, between order statistics: how steady this process was, not what another would give. NULL below 6 calls.
     milliseconds_high DOUBLE,  --: Upper end of the same.
+    host_milliseconds DOUBLE,  --: Median milliseconds until a call returned, by the host's clock: what it costs the host, which runs ahead of the GPU. NULL on a CPU, where milliseconds are the host's.
+    kernel_milliseconds DOUBLE,  --: Milliseconds of the GPU's kernels without the gaps between them, in one more call from Python under the profiler. NULL on a CPU, in mode graph, and if the profiler saw none.
     tflops DOUBLE,  --: TFLOP/s in the median time, counting 4 B H S^2 D FLOP forward, half of that when causal, 2.5 times that backward, and 3.5 times for both.
     ceiling_tflops DOUBLE,  --: TFLOP/s of a large square matrix product in the same precision, in its median time: it was timed between the backends of the same process.
     memory_bytes BIGINT,  --: Most bytes that PyTorch allocated at a time beyond the inputs: device memory on a GPU, host memory on a CPU. In the rows of backward and both, by a forward and its backward together.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 Attend = Callable[..., "torch.Tensor"]  # (q_BTHD, k_BTKD, v_BTKD, causal) -> o_BTHD, see `Backend.attend`
+AttendByTile = Callable[..., "torch.Tensor"]  # (q_BTHD, k_BTKD, v_BTKD, causal, (queries, keys)) -> o_BTHD
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Supports:
 
     Attributes:
         devices, dtypes: of the run.
+        float32_lost: where float32 is no such dtype, what would become of it, as the end of a clause.
         layout: of the tensors that its kernel reads: "BTHD", "BHTD", or "any".
         grouped: "shared": the kernel reads each key head once per group; "copied": K and V are repeated.
         causal: with a mask, without, or both.
@@ -52,6 +54,7 @@ class Supports:
 
     devices: tuple[str, ...] = ("cuda",)
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
+    float32_lost: str = ""
     layout: str = "any"
     grouped: str = "shared"
     causal: tuple[bool, ...] = (True, False)
@@ -120,10 +123,12 @@ class Backend:
         unsupported_reasons: for a `Case`, every reason why it cannot run here, each saying what to do
             about it; an empty list means that it runs. Never raises for a missing package or GPU.
         attend: (q_BTHD, k_BTKD, v_BTKD, causal) -> o_BTHD. Called only when there are no reasons against it.
+        attend_by_tile: the same in tiles of so many queries and keys; None: it has tiles of its own, or none.
         launches: the kernels that it runs. `model.attention.verify` refuses it on a device without any.
         supports: what it takes, for tables; `unsupported_reasons` decides.
         references: keys of what a text about it cites, in `analysis/writeup/references.py`.
         keeps: what it keeps for its backward pass, as far as known, from which memory is forecast.
+        holds: what a call needs beside that only while it runs, as far as known.
         modules: other people's modules that it computes with; a certificate records their versions.
         packages: the names under which their versions are recorded, where these are not the modules' own.
         compiles: every new shape or precision takes seconds to compile, so verify looks at fewer of them.
@@ -135,9 +140,11 @@ class Backend:
     unsupported_reasons: Callable[[Case], list[str]]
     attend: Attend
     launches: Launches
+    attend_by_tile: AttendByTile | None = None
     supports: Supports | None = None
     references: tuple[str, ...] = ()
     keeps: backends.Keeps = ""
+    holds: backends.Holds = ""
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     compiles: bool = False
@@ -207,6 +214,12 @@ NOT_OFFSET = (
 )
 
 
+NOT_TILED = (
+    "takes no size of tiles: leave call.tile out, or name in call.backends only those that take one: "
+    "flash1, portable and tiled"
+)
+
+
 def no_dropout(case: Case) -> str:
     """Refuse a case with dropout, and say which backends of its device have it."""
     others = "math or tiled" if case.device == "cpu" else "math, tiled, efficient, flash, flash2 or cudnn"
@@ -246,6 +259,8 @@ def _lacks(backend: Backend, call: Case) -> str:
         return NOT_OFFSET
     if not call.trains and not supports.cached:
         return NOT_CACHED
+    if call.tile and not backend.attend_by_tile:
+        return NOT_TILED
     return no_dropout(call) if call.dropout and not supports.dropout else ""
 
 
@@ -283,7 +298,11 @@ def attend(
     _check("k", k_BTKD, keys, case.kv_heads, case)
     _check("v", v_BTKD, keys, case.kv_heads, case)
     drops = {"dropout": case.dropout} if case.dropout else {}
-    o_BTHD = backend.attend(q_BTHD, k_BTKD, v_BTKD, case.causal, **drops)
+    if case.tile is None:
+        o_BTHD = backend.attend(q_BTHD, k_BTKD, v_BTKD, case.causal, **drops)
+    else:
+        assert backend.attend_by_tile  # `refusals` says so of others
+        o_BTHD = backend.attend_by_tile(q_BTHD, k_BTKD, v_BTKD, case.causal, case.tile, **drops)
     _check("output", o_BTHD, queries, case.heads, case)
     return o_BTHD
 

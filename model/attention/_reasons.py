@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection
 from importlib import import_module
 
 from model.attention import Case, Supports, no_dropout
@@ -31,7 +30,7 @@ def declared(case: Case, supports: Supports) -> list[str]:
             "set model.kv_heads to a divisor"
         )
     other_gpu = _generation(case, supports)
-    reasons += _dtype(case, supports.dtypes, advise=not other_gpu)
+    reasons += _dtype(case, supports, advise=not other_gpu)
     reasons += _head_dim(case, supports) + other_gpu
     if case.causal and True not in supports.causal:
         reasons.append("has no causal mask, and would let tokens see their future: choose another backend")
@@ -47,7 +46,7 @@ def declared(case: Case, supports: Supports) -> list[str]:
     return reasons
 
 
-def _dtype(case: Case, allowed: Collection[str], advise: bool) -> list[str]:
+def _dtype(case: Case, supports: Supports, advise: bool) -> list[str]:
     """The kernel exists only in these precisions, of which an old GPU has not all.
 
     Before Ampere PyTorch emulates bfloat16, slowly; a run in it would measure the emulation.
@@ -55,12 +54,13 @@ def _dtype(case: Case, allowed: Collection[str], advise: bool) -> list[str]:
     Args:
         advise: whether a precision that this GPU has can help.
     """
-    gpu = gpu_capability(case)
+    allowed, gpu = supports.dtypes, gpu_capability(case)
     old = gpu is not None and gpu < (8, 0)
     usable = [name for name in allowed if name != "bfloat16" or not old]
     if case.dtype in usable:
         return []
-    reasons = [] if case.dtype in allowed else [f"takes {' or '.join(allowed)}, not {case.dtype}"]
+    lost = f", {supports.float32_lost}" if case.dtype == "float32" and supports.float32_lost else ""
+    reasons = [] if case.dtype in allowed else [f"takes {' or '.join(allowed)}, not {case.dtype}{lost}"]
     if gpu and old and "bfloat16" in allowed:
         reasons.append(f"this GPU (compute capability {gpu[0]}.{gpu[1]}) has no bfloat16")
     text = ", and ".join(reasons)
@@ -87,6 +87,19 @@ def _head_dim(case: Case, supports: Supports) -> list[str]:
         f"takes head dims{above}{below}{steps}, not {case.head_dim}: "
         "change model.dim or model.heads (the head dim is dim / heads)"
     ]
+
+
+def tile(case: Case) -> list[str]:
+    """Tiles in Triton have a power of two of queries and of keys; whether they fit, its compiler says."""
+    if case.tile is None or set(case.tile) <= {*TILES}:
+        return []
+    rows, keys = case.tile
+    return [
+        f"takes tiles of {', '.join(map(str, TILES))} queries or keys, not {rows} x {keys}: change call.tile"
+    ]
+
+
+TILES = (16, 32, 64, 128, 256, 512)  # of the project's own kernels in Triton
 
 
 def float32_on_cpu(case: Case) -> list[str]:

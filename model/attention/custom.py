@@ -47,6 +47,7 @@ SUPPORTS = Supports(
     offset=True,
     cached=True,
     dtypes=("bfloat16", "float16"),
+    float32_lost="which Hopper's matrix instructions would round to TF32",
     layout="BTHD",
     smallest_head_dim=64,
     largest_head_dim=256,

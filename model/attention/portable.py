@@ -21,12 +21,27 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
     return op.attend(q_BTHD, k_BTKD, v_BTKD, causal)
 
 
+def attend_by_tile(
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: tuple[int, int]
+) -> Tensor:
+    """All kernels in such tiles; rows are queries of a whole group of heads."""
+    from model.attention.kernels.portable import op
+
+    return op.attend(q_BTHD, k_BTKD, v_BTKD, causal, size=tile)
+
+
 def unsupported_reasons(case: Case) -> list[str]:
     """Tiles have a power of two of columns."""
-    reasons = _reasons.declared(case, SUPPORTS)
+    reasons = [*_reasons.declared(case, SUPPORTS), *_reasons.tile(case)]
     if case.head_dim not in HEAD_DIMS and HEAD_DIMS[0] <= case.head_dim <= HEAD_DIMS[-1]:
         reasons.append(
             f"takes head dims that are powers of two, not {case.head_dim}: "
+            "change model.dim or model.heads (the head dim is dim / heads)"
+        )
+    gpu = _reasons.gpu_capability(case)
+    if case.dtype == "float32" and case.head_dim > 128 and gpu and gpu < (8, 0):
+        reasons.append(
+            "takes head dims up to 128 in float32 on this GPU, which has 64 KiB of shared memory for a tile: "
             "change model.dim or model.heads (the head dim is dim / heads)"
         )
     return reasons + (
@@ -38,7 +53,6 @@ def unsupported_reasons(case: Case) -> list[str]:
 SUPPORTS = Supports(
     offset=True,
     cached=True,
-    dtypes=("bfloat16", "float16"),
     layout="any",
     smallest_head_dim=HEAD_DIMS[0],
     largest_head_dim=HEAD_DIMS[-1],
@@ -52,6 +66,7 @@ backend = Backend(
     references=("dao2022flashattention", "dao2023flashattention2", "tillet2019triton"),
     unsupported_reasons=unsupported_reasons,
     attend=attend,
+    attend_by_tile=attend_by_tile,
     launches=Launches(
         cuda=Kernels(forward=r"^_portable_forward", backward=r"^_portable_backward_(dq|dkdv)\b")
     ),

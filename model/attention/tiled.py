@@ -26,12 +26,12 @@ from torch.autograd.function import once_differentiable
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
-TILE = 256  # queries or keys in a tile: small enough for a CPU's cache, large enough for its BLAS
+TILE = 256, 256  # queries and keys of a tile: small enough for a CPU's cache, large enough for its BLAS
 Span = tuple[int, int]  # [first, last) positions
 
 
 class Tiling(NamedTuple):
-    """The keys that a query may see, and how many of either a tile holds.
+    """The keys that a query may see, and how many queries and keys a tile has.
 
     Attributes:
         offset: the key at which the first query stands, under the causal mask.
@@ -40,18 +40,25 @@ class Tiling(NamedTuple):
     """
 
     causal: bool
-    tile: int = TILE
-    offset: int = 0
+    queries: int
+    keys: int
+    offset: int
     dropout: float = 0.0
     seed: Tensor | None = None
 
-    def spans(self, start: int, end: int) -> list[Span]:
-        """Cut [start, end) into tiles; the last one may be shorter."""
-        return [(first, min(first + self.tile, end)) for first in range(start, end, self.tile)]
+
+def spans(start: int, end: int, size: int) -> list[Span]:
+    """Cut [start, end) into tiles; the last one may be shorter."""
+    return [(first, min(first + size, end)) for first in range(start, end, size)]
 
 
 def attend(
-    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: int = TILE, dropout: float = 0.0
+    q_BTHD: Tensor,
+    k_BTKD: Tensor,
+    v_BTKD: Tensor,
+    causal: bool,
+    tile: tuple[int, int] = TILE,
+    dropout: float = 0.0,
 ) -> Tensor:
     """softmax(Q K^T / sqrt(D)) V with O(T) extra memory, on any device and in any float precision.
 
@@ -62,7 +69,7 @@ def attend(
     q_BKGTD = q_BTHD.reshape(B, T, K, H // K, D).permute(0, 2, 3, 1, 4)
     k_BKTD, v_BKTD = k_BTKD.transpose(1, 2), v_BTKD.transpose(1, 2)
     seed = torch.randint(2**63 - 1, (), device=q_BTHD.device) if dropout else None
-    tiling = Tiling(causal, tile, k_BKTD.shape[2] - T, dropout, seed)
+    tiling = Tiling(causal, *tile, k_BKTD.shape[2] - T, dropout, seed)
     o_BKGTD: Tensor = _Tiled.apply(q_BKGTD, k_BKTD, v_BKTD, tiling)  # type: ignore[no-untyped-call]
     return o_BKGTD.permute(0, 3, 1, 2, 4).reshape(B, T, H, D)
 
@@ -73,14 +80,14 @@ class _Tiled(torch.autograd.Function):
         """FA2 algorithm 1: one row of tiles at a time, each independent of the others."""
         o_BKGTD = torch.empty_like(q_BKGTD)
         lse_BKGT1 = q_BKGTD.new_empty(*q_BKGTD.shape[:-1], 1, dtype=_wide(q_BKGTD))
-        for queries in tiling.spans(0, q_BKGTD.shape[3]):
+        for queries in spans(0, q_BKGTD.shape[3], tiling.queries):
             q_BKRD = _rows(q_BKGTD, queries)
             max_BKR1 = torch.full_like(q_BKRD[..., :1], -torch.inf)
             sum_BKR1 = torch.zeros_like(max_BKR1)
             acc_BKRD = torch.zeros_like(q_BKRD)
             # Under a causal mask the tiles above the diagonal are empty: they are never visited.
             last_key = queries[1] + tiling.offset if tiling.causal else k_BKTD.shape[2]
-            for keys in tiling.spans(0, last_key):  # the online softmax: section 2.3.1, lines 5-12
+            for keys in spans(0, last_key, tiling.keys):  # the online softmax: section 2.3.1, lines 5-12
                 s_BKRU = _scores(q_BKRD, _keys(k_BKTD, keys), queries, keys, tiling)
                 new_max_BKR1 = torch.maximum(max_BKR1, s_BKRU.amax(-1, keepdim=True))
                 p_BKRU = s_BKRU.sub_(new_max_BKR1).exp_()
@@ -113,11 +120,11 @@ class _Tiled(torch.autograd.Function):
         delta_BKGT1 = (do_BKGTD.to(wide) * o_BKGTD.to(wide)).sum(-1, keepdim=True)
         dq_BKGTD = torch.zeros_like(q_BKGTD, dtype=wide)
         dk_BKTD, dv_BKTD = torch.empty_like(k_BKTD), torch.empty_like(v_BKTD)
-        for keys in tiling.spans(0, k_BKTD.shape[2]):
+        for keys in spans(0, k_BKTD.shape[2], tiling.keys):
             k_BKUD, v_BKUD = _keys(k_BKTD, keys), _keys(v_BKTD, keys)
             dk_BKUD, dv_BKUD = torch.zeros_like(k_BKUD), torch.zeros_like(v_BKUD)
             # Queries before this tile of keys never saw it.
-            for queries in tiling.spans(max(0, keys[0] - tiling.offset) if tiling.causal else 0, T):
+            for queries in spans(max(0, keys[0] - tiling.offset) if tiling.causal else 0, T, tiling.queries):
                 q_BKRD, do_BKRD = _rows(q_BKGTD, queries), _rows(do_BKGTD, queries)
                 s_BKRU = _scores(q_BKRD, k_BKUD, queries, keys, tiling)
                 p_BKRU = s_BKRU.sub_(_rows(lse_BKGT1, queries)).exp_()  # line 11: P again, by way of L
@@ -223,6 +230,7 @@ backend = Backend(
     references=("dao2022flashattention", "dao2023flashattention2"),
     unsupported_reasons=unsupported_reasons,
     attend=attend,
+    attend_by_tile=attend,
     launches=Launches(cuda=KERNELS, cpu=KERNELS),
     supports=SUPPORTS,
 )

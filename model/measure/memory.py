@@ -72,14 +72,15 @@ def peak_memory(config: RunConfig) -> int:
         gradients = parameters + added_up, parameters + waiting, parameters + embedding
     # On a CPU, the last block's backward under math has two gradients of its weights beside all activations.
     gradients_of_weights = 2 * _weights(config) if (_kept(config), config.device) == ("weights", "cpu") else 0
+    held = tokens * _held(config, size, backward=True)  # by the call of attention that is in its backward
     # The logits and what is computed from them, up to the gradient of the head's input.
     logits = tokens * model.vocab_size
     loss = 12 * logits  # in float32: the logarithms, and two gradients
     if train.loss == "linear_cross_entropy":  # the gradient takes the logits' place
         loss = (logits + model.vocab_size * model.dim + 2 * tokens * model.dim) * size
     work = (
-        kept + max(loss, gradients_of_weights),
-        one + 2 * tokens * model.ffn_dim // config.parallel.tensor * size,
+        kept + max(loss, gradients_of_weights, held),
+        one + max(2 * tokens * model.ffn_dim // config.parallel.tensor * size, held),
         3 * residual,
     )
     moments = zip(gradients, work, _gathered(config, block, embedding), strict=True)
@@ -155,6 +156,16 @@ def _kept(config: RunConfig) -> Keeps:
     return own.keeps if own else ""
 
 
+def _held(config: RunConfig, size: int, backward: bool) -> int:
+    """Bytes a token that a call of the run's backend holds only while it runs."""
+    own = described(config.attention)
+    if not own or own.holds != "float32":
+        return 0
+    queries = config.model.heads * config.model.head_dim // config.parallel.tensor
+    shared = config.model.kv_heads < config.model.heads
+    return 4 * queries * (size < 4) + 8 * queries * (backward and shared)
+
+
 def _weights(config: RunConfig) -> int:
     """Bytes of the weights that a block computes under math, in float32."""
     train, parallel = config.train, config.parallel
@@ -181,6 +192,7 @@ def inference_memory(config: RunConfig) -> int:
     if kept == "weights":  # in float32: what goes in, the mask, the scores and their softmax
         call += queries * (2 * 4 + 4 * (size < 4))
         call += asked.prompt_length**2 * (5 + 2 * 4 * asked.batch_size * model.heads)
+    call += tokens * _held(config, size, backward=False)
     attention = 2 * residual + max(turning, call)  # with the block's input and its norm
 
     workspace = WORKSPACE if config.device == "cuda" else 0

@@ -72,6 +72,9 @@ def entry_point(name: str) -> EntryPoint:
 # What a call keeps for its backward pass beside queries, keys, values and output: every weight in float32;
 # keys and values once for each head of queries; or one more tensor of the output's size.
 Keeps = Literal["", "weights", "copies", "output"]
+# What a call holds only while it runs: in 16 bits its output, then the gradient of its queries, in float32;
+# and where heads share keys, the gradients of keys and values of each head in float32.
+Holds = Literal["", "float32"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Described:
     summary: str
     references: tuple[str, ...] = ()
     keeps: Keeps = ""
+    holds: Holds = ""
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
 
@@ -106,6 +110,6 @@ def described(name: str) -> Described | None:
     given = {keyword.arg: keyword.value for keyword in calls[0].keywords}
     if "summary" not in given:
         raise UserError(f"{path}:{calls[0].lineno}: `Backend(...)` lacks `summary`, one line for tables")
-    literals = ("references", "keeps", "modules", "packages")
+    literals = ("references", "keeps", "holds", "modules", "packages")
     parts = {key: ast.literal_eval(given[key]) for key in literals if key in given}
     return Described(summary=ast.literal_eval(given["summary"]), **parts)

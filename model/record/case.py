@@ -21,6 +21,7 @@ class Case:
         any_size: it stands for otherwise equal calls of any batch, length and number of heads.
         context: number of processes that share each sample's tokens, and make the calls of `parts`.
         dropout: probability with which each weight becomes 0, the others being divided by 1 - dropout.
+        tile: queries and keys of a tile of the kernel's; None: the backend chooses.
     """
 
     device: str
@@ -37,6 +38,12 @@ class Case:
     any_size: bool = False
     context: int = 1
     dropout: float = 0.0
+    tile: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Make the tile hashable again, as JSON has lists for it."""
+        if self.tile is not None:
+            object.__setattr__(self, "tile", tuple(self.tile))
 
     @cache  # noqa: B019  one for each length that a run decodes at
     def decoding(self, keys: int) -> Case:

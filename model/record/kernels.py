@@ -52,6 +52,15 @@ class KernelTime(Frozen):
     outcome: Ending
     reason: str | None = Field(None, description="Why it did not complete; None if it did.")
     seconds: list[Seconds] = Field(default=[], description="Of each call, in the order of the rounds.")
+    host_seconds: list[Seconds] = Field(
+        default=[],
+        description="By the host's clock, until each call returned; none on a CPU, where `seconds` are that.",
+    )
+    kernel_seconds: Seconds | None = Field(
+        None,
+        description="Of the GPU's kernels alone, without gaps between them, in one more call under the "
+        "profiler; None on a CPU and in CUDA graphs.",
+    )
     memory_bytes: int | None = Field(
         None,
         description="Most that PyTorch allocated at a time beyond the inputs: by a forward, or one and its "
@@ -83,6 +92,11 @@ class KernelTime(Frozen):
         return median(self.seconds) if self.seconds else None
 
     @property
+    def median_host_seconds(self) -> float | None:
+        """Median time until a call returned on the host; None on a CPU, and if none was timed."""
+        return median(self.host_seconds) if self.host_seconds else None
+
+    @property
     def interval(self) -> tuple[float, float] | None:
         """The interval of the median in seconds, as `interval` computes it."""
         return interval(self.seconds)
@@ -107,6 +121,8 @@ class KernelTimes(Frozen):
         counts = {(time.outcome == "completed", len(time.seconds)) for time in self.times}
         if counts - {(True, self.rounds), (False, 0)}:
             raise ValueError(f"a backend has other calls than one in each of the {self.rounds} rounds")
+        if {len(time.host_seconds) for time in self.times} - {0, self.rounds}:
+            raise ValueError(f"the host timed other calls than one in each of the {self.rounds} rounds")
         return self
 
     @model_validator(mode="after")
@@ -118,10 +134,11 @@ class KernelTimes(Frozen):
 
     @model_validator(mode="after")
     def _ends_both_directions_alike(self) -> Self:
-        ends: dict[tuple[str, Mode], set[int]] = {}
+        ends: dict[tuple[str, Mode], set[tuple[int, int]]] = {}
         for time in self.times:
-            ends.setdefault((time.attention, time.mode), set()).add(len(time.seconds))
-        if uneven := [f"{name} ({mode})" for (name, mode), counts in ends.items() if len(counts) > 1]:
+            counts = len(time.seconds), len(time.host_seconds)
+            ends.setdefault((time.attention, time.mode), set()).add(counts)
+        if uneven := [f"{name} ({mode})" for (name, mode), both in ends.items() if len(both) > 1]:
             raise ValueError(f"a forward or a backward alone was timed: {', '.join(uneven)}")
         return self
 
@@ -134,6 +151,12 @@ class KernelTimes(Frozen):
                 update={
                     "direction": "both",
                     "seconds": [a + b for a, b in zip(forward.seconds, backward.seconds, strict=True)],
+                    "host_seconds": [
+                        a + b for a, b in zip(forward.host_seconds, backward.host_seconds, strict=True)
+                    ],
+                    "kernel_seconds": forward.kernel_seconds
+                    and backward.kernel_seconds
+                    and forward.kernel_seconds + backward.kernel_seconds,
                     "sm_mhz": [*forward.sm_mhz, *backward.sm_mhz],
                     "throttle_reasons": sorted({*forward.throttle_reasons, *backward.throttle_reasons}),
                 }

@@ -41,6 +41,7 @@ NEEDS: dict[str, Need] = {
     "attention=custom": Need(
         "triton", "3.6", "whose Gluon lacks what the kernel uses", "3.8", "whose Gluon has other names for it"
     ),
+    "attention=flash1": Need("triton", "3.6", _UNTRIED),
     "attention=portable": Need("triton", "3.6", _UNTRIED),
     "train.optimizer=adamw_one_pass": Need("triton", "3.6", _UNTRIED),
     "train.float8": Need("torch", "2.11", "for which torchao 0.18 is not made"),

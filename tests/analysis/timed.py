@@ -61,6 +61,8 @@ def _kernel_time(name: str, direction: str, mode: str, found: float | str, case:
         **values,
         outcome="completed",
         seconds=[found / 1e3 * factor * part for part in spread],
+        host_seconds=[20e-6 * part for part in spread] if case.device == "cuda" else [],
+        kernel_seconds=found / 1e3 if (case.device, mode) == ("cuda", "eager") else None,
         memory_bytes=4 * case.batch * case.sequence_length * case.heads * case.head_dim,
         sm_mhz=[1755.0, 1740.0] if case.device == "cuda" else [],
         throttle_reasons=[""] if case.device == "cuda" else [],

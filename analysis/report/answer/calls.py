@@ -49,9 +49,10 @@ def _at_each(leads: Sequence[_Fastest]) -> Sentence:
         gains = sorted(ahead.ratio.ratio - 1 for _, ahead in wins)
         ends = " to ".join(dict.fromkeys(map(percent, (gains[0], gains[-1]))))
         named.append(f"{group_name(backend)} at {len(wins):,d} ({ends} % over the next)")
-    text = f"Over {counted(len(leads), 'shape')}, the fastest is {listed(named)}"
+    what = "case" if any(point.tile for point, _ in leads) else "shape"  # of shape and tiles
+    text = f"Over {counted(len(leads), what)}, the fastest is {listed(named)}"
     if not named:
-        text = f"At none of {counted(len(leads), 'shape')} is one backend told from the next"
+        text = f"At none of {counted(len(leads), what)} is one backend told from the next"
     elif unclear := len(leads) - len(clear):
         text += f"; at {unclear:,d}, none is told from the next"
     numbers = (

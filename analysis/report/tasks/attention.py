@@ -41,12 +41,14 @@ class ShapeCell:
 
     Attributes:
         milliseconds, tflops: of the median call; None without a time.
+        host: milliseconds until the median call returned on the host; None in CUDA graphs and on a CPU.
         lead: over the fastest other backend; None where there is no other, or no rounds in common.
         gone: how runs without a time ended, in words; empty where it was not called either.
     """
 
     milliseconds: float | None
     tflops: float | None
+    host: float | None
     lead: Lead | None
     gone: str
 
@@ -88,6 +90,11 @@ class ShapeTable:
     lines: tuple[ShapeLine, ...]
     part: str = ""
 
+    @property
+    def has_host(self) -> bool:
+        """Whether the host's part of a call is known."""
+        return any(cell.host is not None for line in self.lines for cell in line.cells)
+
     def parts(self, most: int) -> list[ShapeTable]:
         """The same in tables of so many backends at most: paper can not be scrolled sideways."""
         count = len(self.backends)
@@ -122,7 +129,8 @@ def shapes(kernels: list[dict[str, Any]]) -> list[ShapeTable]:
             sizes = (
                 f"B{shape['batch']} T{shape['sequence_length']} H{shape['heads']}{keys} D{shape['head_dim']}"
             )
-            words = [f"{sizes}, {mask}", *(str(shape[part] or f"unknown {part}") for part in unlike)]
+            tile = f", tiles of {at_shape[0].tile}" if at_shape[0].tile else ""
+            words = [f"{sizes}, {mask}{tile}", *(str(shape[part] or f"unknown {part}") for part in unlike)]
             for direction in DIRECTIONS:
                 cells = (_cell(by_name.get(name), at_shape, direction, mode) for name in backends)
                 lines.append(ShapeLine(", ".join(words), direction, tuple(cells)))
@@ -133,13 +141,14 @@ def shapes(kernels: list[dict[str, Any]]) -> list[ShapeTable]:
 
 def _cell(point: Point | None, among: Sequence[Point], direction: str, mode: str) -> ShapeCell:
     if point is None:
-        return ShapeCell(None, None, None, "")
+        return ShapeCell(None, None, None, None, "")
     timed = point.timed(direction, mode)
     if timed is None:
-        return ShapeCell(None, None, None, ", ".join(point.gone(mode, direction)))
+        return ShapeCell(None, None, None, None, ", ".join(point.gone(mode, direction)))
     others = [other for other in among if other.timed(direction, mode)]
+    host = point.of("host_milliseconds", direction, mode) if mode == "eager" else None
     return ShapeCell(
-        timed.median, point.of("tflops", direction, mode), lead(point, others, direction, mode), ""
+        timed.median, point.of("tflops", direction, mode), host, lead(point, others, direction, mode), ""
     )
 
 
@@ -150,7 +159,8 @@ def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
     count = counted(len({run["config"]["call"]["shape"] for run in runs}), "shape")
     part = "Attention"
     yield Setting("Shapes", f"{count}: {', '.join(sizes)}", changed(runs, ("call.shape",)), part)
-    yield from lines(part, _TOPICS, runs)
+    tiles = [_TILES] if any(setting("call", "tile")(run) for run in runs) else []
+    yield from lines(part, [*_TOPICS, *tiles], runs)
 
 
 def _mask(run: Run) -> str | None:
@@ -168,6 +178,9 @@ _TOPICS = (
     SetupTopic("Precision", plain(setting("call", "dtype")), ("call.dtype",)),
     SetupTopic("Backends", _backends, ("call.backends",)),
     SetupTopic("Rounds", whole(setting("call", "steps")), ("call.steps",)),
+)
+_TILES = SetupTopic(
+    "Tiles, queries x keys", lambda run: setting("call", "tile")(run) or "each backend's own", ("call.tile",)
 )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from model.measure.nvml import Gpu
-from model.measure.profiler import most_allocated
+from model.measure.profiler import most_allocated, seconds_on_gpu, watched
 
 CACHE_BYTES = {"cuda": 2**28, "cpu": 2**26}  # more than the caches of a GPU; of a CPU, than a core's share
 PRODUCT_SIZE = {"cuda": 8192, "cpu": 512}  # of a square matrix: large enough that it reaches the highest rate
@@ -17,9 +17,14 @@ PRODUCT_SIZE = {"cuda": 8192, "cpu": 512}  # of a square matrix: large enough th
 
 @dataclass
 class Timed:
-    """The calls of one backend in one direction so far."""
+    """The calls of one backend in one direction so far.
+
+    Attributes:
+        host_seconds: until each call returned, where that is not when its work is done.
+    """
 
     seconds: list[float] = field(default_factory=list)
+    host_seconds: list[float] = field(default_factory=list)
     sm_mhz: list[float] = field(default_factory=list)
     throttle_reasons: set[str] = field(default_factory=set)
 
@@ -59,13 +64,23 @@ class Cuda:
         torch.cuda.synchronize()
         self._cache.zero_()
         self._start.record()
+        started = time.perf_counter()
         work()
+        returned = time.perf_counter()
         self._end.record()
         mhz, reasons = self._gpu.sm_mhz(), self._gpu.throttle_reasons()  # while the device is at work
         self._end.synchronize()
         into.seconds.append(self._start.elapsed_time(self._end) / 1e3)
+        into.host_seconds.append(returned - started)
         into.sm_mhz += [mhz] if mhz is not None else []
         into.throttle_reasons |= {reasons} if reasons is not None else set()
+
+    def kernel_seconds(self, work: Callable[[], object]) -> float | None:
+        """Seconds of the kernels of one call on a cold cache; None if the profiler sees none."""
+        self._cache.zero_()
+        torch.cuda.synchronize()
+        _, events = watched("cuda", work)
+        return seconds_on_gpu(events) or None
 
     def most_memory(self, work: Callable[[], object]) -> int:
         """Bytes that PyTorch allocates at a time, at most, during a call, beyond those from before it."""

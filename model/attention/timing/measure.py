@@ -20,7 +20,7 @@ from model.attention.timing.check import checked
 from model.attention.timing.device import CACHE_BYTES, PRODUCT_SIZE, Cpu, Cuda, Timed, device
 from model.attention.timing.passes import Eager, Graphs, Passes, TimedInputs
 from model.attention.verify.call import is_out_of_memory
-from model.record.errors import Interrupted, one_line
+from model.record.errors import Interrupted, Unsupported, one_line
 from model.record.kernels import DIRECTIONS, MODES, Direction, Ending, KernelCheck, KernelTime, Mode
 
 WARM_UP = 2  # calls before the first that counts, beside those that measure memory
@@ -58,6 +58,7 @@ class _Bench:
     timed: dict[Key, Timed] = field(default_factory=dict)
     ended: dict[tuple[str, Mode], tuple[Ending, str]] = field(default_factory=dict)
     memory: dict[tuple[str, Direction], int] = field(default_factory=dict)
+    kernel_seconds: dict[Key, float | None] = field(default_factory=dict)
     product: Timed = field(default_factory=Timed)
     checks: dict[tuple[str, Mode], KernelCheck] = field(default_factory=dict)
 
@@ -68,6 +69,8 @@ class _Bench:
             yield
         except Exception as error:
             ending: Ending = otherwise
+            if isinstance(error, Unsupported):  # only the kernel itself could say so
+                ending = "unsupported"
             # If a capture ends for lack of memory, ending it may raise, too.
             if any(cause and is_out_of_memory(cause) for cause in (error, error.__context__)):
                 ending = "oom_gpu" if self.case.device == "cuda" else "oom_host"
@@ -159,6 +162,12 @@ def measure(
             passes.o_BTHD = None  # its memory is not the next call's
             bench.memory[name, "backward"] = bench.device.most_memory(passes.both)
     bench.rounds(bench.running(eager, "eager"), "eager", rounds)
+    if isinstance(bench.device, Cuda):
+        for name, own in bench.running(eager, "eager").items():
+            with bench.noting(name, "eager"):
+                for direction, work in zip(DIRECTIONS, (own.forward, own.backward), strict=True):
+                    bench.kernel_seconds[name, direction, "eager"] = bench.device.kernel_seconds(work)
+                own.drop()
     if "graph" in modes:
         # All graphs share memory, as much as the largest needs.
         pool = torch.cuda.graph_pool_handle()
@@ -206,6 +215,8 @@ def _time(bench: _Bench, name: str, direction: Direction, mode: Mode) -> KernelT
         mode=mode,
         outcome="completed",
         seconds=timed.seconds,
+        host_seconds=timed.host_seconds,
+        kernel_seconds=bench.kernel_seconds.get((name, direction, mode)),
         memory_bytes=bench.memory[name, direction],
         sm_mhz=timed.sm_mhz,
         throttle_reasons=sorted(timed.throttle_reasons),

@@ -90,7 +90,7 @@ def key(
 
 def said(case: Case) -> dict[str, Any]:
     """A case by its fields. Fields added later are left out at their defaults, so that keys stay the same."""
-    later = {"new_tokens": 0, "queries": None, "any_size": False, "context": 1, "dropout": 0.0}
+    later = {"new_tokens": 0, "queries": None, "any_size": False, "context": 1, "dropout": 0.0, "tile": None}
     return {name: x for name, x in asdict(case).items() if name not in later or x != later[name]}
 
 
@@ -98,11 +98,14 @@ def describe(case: Case) -> str:
     """`B2 T257 H8 K2 D64 bfloat16 causal`, and `compiled` where the run is.
 
     Where there are fewer queries than keys, `B2 Q1 T257 ...`; where processes share the tokens, `over 4
-    processes`; where tokens are decoded, `then 20 tokens`; where weights are dropped, `dropout 0.125`.
+    processes`; where tokens are decoded, `then 20 tokens`; where weights are dropped, `dropout
+    0.125`; where the run chooses tiles, `tiles of 64 x 128`.
     For many sizes: `any size, 4 query heads per KV head, D64 bfloat16 causal`.
     """
     mask = ("causal" if case.causal else "no mask") + ", compiled" * case.compile
     mask += f", dropout {case.dropout:g}" if case.dropout else ""
+    if case.tile:
+        mask += ", tiles of {} x {}".format(*case.tile)
     if case.any_size:
         share = counted(case.heads // case.kv_heads, "query head")
         return f"any size, {share} per KV head, D{case.head_dim} {case.dtype} {mask}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterator, Mapping
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from model.record import backends
 from model.record.case import Case
@@ -16,6 +16,7 @@ _NUMBER = r"[1-9]\d{0,8}"
 _SHAPE = re.compile(
     rf"B(?P<B>{_NUMBER}) T(?P<T>{_NUMBER}) H(?P<H>{_NUMBER})( K(?P<K>{_NUMBER}))? D(?P<D>{_NUMBER})"
 )
+_TILE = re.compile(rf"({_NUMBER})x({_NUMBER})")
 _OF_SHAPE = ("train.sequence_length", "train.batch_size", "model.")  # what attention alone has in call.shape
 
 
@@ -41,6 +42,10 @@ class CallConfig(TaskSection):
         0.0, description="Probability with which a weight becomes 0: a multiple of 1/16."
     )
     backends: str = Field("all", description="Attention backends separated by spaces, or `all`.")
+    tile: str = Field(
+        "",
+        description="Queries x keys of a tile, such as 128x64, of backends that take one; empty: their own.",
+    )
     steps: Positive = Field(
         31, description="Rounds: in each, every backend is called once forward and once backward."
     )
@@ -67,6 +72,24 @@ class CallConfig(TaskSection):
             why = "rotary positions need pairs, and certificates try a small llama with it"
             raise Mismatch(f"shape '{self.shape}' has an odd head dim (D): {why}", "shape")
         return self
+
+    @property
+    def tile_sizes(self) -> tuple[int, int] | None:
+        """Queries and keys of a tile; None where each backend has its own."""
+        match = _TILE.fullmatch(self.tile)
+        return (int(match[1]), int(match[2])) if match else None
+
+    @model_validator(mode="after")
+    def _is_a_tile(self) -> Self:
+        if self.tile and not self.tile_sizes:
+            text = f"tile '{self.tile}' must look like 128x64: whole numbers from 1, queries and then keys"
+            raise Mismatch(text, "tile")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out an empty `tile`, so that the runs of published studies keep their ids."""
+        return {name: value for name, value in dump(self).items() if name != "tile" or value}
 
     @model_validator(mode="after")
     def _names_all_or_some(self) -> Self:
@@ -134,6 +157,7 @@ class CallConfig(TaskSection):
             head_dim=sizes["D"],
             causal=self.causal,
             dropout=self.dropout,
+            tile=self.tile_sizes,
         )
 
 

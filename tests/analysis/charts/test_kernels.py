@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,8 @@ from model.record.config import CallConfig, RunConfig
 from tests.analysis.fabricate import Folder, certificate, plan
 from tests.analysis.timed import kernels
 
-CHARTS = [name for name in charts.names() if name.startswith("kernel_")]
+TILES = ("kernel_tile_keys", "kernel_tile_queries")
+CHARTS = [name for name in charts.names() if name.startswith("kernel_") and name not in TILES]
 # The FlashAttention-3 sweep at head dim 128, the batch, heads, embedding dim, and head dims.
 SHAPES = [
     *((16384 // length, length, 16, 128) for length in (512, 1024, 2048, 4096, 8192, 16384)),
@@ -47,10 +49,12 @@ def measured(root: Path, device: str = "cuda", dtype: str = "bfloat16") -> None:
 
 def planned(root: Path, run_id: str, case: Case) -> Folder:
     shape = f"B{case.batch} T{case.sequence_length} H{case.heads} D{case.head_dim}"
-    call = CallConfig(shape=shape, causal=case.causal, dtype=case.dtype, steps=7)
+    tile = "{}x{}".format(*case.tile) if case.tile else ""
+    call = CallConfig(shape=shape, causal=case.causal, dtype=case.dtype, tile=tile, steps=7)
     config = RunConfig(task="attention", device=case.device, call=call)
     about = {
-        "group": f"g-{shape}-{case.causal}", "factors": {"call.shape": shape, "call.causal": case.causal, "seed": 0},
+        "group": f"g-{shape}-{case.causal}{tile}",
+        "factors": {"call.shape": shape, "call.causal": case.causal, "seed": 0} | ({"call.tile": tile} if tile else {}),
         "config": config, "data_file": None, "tokenizer": None, "data_fingerprint": None,
     }  # fmt: skip
     return Folder(root, plan(run_id, study="kernels", **about))
@@ -225,6 +229,46 @@ def test_the_table_of_shapes_has_those_whose_runs_ended_without_times(tmp_path: 
     ]
 
 
+def test_tiles_as_an_axis_have_figures_over_their_keys_and_queries_and_rows_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """A tile that has no room on the GPU is a cross, and a run that never was says so of its tile."""
+    case = Case("cuda", "bfloat16", 4, 4096, 32, 32, 64)
+    for place, tile in enumerate(((64, 16), (64, 32), (64, 64), (32, 64), (16, 64), (64, 256))):
+        folder = planned(tmp_path, f"r{place}", replace(case, tile=tile))
+        folder.start(flop_per_token=None, parameter_count=None)
+        fast = "unsupported" if tile == (64, 256) else 1.0 + place
+        kernels(folder, replace(case, tile=tile), flash1=fast, portable=2.0)
+        folder.end(steps=7, final_loss=None)
+    planned(tmp_path, "r9", replace(case, tile=(64, 512)))
+    timed(tmp_path, "r8", case)  # in tiles of the backends' own
+    collect(tmp_path)
+
+    keys, queries = draw(tmp_path, "kernel_tile_keys"), draw(tmp_path, "kernel_tile_queries")
+    assert (
+        keys and keys.title == "Time over keys of a tile" and "queries of a tile 64, causal" in keys.caption
+    )
+    fixed = "batch 4, sequence length 4,096, heads 32, head dim 64, queries of a tile 64, causal, bfloat16, NVIDIA H200"
+    by_place = cells(keys)
+    took = [by_place[f"flash1; {fixed}", text][0] for text in ("16", "32", "64")]
+    assert took == ["3.50", "7.00", "10.50"]
+    assert by_place[f"flash1; {fixed}", "256"][-1] == "unsupported"
+    assert queries and "keys of a tile 64, causal" in queries.caption
+    assert {place[1] for place in cells(queries)} == {"16", "32", "64"}
+
+    with store.open_for_reading(tmp_path) as connection:
+        found = facts.gather(connection, "kernels")
+    graph, eager = shapes(found.kernels_and_gone)
+    assert [line.shape for line in graph.lines][::2] == [
+        "B4 T4096 H32 D64, causal",
+        *(f"B4 T4096 H32 D64, causal, tiles of {tile}" for tile in (
+            "16 x 64", "32 x 64", "64 x 16", "64 x 32", "64 x 64", "64 x 256", "64 x 512")),
+    ]  # fmt: skip
+    assert {cell.gone for cell in graph.lines[-1].cells} == {"not run"}
+    # The host's time is that of calls from Python: a graph leaves it out.
+    assert eager.has_host and not graph.has_host
+
+
 def test_a_study_called_eagerly_alone_says_so_and_has_no_figure_of_the_hosts_share(tmp_path: Path) -> None:
     measured(tmp_path, "cpu", "float32")
     figure = draw(tmp_path, "kernel_time")
@@ -271,8 +315,11 @@ def test_the_report_says_no_word_of_training_and_its_audit_passes(root: Path, tm
             assert word not in text, (name, word)
         assert "MFU" not in text.replace("Not comparable with MFU", "")
     page = " ".join(re.sub(r"<[^>]*>", " ", pages["run-r01.html"]).split())
-    assert "flash 0.08762 0.08499 to 0.09025 392.2 0.219 0.2125 to 0.2256 392.2" in page
-    assert re.search(r"Replayed from CUDA graphs: .* flash3 wrong \S \S wrong \S \S math 0.3436", page)
+    called, passes = "0.02 0.0859", ("0.08762 0.08499 to 0.09025 392.2", "0.219 0.2125 to 0.2256 392.2")
+    assert f"flash {passes[0]} {called} {passes[1]} {called}" in page  # also the host's, and kernels alone
+    for name in ("index.html", "print.html"):
+        assert '<span class="quiet">host 0.0200</span>' in pages[name], name
+    assert re.search(r"Replayed from CUDA graphs: .* flash3 wrong \S \S \S wrong \S \S \S math 0.3436", page)
     for name in ("index.html", "print.html"):
         table = " ".join(re.sub(r"<[^>]*>", " ", pages[name]).split()).partition("Every shape, graph")[2]
         assert re.search(

@@ -58,6 +58,14 @@ def test_each_backend_has_a_row_by_direction_and_mode_with_its_rate(root: Path, 
     assert json.loads(graph["seconds"]) == [
         0.5e-3 * each for each in (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
     ]
+    # Of the GPU the host's time and the kernels' stand apart, and of both passes together their sums.
+    assert graph["host_milliseconds"] == pytest.approx(0.02)
+    assert graph["kernel_milliseconds"] is None
+    eager = {row["direction"]: row for row in rows if (row["attention"], row["mode"]) == ("flash", "eager")}
+    assert eager["forward"]["kernel_milliseconds"] == pytest.approx(0.5)
+    assert eager["both"]["kernel_milliseconds"] == pytest.approx(1.0)
+    assert eager["both"]["host_milliseconds"] == pytest.approx(0.04)
+    assert {(row["tile_queries"], row["tile_keys"]) for row in rows} == {(None, None)}
     gone = rows[-1]
     assert gone["seconds"] is None
     assert (gone["milliseconds"], gone["tflops"], gone["calls"], gone["reason"]) == (
@@ -66,6 +74,18 @@ def test_each_backend_has_a_row_by_direction_and_mode_with_its_rate(root: Path, 
         0,
         "math ended as oom_gpu",
     )
+
+
+def test_the_tile_of_a_call_is_in_the_table_and_a_cpu_has_no_time_of_the_host(root: Path, sql: Ask) -> None:
+    case = replace(CASE, device="cpu", tile=(128, 64))
+    folder = Folder(root, plan("r1", study="kernels"))
+    folder.start()
+    kernels(folder, case, tiled=0.5)
+    folder.end()
+    collect(root)
+    (row,) = sql("FROM kernels WHERE direction = 'both'")
+    assert (row["tile_queries"], row["tile_keys"]) == (128, 64)
+    assert (row["host_milliseconds"], row["kernel_milliseconds"]) == (None, None)
 
 
 def test_reports_carry_the_certificates_that_kernels_were_timed_under(root: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.amd import stand_in
 from tests.model.attention.calls import CUDA
 from tests.model.attention.test_contract import ADVICE, advised
 
-NVIDIA_ONLY = {"cudnn", "custom", "flash2", "flash3", "flash4"}
+NVIDIA_ONLY = {"cudnn", "custom", "flash1", "flash2", "flash3", "flash4"}
 BY_TRITON = {"flex", "portable"}  # compiled for the architectures that they name
 PART = replace(CUDA, queries=CUDA.sequence_length // 2)
 

@@ -26,8 +26,9 @@ ODD = [
     replace(CUDA, sequence_length=1),
     replace(CUDA, batch=70_000),
     replace(CUDA, causal=False),
+    replace(CUDA, tile=(100, 64)),
 ]
-GPU_ONLY = {"custom", "cudnn", "efficient", "flash2", "flash3", "flash4", "flex", "portable"}
+GPU_ONLY = {"custom", "cudnn", "efficient", "flash1", "flash2", "flash3", "flash4", "flex", "portable"}
 
 
 @pytest.mark.parametrize("name", backends.names())
@@ -155,9 +156,10 @@ def test_what_is_advised_instead_of_training_in_float16_is_supported(
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_kernel_that_cannot_train_on_a_gpu_says_in_what_it_runs_there(gpu, dtype: str) -> None:
-    """A T4 has neither bfloat16, nor this kernel float32."""
+    """A T4 has no bfloat16, and such a kernel no float32."""
     gpu((7, 5))
-    (reason,) = attention.load("portable").unsupported_reasons(replace(CUDA, dtype=dtype))
+    supports = Supports(dtypes=("bfloat16", "float16"), capability=((7, 5), None))
+    (reason,) = _reasons.declared(replace(CUDA, dtype=dtype), supports)
     assert "(compute capability 7.5) has no bfloat16, which leaves float16 for what is not training" in reason
     assert reason.endswith(": choose another backend or a newer GPU")
 
@@ -273,3 +275,11 @@ def _python(code: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.strip()
+
+
+def test_the_refusal_of_a_tile_names_the_backends_that_take_one() -> None:
+    takes = [name for name in backends.names() if attention.load(name).attend_by_tile]
+    assert attention.NOT_TILED.endswith(f": {', '.join(takes[:-1])} and {takes[-1]}")
+    tiled = replace(CPU, tile=(64, 32))
+    assert attention.lacking(attention.load("math"), tiled) == [attention.NOT_TILED]
+    assert not attention.lacking(attention.load("tiled"), tiled)

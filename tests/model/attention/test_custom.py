@@ -144,7 +144,7 @@ def test_the_operators_tell_the_truth_about_their_shapes(stand_in) -> None:
     ("case", "reason"),
     [
         (replace(CASE, device="cpu"), "--set device=cuda"),
-        (replace(CASE, dtype="float32"), "--set train.dtype=bfloat16"),
+        (replace(CASE, dtype="float32"), "would round to TF32: use --set train.dtype=bfloat16"),
         (replace(CASE, head_dim=32), "takes head dims from 64 up to 256 that are multiples of 64, not 32"),
         (replace(CASE, head_dim=192), "takes head dims 64, 128 and 256, not 192"),
         (replace(CASE, head_dim=512), "not 512"),

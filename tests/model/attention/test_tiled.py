@@ -16,7 +16,9 @@ EXACT = replace(CPU, dtype="float64")
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(("length", "tile"), [(7, 16), (8, 4), (10, 4)], ids=str)
+@pytest.mark.parametrize(
+    ("length", "tile"), [(7, (16, 16)), (8, (4, 4)), (10, (4, 4)), (10, (3, 5))], ids=str
+)
 def test_it_has_the_gradient_of_what_it_computes(causal, length, tile) -> None:
     inputs = drawn(replace(EXACT, sequence_length=length, heads=2, kv_heads=1, head_dim=2, batch=1))
     tensors = [x.requires_grad_() for x in (inputs.q, inputs.k, inputs.v)]
@@ -24,9 +26,9 @@ def test_it_has_the_gradient_of_what_it_computes(causal, length, tile) -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("tile", [1, 32, 64, 128, 512])
+@pytest.mark.parametrize("tile", [(1, 1), (32, 32), (64, 64), (128, 32), (32, 128), (512, 512)], ids=str)
 def test_it_gives_the_same_whatever_the_tile(causal, tile) -> None:
-    inputs = drawn(replace(EXACT, sequence_length=150 if tile > 1 else 20))
+    inputs = drawn(replace(EXACT, sequence_length=150 if tile > (1, 1) else 20))
     exact = reference.exact(inputs, causal).values
     for what, x in run(partial(tiled.attend, tile=tile), inputs, causal).items():
         assert off(x, exact[what]) < 1e-13, what
@@ -69,6 +71,6 @@ def test_it_skips_the_tiles_above_the_diagonal(monkeypatch: pytest.MonkeyPatch) 
     scores = tiled._scores
     monkeypatch.setattr(tiled, "_scores", lambda *args: seen.append(args[2:4]) or scores(*args))
     inputs = drawn(EXACT)
-    tiled.attend(inputs.q, inputs.k, inputs.v, True, 16)
+    tiled.attend(inputs.q, inputs.k, inputs.v, True, (16, 16))
     assert len(seen) == 4 * 5 / 2
     assert all(keys[0] < queries[1] for queries, keys in seen)

@@ -255,3 +255,28 @@ def test_the_estimate_is_within_a_tenth_of_what_prefills_allocate_on_a_gpu(atten
     read(asked)
     torch.cuda.synchronize()
     assert inference_memory(asked) == pytest.approx(torch.cuda.max_memory_allocated() - before, rel=0.1)
+
+
+def test_what_flash1_holds_in_float32_while_it_runs_counts_where_nothing_needs_more():
+    """dQ, and of heads that share keys dK and dV of each head; in a prefill the output."""
+    model = {"dim": 256, "layers": 2, "heads": 4, "kv_heads": 2, "ffn_dim": 64, "vocab_size": 16}
+
+    def more(forecast, dtype, kv_heads=2, **own):
+        plain, flash1 = (
+            RunConfig.model_validate(
+                {
+                    "attention": name,
+                    "model": model | {"kv_heads": kv_heads},
+                    "data": {"path": "x"},
+                    **{section: settings | {"dtype": dtype} for section, settings in own.items()},
+                }
+            )
+            for name in ("cudnn", "flash1")
+        )
+        return forecast(flash1) - forecast(plain)
+
+    tokens, train = 2 * 4096, {"sequence_length": 4096, "batch_size": 2}
+    loss = 12 * tokens * 16
+    assert more(peak_memory, "bfloat16", train=train) == tokens * (4 + 8) * 256 - loss
+    assert more(peak_memory, "bfloat16", kv_heads=4, train=train) == tokens * 4 * 256 - loss
+    assert more(peak_memory, "float32", kv_heads=4, train=train) == 0

@@ -65,7 +65,7 @@ def test_a_missing_package_a_nightly_name_and_an_odd_version_are_told_apart(have
     assert versions.lacking("attention=portable") == []
 
 
-@pytest.mark.parametrize("name", ["custom", "portable"])
+@pytest.mark.parametrize("name", ["custom", "flash1", "portable"])
 def test_backends_of_triton_refuse_an_older_one_before_they_import_it(have, name):
     have(torch="2.9.1", triton="3.5.1")
     reasons = load(name).unsupported_reasons(Case("cuda", "bfloat16", 1, 128, 4, 4, 64))

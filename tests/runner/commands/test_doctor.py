@@ -158,4 +158,4 @@ def test_the_owner_of_amd_gpus_is_told_of_rocm_and_what_was_not_measured(
     assert not any("nvidia" in check.found for check in checks.values())
     works = {what.removeprefix("attention ") for what, check in checks.items() if check.works}
     assert works >= {"auto", "math", "efficient", "flash", "flex", "portable", "tiled"}
-    assert not works & {"cudnn", "custom", "flash2", "flash3", "flash4"}
+    assert not works & {"cudnn", "custom", "flash1", "flash2", "flash3", "flash4"}

@@ -1,4 +1,4 @@
-"""The shapes of experiments/kernels.yaml: whatever the scale, its runs give the figures that it promises."""
+"""The shapes of experiments/kernels.yaml, and the tiles of tiles.yaml: whatever the scale, their runs give their figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from runner.inputs.expansion import expand
 from runner.inputs.study import read_study
 
 STUDY = Path(__file__).parents[3] / "experiments" / "kernels.yaml"
+TILES = {"kernel_tile_keys", "kernel_tile_queries"}
 FIGURES = {name for name in charts.names() if name.startswith("kernel_")}
+OF_SHAPES = FIGURES - TILES
 OVER_LENGTH = {
     f"kernel_{name}" for name in ("time", "forward", "backward", "speedup", "memory", "saved", "passes")
 }
@@ -22,8 +24,10 @@ OVER_LENGTH = {
 
 def rows(case: Case, run_id: str) -> list[dict[str, object]]:
     """Two backends at a shape, each in all modes and directions."""
+    tile = dict(zip(("tile_queries", "tile_keys"), case.tile or (None, None), strict=True))
     shape = {name: value for name, value in asdict(case).items() if name != "device"} | {
-        "device": case.device
+        "device": case.device,
+        **tile,
     }
     return [
         shape
@@ -46,9 +50,9 @@ def rows(case: Case, run_id: str) -> list[dict[str, object]]:
 @pytest.mark.parametrize(
     ("scale", "figures"),
     [
-        ("full", FIGURES),
-        ("figures", FIGURES),
-        ("laptop", FIGURES - {"kernel_host"}),  # a CPU has no graphs
+        ("full", OF_SHAPES),
+        ("figures", OF_SHAPES),
+        ("laptop", OF_SHAPES - {"kernel_host"}),  # a CPU has no graphs
         ("short", OVER_LENGTH | {"kernel_host", "kernel_efficiency"}),
         ("goals", {"kernel_efficiency"}),  # its tables are what it is for
     ],
@@ -69,6 +73,15 @@ def test_the_shapes_of_seed_002_give_its_twelve_figures(scale: str) -> None:
     measured = [row for cell in cells for row in rows(cell.config.attention_case, cell.run_id)]
     applied = {name for name in FIGURES if charts.load(name).applies(measured)}
     assert applied == FIGURES - {"kernel_heads"}
+
+
+@pytest.mark.parametrize("scale", ["full", "laptop"])
+def test_sizes_of_tiles_have_figures_over_their_keys_and_over_their_queries(scale: str) -> None:
+    cells = expand(read_study(STUDY.with_name("tiles.yaml")), scale)
+    measured = [row for cell in cells for row in rows(cell.config.attention_case, cell.run_id)]
+    figures = {name for name in FIGURES if charts.load(name).applies(measured)}
+    assert figures == TILES | {"kernel_efficiency"}
+    assert all(charts.load(name).build(measured, {}) for name in figures)
 
 
 def test_the_smallest_scale_with_all_figures_is_a_fraction_of_the_whole() -> None:

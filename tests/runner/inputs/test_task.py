@@ -90,6 +90,12 @@ def test_attention_alone_reads_neither_text_nor_model_and_its_record_has_neither
         ("matrix: {call.backends: [math all]}", r"3:26: backends 'math all' names `all`, which stands alone"),
         ("matrix: {call.shape: [T4 B2]}", r"shape 'T4 B2' must look like B2 T4096 H32 K8 D128"),
         ("matrix: {call.shape: [B0 T4 H1 D8]}", r"must look like"),
+        ("matrix: {call.tile: [64, 128x64]}", r"3:22: 'call.tile' must be text"),
+        (
+            "matrix: {call.tile: [128 x 64]}",
+            r"3:22: tile '128 x 64' must look like 128x64: whole numbers from 1",
+        ),
+        ("matrix: {call.tile: [64x0]}", r"must look like 128x64"),
         ("matrix: {call.shape: [B1 T4 H1 D7]}", r"3:23: shape 'B1 T4 H1 D7' has an odd head dim"),
         ("matrix: {call.backends: ['math,flash']}", r"unknown .*; put spaces between names"),
         (
@@ -113,6 +119,9 @@ def test_attention_alone_reads_neither_text_nor_model_and_its_record_has_neither
         "all and one",
         "order",
         "zero",
+        "a number",
+        "spaces",
+        "no keys",
         "odd",
         "comma",
         "digits",
@@ -123,6 +132,14 @@ def test_attention_alone_reads_neither_text_nor_model_and_its_record_has_neither
 def test_settings_without_effect_and_shapes_that_are_none_are_refused(tmp_path, more, message):
     with pytest.raises(InvalidFile, match=message):
         calls(tmp_path, more + "\n")
+
+
+def test_a_tile_is_in_the_case_and_a_run_without_one_keeps_its_id(tmp_path):
+    own, chosen = calls(tmp_path, "include: [{call: {causal: true}}, {call: {tile: 128x64}}]\n")
+    assert (own.config.attention_case.tile, chosen.config.attention_case.tile) == (None, (128, 64))
+    assert "tile" not in own.config.identity()["call"]
+    assert own.run_id != chosen.run_id
+    assert RunConfig.model_validate_json(chosen.config.model_dump_json()) == chosen.config
 
 
 def test_backends_are_all_or_those_that_are_named(tmp_path):

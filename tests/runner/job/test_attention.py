@@ -86,6 +86,36 @@ def test_a_backend_is_timed_under_its_certificate_and_one_that_cannot_run_says_w
     assert mine.progress.steps == 3
 
 
+def test_a_tile_reaches_the_backend_its_record_and_its_certificate_and_others_are_unsupported(given):
+    mine = given(CALL.model_copy(update={"tile": "16x8", "backends": "math tiled"}))
+    task.run(mine)
+    record = mine.folder.attempt(1).kernels
+    assert record.case.tile == (16, 8)
+    assert outcomes(mine) == {"math": "unsupported", "tiled": "completed"}
+    (reason,) = {each.reason for each in record.times if each.attention == "math"}
+    assert reason == attention.NOT_TILED
+    (certified,) = (mine.folder.path.parent.parent / ".certificates").glob("*.json")
+    assert json.loads(certified.read_text())["case"]["tile"] == [16, 8]
+
+
+@pytest.mark.fault
+def test_a_tile_that_a_kernel_refuses_in_its_trial_is_unsupported_and_its_sentence_stays(
+    given, in_process, monkeypatch
+):
+    def refuse(q, k, v, causal, tile):
+        raise Unsupported([f"needs more for a tile of {tile[0]} x {tile[1]}: change call.tile"])
+
+    planted = replace(attention.load("tiled"), attend_by_tile=refuse)
+    load = attention.load
+    monkeypatch.setattr(attention, "load", lambda asked: planted if asked == "tiled" else load(asked))
+    mine = given(CALL.model_copy(update={"tile": "512x512", "backends": "tiled"}))
+    with pytest.raises(Unsupported):
+        task.run(mine)
+    assert outcomes(mine) == {"tiled": "unsupported"}
+    reasons = {each.reason for each in mine.folder.attempt(1).kernels.times}
+    assert reasons == {"needs more for a tile of 512 x 512: change call.tile"}
+
+
 @pytest.mark.fault
 def test_a_wrong_backend_has_a_row_that_says_so_and_no_time(given, in_process, monkeypatch):
     plant(monkeypatch, "tiled", lambda q, k, v, causal: 1.01 * plain(q, k, v, causal))

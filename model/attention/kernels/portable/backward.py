@@ -6,10 +6,13 @@ registers of one program: no atomic additions, hence the same bits each time, an
 
 # ruff: noqa: SIM102 - of two nested conditions Triton decides the outer one when it compiles.
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.errors import TritonError
 
 from model.attention.kernels.portable import tiles
 from model.attention.kernels.portable.checks import check
@@ -165,16 +168,18 @@ def _portable_backward_dkdv(
 
 def backward(
     do_BTHD: Tensor, q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, o_BTHD: Tensor, lse_2BKR: Tensor,
-    causal: bool, offset: int,
+    causal: bool, offset: int, size: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients (dq_BTHD, dk_BUKD, dv_BUKD), contiguous, the same bits each time.
 
     Args:
         do_BTHD: with any strides, as q_BTHD, k_BUKD and v_BUKD have.
         o_BTHD, lse_2BKR: what `forward` returned.
+        size: rows and keys of the tiles; by default each kernel's own.
 
     Raises:
         ValueError: shapes, precision or devices that the kernels do not take.
+        Unsupported: the GPU has no room for a tile.
     """
     check(q_BTHD, k_BUKD, v_BUKD, offset, do_BTHD, o_BTHD)
     (B, T, H, D), (U, K) = q_BTHD.shape, k_BUKD.shape[1:3]
@@ -183,14 +188,17 @@ def backward(
     numbers = (T, U, offset, B, K, D**-0.5, D**-0.5 * LOG2_E, causal, H // K, D)
     dq_BTHD, dk_BUKD, dv_BUKD = (x.new_empty(x.shape) for x in (q_BTHD, k_BUKD, v_BUKD))
     delta_BKR = torch.empty_like(lse_2BKR[0])
-    tile = tiles.chosen("dq", D, q_BTHD.device)
-    _portable_backward_dq[(triton.cdiv(rows, tile.rows) * B * K,)](
-        q_BTHD, k_BUKD, v_BUKD, o_BTHD, lse_2BKR, do_BTHD, dq_BTHD, delta_BKR, *strides, *numbers,
-        U % tile.keys == 0, tile.rows, tile.keys, num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
-    tile = tiles.chosen("dkdv", D, q_BTHD.device)
-    _portable_backward_dkdv[(triton.cdiv(U, tile.keys) * B * K,)](
-        q_BTHD, k_BUKD, v_BUKD, lse_2BKR, do_BTHD, delta_BKR, dk_BUKD, dv_BUKD, *strides, *numbers,
-        rows % tile.rows == 0, tile.rows, tile.keys, num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+    try:
+        tile = tiles.sized(tiles.chosen("dq", D, q_BTHD.dtype, q_BTHD.device), size)
+        _portable_backward_dq[(triton.cdiv(rows, tile.rows) * B * K,)](
+            q_BTHD, k_BUKD, v_BUKD, o_BTHD, lse_2BKR, do_BTHD, dq_BTHD, delta_BKR, *strides, *numbers,
+            U % tile.keys == 0, tile.rows, tile.keys, num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
+        tile = tiles.sized(tiles.chosen("dkdv", D, q_BTHD.dtype, q_BTHD.device), size)
+        _portable_backward_dkdv[(triton.cdiv(U, tile.keys) * B * K,)](
+            q_BTHD, k_BUKD, v_BUKD, lse_2BKR, do_BTHD, delta_BKR, dk_BUKD, dv_BUKD, *strides, *numbers,
+            rows % tile.rows == 0, tile.rows, tile.keys, num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
+    except TritonError as error:
+        raise tiles.refusal(error, tile, size) from error
     return dq_BTHD, dk_BUKD, dv_BUKD

@@ -5,9 +5,7 @@ from torch import Tensor
 
 from model.attention.kernels.portable import HEAD_DIMS
 
-HALF = (torch.bfloat16, torch.float16)
-# By device: a CPU interprets the kernels, and on `meta` PyTorch asks for shapes alone.
-DTYPES = {"cuda": HALF, "cpu": (*HALF, torch.float32), "meta": (*HALF, torch.float32)}
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def check(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, offset: int, *like_q: Tensor) -> None:
@@ -20,13 +18,14 @@ def check(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, offset: int, *like_q: 
     shapes = k_BUKD.shape == v_BUKD.shape == (B, U, K, D) and all(x.shape == q_BTHD.shape for x in like_q)
     everything = (q_BTHD, k_BUKD, v_BUKD, *like_q)
     same = all(x.dtype == q_BTHD.dtype and x.device == q_BTHD.device for x in everything)
-    taken = D in HEAD_DIMS and q_BTHD.dtype in DTYPES.get(q_BTHD.device.type, ())
+    taken = D in HEAD_DIMS and q_BTHD.dtype in DTYPES
     # Positions, and rows of a group of heads, are counted in 32 bits.
     counted = abs(offset) + T < 2**31 and U < 2**31 and T * H < 2**31
     if not (shapes and same and taken and counted and min(B, T, U, H, K) > 0 and H % K == 0):
         given = ", ".join(f"{tuple(x.shape)} {x.dtype} on {x.device}" for x in everything)
         raise ValueError(
-            "the portable kernel takes q (B, T, heads, D) and k, v (B, U, key heads, D) of one GPU, head dim "
-            f"{', '.join(map(str, HEAD_DIMS[:-1]))} or {HEAD_DIMS[-1]}, in one 16-bit precision; heads a multiple of key "
-            f"heads, nothing empty; got {given}, offset {offset}"
+            "the portable kernel takes q (B, T, heads, D) and k, v (B, U, key heads, D) of one device and one of the "
+            "precisions bfloat16, float16 and float32, head dim "
+            f"{', '.join(map(str, HEAD_DIMS[:-1]))} or {HEAD_DIMS[-1]}, heads a multiple of key heads, nothing empty; "
+            f"got {given}, offset {offset}"
         )

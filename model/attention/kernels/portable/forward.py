@@ -2,10 +2,13 @@
 
 # ruff: noqa: SIM102 - of two nested conditions Triton decides the outer one when it compiles.
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.errors import TritonError
 
 from model.attention.kernels.portable import tiles
 from model.attention.kernels.portable.checks import check
@@ -167,9 +170,17 @@ def _portable_forward_merge(
 
 
 def forward(
-    q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int
+    q_BTHD: Tensor,
+    k_BUKD: Tensor,
+    v_BUKD: Tensor,
+    causal: bool,
+    offset: int,
+    size: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention of tensors with any strides.
+
+    Args:
+        size: rows and keys of a tile; by default the kernel's own.
 
     Returns:
         (o_BTHD, contiguous and in the inputs' precision; lse_2BKR in float32: of each row's scaled scores, in units of
@@ -178,11 +189,12 @@ def forward(
 
     Raises:
         ValueError: shapes, precision or devices that the kernel does not take.
+        Unsupported: the GPU has no room for the tile.
     """
     check(q_BTHD, k_BUKD, v_BUKD, offset)
     (B, T, H, D), (U, K) = q_BTHD.shape, k_BUKD.shape[1:3]
-    few = T * (H // K) <= tiles.FEW
-    tile = tiles.chosen("few" if few else "forward", D, q_BTHD.device)
+    few = T * (H // K) <= tiles.FEW and not size
+    tile = tiles.sized(tiles.chosen("few" if few else "forward", D, q_BTHD.dtype, q_BTHD.device), size)
     programs = triton.cdiv(T * (H // K), tile.rows) * B * K
     parts, span = _parts(U, tile.keys, tiles.busy(q_BTHD.device) // programs if few else 1)
     o_BTHD = q_BTHD.new_empty(q_BTHD.shape)
@@ -192,11 +204,14 @@ def forward(
     if parts > 1:
         o_PBTHD = q_BTHD.new_empty((parts, *q_BTHD.shape), dtype=torch.float32)
         lse_P2BKR = q_BTHD.new_empty((parts, *lse_2BKR.shape), dtype=torch.float32)
-    _portable_forward[programs, parts](
-        q_BTHD, k_BUKD, v_BUKD, o_PBTHD, lse_P2BKR, *q_BTHD.stride(), *k_BUKD.stride(), *v_BUKD.stride(),
-        T, U, offset, B, K, span, D**-0.5 * LOG2_E, causal, H // K, D, U % tile.keys == 0,
-        parts > 1, tile.rows, tile.keys, num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+    try:
+        _portable_forward[programs, parts](
+            q_BTHD, k_BUKD, v_BUKD, o_PBTHD, lse_P2BKR, *q_BTHD.stride(), *k_BUKD.stride(), *v_BUKD.stride(),
+            T, U, offset, B, K, span, D**-0.5 * LOG2_E, causal, H // K, D, U % tile.keys == 0,
+            parts > 1, tile.rows, tile.keys, num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
+    except TritonError as error:
+        raise tiles.refusal(error, tile, size) from error
     if parts > 1:
         _portable_forward_merge[programs,](
             o_PBTHD, lse_P2BKR, o_BTHD, lse_2BKR, T, B, K, parts, H // K, D, tile.rows, num_warps=4

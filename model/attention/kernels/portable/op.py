@@ -3,6 +3,8 @@
 # ruff: noqa: ARG001 - a shape function has the signature of its operator.
 
 # No `from __future__ import annotations`: torch.library reads the annotations to infer the schemas.
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -10,20 +12,29 @@ from model.attention.kernels.operators import differentiate, operator, shapes_of
 from model.attention.kernels.portable.checks import check
 
 
-def attend(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int | None = None) -> Tensor:
+def attend(
+    q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int | None = None,
+    size: tuple[int, int] | None = None,
+) -> Tensor:  # fmt: skip
     """softmax(Q K^T / sqrt(D)) V, of tensors with any strides.
 
     Args:
         offset: the key at which the first query stands, which matters under the causal mask. By default the last query
             stands at the last key: that is training, where T = U, and decoding, where new queries follow old keys.
+        size: rows and keys of all tiles; by default each kernel's own (`tiles`).
     """
     at = k_BUKD.shape[1] - q_BTHD.shape[1] if offset is None else offset
-    o_BTHD: Tensor = portable_attention(q_BTHD, k_BUKD, v_BUKD, causal, at)[0]
+    o_BTHD: Tensor = portable_attention(q_BTHD, k_BUKD, v_BUKD, causal, at, size)[0]
     return o_BTHD
 
 
 def _shapes(
-    q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int
+    q_BTHD: Tensor,
+    k_BUKD: Tensor,
+    v_BUKD: Tensor,
+    causal: bool,
+    offset: int,
+    size: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     check(q_BTHD, k_BUKD, v_BUKD, offset)
     (B, T, H, _), K = q_BTHD.shape, k_BUKD.shape[2]
@@ -33,25 +44,30 @@ def _shapes(
 
 @operator(_shapes)
 def portable_attention(
-    q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int
+    q_BTHD: Tensor,
+    k_BUKD: Tensor,
+    v_BUKD: Tensor,
+    causal: bool,
+    offset: int,
+    size: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(o_BTHD, lse_2BKR). No gradient flows through the second output."""
     from model.attention.kernels.portable import forward
 
     with torch.cuda.device_of(q_BTHD):  # Triton launches on the current device
-        return forward.forward(q_BTHD, k_BUKD, v_BUKD, causal, offset)
+        return forward.forward(q_BTHD, k_BUKD, v_BUKD, causal, offset, size)
 
 
 @operator(shapes_of_gradients)
 def portable_attention_backward(
     do_BTHD: Tensor, q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, o_BTHD: Tensor, lse_2BKR: Tensor,
-    causal: bool, offset: int,
+    causal: bool, offset: int, size: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients (dq_BTHD, dk_BUKD, dv_BUKD)."""
     from model.attention.kernels.portable import backward
 
     with torch.cuda.device_of(q_BTHD):
-        return backward.backward(do_BTHD, q_BTHD, k_BUKD, v_BUKD, o_BTHD, lse_2BKR, causal, offset)
+        return backward.backward(do_BTHD, q_BTHD, k_BUKD, v_BUKD, o_BTHD, lse_2BKR, causal, offset, size)
 
 
 differentiate(portable_attention, portable_attention_backward)

@@ -25,6 +25,7 @@ CASES = [  # queries, keys, heads, key heads, causal, precision
     (100, 259, 3, 1, True, torch.float16),
     (1, 2048, 8, 2, False, torch.bfloat16),
 ]
+FLOAT32 = [(*case[:-1], torch.float32) for case in CASES]
 
 
 class NoDriver:
@@ -66,9 +67,9 @@ def _said(compiled: Any) -> dict[str, Any]:
     }
 
 
-def compile_attention(head_dim: int) -> None:
+def compile_attention(head_dim: int, cases: list[tuple[Any, ...]]) -> None:
     """Both passes, in all that changes what is compiled: masks, groups, precision, lengths that fill no tile."""
-    for queries, keys, heads, kv_heads, causal, dtype in CASES:
+    for queries, keys, heads, kv_heads, causal, dtype in cases:
         q, do = torch.zeros(2, 1, queries, heads, head_dim, dtype=dtype)
         k, v = torch.zeros(2, 1, keys, kv_heads, head_dim, dtype=dtype)
         o, lse = forward.forward(q, k, v, causal, keys - queries)
@@ -90,10 +91,13 @@ def compile_training(dtype: torch.dtype) -> None:
 if __name__ == "__main__":
     triton.runtime.driver.set_active(NoDriver())
     usual = triton.runtime.jit.JITFunction.run
-    tiles.chosen = lambda kernel, head_dim, device: tiles.AMD[kernel][max(64, head_dim)]
+    tiles.chosen = lambda kernel, head_dim, dtype, device: tiles.for_gpu(None, dtype)[kernel][
+        max(64, head_dim)
+    ]
     for head_dim in (16, 64, 128, 256):  # 32 has the tiles of 64
-        triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim}")
-        compile_attention(head_dim)
+        for of, cases in {"": CASES, " float32": FLOAT32}.items():
+            triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim}{of}")
+            compile_attention(head_dim, cases)
     triton.runtime.jit.JITFunction.run = instead_of_launches("training")
     compile_training(torch.bfloat16)
     sys.stdout.write(json.dumps(found))

@@ -1,6 +1,5 @@
 """The portable kernels against float64, in Triton's interpreter on a CPU and compiled on a GPU; planted faults show."""
 
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -13,6 +12,8 @@ from model.attention.verify import accuracy, cases, habits
 from model.attention.verify.cases import Variant
 from model.record import versions
 from model.training.certify import certify_case
+from tests.model.attention.kernels import interpreted
+from tests.model.attention.kernels.interpreted import LENGTHS, drawn, enormous, exact, off
 
 pytestmark = [
     pytest.mark.skipif(bool(versions.lacking("attention=portable")), reason="this triton is too old for it"),
@@ -21,48 +22,17 @@ pytestmark = [
 ]
 
 CPU = Case("cpu", "float32", batch=1, sequence_length=70, heads=4, kv_heads=2, head_dim=16)
-LENGTHS = {  # queries, keys, the first query's place, heads, key heads, causal
-    "decoding": (1, 50, 49, 8, 2, True),
-    "decoding by several programs": (1, 300, 299, 8, 2, True),
-    "programs that see no key": (2, 300, 100, 4, 1, True),
-    "several programs without a mask": (1, 301, 0, 8, 2, False),
-    "a chunk in the middle": (33, 100, 20, 3, 1, True),
-    "some queries see no key": (40, 64, -7, 2, 2, True),
-    "no query sees a key": (33, 20, -33, 2, 1, True),
-    "keys end before the diagonal": (100, 17, 0, 2, 1, True),
-    "all keys are past": (50, 40, 200, 2, 1, True),
-    "no mask": (20, 65, 0, 6, 1, False),
-}
 
 
 @pytest.fixture(autouse=True)
 def kernels(device, monkeypatch):
-    """Mends the interpreter of Triton 3.6 in two places.
-
-    It makes an index of an array of one number, which NumPy 2.4 refuses (triton-lang/triton issue 9171). And its
-    multiply-add rounds twice, where a GPU's rounds once.
-    """
-    if device == "cuda":
-        return
-    from triton.runtime import interpreter
-
-    patch = interpreter._patch_lang_tensor
-
-    def patched(tensor, scope):
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    def fused(self, x, y, z):
-        exact = x.data.astype("float64") * y.data.astype("float64") + z.data
-        return interpreter.TensorHandle(exact.astype(z.data.dtype), z.dtype.scalar)
-
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
-    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_fma", fused)
+    if device == "cpu":
+        interpreted.mend(monkeypatch)
 
 
 @pytest.fixture
 def case(device) -> Case:
-    """float32 in the interpreter, where an error of 1e-6 shows; on a GPU what the backend takes."""
+    """float32 in the interpreter, where an error of 1e-6 shows; on a GPU the usual precision."""
     return CPU if device == "cpu" else replace(CPU, device="cuda", dtype="bfloat16")
 
 
@@ -92,8 +62,9 @@ def test_every_result_is_right(case, data, layout, changes) -> None:
     assert not wrong(attention.load("portable"), Variant(replace(case, **changes), data, layout))
 
 
-def test_float16_is_rounded_once(case) -> None:
-    assert not wrong(attention.load("portable"), Variant(replace(case, dtype="float16")))
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_other_precisions_are_right(case, dtype) -> None:
+    assert not wrong(attention.load("portable"), Variant(replace(case, dtype=dtype)))
 
 
 def test_a_whole_trial_in_the_interpreter_finds_it_right(device, monkeypatch) -> None:
@@ -120,28 +91,6 @@ def test_it_decodes_token_after_token_from_a_cache_that_fills_up(case) -> None:
         assert not wrong(backend, variant)
 
 
-def drawn(device, T, U, H, K, D=16, scale=1.0):
-    rng = torch.Generator().manual_seed(0)
-    shapes = [(2, T, H, D), (2, U, K, D), (2, U, K, D), (2, T, H, D)]
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    return [(scale * torch.randn(shape, generator=rng)).to(device, dtype) for shape in shapes]
-
-
-def exact(q, k, v, do, causal, offset):
-    """O, dQ, dK, dV, and log2 of each row's sum of exponentials, in float64."""
-    leaves = [x.double().requires_grad_() for x in (q, k, v)]
-    group = q.shape[2] // k.shape[2]
-    q, k, v = (x.transpose(1, 2) for x in leaves)
-    s = q @ k.repeat_interleave(group, 1).mT / q.shape[-1] ** 0.5
-    if causal:
-        query, key = (torch.arange(n, device=s.device) for n in s.shape[-2:])
-        s = s.masked_fill(key > query[:, None] + offset, -torch.inf)
-    p = s.softmax(-1).nan_to_num(0.0)  # of a row that sees no key
-    o = (p @ v.repeat_interleave(group, 1)).transpose(1, 2)
-    lse = s.detach().logsumexp(-1) / math.log(2)
-    return [o.detach(), *torch.autograd.grad(o, leaves, do.double()), lse]
-
-
 def run(q, k, v, do, causal, offset):
     """The same of the kernels."""
     from model.attention.kernels.portable import op
@@ -153,11 +102,6 @@ def run(q, k, v, do, causal, offset):
     B, T, H, _ = q.shape
     lse_BHT = lse_BKR.view(B, k.shape[2], T, -1).transpose(2, 3).reshape(B, H, T)
     return [o.detach(), *grads, lse_BHT]
-
-
-def off(mine, reference) -> float:
-    """The relative error, or the absolute one of what is zero."""
-    return ((mine.double() - reference).norm() / reference.norm().clamp_min(1.0)).item()
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -205,15 +149,6 @@ def test_parts_of_the_keys_add_up_by_their_lse(device) -> None:
 
 
 # ---------------------------------------------------------------------------------------- very large logits
-
-
-def enormous(device):
-    """Scores near 2^17 that differ by eighths: exact in float32, but not with log2 of a sum added to them."""
-    q, k, v, do = drawn(device, 40, 40, 2, 1)
-    q.zero_(), k.zero_()
-    q[..., 0], q[..., 1] = 2.0**9, 1.0
-    k[..., 0], k[..., 1] = 2.0**10, torch.arange(40, device=k.device)[:, None] % 7
-    return q, k, v, do
 
 
 def test_very_large_logits_keep_their_gradients(device) -> None:
@@ -369,7 +304,7 @@ def test_a_gradient_of_another_precision_is_refused(device) -> None:
 
     q, k, v = (torch.zeros(shape, device=device, dtype=torch.float16) for shape in SHAPES.values())
     o, lse = op.portable_attention(q, k, v, True, 1)
-    with pytest.raises(ValueError, match="in one 16-bit precision"):
+    with pytest.raises(ValueError, match="one of the precisions"):
         op.portable_attention_backward(o.float(), q, k, v, o, lse, True, 1)
 
 

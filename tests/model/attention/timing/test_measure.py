@@ -14,7 +14,7 @@ from model.attention.timing import measure as bench
 from model.attention.timing.device import Cpu, Timed
 from model.attention.timing.passes import Eager, TimedInputs
 from model.record.case import Case
-from model.record.errors import Interrupted
+from model.record.errors import Interrupted, Unsupported
 
 CASE = Case("cpu", "float32", batch=1, sequence_length=64, heads=4, kv_heads=2, head_dim=16)
 ROUNDS = 7
@@ -190,6 +190,21 @@ def test_what_a_first_call_sets_aside_for_all_that_follow_is_not_the_memory_of_a
 
     times = by_name(bench.measure({"prepared": planted(prepared)}, CASE, 0, 1))
     assert kept and all(times["prepared", way].memory_bytes < 2**22 for way in ("forward", "backward"))
+
+
+def test_what_only_the_kernel_can_refuse_is_unsupported_in_its_own_words():
+    def refuse(q, k, v, causal):
+        raise Unsupported(["needs more shared memory than this GPU has: change call.tile"])
+
+    times = by_name(bench.measure({"math": attention.load("math"), "large": planted(refuse)}, CASE, 0, 3))
+    refused = times["large", "forward"]
+    assert refused.outcome == "unsupported" and "needs more shared memory" in refused.reason
+    assert times["math", "forward"].outcome == "completed"
+
+
+def test_on_a_cpu_the_time_of_a_call_is_the_hosts_and_stands_once():
+    times = by_name(bench.measure({"math": attention.load("math")}, CASE, 0, 3))
+    assert all(not each.host_seconds and each.kernel_seconds is None for each in times.values())
 
 
 def test_a_shape_that_nobody_takes_times_nothing():

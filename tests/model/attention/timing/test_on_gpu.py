@@ -42,6 +42,17 @@ def test_every_backend_here_is_timed_in_both_modes_and_a_graph_costs_the_host_le
     assert len(found.product_seconds) == 7
 
 
+def test_the_host_returns_before_the_gpu_is_done_and_kernels_take_most_of_a_long_call():
+    case = replace(CASE, batch=4, sequence_length=8192)
+    times = by_key(measure({"flash": attention.load("flash")}, case, 0, 7))
+    for way in ("forward", "backward"):
+        eager, graph = times["flash", way, "eager"], times["flash", way, "graph"]
+        assert len(eager.host_seconds) == len(graph.host_seconds) == 7
+        assert eager.median_host_seconds < eager.median_seconds
+        assert 0.7 * eager.median_seconds < eager.kernel_seconds < 1.2 * eager.median_seconds
+        assert graph.kernel_seconds is None
+
+
 def test_a_replayed_graph_reads_the_numbers_of_its_round():
     inputs = TimedInputs(CASE, 0)
     inputs.renew()

@@ -296,7 +296,7 @@ def test_reasons_that_raise_are_a_fault(plant) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["cudnn", "custom", "efficient", "flash2", "flash3", "flash4", "flex", "portable"]
+    "name", ["cudnn", "custom", "efficient", "flash1", "flash2", "flash3", "flash4", "flex", "portable"]
 )
 def test_a_backend_that_cannot_run_here_is_unsupported_with_its_reasons(name: str) -> None:
     found = certify(name, "cpu")

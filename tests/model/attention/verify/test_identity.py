@@ -32,6 +32,13 @@ OTHER_FILES = {
     },
     "efficient": SDPA,
     "flash": SDPA,
+    "flash1": {
+        "record/versions.py",
+        "attention/kernels/__init__.py",
+        "attention/kernels/flash1.py",
+        "attention/kernels/operators.py",
+        "attention/kernels/portable/tiles.py",
+    },
     "math": SDPA,
     "portable": {
         "record/versions.py",

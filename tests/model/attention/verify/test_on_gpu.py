@@ -45,7 +45,7 @@ def test_a_gate_at_the_studys_shape_lets_right_backends_through(name: str) -> No
 
 
 SOFTMAX = Kernels(r"^aten::_softmax$", r"^aten::_softmax_backward_data$", operators=True)
-OTHERS = ("flash", "efficient", "cudnn", "math", "custom", "flash4", "portable")
+OTHERS = ("flash", "efficient", "cudnn", "math", "custom", "flash1", "flash4", "portable")
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -93,7 +93,7 @@ def test_out_of_memory_at_the_runs_own_shape_is_the_runs_outcome() -> None:
 # ------------------------------------------------------------------ what only the run's own shape, or a GPU, shows
 
 
-@pytest.mark.parametrize("name", ["custom", "flash", "flex", "math", "portable", "tiled"])
+@pytest.mark.parametrize("name", ["custom", "flash", "flash1", "flex", "math", "portable", "tiled"])
 def test_a_compiled_run_gets_its_certificate_from_inductor(name: str) -> None:
     found = certify_case(name, replace(SMALL, compile=True))
     assert found.verdict in ("right", "unsupported"), "\n".join(found.reasons)

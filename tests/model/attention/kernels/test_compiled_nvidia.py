@@ -1,0 +1,83 @@
+"""`portable` and `flash1` compile for Turing, Ampere, Ada and Hopper, which needs no GPU, and fit there."""
+
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", reason="needs triton: pip install 'assay-studies[dev]'")
+
+from model.record import versions
+from tests.conftest import REPOSITORY, environment
+
+# The most shared memory that a program may have, by compute capability (CUDA's programming guide).
+SHARED_BYTES = {"75": 64 * 1024, "80": 163 * 1024, "89": 99 * 1024, "90": 227 * 1024}
+KERNELS = {
+    "portable": {"_portable_forward", "_portable_backward_dq", "_portable_backward_dkdv"},
+    "flash1": {"_flash1_forward", "_flash1_backward"},
+}
+HEAD_DIMS = {"portable": (64, 128, 256), "flash1": (16, 64, 128)}  # of smaller ones the tiles are those of 64
+
+
+@cache
+def compiled(name: str, capability: str, *card: str) -> Any:
+    """Slow: a minute where Triton's cache has none of them.
+
+    Args:
+        card: queries and keys of a tile, and the shared memory of a program: what is refused there.
+    """
+    if reasons := versions.lacking(f"attention={name}"):
+        pytest.skip("; ".join(reasons))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.model.attention.kernels.compiled_nvidia", name, capability, *card],
+        cwd=REPOSITORY, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("capability", SHARED_BYTES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_compiles_fits_and_multiplies_as_its_gpu_can(name: str, capability: str) -> None:
+    """In tensor cores, but not in float32, nor on Turing, for which Triton makes no matrix instruction."""
+    half = "float16" if capability == "75" else "bfloat16"
+    found = compiled(name, capability)
+    wanted = {
+        f"{kernel} D{head_dim} {precision}"
+        for kernel in KERNELS[name]
+        for head_dim in HEAD_DIMS[name]
+        for precision in (half, "float32")
+        if (capability, head_dim, precision) != ("75", 256, "float32")  # for which it has no room
+    }
+    assert set(found) >= wanted
+    for label in wanted:
+        kernel = found[label]
+        assert kernel["shared_bytes"] <= SHARED_BYTES[capability], label
+        # Between two tiles of keys: threads of flash1 read what others have written, which no interpreter shows.
+        assert kernel["barriers"] == (1 if name == "flash1" else 0), label
+        if capability == "75" or label.endswith("float32"):
+            assert not kernel["instructions"], label
+            continue
+        assert kernel["instructions"], label
+        if " D256 " not in label:  # whose tiles are small on Hopper, and spill
+            assert kernel["stack_bytes"] <= 256, label  # some, outside of the loops, cost little
+            assert ("wgmma.mma_async" in kernel["instructions"]) is (capability == "90"), label
+
+
+@pytest.mark.parametrize(("name", "keys"), [("flash1", "256"), ("portable", "128")])
+def test_a_tile_is_refused_by_the_shared_memory_of_the_card_and_fits_into_a_larger_one(
+    name: str, keys: str
+) -> None:
+    """The same kernels, on cards that are not there: one with an Ada's memory, one with a Hopper's."""
+    (reason,) = compiled(name, "80", "64", keys, str(SHARED_BYTES["89"]))
+    match = re.fullmatch(
+        rf"needs ([\d,]+) bytes of shared memory for a tile of 64 x {keys}, and this GPU has 101,376: "
+        "change call.tile",
+        reason,
+    )
+    assert match and int(match[1].replace(",", "")) > SHARED_BYTES["89"]
+    assert compiled(name, "80", "64", keys, str(SHARED_BYTES["90"])) is None
