@@ -159,7 +159,9 @@ def devices(runs: list[Run]) -> list[str]:
     cards: dict[str, set[str]] = {}
     for run in runs:
         name = f"{run.gpus} x {run.device}" if run.gpus > 1 else run.device
-        cards.setdefault(name, set()).update({run.measured.manifest.get("gpu_uuid")} if run.gpus == 1 else ())
+        cards.setdefault(name, set()).update(
+            {str(run.measured.manifest.get("gpu_uuid"))} if run.gpus == 1 else ()
+        )
     return sorted(
         f"{name} ({len(used)} of them, one a run)" if len(used) > 1 else name for name, used in cards.items()
     )

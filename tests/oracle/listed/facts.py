@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tests.oracle import kinds
 from tests.oracle.kinds import span
@@ -298,7 +299,7 @@ def device(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         yield f"Device: {kinds.devices([spot.run])[0]}{where}; {peak}"
 
 
-def certificates(study: Study) -> list[dict[str, object]]:
+def certificates(study: Study) -> list[dict[str, Any]]:
     """Those of the study's runs."""
     return [certificate for run in study.done if (certificate := study.certificate(run))]
 

@@ -377,7 +377,7 @@ def certificates_caption(spot: Spot, match: re.Match[str]) -> str:
     checks = [
         check["measured"] / check["tolerance"]
         for certificate in certificates(spot.study)
-        for check in certificate["checks"]  # type: ignore[attr-defined]
+        for check in certificate["checks"]
     ]
     beyond = " Marks beyond the axis are drawn at 2." if max(checks) > 2 else ""
     return f"Each mark is the worst check of a tensor; up to 1 it passes.{beyond}"
