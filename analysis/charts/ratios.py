@@ -37,8 +37,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     margin = stated(rows, "margins", "tokens_per_second")
     descriptions = []
     for comparison in speeds.compared:
-        low, high = comparison.shown.low, comparison.shown.high
-        ends = "" if low is None else f" ({low:{_NUMBER}} to {high:{_NUMBER}})"
+        ends = "" if comparison.shown.low is None else f" ({interval(comparison.shown, _NUMBER)})"
         descriptions.append(
             f"{comparison.label} over {comparison.baseline} "
             f"{comparison.ratio.ratio:{_NUMBER}}{ends}, {comparison.kind}"

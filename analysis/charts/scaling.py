@@ -14,6 +14,7 @@ from analysis.charts._style import INK, colours, dashes, drawn, inline, shapes, 
 from analysis.charts._values import UNKNOWN, interval
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats import grouped
+from analysis.stats.estimate import RANGE
 from analysis.verdicts.scaling import HELD_UP, Curve, Kind, ScalingPoint, curves
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def efficiency_sentence(named_curves: dict[str, Curve], what: str) -> str:
     clauses = []
     for name, point in last.items():
         value, low, high = point.efficiency
-        ends = f" ({100 * low:.1f} to {100 * high:.1f})" if low is not None and high is not None else ""
+        what = "range " if RANGE in point.ratio.method else ""
+        ends = f" ({what}{100 * low:.1f} to {100 * high:.1f})" if low is not None and high is not None else ""
         text = (
             "not comparable"
             if point.why_withheld

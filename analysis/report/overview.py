@@ -298,8 +298,7 @@ def efficiency(line: GroupLine) -> Cell:
 
 def speedup(line: GroupLine) -> Cell:
     """How many times as fast it is as the first group of that curve."""
-    number_of = line.scaling[0].speedup if line.scaling else None
-    return Cell(*in_times(number_of)) if number_of else Cell()
+    return Cell(*in_times(line.scaling[0])) if line.scaling and line.scaling[0].speedup else Cell()
 
 
 def efficiency_estimate(line: GroupLine) -> Estimate | None:

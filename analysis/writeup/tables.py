@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from analysis.query.latex import breakable, escaped, said, tabular
 from analysis.report.build import Contents
 from analysis.stats import Estimate
+from analysis.stats.estimate import RANGE
+from analysis.stats.paired import Ratio
+from analysis.stats.verdict import Verdict
 from analysis.wording import readable as shown
 
 _LONGEST = 30  # rows of a table that is not broken over pages
@@ -99,7 +102,7 @@ def _groups(contents: Contents) -> str:
             breakable(group.label),
             str(group.n),
             _middle(rate, ",.0f"),
-            ends(rate.low, rate.high, ",.0f") if rate else _DASH,
+            ends(rate, ",.0f") if rate else _DASH,
             escaped(tiers) or ("observed" if group.n == 1 else _DASH),
             _middle(group.mfu, ".1f"),
             _middle(group.peak_memory_gib, ",.1f"),
@@ -115,9 +118,9 @@ def _ratios(contents: Contents) -> str:
             breakable(pair.label),
             breakable(pair.baseline),
             number(pair.shown.ratio, ".4f"),
-            ends(pair.shown.low, pair.shown.high, ".4f"),
+            ends(pair.shown, ".4f"),
             str(pair.shown.n),
-            pair.verdict.kind,
+            pair.kind,
         )
         for pair in contents.comparison.rates.compared
     ]
@@ -137,7 +140,7 @@ def _losses(contents: Contents) -> str:
             breakable(pair.label),
             breakable(pair.baseline),
             number(pair.verdict.difference, "+.4f"),
-            ends(pair.verdict.low, pair.verdict.high, "+.4f"),
+            ends(pair.verdict, "+.4f"),
             number(pair.margin, "g"),
             pair.verdict.kind,
         )
@@ -186,9 +189,12 @@ def _middle(estimate: Estimate | None, form: str) -> str:
     return number(estimate.median if estimate else None, form)
 
 
-def ends(low: float | None, high: float | None, form: str) -> str:
-    """An interval, or a dash where there is none."""
-    return _DASH if low is None or high is None else f"{number(low, form)} to {number(high, form)}"
+def ends(given: Estimate | Ratio | Verdict, form: str) -> str:
+    """Those of an interval, or of a range after that word; a dash where there is none."""
+    if given.low is None or given.high is None:
+        return _DASH
+    what = "range " if RANGE in given.method else ""
+    return f"{what}{number(given.low, form)} to {number(given.high, form)}"
 
 
 def number(value: float | None, form: str) -> str:

@@ -150,15 +150,21 @@ def _model(runs: list[Run]) -> str:
 
 
 def _where(runs: list[Run]) -> str:
-    known = [run for run in runs if run.attempts and run.measured.manifest]
+    names = devices([run for run in runs if run.attempts and run.measured.manifest])
+    return f" on {' or '.join(names)}" if names else ""
+
+
+def devices(runs: list[Run]) -> list[str]:
+    """`2 x NVIDIA H100`, `NVIDIA H200 (2 of them, one a run)`."""
     cards: dict[str, set[str]] = {}
-    for run in known:
+    for run in runs:
         name = f"{run.gpus} x {run.device}" if run.gpus > 1 else run.device
-        cards.setdefault(name, set()).update({run.measured.manifest.get("gpu_uuid")} if run.gpus == 1 else ())
-    names = [
+        cards.setdefault(name, set()).update(
+            {str(run.measured.manifest.get("gpu_uuid"))} if run.gpus == 1 else ()
+        )
+    return sorted(
         f"{name} ({len(used)} of them, one a run)" if len(used) > 1 else name for name, used in cards.items()
-    ]
-    return f" on {' or '.join(sorted(names))}" if names else ""
+    )
 
 
 def _under(study: Study) -> str:

@@ -152,7 +152,7 @@ def _blocks(element: Element, place: str, figure: str) -> Iterator[tuple[str, st
         return
     if element.tag == "section":
         heads = [part for part in element.parts if isinstance(part, Element) and part.tag == "h2"]
-        figure = heads[0].attributes.get("id", figure) if heads else figure
+        figure = heads[0].attributes.get("id", figure).removeprefix("figure-") if heads else figure
     if element.tag == "dl" and kind[:1] == ["facts"]:
         for pair in element.every("div"):
             head, fact = pair.first("dt"), pair.first("dd")

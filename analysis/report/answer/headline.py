@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from analysis.report.answer.statement import Number, Sentence, VerdictRow
 from analysis.report.render import number
 from analysis.stats import by_label, grouped
+from analysis.stats.estimate import RANGE
 from analysis.wording import group_name, listed
 from model.record.outcome import Outcome
 
@@ -27,19 +28,20 @@ def scaling(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
     for quantity, alike in grouped(rows, lambda row: row.quantity).items():
         texts, numbers = [], []
         for row in alike:
-            assert row.speedup
-            value, ends = in_times(row.speedup)
+            value, ends = in_times(row)
             times = f"{value}{f' ({ends})' if ends else ''} times as fast"
             texts.append(f"{name(row.group, facts)} {times}, {row.difference}")
-            numbers.append(row.speedup)
+            numbers += [row.speedup] if row.speedup else []
         once = " (one run each: observed)" if all(row.kind == "observed" for row in alike) else ""
         yield Sentence(f"{quantity[:1].upper()}{quantity[1:]}: {'; '.join(texts)}{once}.", tuple(numbers))
 
 
-def in_times(speedup: Number) -> tuple[str, str]:
-    """A speed-up, and its interval where it has one: `1.83`, `1.82 to 1.84`."""
-    low, high = speedup.low, speedup.high
-    return f"{speedup.value:.2f}", "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
+def in_times(row: VerdictRow) -> tuple[str, str]:
+    """A speed-up, and its interval or range where it has one: `1.83`, `1.82 to 1.84`."""
+    assert row.speedup
+    low, high = row.speedup.low, row.speedup.high
+    what = "range " if RANGE in row.method else ""
+    return f"{row.speedup.value:.2f}", "" if low is None or high is None else f"{what}{low:.2f} to {high:.2f}"
 
 
 def rates(

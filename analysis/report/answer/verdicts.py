@@ -158,6 +158,7 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
         reasons.append(f"not a finding: {point.observed}")
     if point.beyond_ideal:
         reasons.append(HELD_UP)
+    is_range = "range " if RANGE in point.ratio.method else ""
     at = f"{curve.kind} scaling at {point.processes} {what}{over}, {about}"
     return VerdictRow(
         about="scaling",
@@ -165,7 +166,7 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
         group=point.label,
         against=curve.base,
         difference=f"{value:.1f} % of ideal",
-        interval="" if low is None or high is None else f"{low:.1f} to {high:.1f} %",
+        interval="" if low is None or high is None else f"{is_range}{low:.1f} to {high:.1f} %",
         kind="observed" if observed else "measured",
         verdict="observed" if observed else "measured",
         reason=". ".join(reasons),

@@ -104,6 +104,15 @@ def test_the_speed_of_single_runs_is_observed_unless_it_is_to_be_tested() -> Non
     assert "of these two runs alone" in only(a, b, single_runs=True).regressions[0]
 
 
+def test_the_range_of_all_records_is_called_so() -> None:
+    """Where the two runs' ratio only grows, no interval can be made of it."""
+    a, b = side("A", [run(0)]), side("B", [run(0)])
+    growing = {step: a.records["auto0"].seconds[step] * (1 + step / 1000) for step in STEPS}
+    b = b._replace(records={"auto0": Records(b.records["auto0"].losses, growing)})
+    (table,) = (part for part in sections(compare(a, b, CompareOptions())) if part.name == "results")
+    assert "(range -" in " ".join(table.rows[0])
+
+
 def test_without_a_margin_nothing_is_established() -> None:
     a, b = ([run(n, seconds=seconds) for n in range(3)] for seconds in (0.4, 0.8))
     found = only(side("A", a), side("B", b, 1.0), margins={})

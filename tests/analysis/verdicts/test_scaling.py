@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from analysis.charts.scaling import marks_caption
+from analysis.charts.scaling import efficiency_sentence, marks_caption
+from analysis.report.answer.headline import in_times
 from analysis.report.answer.verdicts import scaling_row
 from analysis.verdicts.scaling import HELD_UP, Curve, curves, families, longer
 from tests.analysis.verdicts.rows import Row, run
@@ -71,6 +72,17 @@ def test_more_than_ideal_is_said_to_come_of_a_slow_start() -> None:
     near, far = (scaling_row(curve, point, "processes").reason for point in curve.points)
     assert HELD_UP in far and HELD_UP not in near
     assert HELD_UP in marks_caption({curve.way: curve})
+
+
+def test_the_range_of_all_records_is_called_so() -> None:
+    """Where the two runs' ratio only grows, no interval can be made of it."""
+    steps = list(range(120))
+    base = trained(8, counted_steps=steps, counted_step_seconds=[0.1] * 120)
+    growing = [0.05 * (1 + 0.003 * step) for step in steps]
+    (curve,) = found(base, trained(8, shard=2, counted_steps=steps, counted_step_seconds=growing))
+    row = scaling_row(curve, curve.points[0], "processes")
+    assert row.interval == "range 73.7 to 100.0 %" and in_times(row)[1] == "range 1.47 to 2.00"
+    assert efficiency_sentence({curve.way: curve}, "processes").count("(range 73.7 to 100.0)") == 1
 
 
 def test_each_way_of_sharing_has_a_curve_from_the_same_single_process() -> None:

@@ -16,12 +16,12 @@ from analysis.report.answer.statement import Number
 from analysis.report.build import build_report
 from analysis.report.facts import GroupFacts
 from analysis.report.tasks import training
-from analysis.stats import Estimate
+from analysis.stats import Estimate, over_runs, within_run
 from analysis.store.collect import collect
 from analysis.verdicts.groups import peak_memory_gib
 from analysis.wording import readable
 from analysis.writeup import numbers, references
-from analysis.writeup.tables import table
+from analysis.writeup.tables import ends, table
 from analysis.writeup.write import write
 from model.record import backends
 from tests.analysis.demo import write_demo
@@ -301,3 +301,8 @@ def test_how_steps_were_timed_is_said_of_our_own_runs_alone(
     first = next(training.rates(runs, lambda *_keys: ""))
     assert first.startswith("A step is timed") == (text is not None)
     assert text is None or first == f"A step is timed {how}{text}"
+
+
+def test_the_range_of_all_records_of_a_run_is_called_so() -> None:
+    assert ends(within_run([1 + step / 100 for step in range(101)]), ".2f") == "range 1.00 to 2.00"
+    assert ends(over_runs([1.0]), ".2f") == "--"

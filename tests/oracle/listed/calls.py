@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from statistics import median as plain_median
+from typing import Any
 
 from tests.oracle.kinds import NONE
 from tests.oracle.listing import Cell, Spot, cites, column, text
@@ -13,8 +14,8 @@ from tests.oracle.truth import (
 )
 
 
-def _shape_rows(study: Study, length: int, mode: str) -> dict[tuple[str, str], list[dict[str, object]]]:
-    rows: dict[tuple[str, str], list[dict[str, object]]] = {}
+def _shape_rows(study: Study, length: int, mode: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in study.runs:
         for row in run.kernels if run.length == length else ():
             if row["mode"] == mode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from tests.oracle.kinds import NONE
 from tests.oracle.listed.facts import certificates
@@ -42,7 +43,7 @@ def certified(study: Study) -> str:
 @text(r"\S+ c+", "h2")
 def certificate_texts(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     for certificate in certificates(spot.study):
-        checks: list[dict[str, object]] = certificate["checks"]  # type: ignore[assignment]
+        checks: list[dict[str, Any]] = certificate["checks"]
         failed = [check for check in checks if not check["passed"]]
         worst = max(float(str(check["measured"])) / float(str(check["tolerance"])) for check in checks)
         name, on = certificate["backend"], certificate["device_name"]
@@ -76,7 +77,7 @@ TENSORS = {"output": "o", "dq": "dq", "dk": "dk", "dv": "dv"}
 def check_of(study: Study, tensor: str) -> dict[str, float]:
     """The check of a tensor in the only certificate."""
     (certificate,) = certificates(study)
-    return next(check for check in certificate["checks"] if check["what"] == TENSORS[tensor.lower()])  # type: ignore[attr-defined, no-any-return]
+    return next(check for check in certificate["checks"] if check["what"] == TENSORS[tensor.lower()])
 
 
 @column(r"(?:On .*)?Relative errors: .*", ".+")
@@ -89,7 +90,7 @@ def certificate_cells(cell: Cell) -> str:
     if not any(certificate["backend"] == cell.first for certificate in made):
         runs = [run for run in cell.spot.study.runs if run.attempts and cell.first in timed(run)]
         return f"{len(runs)}" if cell.head == "Runs" else NONE
-    checks: list[dict[str, float]] = made[0]["checks"]  # type: ignore[assignment]
+    checks: list[dict[str, float]] = made[0]["checks"]
     if cell.head.lower() in TENSORS:
         return f"{check_of(cell.spot.study, cell.head)['relative_error']:.9e}"
     return {
@@ -125,7 +126,7 @@ def check_cells(cell: Cell) -> str:
         for certificate in certificates(cell.spot.study)
         for check in certificate["checks"]
         if check["name"] == cell.first
-    ]  # type: ignore[attr-defined]
+    ]
     return {
         "Kind": cell.first,
         "Checks": f"{len(checks)}",

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from tests.oracle import kinds
 from tests.oracle.kinds import NONE
-from tests.oracle.listed.facts import RECORDS, shared_records, shared_runs
+from tests.oracle.listed.facts import paired_records, shared_runs
 from tests.oracle.listed.figures import pair_ratio
 from tests.oracle.listed.values import ratio_size
 from tests.oracle.listing import Cell, Spot, cites, column, text
@@ -33,7 +33,8 @@ def comparison_cells(cell: Cell) -> str:
     if cell.head == "Difference":
         return f"{100 * (ratio.middle - 1):+} %"
     assert ratio.ends
-    return f"{100 * (ratio.ends[0] - 1):+} to {100 * (ratio.ends[1] - 1):+} %"
+    what = "range " if ratio.is_range else ""
+    return f"{what}{100 * (ratio.ends[0] - 1):+} to {100 * (ratio.ends[1] - 1):+} %"
 
 
 @column(
@@ -157,7 +158,7 @@ def comparison_notes(study: Study, label: str) -> Iterator[str]:
     yield kinds.verdict(study, label)[1]
     single = min(len(study.completed(name)) for name in (label, base)) == 1
     if single:
-        yield f"paired by step, 95 % interval over {shared_records(study, label, base)} records {RECORDS}"
+        yield paired_records(study, label, base)
     elif study.design["margins"].get("tokens_per_second"):
         yield f"90 % t interval of the log ratio, paired over {shared_runs(study, label, base)} runs each: two one-sided tests at 5 %"
     else:

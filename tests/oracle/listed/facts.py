@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tests.oracle import kinds
 from tests.oracle.kinds import span
 from tests.oracle.listing import Spot, cites, text
 from tests.oracle.truth import (
+    Log,
     Run,
     Study,
     Value,
@@ -49,6 +51,8 @@ def outcome_of(run: Run) -> str:
     if run.outcome is None:
         return "not started"
     expected = run.plan["expected_outcome"]
+    if isinstance(run, Log) and "steps" not in run.config["train"]:
+        return "unknown"  # whether it went on
     if run.outcome == "completed" == expected:
         return "completed"
     return f"{run.outcome} as expected" if run.outcome == expected else f"{run.outcome} expected {expected}"
@@ -131,6 +135,14 @@ BY_FIGURE = {
 
 
 RECORDS = "of one run, allowing for their autocorrelation: not what another run would give"
+RANGE = "no interval, but the range of all"
+
+
+def of_records(value: Value, count: int) -> str:
+    """How the ends of one run's records were made."""
+    if value.is_range:
+        return f"{RANGE} {count} records of one run, whose autocorrelation allows none: not what another run would give"
+    return f"95 % interval over {count} records {RECORDS}"
 
 
 def how_made(study: Study, label: str, value: Value) -> str:
@@ -141,7 +153,7 @@ def how_made(study: Study, label: str, value: Value) -> str:
     if kinds.vague(value):
         return f"no interval: with n = {n} it is wider than the value"
     if n == 1:
-        return f"95 % interval over {len(runs[0].counted)} records {RECORDS}"
+        return of_records(value, len(runs[0].counted))
     if n < 6:
         return (
             f"95 % t interval of the geometric mean over {n} runs, which assumes that their logs are normal"
@@ -183,8 +195,13 @@ def ratio_interval(study: Study, label: str, base: str) -> str:
     """How the interval of a ratio of rates was made."""
     own, theirs = study.completed(label), study.completed(base)
     if min(len(own), len(theirs)) == 1:
-        return f"records of one run each: paired by step, 95 % interval over {shared_records(study, label, base)} records {RECORDS}"
+        return f"records of one run each: {paired_records(study, label, base)}"
     return f"runs: 95 % t interval of the log ratio, paired over {shared_runs(study, label, base)} runs each"
+
+
+def paired_records(study: Study, label: str, base: str) -> str:
+    """How the interval of a ratio to the baseline was made from a run each."""
+    return f"paired by step, {of_records(study.rate_ratio(label), shared_records(study, label, base))}"
 
 
 def shared_runs(study: Study, label: str, base: str) -> int:
@@ -267,7 +284,7 @@ def load(study: Study) -> str:
 def device(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     study = spot.study
     begun = [run for run in study.done or study.runs if run.attempts and run.measured.manifest]
-    yield f"Device: {', '.join(sorted({devices(run) for run in begun}))}"
+    yield f"Device: {', '.join(kinds.devices(begun))}"
     for certificate in certificates(study) if spot.page == "certificates" else ():
         yield f"Device: {certificate['device_name']} ({certificate['device']})"
     if spot.run and spot.run.attempts and spot.run.measured.manifest:
@@ -279,15 +296,10 @@ def device(spot: Spot, match: re.Match[str]) -> Iterator[str]:
             if at["peak_flops"]
             else "peak not known"
         )
-        yield f"Device: {devices(spot.run)}{where}; {peak}"
+        yield f"Device: {kinds.devices([spot.run])[0]}{where}; {peak}"
 
 
-def devices(run: Run) -> str:
-    """`2 x NVIDIA H100`."""
-    return f"{run.gpus} x {run.device}" if run.gpus > 1 else run.device
-
-
-def certificates(study: Study) -> list[dict[str, object]]:
+def certificates(study: Study) -> list[dict[str, Any]]:
     """Those of the study's runs."""
     return [certificate for run in study.done if (certificate := study.certificate(run))]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import combinations
 from math import exp
 
 from tests.oracle import kinds
@@ -36,7 +38,6 @@ def headline(spot: Spot, match: re.Match[str]) -> str:
 
 
 @text(r"Settings whose value differs from that of most groups in the study\.")
-@text(r"Tokens per second and process, in percent of the first mark's, .*")
 @text(r".*\?", "ol.contents")
 @text(
     r"What was run(?:; marked: .*)?\. Where groups differ, each value is followed by the groups that have it\."
@@ -94,50 +95,40 @@ def bars_of_step(spot: Spot, match: re.Match[str]) -> str:
     return cites(match[0], *numbers)
 
 
-@text(r".* (?P<many>at most \d+ points a group).*", "figcaption")
+@text(r"Of the steps up to each of at most \d+ points, .*", "figcaption")
 def rate_caption(spot: Spot, match: re.Match[str]) -> str:
-    warm = max(run.warmup for run in spot.study.done)
-    within = spread_of_names(
-        spot, {label: rates_over_steps(spot.study, label) for label in spot.study.measured}
+    lines = {label: rates_over_steps(spot.study, label) for label in spot.study.measured}
+    return (
+        "Of the steps up to each of at most 100 points, a group's runs together. Counted nowhere else: the warm-up "
+        f"(shaded, to step {max(run.warmup for run in spot.study.done)}), the first step of a later attempt."
+        + crowd(spot, lines)
     )
-    return cites(match[0], 100, warm, *within)
 
 
-@text(r"Tokens per second over those of .* at the same steps.*", "figcaption")
+@text(r"At the same steps that count as .*", "figcaption")
 def rate_ratio_caption(spot: Spot, match: re.Match[str]) -> str:
-    return cites(
-        match[0],
-        100,
-        1,
-        0.01,
-        *spread_of_names(spot, ratios_over_steps(spot.study)),
-        *arrows(spot, ratios_over_steps(spot.study)),
+    return (
+        f"At the same steps that count as {spot.study.baseline}, at most 100 points, a group's runs together. The axis "
+        f"spans at least 0.01 either way.{crowd(spot, ratios_over_steps(spot.study))}"
     )
 
 
-def spread_of_names(spot: Spot, lines: dict[str, dict[int, float]]) -> list[float]:
-    """What a caption says of lines with several names: how far apart they are at most."""
-    if "A line with several names" not in spot.text:
-        return []
-    near = re.findall(r"stay within ([\d.,e-]*\d)", spot.text)[0]
-    apart = [
-        max(abs(one[step] - other[step]) for step in set(one) & set(other))
-        for name, one in lines.items()
-        for other_name, other in lines.items()
-        if name < other_name
-    ]
-    return [next((value for value in apart if rounds(near, f"{value:.12f}")), min(apart))]
-
-
-def arrows(spot: Spot, lines: dict[str, dict[int, float]]) -> list[float]:
-    """What a caption says of lines beyond the axis: the value farthest out, and its step."""
-    if "Arrows" not in spot.text:
-        return []
-    ((label, at),) = re.findall(r"Arrows: [^(]+\((.+), step ([\d,]+)\)", spot.text)
-    step = int(at.replace(",", ""))
-    ends = [end(values.values()) for values in lines.values() for end in (min, max)]
-    assert any(abs(lines[label][step] - one) < 1e-9 for one in ends)
-    return [lines[label][step], *(float(number.rstrip(",")) for number in NUMBER.findall(label)), step]
+def crowd(spot: Spot, lines: dict[str, dict[int, float]], which: str = "lines") -> str:
+    """What a caption says of lines with several names, and of those beyond the axis, where it says so."""
+    sentences = ""
+    if near := re.search(r"Several names on a line: groups within ([\d.,e-]*\d) of", spot.text):
+        apart = [
+            max(abs(one[step] - other[step]) for step in set(one) & set(other))
+            for (_, one), (_, other) in combinations(lines.items(), 2)
+        ]
+        same = next((value for value in apart if rounds(near[1], f"{value:.12f}")), min(apart))
+        sentences += f" Several names on a line: groups within {same:.12f} of each other."
+    if far := re.search(r"Arrows: [^(]+\((.+), step ([\d,]+)\)", spot.text):
+        ends = [end(values.values()) for values in lines.values() for end in (min, max)]
+        value = lines[far[1]][int(far[2].replace(",", ""))]
+        assert any(abs(value - one) < 1e-9 for one in ends)
+        sentences += f" Arrows: {which} beyond the axis, up to {value} ({far[1]}, step {far[2]})."
+    return sentences
 
 
 def ratios_over_steps(study: Study) -> dict[str, dict[int, float]]:
@@ -159,32 +150,41 @@ def rate_ratio_end(spot: Spot, match: re.Match[str]) -> str:
     return f"rate over that of {spot.study.baseline} over steps. At the end: {'; '.join(ends)}."
 
 
-@text(
-    r"Tokens per second over those of the baseline, .* a 90 % interval against the margin: the 95 % .*",
-    "figcaption",
-)
+@text(r"Baseline: .*", "figcaption")
 def ratio_caption(spot: Spot, match: re.Match[str]) -> str:
-    rest = match[0].replace("attention = auto: above 1", "")
-    start = match[0].partition("above 1")[0]
-    return (
-        start
-        + "above 1"
-        + cites(
-            rest[len(start) - len("attention = auto: ") :],
-            100 * spot.study.design["margins"]["tokens_per_second"],
-            90,
-            95,
-        )
-    )
-
-
-@text(
-    r"Tokens per second over those of the baseline, attention = (?P<base>\S+): above 1 is faster.*",
-    "figcaption",
-)
-def ratio_caption_without_margin(spot: Spot, match: re.Match[str]) -> str:
-    assert match["base"] == spot.study.baseline
-    return cites(match[0], 1)
+    study = spot.study
+    factors = ", ".join(f"{name} = {value}" for name, value in study.design["baseline"].items())
+    text = f"Baseline: {factors}, all else equal. Above 1 is faster."
+    verdicts = {label: kinds.verdict(study, label)[0] for label in study.measured if label != study.baseline}
+    compared = [label for label, word in verdicts.items() if word != "withheld"]
+    of_one, of_several = list[str](), list[str]()
+    for label in compared:
+        single = 1 in (len(study.completed(name)) for name in (label, study.baseline or ""))
+        (of_one if single else of_several).append(label)
+    intervals = {label: at_95(study, label) for label in compared if at_95(study, label).ends}
+    drawn = [label for label, value in intervals.items() if not kinds.vague(value)]
+    if of_one:
+        text += " Open marks: one run each, paired by step"
+        if set(of_one) & set(drawn):
+            text += "; lines: how steady these two runs were, not what others give"
+            ranges = [label for label in of_one if at_95(study, label).is_range]
+            text += f"; of {listed(ranges)}, ranges" if ranges else ""
+        text += "."
+    if of_several:
+        over = "; lines: intervals over runs" if set(of_several) & set(drawn) else ""
+        text += f" Filled marks: several runs, paired by seed and repeat where shared{over}."
+    if "withheld" in verdicts.values():
+        text += " Crosses: runs that are not comparable; the table says why."
+    if len(drawn) < len(intervals):
+        text += " An interval wider than its ratio is not drawn."
+    if margin := study.design["margins"].get("tokens_per_second"):
+        text += f" Shaded: the stated margin of {100 * margin} %."
+        if of_several:
+            text += (
+                " Verdicts hold a 90 % interval against it; the lines here are of 95 %, and may cross an edge that "
+                "theirs do not."
+            )
+    return text
 
 
 @text(r"Dot plot of the rate over the baseline's\. .*", "figcaption")
@@ -203,8 +203,14 @@ def ratio_row(study: Study, label: str) -> tuple[str, str, str]:
     word = kinds.verdict(study, label)[0]
     word = {"faster": "different", "slower": "different"}.get(word, word)
     ratio = at_95(study, label)
-    ends = NONE if ratio.ends is None or word == "withheld" else f"{ratio.ends[0]} to {ratio.ends[1]}"
+    ends = NONE if word == "withheld" else both_ends(ratio)
     return f"{ratio.middle}", ends, word
+
+
+def both_ends(value: Value) -> str:
+    """Of an interval, or of a range, which is none."""
+    what = "range " if value.is_range else ""
+    return f"{what}{value.ends[0]} to {value.ends[1]}" if value.ends else NONE
 
 
 def at_95(study: Study, label: str) -> Value:
@@ -221,12 +227,20 @@ def pair_ratio(study: Study, one: str, other: str) -> Value:
     return Value(exp(mean), (exp(mean - half), exp(mean + half)))
 
 
-@text(r"Loss of a training batch\. .*", "figcaption")
+@text(r"Faint: .*", "figcaption")
 def loss_caption(spot: Spot, match: re.Match[str]) -> str:
-    lines = kinds.smoothed_losses(spot.study)
-    count = max(map(len, lines.values()))
-    within, out = spread_of_names(spot, lines), arrows(spot, lines)
-    return cites(match[0], 200, 2 * (count // 40) + 1, *within, *out)
+    study, lines = spot.study, kinds.smoothed_losses(spot.study)
+    text = (
+        "Faint: each run, means of the steps up to each of at most 200 points. Solid: means over a group's runs, "
+        f"smoothed over {2 * (max(map(len, lines.values())) // 40) + 1} points; final losses are not."
+        + crowd(spot, lines, "solid lines")
+    )
+    if any(run.steps and run.outcome not in ("completed", None) for run in study.runs):
+        text += " Crosses: ends of runs that did not complete."
+    seeds = {frozenset(run.key[0] for run in runs if run.steps) for runs in study.groups.values()}
+    if len(seeds - {frozenset()}) > 1:
+        text += " The groups have different seeds, and so different orders of the text: that alone can separate lines."
+    return text
 
 
 @text(r"Training loss over steps\. Last loss of the solid line: .*", "figcaption")
@@ -236,20 +250,20 @@ def last_losses(spot: Spot, match: re.Match[str]) -> str:
     return f"Training loss over steps. Last loss of the solid line: {'; '.join(ends)}."
 
 
-@text(r"Loss minus .*", "figcaption")
+@text(r"Of runs that differ only in attention, .*", "figcaption")
 def difference_caption(spot: Spot, match: re.Match[str]) -> str:
     lines = {
         label: smoothed(line, 10)
         for label in spot.study.measured
         if (line := loss_differences(spot.study, label))
     }
-    margin = (
-        (0.02 if spot.study.imported else spot.study.design["margins"].get("loss"))
-        if "Shaded" in match[0]
-        else None
+    text = (
+        "Of runs that differ only in attention, at the same steps: means over runs, smoothed over "
+        f"{2 * (max(map(len, lines.values())) // 20) + 1} points."
     )
-    points = 2 * (max(map(len, lines.values())) // 20) + 1
-    return cites(match[0], points, *([margin] if margin else []), 0.01, *spread_of_names(spot, lines))
+    if margin := 0.02 if spot.study.imported else spot.study.design["margins"].get("loss"):
+        text += f" Shaded: the stated margin of {margin} nats, of the mean over the last fifth of the steps, not of single steps."
+    return f"{text} The axis spans at least 0.01 nats either way.{crowd(spot, lines)}"
 
 
 @text(r"Loss difference over steps\. At the end: .*", "figcaption")
@@ -271,101 +285,127 @@ def difference_lines(study: Study) -> dict[str, dict[int, float]]:
     return {label: line for label, line in lines.items() if label != study.baseline}
 
 
-@text(r"The time of a run of \d+ steps; .*", "figcaption")
+MIDDLE_RUN = "Bars: the median run (of two, the shorter). Marks: runs."
+
+
+@text(r"Runs of \d+ steps, without pauses .*", "figcaption")
 def time_caption(spot: Spot, match: re.Match[str]) -> str:
-    return cites(match[0], max(run.steps[-1][1]["step"] for run in spot.study.done))
+    (steps,) = {run.steps[-1][1]["step"] for run in spot.study.done}
+    parts = times(spot.study)
+    lost, gaps = "", ""
+    if any("lost with an earlier attempt" in own for own in parts.values()):
+        lost = " Lost: an earlier attempt's time after the last of its steps that counts."
+    if unknown := sorted(label for label, own in parts.items() if None in (own["start-up"], own["rest"])):
+        gaps = f" Start-up or rest are not known of {', '.join(unknown)}."
+    return (
+        f"Runs of {steps} steps, without pauses between attempts. {MIDDLE_RUN} Start-up: to the first step, with the "
+        "backend's certificate. First step's extra: beyond a median step; with the steps, it is the training time."
+        f"{lost} Rest: records, audits, checkpoints, the end.{gaps}"
+    )
 
 
-@text(r"The bar is the group's median run .*", "figcaption")
+@text(r"Bars: the median run .* Attention includes its products\. .*", "figcaption")
 def profile_caption(spot: Spot, match: re.Match[str]) -> str:
     runs = [run for run in spot.study.done if run.profile]
-    short = [
-        100 * (1 - run.profile["attention"] / run.floor("step", "attention"))
-        for run in runs
-        if run.profile["attention"] < run.floor("step", "attention")
-    ]
+    floors = {run: run.floor("step", "attention") for run in runs}
+    short = [run for run in runs if run.profile["attention"] < floors[run]]
+    by = kinds.span([100 * (1 - run.profile["attention"] / floors[run]) for run in short])
     unlike = sum(abs(sum(run.profile.values()) / run.seconds - 1) > 0.1 for run in runs)
-    return cites(match[0], len(short), len(runs), max(short), unlike, len(spot.study.measured), 10)
+    wrong = [run.label for run in short if run.profile["attention"] < 0.9 * floors[run]]
+    return (
+        f"{MIDDLE_RUN} Attention includes its products. Timed in a few steps after the last one of the run; idle: the "
+        "rest of a step without the profiler. Floor: at rates measured on the device, no strict limit: products and "
+        "causal attention at those of products, the rest at the memory bandwidth. Shorter than their floor: attention "
+        f"in {len(short)} of {len(runs)} runs, by {by} %. In {unlike} of {len(spot.study.measured)} groups these took "
+        f"over 10 % longer or shorter than the timed ones. Wrong for {', '.join(wrong)}: attention would take less than "
+        "its floor, so some kernels count as other parts."
+    )
 
 
-@text(r"(?P<start>.*?)(?P<peak>Peak of .+: [\d.]+ TFLOP/s \([^)]+\)\.)(?P<marks>.*)", "figcaption")
+@text(r"(?:Of one device: )?\((?:6 N|2 M) .*, N the .*|\(2 M .*, E the .*", "figcaption")
 def mfu_caption(spot: Spot, match: re.Match[str]) -> str:
     manifest = spot.study.done[0].measured.manifest
-    source = manifest["peak_source"]
-    peak = f"Peak of {spot.study.done[0].device}: {manifest['peak_flops'] / 1e12} TFLOP/s ({source})."
+    flop = "(6 N + 12 L H Q T), N the parameters without the input embedding,"
     if "inference" in spot.study.runs[0].config:
-        start = cites(match["start"], 2, 2, 4)
-    else:
-        start = cites(match["start"], 6, 12)
-    return start + peak + axis_start(spot, match["marks"])
+        flop = (
+            "(2 M + 2 E / T + 4 L H Q T), E the parameters of the output head, M those without it and the input "
+            "embedding,"
+        )
+    flop += " FLOP a token, no causal discount, no recomputation"
+    if not manifest["peak_flops"]:
+        return f"Of one device: {flop}. {marks(spot)}"
+    peak = f"{spot.study.done[0].device}: {manifest['peak_flops'] / 1e12} TFLOP/s ({manifest['peak_source']})"
+    return f"{flop}, over the dense peak of {peak}. {marks(spot)}"
 
 
-@text(r"Model TFLOP/s of one device: \(6 N \+ 12 L H Q T\).*", "figcaption")
-def tflops_caption(spot: Spot, match: re.Match[str]) -> str:
-    return axis_start(spot, match[0])
+def marks(spot: Spot) -> str:
+    """What the marks, bars and lines of a figure of runs are."""
+    quantity = QUANTITIES[quantity_of(spot)]
+    values = [value for label in spot.study.measured if (value := quantity(spot.study, label))]
+    drawn = {
+        label: value
+        for label in spot.study.measured
+        if (value := quantity(spot.study, label)) and value.ends and not kinds.vague(value)
+    }
+    ranges = [label for label, value in drawn.items() if value.is_range]
+    text = "Marks: runs. Bars: their medians."
+    if len(drawn) > len(ranges):
+        where = " where there is one" if len(drawn) < len(values) else ""
+        return f"{text} Lines: intervals{where}{f'; ranges of the records in {listed(ranges)}' if ranges else ''}."
+    where = f" in {listed(ranges)}" if len(ranges) < len(values) else ""
+    return f"{text} Lines: ranges of the records{where}." if ranges else text
 
 
-@text(r"[^\d]*The axis starts at [\d.,]+, not at zero\.", "figcaption")
-def marks_caption(spot: Spot, match: re.Match[str]) -> str:
-    return axis_start(spot, match[0])
-
-
-def axis_start(spot: Spot, caption: str) -> str:
-    """The same text, where an axis that does not start at zero starts below the least mark, and not far below."""
-    at = re.search(r"The axis starts at ([\d.,]+), not at zero", caption)
-    if not at:
-        return caption
-    least, most = ends_of_marks(spot)
-    start = float(at[1].replace(",", ""))
-    low = least - max(most - least, 0.02 * least)
-    return caption if low <= start <= least else caption.replace(at[1], f"{low} to {least}")
-
-
-def ends_of_marks(spot: Spot) -> tuple[float, float]:
-    """The least and the largest value of runs and ends of intervals in a figure."""
-    quantity, values = QUANTITIES[quantity_of(spot)], list[float]()
-    for label in spot.study.measured:
-        if value := quantity(spot.study, label):
-            values += [value.middle, *(value.ends or ())]
-            single = Study.__new__(Study)
-            for run in spot.study.completed(label):
-                single.__dict__.update(spot.study.__dict__ | {"groups": {label: [run]}})
-                one = quantity(single, label)
-                values += [one.middle] if one else []
-    return min(values), max(values)
-
-
-@text(r"Milliseconds to decode one token of each sample \(batch \d+\).*", "figcaption")
+@text(r"One token of each sample \(batch \d+\).*", "figcaption")
 def decode_caption(spot: Spot, match: re.Match[str]) -> str:
-    before, batch, rest = re.split(r"(\(batch \d+\))", match[0])
     return (
-        before + cites(batch, spot.study.runs[0].config["inference"]["batch_size"]) + axis_start(spot, rest)
+        f"One token of each sample (batch {spot.study.runs[0].config['inference']['batch_size']}), with a cache: the "
+        "median of a run's positions. Blocks run eagerly: launches can take longer than kernels. "
+        + marks(spot)
     )
 
 
 @text(
-    r"The median over the runs of a group, and over neighbouring positions where there are more than 200\. A token at position p attends to p \+ 1 keys\."
+    r"Medians over a group's runs, at most 200 points a line\. A token at position p attends to p \+ 1 keys\."
 )
-@text(
-    r"Each mark is the worst check of a tensor: its error as a fraction of the allowed one\. A check passes up to the line at 1\. Marks beyond the axis are drawn at 2\."
-)
-def rules_of_figures(spot: Spot, match: re.Match[str]) -> str:
+def positions_caption(spot: Spot, match: re.Match[str]) -> str:
     return match[0]
 
 
-@text(r"Kernel TFLOP/s in percent of a large matrix product's.*", "figcaption")
+@text(r"Each mark is the worst check of a tensor; .*", "figcaption")
+def certificates_caption(spot: Spot, match: re.Match[str]) -> str:
+    checks = [
+        check["measured"] / check["tolerance"]
+        for certificate in certificates(spot.study)
+        for check in certificate["checks"]
+    ]
+    beyond = " Marks beyond the axis are drawn at 2." if max(checks) > 2 else ""
+    return f"Each mark is the worst check of a tensor; up to 1 it passes.{beyond}"
+
+
+@text(r"The product: a large one, .*", "figcaption")
 @text(r"Dot plot of percent of a large product's rate by backend and pass, .*", "figcaption")
 def efficiency_caption(spot: Spot, match: re.Match[str]) -> str:
-    length = kinds.main_shape(spot.study)
-    numbers: list[float] = [1, length, 16, 128]
+    study, timed = spot.study, kinds.at_main_shape(spot.study)
+    shape = f"batch 1, sequence length {kinds.main_shape(study)}, heads 16, head dim 128, causal, bfloat16"
     if match[0].startswith("Dot"):
-        numbers = [1, length, 16, 128]
-        numbers += [
-            product_share(spot.study, name, way)
-            for name in kinds.at_main_shape(spot.study)
+        shares = [
+            f"{name} {way} {product_share(study, name, way)}"
+            for name in timed
             for way in ("forward", "backward")
         ]
-    return cites(match[0].replace("bfloat16", "bfloat"), *numbers).replace("bfloat", "bfloat16")
+        return f"Dot plot of percent of a large product's rate by backend and pass, {shape}. {'; '.join(shares)}."
+    backends = sorted({row["attention"] for run in study.runs for row in run.kernels})
+    gone = [
+        f"{name} ({kinds.CELLS['backends']['Outcome'](study, name)[0]})"
+        for name in backends
+        if name not in timed
+    ]
+    return (
+        "The product: a large one, in the same process and precision. Not comparable with MFU. Replayed from CUDA "
+        f"graphs: {shape}, the largest shape with the most backends."
+        + (f" Without a time there: {', '.join(gone)}." if gone else "")
+    )
 
 
 def call_rate(study: Study, name: str, way: str) -> float:
@@ -388,3 +428,15 @@ def scaling_description(spot: Spot, match: re.Match[str]) -> str:
     return cites(
         match[0], 100 * kinds.efficiency(spot.study, many).middle, spot.study.completed(many)[0].gpus
     )
+
+
+@text(r"Tokens/s of a process over those of a line's first mark; .*", "figcaption")
+def scaling_caption(spot: Spot, match: re.Match[str]) -> Iterator[str]:
+    runs = spot.study.done
+    shares = {run.config["train"]["batch_size"] / run.gpus for run in runs}
+    known = all("clocks" in run.measured.manifest and spot.study.certificate(run) for run in runs)
+    if len(shares) == 1 and not known and min(map(len, spot.study.groups.values())) > 1:
+        yield (
+            "Tokens/s of a process over those of a line's first mark; the batch grows with the processes. Dashed: ideal. "
+            "Filled marks: several runs; lines: intervals over runs. The table names what else differs."
+        )

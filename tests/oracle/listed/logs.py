@@ -78,7 +78,9 @@ def flag(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         findings = list(flags(spot.study, run))
         yield from (sentence for _, sentence in findings)
         yield "Found in its log: " + "".join(f"{kind}: {sentence}" for kind, sentence in findings)
-        yield from (f"Wrong in its log: {sentence}" for kind, sentence in findings if kind == "error")
+        for kind, sentence in findings:
+            if kind == "error":
+                yield from (f"loss: {sentence}", f"Flagged by the check loss: {sentence}")
 
 
 @text(r"Notes on the logs: \d+", "summary")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from statistics import median as plain_median
 
@@ -94,7 +94,7 @@ def cell_of_run(cell: Cell) -> str:
         peak = run.peak_gib or None
     else:
         peak = None
-    value: object = {
+    values: dict[str, Callable[[], object]] = {
         "Run": lambda: run.id if not study.imported else row["Run"],
         "Group": lambda: run.label + (" (imported)" if study.imported else ""),
         "Seed": lambda: seed,
@@ -115,7 +115,8 @@ def cell_of_run(cell: Cell) -> str:
         "Certificate": lambda: certificate_of(study, run),
         "Wall time": lambda: took(run.wall),
         "Node": lambda: run.measured.manifest["host"],
-    }[cell.head]()
+    }
+    value = values[cell.head]()
     return NONE if value is None else f"{value}"
 
 

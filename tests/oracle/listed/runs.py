@@ -20,7 +20,7 @@ from tests.oracle.truth import (
 )
 
 
-@text(r"(?P<outcome>completed|failed|oom_gpu|not started).*", "p.lead")
+@text(r"(?P<outcome>completed|unknown|failed|oom_gpu|not started).*", "p.lead")
 @text(r".*", "div.kept")
 def how_it_ended(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     runs = [spot.run] if spot.run else spot.study.runs
@@ -38,7 +38,7 @@ def how_it_ended(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     for certificate in certificates(spot.study):
         yield from (
             f"{check['name']}: {check['variant']}; {check['case']}" for check in certificate["checks"]
-        )  # type: ignore[attr-defined]
+        )
 
 
 @text(r"Its settings are the same as .*, with seed \d+\.")

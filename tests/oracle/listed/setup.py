@@ -6,8 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+from tests.oracle import kinds
 from tests.oracle.kinds import NONE, listed, span
-from tests.oracle.listed.facts import devices, load, order_of
+from tests.oracle.listed.facts import load, order_of
 from tests.oracle.listed.overview import certificate_of, last_step
 from tests.oracle.listing import Cell, column
 from tests.oracle.truth import (
@@ -200,6 +201,12 @@ def of_manifest(value: Callable[[Run], object]) -> Setting:
     )
 
 
+def devices_of(study: Study) -> str:
+    """The only kind, or each with its groups."""
+    kind, *others = kinds.devices([run for run in study.runs if run.attempts and run.measured.manifest])
+    return of_manifest(lambda run: kinds.devices([run])[0])(study) if others else kind
+
+
 def batch_of(run: Run) -> int:
     """Samples of a step."""
     return int(run.config.get("inference", run.config.get("train", {}))["batch_size"])
@@ -227,7 +234,7 @@ SETTINGS: dict[str, Setting] = {
     "Varied": varied_of, "Repeats": repeats_of, "Margins": margins_of, "Stopping rule": added_of,
     "Seeds": lambda study: listed([f"{seed}" for seed in dict.fromkeys(run.key[0] for run in study.runs)]),
     "Order of the runs": order_of, "Runs side by side": beside_of, "Load": load, "Peak for MFU": peak_of_setup,
-    "Device": of_manifest(devices), "Host": of_manifest(lambda run: run.measured.manifest["host"]),
+    "Device": devices_of, "Host": of_manifest(lambda run: run.measured.manifest["host"]),
     "Driver": lambda study: "570.86", "Packages": lambda study: "python 3.11.7, torch 2.13.0",
     "Commit": lambda study: str(study.runs[0].plan["provenance"]["git_sha"])[:10],
     "Shapes": shapes_of, "Rounds": lambda study: f"{study.runs[0].config['call']['steps']}",

@@ -9,6 +9,7 @@ from tests.oracle import kinds
 from tests.oracle.kinds import NONE
 from tests.oracle.listed.facts import QUANTITIES, how_made, shared_records, shared_runs
 from tests.oracle.listed.figures import (
+    both_ends,
     call_rate,
     difference_lines,
     pair_ratio,
@@ -103,7 +104,7 @@ def interval_of_group(cell: Cell) -> str:
     assert value
     if cell.head == "how the interval was made":
         return how_made(cell.spot.study, cell.first, value)
-    return NONE if value.ends is None or kinds.vague(value) else f"{value.ends[0]} to {value.ends[1]}"
+    return NONE if kinds.vague(value) else both_ends(value)
 
 
 @column("Where the time goes: values", "(?P<part>.+), (?P<unit>seconds|minutes)")
@@ -214,12 +215,26 @@ def sweep_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         )
 
 
-@text(
-    r"Percent of the device's dense peak: \(6 N \+ 12 L H Q T\) FLOP per token x .* a cell's runs.*",
-    "figcaption",
-)
+@text(r"\(6 N \+ 12 L H Q T\) FLOP a token over the device's dense peak; .*", "figcaption")
 def sweep_mfu_caption(spot: Spot, match: re.Match[str]) -> str:
-    return cites(match[0], 6, 12)
+    study = spot.study
+    values = [value for label in study.measured if (value := kinds.mfu_of(study, label))]
+    drawn = [value for value in values if value.ends and not kinds.vague(value)]
+    ranges = " or ranges of a run's records" if any(value.is_range for value in drawn) else ""
+    bars = (
+        f" Bars: intervals{ranges}{' where there is one' if len(drawn) < len(values) else ''}."
+        if drawn
+        else ""
+    )
+    lost = {
+        run.outcome for label in study.groups for run in study.runs if run.label == label and not run.done
+    }
+    gone = " Crosses below the axis: runs that did not complete there." if lost else ""
+    return (
+        "(6 N + 12 L H Q T) FLOP a token over the device's dense peak; no causal discount, no recomputation. Marks: "
+        f"the median of a cell's runs.{bars} Side by side: one value. Logarithmic: batch size.{gone}"
+        + (" OOM: out of memory." if "oom_gpu" in lost else "")
+    )
 
 
 @column(".*", "[Gg]roup|[Bb]ackend|Against|baseline|scaling")
