@@ -19,7 +19,7 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, dropout
     """
     from flash_attn import flash_attn_func
 
-    # Its forward copies what is not dense along a head, but its backward raises: gradients are like the inputs.
+    # Its forward copies what is not dense along a head; its backward raises, as gradients are like inputs.
     dense = (x if x.stride(-1) == 1 else x.contiguous() for x in (q_BTHD, k_BTKD, v_BTKD))
     try:
         o_BTHD: Tensor = flash_attn_func(*dense, dropout, causal=causal)
