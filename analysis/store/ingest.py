@@ -232,6 +232,7 @@ def _run_row(run: RunRecord) -> Row:
         "batch_size": plan.batch_size,
         "processes": config.parallel.processes,
         "expected_outcome": str(run.expected_outcome),
+        "also_expected": dumps(run.also_expected),
         "why": dumps(run.why),
         "memory_limit_bytes": run.memory_bytes,
         "command": dumps(origin.command),

@@ -25,7 +25,7 @@ CREATE TABLE run_records (
     attention VARCHAR, seed BIGINT, repeat BIGINT DEFAULT 1, factors JSON, config JSON, scale VARCHAR, profile VARCHAR,
     position BIGINT, block BIGINT, design JSON, overridden JSON,
     planned_steps BIGINT, sequence_length BIGINT, batch_size BIGINT, processes INTEGER,
-    expected_outcome VARCHAR, because VARCHAR, label VARCHAR, why JSON,
+    expected_outcome VARCHAR, also_expected JSON, because VARCHAR, label VARCHAR, why JSON,
     memory_limit_bytes BIGINT, time_limit_seconds BIGINT, data_file VARCHAR, tokenizer VARCHAR, data_fingerprint VARCHAR,
     command JSON, version VARCHAR, git_sha VARCHAR, git_dirty BOOLEAN, git_diff VARCHAR, code VARCHAR, created_at TIMESTAMP, imported JSON,
     PRIMARY KEY (study, run_id)
@@ -53,7 +53,8 @@ COMMENT ON COLUMN run_records.planned_steps IS 'Planned optimizer steps.';
 COMMENT ON COLUMN run_records.sequence_length IS 'Tokens per sample.';
 COMMENT ON COLUMN run_records.batch_size IS 'Samples per step, those of all processes together.';
 COMMENT ON COLUMN run_records.processes IS 'Processes that train the run together, as its configuration asks: the product of parallel.*, one per GPU. NULL in an imported run, and in records of versions in which every run was one process.';
-COMMENT ON COLUMN run_records.expected_outcome IS 'Outcome that the study expects.';
+COMMENT ON COLUMN run_records.expected_outcome IS 'Outcome that the study expects, of several the likeliest.';
+COMMENT ON COLUMN run_records.also_expected IS 'Other outcomes that the study expects as well: a JSON array. NULL in an imported run.';
 COMMENT ON COLUMN run_records.because IS 'Why the study expects that outcome, if it says so.';
 COMMENT ON COLUMN run_records.label IS 'What the study calls the run''s group; NULL if it does not say, and in an imported run. runs.label is what it is called in the end.';
 COMMENT ON COLUMN run_records.why IS 'FILE:LINE:COL of each entry in the study that led to this run: a JSON array.';

@@ -182,7 +182,7 @@ WITH spent AS (
 SELECT
     r.run_id, r.study, r.attention, r.seed, r.repeat, r.factors, r.config, r.profile,
     r.position, r.block, r.design,
-    a.outcome, r.expected_outcome, a.reason, coalesce(p.attempts, 0) AS attempts,
+    a.outcome, CASE WHEN json_contains(r.also_expected, to_json(a.outcome)) THEN a.outcome ELSE r.expected_outcome END AS expected_outcome, a.reason, coalesce(p.attempts, 0) AS attempts,
     CASE WHEN b.gpus > 0 THEN b.device END AS gpu, b.node, b.nodes, b.gpus,
     coalesce(CASE WHEN b.parallel IS NULL THEN nullif(b.gpus, 0) END, r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS processes,
     greatest(m.last_step, a.steps) AS steps,
@@ -236,7 +236,7 @@ COMMENT ON VIEW runs IS 'One row per run: its plan, how it ended, and its rates 
 COMMENT ON COLUMN runs.run_id IS 'Id of the run: a hash of its resolved configuration, including the seed.';
 COMMENT ON COLUMN runs.position IS 'Planned place in the order of starting, from 1; started_at says when it began. NULL in records of versions without an order.';
 COMMENT ON COLUMN runs.outcome IS 'completed if any attempt completed, otherwise the outcome of the last attempt; NULL if in flight or never started.';
-COMMENT ON COLUMN runs.expected_outcome IS 'Outcome that the study expects. An expected failure is a result.';
+COMMENT ON COLUMN runs.expected_outcome IS 'Outcome that the study expects; where it expects any of several, that of the run if it is one of these, else the likeliest. An expected failure is a result.';
 COMMENT ON COLUMN runs.reason IS 'Why the run ended that way, if anything recorded a reason.';
 COMMENT ON COLUMN runs.attempts IS 'Number of attempts, including those that never started.';
 COMMENT ON COLUMN runs.gpu IS 'Name of the GPU as its driver reports it; NULL on a CPU.';

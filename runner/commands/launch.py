@@ -139,7 +139,7 @@ def _show(planned: Plan, whole: Plan, design: Design | None, scripts: Path | Non
             label(run),
             str(run.position or ""),
             str(run.block or ""),
-            run.expected_outcome.value,
+            " or ".join(run.expected),
             "start" if run.run_id in left else f"skip: {state.outcome or state.phase}" if state else "",
         ]
         for run, state in sorted(planned.runs, key=lambda pair: pair[0].position or 0)
