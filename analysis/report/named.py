@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from analysis import charts
 from analysis.query.questions import Question, questions
-from analysis.query.statements import INFERENCE_SUMMARY, TRAINING_METRICS, TRAINING_SUMMARY
+from analysis.query.statements import (
+    FRONTIERS,
+    INFERENCE_SUMMARY,
+    PROBES,
+    TRAINING_METRICS,
+    TRAINING_SUMMARY,
+)
 from analysis.report import backends, facts
 from analysis.store.database import open_for_reading, studies_of
 from model.record.errors import UserError, did_you_mean
@@ -27,6 +33,8 @@ _TABLES = {
     "inference_summary": Question(
         "Latency of prompts and of decoded tokens of each group", "", INFERENCE_SUMMARY, ("inference",)
     ),
+    "frontiers": Question("Largest value that fits, of each run", "", FRONTIERS, ("frontier",)),
+    "probes": Question("Every probe of them", "", PROBES, ("frontier",)),
     "columns": Question("Dictionary of columns", "", facts.QUERIES["columns"]),
 }
 

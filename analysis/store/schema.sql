@@ -49,9 +49,9 @@ COMMENT ON COLUMN run_records.factors IS 'What varies in the study, by axis: a J
 COMMENT ON COLUMN run_records.config IS 'Resolved configuration: a JSON object.';
 COMMENT ON COLUMN run_records.scale IS 'Scale of the run: a named set of overrides in the study.';
 COMMENT ON COLUMN run_records.profile IS 'Name of the cluster profile.';
-COMMENT ON COLUMN run_records.planned_steps IS 'Planned optimizer steps.';
-COMMENT ON COLUMN run_records.sequence_length IS 'Tokens per sample.';
-COMMENT ON COLUMN run_records.batch_size IS 'Samples per step, those of all processes together.';
+COMMENT ON COLUMN run_records.planned_steps IS 'Planned optimizer steps; of task frontier, probes at most.';
+COMMENT ON COLUMN run_records.sequence_length IS 'Tokens per sample; of task frontier, the most that may be tried where that is sought.';
+COMMENT ON COLUMN run_records.batch_size IS 'Samples per step, those of all processes together; of task frontier, the most that may be tried where that is sought.';
 COMMENT ON COLUMN run_records.processes IS 'Processes that train the run together, as its configuration asks: the product of parallel.*, one per GPU. NULL in an imported run, and in records of versions in which every run was one process.';
 COMMENT ON COLUMN run_records.expected_outcome IS 'Outcome that the study expects, of several the likeliest.';
 COMMENT ON COLUMN run_records.also_expected IS 'Other outcomes that the study expects as well: a JSON array. NULL in an imported run.';
@@ -457,3 +457,49 @@ COMMENT ON COLUMN step_profile.part IS 'products (matrix products but those of a
 COMMENT ON COLUMN step_profile.seconds IS 'Seconds of a step, mean over the profiled ones: on a GPU of its kernels, on a CPU of operators, whose times the profiler lengthens.';
 COMMENT ON COLUMN step_profile.hidden_seconds IS 'Seconds of a step, more of the same part, beside which other work ran on the device (on a CPU, in the thread of the steps): they are in no sum. NULL for parts that nothing hides, and in older records.';
 COMMENT ON COLUMN step_profile.share IS 'Share of the step, a fraction of 1: seconds over the sum of all parts.';
+
+CREATE TABLE probes (
+    study VARCHAR NOT NULL,
+    run_id VARCHAR NOT NULL,
+    attempt INTEGER NOT NULL,
+    number BIGINT NOT NULL,
+    find VARCHAR NOT NULL,
+    multiple BIGINT NOT NULL,
+    most BIGINT NOT NULL,
+    card_bytes BIGINT NOT NULL,
+    memory_fraction DOUBLE NOT NULL,
+    foreseen BIGINT NOT NULL,
+    value BIGINT NOT NULL,
+    purpose VARCHAR NOT NULL,
+    outcome VARCHAR NOT NULL,
+    reason VARCHAR,
+    forecast_bytes BIGINT NOT NULL,
+    peak_bytes BIGINT,
+    reserved_bytes BIGINT,
+    retries BIGINT,
+    outside_bytes BIGINT,
+    seconds DOUBLE NOT NULL,
+    measured_at TIMESTAMP
+);
+COMMENT ON TABLE probes IS 'frontier.json of every attempt of task frontier, one row per probe: three steps of training in a process of their own. The view frontiers says what they come to.';
+COMMENT ON COLUMN probes.study IS 'Name of the study.';
+COMMENT ON COLUMN probes.run_id IS 'Id of the run.';
+COMMENT ON COLUMN probes.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN probes.number IS 'Place of the probe among the attempt''s, from 1.';
+COMMENT ON COLUMN probes.find IS 'What is increased: sequence_length, batch_size or layers.';
+COMMENT ON COLUMN probes.multiple IS 'Of which all values are multiples.';
+COMMENT ON COLUMN probes.most IS 'Largest value that may be tried.';
+COMMENT ON COLUMN probes.card_bytes IS 'Memory in bytes that a probe may use: of the GPU, CUDA''s own included; on a CPU, of the run''s limit.';
+COMMENT ON COLUMN probes.memory_fraction IS 'Share of the device''s memory that this is, a fraction of 1; below 1, a smaller card is emulated.';
+COMMENT ON COLUMN probes.foreseen IS 'Largest value that fits by the forecast; 0: none does.';
+COMMENT ON COLUMN probes.value IS 'Value that was tried.';
+COMMENT ON COLUMN probes.purpose IS 'search, or above: beyond a value that does not fit, since fitting is not monotone.';
+COMMENT ON COLUMN probes.outcome IS 'fits; edge: the steps were done, but the allocator had to free its cache to go on, or with what CUDA uses beside it they need more than the card has; oom_gpu, oom_host or unsupported; timeout or failed: whether it fits is not known.';
+COMMENT ON COLUMN probes.reason IS 'Why it does not fit; NULL if it does.';
+COMMENT ON COLUMN probes.forecast_bytes IS 'Peak in bytes by the configuration.';
+COMMENT ON COLUMN probes.peak_bytes IS 'Most bytes that were allocated until the probe ended: on a GPU by PyTorch, on a CPU by the process in pages of no file. NULL if it hung or died.';
+COMMENT ON COLUMN probes.reserved_bytes IS 'Most bytes of the GPU that PyTorch''s allocator held. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN probes.retries IS 'How often the allocator freed its cache to go on. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN probes.outside_bytes IS 'Bytes of the GPU that were in use at the end beside what the allocator held, by whatever process. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN probes.seconds IS 'Seconds from the start of the probe''s process to its end.';
+COMMENT ON COLUMN probes.measured_at IS 'When the last probe had ended, UTC.';

@@ -284,7 +284,7 @@ COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_
 COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: its own attention calls, compared with float64 (see the table audits). NULL if there are none, as in records that are older than audits.';
 COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';
 COMMENT ON COLUMN runs.audit_ratio IS 'Largest measured / tolerance of all audits, a ratio: up to 1 passes, infinity means a result that is not finite.';
-COMMENT ON COLUMN runs.task IS 'What the run does: training, inference or attention, which is in the table kernels. Rates of one task must not be compared with those of another.';
+COMMENT ON COLUMN runs.task IS 'What the run does: training; inference; attention, which is in the table kernels; or frontier, which is in the view frontiers. Rates of one task must not be compared with those of another.';
 COMMENT ON COLUMN runs.decoded_tokens IS 'Positions decoded with a KV cache, of which decode_seconds is the median. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_seconds IS 'Median seconds of a decoded position, one token of each sample: see decoding. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds: decoded tokens per second, all samples together.';
@@ -361,3 +361,42 @@ QUALIFY row_number() OVER (
 COMMENT ON VIEW backends IS 'What runner verify found last: the newest certificate of each backend and device that covers everything the backend supports.';
 COMMENT ON COLUMN backends.verdict IS 'right, wrong or unsupported.';
 COMMENT ON COLUMN backends.o_error IS 'Largest relative error of the output on plain data, a ratio (see tensor_errors).';
+
+-- Columns without a comment have that of: probes.
+CREATE VIEW frontiers AS
+WITH sought AS (
+    SELECT p.*, max(value) FILTER (outcome = 'fits') OVER (PARTITION BY p.study, p.run_id) AS largest
+    FROM probes p JOIN deciding_attempts USING (study, run_id, attempt)
+)
+SELECT study, run_id, attempt, find, multiple, most, card_bytes, memory_fraction, foreseen, largest,
+    min(value) FILTER (value > coalesce(largest, 0)) AS bound,
+    arg_min(outcome, value) FILTER (value > coalesce(largest, 0)) AS bound_outcome,
+    coalesce(bound_outcome NOT IN ('timeout', 'failed'), coalesce(largest = most, false)) AS is_bounded,
+    count(*) FILTER (value < largest AND outcome NOT IN ('fits', 'timeout', 'failed')) AS holes,
+    count(*) AS probes,
+    count(*) FILTER (purpose = 'search') AS searched,
+    count(*) FILTER (outcome IN ('timeout', 'failed')) AS unknown,
+    100.0 * (foreseen - largest) / largest AS foreseen_error_percentage,
+    any_value(forecast_bytes) FILTER (value = largest) AS forecast_bytes,
+    any_value(peak_bytes) FILTER (value = largest) AS peak_bytes,
+    any_value(reserved_bytes) FILTER (value = largest) AS reserved_bytes,
+    any_value(outside_bytes) FILTER (value = largest) AS outside_bytes,
+    100.0 * (any_value(forecast_bytes) FILTER (value = largest) - any_value(peak_bytes) FILTER (value = largest))
+        / any_value(peak_bytes) FILTER (value = largest) AS forecast_error_percentage
+FROM sought
+GROUP BY study, run_id, attempt, find, multiple, most, card_bytes, memory_fraction, foreseen, largest;
+COMMENT ON VIEW frontiers IS 'The largest value that fits into memory, one row per run of task frontier that probed: of the attempt that decides its outcome.';
+COMMENT ON COLUMN frontiers.largest IS 'Largest value of which a probe did its steps and fits; NULL if none does.';
+COMMENT ON COLUMN frontiers.bound IS 'Smallest value above that of which a probe did not fit; NULL if none was tried.';
+COMMENT ON COLUMN frontiers.bound_outcome IS 'How that probe ended.';
+COMMENT ON COLUMN frontiers.is_bounded IS 'Whether it is known that the next value tried does not fit, or that the largest that may be tried fits; otherwise the frontier is at least largest.';
+COMMENT ON COLUMN frontiers.holes IS 'Values below largest that do not fit: then fitting is not monotone.';
+COMMENT ON COLUMN frontiers.probes IS 'Number of probes.';
+COMMENT ON COLUMN frontiers.searched IS 'Of these, how many the search took; the others were above a value that does not fit.';
+COMMENT ON COLUMN frontiers.unknown IS 'Of these, how many hung or died: of their values it is not known whether they fit.';
+COMMENT ON COLUMN frontiers.foreseen_error_percentage IS 'By how many percent of largest the forecast''s value is larger; negative where it is smaller.';
+COMMENT ON COLUMN frontiers.forecast_bytes IS 'Peak in bytes of largest by the configuration.';
+COMMENT ON COLUMN frontiers.peak_bytes IS 'Peak in bytes of largest, measured.';
+COMMENT ON COLUMN frontiers.reserved_bytes IS 'See probes.reserved_bytes, of largest.';
+COMMENT ON COLUMN frontiers.outside_bytes IS 'See probes.outside_bytes, of largest.';
+COMMENT ON COLUMN frontiers.forecast_error_percentage IS 'By how many percent of the measured peak of largest its forecast is larger; negative where it is smaller.';
