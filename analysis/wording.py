@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from math import floor, log10
 
-from analysis.stats.estimate import FEWEST_RUNS, Estimate
+from analysis.stats.estimate import FEWEST_RUNS, RANGE, Estimate
 from analysis.stats.machines import FEWEST_BLOCKS, Drift
 from analysis.stats.paired import RECORDS
 from analysis.stats.repeats import FIRST, Look
@@ -182,7 +182,8 @@ def because(verdict: Verdict, margin: float | None, imported: Collection[str]) -
     stated = f"the stated margin of {100 * margin:.3g} %" if margin else ""
     match verdict.reason:
         case SingleRuns() as runs:
-            end = {None: "there is no interval", False: "the interval includes equality"}.get(verdict.apart)
+            ends = "range" if RANGE in verdict.method else "interval"
+            end = {None: "there is no interval", False: f"the {ends} includes equality"}.get(verdict.apart)
             return f"{in_runs(runs)}: {end}" if end else f"not a finding: {in_runs(runs)}"
         case NoMargin():
             return "not tested: no margin was stated"
@@ -244,8 +245,13 @@ def in_runs(runs: SingleRuns) -> str:
 def drift(tested: Drift) -> str:
     """Whether the machine drifted."""
     if tested.p is None or tested.change is None or tested.low is None or tested.high is None:
+        few = f"{counted(tested.blocks, 'block')}, at least {FEWEST_BLOCKS} are needed"
+        if tested.of > tested.blocks:
+            linked = f"no more than {tested.blocks} are" if tested.blocks > 1 else "no two are"
+            but = f" but {listed(tested.noisy)}" if tested.noisy else ""
+            few = f"of {tested.of} blocks, {linked} linked by groups in common{but}; {FEWEST_BLOCKS} must be"
         why = {
-            "blocks": f"{counted(tested.blocks, 'block')}, at least {FEWEST_BLOCKS} are needed",
+            "blocks": few,
             "order": "the runs were not started in blocks (`order: interleaved`)",
             "unknown": "in which order the runs were started is unknown",
         }[tested.lacking or "blocks"]

@@ -56,3 +56,36 @@ def test_tests_that_share_a_browser_or_a_report_go_to_one_worker():
     assert {together(nodeid) for nodeid in browser} == {"tests/browser/"}
     assert together("tests/runner/cli/test_cli.py::test_a[x::y]") == "tests/runner/cli/test_cli.py"
     assert together("tests/slurm/test_cluster.py::test_a") == "tests/slurm/test_cluster.py::test_a"
+
+
+def test_no_file_but_a_tasks_own_asks_for_a_task_by_name():
+    """What follows from a task is in its files; others ask for that: `trains`, `compares_backends`."""
+    from model.record.tasks import TASKS
+
+    own = [REPOSITORY / folder for folder in re.findall(r"`([\w/]+/tasks)/NAME\.py`", PAGE)]
+    assert len(own) == 3
+    files = [path for name in ("runner", "analysis", "model") for path in (REPOSITORY / name).rglob("*.py")]
+    asking = []
+    for path in files:
+        if path.parent not in own:
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                asks = names_a_task(node, set(TASKS))
+                asking += [f"{path.relative_to(REPOSITORY)}:{node.lineno}"] if asks else []
+    assert asking == []
+    branch = ast.parse(
+        'run["task"] == "training" or tasks <= {"attention"} or "attention" == key or task != other'
+    )
+    assert [names_a_task(node, set(TASKS)) for node in branch.body[0].value.values] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def names_a_task(node, tasks):
+    """Whether it compares what is called a task, or tasks, with the name of one."""
+    if not isinstance(node, ast.Compare):
+        return False
+    names = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+    return bool(names & tasks) and re.search(r"\btasks?\b", ast.unparse(node)) is not None

@@ -93,6 +93,24 @@ def test_a_backend_is_one_file(house):
     assert rows == [{"attention": "chunked", "outcome": "completed"}]
 
 
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            "backend = Backend(summary='bare', unsupported_reasons=lambda case: [], attend=None)",
+            "bare.py:3: `Backend(...)` lacks `launches` (the kernels that it runs): see docs/backends.md",
+        ),
+        ("backend = None", "attention backend 'bare' is of type NoneType, not Backend"),
+        ("beckend = None", "(model/attention/bare.py) cannot be imported: AttributeError: "),
+    ],
+)
+def test_a_backends_file_that_defines_none_is_refused_by_name(house, line, says):
+    house.add("model/attention/bare.py", f'"""Nothing."""\nfrom model.attention import Backend\n{line}\n')
+    code = "from model import attention\ntry: attention.load('bare')\nexcept attention.UserError as error: print(error)"
+    assert says in house.python(code)
+
+
 CHART = '''\
 """Runs by seed."""
 
@@ -224,7 +242,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analysis.report.rows import Run
-from analysis.report.tasks import ReportTask, RunColumn
+from analysis.report.tasks import ReportTask, RunColumn, WriteupParts
 from analysis.report.topics import Setting, SetupTopic, lines, setting, whole
 
 _TOPICS = (SetupTopic("Milliseconds of a pause", whole(setting("pause", "milliseconds")), ("pause.milliseconds",)),)
@@ -237,6 +255,7 @@ def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
 TASK = ReportTask(
     name="pause",
     settings=_settings,
+    writeup=WriteupParts(methods=lambda runs, _cite: (f"{len(runs)} naps were taken.",)),
     run_columns=(RunColumn("Nap, s", lambda run: f"{run['step_seconds']:.3f}" if run["step_seconds"] else ""),),
     run_note="A nap is the median pause.",
     used="is used",
@@ -263,7 +282,13 @@ def test_a_task_is_one_file_on_each_floor_and_has_its_report(house):
     rows = house.rows("SELECT task, outcome, steps, step_seconds FROM runs ORDER BY step_seconds")
     assert [(row["task"], row["outcome"], row["steps"]) for row in rows] == [("pause", "completed", 3)] * 2
     assert 0.004 <= rows[0]["step_seconds"] < rows[1]["step_seconds"] >= 0.04
-    house.run("report", "pauses", "--out", "pages")
+    house.run("report", "pauses", "--out", "pages", "--latex")
+    methods, references, groups = (
+        (house.folder / "pages" / "latex" / name).read_text(encoding="utf-8")
+        for name in ("methods.tex", "references.bib", "tables/groups.tex")
+    )
+    assert "2 naps were taken." in methods
+    assert "touvron2023llama" not in references and "Final loss" not in groups
     index = (house.folder / "pages" / "index.html").read_text(encoding="utf-8")
     assert "Milliseconds of a pause" in index
     assert "Nap, s" in index and "A nap is the median pause." in index
@@ -280,3 +305,37 @@ def test_an_outcome_is_one_entry(house):
     assert house.python(code) == "the machine grew too hot True melted\n"
     house.add("hot.yaml", STUDY + "rules: [{where: {seed: 0}, expect: melted}]\n")
     assert json.loads(house.run("expand", "hot.yaml", "--json"))[0]["expected_outcome"] == "melted"
+
+
+def test_a_column_of_runs_is_one_line(house):
+    """Of a table, or of the view: it is in `runs`, with its comment, and in the dictionary."""
+    for script, above, line in (
+        (
+            "schema.sql",
+            "CREATE TABLE run_records (",
+            "mood VARCHAR DEFAULT 'calm',  --: How it's planned to feel.",
+        ),
+        ("schema.sql", "CREATE TABLE attempts (", "noise BIGINT DEFAULT 40,  --: Noise in dB."),
+        ("schema.sql", "CREATE TABLE run_measures (", "ticks BIGINT DEFAULT 7,  --: Ticks of a clock."),
+        (
+            "views.sql",
+            "    r.position, r.block, r.design,",
+            "2 * r.planned_steps AS twice,  --: Twice the steps.",
+        ),
+    ):
+        file = house.folder / "analysis" / "store" / script
+        before, start, after = file.read_text().partition(above)
+        rest, _, after = after.partition("\n")
+        file.write_text(f"{before}{start}{rest}\n    {line}\n{after}")
+    house.run("launch", "tiny.yaml", "--yes")
+    rows = house.rows("SELECT mood, noise, ticks, twice = 2 * planned_steps AS doubled FROM runs")
+    assert rows == [{"mood": "calm", "noise": 40, "ticks": 7, "doubled": True}]
+    _, page = house.run("schema", "database").split("### runs\n")
+    page, _ = page.split("###", 1)
+    for line in (
+        "| `mood` | varchar | How it's planned to feel. |",
+        "| `noise` | bigint | Noise in dB. |",
+        "| `ticks` | bigint | Ticks of a clock. |",
+        "| `twice` | bigint | Twice the steps. |",
+    ):
+        assert line in page

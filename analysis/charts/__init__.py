@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from analysis.charts._style import Style, styles
+from analysis.stats.rows import Row
 from model import modules
 from model.record.errors import UserError, did_you_mean
 
 __all__ = ["Chart", "Figure", "Row", "Styles", "Table", "load", "names", "styles", "unchecked"]
 
-Row = dict[str, Any]
 Styles = dict[str, Style]
 
 

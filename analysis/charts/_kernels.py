@@ -178,6 +178,11 @@ def points(rows: list[Row]) -> list[Point]:
     ]
 
 
+def how_called(rows: list[Row]) -> str:
+    """How the calls of the figures were made, for a caption."""
+    return HOW[mode_of(rows)].partition(", which")[0]
+
+
 def mode_of(rows: list[Row]) -> str:
     """`graph` where anything was timed so, else `eager`."""
     return "graph" if any(row["mode"] == "graph" and row["milliseconds"] for row in rows) else "eager"

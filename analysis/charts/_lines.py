@@ -234,8 +234,7 @@ def crowd_caption(lines: StepLines) -> str:
     if lines.crowded:
         sentences += (
             f" Of the {len(lines.last)} lines, the {OUTERMOST} that end highest and the {OUTERMOST} that end "
-            "lowest have a colour and a name. The others are grey, and darker where several overlap: "
-            "pointer and arrow keys name each, and the table has all."
+            "lowest have a colour and a name; pointer and arrow keys name the others."
         )
     if len(set(lines.joined.values())) < len(lines.joined):
         by_place: dict[tuple[str, int], list[float]] = {}
@@ -243,11 +242,12 @@ def crowd_caption(lines: StepLines) -> str:
             if row["value"] is not None:
                 by_place.setdefault((lines.joined[row["label"]], row["step"]), []).append(row["value"])
         apart = max(max(values) - min(values) for values in by_place.values())
-        sentences += f" A line with several names is of groups that stay within {brief(apart)} of each other."
+        sentences += f" Several names on a line: groups within {brief(apart)} of each other."
     if lines.beyond:
         far = max(lines.beyond, key=lambda row: abs(row["value"] - row["at"]))
+        which = "solid lines" if lines.faint else "lines"
         sentences += (
-            f" Arrows: lines go beyond the axis, up to {number(far['value'], '.3g')} ({far['label']}, "
+            f" Arrows: {which} beyond the axis, up to {number(far['value'], '.3g')} ({far['label']}, "
             f"{lines.over} {far['step']:,})."
         )
     return sentences

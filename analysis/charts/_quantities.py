@@ -71,29 +71,27 @@ def _of_groups(estimate: Callable[[list[Row]], stats.Estimate | None]) -> Callab
 
 TOKENS = CellQuantity(
     "tokens per second", "", ",.0f",
-    "Tokens per second: tokens per step, with padding, over a run's median seconds per step.",
+    "A step's tokens, padding included, over the median seconds of a run's steps.",
     _rate("tokens_per_second"),
 )  # fmt: skip
 MFU = CellQuantity(
     "MFU", "percent", ".1f",
-    "Percent of the device's dense peak: (6 N + 12 L H Q T) FLOP per token x tokens per second / peak; no "
-    "causal discount, no recomputation.",
+    "(6 N + 12 L H Q T) FLOP a token over the device's dense peak; no causal discount, no recomputation.",
     _rate("mfu"),
 )  # fmt: skip
 TFLOPS = CellQuantity(
     "model TFLOP/s", "", ".3g",
-    "Model TFLOP/s of one device: (6 N + 12 L H Q T) FLOP per token x tokens per second; no causal discount, "
-    "no recomputation.",
+    "Of one device: (6 N + 12 L H Q T) FLOP a token; no causal discount, no recomputation.",
     _rate("tflops"),
 )  # fmt: skip
 STEP_SECONDS = CellQuantity(
     "seconds per step", "", ".3g",
-    "Seconds per step: the median of a run's step records after the warm-up.",
+    "Of a run, the median of its steps.",
     lambda rows: _timed(rows, lambda _row, seconds: seconds),
 )  # fmt: skip
 PEAK_MEMORY = CellQuantity(
     "peak memory", "GiB", ",.2f",
-    "Peak over the whole run: what PyTorch allocated on one GPU, or resident memory of the process on a CPU.",
+    "Over the whole run, allocated by PyTorch on one GPU, or resident memory of the process on a CPU.",
     _of_groups(peak_memory_gib),
 )  # fmt: skip
 FINAL_LOSS = CellQuantity(

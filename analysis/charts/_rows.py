@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from analysis import stats
 from analysis.charts import Figure, Row, Styles
 from analysis.charts._style import INK, axis_ends, colours, drawn, inline, packed, right_edge, shapes
-from analysis.charts._values import Ends, d3, estimates_table, fitting, number, range_of, telling
+from analysis.charts._values import Ends, d3, estimates_table, fitting, names, number, range_of, telling
+from analysis.stats.estimate import RANGE
 from analysis.wording import methods
 
 if TYPE_CHECKING:
@@ -125,12 +126,9 @@ def dot_figure(
     medians = "; ".join(
         f"{label} {number(estimate.median, axis.number)}" for label, estimate in estimates.items()
     )
-    start = f" The axis starts at {span[0]:,.10g}, not at zero." if span[0] else ""
-    if log:
-        start = " The axis is logarithmic."
     return Figure(
         spec=_plot(points, estimates, styles, axis, span, log),
-        caption=f"{what} {marks_caption(estimates)}{start}",
+        caption=f"{what} {marks_caption(estimates)}",
         description=f"Dot plot of {axis.title} by group. Medians: {medians}.",
         interval=methods(estimates),
         used=frozenset(row["run_id"] for row in used),
@@ -148,11 +146,17 @@ def run_name(row: Row) -> str:
 
 def marks_caption(estimates: Estimates) -> str:
     """What is drawn, no more: a group may have no interval."""
-    without = [label for label, estimate in estimates.items() if estimate.low is None]
-    if len(without) == len(estimates):
-        return "Each mark is a run, each bar its group's median."
-    sentence = "Each mark is a run, each bar its group's median, each line the interval."
-    return f"{sentence} Without a line: no interval." if without else sentence
+    drawn_ends = {label: estimate.method for label, estimate in estimates.items() if estimate.low is not None}
+    ranges = [label for label, method in drawn_ends.items() if RANGE in method]
+    lines = ""
+    if len(ranges) < len(drawn_ends):
+        where = " where there is one" if len(drawn_ends) < len(estimates) else ""
+        lines = f" Lines: intervals{where}{f'; ranges of the records in {names(ranges)}' if ranges else ''}."
+    elif ranges:
+        lines = (
+            f" Lines: ranges of the records{f' in {names(ranges)}' if len(ranges) < len(estimates) else ''}."
+        )
+    return f"Marks: runs. Bars: their medians.{lines}"
 
 
 def _plot(

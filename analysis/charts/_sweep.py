@@ -15,6 +15,7 @@ from analysis.charts import Table
 from analysis.charts._quantities import CellQuantity
 from analysis.charts._values import capital
 from analysis.stats import Estimate
+from analysis.stats.estimate import RANGE
 from analysis.wording import in_a_row
 from model.record.outcome import NONE_YET, Outcome
 
@@ -314,10 +315,11 @@ def sweep_table(swept: Sweep, quantity: CellQuantity) -> Table:
 
 
 def interval_ends(estimate: Estimate, number: str) -> str:
-    """The interval's ends, or a dash."""
+    """The interval's ends, after the word where they are a range, or a dash."""
     if estimate.low is None or estimate.high is None:
         return _DASH
-    return f"{estimate.low:{number}} {_DASH} {estimate.high:{number}}"
+    what = "range " if RANGE in estimate.method else ""
+    return f"{what}{estimate.low:{number}} {_DASH} {estimate.high:{number}}"
 
 
 def range_description(cells: Sequence[SweepCell], axes: Sequence[SweepAxis], quantity: CellQuantity) -> str:

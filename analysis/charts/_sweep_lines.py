@@ -32,6 +32,7 @@ from analysis.charts._sweep import (
 )
 from analysis.charts._values import capital, of_estimates
 from analysis.stats import grouped
+from analysis.stats.estimate import RANGE
 
 if TYPE_CHECKING:
     import altair as alt
@@ -125,25 +126,25 @@ def _looked_at(x: SweepAxis) -> list[float]:
 def _caption(plot: LinesPlot) -> str:
     """What is drawn, no more: a mark may have no interval."""
     without = [point["low"] is None for point in plot.points]
-    marks = f"Each mark is {plot.quantity.numbers}"
-    if all(without):
-        marks += "."
-    else:
-        marks += ", the bar its interval." + (" Without a bar: no interval." if any(without) else "")
+    marks = f"Marks: {plot.quantity.numbers}."
+    if not all(without):
+        estimates = [cell.estimate for line in plot.lines.values() for cell in line if cell.estimate]
+        ranges = " or ranges of a run's records" if any(RANGE in one.method for one in estimates) else ""
+        marks += f" Bars: intervals{ranges}{' where there is one' if any(without) else ''}."
     sentences = [plot.quantity.what, marks]
     if plot.quiet:
         at = [plot.x.text(value) for value in _looked_at(plot.x)]
         sentences.append(
             f"Of {len(plot.lines) + len(plot.quiet)} lines, those that are the highest or the lowest at "
-            f"{plot.x.title} {at[0]}, {at[1]} or {at[2]} have a colour and a name. The others are grey, "
-            "without intervals: pointer and arrow keys name each, and the table has all."
+            f"{plot.x.title} {at[0]}, {at[1]} or {at[2]} have colours, names and intervals; pointer and "
+            "arrow keys name the others."
         )
         gone = sum(not cell.estimate for line in plot.quiet.values() for cell in line)
         if gone:
             cells = "1 cell of a grey line has" if gone == 1 else f"{gone} cells of the grey lines have"
             sentences.append(f"{cells} no value.")
     if len(plot.lines) > 1:
-        sentences.append("Marks at one value stand side by side.")
+        sentences.append("Side by side: one value.")
     logarithmic = [
         title for title, log in ((plot.x.title, plot.x.base), (plot.quantity.name, plot.log)) if log
     ]

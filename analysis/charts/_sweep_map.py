@@ -65,9 +65,9 @@ def maps_over(swept: Sweep, quantity: CellQuantity, note: str = "") -> Figure | 
     over = f"{across.title} and {down.title}"
 
     scale = ", on one scale for all heat maps" if len(panels) > 1 else ""
-    sentences = [quantity.what, f"Each number is {quantity.numbers}; darker is more{scale}."]
+    sentences = [quantity.what, f"Numbers: {quantity.numbers}; darker is more{scale}."]
     if _logarithmic(_values(cells)):
-        sentences.append("Shades are on a logarithmic scale.")
+        sentences.append("Shades are logarithmic.")
     if any(cell.missing and not cell.estimate for cell in cells):
         sentences.append("A cell with a dashed edge has no value, and says how its runs ended.")
     return Figure(

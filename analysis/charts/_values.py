@@ -8,6 +8,8 @@ from math import floor, isfinite, log10
 
 from analysis import stats
 from analysis.charts import Table
+from analysis.stats.estimate import RANGE
+from analysis.stats.paired import Ratio
 from analysis.wording import readable
 
 UNKNOWN = "\N{EN DASH}"  # in a table, in place of a number
@@ -90,9 +92,12 @@ def of_estimates(estimates: Iterable[stats.Estimate]) -> list[float | None]:
     return [value for estimate in estimates for value in (estimate.median, estimate.low, estimate.high)]
 
 
-def interval(low: float | None, high: float | None, form: str) -> str:
-    """Both ends; a dash where there is no interval."""
-    return UNKNOWN if low is None or high is None else f"{number(low, form)} to {number(high, form)}"
+def interval(ends: stats.Estimate | Ratio, form: str) -> str:
+    """Both ends, after the word where they are a range and no interval; a dash without any."""
+    if ends.low is None or ends.high is None:
+        return UNKNOWN
+    what = "range " if RANGE in ends.method else ""
+    return f"{what}{number(ends.low, form)} to {number(ends.high, form)}"
 
 
 def names(labels: Sequence[str], most: int = 4) -> str:
@@ -200,7 +205,7 @@ def estimates_table(
             label,
             str(estimate.n),
             number(estimate.median, form),
-            interval(estimate.low, estimate.high, form),
+            interval(estimate, form),
             estimate.method,
         )
         for label in labels

@@ -64,10 +64,7 @@ def build(rows: list[Row], _styles: Styles) -> Figure | None:
     ]
     return Figure(
         spec=_plot(marks, worst),
-        caption=(
-            "Each mark is the worst check of a tensor: its error as a fraction of the allowed one. A check "
-            f"passes up to the line at 1.{beyond}"
-        ),
+        caption=(f"Each mark is the worst check of a tensor; up to 1 it passes.{beyond}"),
         description="Dot plot of error over tolerance by backend and tensor. Largest: "
         + "; ".join(f"{backend} {ratio_text(ratio)}" for backend, ratio in worst.items())
         + ".",

@@ -14,10 +14,7 @@ from analysis.stats.estimate import median
 def _prefill(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
-    what = (
-        "Milliseconds of a prefill, from the prompts to the logits of their last positions: the median of a "
-        "run's prefills after the warm-up."
-    )
+    what = "From the prompts to the logits of their last positions: the median of a run's prefills."
     ends = Ends("time per prefill", " ms", "shortest", "longest", high_first=False)
     axis = DotAxis("milliseconds per prefill", ",.2f", ends)
     return rate_figure(rows, styles, axis, lambda _row, s: 1e3 * s, what)
@@ -28,9 +25,8 @@ def _decode(rows: list[Row], styles: Styles) -> Figure | None:
         return None
     batches = ", ".join(f"{size:,}" for size in sorted({row["batch_size"] for row in rows}))
     what = (
-        f"Milliseconds to decode one token of each sample (batch {batches}), with keys and values cached: "
-        "the median over a run's positions, in the second of two passes. Blocks run eagerly: on a GPU, "
-        "launches by the host may take longer than kernels."
+        f"One token of each sample (batch {batches}), with a cache: the median of a run's positions. Blocks "
+        "run eagerly: launches can take longer than kernels."
     )
     ends = Ends("time per decoded token", " ms", "shortest", "longest", high_first=False)
     axis = DotAxis("milliseconds per decoded token", ",.3f", ends)
@@ -63,8 +59,8 @@ def _positions(rows: list[Row], styles: Styles) -> Figure | None:
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            "The median over the runs of a group, and over neighbouring positions where there are more than "
-            f"{_POINTS}. A token at position p attends to p + 1 keys.{crowd_caption(lines)}"
+            f"Medians over a group's runs, at most {_POINTS} points a line. A token at position p attends to "
+            f"p + 1 keys.{crowd_caption(lines)}"
         ),
         description="Milliseconds per decoded token over positions, a line per group; numbers are above.",
         interval="none: a trace, not an estimate",

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._kernels import HOW, main_shape, mode_of, names, points
+from analysis.charts._kernels import how_called, main_shape, names, points
 from analysis.charts._kernels import said as said_of
 from analysis.charts._rows import TOP, rows_height, y_of
 from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
@@ -52,9 +52,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
 
     above = ""
     if any(bar["value"] > 100 for bar in bars):
-        above = (
-            " Above 100 %: the product's rate, measured at another clock or from colder caches, is no limit."
-        )
+        above = " Above 100 %: the product's clock or caches differed."
     forms = {"tflops": ("kernel TFLOP/s", ",.3g"), "value": ("% of the product's", ".1f")}
     heads = [f"{capital(way)}, {what}" for way in _WAYS for what, _ in forms.values()]
     by_place = {(bar["label"], bar["pass"]): bar for bar in bars}
@@ -68,9 +66,8 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     return Figure(
         spec=_plot(bars, labels),
         caption=(
-            "Kernel TFLOP/s in percent of a large matrix product's in the same process and precision. Not "
-            f"comparable with MFU. {HOW[mode_of(rows)]}: {shape}, of the shapes with the most backends the "
-            f"largest.{left_out}{above}"
+            "The product: a large one, in the same process and precision. Not comparable with MFU. "
+            f"{how_called(rows)}: {shape}, the largest shape with the most backends.{left_out}{above}"
         ),
         description=f"Dot plot of percent of a large product's rate by backend and pass, {shape}. "
         + "; ".join(f"{bar['label']} {bar['pass']} {bar['value']:.1f}" for bar in bars)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.charts import Chart, Figure
-from analysis.charts._kernels import BATCH, HOW, SEQUENCE, Over, Slice, mode_of, points, slices, some
+from analysis.charts._kernels import BATCH, SEQUENCE, Over, Slice, how_called, points, slices, some
 from analysis.charts._quantities import with_decimals
 from analysis.charts._sweep import Sweep, SweepCell
 from analysis.charts._sweep_map import maps_over
@@ -42,9 +42,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     quantity = with_decimals(RATE.quantity, (cell.estimate for cell in cells if cell.estimate))
     axes = tuple(shape_axis(over, timed_points) for over in _AXES)
     figure = maps_over(Sweep(axes, {}, tuple(cells), ()), quantity)
-    sentence = (
-        f"{HOW[mode_of(rows)]}: {shown.fixed}. Backends without a time at any of these shapes are left out."
-    )
+    sentence = f"{how_called(rows)}: {shown.fixed}. Left out: backends without a time at any of these shapes."
     return figure and replace(figure, caption=f"{figure.caption} {sentence}")
 
 

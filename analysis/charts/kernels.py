@@ -12,7 +12,6 @@ from analysis.charts._kernels import (
     BATCH,
     HEAD_DIM,
     HEADS,
-    HOW,
     SEQUENCE,
     UNMASKED,
     WIDTH,
@@ -20,6 +19,7 @@ from analysis.charts._kernels import (
     Point,
     beside,
     both_masks,
+    how_called,
     mode_of,
     names,
     place,
@@ -104,14 +104,14 @@ def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure |
     if figure is None:
         return None
 
-    more = f" The table has {len(every) - 1} more such series." if every[1:] else ""
+    more = f" The table has {len(every) - 1} more series." if every[1:] else ""
     all_points = [(point, part) for part in every for point in part.points]
     all_cells = tuple(cell(point, f"{point.attention}; {part.fixed}") for point, part in all_points)
     whole = shape_axis(over, [point for point, _ in all_points])
     return replace(
         figure,
         title=f"{capital(exact.name)} over {over.title}",
-        caption=f"{figure.caption} {measure.how or HOW[mode_of(rows)]}: {shown.fixed}.{more}",
+        caption=f"{figure.caption} {measure.how or how_called(rows)}: {shown.fixed}.{more}",
         used=frozenset(run for point, _ in all_points for run in point.runs),
         finding=_finding(by_name, x, measure, exact),
         table=sweep_table(Sweep((whole,), {}, all_cells, ()), exact),
@@ -155,10 +155,7 @@ _BOTH = "a forward and its backward together"
 _RATIO = "the ratio of two medians of a shape's calls"
 _NO_INTERVAL = "no interval: a ratio of two medians"
 _COUNTED = "no interval: counted, not sampled"
-_RATE = (
-    "Kernel TFLOP/s: {}4 B H S^2 D FLOP in the median time of a call. A causal mask halves the FLOP. Not "
-    "comparable with MFU."
-)
+_RATE = "{}4 B H S^2 D FLOP, half with a causal mask. Not comparable with MFU."
 
 
 def _has_reference(rows: list[Row]) -> bool:
@@ -211,24 +208,24 @@ def _eagerly(_points: list[Point]) -> GoneOf:
 
 
 TIME = Measure(
-    _quantity("time", "ms", ",.2f", f"Milliseconds of {_BOTH}, with cold caches and new numbers."),
+    _quantity("time", "ms", ",.2f", f"{_BOTH.capitalize()}, with cold caches and new numbers."),
     lambda _points: lambda point: point.timed("both"),
     ends=("shortest", "longest"),
 )
 FORWARD = Measure(
-    _quantity("forward TFLOP/s", "", ",.0f", _RATE.format("of a forward, ")),
+    _quantity("forward TFLOP/s", "", ",.0f", _RATE.format("Of a forward, ")),
     lambda _points: lambda point: point.rate("forward"),
     ends=("highest", "lowest"),
     highest=True,
 )
 BACKWARD = Measure(
-    _quantity("backward TFLOP/s", "", ",.0f", _RATE.format("of a backward, 2.5 times ")),
+    _quantity("backward TFLOP/s", "", ",.0f", _RATE.format("Of a backward, 2.5 times ")),
     lambda _points: lambda point: point.rate("backward"),
     ends=("highest", "lowest"),
     highest=True,
 )
 RATE = Measure(
-    _quantity("kernel TFLOP/s", "", ",.0f", _RATE.format(f"of {_BOTH}, 3.5 times ")),
+    _quantity("kernel TFLOP/s", "", ",.0f", _RATE.format(f"Of {_BOTH}, 3.5 times ")),
     lambda _points: lambda point: point.rate("both"),
     ends=("highest", "lowest"),
     highest=True,
@@ -238,7 +235,7 @@ MEMORY = Measure(
         "peak memory",
         "MiB",
         ",.1f",
-        f"The most that PyTorch allocates in {_BOTH}, beyond Q, K, V and the output's gradient.",
+        f"Allocated by PyTorch in {_BOTH}, beyond Q, K, V and the output's gradient.",
         "the peak at a shape",
     ),
     lambda _points: _memory,
@@ -250,8 +247,7 @@ SPEEDUP = Measure(
         f"speedup over {REFERENCE}",
         "",
         ",.2f",
-        f"How many times as fast {_BOTH} are as by {REFERENCE}, in the same process. There is no value where "
-        f"{REFERENCE} has no time.",
+        f"Of {_BOTH}, in the same process. There is no value where {REFERENCE} has no time.",
         _RATIO,
     ),
     _beside_reference(lambda point, reference: _within(reference.rows("both"), point.rows("both"))),
@@ -264,8 +260,7 @@ SAVED = Measure(
         f"memory saved against {REFERENCE}",
         "percent",
         ".1f",
-        f"By how many percent less memory {_BOTH} need than by {REFERENCE}. There is no value where "
-        f"{REFERENCE} has none.",
+        f"Of {_BOTH}. There is no value where {REFERENCE} has none.",
         "what is saved at a shape",
     ),
     _beside_reference(_saved),
@@ -280,7 +275,7 @@ MASK = Measure(
         "time with a causal mask over time without",
         "",
         ".2f",
-        f"A backend that skips all that a causal mask hides takes half of the time. Of {_BOTH}.",
+        f"Of {_BOTH}. Who skips all that the mask hides takes half of the time.",
         _RATIO,
     ),
     lambda _points: _mask,
@@ -292,7 +287,7 @@ PASSES = Measure(
         "backward over forward",
         "",
         ".2f",
-        "How many times as long a backward takes as its forward. By FLOP count it would be 2.5.",
+        "By FLOP count it would be 2.5.",
         _RATIO,
     ),
     lambda _points: lambda point: _within(point.rows("backward"), point.rows("forward")),
@@ -302,8 +297,7 @@ HOST = Measure(
         "eager over CUDA graph",
         "",
         ".2f",
-        f"How many times as long {_BOTH} take called from Python as replayed from a CUDA graph: above 1 is "
-        "the host's share.",
+        f"Of {_BOTH}: above 1 is the host's share.",
         _RATIO,
     ),
     lambda _points: lambda point: _within(point.rows("both", "eager"), point.rows("both", "graph")),

@@ -65,23 +65,25 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     elif shown < runs:
         which = "as many of each group as fit"
         faint = f"{shown:,} of the {runs:,} runs, {which} (the solid lines are of all {runs:,})"
-    cross = " A cross marks the end of a run that did not complete." if ends else ""
+    cross = " Crosses: ends of runs that did not complete." if ends else ""
+    smoothed = smoothing(groups)
+    if groups[0]["points"] > 1:
+        smoothed += "; final losses are not"
     seeds: dict[str, set[int | None]] = {}
     for row in traces:
         seeds.setdefault(row["label"], set()).add(row["seed"])
     caution = ""
     if len({frozenset(seeds_of_group) for seeds_of_group in seeds.values()}) > 1:
         caution = (
-            " The groups have different seeds, which read the text in different orders: that alone can "
-            "separate two lines."
+            " The groups have different seeds, and so different orders of the text: that alone can separate "
+            "lines."
         )
 
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            f"Loss of a training batch. Faint: {faint}, at most {limit(200, groups, runs)} points, each "
-            "the mean of the steps since the one before. Solid: the mean over a group's runs, "
-            f"{smoothing(groups)}; the final losses are not.{crowd_caption(lines)}{cross}{caution}"
+            f"Faint: {faint}, means of the steps up to each of at most {limit(200, groups, runs)} points. "
+            f"Solid: means over a group's runs, {smoothed}.{crowd_caption(lines)}{cross}{caution}"
         ),
         description="Training loss over steps. Last loss of the solid line: "
         + "; ".join(f"{label} {row['value']:.4f}" for label, row in lines.last.items())

@@ -20,34 +20,36 @@ WITH declared AS (  -- the baseline of the run that was planned last; a margin o
   FROM comparable JOIN known USING (run_id), declared WHERE study = $study
 ), traces AS (  -- only points of the same steps are compared; to group by one number is faster than by four
   SELECT run, p.place, bin, step AS last, loss, cell,
-    hash(first_step, step, losses) AS span, hash(cell, span) AS key
+    hash(first_step, step, losses) AS span, hash(cell, span) AS key, losses
   FROM points p JOIN alike USING (run)
 ), backends AS (
-  SELECT key, any_value(cell) AS cell, any_value(span) AS span, any_value(bin) AS bin, favg(loss) AS loss
+  SELECT key, any_value(cell) AS cell, any_value(span) AS span, any_value(bin) AS bin, favg(loss) AS loss,
+    count(*) AS runs
   FROM traces GROUP BY key
 ), cells AS (
   SELECT DISTINCT cell, rest, is_baseline FROM alike
 ), sorted AS (
   SELECT rest, span, list(loss ORDER BY loss) AS losses, count(*) AS backends,
-    max(loss) FILTER (is_baseline) AS base
+    max(loss) FILTER (is_baseline) AS base,
+    coalesce(max(runs) FILTER (is_baseline), max(runs)) AS runs
   FROM backends JOIN cells USING (cell) GROUP BY ALL
 ), sets AS (  -- without a loss above them, `low` and `high` are in the middle; without another, the next ones
   SELECT rest, span, base, backends, losses[backends // 2] AS low, losses[backends // 2 + 1] AS next_low,
-    losses[(backends + 1) // 2] AS high, losses[(backends + 1) // 2 + 1] AS next_high
+    losses[(backends + 1) // 2] AS high, losses[(backends + 1) // 2 + 1] AS next_high, runs
   FROM sorted
 ), others AS (  -- a backend is not among those that it is compared with
   SELECT key, cell, rest, CASE
     WHEN baseline <> '' THEN CASE WHEN NOT is_baseline THEN base END
     ELSE (CASE WHEN low >= loss THEN next_low ELSE low END
-      + CASE WHEN high >= loss THEN next_high ELSE high END) / 2 END AS loss
+      + CASE WHEN high >= loss THEN next_high ELSE high END) / 2 END AS loss, sets.runs
   FROM backends JOIN cells USING (cell) JOIN sets USING (rest, span), declared
   WHERE baseline <> '' OR backends > 2
 ), compared AS (
-  SELECT run, place, bin, last, t.loss - o.loss AS difference
-  FROM traces t JOIN (SELECT key, loss FROM others WHERE loss IS NOT NULL) o USING (key)
+  SELECT run, place, bin, last, t.loss - o.loss AS difference, t.losses, o.runs
+  FROM traces t JOIN (SELECT key, loss, runs FROM others WHERE loss IS NOT NULL) o USING (key)
 ), differences AS (
   SELECT place, bin, max(last) AS step, {mean("difference")} AS difference, count(*) AS n,
-    max(abs(difference)) AS farthest
+    max(abs(difference)) AS farthest, max(losses)::BIGINT AS records, max(runs)::BIGINT AS repeats
   FROM compared GROUP BY place, bin
 ), repeats AS (  -- runs of the baseline, or of each backend without one, that differ by nothing
   SELECT key, sum(t.loss) AS total, count(*) AS runs FROM traces t JOIN cells USING (cell), declared
@@ -61,14 +63,15 @@ WITH declared AS (  -- the baseline of the run that was planned last; a margin o
 ), smoothing AS (  -- a tenth of the points
   SELECT count(DISTINCT bin) // 20 AS half FROM backends
 ), smoothed AS (
-  SELECT place, step, n, difference, round(farthest, 9) AS farthest, 2 * half + 1 AS points,
+  SELECT place, step, n, difference, round(farthest, 9) AS farthest, records, repeats,
+    2 * half + 1 AS points,
     round(avg(difference) OVER nearby, 9) AS value,
     bin = min(bin) OVER (PARTITION BY place) AS is_first
   FROM differences, smoothing
   WINDOW nearby AS (PARTITION BY place ORDER BY bin ROWS BETWEEN half PRECEDING AND half FOLLOWING)
 )
-SELECT label, step, n, run_ids, difference, farthest, CASE WHEN is_first THEN noise END AS noise,
-  points, value,
+SELECT label, step, n, run_ids, difference, farthest, records, repeats,
+  CASE WHEN is_first THEN noise END AS noise, points, value,
   nullif(baseline, '') AS baseline, margin,
   (SELECT list(DISTINCT run_id ORDER BY run_id) FROM alike
     WHERE is_baseline AND rest IN (SELECT rest FROM others WHERE loss IS NOT NULL)
@@ -88,22 +91,20 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         return None
     last = {row["label"]: row["value"] for row in rows}
     baseline, margin = rows[0]["baseline"], rows[0]["margin"]
-    what = f"that of {baseline}" if baseline else "the median of the other backends"
     title = f"loss minus {baseline or 'median of the others'}, nats"
     lines = StepLines(title, "+.2~e", rows, [], [], rule=0.0, least=_LEAST_NATS, band=margin)
     band = ""
     if margin:
         band = (
-            f" Shaded: the stated margin of {margin:g} nats, which is of the mean over the last fifth of the "
-            "steps, not of single steps."
+            f" Shaded: the stated margin of {margin:g} nats, of the mean over the last fifth of the steps, "
+            "not of single steps."
         )
 
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            f"Loss minus {what} at the same steps, of runs that differ only in attention; lines are "
-            f"averaged over runs and {smoothing(rows)}.{band} The axis spans at least {_LEAST_NATS} nats "
-            f"either way.{crowd_caption(lines)}"
+            f"Of runs that differ only in attention, at the same steps: means over runs, {smoothing(rows)}."
+            f"{band} The axis spans at least {_LEAST_NATS} nats either way.{crowd_caption(lines)}"
         ),
         description="Loss difference over steps. At the end: "
         + "; ".join(f"{label} {value:+.4f}" for label, value in last.items())
@@ -118,7 +119,10 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
 
 
 def _finding(rows: list[Row], baseline: str | None) -> str:
-    """How far single losses go from the reference, beside how far repeats of one backend go."""
+    """How far losses of single runs go from the reference, beside how far repeats of one backend go.
+
+    What repeats of the reference there are is averaged at each step, and so are steps that share a point.
+    """
     farthest, ends = dict[str, Row](), dict[str, int]()
     for row in rows:
         label = row["label"]
@@ -127,15 +131,20 @@ def _finding(rows: list[Row], baseline: str | None) -> str:
         ends[label] = row["step"]
     worst = max(farthest.values(), key=lambda row: row["farthest"])
     short = shortened(farthest)
-    reference = baseline or "the median of the others"
+    repeats, records = worst["repeats"], max(row["records"] for row in rows)
+    of = f" means of up to {repeats} repeats" if repeats > 1 else ""
+    reference = f"the median of the others'{of}" if of else "the median of the others"
+    if baseline:
+        reference = f"the mean of {baseline}'s {repeats} repeats" if repeats > 1 else f"{baseline}'s"
+    which = f", means of up to {records} records," if records > 1 else ""
     sentence = (
-        f"Single losses differ by up to {number(worst['farthest'], '#.2g')} nats from {reference} "
-        f"({short[worst['label']]}, step {worst['step']:,})"
+        f"Losses of single runs{which} differ by up to {number(worst['farthest'], '#.2g')} nats "
+        f"from {reference} ({short[worst['label']]}, step {worst['step']:,})"
     )
     noise = max((row["noise"] for row in rows if row["noise"] is not None), default=None)
     if noise is not None:
-        own = f"{baseline}'s own repeats" if baseline else "repeats of one backend"
-        sentence += f"; {own} by up to {number(noise, '#.2g')}"
+        own = f"one of {baseline}'s repeats" if baseline else "a repeat of one backend"
+        sentence += f"; {own} from the mean of its others by up to {number(noise, '#.2g')}"
     early = [short[label] for label, step in ends.items() if step < max(ends.values())]
     return f"{sentence}; stopped earlier: {names(early)}" if early else sentence
 

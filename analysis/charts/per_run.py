@@ -11,14 +11,15 @@ from analysis.charts._values import Ends
 from analysis.query.statements import COMPLETED_RUNS
 from analysis.stats import by_label, rate
 from analysis.wording import in_a_row
+from model.record.tasks import TASKS
 
 
 def _tokens_per_second(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
-    what = "Tokens per second: tokens per step, with padding, over a run's median seconds per step."
-    if rows[0]["task"] == "inference":
-        what = "Tokens of prompts per second: the tokens of a prefill divided by its median seconds."
+    what = "A step's tokens, padding included, over the median seconds of a run's steps."
+    if not TASKS[rows[0]["task"]].trains:
+        what = "A prefill's tokens over the median seconds of a run's prefills."
     axis = DotAxis("tokens per second", ",.0f", Ends("tokens per second"))
     return rate_figure(rows, styles, axis, rate("tokens_per_second"), what)
 
@@ -37,8 +38,8 @@ def _mfu(rows: list[Row], styles: Styles) -> Figure | None:
             for peak, peak_rows in sorted(peaks.items())
         ]
         what = (
-            f"Percent of the device's dense peak: {_formula(with_peak)} FLOP per token x tokens per second / "
-            f"peak; no causal discount, no recomputation. Peak of {'; of '.join(peak_words)}."
+            f"{_formula(with_peak)} FLOP a token, no causal discount, no recomputation, over the dense peak "
+            f"of {'; of '.join(peak_words)}."
         )
         if len({row["peak_flops"] for row in with_peak}) > 1:
             what += " Shares of different peaks do not show which group is faster; tokens per second do."
@@ -49,10 +50,7 @@ def _mfu(rows: list[Row], styles: Styles) -> Figure | None:
     if not measured:
         return None
     devices = ", ".join(sorted({row["device"] or "an unnamed device" for row in measured}))
-    what = (
-        f"Model TFLOP/s of one device: {_formula(measured)} FLOP per token x tokens per second; no causal "
-        "discount, no recomputation."
-    )
+    what = f"Of one device: {_formula(measured)} FLOP a token, no causal discount, no recomputation."
     note = (
         f"MFU is not shown: the peak FLOP/s of {devices} at this precision is not known, and never guessed. "
         f"{PEAK_KEY} Until then, this is the rate that MFU would divide by the peak."
@@ -64,18 +62,18 @@ def _mfu(rows: list[Row], styles: Styles) -> Figure | None:
 
 def _formula(rows: list[Row]) -> str:
     """A study has one task, so that no axis has two formulas."""
-    if rows[0]["task"] == "inference":
+    if not TASKS[rows[0]["task"]].trains:
         return (
-            "(2 M + 2 E / T + 4 L H Q T), with E the parameters of the output head, which each prompt needs "
-            "once, and M those without it and the input embedding,"
+            "(2 M + 2 E / T + 4 L H Q T), E the parameters of the output head, M those without it and the "
+            "input embedding,"
         )
-    return "(6 N + 12 L H Q T), with N the parameters without the input embedding,"
+    return "(6 N + 12 L H Q T), N the parameters without the input embedding,"
 
 
 def _step_time(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
-    what = "Seconds per step: the median of a run's step records after the warm-up."
+    what = "Of a run, the median of its steps."
     axis = DotAxis(
         "seconds per step", ".4f", Ends("seconds per step", "", "shortest", "longest", high_first=False)
     )
@@ -95,14 +93,11 @@ def _memory(rows: list[Row], styles: Styles) -> Figure | None:
         return None
     points = [(row["label"], run_name(row), row["peak_memory_gib"]) for row in rows]
     kinds = {
-        "device memory that PyTorch allocated" if row["gpus"] else "resident memory of the process"
+        "allocated by PyTorch on the device" if row["gpus"] else "resident memory of the process"
         for row in rows
     }
     per_gpu = any(row["gpus"] and row["gpus"] > 1 for row in rows)
-    what = (
-        f"Peak over the whole run: {' or '.join(sorted(kinds))}"
-        f"{', of the GPU with most' if per_gpu else ''}. Without runs that ran out of memory."
-    )
+    what = f"Over the whole run, {' or '.join(sorted(kinds))}{', of the GPU with most' if per_gpu else ''}."
     unit = "GiB per GPU" if per_gpu else "GiB"
     ends = Ends(f"peak memory{' per GPU' if per_gpu else ''}", " GiB", "least", "most", high_first=False)
     axis = DotAxis(f"{unit} of memory at the peak", ",.2f", ends, zero=True)

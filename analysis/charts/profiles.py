@@ -8,6 +8,7 @@ from string import Template
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._parts import (
     FORWARD_PARTS,
+    MIDDLE_RUN,
     PART_NAMES,
     part_columns,
     part_looks,
@@ -132,34 +133,29 @@ class Profiled:
         return f" Shorter than their floor: {'; '.join(clauses)}." if clauses else ""
 
     def _caption(self, rows: list[Row]) -> str:
-        how = f"Timed in {self.which}; idle is what is left of a {self.noun} without the profiler."
+        how = f"Timed in {self.which}; idle: the rest of a {self.noun} without the profiler."
         if not all(row["gpus"] for row in rows):
-            how += (
-                " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
-            )
+            how += " On a CPU, the profiler slows the operators, and idle is the time between them."
         if any(row["hidden"] is not None and row["communication"] for row in rows):
-            how += " Communication is what nothing else hid; the table has the rest."
+            how += " Communication: what nothing else hid."
         if any(row["floor_seconds"] is not None for row in rows):
             how += (
-                f" Floor: the time at rates measured on the same device, no strict limit: {self.floor}"
+                f" Floor: at rates measured on the device, no strict limit: {self.floor}"
                 f"{self._under_floor(rows)}"
             )
         if differing := unlike({**row, "seconds": whole_seconds(row)} for row in rows):
             how += (
                 f" In {len(differing)} of {counted(len(by_label(rows)), 'group')} these took over "
-                f"{UNLIKE:.0f} % longer or shorter than the timed ones, whose own time may go elsewhere."
+                f"{UNLIKE:.0f} % longer or shorter than the timed ones."
             )
         if wrong := impossible(
             {**row, "seconds": whole_seconds(row)} for row in rows if self.phase == "step"
         ):
             how += (
-                f" Wrong for {in_a_row(list(wrong))}: attention would take less than its floor, so some of "
-                "its kernels count as other parts."
+                f" Wrong for {in_a_row(list(wrong))}: attention would take less than its floor, so some "
+                "kernels count as other parts."
             )
-        return (
-            "The bar is the group's median run (the shorter of the middle two), each mark a run. Attention's "
-            f"products count as attention. {how}"
-        )
+        return f"{MIDDLE_RUN} Attention includes its products. {how}"
 
     def _table(
         self, middles: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float
@@ -193,7 +189,7 @@ _STEP = Profiled(
     phase="step",
     timed="r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage",
     which="a few steps after the last one of the run",
-    floor=("products and causal attention at those of products, other parts at the memory bandwidth."),
+    floor="products and causal attention at those of products, the rest at the memory bandwidth.",
     parts=tuple(PART_NAMES),
 )
 
@@ -211,9 +207,7 @@ _TOKEN = Profiled(
         "r.decode_floor_percentage AS floor_percentage"
     ),
     which="a few more tokens at the median position, after the run",
-    floor=(
-        "weights, keys and values read once, or the products where these take longer. Caches can be faster."
-    ),
+    floor=("weights, keys and values read once, or the products where these take longer."),
     parts=FORWARD_PARTS,
 )
 

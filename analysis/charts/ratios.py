@@ -9,7 +9,9 @@ from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
 from analysis.charts._style import INK, colours, drawn, inline
 from analysis.charts._values import interval, names, shortened
+from analysis.charts.scaling import STEADY
 from analysis.query.statements import MEASURED_RUNS
+from analysis.stats.estimate import RANGE
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.groups import stated
 from analysis.verdicts.rates import RateVerdict, rates
@@ -39,16 +41,16 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         ends = "" if low is None else f" ({low:{_NUMBER}} to {high:{_NUMBER}})"
         descriptions.append(
             f"{comparison.label} over {comparison.baseline} "
-            f"{comparison.ratio.ratio:{_NUMBER}}{ends}, {comparison.verdict.kind}"
+            f"{comparison.ratio.ratio:{_NUMBER}}{ends}, {comparison.kind}"
         )
     cells = [
         (
             comparison.label,
             comparison.baseline,
             format(comparison.ratio.ratio, _NUMBER),
-            interval(comparison.shown.low, comparison.shown.high, _NUMBER),
+            interval(comparison.shown, _NUMBER),
             f"{comparison.ratio.n} {_pairs(comparison)}",
-            comparison.verdict.kind,
+            comparison.kind,
         )
         for comparison in speeds.compared
     ]
@@ -82,10 +84,7 @@ def _caption(
         f"{factor} = {str(value).lower() if isinstance(value, bool) else value}"
         for factor, value in baseline.items()
     )
-    sentences = [
-        f"Tokens per second over those of the baseline, {factors}: above 1 is faster. Each group is compared "
-        "with the one that differs from it only in these factors."
-    ]
+    sentences = [f"Baseline: {factors}, all else equal. Above 1 is faster."]
 
     observed, withheld = (
         [comparison for comparison in comparisons if comparison.verdict.kind == kind]
@@ -96,16 +95,14 @@ def _caption(
         comparison for comparison in comparisons if comparison not in observed and comparison not in withheld
     ]
     if paired:
-        steady = "; the interval says how steady these two were, not what others give"
-        how = steady if _any_interval(paired) else ""
-        sentences.append(f"Open marks: one run each, paired by step{how}.")
+        ranges = [comparison.label for comparison in paired if RANGE in comparison.ratio.method]
+        how = f"; lines: {STEADY}{f'; of {names(ranges)}, ranges' if ranges else ''}"
+        sentences.append(f"Open marks: one run each, paired by step{how if _any_interval(paired) else ''}.")
     if len(paired) < len(observed):
-        sentences.append("Open marks without an interval: medians, where one of the two groups has one run.")
+        sentences.append("Open marks without a line: medians, where one of the two groups has one run.")
     if verdicts:
-        over = "; the interval is over runs" if _any_interval(verdicts) else ""
-        sentences.append(
-            f"Filled marks: several runs, paired by seed and repeat where these are shared{over}."
-        )
+        over = "; lines: intervals over runs" if _any_interval(verdicts) else ""
+        sentences.append(f"Filled marks: several runs, paired by seed and repeat where shared{over}.")
     if withheld:
         sentences.append("Crosses: runs that are not comparable; the table says why.")
     if any(comparison.shown.low is not None and _ends(comparison)[0] is None for comparison in comparisons):
@@ -115,8 +112,8 @@ def _caption(
         sentences.append(f"Shaded: the stated margin of {100 * margin:.3g} %.")
     if margin and tested:
         sentences.append(
-            "A verdict holds a 90 % interval against the margin: the 95 % interval drawn here is wider, and "
-            "may cross an edge that the verdict's does not."
+            "Verdicts hold a 90 % interval against it; the lines here are of 95 %, and may cross an edge "
+            "that theirs do not."
         )
     return " ".join(sentences)
 
@@ -142,7 +139,7 @@ def _finding(comparisons: tuple[RateVerdict, ...]) -> str:
     base = next(iter(baselines)) if len(baselines) == 1 else "their baselines"
     by_kind: dict[str, list[RateVerdict]] = {}
     for comparison in comparisons:
-        kind: str = comparison.verdict.kind
+        kind: str = comparison.kind
         if kind in ("different", OBSERVED):
             way = "faster" if comparison.ratio.ratio > 1 else "slower"
             kind = f"{way}, {comparison.observed}" if kind == OBSERVED else way

@@ -10,7 +10,8 @@ from analysis.charts._rows import TOP, number_column, rows_height, y_of
 from analysis.charts._style import colours, drawn, inline, round_ends
 from analysis.charts._values import interval, names, number, shortened
 from analysis.query.statements import MEASURED_RUNS
-from analysis.stats.estimate import median
+from analysis.stats import Estimate
+from analysis.stats.estimate import RANGE, median
 from analysis.verdicts.groups import Group, compared, declared, differing, groups_of
 from analysis.verdicts.guard import breaking
 from analysis.verdicts.rates import ratio_of
@@ -26,11 +27,7 @@ class Saving(NamedTuple):
 
     label: str
     baseline: str
-    percent: float
-    low: float | None
-    high: float | None
-    n: int
-    method: str
+    percent: Estimate
     runs: frozenset[str]
 
 
@@ -39,9 +36,9 @@ def _time(group: Group, base: Group) -> Saving | None:
     if breaking(differing(group, base), "speed"):
         return None
     ratio = ratio_of(group, base)
-    low, high = (None if end is None else 100 * (1 - 1 / end) for end in (ratio.low, ratio.high))
     method = f"{ratio.level}: {ratio.method}, of which 1 - 1 / ratio"
-    return _saving(group, base, 100 * (1 - 1 / ratio.ratio), (low, high), ratio.n, method)
+    speed = Estimate(ratio.ratio, ratio.low, ratio.high, ratio.n, method)
+    return _saving(group, base, speed.map(lambda ratio: 100 * (1 - 1 / ratio)))
 
 
 def _memory(group: Group, base: Group) -> Saving | None:
@@ -54,19 +51,12 @@ def _memory(group: Group, base: Group) -> Saving | None:
     percent = [100 * (1 - own / others) for own, others in sizes if own and others]
     if not percent:
         return None
-    return _saving(group, base, median(percent), (None, None), len(percent), "none")
+    return _saving(group, base, Estimate(median(percent), None, None, len(percent), "none"))
 
 
-def _saving(
-    group: Group,
-    base: Group,
-    percent: float,
-    ends: tuple[float | None, float | None],
-    n: int,
-    method: str,
-) -> Saving:
+def _saving(group: Group, base: Group, percent: Estimate) -> Saving:
     runs = frozenset(run["run_id"] for run in (*group.runs, *base.runs))
-    return Saving(group.label, base.label, percent, *ends, n, method, runs)
+    return Saving(group.label, base.label, percent, runs)
 
 
 def _figure(
@@ -77,27 +67,29 @@ def _figure(
     if not savings:
         return None
     short = shortened({saving.label for saving in savings})
-    ordered = sorted(savings, key=lambda saving: saving.percent)
+    ordered = sorted(savings, key=lambda saving: saving.percent.median)
     ends = list(dict.fromkeys((ordered[0].label, ordered[-1].label)))
     by_label = {saving.label: saving for saving in savings}
     told = " to ".join(
-        f"{number(by_label[label].percent, _FORM)} % ({names([short[label]])})" for label in ends
+        f"{number(by_label[label].percent.median, _FORM)} % ({names([short[label]])})" for label in ends
     )
     cells = [
         (
             saving.label,
             saving.baseline,
-            number(saving.percent, _FORM),
-            interval(saving.low, saving.high, _FORM),
-            str(saving.n),
+            number(saving.percent.median, _FORM),
+            interval(saving.percent, _FORM),
+            str(saving.percent.n),
         )
         for saving in savings
     ]
+    ranges = [short[saving.label] for saving in savings if RANGE in saving.percent.method]
     return Figure(
         spec=_plot(savings, styles, f"percent of {verb} saved"),
-        caption=f"{what} Below zero, the group takes more. Runs are paired by seed and repeat where shared.",
+        caption=f"{what} Below zero, the group takes more. Runs are paired by seed and repeat where shared."
+        + (f" Lines of {names(ranges)}: ranges of the records." if ranges else ""),
         description=f"Dot plot of the percent of {verb} saved, by group: {told}.",
-        interval="; ".join(dict.fromkeys(saving.method for saving in savings)),
+        interval="; ".join(dict.fromkeys(saving.percent.method for saving in savings)),
         used=frozenset(run for saving in savings for run in saving.runs),
         finding=f"{verb.capitalize()} saved against the baseline: {told}",
         table=Table(("group", "baseline", f"{verb} saved, %", "95 % interval", "n"), tuple(cells)),
@@ -111,9 +103,9 @@ def _plot(savings: list[Saving], styles: Styles, title: str) -> dict[str, Any]:
         {
             "label": saving.label,
             "over": saving.baseline,
-            "percent": saving.percent,
-            "low": saving.low,
-            "high": saving.high,
+            "percent": saving.percent.median,
+            "low": saving.percent.low,
+            "high": saving.percent.high,
             "zero": 0,
         }
         for saving in savings

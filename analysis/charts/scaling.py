@@ -25,6 +25,7 @@ _MARKS: dict[str, dict[str, Any]] = {
     "observed": {"filled": False, "size": 65, "strokeWidth": 2},
     "withheld": {"shape": "cross", "filled": True, "size": 65},
 }
+STEADY = "how steady these two runs were, not what others give"
 DrawnValue = Callable[[ScalingPoint, float], float]  # a point and its ratio -> what is drawn
 
 
@@ -76,9 +77,7 @@ def scaling_figure(
                 f" Of the groups of {curve.base_processes} {what} on {name}, the first mark is {curve.base}."
             )
     if not all(row["gpus"] for row in rows):
-        caption += (
-            " On a CPU, processes share the cores of their machine: more processes do not make it larger."
-        )
+        caption += " On a CPU, processes share the machine's cores."
 
     values = {
         name: ", ".join(f"{value(p, p.ratio.ratio):{form}} at {p.processes}" for p in curve.points)
@@ -134,19 +133,18 @@ def marks_caption(named_curves: dict[str, Curve]) -> str:
     drawn = {kind: any(point.ratio.low is not None for point in alike) for kind, alike in kinds.items()}
     sentences = []
     if "finding" in kinds:
-        over = "; the interval is over runs" if drawn["finding"] else ""
-        sentences.append(f"Filled marks are of several runs{over}.")
+        over = "; lines: intervals over runs" if drawn["finding"] else ""
+        sentences.append(f"Filled marks: several runs{over}.")
     if "observed" in kinds:
-        inside = "; the interval says how steady these two were, not what others give"
-        how = inside if drawn["observed"] else ""
-        sentences.append(f"Open marks are of single runs{how}.")
+        how = f"; lines: {STEADY}" if drawn["observed"] else ""
+        sentences.append(f"Open marks: single runs{how}.")
     if "withheld" in kinds:
         sentences.append("Crosses: runs that are not comparable; the table says why.")
     if any(point.beyond_ideal for point in points):
         sentences.append(f"{HELD_UP}: Methods says what load was recorded.")
     if any(point.besides for point in points):
-        sentences.append("The table names what else differs from the first of a line.")
-    return " ".join(["Each mark is divided by the first of its line.", *sentences])
+        sentences.append("The table names what else differs.")
+    return " ".join(sentences)
 
 
 def _table(named_curves: dict[str, Curve], what: str) -> Table:
@@ -171,7 +169,7 @@ def _table(named_curves: dict[str, Curve], what: str) -> Table:
                 point.label,
                 f"{point.tokens_per_second:,.0f}",
                 f"{ratio.ratio:.3f}",
-                UNKNOWN if point.why_withheld else interval(ratio.low, ratio.high, ".3f"),
+                UNKNOWN if point.why_withheld else interval(ratio, ".3f"),
                 f"{100 * point.efficiency[0]:.1f}",
                 str(ratio.n),
                 " ".join([what_it_is, *point.besides]),
@@ -287,8 +285,7 @@ charts = {
         value=lambda point, ratio: ratio * point.processes / float(point.scale),
         form=".2f",
         what_is_drawn=(
-            "Tokens per second of all processes together, over those of the first mark, at the same batch. "
-            "Dashed: ideal."
+            "Tokens/s of all processes over those of a line's first mark, at the same batch. Dashed: ideal."
         ),
     ),
     "scaling_weak": _scaling_chart(
@@ -299,8 +296,8 @@ charts = {
         value=lambda point, ratio: 100 * ratio / float(point.scale),
         form=".1f",
         what_is_drawn=(
-            "Tokens per second and process, in percent of the first mark's, where the batch grows with the "
-            "processes. Dashed: ideal."
+            "Tokens/s of a process over those of a line's first mark; the batch grows with the processes. "
+            "Dashed: ideal."
         ),
     ),
 }

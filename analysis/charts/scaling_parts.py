@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._parts import PART_NAMES, part_columns, part_looks, pieces, stacked_bars, whole_seconds
+from analysis.charts._parts import (
+    MIDDLE_RUN,
+    PART_NAMES,
+    part_columns,
+    part_looks,
+    pieces,
+    stacked_bars,
+    whole_seconds,
+)
 from analysis.charts._rows import run_name
 from analysis.charts._values import UNKNOWN, number
 from analysis.charts.scaling import process_noun
@@ -104,23 +112,19 @@ def _costs(row: Row) -> dict[str, float]:
 
 def _caption(rows: list[Row], labels: list[str], what: str) -> str:
     sentences = (
-        f"What a million tokens cost: seconds of a timed step times {what}, over tokens. With ideal scaling, "
-        "all bars of one sample length would be equally long. Parts are the shares of profiled steps of the "
-        "first process. The bar is the group's run whose profiled step is the median (the shorter of the "
-        "middle two), each mark is a run. Communication is what nothing else hid, with waiting for a slower "
-        "process. In the title, costs are of paired runs, and the parts that grew most are of the bars."
+        f"Seconds of a timed step times {what}, over tokens: with ideal scaling, bars of one sample length "
+        f"are equally long. {MIDDLE_RUN} Parts: their shares of profiled steps of the first process. "
+        "Communication: what nothing else hid, with waiting. In the title, costs are of paired runs."
     )
     if not all(row["gpus"] for row in rows):
-        sentences += (
-            " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
-        )
+        sentences += " On a CPU, the profiler slows the operators, and idle is the time between them."
     timed_rows = (
         {**row, "seconds": whole_seconds(row), "timed_seconds": row["step_seconds"]} for row in rows
     )
     if others := set(unlike(timed_rows)) & set(labels):
         sentences += (
             f" In {len(others)} of {counted(len(labels), 'group')} profiled steps took over {UNLIKE:.0f} % "
-            "longer or shorter than the timed ones, whose shares may be others."
+            "longer or shorter than the timed ones."
         )
     return sentences
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._parts import default_looks, pieces, stacked_bars
+from analysis.charts._parts import MIDDLE_RUN, default_looks, pieces, stacked_bars
 from analysis.charts._rows import run_name
 from analysis.charts._values import in_single_runs, names, number, shortened
 from analysis.stats import by_label, middle
@@ -82,7 +82,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if len(counts) == 1:
         steps = counted(counts[0], "step")
     else:
-        steps = f"{counts[0]} to {counts[-1]} steps, not the same work"
+        steps = f"{counts[0]} to {counts[-1]} steps (not the same work)"
     unknown = sorted({row["label"] for row in timed if None in (row["startup_seconds"], row["rest_seconds"])})
     gaps = f" Start-up or rest are not known of {in_a_row(unknown)}." if unknown else ""
     lost = ""
@@ -93,11 +93,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             bars, wholes, list(middles), default_looks(list(shown.values())), f"{unit} per run"
         ),
         caption=(
-            f"The time of a run of {steps}; the pauses between attempts are no part of it. The bar is the "
-            "group's median run (the shorter of the middle two), each mark is a run. Start-up: up to the "
-            "first step, with the trial that certifies the backend. First step's extra: beyond a median "
-            f"step, as for compilation; with the steps it is the training time.{lost} Rest: records, audits, "
-            f"checkpoints, the end.{gaps}"
+            f"Runs of {steps}, without pauses between attempts. {MIDDLE_RUN} Start-up: to the first step, "
+            "with the backend's certificate. First step's extra: beyond a median step; with the steps, it is "
+            f"the training time.{lost} Rest: records, audits, checkpoints, the end.{gaps}"
         ),
         description=f"Stacked bars of {unit} by group. {'; '.join(descriptions)}.",
         interval="none: the median run and every run",
@@ -111,14 +109,16 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
 
 
 def _finding(rows: list[Row], unit: str, factor: float) -> str:
-    """How long the steps alone take, as everywhere the training time, and how much everything else adds."""
-    steps, others, runs = dict[str, float](), dict[str, float](), dict[str, int]()
+    """How long the steps alone take, as everywhere the training time, and how much everything else adds.
+
+    That share is of sums over a group's runs: a ratio of two medians is true of no run.
+    """
+    steps, shares, runs = dict[str, float](), dict[str, float](), dict[str, int]()
     for label, own in by_label(rows).items():
         steps[label] = median([_training(row) / factor for row in own])
         runs[label] = len(own)
-        added = [_whole(row) - _training(row) for row in own if row["rest_seconds"] is not None]
-        if added:
-            others[label] = median(added) / factor
+        if whole := [row for row in own if row["rest_seconds"] is not None]:
+            shares[label] = 100 * (sum(map(_whole, whole)) / sum(map(_training, whole)) - 1)
     short = shortened(steps)
     first, last = min(steps, key=lambda label: steps[label]), max(steps, key=lambda label: steps[label])
     low, high = (number(steps[label], "#,.3g") for label in (first, last))
@@ -128,12 +128,13 @@ def _finding(rows: list[Row], unit: str, factor: float) -> str:
         start = f"{what}, steps alone: {low} {unit}{single}"
     else:
         start = f"{what}, steps alone: {low} ({short[first]}) to {high} {unit} ({short[last]}){single}"
-    if not others:
+    if not shares:
         return start
-    most = max(others, key=lambda label: others[label] / steps[label])
-    where = f" ({names([short[most]])})" if len(others) > 1 else ""
-    upto = "up to " if len(others) > 1 else ""
-    return f"{start}; all else adds {upto}{number(100 * others[most] / steps[most], ',.0f')} %{where}"
+    most = max(shares, key=lambda label: shares[label])
+    where = f" ({names([short[most]])})" if len(shares) > 1 else ""
+    total = " in total" if runs[most] > 1 else ""
+    at_most = "at most " if len(shares) > 1 else ""
+    return f"{start}; all else adds {at_most}{number(shares[most], ',.0f')} %{total}{where}"
 
 
 def _training(row: Row) -> float:

@@ -11,10 +11,17 @@ from analysis.verdicts.groups import compared, declared, groups_of
 
 # What all points of a group share comes with its first: the runs, the factors and the design.
 _SQL = f"""\
-WITH {points(100, "tokens > 0")}, rates AS (
+WITH {points(100, "tokens > 0")},
+uncounted AS (  -- after the warm-up: where an attempt resumed, or of other processes
+  SELECT run_id, step FROM steps JOIN known k USING (run_id)
+  WHERE study = $study AND NOT counted AND step - steps >= k.warmup_steps
+), left_out AS (
+  SELECT DISTINCT p.place, bin FROM points p JOIN known k USING (run) JOIN uncounted u USING (run_id)
+  WHERE u.step BETWEEN p.first_step AND p.step
+), rates AS (
   SELECT place, bin, min(first_step) AS first_step, max(step) AS step,
     round(sum(tokens) / fsum(seconds), 6) AS rate, row_number() OVER (PARTITION BY place ORDER BY bin) AS turn
-  FROM points GROUP BY place, bin HAVING sum(seconds) > 0
+  FROM points ANTI JOIN left_out USING (place, bin) GROUP BY place, bin HAVING sum(seconds) > 0
 ), groups AS (
   SELECT r.label, r.place, list(run_id ORDER BY run_id) AS run_ids, max(r.warmup_steps) AS warmup_steps,
     min(r.scale) AS scale, max(r.created_at) AS created_at,
@@ -68,9 +75,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            f"Tokens per second over those of {names(over)} at the same steps after the warm-up, at most "
-            f"{limit(100, rows, len(used))} points per group, all its runs together: above 1 is faster. The "
-            f"axis spans at least {_LEAST:g} either way.{crowd_caption(lines)}"
+            f"At the same steps that count as {names(over)}, at most {limit(100, rows, len(used))} points, a "
+            f"group's runs together. The axis spans at least {_LEAST:g} either way.{crowd_caption(lines)}"
         ),
         description=f"{title} over steps. At the end: "
         + "; ".join(f"{label} {row['value']:.3f}" for label, row in lines.last.items())

@@ -46,9 +46,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
-            f"Tokens over seconds of the steps up to each point, at most {limit(100, rows, len(used))} "
-            f"points a group, all its runs together. The warm-up (shaded, up to step {warmup}) and the first "
-            f"step of a later attempt are shown here but count nowhere else.{crowd_caption(lines)}"
+            f"Of the steps up to each of at most {limit(100, rows, len(used))} points, a group's runs "
+            f"together. Counted nowhere else: the warm-up (shaded, to step {warmup}), the first step of a "
+            f"later attempt.{crowd_caption(lines)}"
         ),
         description="Tokens per second over steps, one line per group. The figure above has the numbers.",
         interval="none: a trace, not an estimate",

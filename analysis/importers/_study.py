@@ -147,7 +147,15 @@ def _against_others(
     last = [column for column in columns if table.steps[column] > (1 - LAST) * steps[-1]]
     means = table.losses[[row, *others]][:, last].mean(axis=1).tolist()
     apart = outlier_evidence(means[0], means[1:])
-    parts = _parts_that_differ(own, rest, margin)
+    # Parts of the run in which the mean difference is beyond the margin, or not zero if there is none.
+    size = max(_FEWEST, -(-len(steps) // _WINDOWS))
+    parts = []
+    for window in (steps[start : start + size] for start in range(0, len(steps), size)):
+        if len(window) >= _FEWEST:
+            mean = mean_of([own[step] - rest[step] for step in window])
+            low, high = mean.interval(_CONFIDENCE)
+            if low > (margin or 0.0) or high < -(margin or 0.0):
+                parts.append({"first": window[0], "last": window[-1], "difference": mean.value})
 
     if margin is not None or verdict.low is None:
         text = wording.sentence(verdict)
@@ -202,21 +210,6 @@ def outlier_evidence(value: float, others: Sequence[float]) -> str | None:
         f"standard deviation is {rest.error * sqrt(n):.4f}: p = {p:.1g} (t, {n - 1} degrees of freedom, "
         f"corrected for {n + 1} runs)."
     )
-
-
-def _parts_that_differ(own: StepLosses, rest: StepLosses, margin: float | None) -> list[dict[str, Any]]:
-    """The parts of a run in which the mean difference is beyond the margin, or not zero if there is none."""
-    steps = sorted(own.keys() & rest.keys())
-    size = max(_FEWEST, -(-len(steps) // _WINDOWS))
-    parts = []
-    for window in (steps[start : start + size] for start in range(0, len(steps), size)):
-        if len(window) < _FEWEST:
-            continue
-        mean = mean_of([own[step] - rest[step] for step in window])
-        low, high = mean.interval(_CONFIDENCE)
-        if low > (margin or 0.0) or high < -(margin or 0.0):
-            parts.append({"first": window[0], "last": window[-1], "difference": mean.value})
-    return parts
 
 
 def _flop(group: Sequence[RunRecords]) -> Iterator[tuple[str, Finding]]:

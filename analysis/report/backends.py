@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from analysis.charts.certificates import OF_STUDY, RUNS, TENSORS
-from analysis.report.facts import Row, literal, rows
+from analysis.report.facts import literal, rows
 from analysis.report.rows import CertificateRow, Run
 from analysis.stats import grouped
 from analysis.verdicts.values import commit
@@ -150,7 +150,9 @@ class Backends:
             (verdict, {row["attention"] for row in self.certificates if row["verdict"] == verdict})
             for verdict in ("right", "wrong", "unsupported")
         ]
-        backends.append(("without a certificate", {group.attention or "" for group in self.without}))
+        backends.append(
+            ("without a certificate", {group.attention for group in self.without if group.attention})
+        )
         return [f"{len(names)} {what}" for what, names in backends if names]
 
 
@@ -260,7 +262,9 @@ class BackendLine:
         return f"{self.runs:,d}" if self.completed == self.runs else f"{self.completed:,d} of {self.runs:,d}"
 
 
-def backend_lines(runs: Sequence[Run], trust: Backends, kernels: Sequence[Row] = ()) -> list[BackendLine]:
+def backend_lines(
+    runs: Sequence[Run], trust: Backends, kernels: Sequence[Mapping[str, Any]] = ()
+) -> list[BackendLine]:
     """The backends in the study's order.
 
     Args:

@@ -35,11 +35,6 @@ from model.record.units import counted
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-WARMUP_RULE = (
-    "a step record counts only if its interval (step - steps, step] starts at or after W steps, "
-    "W = max(1, min(10, planned steps // 10)), is not the first of a resumed attempt, and comes from the "
-    "device that the measured attempt ran on"
-)
 _ALL_IN_ONE = FigurePage("print", "All on one page", [])
 
 
@@ -147,7 +142,28 @@ def write_report(
             facts.snapshot(connection, study)
             gathered = facts.gather(connection, study)
             run_pages = runs.gather(connection, study, gathered.runs, root)
-            contents = _contents(connection, gathered, draw_all(connection, gathered, figures, drawer))
+            task = tasks.of_study(gathered.runs)
+            drawn = draw_all(connection, gathered, figures, drawer)
+            trust = backends.of_study(connection, study, gathered.runs)
+            compared = comparison.of_study(connection, study, gathered.runs)
+            differences = guard.among(gathered.runs)
+            answered = answer_study(gathered, compared, trust, differences, task.answer)
+            lines = task.lines(gathered, compared, answered.verdicts)
+            shown = {figure.name: figure.rows for figure in drawn}
+            styles = charts.styles(list(lines), gathered.without_steps)
+            metrics = _literal({name: table.sql for name, table in task.metrics.items()}, study)
+            contents = Contents(
+                facts=gathered,
+                backends=trust,
+                comparison=compared,
+                task=task,
+                differences=differences,
+                figures=drawn,
+                answer=answered,
+                overview=overview(lines, task.columns, task.panels, shown, styles),
+                setup=setup(gathered, compared),
+                metrics={name: answer(connection, sql) for name, sql in metrics.items()},
+            )
             wanted = {"runs": facts.RUNS_SQL}  # tables that no figure shows
             if len(gathered.quarantine) > runs.MOST_NAMED:
                 wanted["quarantine"] = facts.QUERIES["quarantine"]
@@ -157,7 +173,7 @@ def write_report(
         tables = {name: csv_bytes(table) for name, table in (answers | contents.metrics).items()}
         _write_data(out, contents.figures, tables | comparison.tables(contents.comparison))
         _write_pages(out, contents, run_pages, shared_script)
-        queries |= run_pages.queries | _literal(contents.task.metrics, study)
+        queries |= run_pages.queries | metrics
         queries |= {figure.name: figure.sql for figure in contents.figures}
         queries |= _by_file_name(contents.backends)
         queries |= _literal({**facts.QUERIES, **comparison.QUERIES, "sweep_runs": SWEEP_RUNS}, study)
@@ -172,33 +188,6 @@ def write_report(
     if extra:
         extra(out, contents)
     seal(out, study, Parts(records, figures, extra is not None, shared_script), probed=probed.result())
-
-
-def _contents(connection: DuckDBPyConnection, gathered: Facts, drawn: list[ReportFigure]) -> Contents:
-    study, task = gathered.study, tasks.of_study(gathered.runs)
-    trust = backends.of_study(connection, study, gathered.runs)
-    compared = comparison.of_study(connection, study, gathered.runs)
-    differences = guard.among(gathered.runs)
-    answered = answer_study(gathered, compared, trust, differences, task.answer)
-    lines = task.lines(gathered, compared, answered.verdicts)
-    return Contents(
-        facts=gathered,
-        backends=trust,
-        comparison=compared,
-        task=task,
-        differences=differences,
-        figures=drawn,
-        answer=answered,
-        overview=overview(
-            lines,
-            task.columns,
-            task.panels,
-            {figure.name: figure.rows for figure in drawn},
-            charts.styles(list(lines), gathered.without_steps),
-        ),
-        setup=setup(gathered, compared),
-        metrics={name: answer(connection, sql) for name, sql in _literal(task.metrics, study).items()},
-    )
 
 
 def _literal(queries: Mapping[str, str], study: str) -> dict[str, str]:

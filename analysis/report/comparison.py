@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from analysis.query.formats import csv_lines
 from analysis.query.statements import FINAL_LOSSES, LOADS, MEASURED_RUNS
-from analysis.report.facts import Row, literal, rows
+from analysis.report.facts import literal, rows
+from analysis.report.rows import Run
 from analysis.stats.estimate import FEWEST_RECORDS
 from analysis.stats.machines import Drift
 from analysis.verdicts import conditions, losses
@@ -73,7 +74,7 @@ class StudyComparison:
     fewest_seeds = FEWEST_SEEDS
 
 
-def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) -> StudyComparison:
+def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Run]) -> StudyComparison:
     """Compare a study's completed runs.
 
     Args:

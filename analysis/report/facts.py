@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -24,13 +24,11 @@ from analysis.store.database import quoted
 from analysis.verdicts.groups import final_loss, peak_memory_gib
 from analysis.verdicts.guard import in_logs
 from analysis.verdicts.profiles import PROFILED
-from analysis.verdicts.values import commit, device, software, task
+from analysis.verdicts.values import Row, commit, devices, shown_outcome, software, task
 from model.record.units import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-Row = Mapping[str, Any]
 
 RUNS_SQL = """\
 SELECT r.*,
@@ -158,16 +156,6 @@ class Facts:
         return {task(run) for run in self.runs}
 
     @property
-    def calls(self) -> bool:
-        """Whether all of them timed attention alone."""
-        return self.tasks == {"attention"}
-
-    @property
-    def infers(self) -> bool:
-        """Whether all of them read prompts, and decoded."""
-        return self.tasks == {"inference"}
-
-    @property
     def without_steps(self) -> set[str]:
         """Labels of the groups none of whose runs did a step: they are on no figure of the training."""
         return set(self.labels) - {run["label"] for run in self.runs if run["steps"]}
@@ -178,13 +166,14 @@ class Facts:
         return {run["label"] for run in self.runs if run["imported"]}
 
     @cached_property  # asked for in every row of a table
-    def flagged(self) -> set[str]:
-        """Labels of the groups in whose logs an error was found."""
-        return {run["label"] for run in self.runs if in_logs([run])["error"]}
+    def flagged(self) -> dict[str, str]:
+        """The checks that the logs of a group fail, by its label: `loss`, or `clock, values`."""
+        failed = {label: in_logs(runs)["error"].values() for label, runs in stats.by_label(self.runs).items()}
+        return {label: ", ".join(dict.fromkeys(checks)) for label, checks in failed.items() if checks}
 
     @property
-    def in_logs(self) -> dict[str, list[str]]:
-        """What was found in imported logs, by level: sentences that name the logs."""
+    def in_logs(self) -> dict[str, dict[str, str]]:
+        """What was found in imported logs, by level: sentences that name the logs, each with its check."""
         return in_logs(self.runs)
 
     @cached_property  # asked for in every row of a table
@@ -200,15 +189,15 @@ class Facts:
 
 def endings(runs: Iterable[Row]) -> list[str]:
     """Number of runs by outcome, and whether it was expected: `1 oom_gpu as expected`."""
-    kinds = Counter((run["outcome"], run["outcome"] == run["expected_outcome"]) for run in runs)
+    kinds = Counter((shown_outcome(run), run["outcome"] == run["expected_outcome"]) for run in runs)
     ordered = sorted(kinds.items(), key=lambda kind: (kind[0][0] != "completed", -kind[1], kind[0][0] or ""))
     ends = []
     for (outcome, expected), count in ordered:
         end = f"{outcome} {'as expected' if expected else 'unexpected'}"
         if outcome is None:
             end = "without an outcome yet"
-        elif outcome == "completed" and expected:
-            end = outcome
+        elif outcome in ("completed", "unknown") and expected:
+            end = f"{outcome}{' outcome' if outcome == 'unknown' else ''}"
         ends.append(f"{count} {end}")
     return ends
 
@@ -238,31 +227,10 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         history.get(attempt["run_id"], []).append(attempt)
     for run in runs:
         run["history"] = history[run["run_id"]]
-    newest = max(runs, key=lambda run: run["created_at"])
-    return Facts(
-        study=study,
-        title=newest["title"],
-        description=newest["description"] or "",
-        runs=runs,
-        groups=_groups(runs, rows(connection, COMPLETED_RUNS, study), rows(connection, DECODED_RUNS, study)),
-        quarantine=cast("list[UnreadFile]", rows(connection, _QUARANTINE_SQL, study)),
-        dictionary=cast("list[ColumnComment]", rows(connection, _DICTIONARY_SQL, study)),
-        untimed=cast("list[UntimedRow]", rows(connection, _UNTIMED_SQL, study)),
-        kernels=rows(connection, KERNEL_TIMES, study),
-        kernels_and_gone=rows(connection, KERNEL_TIMES_AND_GONE, study),
-        profiles=rows(connection, PROFILED, study),
-        frontiers=rows(connection, FRONTIERS, study),
-        probes=rows(connection, PROBES, study),
-        removed={row["run_id"]: row["differs"] for row in rows(connection, _REMOVED_SQL, study)},
-    )
-
-
-def _groups(
-    runs: Sequence[Run], measured: list[dict[str, Any]], decoded: list[dict[str, Any]]
-) -> list[GroupFacts]:
+    measured, decoded = (rows(connection, sql, study) for sql in (COMPLETED_RUNS, DECODED_RUNS))
     rates = stats.estimates(measured, stats.rate("tokens_per_second"))
     mfus = stats.estimates([row for row in measured if row["mfu"] is not None], stats.rate("mfu"))
-    prefills, positions = (stats.estimates(rows, lambda _row, s: 1e3 * s) for rows in (measured, decoded))
+    prefills, positions = (stats.estimates(timed, lambda _row, s: 1e3 * s) for timed in (measured, decoded))
     decoding = stats.estimates(decoded, lambda row, s: row["batch_size"] / s)
     groups = []
     for label, planned in stats.by_label(runs).items():
@@ -290,7 +258,23 @@ def _groups(
                 decode_floor_percentage=median_of_known(run["decode_floor_percentage"] for run in done),
             )
         )
-    return groups
+    newest = max(runs, key=lambda run: run["created_at"])
+    return Facts(
+        study=study,
+        title=newest["title"],
+        description=newest["description"] or "",
+        runs=runs,
+        groups=groups,
+        quarantine=cast("list[UnreadFile]", rows(connection, _QUARANTINE_SQL, study)),
+        dictionary=cast("list[ColumnComment]", rows(connection, _DICTIONARY_SQL, study)),
+        untimed=cast("list[UntimedRow]", rows(connection, _UNTIMED_SQL, study)),
+        kernels=rows(connection, KERNEL_TIMES, study),
+        kernels_and_gone=rows(connection, KERNEL_TIMES_AND_GONE, study),
+        profiles=rows(connection, PROFILED, study),
+        frontiers=rows(connection, FRONTIERS, study),
+        probes=rows(connection, PROBES, study),
+        removed={row["run_id"]: row["differs"] for row in rows(connection, _REMOVED_SQL, study)},
+    )
 
 
 def environment(runs: Iterable[Row]) -> dict[str, list[str]]:
@@ -298,13 +282,13 @@ def environment(runs: Iterable[Row]) -> dict[str, list[str]]:
     runs = list(runs)
     started = [run for run in runs if run["device"]]
     return {
-        "Device": sorted({str(device(run)) for run in started}),
+        "Device": devices(started),
         "Software": [f"{name} {' / '.join(versions)}" for name, versions in software(started).items()],
         "Commit": sorted({commit(run) for run in runs if not run["imported"]}),
     }
 
 
-def missing(runs: Iterable[Row]) -> str | None:
+def missing(runs: Iterable[Run]) -> str | None:
     """What to say about runs whose files are gone; None if all are there."""
     gone = [run["missing_since"] for run in runs if run["missing_since"]]
     if not gone:

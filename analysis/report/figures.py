@@ -124,11 +124,17 @@ def draw_all(
             figure = chart.build(rows, charts.styles(study.labels, study.without_steps))
         shown = [run for run in study.runs if figure and run["run_id"] in figure.used]
         left_out = [run for run in study.runs if not figure or run["run_id"] not in figure.used]
-        about: list[tuple[str, str]] = []
+        about: list[tuple[str, str]] = []  # the list under the caption, by topic
         if figure:
             figure.spec["description"] = figure.description
             drawer.write(name, figure.spec, formats)
-            about = _about(chart, figure, shown)
+            about = [("Runs", sizes(shown)), ("Interval", figure.interval), *warmup(chart, shown)]
+            if foreign := [run["label"] for run in shown if run["imported"]]:
+                several = f"{len(foreign)} of {counted(len(shown), 'run')}"
+                by_others = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
+                about.append(("Imported", f"{by_others}: no certificate"))
+            if flagged := list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])):
+                about.append(("Flagged in its log", f"{in_a_row(flagged)}: see the overview"))
         where = [
             (topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()
         ]
@@ -157,18 +163,6 @@ def csv_bytes(table: Answer) -> bytes:
     data = io.BytesIO()
     write_csv(table, data)
     return data.getvalue()
-
-
-def _about(chart: Chart, figure: Figure, shown: list[Run]) -> list[tuple[str, str]]:
-    """The list under the caption, by topic."""
-    notes = [("Runs", sizes(shown)), ("Interval", figure.interval), *warmup(chart, shown)]
-    if foreign := [run["label"] for run in shown if run["imported"]]:
-        several = f"{len(foreign)} of {counted(len(shown), 'run')}"
-        by_others = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
-        notes.append(("Imported", f"{by_others}: no certificate"))
-    if wrong := list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])):
-        notes.append(("Wrong in its log", f"{in_a_row(wrong)}: see the overview"))
-    return notes
 
 
 def sizes(shown: list[Run]) -> str:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analysis.report.answer.headline import in_times
 from analysis.report.render import UNKNOWN, interval, number
 from analysis.stats import Estimate, by_label
 from analysis.stats.equivalence import TESTS
+from analysis.stats.estimate import RANGE
+from analysis.verdicts.values import shown_outcome
+from analysis.wording import listed
 from model.record.outcome import Outcome
 from model.record.units import duration
 
@@ -219,9 +224,7 @@ def size(line: GroupLine) -> Cell:
 
 def outcome(line: GroupLine) -> Cell:
     """How a group's runs ended, with the reason of those that did not complete."""
-    ends = Counter(
-        "unknown" if run["imported"] and run["planned_steps"] is None else run["outcome"] for run in line.runs
-    )
+    ends = Counter(map(shown_outcome, line.runs))
     reasons = [
         str(run["because"] or run["reason"])
         for run in line.runs
@@ -232,13 +235,41 @@ def outcome(line: GroupLine) -> Cell:
         for end, count in ends.items()
     ]
     unexpected = any(run["outcome"] not in (None, run["expected_outcome"]) for run in line.runs)
-    return Cell(", ".join(words), "not expected" if unexpected else "", reasons[0] if reasons else "")
+    several = [len(run["history"]) for run in line.runs if len(run["history"]) > 1]
+    again = f"{len(several)} of {len(line.runs)} in several attempts"
+    if len(line.runs) == 1 and several:
+        again = f"{several[0]} attempts"
+    small = [*(["not expected"] if unexpected else []), *([again] if several else [])]
+    return Cell(", ".join(words), ", ".join(small), "; ".join(filter(None, (*reasons[:1], attempts(line)))))
+
+
+def attempts(line: GroupLine) -> str:
+    """How the attempts of its runs ended that have several, and how long nothing ran between them."""
+    notes = []
+    for run in line.runs:
+        history = run["history"]
+        if len(history) < 2:
+            continue
+        gaps = [
+            (after["started_at"] - before["ended_at"]).total_seconds()
+            for before, after in pairwise(history)
+            if after["started_at"] and before["ended_at"]
+        ]
+        ends = listed([attempt["outcome"] or "not ended" for attempt in history])
+        pause = f", {duration(sum(gaps))} between them" if len(gaps) == len(history) - 1 else ""
+        notes.append(f"{len(history)} attempts ({ends}{pause})")
+    if not notes:
+        return ""
+    counted_once = "; training time is of the steps alone, each once" if line.group.training_seconds else ""
+    return f"{listed(notes)}{counted_once}"
 
 
 def time_to_train(line: GroupLine) -> Cell:
     """Seconds of the steps alone, and of everything else beside them."""
     took, other = line.group.training_seconds, line.group.other_seconds
-    return Cell(_took(took.median), f"+ {_took(other)} other" if other else "") if took else Cell()
+    if not took:
+        return Cell()
+    return Cell(_took(took.median), f"+ {_took(other)} other" if other else "", attempts(line))
 
 
 def against(line: GroupLine) -> Cell:
@@ -265,6 +296,12 @@ def efficiency(line: GroupLine) -> Cell:
     return Cell(row.difference.removesuffix(" of ideal") or row.verdict, row.interval, row.reason)
 
 
+def speedup(line: GroupLine) -> Cell:
+    """How many times as fast it is as the first group of that curve."""
+    number_of = line.scaling[0].speedup if line.scaling else None
+    return Cell(*in_times(number_of)) if number_of else Cell()
+
+
 def efficiency_estimate(line: GroupLine) -> Estimate | None:
     """The same as a number; None of the group that the others are compared with."""
     known = line.scaling[0].number if line.scaling else None
@@ -286,7 +323,9 @@ def estimated(value: Callable[[GroupFacts], Estimate | None], form: str) -> Call
         estimate = value(line.group)
         if not estimate:
             return Cell()
-        return Cell(number(estimate.median, form), interval(estimate, form) if telling(estimate) else "")
+        ends = interval(estimate, form) if telling(estimate) else ""
+        is_range = ends and RANGE in estimate.method
+        return Cell(number(estimate.median, form), f"range {ends}" if is_range else ends)
 
     return cell
 

@@ -54,7 +54,15 @@ def complete(out: Path, roots: Sequence[Path] = (), replace: bool = False) -> It
             of another workspace.
     """
     place = out.resolve()
-    _put_back(place)
+    # Where a build was killed between moving the old report aside and the new one to its place: undo it.
+    with suppress(OSError):
+        descriptor = os.open(_aside(place), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            hold_lock(descriptor)
+            if not place.exists():
+                _aside(place).rename(place)
+        finally:
+            os.close(descriptor)
     require_own_folder(out, (MANIFEST, "assets/style.css"), "report")
     if (there := read_manifest(out)) and there.reports is not None:
         raise UserError(f"{out} holds an index of reports: name a folder in it, such as {out / 'NAME'}")
@@ -80,24 +88,22 @@ def complete(out: Path, roots: Sequence[Path] = (), replace: bool = False) -> It
         if made := read_manifest(new):
             write_manifest(new, made.model_copy(update={"roots": _relative(roots, out)}))
         require_room(out, files(new))
-        if not (beside and _swapped(place, new)):
-            _one_by_one(place, new)
+        if beside and _swapped(place, new):
+            return
+        # File by file: the manifest last, and after it what makes open pages load the report again.
+        written = files(new)
+        for path in _ours(place, new) - set(written):
+            with suppress(OSError, ValueError):  # a folder, or no name of a file
+                # A path that leads elsewhere is left alone.
+                if ".." not in Path(path).parts and (place / path).resolve().is_relative_to(place):
+                    (place / path).unlink(missing_ok=True)
+        for path in sorted(written, key=lambda path: (path == LIVE, path == MANIFEST)):
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            (new / path).replace(place / path)
 
 
 def _aside(place: Path) -> Path:
     return place.with_name(f"{_SCRATCH}{place.name}@old")
-
-
-def _put_back(place: Path) -> None:
-    """Where a build was killed between moving the old report aside and the new one to its place: undo it."""
-    with suppress(OSError):
-        descriptor = os.open(_aside(place), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            hold_lock(descriptor)
-            if not place.exists():
-                _aside(place).rename(place)
-        finally:
-            os.close(descriptor)
 
 
 @contextmanager
@@ -168,19 +174,6 @@ def _follow(place: Path, new: Path) -> None:
         _aside(place).rename(place)
         raise
     shutil.rmtree(_aside(place), ignore_errors=True)
-
-
-def _one_by_one(place: Path, new: Path) -> None:
-    """Move file by file: the manifest last, and after it what makes open pages load the report again."""
-    written = files(new)
-    for path in _ours(place, new) - set(written):
-        with suppress(OSError, ValueError):  # a folder, or no name of a file
-            # A path that leads elsewhere is left alone.
-            if ".." not in Path(path).parts and (place / path).resolve().is_relative_to(place):
-                (place / path).unlink(missing_ok=True)
-    for path in sorted(written, key=lambda path: (path == LIVE, path == MANIFEST)):
-        (place / path).parent.mkdir(parents=True, exist_ok=True)
-        (new / path).replace(place / path)
 
 
 def require_room(out: Path, paths: Iterable[str]) -> None:

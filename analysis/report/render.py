@@ -16,6 +16,7 @@ from analysis.report.backends import short_kernels
 from analysis.report.runs import MOST_NAMED
 from analysis.stats import Estimate
 from analysis.stats.verdict import PairTest, Verdict
+from analysis.verdicts.values import shown_outcome
 from analysis.wording import drift, in_a_row, percentage, readable
 from model.record.files import write_text
 from model.record.units import counted, duration, in_order
@@ -61,6 +62,7 @@ def environment() -> Environment:
         "interval": interval,
         "gib": lambda size: number(None if size is None else size / 2**30, ",.1f"),
         "moment": moment,
+        "shown_outcome": shown_outcome,
         "error": relative_error,
         "ratio": lambda value: UNKNOWN if value is None else ratio_text(value),
         "duration": lambda seconds: UNKNOWN if seconds is None else duration(seconds),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -118,7 +118,14 @@ def gather(
         printed = grouped(ends, itemgetter("run_id"))
     records = cast("list[RunFile]", rows(connection, queries["run_files"], study))
     files = grouped(records, itemgetter("run_id"))
-    usual, groups = _usual_settings(runs), grouped(runs, itemgetter("group_id"))
+    groups = grouped(runs, itemgetter("group_id"))
+    # By setting, the value that most groups of the study have; of equally many, the first one's.
+    firsts = {run["group_id"]: run for run in reversed(runs)}
+    counts: dict[str, Counter[str]] = {}
+    for run in reversed(firsts.values()):
+        for name, value in settings_of(run).items():
+            counts.setdefault(name, Counter())[json.dumps(value)] += 1
+    usual = {name: json.loads(counter.most_common(1)[0][0]) for name, counter in counts.items()}
     pages = [
         RunPage(
             run,
@@ -137,13 +144,3 @@ def gather(
     return RunPages(
         pages, len(shown) == len(runs), {name: literal(sql, study) for name, sql in queries.items()}
     )
-
-
-def _usual_settings(runs: Sequence[Run]) -> Mapping[str, Any]:
-    """By setting, the value that most groups of the study have; of equally many, the first one's."""
-    firsts = {run["group_id"]: run for run in reversed(runs)}
-    counts: dict[str, Counter[str]] = {}
-    for run in reversed(firsts.values()):
-        for name, value in settings_of(run).items():
-            counts.setdefault(name, Counter())[json.dumps(value)] += 1
-    return {name: json.loads(counter.most_common(1)[0][0]) for name, counter in counts.items()}

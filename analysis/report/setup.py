@@ -65,6 +65,14 @@ def _design(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
 
     runs, axes, baseline = facts.runs, varying(facts.runs), declared(facts.runs)
     imported = any(run["imported"] for run in runs)
+    by_label = dict[str, Mapping[str, Any]]()  # the factors that the study's own labels stand for
+    for run in runs:
+        if run["given_label"]:
+            by_label.setdefault(run["label"], factors(run))
+    labels = [
+        f"{group_name(label)}: {_factors({axis: given[axis] for axis in axes if axis in given})}"
+        for label, given in by_label.items()
+    ]
     varied = "nothing: all runs share one configuration, apart from seed and repeat"
     if axes:
         varied = f"{listed([f'`{axis}`' for axis in axes])}: {counted(len(facts.groups), 'group')}"
@@ -73,7 +81,7 @@ def _design(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
     none = "none named at the import" if imported else "none declared"
     for topic, text, change in (
         ("Varied", varied, _given(runs, "--only")),
-        ("Labels", _labels(runs, axes), ""),
+        ("Labels", "; ".join(capped(labels, "labels")), ""),
         ("Scale", value(runs, lambda run: run["scale"], "the runs were imported"), ""),
         ("Seeds", listed(numbers), ""),
         ("Repeats", _repeats(runs), _given(runs, "--repeats")),
@@ -84,19 +92,6 @@ def _design(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
     ):
         if text:
             yield Setting(topic, text, change, "Design")
-
-
-def _labels(runs: Sequence[Run], axes: Sequence[str]) -> str:
-    """What the labels that the study gives stand for; empty if it gives none."""
-    by_label = dict[str, Mapping[str, Any]]()
-    for run in runs:
-        if run["given_label"]:
-            by_label.setdefault(run["label"], factors(run))
-    meanings = [
-        f"{group_name(label)}: {_factors({axis: given[axis] for axis in axes if axis in given})}"
-        for label, given in by_label.items()
-    ]
-    return "; ".join(capped(meanings, "labels"))
 
 
 def _factors(given: Mapping[str, Any]) -> str:
@@ -157,7 +152,9 @@ def _conditions(
 
     runs = [run for run in every if run["device"] or run["imported"]]
     on_gpu = [run for run in runs if run["gpus"]]
-    yield Setting("Device", value(runs, values.device), "", "Machine")
+    used = values.devices(runs)
+    several = len(used) > 1  # then each is followed by its groups
+    yield Setting("Device", value(runs, values.device) if several or not used else used[0], "", "Machine")
     yield Setting("Host", value(runs, lambda run: run["node"] and f"`{run['node']}`"), "", "Machine")
     if on_gpu:
         # Of the runs' wall time, of which starting is a part.

@@ -15,7 +15,8 @@ from model.record.files import write_text
 if TYPE_CHECKING:
     from analysis.report.answer import StudyAnswer
     from analysis.report.backends import Backends
-    from analysis.report.facts import Facts, Row
+    from analysis.report.facts import Facts
+    from analysis.verdicts.values import Row
 
 FILE = "data/summary.json"
 
@@ -52,7 +53,7 @@ def write(out: Path, summary: Summary) -> None:
 
 def of_study(facts: Facts, answer: StudyAnswer) -> Summary:
     """The summary of a study's report."""
-    flagged = [f"wrong in its log: {label}" for label in sorted(facts.flagged)]
+    flagged = [f"flagged ({checks}): {label}" for label, checks in sorted(facts.flagged.items())]
     return Summary(
         kind="study",
         title=facts.title,

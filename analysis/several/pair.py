@@ -25,7 +25,7 @@ from analysis.report.summary import Summary
 from analysis.store.records import write_records
 from analysis.verdicts.comparison import CompareOptions, compare
 from analysis.verdicts.sections import sections, summary, wrong
-from analysis.verdicts.source import Measured, Source, read_open
+from analysis.verdicts.source import Source, read_open
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -101,7 +101,7 @@ def write_pair(
         commits=summaries.commits(runs),
         outcomes=facts.endings(runs),
         answer=next(iter(comparison.regressions), f"{outcome[:1].upper()}{outcome[1:]}."),
-        warnings=[f"wrong in its log: {label}" for label in wrong_labels],
+        warnings=[f"flagged in its log: {label}" for label in wrong_labels],
     )
 
     render.write_assets(out)
@@ -109,9 +109,23 @@ def write_pair(
     for section in tables:
         table = csv_lines([section.columns, *section.rows])
         (out / FINDINGS / f"{section.name}.csv").write_text(table, encoding="utf-8")
+    sides = []
+    for measured in both:
+        started = [run["started_at"] for run in measured.runs if run["started_at"]]
+        when = f"{render.moment(min(started))} to {render.moment(max(started))}" if started else "unknown"
+        environment = facts.environment(measured.runs)
+        origin = sorted({Path(run["imported"]["file"]).name for run in measured.runs if run["imported"]})
+        about = [
+            ("Study", f"{measured.runs[0]['study']}: {measured.runs[0]['title']}"),
+            ("Runs", "; ".join(facts.endings(measured.runs))),
+            ("Started", when),
+            *((topic, ", ".join(entries) or "unknown") for topic, entries in environment.items()),
+            *([("Imported from", ", ".join(origin))] if origin else []),
+        ]
+        sides.append(PairSide(measured.name, about, bool(origin)))
     values = {
         "comparison": comparison,
-        "sides": [_side_of_page(side) for side in both],
+        "sides": sides,
         "summary": outcome,
         "sections": tables,
         "wrong": wrong_labels,
@@ -129,22 +143,3 @@ def write_pair(
 
 def _source(side: SideManifest) -> Source:
     return Source(side.name, Path(), side.study, side.commit)
-
-
-def _side_of_page(side: Measured) -> PairSide:
-    runs = side.runs
-    started = [run["started_at"] for run in runs if run["started_at"]]
-    when = f"{render.moment(min(started))} to {render.moment(max(started))}" if started else "unknown"
-    where = [(topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(runs).items()]
-    origin = sorted({Path(run["imported"]["file"]).name for run in runs if run["imported"]})
-    return PairSide(
-        side.name,
-        [
-            ("Study", f"{runs[0]['study']}: {runs[0]['title']}"),
-            ("Runs", "; ".join(facts.endings(runs))),
-            ("Started", when),
-            *where,
-            *([("Imported from", ", ".join(origin))] if origin else []),
-        ],
-        bool(origin),
-    )

@@ -14,6 +14,7 @@ from analysis.stats.student import mean_of, quantiles
 from model.record.units import counted
 
 CONFIDENCE = 0.95
+RANGE = "no interval, but the range of all"  # in a method: the ends are the smallest and the largest record
 FEWEST_RUNS = 6  # the range of fewer holds the median with less than 95 %
 # With fewer, an interval cannot hold the truth in 95 % of runs at an autocorrelation of 0.8.
 FEWEST_RECORDS = 24
@@ -136,7 +137,7 @@ def within_run(values: Sequence[float]) -> Estimate:
     """Median over one run's records in their order, for instance its seconds per step.
 
     The interval says how steady this run was, not what another run would give. It is refused below 24
-    records, and goes no farther than all of them.
+    records. Where it would go beyond all of them, the ends are their range, and `method` begins with RANGE.
 
     Raises:
         ValueError: no values.
@@ -149,7 +150,7 @@ def within_run(values: Sequence[float]) -> Estimate:
         return Estimate(median(values), None, None, 1, reason)
     how = f"95 % interval over {len(values)} records of one run, allowing for their autocorrelation"
     if ends[0] < ends[1] and half_width(np.asarray(values, dtype=float), CONFIDENCE) >= (len(values) - 1) / 2:
-        how = f"all {len(values)} records of one run, whose autocorrelation allows no narrower interval"
+        how = f"{RANGE} {len(values)} records of one run, whose autocorrelation allows none"
     method = f"{how}: not what another run would give"
     return Estimate(median(values), *ends, 1, method)
 
@@ -207,21 +208,15 @@ def error_of_mean(series: np.ndarray, signs: bool = False) -> MeanError:
     squares = (means**2).sum(-1)
     lagged = (means[..., 1:] * means[..., :-1]).sum(-1) / np.where(squares > 0, squares, 1)
     correlation = np.clip((batches * lagged + 2) / (batches - 8), -1, 1)
-    inflation = _inflation(correlation, batches, signs and length == 1)
+    # The factor by which autocorrelation inflates the variance of a mean. The signs of a Gaussian
+    # autoregression are correlated as 2/pi arcsin(r^k) at lag k.
+    of_signs = signs and length == 1
+    if of_signs:
+        correlation = np.sin(np.pi / 2 * correlation)
+    lags = np.arange(1, batches)
+    at_lag = np.clip(correlation, -0.4, 0.97)[..., None] ** lags
+    if of_signs:
+        at_lag = 2 / np.pi * np.arcsin(at_lag)
+    inflation: np.ndarray = 1 + 2 * (at_lag * (1 - lags / batches)).sum(-1)
     variance = squares / (batches - 1) * inflation * length / series.shape[-1]
     return MeanError(variance, np.maximum(batches / inflation - 1, 1))
-
-
-def _inflation(correlation: np.ndarray, n: int, signs: bool) -> np.ndarray:
-    """The factor by which autocorrelation inflates the variance of a mean of n values.
-
-    The signs of a Gaussian autoregression are correlated as 2/pi arcsin(r^k) at lag k.
-    """
-    if signs:
-        correlation = np.sin(np.pi / 2 * correlation)
-    lags = np.arange(1, n)
-    at_lag = np.clip(correlation, -0.4, 0.97)[..., None] ** lags
-    if signs:
-        at_lag = 2 / np.pi * np.arcsin(at_lag)
-    total: np.ndarray = 1 + 2 * (at_lag * (1 - lags / n)).sum(-1)
-    return total

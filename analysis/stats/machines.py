@@ -25,7 +25,8 @@ class Drift:
         change: relative change of the step time from first to last block; None where it is not tested.
         low, high: ends of its 95 % interval.
         p: p value of no trend.
-        blocks: how many there are.
+        blocks: how many there are; where it is not tested, how many common groups link with each other.
+        of: blocks in all, linked or not.
         lacking: what a test lacks: enough blocks, an order in blocks, or a known order; None if tested.
         noisy: groups that were left out, because their runs vary far more than the others'.
     """
@@ -37,6 +38,7 @@ class Drift:
     blocks: int = 0
     lacking: Literal["blocks", "order", "unknown"] | None = None
     noisy: tuple[str, ...] = ()
+    of: int = 0
 
     @property
     def drifted(self) -> bool:
@@ -56,6 +58,7 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     Args:
         seconds: per step, by group and block.
     """
+    every = len({block for _, block in seconds})
     kept = linked(seconds)
     runs = [TimedRun(group, str(block), seconds[group, block]) for group, block in kept]
     _, noisy = _steady(sorted(runs))
@@ -63,7 +66,7 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     seconds = {key: value for key, value in seconds.items() if key in kept}
     blocks = sorted({block for _, block in seconds})
     if len(blocks) < FEWEST_BLOCKS:
-        return Drift(None, None, None, None, len(blocks), "blocks")
+        return Drift(None, None, None, None, len(blocks), "blocks", noisy, every)
 
     # Log seconds of each block, groups removed: least squares on group and block.
     groups = sorted({group for group, _ in seconds})
@@ -81,7 +84,7 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     trend = Mean(slope, sqrt(float(rest @ rest) / freedom / float(away @ away)), freedom)
     span = blocks[-1] - blocks[0]
     change, (low, high) = expm1(trend.value * span), (expm1(end * span) for end in trend.interval(0.95))
-    return Drift(change, low, high, trend.p_value(), len(blocks), noisy=noisy)
+    return Drift(change, low, high, trend.p_value(), len(blocks), noisy=noisy, of=every)
 
 
 def linked(cells: Iterable[tuple[str, Column]]) -> set[tuple[str, Column]]:
@@ -162,9 +165,19 @@ def devices(runs: Sequence[TimedRun]) -> Devices:
     freedom = len(runs) - int(np.linalg.matrix_rank(design))
     if freedom < _FREEDOM:
         return Devices(count, None, None, None, None, noisy)
+    from scipy.special import fdtrc, fdtri
+
     inverse = np.linalg.pinv(design.T @ design)
     effects, covariance = (inverse @ design.T @ logs)[:count], inverse[:count, :count]
-    p, reach = _tested(runs, _residuals(design, logs), count - 1, freedom)
+
+    # The F test, and how many standard errors Scheffe's interval reaches to either side.
+    residuals, alone = _residuals(design, logs), _residuals(_of_groups(runs), logs)
+    left = float(residuals @ residuals)
+    explained = max(0.0, float(alone @ alone) - left)
+    variance = left / freedom
+    f = explained / (count - 1) / variance if variance else float("inf") if explained else 0.0
+    p = float(fdtrc(count - 1, freedom, f))
+    reach = sqrt((count - 1) * float(fdtri(count - 1, freedom, 0.95)) * variance)
 
     # Slowest minus fastest in log seconds, and its interval: no pair's lower end is above it.
     apart = effects[:, None] - effects[None, :]
@@ -200,25 +213,6 @@ def _steady(runs: Sequence[TimedRun]) -> tuple[list[TimedRun], tuple[str, ...]]:
         left = [run for run in left if run.group not in noisy]
     there = {run.group for run in left}
     return left, tuple(dict.fromkeys(run.group for run in runs if run.group not in there))
-
-
-def _tested(runs: Sequence[TimedRun], residuals: np.ndarray, among: int, freedom: int) -> tuple[float, float]:
-    """The p value of the F test, and how many standard errors Scheffe's interval reaches to either side.
-
-    Args:
-        residuals: of least squares on group and device.
-        among: degrees of freedom of the devices' effects.
-        freedom: degrees of freedom of the residuals.
-    """
-    from scipy.special import fdtrc, fdtri
-
-    alone = _residuals(_of_groups(runs), _logs(runs))
-    left = float(residuals @ residuals)
-    explained = max(0.0, float(alone @ alone) - left)
-    variance = left / freedom
-    f = explained / among / variance if variance else float("inf") if explained else 0.0
-    reach = sqrt(among * float(fdtri(among, freedom, 0.95)) * variance)
-    return float(fdtrc(among, freedom, f)), reach
 
 
 def _logs(runs: Sequence[TimedRun]) -> np.ndarray:

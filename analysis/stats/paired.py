@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 
-from analysis.stats.estimate import CONFIDENCE, FEWEST_RECORDS, median, within_run
+from analysis.stats.estimate import CONFIDENCE, FEWEST_RECORDS, RANGE, median, within_run
 from analysis.stats.student import mean_of
 from model.record.kernels import interval
 
@@ -73,6 +73,8 @@ def paired_rounds(a: Sequence[float], b: Sequence[float]) -> Ratio:
     if len(ratios) >= FEWEST_RECORDS:
         estimate = within_run(ratios)
         low, high, how = estimate.low, estimate.high, "95 % interval that allows for autocorrelation"
+        if RANGE in estimate.method:
+            how = f"{RANGE} rounds, whose autocorrelation allows none"
     else:
         low, high = interval(ratios) or (None, None)
         how = "no interval" if low is None else "95 % interval between order statistics"

@@ -69,20 +69,17 @@ def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
                 "observed", Unranked(), other / one - 1, None, None, 1, RUNS, method, groups=pair
             )
     apart = {frozenset(pair) for pair, verdict in verdicts.items() if verdict.kind == "different"}
-    singles = tuple(label for label, runs in groups.items() if len(runs) == 1)
-    return Ranking(_tiers(ordered, apart), singles, verdicts)
-
-
-def _tiers(ordered: list[str], apart: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
-    """The largest sets without a pair that is apart: insert and absorb (Piepho 2004)."""
+    # The tiers: the largest sets without a pair that is apart, by insert and absorb (Piepho 2004).
     sets = [frozenset(ordered)] if ordered else []
-    for pair in apart:
+    for couple in apart:
         split = [
             part
             for members in sets
-            for part in ([members - {x} for x in pair] if pair <= members else [members])
+            for part in ([members - {x} for x in couple] if couple <= members else [members])
         ]
         sets = [members for members in dict.fromkeys(split) if not any(members < other for other in split)]
-    place = {label: i for i, label in enumerate(ordered)}
-    tiers = [tuple(sorted(members, key=place.__getitem__)) for members in sets]
-    return tuple(sorted(tiers, key=lambda tier: [place[label] for label in tier]))
+    order = {label: i for i, label in enumerate(ordered)}
+    tiers = [tuple(sorted(members, key=order.__getitem__)) for members in sets]
+    tiers.sort(key=lambda tier: [order[label] for label in tier])
+    singles = tuple(label for label, runs in groups.items() if len(runs) == 1)
+    return Ranking(tuple(tiers), singles, verdicts)

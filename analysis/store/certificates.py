@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 from typing import TypeVar
 
-from analysis.store.ingest import Reader, Row, Rows, file_rows, fitting, utc
+from analysis.store.ingest import Reader, Rows, file_rows, fitting, utc
 from analysis.store.scan import Seen
+from analysis.store.tables import Row
 from model.attention.verify.certificate import Certificate, describe, said
 from model.record.files import Unreadable, dumps, read
 from model.record.records import NAME

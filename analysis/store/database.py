@@ -51,6 +51,8 @@ _SCRIPTS = ("schema.sql", "views.sql", DERIVE)
 _COMMENTED_AS = re.compile(
     r"^-- Columns without a comment have that of: (.+)\.\nCREATE VIEW (\w+) ", re.MULTILINE
 )
+# Ends the line of a table or view, or of a column in it: what that is.
+_COMMENT = "  --: "
 _COMMENTS = """\
 SELECT table_name, column_name, comment FROM duckdb_columns() WHERE database_name = current_database()"""
 _LEAST_BYTES = 2**20  # with fewer a disk is full: a database of one run has four times as many
@@ -366,6 +368,7 @@ def _publish(copy: Path, target: Path, before: _Identity) -> None:
 def _make_tables_and_views(connection: DuckDBPyConnection, given: Sequence[str]) -> None:
     for script in given:
         connection.execute(script)
+        _comment(connection, script)
     comments: dict[str, dict[str, str | None]] = {}
     for name, column, comment in connection.execute(_COMMENTS).fetchall():
         comments.setdefault(name, {})[column] = comment
@@ -375,6 +378,21 @@ def _make_tables_and_views(connection: DuckDBPyConnection, given: Sequence[str])
             if text := next(filter(None, texts), None):
                 comments[view][column] = text
                 connection.execute(f'COMMENT ON COLUMN {view}."{column}" IS {quoted(text)}')
+
+
+def _comment(connection: DuckDBPyConnection, script: str) -> None:
+    """Give tables, views and columns the comments on their lines of the script."""
+    kind = relation = ""
+    for line in script.splitlines():
+        if created := re.match(r"CREATE (TABLE|VIEW) (\w+) ", line):
+            kind, relation = created.groups()
+        code, mark, comment = line.partition(_COMMENT)
+        if mark and created:
+            connection.execute(f"COMMENT ON {kind} {relation} IS {quoted(comment)}")
+        elif mark:  # a table's line begins with the column's name, and a view's ends with it
+            words = re.findall(r"\w+", code)
+            column = words[0 if kind == "TABLE" else -1]
+            connection.execute(f'COMMENT ON COLUMN {relation}."{column}" IS {quoted(comment)}')
 
 
 @cache

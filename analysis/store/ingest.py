@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from analysis.store.scan import FileState, Key, Seen, attempt_numbers
+from analysis.store.tables import Row
 from model.measure.flops import attention_flop
 from model.record.config import CallConfig
 from model.record.files import Unreadable, dumps, read, regular
@@ -29,7 +30,6 @@ from model.record.records import (
 )
 from model.record.speed import StepProfile
 
-Row = dict[str, Any]
 # Fields of run.json that are columns of the same name.
 _SAME_NAME = (
     *("study", "run_id", "title", "description", "scale_description", "study_file", "scale", "profile"),

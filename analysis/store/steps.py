@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.store.database import DERIVE, scripts
-from analysis.store.ingest import Row, Rows, fitting, utc
-from analysis.store.tables import insert
+from analysis.store.ingest import Rows, fitting, utc
+from analysis.store.tables import Row, insert
 from model.record.files import Unreadable, read_lines
 from model.record.imported import ImportedStep
 from model.record.records import StepRecord, finite

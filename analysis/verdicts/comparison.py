@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from analysis.stats.equivalence import beyond, by_sample, change, losses, means, noise_floor
 from analysis.stats.estimate import median_of_known
-from analysis.stats.paired import Ratio, paired_records
+from analysis.stats.paired import paired_records
 from analysis.stats.rows import paired_by
 from analysis.stats.verdict import MarginTest, SingleRuns, Verdict
 from analysis.verdicts.guard import SPEED_AND_LOSS, Difference, RunSet, differences, withheld
-from analysis.verdicts.match import Changed, Matches, Pair, SideGroup, between, match
+from analysis.verdicts.match import Changed, Pair, SideGroup, between, match
 from analysis.verdicts.source import Measured
 from analysis.verdicts.values import Row
 from analysis.wording import sentence
@@ -163,7 +163,17 @@ def compare(a: Measured, b: Measured, options: CompareOptions) -> SourceComparis
 
     matches = match(a.runs, b.runs, options.names)
     if not matches.pairs:
-        raise UserError(_nothing_matches(a.name, b.name, matches))
+        of_a, of_b = matches.a_alone[0], matches.b_alone[0]
+        one, other = of_a.runs[0], of_b.runs[0]
+        backends = ["attention"] if one["attention"] != other["attention"] else []
+        names = dict.fromkeys([*backends, *(change.name for change in between(one, other))])
+        apart = ", ".join(names) or "their factors"
+        of_both = [", ".join(group.label for group in side) for side in (matches.a_alone, matches.b_alone)]
+        raise UserError(
+            f"no group of {a.name} ({of_both[0]}) has the configuration or the factors of one of {b.name} "
+            f"({of_both[1]}); {of_a.label} and {of_b.label} differ in {apart}. "
+            f"Say which groups mean the same, such as --match '{of_a.label}={of_b.label}'"
+        )
     margins = {**stated_margins(b.runs), **stated_margins(a.runs), **options.margins}
     options = replace(options, margins=margins)
     sides = [(a.completed(pair.a.runs), b.completed(pair.b.runs)) for pair in matches.pairs]
@@ -229,21 +239,6 @@ def stated_margins(rows: Iterable[Row]) -> Mapping[str, float]:
     return smallest
 
 
-def _nothing_matches(a: str, b: str, matches: Matches) -> str:
-    """What differs between the sources' groups, and how to match them."""
-    of_a, of_b = matches.a_alone[0], matches.b_alone[0]
-    one, other = of_a.runs[0], of_b.runs[0]
-    backends = ["attention"] if one["attention"] != other["attention"] else []
-    names = dict.fromkeys([*backends, *(change.name for change in between(one, other))])
-    apart = ", ".join(names) or "their factors"
-    labels = [", ".join(group.label for group in side) for side in (matches.a_alone, matches.b_alone)]
-    return (
-        f"no group of {a} ({labels[0]}) has the configuration or the factors of one of {b} ({labels[1]}); "
-        f"{of_a.label} and {of_b.label} differ in {apart}. "
-        f"Say which groups mean the same, such as --match '{of_a.label}={of_b.label}'"
-    )
-
-
 @dataclass(frozen=True)
 class Outcomes:
     """Numbers of runs by outcome.
@@ -285,7 +280,16 @@ def speed(a: Measured, b: Measured, margin: float | None, single_runs: bool = Fa
     before, after = _seconds(a, per_token), _seconds(b, per_token)
     if not (before and after):
         return None
-    ratio = _of_records(a, b, per_token) if len(before) == len(after) == 1 else None
+    ratio = None
+    if len(before) == len(after) == 1:  # paired by step
+        sides = []
+        for side in (a, b):
+            (run,) = (run for run in side.runs if run["step_seconds"])
+            records, tokens = side.records[run["run_id"]].seconds, _tokens(run, per_token)
+            sides.append({step: seconds / tokens for step, seconds in records.items()})
+        of_a, of_b = sides
+        if of_a.keys() & of_b.keys():
+            ratio = paired_records(of_b, of_a)
     if ratio is None:
         return change(before, after, margin or None)
     numbers = (1, ratio.level, ratio.method)
@@ -294,17 +298,6 @@ def speed(a: Measured, b: Measured, margin: float | None, single_runs: bool = Fa
         return Verdict("observed", SingleRuns(1, 1), ratio.ratio - 1, low, high, *numbers)
     low, high = ratio.low - 1, ratio.high - 1
     return Verdict(beyond(low, high, margin), MarginTest(margin), ratio.ratio - 1, low, high, *numbers)
-
-
-def _of_records(a: Measured, b: Measured, per_token: bool) -> Ratio | None:
-    """Rate of B over rate of A, paired by step; None without a step in common."""
-    sides = []
-    for side in (a, b):
-        (run,) = (run for run in side.runs if run["step_seconds"])
-        records, tokens = side.records[run["run_id"]].seconds, _tokens(run, per_token)
-        sides.append({step: seconds / tokens for step, seconds in records.items()})
-    before, after = sides
-    return paired_records(after, before) if before.keys() & after.keys() else None
 
 
 def _seconds(side: Measured, per_token: bool) -> dict[Hashable, float]:

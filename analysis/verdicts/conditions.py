@@ -148,7 +148,20 @@ def gpus_of(rows: Sequence[Row]) -> Gpus | None:
     if used < 2:
         return None
     tested = devices(runs)
-    sentences = [_tested(tested, used)]
+    if tested.spread is None or tested.low is None or tested.high is None or tested.p is None:
+        first = f"Whether the {used} GPUs differ in speed was not tested: "
+        first += "too few groups ran several times and on several GPUs."
+    else:
+        which = f"{tested.count} GPUs"
+        if tested.count != used:
+            which = f"{tested.count} of {used} GPUs that can be compared"
+        began = f"The {which} differ" if tested.differ else f"No difference between the {which} was found"
+        ends = f"{_unsigned(tested.low)} to {_unsigned(tested.high)} %"
+        first = (
+            f"{began}: steps took {_unsigned(tested.spread)} % longer on the slowest than on the fastest "
+            f"({ends}; F test, {p_value(tested.p)})."
+        )
+    sentences = [first]
     if tested.noisy:
         verb = "varies" if len(tested.noisy) == 1 else "vary"
         sentences.append(
@@ -165,25 +178,6 @@ def gpus_of(rows: Sequence[Row]) -> Gpus | None:
             f"{_named(few)} ran on half of the GPUs or fewer: what sets them apart may be the GPUs."
         )
     return Gpus(tested, " ".join(sentences))
-
-
-def _tested(tested: Devices, used: int) -> str:
-    if tested.spread is None or tested.low is None or tested.high is None or tested.p is None:
-        return (
-            f"Whether the {used} GPUs differ in speed was not tested: "
-            "too few groups ran several times and on several GPUs."
-        )
-    which = (
-        f"{tested.count} GPUs"
-        if tested.count == used
-        else f"{tested.count} of {used} GPUs that can be compared"
-    )
-    began = f"The {which} differ" if tested.differ else f"No difference between the {which} was found"
-    ends = f"{_unsigned(tested.low)} to {_unsigned(tested.high)} %"
-    return (
-        f"{began}: steps took {_unsigned(tested.spread)} % longer on the slowest than on the fastest "
-        f"({ends}; F test, {p_value(tested.p)})."
-    )
 
 
 def _unsigned(share: float) -> str:

@@ -106,7 +106,7 @@ def among(runs: Sequence[Row]) -> list[Difference]:
 
     own = [run for run in done if not run["imported"]]
     if others := len(done) - len(own):
-        text = f"{others} of {len(done)} completed runs were imported: they have no certificate."
+        text = f"{others} of {len(done)} runs were imported: they have no certificate."
         differences.append(Difference("imported", text))
     if unsure := {run["attention"] for run in own if run["verdict"] != "right" and run["attention"]}:
         text = f"Completed runs of these backends have no valid certificate: {listed(unsure)}."
@@ -118,30 +118,27 @@ def among(runs: Sequence[Row]) -> list[Difference]:
     in_warm_up = {label: all(map(of.in_warm_up, group)) for label, group in by_label(done).items()}
     if short := sorted(label for label, whole in in_warm_up.items() if whole):
         differences.append(all_in_warm_up(short))
-    return [*differences, *_timing(done)]
+
+    # What makes the times of single runs worth less, whatever they are compared with.
+    unsteady = [run for run in done if run["clocks_changed"]]
+    if clocks := of.regimes(unsteady):
+        text = f"The GPU's clock, or what throttled it, changed while steps of {len(unsteady)} of {len(done)}"
+        differences.append(Difference("regime", f"{text} completed runs were counted ({clocks})."))
+    if (share := of.starved(done)) is not None:
+        labels = [run["label"] for run in done if of.starved([run]) is not None]
+        text = f"The device waited for data for up to {100 * share:.0f} % of the time in {len(labels)} of "
+        text += f"{len(done)} completed runs ({listed(set(labels))}): their speed is partly that of the data."
+        differences.append(Difference("starved", text))
+    return differences
 
 
-def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:
-    """What was found in imported logs, by level: sentences that name the logs."""
-    by_level: dict[str, dict[str, None]] = {"error": {}, "note": {}}
+def in_logs(runs: Iterable[Row]) -> dict[str, dict[str, str]]:
+    """What was found in imported logs, by level: sentences that name the logs, each with the check's name."""
+    by_level: dict[str, dict[str, str]] = {"error": {}, "note": {}}
     for run in runs:
         for finding in (run["imported"] or {}).get("findings", ()):
-            by_level[finding["level"]][finding["sentence"]] = None
-    return {level: list(sentences) for level, sentences in by_level.items()}
-
-
-def _timing(runs: Sequence[Row]) -> Iterator[Difference]:
-    """What makes the times of single runs worth less, whatever they are compared with."""
-    mixed = [run for run in runs if run["clocks_changed"]]
-    if clocks := of.regimes(mixed):
-        text = f"The GPU's clock, or what throttled it, changed while steps of {len(mixed)} of {len(runs)}"
-        yield Difference("regime", f"{text} completed runs were counted ({clocks}).")
-    share = of.starved(runs)
-    if share is not None:
-        labels = [run["label"] for run in runs if of.starved([run]) is not None]
-        text = f"The device waited for data for up to {100 * share:.0f} % of the time in {len(labels)} of "
-        text += f"{len(runs)} completed runs ({listed(set(labels))})"
-        yield Difference("starved", f"{text}: their speed is partly that of the data.")
+            by_level[finding["level"]][finding["sentence"]] = finding["check"]
+    return by_level
 
 
 Check = Callable[[RunSet, RunSet], Iterator[Difference]]

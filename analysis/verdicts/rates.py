@@ -51,6 +51,12 @@ class RateVerdict:
         return in_runs(self.single) if self.single else ""
 
     @property
+    def kind(self) -> Kind:
+        """Kind of the verdict; `inconclusive` where nothing shows that single runs differ."""
+        observed = self.verdict.kind == "observed"
+        return "inconclusive" if observed and not self.verdict.apart else self.verdict.kind
+
+    @property
     def shown(self) -> Ratio:
         """The ratio, without an interval where the verdict is withheld."""
         return replace(self.ratio, low=None, high=None) if self.verdict.kind == "withheld" else self.ratio

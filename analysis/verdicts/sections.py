@@ -44,6 +44,19 @@ def summary(comparison: SourceComparison) -> str:
 def sections(comparison: SourceComparison) -> list[Section]:
     """What changed: settings, groups, what else differs, results, and the reasons of the verdicts."""
     a, b = comparison.names
+    settings = [
+        [change.name, str(change.a), str(change.b), _labels(labels, comparison)]
+        for change, labels in comparison.settings
+        if change.known
+    ]
+    # A line for all that is unknown on a side, as most is of imported logs.
+    changes = [change for change, _ in comparison.settings]
+    unknown = [
+        len({change.name for change in changes if change.a is None}),
+        len({change.name for change in changes if change.b is None}),
+    ]
+    if any(unknown):
+        settings.append(["(settings)", *(f"{n} unknown" if n else "" for n in unknown), ""])
     sides = [(a, comparison.a_alone), (b, comparison.b_alone)]
     alone = [[group.label, name, str(len(group.runs))] for name, groups in sides for group in groups]
     before = []
@@ -65,10 +78,10 @@ def sections(comparison: SourceComparison) -> list[Section]:
     rate = "rate, paired" if paired else "rate"
     heads = ("group", "runs", "median s/step", rate, "speed", "loss, nats", "loss", "outcome", "memory, GiB")
     every = (
-        Section("settings", "Settings that changed", ["setting", a, b, "groups"], _settings(comparison)),
+        Section("settings", "Settings that changed", ["setting", a, b, "groups"], settings),
         Section("alone", "Groups without a partner", ["group", "only in", "runs"], alone),
         Section("before", "Before comparing", ["topic", "withholds", "groups", "what differs"], before),
-        Section("wrong", "Errors in the logs", ["group", "error"], errors),
+        Section("wrong", "Flagged in the logs", ["group", "error"], errors),
         Section("results", f"{b} compared with {a}", heads, results),
         Section(
             "verdicts",
@@ -131,24 +144,7 @@ def wrong(comparison: SourceComparison) -> dict[str, list[str]]:
     runs = {result.pair.label: [*result.pair.a.runs, *result.pair.b.runs] for result in comparison.results}
     runs |= {group.label: group.runs for group in (*comparison.a_alone, *comparison.b_alone)}
     errors = {label: in_logs(group_runs)["error"] for label, group_runs in runs.items()}
-    return {label: sentences for label, sentences in errors.items() if sentences}
-
-
-def _settings(comparison: SourceComparison) -> list[list[str]]:
-    """A line for each change, and one for all that is unknown on a side, as most is of imported logs."""
-    lines = [
-        [change.name, str(change.a), str(change.b), _labels(labels, comparison)]
-        for change, labels in comparison.settings
-        if change.known
-    ]
-    changes = [change for change, _ in comparison.settings]
-    unknown = [
-        len({change.name for change in changes if change.a is None}),
-        len({change.name for change in changes if change.b is None}),
-    ]
-    if any(unknown):
-        lines.append(["(settings)", *(f"{n} unknown" if n else "" for n in unknown), ""])
-    return lines
+    return {label: list(sentences) for label, sentences in errors.items() if sentences}
 
 
 _NAMED = 3  # groups that a cell names

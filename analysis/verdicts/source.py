@@ -107,10 +107,26 @@ def read_open(*both: tuple[Source, DuckDBPyConnection]) -> tuple[Measured, Measu
         sides.append((source, connection, runs if source.commit is None else at_commit(runs, source)))
     lengths = [row["steps"] for *_, rows in sides for row in rows if row["outcome"] == "completed"]
     since = int(_TAIL * min((steps for steps in lengths if steps is not None), default=0))
-    one, other = (
-        Measured(source.text, rows, _records(connection, source.study, rows, since))
-        for source, connection, rows in sides
-    )
+    measured = []
+    for source, connection, rows in sides:
+        # Losses after a step, and seconds per step of single runs.
+        done = [row for row in rows if row["outcome"] == "completed"]
+        alone = Counter(row["label"] for row in done)
+        single = ", ".join(quoted(row["run_id"]) for row in done if alone[row["label"]] == 1)
+        query = _STEPS.format(
+            study=quoted(source.study), since=since, single=single or "NULL", has_loss=HAS_LOSS
+        )
+        answered = answer(connection, query)
+        by_run = {row["run_id"]: Records() for row in done}
+        for run_id, step, loss, seconds in chain.from_iterable(answered.pieces()):
+            if (records := by_run.get(run_id)) is None:  # not completed, or of another commit
+                continue
+            if loss is not None:
+                records.losses[step] = loss
+            if seconds is not None:
+                records.seconds[step] = seconds
+        measured.append(Measured(source.text, rows, by_run))
+    one, other = measured
     return one, other
 
 
@@ -123,23 +139,3 @@ def at_commit(rows: Sequence[Row], source: Source) -> Sequence[Row]:
         valid = did_you_mean(source.commit, commits) if commits else "(no run of it has a recorded commit)"
         raise UserError(f"no run of study '{source.study}' was planned at commit '{source.commit}' {valid}")
     return planned
-
-
-def _records(
-    connection: DuckDBPyConnection, study: str, rows: Sequence[Row], since: int
-) -> dict[str, Records]:
-    """Losses after a step, and seconds per step of single runs."""
-    done = [row for row in rows if row["outcome"] == "completed"]
-    alone = Counter(row["label"] for row in done)
-    single = ", ".join(quoted(row["run_id"]) for row in done if alone[row["label"]] == 1)
-    query = _STEPS.format(study=quoted(study), since=since, single=single or "NULL", has_loss=HAS_LOSS)
-    answered = answer(connection, query)
-    by_run = {row["run_id"]: Records() for row in done}
-    for run_id, step, loss, seconds in chain.from_iterable(answered.pieces()):
-        if (records := by_run.get(run_id)) is None:  # not completed, or of another commit
-            continue
-        if loss is not None:
-            records.losses[step] = loss
-        if seconds is not None:
-            records.seconds[step] = seconds
-    return by_run

@@ -32,6 +32,28 @@ class Topic:
         )
 
 
+def devices(runs: Iterable[Row]) -> list[str]:
+    """Their devices by name, with how many of a name: `NVIDIA H200 (2 of them, one a run)`."""
+    gpus: dict[str, set[str]] = {}
+    for run in runs:
+        if name := device(run):
+            used = gpus.setdefault(name, set())
+            if run["gpus"] == 1 and run["gpu_uuid"]:  # of several GPUs, the id of the first alone is known
+                used.add(run["gpu_uuid"])
+    return [
+        f"{name} ({len(used)} of them, one a run)" if len(used) > 1 else name
+        for name, used in sorted(gpus.items())
+    ]
+
+
+def shown_outcome(run: Row) -> str | None:
+    """How it ended, in a word; `unknown` of an imported run whose log states no number of steps."""
+    if run["imported"] and run["planned_steps"] is None and run["outcome"] == "completed":
+        return "unknown"
+    outcome: str | None = run["outcome"]
+    return outcome
+
+
 def device(run: Row) -> str | None:
     """`2 x NVIDIA H200 on 2 nodes`, `2 processes on a CPU`; None if unknown."""
     if not run["device"]:

@@ -27,7 +27,6 @@ _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report 
 \input{numbers}
 """
 _RESULTS = ("groups", "ratios", "losses")
-_APPENDIX = ("setup", "training_metrics", "training_summary", "inference_summary", "backends")
 
 
 def document(contents: Contents, tables: Iterable[str], references: Sequence[str]) -> str:
@@ -61,7 +60,7 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
             head = f"\\paragraph{{{title}}}\n\\begin{{itemize}}\\setlength\\itemsep{{0pt}}"
             paragraphs.append(f"{head}\n{entries}\n\\end{{itemize}}\n")
 
-    there = set(tables)
+    there, appendix = set(tables), ("setup", *contents.task.metrics, "backends")
     pdf = rf"\hypersetup{{pdftitle={{{escaped(facts.title)}}},pdfcreator={{runner report --latex}}}}"
     parts = [
         _HEAD + pdf,
@@ -77,7 +76,7 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
         "\n\\clearpage",
         *(["\\bibliographystyle{plain}\n\\bibliography{references}\n"] if references else []),
         "\\clearpage\n\\appendix\n\\section{Setup and further tables}\n",
-        *(f"\\input{{tables/{name}}}" for name in _APPENDIX if name in there),
+        *(f"\\input{{tables/{name}}}" for name in appendix if name in there),
         "\\end{document}\n",
     ]
     return "\n".join(parts)

@@ -97,9 +97,9 @@ def used(contents: Contents) -> list[str]:
     return sorted({*_kernels(contents), *_methods(contents)})
 
 
-def of_backend(attention: str | None) -> tuple[str, ...]:
+def of_backend(attention: str) -> tuple[str, ...]:
     """Keys for a backend's kernel; empty if another package adds the backend."""
-    backend = described(attention) if attention else None
+    backend = described(attention)
     return backend.references if backend else ()
 
 
@@ -114,15 +114,11 @@ def bibtex(keys: list[str]) -> str:
 
 
 def _kernels(contents: Contents) -> Iterator[str]:
-    if contents.facts.calls:
-        for attention in {row["attention"] for row in contents.facts.kernels if row["milliseconds"]}:
-            yield from of_backend(attention)
-        return
-    own = [run for run in contents.facts.runs if run["device"] and not run["imported"]]
-    for attention in dict.fromkeys(run["attention"] for run in own):
+    writeup = contents.task.writeup
+    for attention in writeup.backends(contents.facts):
         yield from of_backend(attention)
-    if own:
-        yield from ("touvron2023llama", *([] if contents.facts.infers else ["loshchilov2019adamw"]))
+    if any(run["device"] and not run["imported"] for run in contents.facts.runs):
+        yield from writeup.references
 
 
 def _methods(contents: Contents) -> Iterator[str]:

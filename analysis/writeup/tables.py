@@ -13,29 +13,18 @@ _LONGEST = 30  # rows of a table that is not broken over pages
 _WIDE = 22  # characters of LaTeX of a column of text that is not broken into lines
 _FEW = 5  # columns, beyond which a table with broken lines has smaller gaps between them
 _DASH = "--"
-_NOTES = {
-    "training_metrics": "Medians over the completed runs of each group, without the warm-up: tokens per "
-    "second, the share of tokens that count in the loss, model FLOPs utilisation, and model TFLOP/s per GPU. "
-    "There is no latency of inference: this study trained and did not infer.",
-    "inference_summary": "Medians over the completed runs of each group, without the warm-up: of a prefill, "
-    "which reads the whole prompt of each sample, and of a decoded position, which is one token of each "
-    "sample. Tokens per second and model FLOPs utilisation are those of prefills, forward only. Floors are "
-    "the least times by what the same device was measured to reach, in percent of the median times.",
-    "training_summary": "Medians over the completed runs of each group. The training loss is that of the "
-    "last step, of which repeats of a seed count once, as their mean; the time is that of the whole run, "
-    "with start and compilation.",
-}
 
 
 def tables(contents: Contents) -> dict[str, str]:
     """LaTeX by file name; a table without rows is left out."""
-    if contents.facts.calls:
+    if contents.task.calls_every_backend:
         return {"setup": _setup(contents), "backends": _backends(contents)}
     made = {"setup": _setup(contents), "groups": _groups(contents), "ratios": _ratios(contents)}
     made |= {"losses": _losses(contents), "backends": _backends(contents)}
     for name, answer in contents.metrics.items():
         rows = [tuple(map(_cell, row)) for row in answer.rows]
-        made[name] = table(name, escaped(_NOTES[name]), list(map(escaped, answer.columns)), rows)
+        note = escaped(contents.task.metrics[name].note)
+        made[name] = table(name, note, list(map(escaped, answer.columns)), rows)
     return {name: text for name, text in made.items() if text}
 
 
@@ -94,27 +83,19 @@ def _setup(contents: Contents) -> str:
 
 
 def _groups(contents: Contents) -> str:
-    infers = contents.facts.infers
-    last = "Decoded token, ms" if infers else "Final loss"
-    heads = ("Group", "$n$", "Tokens/s", "95\\,\\% interval", "Tier", r"MFU, \%", "Memory, GiB", last)
-    what = (
-        "the last column the median over the decoded positions"
-        if infers
-        else "the loss that of the last step in nats per token, of which repeats of a seed count once, as "
-        "their mean"
-    )
+    last = contents.task.writeup.last
+    heads = ["Group", "$n$", "Tokens/s", "95\\,\\% interval", "Tier", r"MFU, \%", "Memory, GiB"]
+    heads += [last.head] if last else []
     caption = (
         "Groups, in the order of the study: medians over $n$ completed runs, rates without the warm-up. The "
-        "interval is that of the tokens per second; memory is the peak, whose interval is with its figure, "
-        f"{what}. The tests do not tell groups of one tier apart; a single run has none."
+        "interval is that of the tokens per second; memory is the peak, whose interval is with its "
+        f"figure{f', {last.note}' if last else ''}. The tests do not tell groups of one tier apart; a single "
+        "run has none."
     )
     rows = []
     for group in contents.facts.groups:
         rate, tiers = group.tokens_per_second, ", ".join(contents.comparison.rates.tiers(group.label))
-        last_cell = (
-            _middle(group.decode_milliseconds, "#,.4g") if infers else _middle(group.final_loss, ".4f")
-        )
-        row = (
+        row = [
             breakable(group.label),
             str(group.n),
             _middle(rate, ",.0f"),
@@ -122,8 +103,8 @@ def _groups(contents: Contents) -> str:
             escaped(tiers) or ("observed" if group.n == 1 else _DASH),
             _middle(group.mfu, ".1f"),
             _middle(group.peak_memory_gib, ",.1f"),
-            last_cell,
-        )
+        ]
+        row += [_middle(last.estimate(group), last.form)] if last else []
         rows.append(row)
     return table("groups", caption, heads, rows)
 

@@ -9,15 +9,17 @@ Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim. Every
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from model.record import backends, rocm
 from model.record.case import Case as Case
-from model.record.errors import Unsupported, UserError, one_line, out_of_host_memory
+from model.record.errors import Unsupported, UserError, did_you_mean, one_line, out_of_host_memory
 
 if TYPE_CHECKING:
     import torch
@@ -79,6 +81,11 @@ class Kernels:
     operators: bool = False
     common_backward: bool = False
 
+    def claims(self, name: str) -> bool:
+        """Whether no other backend may launch a kernel of this name."""
+        patterns = [self.forward] if self.common_backward else [self.forward, self.backward]
+        return any(re.search(pattern, name) for pattern in patterns)
+
 
 @dataclass(frozen=True)
 class Launches:
@@ -139,24 +146,38 @@ def load(name: str) -> Backend:
     """Import one backend; this project's own import torch only where their classes need it.
 
     Raises:
-        UserError: there is no backend of that name, several have it, or a foreign one is not a `Backend` or
-            cannot be imported.
+        UserError: there is no backend of that name, several have it, or it is not a `Backend` or cannot be
+            imported.
     """
     backends.check_name(name)
-    if not backends.is_foreign(name):
-        backend: object = import_module(f"model.attention.{name}").backend
-    else:
-        point = backends.entry_point(name)
-        try:
-            backend = point.load()
-        except Exception as error:
-            if out_of_host_memory(error):
-                raise
-            text = f"attention backend '{point.name}' ({point.value}) cannot be imported: {one_line(error)}"
-            raise UserError(text) from error
+    point = backends.entry_point(name) if backends.is_foreign(name) else None
+    try:
+        backend: object = point.load() if point else import_module(f"model.attention.{name}").backend
+    except Exception as error:
+        if out_of_host_memory(error):
+            raise
+        where = point.value if point else f"model/attention/{name}.py"
+        cause = _of_fields(error) or one_line(error)
+        raise UserError(f"attention backend '{name}' ({where}) cannot be imported: {cause}") from error
     if not isinstance(backend, Backend):
         raise UserError(f"attention backend '{name}' is of type {type(backend).__name__}, not Backend")
     return backend
+
+
+def _of_fields(error: Exception) -> str:
+    """Which fields of `Backend(...)` are missing or not there, if that is the error; empty otherwise."""
+    wrong = re.match(r"Backend\.__init__\(\) (missing|got an unexpected keyword)", str(error))
+    if not isinstance(error, TypeError) or not wrong:
+        return ""
+    names = re.findall(r"'(\w+)'", str(error))
+    (*_, call) = traceback.extract_tb(error.__traceback__)
+    place = f"{call.filename}:{call.lineno}"
+    if wrong[1] != "missing":
+        valid = [field.name for field in fields(Backend)]
+        return f"{place}: `Backend` has no field '{names[0]}' {did_you_mean(names[0], valid)}"
+    meanings = dict(re.findall(r"^ {8}(\w+): ([^.;]*)", Backend.__doc__ or "", re.MULTILINE))
+    lacks = "; ".join(f"`{name}` ({' '.join(meanings.get(name, '').split())})" for name in names)
+    return f"{place}: `Backend(...)` lacks {lacks}: see docs/backends.md"
 
 
 def require(name: str, case: Case) -> Backend:

@@ -30,11 +30,11 @@ def unsupported_reasons(case: Case) -> list[str]:
             "counts rows of statistics in 32 bits and takes at most 65535 heads or batches, which this case "
             "exceeds: lower train.batch_size or train.sequence_length"
         )
-    return reasons + _gluon(case)
+    return reasons + lacking(case)
 
 
-def _gluon(case: Case) -> list[str]:
-    """Gluon is experimental and still changes."""
+def lacking(case: Case) -> list[str]:
+    """Why Gluon, which is experimental and still changes, cannot be used here."""
     return versions.lacking("attention=custom") or _reasons.cuda_package(
         case,
         "triton.experimental.gluon.language.nvidia.hopper",

@@ -64,9 +64,24 @@ class _Tiled(torch.autograd.Function):
         o_BKGTD = torch.empty_like(q_BKGTD)
         lse_BKGT1 = q_BKGTD.new_empty(*q_BKGTD.shape[:-1], 1, dtype=_wide(q_BKGTD))
         for queries in tiling.spans(0, q_BKGTD.shape[3]):
-            o_BKRD, lse_BKR1 = _forward_row(_rows(q_BKGTD, queries), k_BKTD, v_BKTD, queries, tiling)
-            _unstack(o_BKGTD, queries).copy_(_as_group(o_BKRD, o_BKGTD))
-            _unstack(lse_BKGT1, queries).copy_(_as_group(lse_BKR1, lse_BKGT1))
+            q_BKRD = _rows(q_BKGTD, queries)
+            max_BKR1 = torch.full_like(q_BKRD[..., :1], -torch.inf)
+            sum_BKR1 = torch.zeros_like(max_BKR1)
+            acc_BKRD = torch.zeros_like(q_BKRD)
+            # Under a causal mask the tiles above the diagonal are empty: they are never visited.
+            last_key = queries[1] + tiling.offset if tiling.causal else k_BKTD.shape[2]
+            for keys in tiling.spans(0, last_key):  # the online softmax: section 2.3.1, lines 5-12
+                s_BKRU = _scores(q_BKRD, _keys(k_BKTD, keys), queries, keys, tiling)
+                new_max_BKR1 = torch.maximum(max_BKR1, s_BKRU.amax(-1, keepdim=True))
+                p_BKRU = s_BKRU.sub_(new_max_BKR1).exp_()
+                # The sums so far are relative to the old maximum: exp(m_old - m_new) corrects them.
+                shrink_BKR1 = torch.exp(max_BKR1 - new_max_BKR1)
+                sum_BKR1 = sum_BKR1 * shrink_BKR1 + p_BKRU.sum(-1, keepdim=True)
+                acc_BKRD = acc_BKRD * shrink_BKR1 + p_BKRU @ _keys(v_BKTD, keys)
+                max_BKR1 = new_max_BKR1
+            # One division at the end instead of one a tile, and L = m + log(l) for the backward.
+            _unstack(o_BKGTD, queries).copy_(_as_group(acc_BKRD / sum_BKR1, o_BKGTD))
+            _unstack(lse_BKGT1, queries).copy_(_as_group(max_BKR1 + sum_BKR1.log(), lse_BKGT1))
         # The backward needs only O and L beside the inputs: the T x T probabilities follow from them.
         ctx.save_for_backward(q_BKGTD, k_BKTD, v_BKTD, o_BKGTD, lse_BKGT1)
         ctx.tiling = tiling
@@ -102,28 +117,6 @@ class _Tiled(torch.autograd.Function):
             dk_BKTD[:, :, slice(*keys)] = dk_BKUD * _scale(q_BKGTD)
             dv_BKTD[:, :, slice(*keys)] = dv_BKUD
         return (dq_BKGTD * _scale(q_BKGTD)).to(q_BKGTD.dtype), dk_BKTD, dv_BKTD, None
-
-
-def _forward_row(
-    q_BKRD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor, queries: Span, tiling: Tiling
-) -> tuple[Tensor, Tensor]:
-    """The online softmax (FA2 section 2.3.1, algorithm 1 lines 5-12) for one tile of queries."""
-    max_BKR1 = torch.full_like(q_BKRD[..., :1], -torch.inf)
-    sum_BKR1 = torch.zeros_like(max_BKR1)
-    acc_BKRD = torch.zeros_like(q_BKRD)
-    # Under a causal mask the tiles above the diagonal are empty: they are never visited.
-    last_key = queries[1] + tiling.offset if tiling.causal else k_BKTD.shape[2]
-    for keys in tiling.spans(0, last_key):
-        s_BKRU = _scores(q_BKRD, _keys(k_BKTD, keys), queries, keys, tiling)
-        new_max_BKR1 = torch.maximum(max_BKR1, s_BKRU.amax(-1, keepdim=True))
-        p_BKRU = s_BKRU.sub_(new_max_BKR1).exp_()
-        # The sums so far are relative to the old maximum: exp(m_old - m_new) corrects them.
-        shrink_BKR1 = torch.exp(max_BKR1 - new_max_BKR1)
-        sum_BKR1 = sum_BKR1 * shrink_BKR1 + p_BKRU.sum(-1, keepdim=True)
-        acc_BKRD = acc_BKRD * shrink_BKR1 + p_BKRU @ _keys(v_BKTD, keys)
-        max_BKR1 = new_max_BKR1
-    # One division at the end instead of one a tile, and L = m + log(l) for the backward (lines 12-13).
-    return acc_BKRD / sum_BKR1, max_BKR1 + sum_BKR1.log()
 
 
 def _scores(q_BKRD: Tensor, k_BKUD: Tensor, queries: Span, keys: Span, tiling: Tiling) -> Tensor:

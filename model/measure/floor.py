@@ -154,7 +154,23 @@ def floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
         KeyError: the rate of a shape was not measured.
     """
     if not config.section.trains:
-        return _inference(config, measured)
+        prompt = _forward_products(config, measured, tokens(config))
+        attention = attention_flop(config)
+        seconds = attention * prompt.seconds / (prompt.flop or 1)
+        parts = [
+            prompt,
+            FloorPart(part="attention", flop=attention, seconds=seconds),
+            _forward_elementwise(config, measured, tokens(config)),
+        ]
+        if config.inference.new_tokens:
+            batch, kept = config.inference.batch_size, cache_bytes(config, config.inference.median_keys)
+            decoded = [
+                _forward_products(config, measured, batch),
+                FloorPart(part="attention", bytes=kept, seconds=kept / measured.bandwidth),
+                _forward_elementwise(config, measured, batch),
+            ]
+            parts += [part.model_copy(update={"phase": "decode"}) for part in decoded]
+        return parts
     rates = {(timing.step, timing.inputs, timing.outputs): timing.flops for timing in measured.products}
     flop, seconds = 0, 0.0  # of all products
     for product in products(config.model, config.parallel.tensor):
@@ -172,24 +188,6 @@ def floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
             for part, size in counted.items()
         ),
     ]
-
-
-def _inference(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
-    prompt, attention = _forward_products(config, measured, tokens(config)), attention_flop(config)
-    parts = [
-        prompt,
-        FloorPart(part="attention", flop=attention, seconds=attention * prompt.seconds / (prompt.flop or 1)),
-        _forward_elementwise(config, measured, tokens(config)),
-    ]
-    if config.inference.new_tokens:
-        batch, kept = config.inference.batch_size, cache_bytes(config, config.inference.median_keys)
-        decoded = [
-            _forward_products(config, measured, batch),
-            FloorPart(part="attention", bytes=kept, seconds=kept / measured.bandwidth),
-            _forward_elementwise(config, measured, batch),
-        ]
-        parts += [part.model_copy(update={"phase": "decode"}) for part in decoded]
-    return parts
 
 
 def _forward_products(config: RunConfig, measured: Ceilings, count: int) -> FloorPart:

@@ -87,17 +87,25 @@ class Described:
 
 @cache
 def described(name: str) -> Described | None:
-    """What a backend of this project says about itself; None for others, whose file may be elsewhere."""
+    """What a backend of this project says about itself; None for others, whose file may be elsewhere.
+
+    Raises:
+        UserError: its file says nothing of the kind.
+    """
     path = _FOLDER / f"{name}.py"
     if name.startswith("_") or not path.is_file():
         return None
-    (call,) = [
+    calls = [
         node.value
         for node in ast.parse(path.read_bytes()).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
         if any(isinstance(target, ast.Name) and target.id == "backend" for target in node.targets)
     ]
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    if len(calls) != 1:
+        raise UserError(f"{path} must define `backend = Backend(...)` once: it does so {len(calls)} times")
+    given = {keyword.arg: keyword.value for keyword in calls[0].keywords}
+    if "summary" not in given:
+        raise UserError(f"{path}:{calls[0].lineno}: `Backend(...)` lacks `summary`, one line for tables")
     literals = ("references", "keeps", "modules", "packages")
     parts = {key: ast.literal_eval(given[key]) for key in literals if key in given}
     return Described(summary=ast.literal_eval(given["summary"]), **parts)

@@ -31,6 +31,8 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from model.record.config import ParallelConfig
 from model.record.files import Record, Unreadable, read, read_lines
 from model.record.frontier import Frontier
@@ -261,7 +263,19 @@ class RunFolder(_Folder):
                 f"{imported.study}/{imported.run_id} was imported from {imported.imported.file}: "
                 "it was not planned here, and cannot be started or repeated"
             )
-        return read(f"{self._path}/run.json", RunRecord)
+        try:
+            return read(f"{self._path}/run.json", RunRecord)
+        except Unreadable as error:
+            cause = error.__cause__
+            strange = isinstance(cause, ValidationError) and cause.errors(include_url=False)[0]
+            if not strange or strange["type"] != "extra_forbidden":
+                raise
+            key = ".".join(map(str, strange["loc"]))
+            raise Unreadable(
+                f"{self._path}/run.json: unknown key '{key}': another version of assay planned the run. "
+                "CHANGELOG.md says how it stays readable ('When you update a checkout'); or launch its study "
+                "anew with another --root"
+            ) from error
 
     @property
     def imported(self) -> ImportedRun:

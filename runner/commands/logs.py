@@ -21,7 +21,7 @@ from runner.commands._console import say, show
 from runner.commands._options import RunName, Settings
 from runner.commands._runs import step_text
 from runner.state.attempts import jobs_folder
-from runner.state.ledger import RunState, brief_state
+from runner.state.ledger import brief_state
 from runner.state.runs import find, name_of
 from runner.state.slurm import SchedulerError
 
@@ -40,7 +40,19 @@ def command(
         over = state.phase == "ended"  # before the last output is read
         for name in ("stdout.log", "stderr.log"):
             _print_new(state.folder.attempt(state.attempt).path / name, read)
-        _print_records(state, read)
+        # The step records since the last look; at the first look at an attempt, about ten.
+        path = state.folder.attempt(state.attempt).path / "steps.jsonl"
+        kind: type[StepRecord | ImportedStep] = ImportedStep if state.brief.imported else StepRecord
+        records: Sequence[StepRecord | ImportedStep] = read_lines(path, kind)
+        steps = state.brief.steps or max((record.step for record in records), default=1)
+        if path in read:
+            new = records[read[path] :]
+        else:  # the first record, the first in each tenth of the run, and the last
+            by_tenth = {10 * record.step // steps: record for record in reversed(records)}
+            new = list(dict.fromkeys([*reversed(by_tenth.values()), *records[-1:]]))
+        for record in new:
+            show(step_text(record, steps))
+        read[path] = len(records)
         if over or not follow:
             break
         time.sleep(POLL_SECONDS)
@@ -58,22 +70,6 @@ def command(
                 _print_new(path, {path: max(0, size - JOB_BYTES)})
     reason = f": {state.reason}" if state.reason else ""
     say(f"{name_of(state)} attempt {state.attempt}: {state.outcome or state.phase}{reason}")
-
-
-def _print_records(state: RunState, read: dict[Path, int]) -> None:
-    """Print the step records since the last call; in the first call of an attempt, about ten."""
-    path = state.folder.attempt(state.attempt).path / "steps.jsonl"
-    kind: type[StepRecord | ImportedStep] = ImportedStep if state.brief.imported else StepRecord
-    records: Sequence[StepRecord | ImportedStep] = read_lines(path, kind)
-    steps = state.brief.steps or max((record.step for record in records), default=1)
-    if path in read:
-        new = records[read[path] :]
-    else:  # the first record, the first in each tenth of the run, and the last
-        by_tenth = {10 * record.step // steps: record for record in reversed(records)}
-        new = list(dict.fromkeys([*reversed(by_tenth.values()), *records[-1:]]))
-    for record in new:
-        show(step_text(record, steps))
-    read[path] = len(records)
 
 
 def _print_new(path: Path, read: dict[Path, int]) -> None:

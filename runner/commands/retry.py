@@ -10,7 +10,7 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,11 +20,7 @@ from model.record.outcome import Outcome
 from runner.commands._console import say
 from runner.commands._options import OtherProfile, Settings, StudyOrRun, Wait, study_or_run
 from runner.commands._runs import by_outcome
-from runner.state.ledger import RunState
 from runner.state.runs import name_of
-
-if TYPE_CHECKING:
-    from runner.inputs.profile import Cluster
 
 # A profile's settings that are part of a run's plan, and the fields that hold them.
 _PLANNED = {
@@ -53,7 +49,7 @@ def command(
 ) -> None:
     from runner.commands._start import start
     from runner.execute.reconcile import reconciled
-    from runner.plan.plan import planned_again
+    from runner.plan.plan import common_cluster, planned_again
 
     changes = _changes(sets or ())
     study, run = study_or_run(target)
@@ -66,7 +62,7 @@ def command(
     if not chosen:
         say("nothing to restart")
         return
-    cluster = _cluster(chosen, profile)
+    cluster = common_cluster(chosen, profile)
     planned = planned_again(Settings.root, chosen, cluster, changes)
     if profile:
         kept = [
@@ -104,23 +100,3 @@ def _changes(sets: Sequence[str]) -> dict[str, int]:
         if type(value) is not int or value < 1:
             raise UserError(f"--set {dotted}={value}: expected a number of processes, 1 or more")
     return {dotted.partition(".")[2]: value for dotted, value in numbers.items()}
-
-
-def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:
-    """The given profile, or else the one that the runs were launched with.
-
-    Raises:
-        UserError: they were launched with several, or with one that is gone.
-    """
-    from runner.inputs.profile import read_cluster
-    from runner.plan.plan import cluster_of
-
-    if profile:
-        return read_cluster(profile)
-    clusters = {cluster.file: cluster for cluster in (cluster_of(state.run) for state in chosen)}
-    if len(clusters) > 1:
-        files = ", ".join(sorted(map(str, clusters)))
-        raise UserError(
-            f"these runs were launched with {len(clusters)} profiles: {files}; choose with --profile"
-        )
-    return next(iter(clusters.values()))

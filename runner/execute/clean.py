@@ -162,7 +162,18 @@ def _in_study(study: Path) -> Iterator[Item]:
         readable = [state for state in states if state]
         job_files = _job_files(jobs_folder(study), readable)
         yield from _items(job_files, "submitit's files of ended attempts", study)
-        yield from _unreferenced(study, readable)
+        # Code and provenance that no run refers to and no launch has used recently.
+        origins = [state.run.provenance for state in readable if not state.folder.is_imported]
+        code = {origin.code for origin in origins}
+        kept = {f"{origin.diff}.diff" for origin in origins}
+        kept |= {f"{origin.packages}.lock" for origin in origins}
+        snapshots, recorded = study / snapshot.FOLDER, study / provenance.FOLDER
+        stale = [path for path in _folders(snapshots) if path.name not in code and _is_hash(path.name)]
+        yield from _items(filter(_is_old, stale), "code that no run refers to", study)
+        yield from _items(_temporary(snapshots), "left by a launch that was killed", study)
+        files = [path for path in _files(recorded) if path.name not in kept and _is_hash(path.stem)]
+        yield from _items(filter(_is_old, files), "provenance that no run refers to", study)
+        yield from _items(_temporary(recorded), "left by a launch that was killed", study)
 
 
 def _job_files(folder: Path, states: list[RunState]) -> list[Path]:
@@ -189,21 +200,6 @@ def _job_files(folder: Path, states: list[RunState]) -> list[Path]:
             if script in going or not (folder / script).exists():
                 links.append(path)
     return [*files, *links]
-
-
-def _unreferenced(study: Path, states: list[RunState]) -> Iterator[Item]:
-    """Code and provenance that no run refers to and no launch has used recently."""
-    origins = [state.run.provenance for state in states if not state.folder.is_imported]
-    code = {origin.code for origin in origins}
-    kept = {f"{origin.diff}.diff" for origin in origins} | {f"{origin.packages}.lock" for origin in origins}
-    snapshots = study / snapshot.FOLDER
-    stale = [path for path in _folders(snapshots) if path.name not in code and _is_hash(path.name)]
-    yield from _items(filter(_is_old, stale), "code that no run refers to", study)
-    yield from _items(_temporary(snapshots), "left by a launch that was killed", study)
-    folder = study / provenance.FOLDER
-    files = [path for path in _files(folder) if path.name not in kept and _is_hash(path.stem)]
-    yield from _items(filter(_is_old, files), "provenance that no run refers to", study)
-    yield from _items(_temporary(folder), "left by a launch that was killed", study)
 
 
 def _is_hash(name: str) -> bool:

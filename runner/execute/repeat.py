@@ -112,8 +112,29 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
     if original.phase != "ended":
         raise UserError(f"{name_of(original)} has not ended ({original.phase}): nothing to reproduce yet")
     require_writable(study := (out or root) / study_of_repeats(run.study), "--out")
-    files = _code(original)
-    _check_data(original)
+    origin = original.folder.path.parent
+    if run.provenance.code is None:
+        commit = run.provenance.git_sha or "its code"
+        raise UserError(
+            f"{name_of(original)} has no code snapshot: it was planned by a version without them; "
+            f"check out {commit} and launch {run.study_file} with another --root"
+        )
+    if (owner := guard.belongs_to_others(origin)) and run.provenance.code != snapshot.current():
+        raise UserError(
+            f"{name_of(original)} has other code than this, from {owner}, which would run as you: "
+            f"if you trust it, copy {origin} to a root of yours and repeat the run there"
+        )
+    files = snapshot.own(origin, run.provenance.code)
+    if source := run.source:
+        cannot = f"{name_of(original)} cannot be reproduced"
+        try:
+            same = source.checked(run.config.text.text_column).fingerprint() == run.data_fingerprint
+        except UserError as error:
+            raise UserError(f"{cannot}: {error}") from error
+        if not same:
+            raise UserError(f"{cannot}: {run.data_file} or the tokenizer has changed since it was planned")
+        if run.data_content is None and source.tokenizer != "bytes" and not Path(source.tokenizer).exists():
+            log.warning("the tokenizer %s comes from the hub: it may have changed", run.tokenizer)
     cluster = read_cluster(profile) if profile else cluster_of(run)
     if study.is_dir():
         reconciled(study.parent, study.name)  # notices a repeat that was lost
@@ -130,39 +151,6 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
 def study_of_repeats(study: str) -> str:
     """The study that repeats of a study's runs go to; repeats of a repeat stay in the same one."""
     return study if study.endswith(SUFFIX) else study + SUFFIX
-
-
-def _code(original: RunState) -> dict[str, bytes]:
-    """The files of a run's code snapshot. Raises UserError."""
-    run = original.run
-    if run.provenance.code is None:
-        commit = run.provenance.git_sha or "its code"
-        raise UserError(
-            f"{name_of(original)} has no code snapshot: it was planned by a version without them; "
-            f"check out {commit} and launch {run.study_file} with another --root"
-        )
-    study = original.folder.path.parent
-    if (owner := guard.belongs_to_others(study)) and run.provenance.code != snapshot.current():
-        raise UserError(
-            f"{name_of(original)} has other code than this, from {owner}, which would run as you: "
-            f"if you trust it, copy {study} to a root of yours and repeat the run there"
-        )
-    return snapshot.own(study, run.provenance.code)
-
-
-def _check_data(original: RunState) -> None:
-    """Raise UserError if a run's data has changed."""
-    run, cannot = original.run, f"{name_of(original)} cannot be reproduced"
-    if (source := run.source) is None:
-        return
-    try:
-        same = source.checked(run.config.text.text_column).fingerprint() == run.data_fingerprint
-    except UserError as error:
-        raise UserError(f"{cannot}: {error}") from error
-    if not same:
-        raise UserError(f"{cannot}: {run.data_file} or the tokenizer has changed since it was planned")
-    if run.data_content is None and source.tokenizer != "bytes" and not Path(source.tokenizer).exists():
-        log.warning("the tokenizer %s comes from the hub: it may have changed", run.tokenizer)
 
 
 def _plan(original: RunState, files: dict[str, bytes], study: Path, cluster: Cluster) -> RunFolder:

@@ -20,7 +20,7 @@ from model.record.outcome import Outcome
 from model.record.records import RunRecord, StudyRecord, now
 from runner.inputs.cells import Cell
 from runner.inputs.document import InvalidFile, Problem
-from runner.inputs.profile import Cluster, Profile, Resources, profile_files, read_cluster
+from runner.inputs.profile import Cluster, Resources, profile_files, read_cluster
 from runner.inputs.study import Study, read_study
 from runner.job import tasks
 from runner.plan import edits
@@ -130,7 +130,22 @@ def plan(
         }
         for data, (source, fingerprint) in sources.items()
     }
-    limits = cache(lambda resources: _limits(cluster.profile, resources))
+
+    @cache
+    def limits(resources: Resources) -> dict[str, Any]:
+        """A run record's fields for the resources that it may use: those of a rule, else the profile's."""
+        profile = cluster.profile.model_copy(update=resources.model_dump(exclude_none=True))
+        return {
+            "memory_bytes": profile.memory_bytes,
+            "memory_source": "`memory` in a rule of the study" if resources.memory else None,
+            "time_limit_seconds": profile.time_limit_seconds,
+            "cpus": profile.cpus,
+            "checkpoint_seconds": profile.checkpoint_seconds,
+            "grace_seconds": profile.grace_seconds,
+            "chain": profile.chain and profile.executor == "slurm",
+            "peak_flops_override": profile.peak_tflops * 1e12 if profile.peak_tflops else None,
+        }
+
     on_disk = {*folders(root / study.name)}  # one look at the folder, not one for each run
     runs = list[PlannedRun]()
     for cell in cells:
@@ -171,21 +186,6 @@ def _refuse_another_task(cells: Sequence[Cell], root: Path, study: str) -> None:
             advice = "give this one another `name:`, or use another --root"
             raise InvalidFile([Problem(place, f"{text}: {advice}")])
         return
-
-
-def _limits(profile: Profile, resources: Resources) -> dict[str, Any]:
-    """A run record's fields for the resources that it may use: those of a rule, else the profile's."""
-    profile = profile.model_copy(update=resources.model_dump(exclude_none=True))
-    return {
-        "memory_bytes": profile.memory_bytes,
-        "memory_source": "`memory` in a rule of the study" if resources.memory else None,
-        "time_limit_seconds": profile.time_limit_seconds,
-        "cpus": profile.cpus,
-        "checkpoint_seconds": profile.checkpoint_seconds,
-        "grace_seconds": profile.grace_seconds,
-        "chain": profile.chain and profile.executor == "slurm",
-        "peak_flops_override": profile.peak_tflops * 1e12 if profile.peak_tflops else None,
-    }
 
 
 def _state(root: Path, run: RunRecord) -> RunState | None:
@@ -319,6 +319,23 @@ def cluster_of(run: RunRecord) -> Cluster:
         launched = f"{run.study}/{run.run_id} was launched with it"
         raise UserError(f"{error}\n{launched}: choose a profile with --profile") from error
     return cluster
+
+
+def common_cluster(states: Sequence[RunState], profile: str | None) -> Cluster:
+    """The given profile, or else the one that the runs were launched with.
+
+    Raises:
+        UserError: they were launched with several, or with one that is gone.
+    """
+    if profile:
+        return read_cluster(profile)
+    clusters = {cluster.file: cluster for cluster in (cluster_of(state.run) for state in states)}
+    if len(clusters) > 1:
+        files = ", ".join(sorted(map(str, clusters)))
+        raise UserError(
+            f"these runs were launched with {len(clusters)} profiles: {files}; choose with --profile"
+        )
+    return next(iter(clusters.values()))
 
 
 def write_runs(plan: Plan) -> list[NextAttempt]:

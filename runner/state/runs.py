@@ -73,7 +73,17 @@ def find(root: Path, name: str, studies: Sequence[str] | None = None) -> RunStat
     if not runs and name in study_names(root):
         raise UserError(f"'{name}' is a study; name one of its runs, which `runner status {name}` lists")
     if not runs:
-        raise UserError(_no_run(root, name, None if slash else studies))
+        from difflib import get_close_matches
+
+        listed = None if slash else studies
+        paths = [folder.path for folder in run_folders(root, study or None)]
+        alike = {path.name: f"{path.parent.name}/{path.name}" for path in paths}
+        alike |= {} if slash else {word: word for word in studies or study_names(root)}
+        near = next((f"did you mean '{alike[word]}'?" for word in get_close_matches(run, alike, n=1)), "")
+        valid = f"valid studies: {', '.join(listed)}" if listed else ""
+        hint = f" ({' '.join(filter(None, [near, valid]))})" if near or valid else ""
+        kind = "run" if listed is None else "study or run"
+        raise UserError(f"no {kind} '{name}' under {root}{hint}; list them with `runner status`")
     names = [f"{folder.path.parent.name}/{folder.path.name}" for folder in runs[:MOST_NAMED]]
     more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
     raise UserError(f"'{name}' is the start of {len(runs)} runs: {', '.join(names)}{more}; type more of one")
@@ -83,21 +93,6 @@ def like(root: Path, name: str) -> list[RunFolder]:
     """The folders of the runs that a name, as `find` takes it, is the start of."""
     study, _, run = name.rpartition("/")
     return [folder for folder in run_folders(root, study or None) if run and folder.path.name.startswith(run)]
-
-
-def _no_run(root: Path, name: str, studies: Sequence[str] | None) -> str:
-    """Says that a name means nothing, and which name is most like it."""
-    from difflib import get_close_matches
-
-    study, slash, run = name.rpartition("/")
-    paths = [folder.path for folder in run_folders(root, study or None)]
-    names = {path.name: f"{path.parent.name}/{path.name}" for path in paths}
-    names |= {} if slash else {word: word for word in studies or study_names(root)}
-    near = next((f"did you mean '{names[word]}'?" for word in get_close_matches(run, names, n=1)), "")
-    valid = f"valid studies: {', '.join(studies)}" if studies else ""
-    hint = f" ({' '.join(filter(None, [near, valid]))})" if near or valid else ""
-    kind = "run" if studies is None else "study or run"
-    return f"no {kind} '{name}' under {root}{hint}; list them with `runner status`"
 
 
 def study_names(root: Path) -> list[str]:

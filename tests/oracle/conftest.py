@@ -19,8 +19,8 @@ from tests.oracle.pages import Element, read
 from tests.oracle.truth import Study
 
 NAMES = (
-    "ends", "pair", "margins", "scaling", "disturbed", "moved", "waiting", "prompts", "profiled", "calls", "shapes",
-    "alone", "planned", "theirs", "endless",
+    "ends", "pair", "ramp", "margins", "scaling", "disturbed", "moved", "waiting", "prompts", "profiled", "calls", "shapes",
+    "alone", "swept", "watched", "planned", "theirs", "endless",
 )  # fmt: skip
 IMPORTED = ("theirs", "endless")
 

@@ -1,13 +1,16 @@
-"""Every kind of sentence, cell and figure title that a page can show, each with what it should say of a study.
+"""Every kind of sentence, cell and small figure of the overview, each with what it should say of a study.
 
 A text here is true: its numbers are computed by `truth` from the raw records, with all their digits. A page may
-round them. `SENTENCES` has them by place on the page, `CELLS` by table and column, `TITLES` by figure.
+round them. `SENTENCES` has them by place on the page, `CELLS` by table and column. `titles` has the headlines of
+figures, `listed` all else.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from itertools import pairwise
 from math import exp
 from statistics import fmean
 from statistics import median as plain_median
@@ -84,7 +87,8 @@ def took(seconds: float) -> str:
 def percent(value: Value) -> str:
     """`+1.5 % +1.2 to +1.8 %` of a ratio."""
     middle, ends = 100 * (value.middle - 1), value.ends
-    return f"{middle:+} %" + (f" {100 * (ends[0] - 1):+} to {100 * (ends[1] - 1):+} %" if ends else "")
+    what = "range " if value.is_range else ""
+    return f"{middle:+} %" + (f" {what}{100 * (ends[0] - 1):+} to {100 * (ends[1] - 1):+} %" if ends else "")
 
 
 def vague(value: Value) -> bool:
@@ -96,8 +100,9 @@ def estimate(value: Value | None) -> str:
     """`51.0 49.0 - 52.0`."""
     if value is None:
         return NONE
+    what = "range " if value.is_range else ""
     return f"{value.middle}" + (
-        "" if vague(value) or not value.ends else f" {value.ends[0]} {NONE} {value.ends[1]}"
+        "" if vague(value) or not value.ends else f" {what}{value.ends[0]} {NONE} {value.ends[1]}"
     )
 
 
@@ -146,7 +151,13 @@ def _model(runs: list[Run]) -> str:
 
 def _where(runs: list[Run]) -> str:
     known = [run for run in runs if run.attempts and run.measured.manifest]
-    names = {f"{run.gpus} x {run.device}" if run.gpus > 1 else run.device for run in known}
+    cards: dict[str, set[str]] = {}
+    for run in known:
+        name = f"{run.gpus} x {run.device}" if run.gpus > 1 else run.device
+        cards.setdefault(name, set()).update({run.measured.manifest.get("gpu_uuid")} if run.gpus == 1 else ())
+    names = [
+        f"{name} ({len(used)} of them, one a run)" if len(used) > 1 else name for name, used in cards.items()
+    ]
     return f" on {' or '.join(sorted(names))}" if names else ""
 
 
@@ -157,11 +168,12 @@ def _under(study: Study) -> str:
     each = f", {each} each" if counts else ""
     if len(groups) == 1:
         return ", in one run" if counts else ""
-    if study.name == "scaling":
-        return f" in {len(groups)} configurations of parallel.replicate{each}"
+    of = f"{len(counts)} of {len(groups)}" if 0 < len(counts) < len(groups) else f"{len(groups)}"
+    axes = [name for name in study.runs[0].plan["factors"] if name not in ("attention", "seed", "repeat")]
+    if axes:
+        return f" in {of} configurations of {listed(axes)}{each}"
     if len(groups) <= 3 and len(counts) in (0, len(groups)):
         return f" under {listed(groups)}{each}"
-    of = f"{len(counts)} of {len(groups)}" if 0 < len(counts) < len(groups) else f"{len(groups)}"
     return f" under {of} attention backends{each}"
 
 
@@ -172,8 +184,10 @@ def _under(study: Study) -> str:
 def scaled(study: Study) -> Iterator[str]:
     if study.name == "scaling":
         _, many = study.groups
-        share = 100 * efficiency(study, many).middle
-        yield f"Weak scaling from 1 to 2 GPUs: {many} {share} % of ideal."
+        share, times = 100 * efficiency(study, many).middle, speedup(study, many)
+        assert times.ends
+        fast = f"{times.middle} ({times.ends[0]} to {times.ends[1]}) times as fast"
+        yield f"Weak scaling from 1 to 2 GPUs: {many} {fast}, {share} % of ideal."
 
 
 @said("answer")
@@ -228,13 +242,20 @@ def final_losses(study: Study) -> Iterator[str]:
     based = study.baseline in losses
     verdicts = {label: loss_verdict(study, label) for label in losses if based and label != study.baseline}
     differ = [label for label, (kind, _) in verdicts.items() if kind == "different"]
-    judged = ""
-    if differ:
-        judged = f"; {listed(differ)} differ{'s' if len(differ) == 1 else ''} from the baseline"
-    elif {kind for kind, _ in verdicts.values()} == {"equivalent"}:
+    equal = [label for label, (kind, _) in verdicts.items() if kind == "equivalent"]
+    judged, is_are = "", ("are", "is")
+    if verdicts and len(equal) == len(verdicts):
         judged = ", equivalent within the margin"
-    elif verdicts and {kind for kind, _ in verdicts.values()}.isdisjoint(("equivalent", "different")):
+    elif verdicts and not equal and not differ:
         judged = "; whether they agree is not decided"
+    elif verdicts:
+        parts = [f"{listed(differ)} differ{'s' if len(differ) == 1 else ''}"] if differ else []
+        if equal:
+            word = is_are[len(equal) == 1]
+            parts.append(f"{len(equal)} of {len(verdicts)} {word} equivalent within the margin")
+        if open_ := len(verdicts) - len(differ) - len(equal):
+            parts.append(f"{open_} {is_are[open_ == 1]} not decided")
+        judged = f"; against the baseline, {listed(parts)}"
     if len(sizes) > 1:
         judged = f", after different amounts of text{judged}"
     if f"{losses[low]:.4f}" == f"{losses[high]:.4f}":
@@ -314,7 +335,7 @@ def no_result(study: Study) -> Iterator[str]:
 @said("answer")
 def wrong_in_log(study: Study) -> Iterator[str]:
     if study.wrong:
-        yield f"Left out of this answer, being wrong in the log: {listed(study.wrong)}."
+        yield f"Left out of this answer, flagged in its log: {listed([f'{label} (loss)' for label in study.wrong])}."
 
 
 @said("answer")
@@ -367,8 +388,8 @@ def wrong_log(study: Study) -> Iterator[str]:
             traces[label][at] - arithmetic_median(traces[name][at] for name in others) for at in last
         )
         yield (
-            f"Wrong in an imported log: {label}: its loss against the median of {len(others)} others differs by {apart:+} "
-            "nats, as no other's does."
+            f"Flagged by the check loss of imported logs: {label}: its loss against the median of {len(others)} others "
+            f"differs by {apart:+} nats, as no other's does."
         )
 
 
@@ -380,8 +401,11 @@ def not_expected(study: Study) -> Iterator[str]:
             ends.setdefault((str(run.outcome), run.measured.result["reason"]), []).append(run.label)
     for (outcome, reason), labels in ends.items():
         many = "1 run" if len(labels) == 1 else f"{len(labels)} runs"
-        names = listed(list(dict.fromkeys(labels)))
-        yield f"{names} ended as {outcome} (an error) in {many}, where the study expected completed: {reason}."
+        names, how = (
+            listed(list(dict.fromkeys(labels))),
+            {"failed": "an error"}.get(outcome, "out of GPU memory"),
+        )
+        yield f"{names} ended as {outcome} ({how}) in {many}, where the study expected completed: {reason}."
 
 
 @said("warning")
@@ -469,7 +493,8 @@ def single_runs(study: Study) -> Iterator[str]:
     if len(singles) == 1:
         of, finding = "difference of a single run", "a finding of it"
     if singles and study.task != "attention":
-        names = f"one of each of {len(singles)} groups" if len(singles) > 4 else listed(singles)
+        every = len(singles) == len(study.groups) > 4
+        names = f"one of each of {len(singles)} groups" if every else listed(singles)
         how = f"To make {finding}, write repeats: 6 in the study."
         if study.imported:
             how = f"6 logs of each would make {finding}."
@@ -539,7 +564,7 @@ def not_decoded(study: Study) -> Iterator[str]:
 @said("limit")
 def imported(study: Study) -> Iterator[str]:
     if study.imported:
-        yield f"{len(study.done)} of {len(study.runs)} completed runs were imported: they have no certificate."
+        yield f"{len(study.done)} of {len(study.runs)} runs were imported: they have no certificate."
         yield "Drift was not tested: in which order the runs were started is unknown."
 
 
@@ -666,6 +691,14 @@ def efficiency(study: Study, label: str) -> Value:
     return Value(exp(mean) / ideal, (exp(mean - half) / ideal, exp(mean + half) / ideal))
 
 
+def speedup(study: Study, label: str) -> Value:
+    """The rate over that of the first group."""
+    share, first = efficiency(study, label), study.completed(next(iter(study.groups)))[0]
+    more = study.completed(label)[0].gpus / first.gpus
+    assert share.ends
+    return Value(more * share.middle, (more * share.ends[0], more * share.ends[1]))
+
+
 def final_loss(study: Study, label: str) -> Value:
     """Median over seeds of the last step's loss, a seed's repeats as their mean; t interval of three seeds or more."""
     seeds: dict[int | None, list[float]] = {}
@@ -736,7 +769,7 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
             f", the same repeat of {max(sizes)} that {study.baseline} has" if max(sizes) > 1 else ""
         )
         if ends and ends[0] <= 1 <= ends[1]:
-            return "inconclusive", f"{how}: the interval includes equality"
+            return "inconclusive", f"{how}: the {'range' if ratio.is_range else 'interval'} includes equality"
         return "observed", f"not a finding: {how}"
     if margin:
         assert ends
@@ -747,7 +780,7 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
             also = "; its loss differs" if loss_verdict(study, label)[0] == "different" else ""
             return faster, f"by more than {stated}{also}"
         return "inconclusive", f"the interval is too wide for {stated}; more repeats would narrow it"
-    p_values = study.holm()
+    p_values = study.holm
     p = p_values[frozenset((label, study.baseline))]
     if p <= 0.05:
         many = f", corrected for {len(p_values)} pairs" if len(p_values) > 1 else ""
@@ -787,10 +820,20 @@ def of_ideal(study: Study, label: str) -> tuple[str, str]:
         return NONE, ""
     share = efficiency(study, label)
     assert share.ends
-    gpus = study.completed(label)[0].gpus
     low, high = share.ends
-    note = f"{gpus * share.middle} times as fast; replicated (DDP), 4 samples a step and process"
-    return f"{100 * share.middle} % {100 * low} to {100 * high} %", note
+    return (
+        f"{100 * share.middle} % {100 * low} to {100 * high} %",
+        "replicated (DDP), 4 samples a step and process",
+    )
+
+
+@cell("groups", "Speed-up")
+def times_as_fast(study: Study, label: str) -> str:
+    if study.name != "scaling" or label == next(iter(study.groups)):
+        return NONE
+    times = speedup(study, label)
+    assert times.ends
+    return f"{times.middle} {times.ends[0]} to {times.ends[1]}"
 
 
 @cell("groups", "MFU, %")
@@ -829,13 +872,34 @@ def loss(study: Study, label: str) -> tuple[str, str]:
 
 
 @cell("groups", "Training time")
-def training(study: Study, label: str) -> str:
+def training(study: Study, label: str) -> tuple[str, str]:
     if label not in study.measured:
-        return NONE
+        return NONE, ""
     runs = study.completed(label)
+    whole = took(median(run.training for run in runs))
     if study.imported:
-        return took(median(run.training for run in runs))
-    return f"{took(median(run.training for run in runs))} + {took(median(run.wall - run.training for run in runs))} other"
+        return whole, ""
+    return f"{whole} + {took(median(run.wall - run.training for run in runs))} other", attempts_of(
+        study, label
+    )
+
+
+def attempts_of(study: Study, label: str) -> str:
+    """How the attempts ended of runs that have several, and how long nothing ran between them."""
+    texts = []
+    for run in study.groups[label]:
+        if len(run.attempts) > 1:
+            pauses = [
+                datetime.fromisoformat(after.manifest["started_at"])
+                - datetime.fromisoformat(before.result["ended_at"])
+                for before, after in pairwise(run.attempts)
+            ]
+            minutes = sum(pause.total_seconds() for pause in pauses) / 60
+            ends = listed([attempt.result["outcome"] for attempt in run.attempts])
+            texts.append(f"{len(run.attempts)} attempts ({ends}, {minutes} min between them)")
+    trained = study.task == "training" and label in study.measured
+    once = "; training time is of the steps alone, each once" if trained else ""
+    return listed(texts) + once if texts else ""
 
 
 @cell("groups", "n")
@@ -854,7 +918,12 @@ def outcome(study: Study, label: str) -> tuple[str, str]:
     failed = [run for run in runs if run.outcome not in (None, "completed")]
     unexpected = any(run.outcome != run.plan["expected_outcome"] for run in failed)
     why = (failed[0].plan["because"] or failed[0].measured.result["reason"]) if failed else ""
-    return text + (" not expected" if unexpected else ""), why
+    several = [len(run.attempts) for run in runs if len(run.attempts) > 1]
+    again = (
+        f"{len(several)} of {len(runs)} in several attempts" if len(runs) > 1 else f"{sum(several)} attempts"
+    )
+    small = ", ".join(["not expected"] * unexpected + [again] * bool(several))
+    return f"{text} {small}".strip(), "; ".join(filter(None, (why, attempts_of(study, label))))
 
 
 @cell("groups", "Prefill, ms")

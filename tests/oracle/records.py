@@ -26,6 +26,7 @@ def write(root: Path) -> None:
     """All studies."""
     ends(root)
     pair(root)
+    ramp(root)
     margins(root)
     scaling(root)
     disturbed(root)
@@ -36,6 +37,8 @@ def write(root: Path) -> None:
     calls(root)
     shapes(root)
     alone(root)
+    swept(root)
+    watched(root)
     Study(root, "planned", "When does it start?").planned("auto", 0, 1)
 
 
@@ -82,6 +85,13 @@ def pair(root: Path) -> None:
     study = Study(root, "pair", "One run each?", {"attention": "auto"}, {"loss": 0.005}, device=UNKNOWN_GPU)
     study.trained("auto", 0, 1, wavy(2.0, 0.04), 3.0, began=0)
     study.trained("flash", 0, 1, wavy(1.8, 0.04, 0.7), 3.0004, began=1, where={"gpu_uuid": "GPU-1"})
+
+
+def ramp(root: Path) -> None:
+    """One run each, one of which becomes slower all the time, so that its records are no sample of anything."""
+    study = Study(root, "ramp", "Is it steady?", {"attention": "auto"})
+    study.trained("auto", 0, 1, wavy(2.0, 0.04), 3.0)
+    study.trained("flash", 0, 1, lambda step: 1.8 * (1 + step / 400), 3.0)
 
 
 def margins(root: Path) -> None:
@@ -197,6 +207,49 @@ def alone(root: Path) -> None:
     dump(root / ".certificates" / f"{key}.json", certificate)
 
 
+def swept(root: Path) -> None:
+    """Three batch sizes by two learning rates, with one cell out of memory."""
+    study = Study(root, "swept", "How do they go together?")
+    for batch in (4, 8, 16):
+        for rate in (0.001, 0.003):
+            study.cell = {"train.batch_size": batch, "train.learning_rate": rate}
+            if batch == 16 and rate == 0.003:
+                study.broken("auto", 0, 1, "oom_gpu", "out of GPU memory: requested 64.0 GiB")
+            else:
+                seconds = 0.02 * (batch / 4) ** 0.9 * (1 + rate)
+                study.trained("auto", 0, 1, wavy(seconds), 3.0 + rate * 100 - batch / 100)
+
+
+def watched(root: Path) -> None:
+    """A run whose GPU was watched, whose attention was audited, and which waited for its data."""
+    study, clocks = Study(root, "watched", "What did its GPU do?"), {"sm_mhz": 1980.0, "memory_mhz": 2619.0}
+    before = {**clocks, "power_limit_watts": 700.0, "power_capped_seconds": 10.0, "slowed_seconds": 0.5}
+    run = study.trained("auto", 0, 1, wavy(0.02), 3.0, where={"clocks": before}) / "attempt-1"
+    records = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    for record in records:
+        took, step = record["step_seconds"], record["step"]
+        record |= {
+            "energy_joules": 600 * took,
+            "data_wait_seconds": 0.02 * took,
+            "throttle_reasons": "power cap",
+        }
+        record |= {"sm_mhz": 1700.0 + step % 56}
+        if step % 50 == 0:  # once a second
+            power = sum(one["step_seconds"] for one in records[step - 50 : step])
+            record |= {"power_joules": 650 * power, "power_seconds": power, "power_steps": 50}
+    lines(run / "steps.jsonl", records)
+    result = json.loads((run / "result.json").read_text())
+    dump(run / "result.json", {**result, "clocks": {**before, "power_capped_seconds": 12.25}})
+    (run / "stdout.log").write_text("one\ntwo\n")
+    tensors = {
+        name: {"measured": measured, "tolerance": 0.8, "relative_error": measured / 100, "place": "head 0"}
+        for name, measured in (("o", 0.2), ("dq", 0.6))
+    }
+    audit = {"time": at(30), "sample": 1, "first_head": 4, "heads": 4, "rows": 1024, "tensors": tensors}
+    audit |= {"passed": True, "reason": None, "seconds": 0.25}
+    lines(run / "audits.jsonl", [{**audit, "step": step, "layer": step % 4} for step in (12, 90)])
+
+
 def logs(folder: Path) -> dict[str, Any]:
     """Logs of another program with a column of learning rates, one of them of another loss; gives their mapping."""
     folder.mkdir(parents=True)
@@ -242,6 +295,7 @@ class Study:
     """A study whose runs are being written, one after the other unless one says when it began."""
 
     steps = 130
+    cell: dict[str, Any] | None = None  # the factors of a sweep, where it is one
     only: Sequence[str] = ()  # what its launch was given
 
     def __init__(
@@ -282,8 +336,11 @@ class Study:
             config["parallel"] = {"replicate": gpus}
         if self.name == "scaling":
             factors = {"parallel.replicate": gpus, "seed": seed}
+        if self.cell:
+            factors = {**self.cell, "seed": seed}
+            train |= {name.partition(".")[2]: value for name, value in self.cell.items()}
         config = {key: value for key, value in (config | changes).items() if value is not None}
-        group = f"{attention}-{gpus}-{changes.get('call', {}).get('shape', '')}"
+        group = f"{attention}-{gpus}-{changes.get('call', {}).get('shape', '')}{self.cell or ''}"
         if "call" in config:
             factors = {"call.shape": config["call"]["shape"], "seed": seed}
         reads = config.get("data") is not None
@@ -446,7 +503,7 @@ class Study:
         passed, records = 0.0, []
         for step in steps:
             passed += seconds(step)
-            tokens = LENGTH * BATCH * gpus
+            tokens = LENGTH * (self.cell["train.batch_size"] if self.cell else BATCH * gpus)
             loss = (
                 final + 5 * (1 / step - 1 / self.steps) + (0.003 * math.sin(step) if step < self.steps else 0)
             )

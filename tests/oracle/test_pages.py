@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.oracle.conftest import NAMES, Built
 from tests.oracle.pages import Element, agrees, table
 from tests.oracle.truth import Study
 
-MARK = "wrong in its log: "  # of a bar
+MARK = "flagged: "  # of a bar
 PLACES = ("ran", "answer", "warning", "limit")
 # Of the code that makes sentences: what is in the texts for papers alone, and what names tasks that others add.
 ELSEWHERE = (("ran.py", "expected"), ("ran.py", "of_any"))
@@ -66,6 +67,11 @@ def numbered(heads: Iterable[str]) -> list[str]:
     return seen
 
 
+def label_of(shown: str) -> str:
+    """The name of a group without what the page adds to it: its number in a sweep, and where it comes from."""
+    return re.sub(r"^\d+ (?=\S+=)", "", shown).partition(" (imported)")[0]
+
+
 def overview_rows(page: Element) -> tuple[list[str], dict[str, list[tuple[str, str]]]]:
     """The overview's table: its heads, and by group the text of each cell with the note on it."""
     whole = page.first("table", "overview")
@@ -80,7 +86,7 @@ def overview_rows(page: Element) -> tuple[list[str], dict[str, list[tuple[str, s
     for body in whole.every("tbody"):
         for row in body.every("tr"):
             name, *cells = [part for part in row.parts if isinstance(part, Element)]
-            rows[name.text.partition(" (imported)")[0]] = [
+            rows[label_of(name.text)] = [
                 (part.without("sup").text, notes.get(sup.text if (sup := part.first("sup")) else "", ""))
                 for part in cells
             ]
@@ -120,12 +126,13 @@ def test_small_figures(built: Built, name: str) -> None:
         for bar in bars:
             label, value, stripe = bar.first("span", "name"), bar.first("span", "value"), bar.first("i")
             assert label and value and stripe
-            true = kinds.PANELS[title](study, label.text)
-            assert true, f"{title} of {label.text}"
+            group = label_of(label.text)
+            true = kinds.PANELS[title](study, group)
+            assert true, f"{title} of {group}"
             marked, number = value.text.startswith(MARK), value.text.removeprefix(MARK)
-            assert marked == (label.text in study.wrong), f"{title} of {label.text}: {value.text}"
+            assert marked == (group in study.wrong), f"{title} of {group}: {value.text}"
             text = kinds.took(true.middle) if number.endswith(("s", "min", "h")) else f"{true.middle}"
-            assert agrees(number, text), f"{title} of {label.text}: {number}, not {text}"
+            assert agrees(number, text), f"{title} of {group}: {number}, not {text}"
             lengths[true.middle] = float(stripe.attributes["style"].split("width: ")[1].partition("%")[0])
         for true_value, length in lengths.items():
             assert length == pytest.approx(100 * true_value / max(lengths), abs=0.01), title

@@ -24,12 +24,12 @@ def _mfu(study: Study, label: str) -> list[float]:
 
 
 def _time(study: Study, label: str) -> list[float]:
-    """The steps alone, in seconds or minutes, and all else in percent of them, of the median run."""
+    """The steps alone of the median run, in seconds or minutes, and all else in percent of them, of all runs."""
     runs = study.completed(label)
     whole = median(run.training for run in runs)
     if study.imported:
         return [whole]
-    return [whole, whole / 60, 100 * median(run.wall - run.training for run in runs) / whole]
+    return [whole, whole / 60, 100 * (sum(run.wall for run in runs) / sum(run.training for run in runs) - 1)]
 
 
 def _loss(study: Study, label: str) -> list[float]:
@@ -100,6 +100,27 @@ def _profile(study: Study, label: str) -> list[float]:
     return [100 * max(parts.values()) / sum(parts.values())]
 
 
+def _swept(value: Callable[[Study, str], float], ratio: bool) -> Values:
+    """Of the largest batch over that of the smallest, or minus it; the batches, and the rates without a largest."""
+
+    def values(study: Study, label: str) -> list[float]:
+        batches: dict[float, list[int]] = {0.001: [], 0.003: []}
+        for run in study.done:
+            train = run.config["train"]
+            batches[train["learning_rate"]].append(train["batch_size"])
+        most = max(map(max, batches.values()))
+        cited: list[float] = [4, most, *(rate for rate, done in batches.items() if most not in done)]
+        for rate, done in batches.items():
+            if most in done:
+                first, last = (
+                    value(study, f"batch_size={batch}, learning_rate={rate}") for batch in (4, most)
+                )
+                cited.append(last / first if ratio else last - first)
+        return cited
+
+    return values
+
+
 def _kernel_share(study: Study, name: str) -> list[float]:
     """Percent of the 700 TFLOP/s that a large product reached, forward and backward."""
     flop = 4 * 16 * kinds.main_shape(study) ** 2 * 128 / 2
@@ -127,5 +148,12 @@ TITLES: dict[str, Values] = {
     "tokens_against_baseline": lambda study, label: [],
     "scaling_weak": _scaling,
     "step_profile": _profile,
+    "sweep_tokens": _swept(lambda study, label: _rate(study, label)[0], ratio=True),
+    "sweep_mfu": _swept(lambda study, label: _mfu(study, label)[0], ratio=True),
+    "sweep_step_time": _swept(
+        lambda study, label: study.over(label, lambda _run, seconds: seconds).middle, ratio=True
+    ),
+    "sweep_memory": lambda study, label: [],
+    "sweep_loss": _swept(lambda study, label: kinds.final_loss(study, label).middle, ratio=False),
     "kernel_efficiency": _kernel_share,
 }

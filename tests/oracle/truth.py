@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 GIB = 2**30
+SOURCE = "NVIDIA H100 datasheet, SXM, dense"
 Ends = tuple[float, float] | None
 Pairs = dict[tuple[int | None, int], float]  # a value of each run, by seed and repeat
 
@@ -27,6 +28,7 @@ class Value(NamedTuple):
 
     middle: float
     ends: Ends = None
+    is_range: bool = False  # its ends are the smallest and the largest of one run's records
 
 
 class Attempt(NamedTuple):
@@ -111,12 +113,12 @@ class Run:
             and not attempt.manifest.get("parallel")
         ]
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """Of the median step."""
         return median([record["step_seconds"] for record in self.counted])
 
-    @property
+    @cached_property
     def tokens(self) -> float:
         """Of a step."""
         counted = self.counted
@@ -127,7 +129,7 @@ class Run:
         """Of the measured attempt."""
         return int(self.measured.manifest["gpus"])
 
-    @property
+    @cached_property
     def flop(self) -> float:
         """FLOP per token: 6 N + 12 L H Q T of training, 2 N + 4 L H Q T of a prompt, whose head counts once."""
         model = self.config["model"]
@@ -152,7 +154,7 @@ class Run:
         peak = self.measured.manifest["peak_flops"]
         return 100 * self.flop * self.tokens / seconds / (self.gpus or 1) / peak if peak else None
 
-    @property
+    @cached_property
     def final_loss(self) -> float | None:
         """At the last step."""
         losses = {record["step"]: record.get("loss") for _, record in self.steps}
@@ -164,12 +166,12 @@ class Run:
         most = max((record["memory_bytes"] or 0 for record in self.measured.steps), default=0)
         return max(most, self.measured.result.get("peak_memory_bytes") or 0) / GIB
 
-    @property
+    @cached_property
     def training(self) -> float:
         """Seconds of the steps alone, each once."""
         return float(sum(record["step_seconds"] * record["steps"] for _, record in self.steps))
 
-    @property
+    @cached_property
     def wall(self) -> float:
         """Seconds of its attempts, without the time between them."""
         return float(sum(attempt.result["wall_seconds"] for attempt in self.attempts))
@@ -238,7 +240,12 @@ class Log(Run):
         names = {column: quantity for quantity, column in mapping["columns"].items()}
         values = [{names[name]: float(cell) for name, cell in zip(head, row, strict=True)} for row in rows]
         steps = [{"steps": 1, "memory_bytes": None, **row, "step": int(row["step"])} for row in values]
-        constants = {**mapping["constants"], "peak_flops": 989.4e12, "host": None}  # of an H100's data sheet
+        constants = {
+            **mapping["constants"],
+            "peak_flops": 989.4e12,
+            "host": None,
+            "peak_source": SOURCE,
+        }  # of an H100's data sheet
         self.config = {"attention": file.stem, **mapping["config"]}
         self.plan = {
             "factors": {"attention": file.stem},
@@ -249,7 +256,8 @@ class Log(Run):
         self.attempts = [
             Attempt(1, {**constants, "device_name": constants["gpu"]}, {"outcome": "completed"}, steps)
         ]
-        self.folder, self.key, self.outcome, self.done = file.with_suffix(""), (None, 1), "completed", True
+        self.id, self.folder = file.stem, file.with_suffix("")
+        self.key, self.outcome, self.done = (None, 1), "completed", True
 
 
 class Study:
@@ -264,6 +272,7 @@ class Study:
         self.task = self.runs[0].config.get("task", "training")
         self.done = [run for run in self.runs if run.done]
 
+    @cache  # noqa: B019 - the studies of a test session
     def certificate(self, run: Run) -> dict[str, Any]:
         """The certificate that a run's attempt names."""
         key = run.measured.manifest.get("certificate")
@@ -303,19 +312,24 @@ class Study:
         given = self.design.get("baseline") or {}
         return next((label for label in self.groups if label in map(str, given.values())), None)
 
+    @cache  # noqa: B019 - the studies of a test session
     def over(self, label: str, value: Callable[[Run, float], float]) -> Value:
         """A rate or a time: over runs, or of the single run's records."""
         runs = self.completed(label)
         if len(runs) > 1:
             return over_runs([value(run, run.seconds) for run in runs])
-        ends = over_records([record["step_seconds"] for record in runs[0].counted])
+        seconds = [record["step_seconds"] for record in runs[0].counted]
+        ends = over_records(seconds)
         middle = value(runs[0], runs[0].seconds)
-        return Value(middle, ends and _sorted(value(runs[0], ends[0]), value(runs[0], ends[1])))
+        two = ends and _sorted(value(runs[0], ends[0]), value(runs[0], ends[1]))
+        return Value(middle, two, ends == (min(seconds), max(seconds)) and ends[0] < ends[1])
 
+    @cache  # noqa: B019 - the studies of a test session
     def per_token(self, label: str) -> Pairs:
         """Seconds per token of each completed run."""
         return {run.key: run.seconds / run.tokens for run in self.completed(label)}
 
+    @cache  # noqa: B019 - the studies of a test session
     def rate_ratio(self, label: str) -> Value:
         """The rate over the baseline's, with a 95 % interval; 90 % where a margin is stated."""
         assert self.baseline
@@ -330,12 +344,14 @@ class Study:
                 for record in runs[key].counted
                 if record["step"] in theirs
             ]
-            return Value(median(shared), over_records(shared))
+            ends = over_records(shared)
+            return Value(median(shared), ends, ends == (min(shared), max(shared)) and ends[0] < ends[1])
         confidence = 0.90 if self.design["margins"].get("tokens_per_second") else 0.95
         mean, error, freedom = log_ratio(own, base)
         half = t_quantile((1 + confidence) / 2, freedom) * error
         return Value(exp(mean), (exp(mean - half), exp(mean + half)))
 
+    @cached_property
     def holm(self) -> dict[frozenset[str], float]:
         """p values of all pairs of groups that have repeats, corrected after Holm."""
         several = [label for label in self.measured if len(self.completed(label)) > 1]
@@ -350,6 +366,7 @@ class Study:
             adjusted[pair] = so_far = max(so_far, min(1.0, raw[pair] * (len(raw) - place)))
         return adjusted
 
+    @cache  # noqa: B019 - the studies of a test session
     def loss_difference(self, label: str) -> Value:
         """Mean difference over the last fifth of the steps, with a 90 % interval: over seeds, or one pair's records."""
         assert self.baseline
@@ -450,6 +467,8 @@ def over_records(values: Sequence[float]) -> Ends:
     n, logs = len(values), np.log(np.sort(series))
     half = min(t_quantile(0.975, freedom) * error * n / 2, (n - 1) / 2)
     low, high = np.interp([(n - 1) / 2 - half, (n - 1) / 2 + half], np.arange(n), logs)
+    if half == (n - 1) / 2:
+        return min(values), max(values)
     return exp(low), exp(high)
 
 
@@ -504,6 +523,7 @@ def t_quantile(probability: float, freedom: float) -> float:
     return (low + high) / 2
 
 
+@cache
 def drift(study: Study) -> tuple[float, float, float, float, int]:
     """Change from the first block to the last, ends of its interval, p value and blocks: a line through them."""
     cells = {
@@ -521,3 +541,124 @@ def drift(study: Study) -> tuple[float, float, float, float, int]:
     span, half = blocks[-1] - blocks[0], t_quantile(0.975, freedom) * error
     change, low, high = (exp(span * value) - 1 for value in (slope, slope - half, slope + half))
     return change, low, high, 2 * t_tail(abs(slope) / error, freedom), len(blocks)
+
+
+@cache
+def gpu_effect(study: Study) -> tuple[int, float, Ends, float]:
+    """GPUs, how much longer the slower of two takes, with its interval, and p: least squares by group and GPU."""
+    runs = [run for label in study.measured for run in study.completed(label)]
+    gpus = sorted({run.measured.manifest["gpu_uuid"] for run in runs})
+    assert len(gpus) == 2
+    columns = [[run.label == label for label in study.measured] for run in runs]
+    design = np.array(
+        [[*row, run.measured.manifest["gpu_uuid"] == gpus[1]] for row, run in zip(columns, runs, strict=True)]
+    )
+    logs = np.array([log(run.seconds / run.tokens) for run in runs])
+    inverse = np.linalg.inv(design.T.astype(float) @ design)
+    fitted = inverse @ design.T @ logs
+    rest = logs - design @ fitted
+    freedom = len(runs) - design.shape[1]
+    error = sqrt(float(rest @ rest) / freedom * float(inverse[-1, -1]))
+    effect, half = abs(float(fitted[-1])), t_quantile(0.975, freedom) * error
+    ends = (exp(max(0.0, effect - half)) - 1, exp(effect + half) - 1)
+    return len(gpus), exp(effect) - 1, ends, 2 * t_tail(effect / error, freedom)
+
+
+@cache
+def tiers(study: Study) -> list[set[str]]:
+    """The largest sets of groups with repeats of which no test tells two apart, from the fastest."""
+    p = study.holm
+    names = sorted(
+        {label for pair in p for label in pair},
+        key=lambda label: fmean(map(log, study.per_token(label).values())),
+    )
+    alike = [
+        set(some)
+        for size in range(len(names), 0, -1)
+        for some in combinations(names, size)
+        if all(p[frozenset(pair)] > 0.05 for pair in combinations(some, 2))
+    ]
+    whole = [one for one in alike if not any(one < other for other in alike)]
+    return sorted(whole, key=lambda one: sorted(map(names.index, one)))
+
+
+@cache
+def time_parts(run: Run) -> dict[str, float]:
+    """Seconds of start-up, the first steps' extra, the other steps, what an earlier attempt lost, and the rest."""
+    first = {id(attempt): attempt.steps[0] for attempt in run.attempts if attempt.steps}
+    extra = sum(max(0.0, record["step_seconds"] - run.seconds) * record["steps"] for record in first.values())
+    parts = {"first step's extra": extra, "steps": run.training - extra}
+    if "wall_seconds" not in run.attempts[-1].result:
+        return parts
+    lost = 0.0
+    for attempt in run.attempts[:-1]:
+        kept = [record for own, record in run.steps if own is attempt]
+        ended = datetime.fromisoformat(attempt.result["ended_at"])
+        lost += (ended - datetime.fromisoformat(kept[-1]["time"])).total_seconds()
+    parts = {"start-up": run.start_up, **parts, "lost with an earlier attempt": lost}
+    return {**parts, "rest": run.wall - sum(parts.values())}
+
+
+@cache
+def middle_run(study: Study, label: str) -> Run:
+    """The run of a group whose time is the median; the shorter of the middle two."""
+    runs = sorted(study.completed(label), key=lambda run: sum(time_parts(run).values()))
+    return runs[(len(runs) - 1) // 2]
+
+
+@cache
+def rates_over_steps(study: Study, label: str, counted: bool = False) -> dict[int, float]:
+    """Tokens over seconds of all runs of a group in spans of steps, at most a hundred, by the last step of each."""
+    runs = [run for run in study.groups[label] if run.steps]
+    longest = max(
+        record["step"] for group in study.groups.values() for run in group for _, record in run.steps
+    )
+    width = -(-longest // 100)
+    spans: dict[int, list[float]] = {}
+    left: set[int] = set()
+    for run in runs:
+        for _, record in run.steps:
+            span = (record["step"] - 1) // width
+            sums = spans.setdefault(span, [0.0, 0.0, 0.0])
+            sums[0] += record["tokens"]
+            sums[1] += record["step_seconds"] * record["steps"]
+            sums[2] = max(sums[2], record["step"])
+            if record not in run.counted:
+                left.add(span)
+    return {
+        int(last): tokens / seconds
+        for span, (tokens, seconds, last) in spans.items()
+        if not counted or span not in left
+    }
+
+
+def smoothed(values: dict[int, float], share: int) -> dict[int, float]:
+    """By step, the mean over so manieth a part of the steps around."""
+    steps, half = list(values), len(values) // share // 2
+    return {
+        step: fmean(values[near] for near in steps[max(0, at - half) : at + half + 1])
+        for at, step in enumerate(steps)
+    }
+
+
+@cache
+def loss_differences(study: Study, label: str) -> dict[int, float]:
+    """By step: the loss minus the baseline's mean of the same seed, or the median of the other groups; means over runs."""
+
+    def losses(run: Run) -> dict[int, float]:
+        return {record["step"]: record["loss"] for _, record in run.steps}
+
+    apart: list[dict[int, float]] = []
+    for run in study.completed(label):
+        own = losses(run)
+        if study.baseline:
+            others = [
+                losses(other) for other in study.completed(study.baseline) if other.key[0] == run.key[0]
+            ]
+            middle: Callable[[list[float]], float] = fmean
+        else:
+            others = [losses(other) for other in study.done if other.label != label]
+            middle = arithmetic_median
+        if others:
+            apart.append({step: own[step] - middle([other[step] for other in others]) for step in own})
+    return {step: fmean(one[step] for one in apart) for step in apart[0]} if apart else {}

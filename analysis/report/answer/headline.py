@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,25 @@ _NAMED = 3  # groups that a sentence names; of more it says how many
 _LONG = 40  # characters of a name, beyond which a sentence has the group's number
 
 
-def scaling(verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
-    """Efficiency at the largest number of processes: `Weak scaling from 1 to 4 GPUs: ...`."""
+def scaling(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
+    """How many times as fast the most processes are: `Weak scaling from 1 to 4 GPUs: ...`."""
     rows = [row for row in verdicts if row.about == "scaling" and row.number]
     for quantity, alike in grouped(rows, lambda row: row.quantity).items():
-        shares = [f"{group_name(row.group)} {row.difference}" for row in alike]
+        texts, numbers = [], []
+        for row in alike:
+            assert row.speedup
+            value, ends = in_times(row.speedup)
+            times = f"{value}{f' ({ends})' if ends else ''} times as fast"
+            texts.append(f"{name(row.group, facts)} {times}, {row.difference}")
+            numbers.append(row.speedup)
         once = " (one run each: observed)" if all(row.kind == "observed" for row in alike) else ""
-        yield Sentence(f"{quantity[:1].upper()}{quantity[1:]}: {listed(shares)}{once}.")
+        yield Sentence(f"{quantity[:1].upper()}{quantity[1:]}: {'; '.join(texts)}{once}.", tuple(numbers))
+
+
+def in_times(speedup: Number) -> tuple[str, str]:
+    """A speed-up, and its interval where it has one: `1.83`, `1.82 to 1.84`."""
+    low, high = speedup.low, speedup.high
+    return f"{speedup.value:.2f}", "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
 
 def rates(
@@ -54,7 +67,7 @@ def ends(
 ) -> Iterator[Sentence]:
     """Both ends of a quantity: `flash3 has the highest rate, 10,327 tokens/s (...); ...`.
 
-    A group that is wrong in its log is no answer.
+    A group that is flagged in its log is no answer.
 
     Args:
         values: by group, in `unit`.
@@ -124,15 +137,22 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
         for label, end in {high: "highest", low: "lowest"}.items()
     )
     compared = [row for row in verdicts if row.about == "loss"]
-    kinds = {row.kind for row in compared}
+    kinds = Counter(row.kind for row in compared)
     differing = [name(row.group, facts) for row in compared if row.kind == "different"]
     judged = ""
-    if differing:
-        judged = f"; {listed(differing)} differ{'s' if len(differing) == 1 else ''} from the baseline"
-    elif kinds == {"equivalent"}:
+    if kinds and kinds.keys() == {"equivalent"}:
         judged = ", equivalent within the margin"
-    elif kinds and kinds.isdisjoint(("equivalent", "different")):
+    elif kinds and kinds.keys().isdisjoint(("equivalent", "different")):
         judged = "; whether they agree is not decided"
+    elif kinds:
+        clauses = [f"{listed(differing)} differ{'s' if len(differing) == 1 else ''}"] if differing else []
+        if equal := kinds["equivalent"]:
+            clauses.append(
+                f"{equal} of {kinds.total()} {'is' if equal == 1 else 'are'} equivalent within the margin"
+            )
+        if left := kinds.total() - len(differing) - equal:
+            clauses.append(f"{left} {'is' if left == 1 else 'are'} not decided")
+        judged = f"; against the baseline, {listed(clauses)}"
     if texts[0] == texts[1]:
         text = f"Final loss: {texts[0]}" + (f" for all {len(medians)} groups" if len(medians) > 1 else "")
     else:
@@ -158,5 +178,9 @@ def without_result(facts: Facts) -> Iterator[Sentence]:
     if words:
         yield Sentence(f"No result: {listed(words)}.")
     if facts.flagged:
-        wrong = listed([name(label, facts) for label in facts.labels if label in facts.flagged])
-        yield Sentence(f"Left out of this answer, being wrong in the log: {wrong}.")
+        flagged = [
+            f"{name(label, facts)} ({facts.flagged[label]})"
+            for label in facts.labels
+            if label in facts.flagged
+        ]
+        yield Sentence(f"Left out of this answer, flagged in its log: {listed(flagged)}.")

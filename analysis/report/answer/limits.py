@@ -17,7 +17,8 @@ from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.comparison import StudyComparison
-    from analysis.report.facts import Facts, Row
+    from analysis.report.facts import Facts
+    from analysis.report.rows import Run
     from analysis.verdicts.guard import Difference
 
 FEW = 4  # groups that a sentence names, where it holds of all
@@ -136,7 +137,7 @@ def _not_compared(facts: Facts, comparison: StudyComparison) -> Iterator[Sentenc
         yield Sentence(f"Not compared, because {comparison.why_alone}: {groups}.")
 
 
-def _one_machine(done: Sequence[Row]) -> Iterator[Sentence]:
+def _one_machine(done: Sequence[Run]) -> Iterator[Sentence]:
     hosts = {run["node"] for run in done}
     if len(hosts) == 1 and None not in hosts:
         yield Sentence(
@@ -168,7 +169,7 @@ def _runs(point: Point) -> set[str]:
     return {row["run_id"] for row in point.rows("both") if row["outcome"] == "completed"}
 
 
-def held_up(runs: Sequence[Row]) -> Iterator[Sentence]:
+def held_up(runs: Sequence[Run]) -> Iterator[Sentence]:
     """Which completed runs waited for one of their processes."""
     ranked = [run for run in runs if run["outcome"] == "completed" and run["ranked_records"]]
     if slowed := [run for run in ranked if holds_up(run)]:
@@ -177,7 +178,7 @@ def held_up(runs: Sequence[Row]) -> Iterator[Sentence]:
         yield Sentence(f"One process held up the others in {many}: {places}.")
 
 
-def moved(runs: Sequence[Row]) -> Iterator[Sentence]:
+def moved(runs: Sequence[Run]) -> Iterator[Sentence]:
     """Which completed runs ended on other numbers of processes than the study gives them."""
     done = [run for run in runs if run["outcome"] == "completed"]
     if elsewhere := [run for run in done if run["measured_attempt"] != run["deciding_attempt"]]:

@@ -12,14 +12,15 @@ from analysis.report.models import parameters
 from analysis.report.topics import options
 from analysis.stats import grouped
 from analysis.verdicts.groups import factors
-from analysis.verdicts.values import device
+from analysis.verdicts.values import devices
 from analysis.wording import group_name, listed
 from model.record.outcome import OUT_OF_MEMORY, Outcome
 from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.backends import Backends
-    from analysis.report.facts import Facts, Row
+    from analysis.report.facts import Facts
+    from analysis.report.rows import Run
 
 _NAMED = 3  # backends that the sentence names; of more it says how many
 
@@ -50,20 +51,20 @@ def prompted(facts: Facts) -> Sentence:
     )
 
 
-def _shown(facts: Facts) -> tuple[Sequence[Row], Sequence[Row]]:
+def _shown(facts: Facts) -> tuple[Sequence[Run], Sequence[Run]]:
     """The runs that a sentence is about, and those that completed: where none did, it is about all."""
     done = [run for run in facts.runs if run["outcome"] == "completed"]
     return done or facts.runs, done
 
 
-def _model(runs: Sequence[Row]) -> str:
+def _model(runs: Sequence[Run]) -> str:
     sizes = _sizes(runs)
     if len(sizes) > 1:
         return f"Llamas of {_short(sizes[0])} to {_short(sizes[-1])} parameters"
     return f"A llama of {_short(sizes[0])} parameters" if sizes else "A model of unknown size"
 
 
-def _numbers(facts: Facts, done: Sequence[Row]) -> tuple[Number, ...]:
+def _numbers(facts: Facts, done: Sequence[Run]) -> tuple[Number, ...]:
     counts = {"runs": len(facts.runs), "completed runs": len(done)}
     numbers = [Number(what, value, None, None, "runs") for what, value in counts.items()]
     runs = done or facts.runs
@@ -98,26 +99,26 @@ def called(facts: Facts) -> Sentence:
     return Sentence(f"{text}.", tuple(numbers))
 
 
-def _shapes(runs: Iterable[Row]) -> set[tuple[str, bool]]:
+def _shapes(runs: Iterable[Run]) -> set[tuple[str, bool]]:
     return {(run["config"]["call"]["shape"], run["config"]["call"]["causal"]) for run in runs}
 
 
-def _was(runs: Sequence[Row], words: str) -> str:
+def _was(runs: Sequence[Run], words: str) -> str:
     """`was trained`, but `was to be trained` where no run completed."""
     was, _, done = words.partition(" ")
     return words if _done(runs) else f"{was} to be {done}"
 
 
-def _done(runs: Sequence[Row]) -> int:
+def _done(runs: Sequence[Run]) -> int:
     return sum(run["outcome"] == "completed" for run in runs)
 
 
-def _sizes(runs: Sequence[Row]) -> list[int]:
+def _sizes(runs: Sequence[Run]) -> list[int]:
     """How many parameters the models have, each number once, in order."""
     return sorted({size for run in runs if (size := parameters(run["config"])) is not None})
 
 
-def _read(runs: Sequence[Row]) -> str:
+def _read(runs: Sequence[Run]) -> str:
     """`read 60 batches of 1 prompt of 4,096 tokens and decoded 128 tokens after the last`."""
     asked = [run["config"]["inference"] for run in runs]
     steps, sizes, lengths = (
@@ -139,7 +140,7 @@ def _short(count: int) -> str:
     return f"{count:,d}"
 
 
-def _planned(run: Row) -> int | None:
+def _planned(run: Run) -> int | None:
     """Its steps; of an imported run, whose log says no plan, those that it logged."""
     steps: int | None = (
         run["steps"] if run["planned_steps"] is None and run["imported"] else run["planned_steps"]
@@ -147,9 +148,9 @@ def _planned(run: Row) -> int | None:
     return steps
 
 
-def _tokens(run: Row) -> int | None:
-    sizes = (run["batch_size"], run["sequence_length"])
-    return None if None in sizes else sizes[0] * sizes[1]
+def _tokens(run: Run) -> int | None:
+    batch, length = run["batch_size"], run["sequence_length"]
+    return None if batch is None or length is None else batch * length
 
 
 def span(values: Iterable[int | None]) -> str:
@@ -158,12 +159,11 @@ def span(values: Iterable[int | None]) -> str:
     return " to ".join(f"{value:,d}" for value in dict.fromkeys((ordered[0], ordered[-1]))) if ordered else ""
 
 
-def _where(runs: Sequence[Row]) -> str:
-    devices = Counter(name for run in runs if (name := device(run)))
-    return f" on {' or '.join(sorted(devices))}" if devices else ""
+def _where(runs: Sequence[Run]) -> str:
+    return f" on {' or '.join(names)}" if (names := devices(runs)) else ""
 
 
-def _groups(facts: Facts, done: Sequence[Row]) -> str:
+def _groups(facts: Facts, done: Sequence[Run]) -> str:
     """` under 9 of 10 attention backends, 5 runs each`."""
     axes, many = varying(facts.runs), len(facts.groups)
     counts = Counter(run["label"] for run in done)
@@ -187,7 +187,7 @@ def _groups(facts: Facts, done: Sequence[Row]) -> str:
     return f" in {of} configurations{named}{each}"
 
 
-def varying(runs: Sequence[Row]) -> list[str]:
+def varying(runs: Sequence[Run]) -> list[str]:
     """The factors that have several values, seed and repeat apart, in the study's order."""
     by_factor: dict[str, set[str]] = {}
     for run in runs:
@@ -196,7 +196,7 @@ def varying(runs: Sequence[Row]) -> list[str]:
     return [axis for axis, values in by_factor.items() if len(values) > 1 and axis not in ("seed", "repeat")]
 
 
-def expected(runs: Sequence[Row]) -> list[Sentence]:
+def expected(runs: Sequence[Run]) -> list[Sentence]:
     """How many runs completed as expected, and each kind of failure that the study expected."""
     if any(run["imported"] for run in runs):  # nobody expected anything of a log
         planned = [run for run in runs if run["outcome"] == "completed" and run["planned_steps"] is not None]
@@ -225,7 +225,7 @@ def expected(runs: Sequence[Row]) -> list[Sentence]:
     return [Sentence(text, (Number("runs completed", len(done), None, None, "runs"),)), *failures]
 
 
-def endless(runs: Sequence[Row]) -> Iterator[Sentence]:
+def endless(runs: Sequence[Run]) -> Iterator[Sentence]:
     """Imported runs whose logs say no plan: whether these completed is unknown."""
     logs = [
         run
@@ -284,8 +284,10 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
         *_without_a_run(facts),
         *wrong,
         *(
-            Sentence(f"Wrong in an imported log: {error.partition('. ')[0].rstrip('.')}.")
-            for error in facts.in_logs["error"]
+            Sentence(
+                f"Flagged by the check `{check}` of imported logs: {error.partition('. ')[0].rstrip('.')}."
+            )
+            for error, check in facts.in_logs["error"].items()
         ),
     ]
 
@@ -315,9 +317,10 @@ def _without_a_run(facts: Facts) -> Iterator[Sentence]:
             yield Sentence(f"A launch asked for {names} (`{axis}`), but there is no record of such a run.")
 
 
-def _ended(runs: Sequence[Row], rest: str) -> Sentence:
+def _ended(runs: Sequence[Run], rest: str) -> Sentence:
     """`math` ended as `oom_gpu` (out of GPU memory), 3 runs, ..."""
     outcome = runs[0]["outcome"]
+    assert outcome, "these have ended"
     meaning = "" if outcome == Outcome.COMPLETED else f" ({Outcome(outcome).meaning})"
     groups = listed(list(dict.fromkeys(group_name(run["label"]) for run in runs)))
     text = f"{groups} ended as `{outcome}`{meaning} in {counted(len(runs), 'run')}, {rest}."

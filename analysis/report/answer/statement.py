@@ -55,6 +55,7 @@ class VerdictRow:
         number: the difference, for texts; None where it is not known.
         level: what its interval speaks of, `runs` or `records of one run each`; empty without an inference.
         method: how its interval was made, worded for a caption.
+        speedup: of scaling: how many times as fast it is as the first group of its curve.
     """
 
     about: About
@@ -69,6 +70,7 @@ class VerdictRow:
     number: Number | None = None
     level: str = ""
     method: str = ""
+    speedup: Number | None = None
 
     @property
     def text(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from analysis.report.answer.statement import About, Number, Sentence, VerdictRow
 from analysis.stats import by_label, grouped
-from analysis.stats.estimate import median
+from analysis.stats.estimate import RANGE, median
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.scaling import HELD_UP
 from analysis.wording import because, faster, group_name, listed, nats, percentage
@@ -64,9 +64,7 @@ def shown(verdicts: Sequence[VerdictRow]) -> list[VerdictRow]:
 
 def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_name: str) -> VerdictRow:
     verdict = rate.verdict
-    kind = verdict.kind
-    if kind == "observed" and not verdict.apart:
-        kind = "inconclusive"  # nothing shows that single runs differ, either
+    kind = rate.kind
     reason = because(verdict, rate.margin, facts.imported)
     if rate.label in comparison.unlike:
         reason = f"{reason}; its loss differs" if reason else "its loss differs"
@@ -80,6 +78,8 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_nam
         if verdict.difference is None or kind == "withheld"
         else percentage(verdict.difference, verdict.low, verdict.high, rate.margin).partition("; ")
     )
+    if interval and RANGE in verdict.method:
+        interval = f"range {interval}"
     return VerdictRow(
         about="rate",
         quantity=rate_name,
@@ -153,11 +153,12 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
     value, low, high = (end and 100 * end for end in point.efficiency)
     over = f" over {curve.base_processes}" if curve.base_processes > 1 else ""
     observed = bool(point.observed) or point.ratio.level == RECORDS
-    reasons = [f"{point.ratio.ratio:.2f} times as fast; {about}"]
+    reasons = [about]
     if point.observed:
         reasons.append(f"not a finding: {point.observed}")
     if point.beyond_ideal:
         reasons.append(HELD_UP)
+    at = f"{curve.kind} scaling at {point.processes} {what}{over}, {about}"
     return VerdictRow(
         about="scaling",
         quantity=quantity,
@@ -168,15 +169,10 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
         kind="observed" if observed else "measured",
         verdict="observed" if observed else "measured",
         reason=". ".join(reasons),
-        number=Number(
-            f"efficiency of {curve.kind} scaling at {point.processes} {what}{over}, {about}",
-            value or 0.0,
-            low,
-            high,
-            "percent",
-        ),
+        number=Number(f"efficiency of {at}", value or 0.0, low, high, "percent"),
         level=point.ratio.level,
         method=point.ratio.method,
+        speedup=Number(f"speed-up of {at}", point.ratio.ratio, point.ratio.low, point.ratio.high, "times"),
     )
 
 

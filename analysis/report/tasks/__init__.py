@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import model
 from analysis.report.answer import AnswerParts
@@ -19,9 +19,10 @@ from model.record.config import TASKS
 if TYPE_CHECKING:
     from analysis.report.answer.statement import VerdictRow
     from analysis.report.comparison import StudyComparison
-    from analysis.report.facts import Facts
+    from analysis.report.facts import Facts, GroupFacts
     from analysis.report.rows import Run
     from analysis.report.topics import Setting
+    from analysis.stats import Estimate
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,57 @@ class RunColumn:
 
     head: str
     text: Callable[[Run], str]
+
+
+class CarriedTable(NamedTuple):
+    """A table that the report carries.
+
+    Attributes:
+        note: what it shows, for its caption.
+    """
+
+    sql: str
+    note: str
+
+
+Cite = Callable[..., str]  # of keys, the LaTeX that cites those of them that the text has a reference for
+
+
+@dataclass(frozen=True)
+class GroupColumn:
+    """The last column of a text's table of groups.
+
+    Attributes:
+        form: format of its medians.
+        note: what it is, for the caption.
+    """
+
+    head: str
+    estimate: Callable[[GroupFacts], Estimate | None]
+    form: str
+    note: str
+
+
+def _of_own_runs(facts: Facts) -> list[str]:
+    own = (run for run in facts.runs if run["device"] and not run["imported"])
+    return list(dict.fromkeys(name for run in own if (name := run["attention"])))
+
+
+@dataclass(frozen=True)
+class WriteupParts:
+    """What a text says of runs of one task.
+
+    Attributes:
+        references: keys of what the program runs for it, in `analysis/writeup/references.py`.
+        backends: names of the attention backends that were measured.
+        methods: how they were measured, in sentences of LaTeX.
+        last: last column of the table of groups; None for none.
+    """
+
+    references: tuple[str, ...] = ()
+    backends: Callable[[Facts], list[str]] = _of_own_runs
+    methods: Callable[[Sequence[Run], Cite], Iterable[str]] = lambda _runs, _cite: ()
+    last: GroupColumn | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +94,7 @@ class ReportTask:
     Attributes:
         settings: the topics of the setup table that are the task's own.
         answer: what the answer says of its runs.
+        writeup: what a text says of them.
         lines: of the overview's table, by what names the line: its groups, for most tasks.
         first: head of the column of these names.
         columns, panels: of the overview: of its table, and its four small figures.
@@ -52,7 +105,7 @@ class ReportTask:
         measured: what is assumed to be distributed log-normally.
         checked: at what a backend's certificate for it is made.
         used, not_used: what becomes of a backend that is right, and of one that is not.
-        metrics: queries of tables that the report carries, by name.
+        metrics: tables that the report carries, by name.
         absent: why a completed run is in no figure of this task alone; empty: as the chart says.
         records: what a run's records are called; they are in `table` of the database, by `table_order`.
         has_mfu: whether model FLOPs utilisation is computed.
@@ -66,6 +119,7 @@ class ReportTask:
     used: str
     not_used: str
     answer: AnswerParts = field(default_factory=AnswerParts)
+    writeup: WriteupParts = field(default_factory=WriteupParts)
     lines: Callable[[Facts, StudyComparison, Sequence[VerdictRow]], Mapping[str, Any]] = group_lines
     first: str = "Group"
     columns: tuple[OverviewColumn, ...] = (
@@ -77,7 +131,7 @@ class ReportTask:
     passes: str = ""
     measured: str = "rates"
     checked: str = "at the shape and precision of the run"
-    metrics: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, CarriedTable] = field(default_factory=dict)
     absent: str = ""
     records: str = "step records"
     table: str = "steps"

@@ -15,6 +15,7 @@ from analysis.report.overview import (
     estimated,
     outcome,
     size,
+    speedup,
     verdict,
 )
 from analysis.report.render import UNKNOWN, number
@@ -38,6 +39,7 @@ RATE = OverviewColumn("Tokens/s", estimated(lambda group: group.tokens_per_secon
 AGAINST_BASELINE = (
     OverviewColumn("Against baseline", against),
     OverviewColumn("Verdict", verdict, is_text=True),
+    OverviewColumn("Speed-up", speedup),
     OverviewColumn("Efficiency", efficiency),
 )
 MFU = OverviewColumn("MFU, %", lambda line: Cell(number(line.group.mfu and line.group.mfu.median, ".1f")))

@@ -12,7 +12,7 @@ from analysis.report.answer import AnswerParts, calls, limits, ran
 from analysis.report.overview import Cell, OverviewColumn, PanelSpec
 from analysis.report.render import UNKNOWN, interval, number
 from analysis.report.rows import Run
-from analysis.report.tasks import ReportTask, RunColumn
+from analysis.report.tasks import Cite, ReportTask, RunColumn, WriteupParts
 from analysis.report.tasks._llama import gib
 from analysis.report.topics import Setting, SetupTopic, changed, lines, plain, setting, whole
 from analysis.stats import Estimate, grouped
@@ -251,6 +251,20 @@ def _panel(title: str, direction: str) -> PanelSpec:
     return PanelSpec(title, "kernels", lambda line: line.point.timed(direction), "#,.3g")
 
 
+def _timed(facts: Facts) -> list[str]:
+    return sorted({row["attention"] for row in facts.kernels if row["milliseconds"] is not None})
+
+
+def _methods(_runs: Sequence[Run], _cite: Cite) -> Iterator[str]:
+    yield (
+        "In each round all backends of a shape are called once in one process, in random order, on the same "
+        "new numbers and on cold caches; a call is timed by events of the device, on a CPU by the host's "
+        "clock. "
+        "Kernel TFLOP/s count $4BHS^2D$ FLOP forward, half of that with a causal mask, and 2.5 times that "
+        "backward. Medians are over the calls of a process, their intervals between order statistics."
+    )
+
+
 TASK = ReportTask(
     name="attention",
     settings=_settings,
@@ -260,6 +274,7 @@ TASK = ReportTask(
         limits=limits.of_calls,
         unexpected=ran.without_times,
     ),
+    writeup=WriteupParts(backends=_timed, methods=_methods),
     lines=_backend_lines,
     first="Backend",
     columns=(

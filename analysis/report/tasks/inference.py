@@ -10,7 +10,7 @@ from analysis.report.answer import AnswerParts, headline, limits, ran, verdicts
 from analysis.report.overview import Cell, OverviewColumn, PanelSpec, estimated
 from analysis.report.render import number
 from analysis.report.rows import Run
-from analysis.report.tasks import ReportTask, RunColumn
+from analysis.report.tasks import CarriedTable, Cite, GroupColumn, ReportTask, RunColumn, WriteupParts
 from analysis.report.tasks._llama import (
     AGAINST_BASELINE,
     DATA,
@@ -84,6 +84,29 @@ def _headlines(facts: Facts, comparison: StudyComparison, rows: Sequence[Verdict
     )
 
 
+def _latencies(runs: Sequence[Run], cite: Cite) -> Iterator[str]:
+    steps = sorted({run["warmup_steps"] for run in runs if run["step_seconds"] is not None})
+    if not steps:
+        yield "No prefill was measured."
+        return
+    yield (
+        "A prefill reads the whole prompt of each sample up to the logits of its last position, timed by "
+        f"the device's own clock; the first {' or '.join(map(str, steps))} of a run do not count. A run's "
+        f"latency is the median of its prefills, of which its rate is derived{cite('hoefler2015')}."
+    )
+    if any(run["decode_seconds"] for run in runs):
+        yield (
+            "Tokens are decoded greedily with a cache of keys and values; each position is timed in the "
+            "second of two passes."
+        )
+    if palm := cite("chowdhery2022palm"):
+        yield (
+            "Model FLOPs utilisation is that of the forward alone, $(2N + 2VD/T + 4LHQT)$ times tokens per "
+            f"second over the peak of the data sheet{palm}; $N$ leaves out the "
+            "input embedding and the output head, whose $VD$ parameters count for the last token of a prompt."
+        )
+
+
 TASK = ReportTask(
     name="inference",
     settings=_settings,
@@ -93,6 +116,16 @@ TASK = ReportTask(
         limits=limits.of_inference,
         observed=verdicts.decoding,
         rate="prompt tokens per second",
+    ),
+    writeup=WriteupParts(
+        references=("touvron2023llama",),
+        methods=_latencies,
+        last=GroupColumn(
+            "Decoded token, ms",
+            lambda group: group.decode_milliseconds,
+            "#,.4g",
+            "the last column the median over the decoded positions",
+        ),
     ),
     columns=(
         OverviewColumn("Prefill, ms", estimated(lambda group: group.prefill_milliseconds, "#,.4g")),
@@ -124,5 +157,14 @@ TASK = ReportTask(
     measured="times",
     used="is used",
     not_used="is not used",
-    metrics={"inference_summary": INFERENCE_SUMMARY},
+    metrics={
+        "inference_summary": CarriedTable(
+            INFERENCE_SUMMARY,
+            "Medians over the completed runs of each group, without the warm-up: of a prefill, which "
+            "reads the whole prompt of each sample, and of a decoded position, which is one token of "
+            "each sample. Tokens per second and model FLOPs utilisation are those of prefills, "
+            "forward only. Floors are the least times by what the same device was measured to reach, "
+            "in percent of the median times.",
+        )
+    },
 )

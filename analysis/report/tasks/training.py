@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from analysis.query.latex import escaped
 from analysis.query.statements import TRAINING_METRICS, TRAINING_SUMMARY
 from analysis.report.answer import AnswerParts, headline, limits, ran
 from analysis.report.overview import OverviewColumn, PanelSpec, efficiency_estimate, loss, time_to_train
 from analysis.report.render import number
 from analysis.report.rows import Run
-from analysis.report.tasks import ReportTask, RunColumn
+from analysis.report.tasks import CarriedTable, Cite, GroupColumn, ReportTask, RunColumn, WriteupParts
 from analysis.report.tasks._llama import (
     AGAINST_BASELINE,
     DATA,
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
     from analysis.report.answer.statement import Sentence, VerdictRow
     from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts
+
+_WARMUP_RULE = (
+    "a step record counts only if its interval (step - steps, step] starts at or after W steps, "
+    "W = max(1, min(10, planned steps // 10)), is not the first of a resumed attempt, and comes from the "
+    "device that the measured attempt ran on"
+)
 
 
 def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
@@ -159,9 +166,34 @@ _OF_SEVERAL_PROCESSES = (
 def _headlines(
     facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]
 ) -> Iterator[Sentence]:
-    yield from headline.scaling(verdicts)
+    yield from headline.scaling(facts, verdicts)
     yield from headline.rates(facts, comparison, verdicts)
     yield from headline.losses(facts, verdicts)
+
+
+def rates(runs: Sequence[Run], cite: Cite) -> Iterator[str]:
+    """How rates were measured; how a step was timed only of the runs of this program."""
+    steps = sorted({run["warmup_steps"] for run in runs if run["step_seconds"] is not None})
+    if not steps:
+        yield "No rate was measured."
+        return
+    which = " or ".join(map(str, steps))
+    own = [run for run in runs if not run["imported"]]
+    if own:
+        others = " in our own runs" if len(own) < len(runs) else ""
+        clocked = all(run["data_wait_percentage"] is not None for run in own)  # else by older versions
+        how = "by the device's own clock" if clocked else "with the device synchronised at both ends"
+        yield f"A step is timed {how}{others}."
+    yield escaped(f"The warm-up, here the first {which} steps, does not count: {_WARMUP_RULE}.")
+    yield (
+        "A run's rate is its tokens per step divided by the median of its seconds per step; rates are "
+        f"derived from seconds and never averaged{cite('hoefler2015')}."
+    )
+    if palm := cite("chowdhery2022palm"):
+        yield (
+            "Model FLOPs utilisation is $(6N + 12LHQT)$ times tokens per second over the peak of the data "
+            f"sheet{palm}, without a discount for causality; $N$ leaves out the input embedding."
+        )
 
 
 TASK = ReportTask(
@@ -171,6 +203,17 @@ TASK = ReportTask(
         ran=ran.trained,
         headlines=_headlines,
         limits=limits.of_training,
+    ),
+    writeup=WriteupParts(
+        references=("touvron2023llama", "loshchilov2019adamw"),
+        methods=rates,
+        last=GroupColumn(
+            "Final loss",
+            lambda group: group.final_loss,
+            ".4f",
+            "the loss that of the last step in nats per token, of which repeats of a seed count once, as "
+            "their mean",
+        ),
     ),
     columns=(
         RATE,
@@ -199,5 +242,18 @@ TASK = ReportTask(
     passes="forward and backward",
     used="trains",
     not_used="does not train",
-    metrics={"training_metrics": TRAINING_METRICS, "training_summary": TRAINING_SUMMARY},
+    metrics={
+        "training_metrics": CarriedTable(
+            TRAINING_METRICS,
+            "Medians over the completed runs of each group, without the warm-up: tokens per second, "
+            "the share of tokens that count in the loss, model FLOPs utilisation, and model TFLOP/s "
+            "per GPU. There is no latency of inference: this study trained and did not infer.",
+        ),
+        "training_summary": CarriedTable(
+            TRAINING_SUMMARY,
+            "Medians over the completed runs of each group. The training loss is that of the last "
+            "step, of which repeats of a seed count once, as their mean; the time is that of the "
+            "whole run, with start and compilation.",
+        ),
+    },
 )

@@ -86,18 +86,12 @@ def software(name: str, device: str) -> dict[str, str]:
         for module, path in _imported(_module(name)).items():
             own.update(_named(module, path))
     versions |= machine.versions(package for module in own for package in _distributions(module))
-    versions |= _unversioned(attention.load(name).modules)
+    # Modules of no package, such as one that was built by hand, with a hash of their file.
+    for module in attention.load(name).modules:
+        if not _distributions(module) and (origin := _origin(module)):
+            digest = hashlib.sha256(origin.read_bytes()).hexdigest()
+            versions[module] = f"without a version, SHA-256 {digest[:12]}"
     return dict(sorted(versions.items()))
-
-
-def _unversioned(modules: tuple[str, ...]) -> dict[str, str]:
-    """Modules of no package, such as one that was built by hand, with a hash of their file."""
-    alone = {module: _origin(module) for module in modules if not _distributions(module)}
-    return {
-        module: f"without a version, SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
-        for module, path in alone.items()
-        if path
-    }
 
 
 @cache

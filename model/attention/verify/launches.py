@@ -151,7 +151,14 @@ def check(
         untold: receives what could not be told on a busy machine.
     """
     subject = Subject(backend, case, "profiled")
-    wanted = _declared(name, subject)
+    wanted = None  # only `auto` may leave its kernels open
+    if backend.launches.free:
+        reason = f"only `{FREE}` may leave open which kernels it runs: {_WHAT_TO_ADD}"
+        subject.note("declared", "launches", name == FREE, reason)
+    else:
+        wanted = backend.launches.on(case.device)
+        reason = f"declares no kernels for device '{case.device}': {_WHAT_TO_ADD}"
+        subject.note("declared", "launches", wanted is not None, reason)
     solved = data.solved_call(Variant(case))
     seen: dict[str, SeenNames] = {direction: SeenNames() for direction in _passes(case)}
     with subject.running("under the profiler"):
@@ -176,19 +183,6 @@ def check(
     return subject.checks, {
         direction: sorted(names.names_on(case.device)) for direction, names in seen.items()
     }
-
-
-def _declared(name: str, subject: Subject) -> Kernels | None:
-    """The kernels that the backend declares; only `auto` may leave them open."""
-    launches, device = subject.backend.launches, subject.case.device
-    if launches.free:
-        reason = f"only `{FREE}` may leave open which kernels it runs: {_WHAT_TO_ADD}"
-        subject.note("declared", "launches", name == FREE, reason)
-        return None
-    wanted = launches.on(device)
-    reason = f"declares no kernels for device '{device}': {_WHAT_TO_ADD}"
-    subject.note("declared", "launches", wanted is not None, reason)
-    return wanted
 
 
 def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, SeenNames]) -> None:
@@ -229,7 +223,7 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
         if not theirs:
             continue
         for direction, here in seen.items():
-            taken = sorted(x for x in here.names_for(theirs, device) if _claims(theirs, x))
+            taken = sorted(filter(theirs.claims, here.names_for(theirs, device)))
             belongs = f"which belongs to {other}: call it {other}, or run your own"
             reason = f"its {direction} runs {_listed(taken)}, {belongs}"
             subject.note("no other's kernels", f"{direction}: {other}", not taken, reason)
@@ -352,11 +346,6 @@ def _kernels(name: str, device: str) -> Kernels | None:
         return attention.load(name).launches.on(device)
     except (UserError, ImportError):  # its own certificate will say so
         return None
-
-
-def _claims(theirs: Kernels, seen: str) -> bool:
-    patterns = [theirs.forward] if theirs.common_backward else [theirs.forward, theirs.backward]
-    return any(re.search(pattern, seen) for pattern in patterns)
 
 
 def _listed(names: set[str] | list[str]) -> str:

@@ -62,7 +62,23 @@ def state(folder: Path) -> RepositoryState:
     parts = [part for part in re.split(rb"(?m)^(?=diff --git )", tracked) if part.count(b"\n") > 1]
     names = [name for name in others.split(b"\0") if name]
     parts += [_untracked(Path(top), name) for name in names]
-    return RepositoryState(commit, bool(parts), _fitted(parts) if parts else None)
+    if not parts:
+        return RepositoryState(commit, dirty=False)
+    # Those that fit, each complete so that the result applies; then a list of those left out.
+    kept, left_out, size = list[bytes](), list[bytes](), 0
+    for part in parts:
+        if part.startswith(b"# left out"):
+            left_out.append(part)
+        elif size + len(part) <= MAX_DIFF_BYTES:
+            kept.append(part)
+            size += len(part)
+        else:
+            left_out.append(
+                b"# left out: %b (%d bytes, over the limit)\n"
+                % (part.partition(b"\n")[0].removeprefix(b"diff --git "), len(part))
+            )
+    more = [b"# left out: %d more\n" % (len(left_out) - _NAMED_LEFT_OUT)] * (len(left_out) > _NAMED_LEFT_OUT)
+    return RepositoryState(commit, True, b"".join([*kept, *left_out[:_NAMED_LEFT_OUT], *more]))
 
 
 def _git(folder: Path, *arguments: str, settings: dict[str, str]) -> bytes:
@@ -137,21 +153,3 @@ def _quoted(name: bytes) -> bytes:
 
 def _comment(name: bytes, why: str) -> bytes:
     return b"# left out: %b (%b)\n" % (_quoted(name), why.encode())
-
-
-def _fitted(parts: list[bytes]) -> bytes:
-    """Join the parts that fit, each complete so that the result applies; then list those left out."""
-    kept, left_out, size = list[bytes](), list[bytes](), 0
-    for part in parts:
-        if part.startswith(b"# left out"):
-            left_out.append(part)
-        elif size + len(part) <= MAX_DIFF_BYTES:
-            kept.append(part)
-            size += len(part)
-        else:
-            left_out.append(
-                b"# left out: %b (%d bytes, over the limit)\n"
-                % (part.partition(b"\n")[0].removeprefix(b"diff --git "), len(part))
-            )
-    more = [b"# left out: %d more\n" % (len(left_out) - _NAMED_LEFT_OUT)] * (len(left_out) > _NAMED_LEFT_OUT)
-    return b"".join([*kept, *left_out[:_NAMED_LEFT_OUT], *more])

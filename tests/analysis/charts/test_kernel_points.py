@@ -109,7 +109,7 @@ def test_a_caption_mentions_intervals_only_where_some_are_drawn(name: str, both_
         return
     figure = draw(name, rows)
     drawn = any(row.get("low") is not None for data in figure.spec["datasets"].values() for row in data)
-    assert ("the bar its interval" in figure.caption) == drawn, figure.caption
+    assert ("Bars: intervals" in figure.caption) == drawn, figure.caption
 
 
 def test_where_math_has_no_memory_its_row_says_so_and_no_other_backend_is_blamed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_losses_are_held_against_the_declared_baseline_where_there_is_one(root: 
     assert {(row["label"], row["value"], row["margin"]) for row in rows} == {("auto", 0.001, 0.02)}
     figure = draw(root, "loss_difference")
     assert figure
-    assert "Loss minus that of flash" in figure.caption
+    assert "loss minus flash, nats" in json.dumps(figure.spec)
     assert figure.used == {"auto", "flash"}, "the baseline is not left out"
     assert "Shaded: the stated margin of 0.02 nats" in figure.caption
 

@@ -143,13 +143,11 @@ def test_a_run_that_did_not_complete_is_not_shown_by_the_value_of_those_that_did
 def test_a_caption_says_which_marks_have_no_interval() -> None:
     one, several = grid(train__sequence_length=LENGTHS), grid(3, train__sequence_length=LENGTHS)
     few = [row | {"counted_step_seconds": [0.1] * 5} for row in one]
-    start = "Each mark is the median of a cell's runs"
-    assert f"{start}, the bar its interval." in lines(several).caption
-    assert "Without a bar" not in lines(several).caption
-    assert f"{start}." in lines(few).caption
-    assert (
-        f"{start}, the bar its interval. Without a bar: no interval." in lines(several[:3] + few[1:]).caption
-    )
+    start = "Marks: the median of a cell's runs."
+    assert f"{start} Bars: intervals." in lines(several).caption
+    assert "where there is one" not in lines(several).caption
+    assert start in lines(few).caption
+    assert f"{start} Bars: intervals where there is one." in lines(several[:3] + few[1:]).caption
     assert maps(grid(3, a=[1, 2, 3], b=[1, 2, 3])).interval.startswith("in the table: n = 3")
 
 

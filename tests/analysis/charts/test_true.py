@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+from analysis.charts._rows import marks_caption
 from analysis.stats import Estimate, within_run
 from analysis.stats.machines import Drift
 from analysis.stats.machines import drift as trend_of
+from analysis.stats.paired import paired_rounds
 from analysis.store.collect import collect
 from analysis.verdicts.values import held_back_in_all
 from analysis.wording import drift
@@ -80,7 +82,8 @@ def test_single_losses_are_held_beside_those_of_the_baselines_own_repeats(tmp_pa
     collect(tmp_path)
     figure = draw(tmp_path, "loss_difference")
     assert figure and figure.finding == (
-        "Single losses differ by up to 0.020 nats from auto (flash, step 60); auto's own repeats by up to 0.030"
+        "Losses of single runs differ by up to 0.020 nats from the mean of auto's 2 repeats (flash, step 60); "
+        "one of auto's repeats from the mean of its others by up to 0.030"
     )
     assert "margin" not in figure.finding and "not of single steps" in figure.caption
 
@@ -122,11 +125,51 @@ def test_an_interval_that_is_all_of_a_runs_records_says_so() -> None:
     """A run that grows slower throughout: each record says nearly what the one before it said."""
     slower = within_run([1.0 + step / 100 for step in range(50)])
     assert slower.method.startswith(
-        "all 50 records of one run, whose autocorrelation allows no narrower interval"
+        "no interval, but the range of all 50 records of one run, whose autocorrelation allows none"
     )
     steady = within_run([1.0 + (step * 7 % 50) / 100 for step in range(50)])
     assert steady.low is not None and "autocorrelation" in steady.method
     assert isinstance(steady, Estimate)
+    assert marks_caption({"a": slower, "b": steady}).endswith("Lines: intervals; ranges of the records in a.")
+    assert marks_caption({"a": slower}) == "Marks: runs. Bars: their medians. Lines: ranges of the records."
+
+
+def test_a_range_is_no_interval_in_a_ratio_of_rounds_either() -> None:
+    """One backend slows down from round to round."""
+    ratio = paired_rounds([1.0] * 30, [1.0 + place / 100 for place in range(30)])
+    assert (ratio.low, ratio.high) == (1.0, 1.29)
+    assert ratio.method == (
+        "paired by round, no interval, but the range of all rounds, whose autocorrelation allows none"
+    )
+
+
+def test_losses_that_share_a_point_are_said_to_be_means(tmp_path: Path) -> None:
+    """A line has at most 200 points: 400 records of a step share them two by two. One is 0.030 off."""
+    design = DesignRecord(order="interleaved", baseline={"attention": "auto"})
+    for run_id in ("auto", "flash"):
+        folder = Folder(tmp_path, plan(run_id, attention=run_id, design=design, steps=400))
+        folder.start()
+        for step in range(1, 401):
+            folder.step(step, steps=1, loss=3.0 + 0.030 * (run_id == "flash" and step == 300))
+        folder.end()
+    collect(tmp_path)
+    figure = draw(tmp_path, "loss_difference")
+    assert figure and figure.finding == (
+        "Losses of single runs, means of up to 2 records, differ by up to 0.015 nats from auto's (flash, step 300)"
+    )
+
+
+def test_what_all_else_adds_is_of_sums_and_not_of_medians(tmp_path: Path) -> None:
+    """Runs of 40, 160 and 40 s of steps, in 100, 400 and 150 s: 410 s beside 240, where the medians are 110 and 40."""
+    for seed, (seconds, whole) in enumerate(((0.4, 100.0), (1.6, 400.0), (0.4, 150.0))):
+        folder = Folder(tmp_path, plan(f"r{seed}", seed=seed))
+        folder.start()
+        for step in range(5, 101, 5):
+            folder.step(step, seconds)
+        folder.end(seconds=whole)
+    collect(tmp_path)
+    finding = draw(tmp_path, "time").finding or ""  # type: ignore[union-attr]
+    assert finding.endswith("; all else adds 171 % in total")
 
 
 def test_one_noisy_group_is_no_drift_of_the_machine() -> None:

@@ -74,14 +74,20 @@ def test_they_have_no_certificate_and_say_so(pages: dict[str, str]) -> None:
 
 def test_groups_in_whose_logs_an_error_was_found_are_flagged(pages: dict[str, str]) -> None:
     for page in ("index", "runs", "run-log-fa30000000"):
-        assert "fa3 (imported) wrong in its log" in pages[page], page
-        assert "sdpa (imported) wrong" not in pages[page]
+        assert "fa3 (imported) flagged: loss" in pages[page], page
+        assert "sdpa (imported) flagged" not in pages[page]
     for page in ("tokens", "loss", "time"):
-        assert "Wrong in its log fa3: see the overview" in pages[page], page
+        assert "Flagged in its log fa3: see the overview" in pages[page], page
 
 
 def test_errors_in_their_logs_are_named_on_the_overview(pages: dict[str, str]) -> None:
-    assert "Errors in the logs fa3&#39;s loss is 0.1 nats above the others&#39;." in pages["index"]
+    assert "Flagged loss : fa3&#39;s loss is 0.1 nats above the others&#39;." in pages["index"]
+    assert "Flagged by the check loss : fa3&#39;s loss" in pages["run-log-fa30000000"]
+
+
+def test_a_run_whose_log_states_no_end_is_completed_on_no_page(pages: dict[str, str]) -> None:
+    assert pages["runs"].count(" unknown ") >= 2 and "completed" not in pages["runs"]
+    assert "unknown" in pages["run-log-fa30000000"] and "completed" not in pages["run-log-fa30000000"]
 
 
 def test_what_nobody_knows_is_no_word_of_the_program(pages: dict[str, str]) -> None:

@@ -77,9 +77,9 @@ def test_its_numbers_follow_from_the_records_that_it_carries(page: Path) -> None
 
 def test_a_group_whose_log_is_wrong_is_flagged_in_every_table(beside_logs: Path) -> None:
     text = words(beside_logs)
-    assert "fa3 = flash3 wrong in its log fa3&#39;s loss is 0.1 nats above the others&#39;." in text
-    assert text.count("fa3 = flash3 wrong in its log") == 2  # what the groups share is said of all
-    assert "sdpa = auto wrong" not in text
+    assert "fa3 = flash3 flagged fa3&#39;s loss is 0.1 nats above the others&#39;." in text
+    assert text.count("fa3 = flash3 flagged") == 2  # what the groups share is said of all
+    assert "sdpa = auto flagged" not in text
     assert "Before: theirs (imported: no certificate)" in text
     found = {finding.file for finding in audit(beside_logs.parent).findings}
     assert found <= {"data/records/attempts.parquet"}  # the fabricated logs say fewer steps than they have

@@ -99,3 +99,15 @@ def test_two_blocks_are_not_tested() -> None:
     found = drift({("a", 0): 1.0, ("a", 1): 2.0})
     assert found.p is None
     assert drift_in_words(found) == "Drift was not tested: 2 blocks, at least 3 are needed."
+
+
+def test_blocks_without_a_group_in_common_are_counted_all() -> None:
+    """As of launches that ran one backend after the other: there are as many blocks as the setup says."""
+    apart = drift({("a", 0): 1.0, ("b", 1): 1.0, ("c", 2): 1.0})
+    assert drift_in_words(apart) == (
+        "Drift was not tested: of 3 blocks, no two are linked by groups in common; 3 must be."
+    )
+    pair = drift({("a", 0): 1.0, ("a", 1): 1.0, ("b", 2): 1.0})
+    assert drift_in_words(pair) == (
+        "Drift was not tested: of 3 blocks, no more than 2 are linked by groups in common; 3 must be."
+    )

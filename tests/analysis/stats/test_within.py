@@ -118,7 +118,7 @@ def test_the_sentence_says_that_it_speaks_of_one_run() -> None:
 def test_an_interval_that_is_the_whole_range_says_so() -> None:
     slow = within_run(np.exp(np.linspace(0, 0.1, 30)).tolist())
     assert (slow.low, slow.high) == (pytest.approx(1), pytest.approx(np.exp(0.1)))
-    assert slow.method.startswith("all 30 records of one run, whose autocorrelation allows no narrower")
+    assert slow.method.startswith("no interval, but the range of all 30 records of one run, whose")
 
 
 def test_records_that_are_all_the_same_have_an_interval_of_no_width() -> None:

@@ -39,18 +39,21 @@ def test_every_package_that_computes_is_among_the_versions(monkeypatch):
     assert {"torch": "1.5", "triton": "1.6", "torchao": "1.7"}.items() <= machine.versions().items()
 
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
 @pytest.mark.parametrize("given", [None, "", "0", "banana"])
 def test_processes_share_the_cores_where_nobody_says_how_many_threads_each_has(monkeypatch, given):
     """OpenMP gives a process all cores also where what was said is no number of threads."""
-    for name in machine._THREADS:
+    for name in THREADS:
         monkeypatch.setenv(name, given or "")
         if given is None:
             monkeypatch.delenv(name)
     monkeypatch.setattr(machine, "cores", lambda: 8)
-    assert machine.thread_limits(None, 4) == dict.fromkeys(machine._THREADS, "2")
-    assert machine.thread_limits(3, 1) == dict.fromkeys(machine._THREADS, "3")  # as the profile says
-    assert machine.thread_limits(64, 2) == dict.fromkeys(machine._THREADS, "4")  # which the machine has not
-    assert machine.thread_limits(None, 100) == dict.fromkeys(machine._THREADS, "1")
+    assert machine.thread_limits(None, 4) == dict.fromkeys(THREADS, "2")
+    assert machine.thread_limits(3, 1) == dict.fromkeys(THREADS, "3")  # as the profile says
+    assert machine.thread_limits(64, 2) == dict.fromkeys(THREADS, "4")  # which the machine has not
+    assert machine.thread_limits(None, 100) == dict.fromkeys(THREADS, "1")
     assert machine.thread_limits(None) == {}
     for own in ("3", "2,1"):
         monkeypatch.setenv("OMP_NUM_THREADS", own)

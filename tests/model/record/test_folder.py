@@ -2,10 +2,11 @@
 
 import pytest
 
-from model.record.files import append, write
+from model.record.files import Unreadable, append, write
 from model.record.folder import Attempt, RunFolder, run_folders
 from model.record.outcome import Outcome
 from model.record.records import LedgerEvent, Result, now
+from tests.analysis.fabricate import plan
 
 
 @pytest.fixture
@@ -82,3 +83,22 @@ def test_attempts_are_those_that_have_a_folder_in_the_order_of_their_numbers(tmp
     for name in ("attempt-10", "attempt-2", "attempt-x", "other"):
         (tmp_path / name).mkdir()
     assert [found.number for found in RunFolder(tmp_path).attempts()] == [2, 10]
+
+
+@pytest.mark.refused
+def test_a_plan_of_another_version_says_what_to_do(tmp_path):
+    record = plan("r1", study="tiny")
+    folder = RunFolder(tmp_path / "tiny" / "r1")
+    folder.path.mkdir(parents=True)
+    file = folder.path / "run.json"
+    write(file, record)
+    assert folder.run == record
+    file.write_text(file.read_text().replace('"chain"', '"requeue"'))
+    with pytest.raises(
+        Unreadable, match="/tiny/r1/run.json: unknown key 'requeue': another version of assay "
+    ) as raised:
+        _ = folder.run
+    assert "CHANGELOG.md says how" in str(raised.value) and "anew with another --root" in str(raised.value)
+    file.write_text("{}")
+    with pytest.raises(Unreadable, match="run.json: run_id: Field required"):
+        _ = folder.run

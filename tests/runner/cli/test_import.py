@@ -154,7 +154,10 @@ def test_a_report_of_imported_runs_shows_what_is_wrong_in_their_logs(
     assert index.count("cudnn: the log counts 54.76 GFLOP per token") == 2, (
         "in the answer, and among the logs"
     )
-    assert "Wrong in an imported log: cudnn: the log counts 54.76 GFLOP per token" in index
+    assert (
+        "Flagged by the check <code>flop_per_token</code> of imported logs: cudnn: the log counts 54.76 GFLOP per token"
+        in index
+    )
     pages = [page.read_text() for page in (tmp_path / "pages").glob("run-*.html")]
     assert any("includes the warm-up" in page for page in pages), "on the page of its run"
 

@@ -1,6 +1,8 @@
 """What `runner doctor` tells the owner of an old GPU."""
 
 import os
+import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,19 @@ from tests.amd import stand_in
 
 
 @pytest.fixture
+def found(monkeypatch, root):
+    """What doctor says by what it looks at, on a machine without Slurm."""
+    monkeypatch.setattr(shutil, "which", lambda *given, **more: None)
+
+    def ask(**keys):
+        cluster = read_cluster("local")
+        profile = Profile.model_validate(keys) if keys else cluster.profile
+        return {check.what: check for check in doctor.checks(replace(cluster, profile=profile), root)}
+
+    return ask
+
+
+@pytest.fixture
 def t4(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -27,17 +42,17 @@ def t4(monkeypatch):
     monkeypatch.setattr(_sdpa, "refusals", lambda *a, **k: [])  # PyTorch would ask the GPU
 
 
-def test_a_t4_is_told_to_train_in_float32_and_what_runs_in_it(t4):
-    found = {check.what: check for check in [*doctor._torch(), *doctor._backends()]}
-    assert "use --set train.dtype=float32" in found["gpu"].found
-    assert found["attention math"].works
-    assert found["attention efficient"].works
-    assert "Ampere" in found["attention flash"].found
-    assert not any("dtype=float16" in check.found for check in found.values())
+def test_a_t4_is_told_to_train_in_float32_and_what_runs_in_it(t4, found):
+    checks = found()
+    assert "use --set train.dtype=float32" in checks["gpu"].found
+    assert checks["attention math"].works
+    assert checks["attention efficient"].works
+    assert "Ampere" in checks["attention flash"].found
+    assert not any("dtype=float16" in check.found for check in checks.values())
 
 
 @pytest.mark.fault
-def test_a_backend_that_cannot_be_loaded_does_not_hide_the_others(t4, monkeypatch):
+def test_a_backend_that_cannot_be_loaded_does_not_hide_the_others(t4, found, monkeypatch):
     load = attention.load
 
     def broken(name):
@@ -46,18 +61,16 @@ def test_a_backend_that_cannot_be_loaded_does_not_hide_the_others(t4, monkeypatc
         return load(name)
 
     monkeypatch.setattr(attention, "load", broken)
-    found = {check.what: check for check in doctor._backends()}
-    assert (found["attention flex"].works, found["attention flex"].found) == (
-        False,
-        "'flex' cannot be imported",
-    )
-    assert found["attention math"].works
+    checks = found()
+    flex = checks["attention flex"]
+    assert (flex.works, flex.found) == (False, "'flex' cannot be imported")
+    assert checks["attention math"].works
 
 
 @pytest.mark.parametrize(
     ("takes", "how"), [(True, "a control group"), (False, "watching each run"), (None, "watching each run")]
 )
-def test_a_memory_limit_is_by_a_control_group_only_if_that_takes_a_process(monkeypatch, takes, how):
+def test_a_memory_limit_is_by_a_control_group_only_if_that_takes_a_process(found, monkeypatch, takes, how):
     class Group:
         def add(self, pid):
             os.kill(pid, 0)  # it runs
@@ -67,8 +80,7 @@ def test_a_memory_limit_is_by_a_control_group_only_if_that_takes_a_process(monke
             pass
 
     monkeypatch.setattr(hostmemory.Group, "make", lambda *about: None if takes is None else Group())
-    check = doctor._memory_limit(read_cluster("local"))
-    assert check.found == f"3.0 GiB per process (`memory` of profile local), by {how}"
+    assert found()["memory limit"].found == f"3.0 GiB per process (`memory` of profile local), by {how}"
 
 
 def test_no_backend_tells_anybody_to_train_in_float16(t4):
@@ -86,10 +98,10 @@ def test_no_backend_tells_anybody_to_train_in_float16(t4):
         ((None, None, None), "runs cannot record energy, clocks, what throttles them: "),
     ],
 )
-def test_what_a_gpu_does_not_tell_of_itself_is_said(t4, monkeypatch, told, says):
+def test_what_a_gpu_does_not_tell_of_itself_is_said(t4, found, monkeypatch, told, says):
     for name, value in zip(("joules", "sm_mhz", "throttle_reasons"), told, strict=True):
         monkeypatch.setattr(doctor.Gpu, name, lambda _gpu, value=value: value)
-    sensors = next(check for check in doctor._torch() if check.what == "sensors")
+    sensors = found()["sensors"]
     assert sensors.found.startswith(says)
     assert sensors.works == (None not in told)
 
@@ -107,41 +119,43 @@ SLURM = {"executor": "slurm", "cpus": 3, "gpus": 1, "gpus_per_node": 4, "max_par
         ({"executor": "local", "gpus": 1}, False, "2 processes need 2 GPUs, but this machine has 1"),
     ],
 )  # fmt: skip
-def test_what_a_run_of_several_processes_would_get_is_said(t4, profile, works, says):
-    found = doctor._processes(Profile.model_validate(profile))
-    assert found.found.startswith(says)
-    assert found.works == works
-    assert not found.needed
+def test_what_a_run_of_several_processes_would_get_is_said(t4, found, profile, works, says):
+    check = found(**profile)["processes"]
+    assert check.found.startswith(says)
+    assert check.works == works
+    assert not check.needed
 
 
-def test_what_another_triton_is_needed_for_is_said(monkeypatch):
+def test_what_another_triton_is_needed_for_is_said(found, monkeypatch):
     monkeypatch.setattr("model.record.versions.version", {"torch": "2.9.1", "triton": "3.5.1"}.get)
-    found = {check.what: check for check in doctor._torch()}
-    optimizer = found["train.optimizer=adamw_one_pass"]
+    optimizer = found()["train.optimizer=adamw_one_pass"]
     assert not optimizer.works
     assert optimizer.found.startswith("needs triton 3.6 or later, not 3.5.1")
 
 
-def test_a_torch_that_is_too_old_is_said_without_importing_it(monkeypatch):
+def test_a_torch_that_is_too_old_is_said_without_importing_it(found, monkeypatch):
     monkeypatch.setattr("model.record.versions.version", {"torch": "2.8.0+cu128"}.get)
-    (check,) = doctor._torch()
-    assert check.mark == "FAILS"
-    assert check.found.startswith("needs torch 2.9 or later, not 2.8.0+cu128")
+    checks = found()
+    assert checks["torch"].mark == "FAILS"
+    assert checks["torch"].found.startswith("needs torch 2.9 or later, not 2.8.0+cu128")
+    assert not {"gpu", "sensors", "attention math"} & {*checks}, "nothing else is asked of it"
 
 
 @pytest.mark.parametrize(("architecture", "float8"), [("gfx90a", False), ("gfx942", True)])
-def test_the_owner_of_amd_gpus_is_told_of_rocm_and_what_was_not_measured(monkeypatch, architecture, float8):
+def test_the_owner_of_amd_gpus_is_told_of_rocm_and_what_was_not_measured(
+    found, monkeypatch, architecture, float8
+):
     stand_in(monkeypatch, architecture)
     monkeypatch.setattr("model.record.versions.version", {"torch": "2.11.0+rocm7.1", "triton": "3.6.0"}.get)
     monkeypatch.setattr("model.training.float8.find_spec", lambda name: True)
     monkeypatch.setattr(_reasons, "package", lambda *given: [])
     monkeypatch.setattr(_sdpa, "refusals", lambda *given, **more: [])
-    found = {check.what: check for check in [*doctor._torch(), *doctor._backends()]}
-    assert found["torch"].found.endswith("ROCm, HIP 6.4.43484-123eb5128")
-    assert f"({architecture}): no backend was measured on AMD GPUs yet" in found["gpu"].found
-    assert found["train.float8"].works is float8
-    assert not found["sensors"].works
-    assert not any("nvidia" in check.found for check in found.values())
-    works = {what.removeprefix("attention ") for what, check in found.items() if check.works}
+    checks = found()
+    assert checks["torch"].found.endswith("ROCm, HIP 6.4.43484-123eb5128")
+    assert f"({architecture}): no backend was measured on AMD GPUs yet" in checks["gpu"].found
+    assert checks["train.float8"].works is float8
+    assert not checks["sensors"].works
+    assert not any("nvidia" in check.found for check in checks.values())
+    works = {what.removeprefix("attention ") for what, check in checks.items() if check.works}
     assert works >= {"auto", "math", "efficient", "flash", "flex", "portable", "tiled"}
     assert not works & {"cudnn", "custom", "flash2", "flash3", "flash4"}

@@ -14,7 +14,7 @@ from model.record.outcome import Outcome
 from model.record.records import now
 from runner.cli.app import app
 from runner.commands.explain import explain
-from runner.commands.status import _lines, rows
+from runner.commands.status import rows, show
 from runner.execute import reconcile
 from runner.execute.cancel import cancel
 from runner.execute.reconcile import reconciled
@@ -276,7 +276,7 @@ def test_the_attempt_of_a_requeued_job_is_known_by_the_name_of_the_first(root, s
     )
 
 
-def test_what_a_queued_run_waits_for_is_explained_and_shown_and_of_no_other(root, says):
+def test_what_a_queued_run_waits_for_is_explained_and_shown_and_of_no_other(root, says, capsys, monkeypatch):
     says("squeue", "7 PartitionNodeLimit")
     queued, running = Folder(root, plan("r1")), Folder(root, plan("r2"))
     for folder in (queued, running):
@@ -287,7 +287,14 @@ def test_what_a_queued_run_waits_for_is_explained_and_shown_and_of_no_other(root
     states = [ledger.state(RunFolder(folder.path)) for folder in (queued, running)]
     for shown in (rows(states), map(explain, states)):
         assert [each["waits_for"] for each in shown] == ["PartitionNodeLimit", None]
-    assert [line[-1] for line in _lines(states)] == ["waits: PartitionNodeLimit", ""]
+    monkeypatch.setenv("COLUMNS", "200")
+    show(states)
+    waits = [
+        line.partition("waits: ")[2].strip()
+        for line in capsys.readouterr().out.splitlines()
+        if "r1" in line or "r2" in line
+    ]
+    assert waits == ["PartitionNodeLimit", ""]
     says("squeue", "slurm_load_jobs error: Invalid job id specified", code=1)  # the job is forgotten
     assert explain(states[0])["waits_for"] is None
 

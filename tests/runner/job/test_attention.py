@@ -246,9 +246,15 @@ def test_a_reason_names_settings_that_this_task_has(reason, says):
     assert RunConfig(task="attention", call=CALL).section.in_own_words(reason) == says
 
 
-def test_an_error_keeps_its_words_whatever_settings_they_seem_to_name():
-    config = RunConfig(task="attention", call=CALL)
-    rows = task._untimed("math", UserError("raised KeyError: model.dim"), config)
+def test_an_error_keeps_its_words_whatever_settings_they_seem_to_name(given, monkeypatch):
+    def refused(name, case):
+        raise UserError("raised KeyError: model.dim")
+
+    monkeypatch.setattr(attention, "require", refused)
+    mine = given(CALL.model_copy(update={"backends": "math"}))
+    with pytest.raises(task.Untimed):
+        task.run(mine)
+    rows = mine.folder.attempt(1).kernels.times
     assert {(row.outcome, row.reason) for row in rows} == {("failed", "raised KeyError: model.dim")}
 
 

@@ -9,13 +9,13 @@ from model.record.config import ParallelConfig
 from model.record.errors import UserError
 from model.record.files import write
 from model.record.outcome import Outcome
-from runner.commands.retry import _changes, _cluster
+from runner.commands import retry
 from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
 from runner.plan.cost import estimate_plan
-from runner.plan.plan import plan, planned_again, refreshed, rehearsal, write_runs
+from runner.plan.plan import common_cluster, plan, planned_again, refreshed, rehearsal, write_runs
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.runs import states
@@ -55,7 +55,7 @@ def test_retry_takes_the_profile_and_the_study_of_the_launch_from_any_folder(
     (elsewhere / "cluster_profiles" / "mine.yaml").write_text("executor: slurm\nslurm: {}\n")
     monkeypatch.chdir(elsewhere)
     chosen = states(root)
-    cluster = _cluster(chosen, None)
+    cluster = common_cluster(chosen, None)
     assert cluster.file == tmp_path / "mine.yaml"
     again = planned_again(root, chosen, cluster)
     assert again.study.path == tmp_path / "tiny.yaml"
@@ -75,12 +75,14 @@ def test_a_retry_leaves_alone_what_another_retry_has_done_while_it_waited(planne
     (folder,) = [state.folder for state in states(root)]
     assert ledger.claim(folder, 1, "local")
     ledger.ended(folder, 1, Ending(Outcome.FAILED))
-    retry = planned_again(root, states(root), read_cluster("mine.yaml"))
-    assert refreshed(retry).left
+    restart = planned_again(root, states(root), read_cluster("mine.yaml"))
+    assert refreshed(restart).left
     assert ledger.claim(folder, 2, "local")
     ledger.ended(folder, 2, Ending(Outcome.COMPLETED))
-    assert not write_runs(refreshed(retry))
-    assert write_runs(refreshed(planned_again(root, states(root), retry.cluster))), "asked for after it ended"
+    assert not write_runs(refreshed(restart))
+    assert write_runs(refreshed(planned_again(root, states(root), restart.cluster))), (
+        "asked for after it ended"
+    )
 
 
 def test_a_retry_can_put_other_processes_in_place_of_a_runs_own_for_one_attempt(planned, root):
@@ -139,7 +141,7 @@ def test_processes_that_cannot_share_a_run_are_refused_before_anything_starts(pl
 )
 def test_a_retry_changes_nothing_but_a_number_of_processes(setting, why):
     with pytest.raises(UserError, match=why):
-        _changes([setting])
+        retry.command("tiny", sets=[setting])
 
 
 def test_a_retry_on_fewer_processes_needs_a_profile_for_these_alone(planned, root, tmp_path, study):
@@ -160,7 +162,7 @@ def test_a_record_of_an_earlier_version_gets_no_key_that_its_code_refuses(planne
     del old["profile_file"], old["launched_in"]
     path.write_text(json.dumps(old | {"profile": "local"}))
     chosen = states(root)
-    assert _cluster(chosen, None).name == "local"
+    assert common_cluster(chosen, None).name == "local"
     write_runs(planned_again(root, chosen, read_cluster("mine.yaml")))
     assert json.loads(path.read_text()).keys() == old.keys()
 
@@ -171,15 +173,15 @@ def test_runs_of_several_profiles_are_retried_under_one_that_is_named(planned, r
     (tmp_path / "other.yaml").write_text("executor: local\n")
     written("second.yaml", "other.yaml", root)
     with pytest.raises(UserError, match=r"2 profiles: .*mine.yaml, .*other.yaml; choose"):
-        _cluster(states(root), None)
-    assert _cluster(states(root), "other.yaml").name == "other"
+        common_cluster(states(root), None)
+    assert common_cluster(states(root), "other.yaml").name == "other"
 
 
 @pytest.mark.refused
 def test_a_profile_that_is_gone_is_named_with_the_run(planned, root, tmp_path):
     (tmp_path / "mine.yaml").unlink()
     with pytest.raises(UserError, match=r"(?s)mine.yaml: No such file.*\ntiny/\w+ was launched with it"):
-        _cluster(states(root), None)
+        common_cluster(states(root), None)
 
 
 def test_a_run_records_what_is_said_of_its_scale_and_what_the_study_says_itself(study, root):

@@ -105,7 +105,15 @@ def backward(
     """
     _check(q_BTHD, k_BTKD, v_BTKD, query_offset, do_BTHD, o_BTHD)
     B, T, H, D = q_BTHD.shape
-    _check_statistics(stats_2BHS, (2, B, H, _padded(T)), q_BTHD.device)
+    # Whoever keeps saved tensors elsewhere may give back others than `forward` gave.
+    shape = (2, B, H, _padded(T))
+    same = (stats_2BHS.shape, stats_2BHS.dtype, stats_2BHS.device) == (shape, torch.float32, q_BTHD.device)
+    if not (same and stats_2BHS.is_contiguous() and fits(stats_2BHS)):
+        raise ValueError(
+            f"the Hopper kernel's backward takes the statistics of its forward, dense float32 {shape} that begin at "
+            f"a multiple of 16 bytes; got {tuple(stats_2BHS.shape)} {stats_2BHS.dtype} on {stats_2BHS.device} "
+            f"with strides {stats_2BHS.stride()}"
+        )
     T_K, K = k_BTKD.shape[1:3]
     own = _backward if D <= 128 else _backward_wide
     queries = _backward.queries(D)  # head dim 256 has as many as 128
@@ -169,17 +177,6 @@ def _check(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, query_offset: int, *l
         )
 
 
-def _check_statistics(stats_2BHS: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
-    """Check that they are what `forward` gives: whoever keeps saved tensors elsewhere may give back others."""
-    same = (stats_2BHS.shape, stats_2BHS.dtype, stats_2BHS.device) == (shape, torch.float32, device)
-    if not (same and stats_2BHS.is_contiguous() and fits(stats_2BHS)):
-        raise ValueError(
-            f"the Hopper kernel's backward takes the statistics of its forward, dense float32 {shape} that begin at "
-            f"a multiple of 16 bytes; got {tuple(stats_2BHS.shape)} {stats_2BHS.dtype} on {stats_2BHS.device} "
-            f"with strides {stats_2BHS.stride()}"
-        )
-
-
 _BESIDE_COLLECTIVES = 4  # docs/kernel-log.md, "custom", 26
 _tables: dict[tuple[Hashable, ...], Tensor] = {}  # never dropped: a CUDA graph may read them
 
@@ -207,7 +204,7 @@ def _dealt(
     if key not in _tables:
         if torch.cuda.is_current_stream_capturing():
             return None
-        work = _work(blocks, T_K, offset, heads, at_once, queries, keys, causal)
+        work = schedule.work_of_blocks(blocks, T_K, offset, heads, at_once, queries, keys, causal)
         dealt = schedule.deal(work, programs)
         if programs > _processors(device):
             # They cannot all start at once, and the last to end should be short.
@@ -217,15 +214,6 @@ def _dealt(
         # Of two threads the first one's is kept: a graph that it captured may read it already.
         return _tables.setdefault(key, torch.tensor(rows, dtype=torch.int32, device=device))
     return _tables[key]
-
-
-def _work(
-    blocks: int, T_K: int, offset: int, heads: int, at_once: int, queries: int, keys: int, causal: bool
-) -> list[int]:
-    """The tiles of each block and one more: its start and end cost about as much as a tile."""
-    longer = [schedule.locate.fn(number, blocks, heads, at_once)[0] for number in range(blocks * heads)]
-    tiles_of = schedule.tiles_of_keys.fn
-    return [tiles_of(blocks - 1 - count, T_K, offset, causal, queries, keys) + 1 for count in longer]
 
 
 @cache

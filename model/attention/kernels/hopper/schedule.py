@@ -194,6 +194,15 @@ def in_order(blocks: int, heads: int, head_bytes: int, processors: int) -> int:
     return max((at_once for at_once in enough if at_once * head_bytes <= L2_BYTES), default=enough[0])
 
 
+def work_of_blocks(
+    blocks: int, T_K: int, offset: int, heads: int, at_once: int, queries: int, keys: int, causal: bool
+) -> list[int]:
+    """The tiles of each block of queries and one more: its start and end cost about as much as a tile."""
+    longer = [locate.fn(number, blocks, heads, at_once)[0] for number in range(blocks * heads)]
+    tiles_of = tiles_of_keys.fn
+    return [tiles_of(blocks - 1 - count, T_K, offset, causal, queries, keys) + 1 for count in longer]
+
+
 def deal(work: Iterable[int], programs: int) -> list[list[int]]:
     """The numbers of the blocks that each program does: in their order, each goes to the program that is free first.
 

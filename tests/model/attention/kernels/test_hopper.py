@@ -31,7 +31,7 @@ SHARED_BYTES = 227 * 1024  # of a block on Hopper
 @cache
 def _compiled() -> list[dict[str, dict]]:
     """Slow: a few seconds a case where Triton's cache has none of them."""
-    if reasons := custom._gluon(CUDA):
+    if reasons := custom.lacking(CUDA):
         pytest.skip("; ".join(reasons))
     done = subprocess.run(
         [sys.executable, "-m", "tests.model.attention.kernels.compiled", json.dumps(CASES)],
@@ -244,7 +244,7 @@ def test_blocks_are_dealt_to_more_programs_beside_other_processes(monkeypatch, t
     numbers = [number for count, *row in beside.tolist() for number in row[:count]]
     assert sorted(numbers) == list(range(-(-tokens // 128) * 4))
     assert all(count > 0 for count, *_ in beside.tolist())
-    work = hopper._work(-(-tokens // 128), *lengths[2:])
+    work = hopper.schedule.work_of_blocks(-(-tokens // 128), *lengths[2:])
     busy = [sum(work[number] for number in row[:count]) for count, *row in beside.tolist()]
     assert busy == sorted(busy, reverse=True)
 
@@ -261,7 +261,7 @@ def test_more_programs_end_as_early_as_one_a_processor(monkeypatch, blocks, head
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     T, lengths = 128 * blocks, (128 * blocks, 0, heads, at_once, 128, 128, True)
-    work = hopper._work(blocks, *lengths)
+    work = hopper.schedule.work_of_blocks(blocks, *lengths)
     rows = hopper._dealt(torch.device("cpu"), T, *lengths).tolist()
     assert len(rows) == 4 * 132
     free = [0] * 132
@@ -281,7 +281,7 @@ def test_lengths_with_as_many_tiles_share_a_table_that_is_right_for_each(monkeyp
         for offset in (1, keys - 1, keys):
             lengths = (tokens + offset, offset, 4, 2, 128, keys, True)
             dealt = hopper._dealt(torch.device("cpu"), tokens, *lengths)
-            work = hopper._work(4, *lengths)  # of the lengths as they are
+            work = hopper.schedule.work_of_blocks(4, *lengths)  # of the lengths as they are
             assert [row[:count] for count, *row in dealt.tolist()] == hopper.schedule.deal(work, 3)
     assert len(hopper._tables) <= 3
 

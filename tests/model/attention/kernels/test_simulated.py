@@ -68,7 +68,7 @@ SEEDS = range(4)
 
 
 def simulated(cases: list[dict]) -> list[dict]:
-    if reasons := custom._gluon(CUDA):
+    if reasons := custom.lacking(CUDA):
         pytest.skip("; ".join(reasons))
     done = subprocess.run(
         [sys.executable, "-m", "tests.model.attention.kernels.simulated", json.dumps(cases)],

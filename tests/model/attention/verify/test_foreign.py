@@ -10,6 +10,8 @@ FILES = {
     "syntax.py": "def (\n",
     "number.py": "backend = 3\n",
     "silent.py": "from model.attention import Backend\nbackend = Backend('', lambda case: [], lambda *_: None)\n",
+    "bare.py": "from model.attention import Backend\nbackend = Backend()\n",
+    "strange.py": "from model.attention import Backend\nbackend = Backend('', None, None, launch=None)\n",
     "fine.py": "from model.attention import Backend, Launches\n"
     "backend = Backend('', lambda case: [], lambda *_: None, Launches())\n",
 }
@@ -34,7 +36,17 @@ FILES = {
         (
             "mine",
             "silent:backend",
-            r"cannot be imported: TypeError: Backend.__init__\(\) missing 1 required positional argument: 'launches'",
+            r"/silent.py:2: `Backend\(...\)` lacks `launches` \(the kernels that it runs\): see docs/backends.md",
+        ),
+        (
+            "mine",
+            "bare:backend",
+            r"/bare.py:2: `Backend\(...\)` lacks `summary` \(one line for tables and reports\); `unsupported_reasons` \(for a `Case`, every reason why it cannot run here, each saying what to do about it\); `attend` ",
+        ),
+        (
+            "mine",
+            "strange:backend",
+            r"/strange.py:2: `Backend` has no field 'launch' \(did you mean 'launches'\? valid: summary, ",
         ),
         ("mine", "number:backend", "attention backend 'mine' is of type int, not Backend"),
         (

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,9 @@ def test_a_module_that_no_package_brought_is_known_by_its_file(
 ) -> None:
     (tmp_path / "built_by_hand_9.py").write_text("one = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    found = identity._unversioned(("built_by_hand_9", "numpy", "nowhere_9"))
-    assert list(found) == ["built_by_hand_9"]
-    assert found["built_by_hand_9"].startswith("without a version, SHA-256 ")
+    backend = replace(attention.load("math"), modules=("built_by_hand_9", "numpy", "nowhere_9"))
+    monkeypatch.setattr(attention, "load", lambda _name: backend)
+    software = identity.software.__wrapped__("math", "cpu")
+    assert software["built_by_hand_9"].startswith("without a version, SHA-256 ")
+    assert software["numpy"] == version("numpy")
+    assert "nowhere_9" not in software

@@ -70,7 +70,7 @@ def test_a_gpu_kernel_belongs_to_one_backend(kernel: str, owner: str | None) -> 
         for name in backends.names()
         if (declared := attention.load(name).launches.on("cuda"))
         and not declared.operators
-        and launches._claims(declared, kernel)
+        and declared.claims(kernel)
     }
     assert found == ({owner} if owner else set())
 

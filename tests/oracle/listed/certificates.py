@@ -1,0 +1,143 @@
+"""Kinds of certificates: checks, errors, and runs without one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tests.oracle.kinds import NONE
+from tests.oracle.listed.facts import certificates
+from tests.oracle.listed.overview import certificate_of, moment
+from tests.oracle.listing import Cell, Spot, column, text
+from tests.oracle.truth import (
+    Run,
+    Study,
+)
+
+
+@text(r"Of this study's backends: .*")
+def backends_of_study(spot: Spot, match: re.Match[str]) -> str:
+    return f"Of this study's backends: {certified(spot.study)}."
+
+
+def certified(study: Study) -> str:
+    """`1 wrong, 1 without a certificate`."""
+    named: dict[str, set[str]] = {}
+    for run in study.runs:
+        if run.attempts and run.measured.manifest:
+            backends = {row["attention"] for row in run.kernels if row["outcome"] == "completed"}
+            backends |= {run.config["attention"]} - {None} if study.task != "attention" else set()
+            for backend in backends:
+                named.setdefault(certificate_of(study, run), set()).add(backend)
+    bare = named.pop("none", set())
+    parts = [f"{len(names)} {verdict}" for verdict, names in named.items()]
+    return ", ".join([*parts, *([f"{len(bare)} without a certificate"] if bare else [])])
+
+
+@text(r"\S+ is wrong on .*|wrong: \d+ of \d+ checks failed\.|right: .* is off|.* float64.*")
+@text(r"On .*, for everything that the backend supports\. Relative errors.*", "caption")
+@text(r"Relative errors: .*", "caption")
+@text(r"Dot plot of error over tolerance .*", "figcaption")
+@text(r"(?:Made|Runs|Checked): .*", "dl.facts")
+@text(r"\S+ c+", "h2")
+def certificate_texts(spot: Spot, match: re.Match[str]) -> Iterator[str]:
+    for certificate in certificates(spot.study):
+        checks: list[dict[str, object]] = certificate["checks"]  # type: ignore[assignment]
+        failed = [check for check in checks if not check["passed"]]
+        worst = max(float(str(check["measured"])) / float(str(check["tolerance"])) for check in checks)
+        name, on = certificate["backend"], certificate["device_name"]
+        yield f"{name} is wrong on {on}. {len(failed)} of {len(checks)} checks failed. Its certificate lists them all; the first are:"
+        yield f"wrong: {len(failed)} of {len(checks)} checks failed."
+        yield from (f"{check['name']}: {check['reason']}" for check in failed)
+        yield f"On {on}, for everything that the backend supports. Relative errors: the largest on random data. Measured / allowed: the largest over all checks; up to 1 passes."
+        yield f"Dot plot of error over tolerance by backend and tensor. Largest: {name} {worst}."
+        yield f"Made: {moment(str(certificate['created_at']))}, in {certificate['seconds']} s"
+        yield f"Runs: {', '.join(run.id for run in spot.study.done if spot.study.certificate(run))}"
+        yield f"{name} {str(certificate['key'])[:12]}"
+    yield "Relative errors: the largest on random data. Measured / allowed: the largest over all checks; up to 1 passes."
+    rules = (
+        "A certificate compares what a backend computes, forward and backward, with exact results in float64.",
+        "While a run trains or decodes, audits check attention calls of its own model",
+        "It is called on random numbers,",
+    )
+    yield from (match[0] for rule in rules if match[0].startswith(rule))
+
+
+def timed(run: Run) -> set[str]:
+    """Backends that it called."""
+    if "call" not in run.config:
+        return {run.config["attention"]}
+    return {row["attention"] for row in run.kernels if row["outcome"] == "completed"} or {"unknown"}
+
+
+TENSORS = {"output": "o", "dq": "dq", "dk": "dk", "dv": "dv"}
+
+
+def check_of(study: Study, tensor: str) -> dict[str, float]:
+    """The check of a tensor in the only certificate."""
+    (certificate,) = certificates(study)
+    return next(check for check in certificate["checks"] if check["what"] == TENSORS[tensor.lower()])  # type: ignore[attr-defined, no-any-return]
+
+
+@column(r"(?:On .*)?Relative errors: .*", ".+")
+def certificate_cells(cell: Cell) -> str:
+    made = certificates(cell.spot.study)
+    if cell.head == "Verdict":
+        shown = [f"{certificate['verdict']}" for certificate in made if certificate["backend"] == cell.first]
+        imported = ": imported" if cell.spot.study.imported else ""
+        return shown[0] if shown else f"no certificate{imported}"
+    if not any(certificate["backend"] == cell.first for certificate in made):
+        runs = [run for run in cell.spot.study.runs if run.attempts and cell.first in timed(run)]
+        return f"{len(runs)}" if cell.head == "Runs" else NONE
+    checks: list[dict[str, float]] = made[0]["checks"]  # type: ignore[assignment]
+    if cell.head.lower() in TENSORS:
+        return f"{check_of(cell.spot.study, cell.head)['relative_error']:.9e}"
+    return {
+        "Measured / allowed": f"{max(check['measured'] / check['tolerance'] for check in checks)}",
+        "Checks": f"{len(checks)}",
+        "Failed": f"{sum(not check['passed'] for check in checks)}",
+        "Runs": f"{sum(bool(cell.spot.study.certificate(run)) for run in cell.spot.study.done)}",
+    }[cell.head]
+
+
+@column(r"Certificates: values", ".+")
+def error_cells(cell: Cell) -> str:
+    tensors = list(TENSORS) if cell.head == "largest" else [cell.head]
+    checks = [check_of(cell.spot.study, tensor) for tensor in tensors]
+    return f"{max(check['measured'] / check['tolerance'] for check in checks)}"
+
+
+@column(r"Errors of \S+", "Relative error", "Measured / allowed", "Measured", "Allowed")
+def tensor_cells(cell: Cell) -> str:
+    check = check_of(cell.spot.study, cell.first)
+    return {
+        "Relative error": f"{check['relative_error']:.9e}",
+        "Measured / allowed": f"{check['measured'] / check['tolerance']}",
+        "Measured": f"{check['measured']}",
+        "Allowed": f"{check['tolerance']}",
+    }[cell.head]
+
+
+@column(r"Checks by kind", ".+")
+def check_cells(cell: Cell) -> str:
+    checks = [
+        check
+        for certificate in certificates(cell.spot.study)
+        for check in certificate["checks"]
+        if check["name"] == cell.first
+    ]  # type: ignore[attr-defined]
+    return {
+        "Kind": cell.first,
+        "Checks": f"{len(checks)}",
+        "Failed": f"{sum(not check['passed'] for check in checks)}",
+    }[cell.head]
+
+
+@text(r"(?P<backend>\S+): no certificate: .* \N{EN DASH} (?P<runs>.+)", "li")
+def bare_runs(spot: Spot, match: re.Match[str]) -> str:
+    study, backend = spot.study, match["backend"]
+    runs = [
+        run for run in study.runs if run.attempts and not study.certificate(run) and backend in timed(run)
+    ]
+    names = [match["runs"]] if study.imported and len(runs) == 1 else [run.id for run in runs]
+    return match[0].replace(match["runs"], ", ".join(names))

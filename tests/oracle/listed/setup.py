@@ -1,0 +1,260 @@
+"""Kinds of the setup, setting by setting, and of the table of backends."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+from tests.oracle.kinds import NONE, listed, span
+from tests.oracle.listed.facts import devices, load, order_of
+from tests.oracle.listed.overview import certificate_of, last_step
+from tests.oracle.listing import Cell, column
+from tests.oracle.truth import (
+    Run,
+    Study,
+)
+
+
+def alike(study: Study, value: Callable[[Run], object]) -> str:
+    """A value of all groups, or each value with the groups that have it."""
+    by_group: dict[str, list[str]] = {}
+    for label, runs in study.groups.items():
+        for run in runs:
+            by_group.setdefault(label, [])
+            if (one := value(run)) is not None and f"{one}" not in by_group[label]:
+                by_group[label].append(f"{one}")
+    if any(len(ones) > 1 for ones in by_group.values()):
+        counts = Counter(f"{value(run)}" for run in study.runs)
+        return "; ".join(f"{one} ({many} runs)" for one, many in counts.most_common())
+    return with_groups({label: ones[0] for label, ones in by_group.items() if ones})
+
+
+def with_groups(values: dict[str, str]) -> str:
+    """`4 (replicate=1); 8 (replicate=2)`."""
+    groups: dict[str, list[str]] = {}
+    for label, one in values.items():
+        groups.setdefault(one, []).append(label)
+    if len(groups) == 1:
+        return next(iter(groups))
+
+    def names(labels: list[str]) -> str:
+        return (
+            listed(labels)
+            if len(labels) <= 4
+            else f"{', '.join(labels[:3])} and {len(labels) - 3} more groups"
+        )
+
+    return "; ".join(f"{one} ({names(labels)})" for one, labels in groups.items())
+
+
+Setting = Callable[[Study], str]
+
+
+def _model(name: str) -> Setting:
+    return lambda study: alike(study, lambda run: run.config["model"][name])
+
+
+def _train(name: str) -> Setting:
+    return lambda study: alike(study, lambda run: run.config["train"][name])
+
+
+def heads_of(study: Study) -> str:
+    """Of queries and of keys, and their dimension."""
+    model = study.runs[0].config["model"]
+    return f"{model['heads']} query heads and {model['kv_heads']} key/value heads, each of dimension {model['dim'] // model['heads']}"
+
+
+def parameters_of(study: Study) -> str:
+    """All, and those that count in 6 N."""
+    run = study.runs[0]
+    return f"{run.parameters}, of which {run.parameters - run.config['model']['vocab_size'] * run.config['model']['dim']} are not the input embedding"
+
+
+def flop_of(study: Study) -> str:
+    """Per token."""
+    which = "forward only, of a prompt" if study.task == "inference" else "forward and backward"
+    return f"{study.runs[0].flop / 1e9} GFLOP, {which}"
+
+
+def learning_rate_of(study: Study) -> str:
+    """Of the configuration, or the highest that a log has."""
+    if study.imported:
+        return f"{max(record['learning_rate'] for run in study.runs for _, record in run.steps)} at the highest, by the records"
+    return _train("learning_rate")(study)
+
+
+def steps_of(study: Study) -> str:
+    """How many of the planned ones."""
+    if study.imported and "steps" not in study.runs[0].config["train"]:
+        return f"{study.runs[0].steps[-1][1]['step']} of an unknown number"
+    if not any(run.attempts for run in study.runs):
+        return f"{NONE} of {study.runs[0].config['train']['steps']} planned"
+    return alike(
+        study,
+        lambda run: f"{last_step(run)} of {run.config['train']['steps']} planned" if run.attempts else None,
+    )
+
+
+def repeats_of(study: Study) -> str:
+    """Runs of each group and seed."""
+    counts = {
+        label: max(Counter(run.key[0] for run in runs).values()) for label, runs in study.groups.items()
+    }
+    unit = "of each group" if study.imported else "of each group and seed"
+    if len(set(counts.values())) == 1:
+        many = next(iter(counts.values()))
+        return f"{many} run{'s' if many > 1 else ''} {unit}"
+    ordered = dict(sorted(counts.items(), key=lambda item: item[1]))
+    return f"runs {unit}: {with_groups({label: f'{many}' for label, many in ordered.items()})}"
+
+
+def margins_of(study: Study) -> str:
+    """As the study states them."""
+    margins, parts = study.design["margins"] if not study.imported else {"loss": 0.02}, []
+    if "loss" in margins:
+        parts.append(f"loss {margins['loss']} nats per token")
+    if "tokens_per_second" in margins:
+        parts.append(f"tokens per second {100 * margins['tokens_per_second']} %")
+    return ", ".join(parts) + (", stated at the import" if study.imported else "")
+
+
+def added_of(study: Study) -> str:
+    """Runs that were planned after the first result."""
+    first = min(run.ended for run in study.runs if run.attempts)
+    added = sum(run.plan["created_at"] > first for run in study.runs)
+    return f"none, and the number of runs was not fixed in advance: {added} runs added after the first result"
+
+
+def beside_of(study: Study) -> str:
+    """The most attempts at one time on a machine."""
+    ends = [
+        (attempt.manifest["started_at"], attempt.result["ended_at"])
+        for run in study.runs
+        for attempt in run.attempts
+    ]
+    return f"up to {max(sum(a <= at < b for a, b in ends) for at, _ in ends)} at a time on one machine"
+
+
+def peak_of_setup(study: Study) -> str:
+    """With its source."""
+    manifest = study.done[0].measured.manifest if study.done else study.runs[0].measured.manifest
+    source = manifest["peak_source"]
+    return f"{manifest['peak_flops'] / 1e12} TFLOP/s per GPU ({source})"
+
+
+def shapes_of(study: Study) -> str:
+    """Batch, length, heads and dimension of the calls."""
+    shapes = {run.config["call"]["shape"] for run in study.runs}
+    return f"{len(shapes)} shapes: batch 1, sequence length {span(sorted(run.length for run in study.runs))}, heads 16, key heads 16, head dim 128"
+
+
+def varied_of(study: Study) -> str:
+    """The factors, how many groups they make, and what a launch selected."""
+    factors = listed([name for name in study.runs[0].plan["factors"] if name != "seed"])
+    only = " ".join(study.runs[0].plan.get("provenance", {"command": []})["command"][2:])
+    return f"{factors}: {len(study.groups)} groups" + (f" {only}" if only else "")
+
+
+def decoded_of(study: Study) -> str:
+    """How many tokens."""
+    return alike(
+        study,
+        lambda run: (
+            f"{run.config['inference']['new_tokens']} tokens, greedily, with a KV cache"
+            if run.config["inference"]["new_tokens"]
+            else "nothing"
+        ),
+    )
+
+
+def clocks_of(study: Study) -> str:
+    """As the drivers said before the runs."""
+    clocks = study.runs[0].measured.manifest["clocks"]
+    return (
+        f"power limit {clocks['power_limit_watts']} W, GPU clock {clocks['sm_mhz']} MHz, memory clock "
+        f"{clocks['memory_mhz']} MHz"
+    )
+
+
+def throttling_of(study: Study) -> str:
+    """Share of the wall time in which the power limit held the clocks back."""
+    (run,) = study.runs
+    result = run.measured.result
+    before = run.measured.manifest["clocks"]["power_capped_seconds"]
+    share = 100 * (result["clocks"]["power_capped_seconds"] - before) / result["wall_seconds"]
+    return f"by the power limit for {share} % of the wall time, by heat or the power supply at no time"
+
+
+def of_inference(name: str) -> Setting:
+    return lambda study: alike(study, lambda run: run.config["inference"][name])
+
+
+def of_manifest(value: Callable[[Run], object]) -> Setting:
+    return lambda study: with_groups(
+        {
+            label: f"{value(runs[0])}"
+            for label, runs in study.groups.items()
+            if runs[0].attempts and runs[0].measured.manifest
+        }
+    )
+
+
+def batch_of(run: Run) -> int:
+    """Samples of a step."""
+    return int(run.config.get("inference", run.config.get("train", {}))["batch_size"])
+
+
+def length_of(run: Run) -> int:
+    """Tokens of a sample."""
+    asked = run.config.get("inference")
+    return int(asked["prompt_length"] if asked else run.config["train"]["sequence_length"])
+
+
+SETTINGS: dict[str, Setting] = {
+    "Parameters": parameters_of, "Layers": _model("layers"), "Dimension": _model("dim"), "Attention heads": heads_of,
+    "Feed-forward dimension": _model("ffn_dim"), "Vocabulary": _model("vocab_size"), "FLOP per token": flop_of,
+    "Sequence length": lambda study: alike(study, length_of), "Prompt length": lambda study: alike(study, length_of),
+    "Batch": lambda study: alike(study, batch_of),
+    "Tokens per step": lambda study: alike(study, lambda run: batch_of(run) * length_of(run)),
+    "Precision": lambda study: "bfloat16", "Loss": lambda study: "cross-entropy of the logits in float32",
+    "Optimizer": lambda study: "AdamW, weight decay 0.01, gradients clipped to norm 1",  # of the defaults
+    "Learning rate": learning_rate_of,
+    "Learning-rate warm-up": lambda study: (
+        f"linear over the first {study.runs[0].config['train']['warmup_steps']} of {study.runs[0].config['train']['steps']} "
+        "steps, then constant"),
+    "Steps": steps_of, "Padding": lambda study: "0.0 % of the tokens, which tokens per second include",
+    "Varied": varied_of, "Repeats": repeats_of, "Margins": margins_of, "Stopping rule": added_of,
+    "Seeds": lambda study: listed([f"{seed}" for seed in dict.fromkeys(run.key[0] for run in study.runs)]),
+    "Order of the runs": order_of, "Runs side by side": beside_of, "Load": load, "Peak for MFU": peak_of_setup,
+    "Device": of_manifest(devices), "Host": of_manifest(lambda run: run.measured.manifest["host"]),
+    "Driver": lambda study: "570.86", "Packages": lambda study: "python 3.11.7, torch 2.13.0",
+    "Commit": lambda study: str(study.runs[0].plan["provenance"]["git_sha"])[:10],
+    "Shapes": shapes_of, "Rounds": lambda study: f"{study.runs[0].config['call']['steps']}",
+    "Prefills": of_inference("steps"), "Prefills of warm-up": of_inference("warmup_steps"),
+    "Decoded after the last prompts": decoded_of, "Clocks and power": clocks_of, "Clock throttling": throttling_of,
+}  # fmt: skip
+
+
+@column(r"What was run.*", "Value")
+def setting(cell: Cell) -> str:
+    return SETTINGS[cell.row["Setting"]](cell.spot.study)
+
+
+@column(r"What each attention backend is.*", "Package", "Runs", "Verdict", "What it is")
+def backend_cells(cell: Cell) -> str:
+    study, label = cell.spot.study, cell.first
+    runs = [
+        run
+        for run in study.runs
+        if run.config["attention"] == label and (run.attempts or cell.head == "Runs")
+    ]
+    done = sum(run.done for run in runs)
+    verdicts = Counter(certificate_of(study, run) for run in runs if run.attempts)
+    bare = verdicts.pop("none", 0)
+    return {
+        "Package": "torch 2.13.0",
+        "Runs": f"{done} of {len(runs)}" if done < len(runs) else f"{done}",
+        "Verdict": next(iter(verdicts), f"{bare} run{'s' if bare > 1 else ''} without"),
+        "What it is": re.sub(r"(?<!FlashAttention)-\d", "", cell.row["What it is"]),  # names alone
+    }[cell.head]
