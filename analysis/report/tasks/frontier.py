@@ -12,7 +12,7 @@ from analysis.report.answer.statement import Number, Sentence
 from analysis.report.overview import Cell, GroupLine, OverviewColumn, PanelSpec, group_lines, outcome
 from analysis.report.render import number
 from analysis.report.rows import Run
-from analysis.report.tasks import ReportTask, RunColumn
+from analysis.report.tasks import Cite, ReportTask, RunColumn, WriteupParts
 from analysis.report.tasks._llama import MODEL, gib
 from analysis.report.topics import Setting, SetupTopic, lines, plain, setting, whole
 from analysis.stats import Estimate, grouped
@@ -102,10 +102,10 @@ def _ran(facts: Facts) -> Sentence:
     probes = len(facts.probes)
     text = f"The most {listed(sought) or 'that fits'} was sought in {counted(len(facts.runs), 'run')}"
     of_them = "" if done == len(facts.runs) else f", of which {done:,d} completed"
-    memory = f", in {cards(facts.frontiers)}" if facts.frontiers else ""
+    memory = f" ({cards(facts.frontiers)})" if facts.frontiers else ""
     numbers = {"runs": len(facts.runs), "completed runs": done, "probes": probes}
     return Sentence(
-        f"{text}{of_them}, by {counted(probes, 'probe')} of three training steps{memory}.",
+        f"{text}{memory}{of_them}, by {counted(probes, 'probe')} of three training steps of a llama.",
         tuple(Number(what, value, None, None, what.split()[-1]) for what, value in numbers.items()),
     )
 
@@ -189,17 +189,37 @@ def _outcome(line: Any) -> Cell:
     return outcome(line.group)
 
 
+def _methods(_runs: Sequence[Run], _cite: Cite) -> Iterator[str]:
+    yield (
+        "A probe is a process of its own that trains three steps on random tokens. The first is of the "
+        "largest value that fits by a forecast from the configuration; then the gap between a value that "
+        "fits and one that does not is halved, and some values above that one are tried as well. A value "
+        "fits if all steps were done without a retry of the allocator and, with what CUDA uses beside it, "
+        "within the memory. A probe that hung or died says nothing of its value."
+    )
+
+
+_VALUES = (
+    _column("Sought", lambda row: UNITS[row["find"]], is_text=True),
+    _column("Largest that fits", largest),
+    _column("Forecast", lambda row: f"{row['foreseen']:,d}"),
+    _column("Its error, %", lambda row: number(row["foreseen_error_percentage"], "+.1f")),
+    _column("Next that does not", _bound, is_text=True),
+)
 TASK = ReportTask(
     name="frontier",
     settings=_settings,
     answer=AnswerParts(ran=_ran, headlines=_headlines, limits=_limits),
+    writeup=WriteupParts(
+        references=("touvron2023llama",),
+        methods=_methods,
+        columns=_VALUES,
+        note="The largest value that fits in each group, in the order of the study, and the smallest one "
+        "above that of which a probe did not. The forecast's error is in percent of the largest.",
+    ),
     lines=_lines,
     columns=(
-        _column("Sought", lambda row: UNITS[row["find"]], is_text=True),
-        _column("Largest that fits", largest),
-        _column("Forecast", lambda row: f"{row['foreseen']:,d}"),
-        _column("Its error, %", lambda row: number(row["foreseen_error_percentage"], "+.1f")),
-        _column("Next that does not", _bound, is_text=True),
+        *_VALUES,
         _column("Peak GiB", lambda row: _gib(row["peak_bytes"])),
         _column("Its forecast, GiB", lambda row: _gib(row["forecast_bytes"])),
         _column("Error, %", lambda row: number(row["forecast_error_percentage"], "+.1f")),
