@@ -188,3 +188,22 @@ FROM decoding GROUP BY study, run_id, attempt HAVING max(position) - min(positio
 -- decoding
 SELECT d.study || '/' || d.run_id || ' attempt ' || d.attempt || ', position ' || d.position, 'decoded', 'a run of task ' || r.task
 FROM decoding d JOIN runs r ON r.study = d.study AND r.run_id = d.run_id WHERE r.task <> 'inference';
+
+-- probes
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', probe of ' || value, outcome || ', retries: ' || retries, 'edge'
+FROM probes WHERE outcome = 'fits' AND retries > 0;
+
+-- probes
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', probe of ' || value,
+    outcome || ' in ' || coalesce(reserved_bytes + outside_bytes, peak_bytes) || ' bytes', 'the card has ' || card_bytes
+FROM probes WHERE outcome = 'fits' AND coalesce(reserved_bytes + outside_bytes, peak_bytes) > card_bytes;
+
+-- probes
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', probe of ' || value, outcome || ', with a peak', 'nothing is known of it'
+FROM probes WHERE outcome IN ('timeout', 'failed') AND peak_bytes IS NOT NULL;
+
+-- probes
+SELECT study || '/' || run_id || ' attempt ' || attempt, 'rows of ' || count(DISTINCT card_bytes) || ' cards and '
+    || count(DISTINCT foreseen) || ' forecasts', 'one search'
+FROM probes GROUP BY study, run_id, attempt
+HAVING count(DISTINCT card_bytes) > 1 OR count(DISTINCT foreseen) > 1 OR count(*) > count(DISTINCT value);

@@ -216,3 +216,17 @@ SELECT label AS "Backend",
   round(median(peak_memory_bytes) / 2**30, 1) AS "Peak memory, GiB"
 FROM runs
 {_DONE}"""
+
+
+# The run's row, so that a chart can name and order it.
+_OF_RUN = "r.label, r.place, r.seed, r.repeat, r.attention, r.device"
+FRONTIERS = f"""\
+SELECT {_OF_RUN}, r.outcome AS run_outcome, f.* EXCLUDE (study, attempt)
+FROM frontiers f JOIN runs r USING (study, run_id)
+WHERE f.study = $study
+ORDER BY r.place, r.seed, r.repeat, f.run_id"""
+PROBES = f"""\
+SELECT {_OF_RUN}, p.* EXCLUDE (study, attempt, measured_at)
+FROM probes p JOIN deciding_attempts d USING (study, run_id, attempt) JOIN runs r USING (study, run_id)
+WHERE p.study = $study
+ORDER BY r.place, r.seed, r.repeat, p.run_id, p.number"""

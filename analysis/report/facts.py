@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from analysis import stats
 from analysis.query.ask import answer
-from analysis.query.statements import COMPLETED_RUNS, DECODED_RUNS, KERNEL_TIMES, KERNEL_TIMES_AND_GONE
+from analysis.query.statements import (
+    COMPLETED_RUNS,
+    DECODED_RUNS,
+    FRONTIERS,
+    KERNEL_TIMES,
+    KERNEL_TIMES_AND_GONE,
+    PROBES,
+)
 from analysis.report.rows import AttemptRow, ColumnComment, Run, UnreadFile, UntimedRow
 from analysis.stats.estimate import median_of_known
 from analysis.store.database import quoted
@@ -38,7 +45,8 @@ _ATTEMPTS_SQL = "SELECT * FROM attempts WHERE study = $study ORDER BY run_id, at
 _QUARANTINE_SQL = "SELECT path, reason FROM quarantine WHERE study = $study ORDER BY path"
 _DICTIONARY_SQL = """\
 SELECT table_name, column_name, lower(data_type) AS type, comment FROM duckdb_columns()
-WHERE table_name IN ('runs', if(EXISTS (FROM kernels WHERE study = $study), 'kernels', 'steps'))
+WHERE table_name IN ('runs', CASE WHEN EXISTS (FROM kernels WHERE study = $study) THEN 'kernels'
+    WHEN EXISTS (FROM probes WHERE study = $study) THEN 'probes' ELSE 'steps' END)
   AND NOT internal AND database_name <> 'temp'
 ORDER BY table_name, column_index"""
 _REMOVED_SQL = "SELECT run_id, differs FROM removed_runs WHERE study = $study ORDER BY run_id"
@@ -55,6 +63,7 @@ QUERIES = {
     "removed": _REMOVED_SQL, "reported": _REPORTED_SQL,
     "decoded_runs": DECODED_RUNS, "untimed": _UNTIMED_SQL, "kernels": KERNEL_TIMES,
     "kernels_and_gone": KERNEL_TIMES_AND_GONE, "profiled": PROFILED,
+    "frontiers": FRONTIERS, "probes": PROBES,
 }  # fmt: skip
 
 
@@ -99,6 +108,8 @@ class Facts:
         untimed: backends of task attention that have no time at some shape: how they ended, and why.
         kernels: its rows of the table, of attempts that decide their runs.
         kernels_and_gone: these, and how runs without a row ended.
+        frontiers: of task frontier, the largest value that fits, a row for each run that probed.
+        probes: their probes.
         profiles: how long the profiled steps of completed runs took beside the timed ones.
         removed: by id, what runs that the study no longer has differ in; they may be left out.
         reported: what others report of its groups, as the view `reported` has it.
@@ -115,6 +126,8 @@ class Facts:
     kernels: list[dict[str, Any]] = field(default_factory=list)
     kernels_and_gone: list[dict[str, Any]] = field(default_factory=list)
     profiles: list[dict[str, Any]] = field(default_factory=list)
+    frontiers: list[dict[str, Any]] = field(default_factory=list)
+    probes: list[dict[str, Any]] = field(default_factory=list)
     removed: dict[str, str] = field(default_factory=dict)
     reported: list[dict[str, Any]] = field(default_factory=list)
 
@@ -261,6 +274,8 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         kernels=rows(connection, KERNEL_TIMES, study),
         kernels_and_gone=rows(connection, KERNEL_TIMES_AND_GONE, study),
         profiles=rows(connection, PROFILED, study),
+        frontiers=rows(connection, FRONTIERS, study),
+        probes=rows(connection, PROBES, study),
         removed={row["run_id"]: row["differs"] for row in rows(connection, _REMOVED_SQL, study)},
         reported=rows(connection, _REPORTED_SQL, study),
     )

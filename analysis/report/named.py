@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from analysis import charts
 from analysis.query.questions import Question, questions
-from analysis.query.statements import INFERENCE_SUMMARY, TRAINING_METRICS, TRAINING_SUMMARY
+from analysis.query.statements import (
+    FRONTIERS,
+    INFERENCE_SUMMARY,
+    PROBES,
+    TRAINING_METRICS,
+    TRAINING_SUMMARY,
+)
 from analysis.report import backends, facts
 from analysis.store.database import open_for_reading, studies_of
 from model.record.errors import UserError, did_you_mean
@@ -28,6 +34,8 @@ _TABLES = {
         "Latency of prompts and of decoded tokens of each group", "", INFERENCE_SUMMARY, ("inference",)
     ),
     "reported": Question("What others report of each group", "", facts.QUERIES["reported"]),
+    "frontiers": Question("Largest value that fits, of each run", "", FRONTIERS, ("frontier",)),
+    "probes": Question("Every probe of them", "", PROBES, ("frontier",)),
     "columns": Question("Dictionary of columns", "", facts.QUERIES["columns"]),
 }
 

@@ -134,7 +134,7 @@ class _Kind:
     batch: int
 
 
-_OF_ATTEMPT = ("attempts", "step_floor", "step_profile", "audits", "decoding", "kernels")
+_OF_ATTEMPT = ("attempts", "step_floor", "step_profile", "audits", "decoding", "kernels", "probes")
 _OF_RUN = ("run_records", *_OF_ATTEMPT, *FROM_STEPS, "files", "quarantine")
 _IN_SCOPE = "($1 IS NULL OR study = $1)"
 _RUNS = _Kind(read_run, f"{OF_RUNS} AND {_IN_SCOPE}", _OF_RUN, 1000)

@@ -15,7 +15,8 @@ from analysis.store.tables import Row
 from model.measure.flops import attention_flop
 from model.record.config import CallConfig
 from model.record.files import Unreadable, dumps, read, regular
-from model.record.folder import DECODED, KERNELS, PROFILE, STUDY, Attempt, RunFolder
+from model.record.folder import DECODED, FRONTIER, KERNELS, PROFILE, STUDY, Attempt, RunFolder
+from model.record.frontier import Frontier
 from model.record.imported import PREFIX, ImportedRun
 from model.record.kernels import KernelTime, KernelTimes
 from model.record.records import (
@@ -62,6 +63,7 @@ class Rows:
     step_profile: list[Row] = field(default_factory=list)
     decoding: list[Row] = field(default_factory=list)
     kernels: list[Row] = field(default_factory=list)
+    probes: list[Row] = field(default_factory=list)
     removed_runs: list[Row] = field(default_factory=list)
     step_files: list[Row] = field(default_factory=list)
 
@@ -192,12 +194,23 @@ def _read_attempt(reader: Reader, attempt: Attempt, folder: RunFolder) -> None:
 
     where = row | {"device": manifest and manifest.device_name}
     reader.add("kernels", f"{path}/{KERNELS}", where, kernel_rows)
+
+    def probe_rows() -> list[Row]:
+        sought = _placed(attempt.frontier, run_id, attempt)
+        if sought is None:
+            return []
+        shared = sought.model_dump(exclude={"schema_version", "run_id", "attempt", "probes"})
+        shared["measured_at"] = utc(sought.measured_at)
+        numbered = enumerate(sought.probes, start=1)
+        return [shared | {"number": number} | probe.model_dump() for number, probe in numbered]
+
+    reader.add("probes", f"{path}/{FRONTIER}", row, probe_rows)
     steps = f"{path}/steps.jsonl"
     if os.path.lexists(steps) and reader.read(steps, lambda: regular(steps)) is not None:
         reader.rows.step_files.append(row | {"path": steps, "imported": run_id.startswith(PREFIX)})
 
 
-Placed = TypeVar("Placed", Manifest, Result, StepProfile, KernelTimes)
+Placed = TypeVar("Placed", Manifest, Result, StepProfile, KernelTimes, Frontier)
 
 
 def _placed(record: Placed | None, run_id: str, attempt: Attempt) -> Placed | None:
@@ -233,6 +246,7 @@ def _run_row(run: RunRecord) -> Row:
         "processes": config.parallel.processes,
         "expected_outcome": str(run.expected_outcome),
         "reported": _reported(run),
+        "also_expected": dumps(run.also_expected),
         "why": dumps(run.why),
         "memory_limit_bytes": run.memory_bytes,
         "command": dumps(origin.command),

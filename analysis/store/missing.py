@@ -46,6 +46,7 @@ _KEPT = {
     "step_profile": ("*", "true", "step_profile"),
     "decoding": ("*", "true", "decoding"),
     "kernels": ("*", "true", "kernels"),
+    "probes": ("*", "true", "probes"),
     "step_records": (", ".join(SAID), "true", STAGE),
 }
 # In `lost`, no attempt means every attempt of the run.

@@ -5,6 +5,7 @@ What a report carries, and what an export holds, so that both can be computed ag
 
 from __future__ import annotations
 
+import os
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ SELECT table_name FROM duckdb_tables() WHERE NOT temporary AND table_name NOT IN
 UNION SELECT 'step_records' ORDER BY 1"""
 # What the view adds to a record is derived again, and not carried.
 _COLUMNS = {"step_records": ", ".join(SAID)}
+_LATER = ("probes",)  # tables that records of earlier versions lack; they are empty there
 _ROWS = 65_536  # at a time
 _RUNS = 1_000  # runs whose steps are sorted at once
 
@@ -98,7 +100,8 @@ def write_records(connection: DuckDBPyConnection, study: str | None, folder: Pat
 def open_records(folder: Path, given: tuple[str, ...] | None = None) -> DuckDBPyConnection:
     """Fill a database in memory with records; SQL can reach nothing else from there.
 
-    A column that a file lacks is NULL, and one that the schema lacks is left out: records outlive versions.
+    A column that a file lacks is NULL, one that the schema lacks is left out, and a later table may have no
+    file: records outlive versions.
     What is derived from step records is not taken from the files but derived again.
 
     Args:
@@ -115,8 +118,9 @@ def open_records(folder: Path, given: tuple[str, ...] | None = None) -> DuckDBPy
         derive = given[-1] if given else scripts()[DERIVE]
         stage(connection, derive)
         for (table,) in connection.execute(_TABLES).fetchall():
-            into = STAGE if table == "step_records" else table
-            _load(connection, into, folder / f"{table}.parquet")
+            into, path = STAGE if table == "step_records" else table, folder / f"{table}.parquet"
+            if table not in _LATER or os.path.lexists(path):
+                _load(connection, into, path)
         connection.execute(derive)
     except duckdb.Error as error:
         raise UserError(f"{folder}: {first_lines(error)}") from error

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from model.record.files import sha256
-from model.record.folder import DECODED, KERNELS, PROFILE, STUDY, RunFolder, folders
+from model.record.folder import DECODED, FRONTIER, KERNELS, PROFILE, STUDY, RunFolder, folders
 from model.record.speed import CEILINGS_FOLDER
 
 IN_RUN = ("run.json", "ledger.jsonl")
-IN_ATTEMPT = ("manifest.json", "steps.jsonl", "audits.jsonl", "result.json", PROFILE, KERNELS, DECODED)
+IN_ATTEMPT = (
+    *("manifest.json", "steps.jsonl", "audits.jsonl", "result.json"),
+    *(PROFILE, KERNELS, FRONTIER, DECODED),
+)
 # Instead of the hash of step records: to hash them took as long as half of what DuckDB needs to load them.
 UNHASHED = "not hashed"
 CERTIFICATES = ".certificates"  # under the root; no study can have such a name

@@ -37,11 +37,12 @@ CREATE TABLE run_records (  --: run.json, one row per planned run. Use the view 
     block BIGINT,  --: Block of the run, from 1: one repetition of every group, planned to run together. NULL if the order has no blocks.
     design JSON,  --: Design of the study when the run was planned: a JSON object with order, order_seed, baseline (factors), margins (loss in nats per token; tokens_per_second as a fraction) and until.
     overridden JSON,  --: Settings that the scale or --set changed: a JSON object of own, which is the study's value (null if it gives none), and by, which is what changed it. NULL in an imported run.
-    planned_steps BIGINT,  --: Planned steps, the warm-up included: optimizer steps, or prefills of task inference.
-    sequence_length BIGINT,  --: Tokens per sample; of task inference, per prompt.
-    batch_size BIGINT,  --: Samples per step, those of all processes together.
+    planned_steps BIGINT,  --: Planned steps, the warm-up included: optimizer steps, prefills of task inference, or at most so many probes of task frontier.
+    sequence_length BIGINT,  --: Tokens per sample; of task inference, per prompt; of task frontier, the most that may be tried where that is sought.
+    batch_size BIGINT,  --: Samples per step, those of all processes together; of task frontier, the most that may be tried where that is sought.
     processes INTEGER,  --: Processes that train the run together, as its configuration asks: the product of parallel.*, one per GPU. NULL in an imported run, and in records of versions in which every run was one process.
-    expected_outcome VARCHAR,  --: Outcome that the study expects.
+    expected_outcome VARCHAR,  --: Outcome that the study expects, of several the likeliest.
+    also_expected JSON,  --: Other outcomes that the study expects as well: a JSON array. NULL in an imported run.
     because VARCHAR,  --: Why the study expects that outcome, if it says so.
     label VARCHAR,  --: What the study calls the run's group; NULL if it does not say, and in an imported run. runs.label is what it is called in the end.
     reported JSON,  --: What the study says that others report of the run's group: a JSON array of objects of numbers (by quantity, as printed), hardware, gpus, source, read_from, note and flags. NULL if it says nothing. The view reported has it by column.
@@ -382,4 +383,28 @@ CREATE TABLE step_profile (  --: Where the time of a step goes, one row per comp
     seconds DOUBLE NOT NULL,  --: Seconds of a step, mean over the profiled ones: on a GPU of its kernels, on a CPU of operators, whose times the profiler lengthens.
     share DOUBLE,  --: Share of the step, a fraction of 1: seconds over the sum of all parts.
     hidden_seconds DOUBLE  --: Seconds of a step, more of the same part, beside which other work ran on the device (on a CPU, in the thread of the steps): they are in no sum. NULL for parts that nothing hides, and in older records.
+);
+
+CREATE TABLE probes (  --: frontier.json of every attempt of task frontier, one row per probe: three steps of training in a process of their own. The view frontiers says what they come to.
+    study VARCHAR NOT NULL,  --: Name of the study.
+    run_id VARCHAR NOT NULL,  --: Id of the run.
+    attempt INTEGER NOT NULL,  --: Number of the attempt.
+    number BIGINT NOT NULL,  --: Place of the probe among the attempt's, from 1.
+    find VARCHAR NOT NULL,  --: What is increased: sequence_length, batch_size or layers.
+    multiple BIGINT NOT NULL,  --: Of which all values are multiples.
+    most BIGINT NOT NULL,  --: Largest value that may be tried.
+    card_bytes BIGINT NOT NULL,  --: Memory in bytes that a probe may use: of the GPU, CUDA's own included; on a CPU, of the run's limit.
+    memory_fraction DOUBLE NOT NULL,  --: Share of the device's memory that this is, a fraction of 1; below 1, a smaller card is emulated.
+    foreseen BIGINT NOT NULL,  --: Largest value that fits by the forecast; 0: none does.
+    value BIGINT NOT NULL,  --: Value that was tried.
+    purpose VARCHAR NOT NULL,  --: search, or above: beyond a value that does not fit, since fitting is not monotone.
+    outcome VARCHAR NOT NULL,  --: fits; edge: the steps were done, but the allocator had to free its cache to go on, or with what CUDA uses beside it they need more than the card has; oom_gpu, oom_host or unsupported; timeout or failed: whether it fits is not known.
+    reason VARCHAR,  --: Why it does not fit; NULL if it does.
+    forecast_bytes BIGINT NOT NULL,  --: Peak in bytes by the configuration.
+    peak_bytes BIGINT,  --: Most bytes that were allocated until the probe ended: on a GPU by PyTorch, on a CPU by the process in pages of no file. NULL if it hung or died.
+    reserved_bytes BIGINT,  --: Most bytes of the GPU that PyTorch's allocator held. NULL if unknown, and on a CPU.
+    retries BIGINT,  --: How often the allocator freed its cache to go on. NULL if unknown, and on a CPU.
+    outside_bytes BIGINT,  --: Bytes of the GPU that were in use at the end beside what the allocator held, by whatever process. NULL if unknown, and on a CPU.
+    seconds DOUBLE NOT NULL,  --: Seconds from the start of the probe's process to its end.
+    measured_at TIMESTAMP  --: When the last probe had ended, UTC.
 );

@@ -218,7 +218,8 @@ SELECT
     r.run_id, r.study, r.attention, r.seed, r.repeat, r.factors, r.config, r.profile,
     r.position, r.block, r.design,
     a.outcome,  --: completed if any attempt completed, otherwise the outcome of the last attempt; NULL if in flight or never started.
-    r.expected_outcome,  --: Outcome that the study expects. An expected failure is a result.
+    CASE WHEN json_contains(r.also_expected, to_json(a.outcome)) THEN a.outcome ELSE r.expected_outcome END
+        AS expected_outcome,  --: Outcome that the study expects; where it expects any of several, that of the run if it is one of these, else the likeliest. An expected failure is a result.
     a.reason,  --: Why the run ended that way, if anything recorded a reason.
     coalesce(p.attempts, 0) AS attempts,  --: Number of attempts, including those that never started.
     CASE WHEN b.gpus > 0 THEN b.device END AS gpu,  --: Name of the GPU as its driver reports it; NULL on a CPU.
@@ -274,7 +275,7 @@ SELECT
     u.audits,  --: Number of audits during the run, over all attempts: its own attention calls, compared with float64 (see the table audits). NULL if there are none, as in records that are older than audits.
     u.audits_passed,  --: Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.
     u.audit_ratio,  --: Largest measured / tolerance of all audits, a ratio: up to 1 passes, infinity means a result that is not finite.
-    coalesce(r.config ->> '$.task', 'training') AS task,  --: What the run does: training, inference or attention, which is in the table kernels. Rates of one task must not be compared with those of another.
+    coalesce(r.config ->> '$.task', 'training') AS task,  --: What the run does: training; inference; attention, which is in the table kernels; or frontier, which is in the view frontiers. Rates of one task must not be compared with those of another.
     q.decoded_tokens,  --: Positions decoded with a KV cache, of which decode_seconds is the median. NULL if nothing was decoded.
     q.decode_seconds,  --: Median seconds of a decoded position, one token of each sample: see decoding. NULL if nothing was decoded.
     r.batch_size / nullif(q.decode_seconds, 0) AS decode_tokens_per_second,  --: batch_size / decode_seconds: decoded tokens per second, all samples together.
@@ -282,7 +283,7 @@ SELECT
     100.0 * f.decode_floor_seconds / nullif(q.decode_seconds, 0) AS decode_floor_percentage,  --: Percent: 100 x decode_floor_seconds / decode_seconds.
     -- All other columns of the run, of its measures and of its measured attempt, but for those that stand above, those
     -- that the columns above are made of, and those that only people who look for them need: a new one is here by itself.
-    r.* EXCLUDE (run_id, study, attention, seed, repeat, factors, config, profile, position, block, design, expected_outcome,
+    r.* EXCLUDE (run_id, study, attention, seed, repeat, factors, config, profile, position, block, design, expected_outcome, also_expected,
         git_sha, git_dirty, created_at, label, processes, scale_description, study_file, overridden, why, memory_limit_bytes,
         time_limit_seconds, data_file, tokenizer, command, version, git_diff),
     m.* EXCLUDE (study, run_id, step_seconds, training_tokens_percentage, energy_joules, final_loss, last_step, memory_bytes,
@@ -363,3 +364,28 @@ FROM certificates c LEFT JOIN certificate_errors e ON e.certificate = c.key
 WHERE c.run_case IS NULL
 QUALIFY row_number() OVER (
     PARTITION BY c.attention, c.device_kind, c.device_name ORDER BY c.created_at DESC, c.key) = 1;
+
+-- Columns without a comment have that of: probes.
+CREATE VIEW frontiers AS  --: The largest value that fits into memory, one row per run of task frontier that probed: of the attempt that decides its outcome.
+WITH sought AS (
+    SELECT p.*, max(value) FILTER (outcome = 'fits') OVER (PARTITION BY p.study, p.run_id) AS largest
+    FROM probes p JOIN deciding_attempts USING (study, run_id, attempt)
+)
+SELECT study, run_id, attempt, find, multiple, most, card_bytes, memory_fraction, foreseen,
+    largest,  --: Largest value of which a probe did its steps and fits; NULL if none does.
+    min(value) FILTER (value > coalesce(largest, 0)) AS bound,  --: Smallest value above that of which a probe did not fit; NULL if none was tried.
+    arg_min(outcome, value) FILTER (value > coalesce(largest, 0)) AS bound_outcome,  --: How that probe ended.
+    coalesce(bound_outcome NOT IN ('timeout', 'failed'), coalesce(largest = most, false)) AS is_bounded,  --: Whether it is known that the next value tried does not fit, or that the largest that may be tried fits; otherwise the frontier is at least largest.
+    count(*) FILTER (value < largest AND outcome NOT IN ('fits', 'timeout', 'failed')) AS holes,  --: Values below largest that do not fit: then fitting is not monotone.
+    count(*) AS probes,  --: Number of probes.
+    count(*) FILTER (purpose = 'search') AS searched,  --: Of these, how many the search took; the others were above a value that does not fit.
+    count(*) FILTER (outcome IN ('timeout', 'failed')) AS unknown,  --: Of these, how many hung or died: of their values it is not known whether they fit.
+    100.0 * (foreseen - largest) / largest AS foreseen_error_percentage,  --: By how many percent of largest the forecast's value is larger; negative where it is smaller.
+    any_value(forecast_bytes) FILTER (value = largest) AS forecast_bytes,  --: Peak in bytes of largest by the configuration.
+    any_value(peak_bytes) FILTER (value = largest) AS peak_bytes,  --: Peak in bytes of largest, measured.
+    any_value(reserved_bytes) FILTER (value = largest) AS reserved_bytes,  --: See probes.reserved_bytes, of largest.
+    any_value(outside_bytes) FILTER (value = largest) AS outside_bytes,  --: See probes.outside_bytes, of largest.
+    100.0 * (any_value(forecast_bytes) FILTER (value = largest) - any_value(peak_bytes) FILTER (value = largest))
+        / any_value(peak_bytes) FILTER (value = largest) AS forecast_error_percentage  --: By how many percent of the measured peak of largest its forecast is larger; negative where it is smaller.
+FROM sought
+GROUP BY study, run_id, attempt, find, multiple, most, card_bytes, memory_fraction, foreseen, largest;

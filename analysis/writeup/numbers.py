@@ -94,7 +94,8 @@ def cited(contents: Contents) -> Iterator[Cited]:
     """Each number once: of the groups, then those of the answer's sentences."""
     for group in contents.facts.groups:
         label = group.label
-        yield Cited(f"{label} runs", str(group.n), None, None, f"{label}: runs with a measured rate")
+        if contents.task.ranks:
+            yield Cited(f"{label} runs", str(group.n), None, None, f"{label}: runs with a measured rate")
         for quantity, unit, estimate in (
             ("tokens per second", "tokens per second", group.tokens_per_second),
             ("MFU", "percent", group.mfu),

@@ -86,7 +86,20 @@ def _setup(contents: Contents) -> str:
 
 
 def _groups(contents: Contents) -> str:
-    last = contents.task.writeup.last
+    task = contents.task
+    if columns := task.writeup.columns:
+        lines = task.lines(contents.facts, contents.comparison, contents.answer.verdicts)
+        return table(
+            "groups",
+            said(task.writeup.note),
+            [task.first, *(escaped(column.head) for column in columns)],
+            [
+                (breakable(label), *(said(column.cell(line).text) for column in columns))
+                for label, line in lines.items()
+            ],
+            "l" + "".join("l" if column.is_text else "r" for column in columns),
+        )
+    last = task.writeup.last
     heads = ["Group", "$n$", "Tokens/s", "95\\,\\% interval", "Tier", r"MFU, \%", "Memory, GiB"]
     heads += [last.head] if last else []
     caption = (

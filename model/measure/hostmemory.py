@@ -223,6 +223,15 @@ def in_use() -> int:
     return _in_use(dict(_numbers(PROC / "self/status")))
 
 
+def peak_in_use() -> int:
+    """Most bytes that this process has had in use, at least: its largest resident size without files' pages.
+
+    The kernel keeps no peak of pages of no file alone. Pages of files only become more.
+    """
+    numbers = dict(_numbers(PROC / "self/status"))
+    return max(0, numbers.get("VmHWM:", 0) - numbers.get("RssFile:", 0)) * 1024
+
+
 def left() -> int | None:
     """The fewest bytes left in the machine and in each of the process's control groups; None if unknown.
 

@@ -2,7 +2,7 @@
 
 Of training, it counts what PyTorch allocates at the moments of a step that can need most: when the loss has
 made its gradient and all activations still exist, and when the last gradients are made. CUDA's own memory
-(about 0.5 GiB, with NCCL's some 2 GiB) and gaps between allocations come on top.
+(`OUTSIDE`, with NCCL's some 2 GiB) and gaps between allocations come on top.
 
 Several processes, as `model.training.parallel.split` has it: each has its part of the samples and tokens.
 - FSDP2: each has its part of the parameters, gradients and states. What it has gathered comes on top: the
@@ -31,6 +31,7 @@ from model.record.config import InferenceConfig, RunConfig, TrainConfig
 from model.record.sections import TaskSection
 
 WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
+OUTSIDE = 2**29  # CUDA's own
 # Of Python with torch 2.13 for CPUs: 218 MiB were resident after its import, 142 of them pages of no file.
 IMPORTED = 220 * 2**20
 

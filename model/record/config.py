@@ -31,6 +31,7 @@ from model.record.sections import (
 )
 from model.record.tasks import FIRST, TASKS, sections_of
 from model.record.tasks.attention import CallConfig
+from model.record.tasks.frontier import FrontierConfig
 from model.record.tasks.inference import InferenceConfig
 from model.record.tasks.training import Dtype, TrainConfig
 
@@ -41,6 +42,7 @@ __all__ = [
     "CallConfig",
     "DataConfig",
     "Dtype",
+    "FrontierConfig",
     "Frozen",
     "InferenceConfig",
     "Mismatch",
@@ -131,6 +133,7 @@ if TYPE_CHECKING:
         train: TrainConfig
         call: CallConfig
         inference: InferenceConfig
+        frontier: FrontierConfig
 
 else:  # a task's file alone makes its section part of a configuration
     RunConfig = create_model(

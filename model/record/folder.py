@@ -14,6 +14,7 @@ Files are truth; database and reports are made of them.
                                /profile.json   StepProfile: where its steps spend their time, if it completed
                                /decode.jsonl   DecodeRecord a line, where tokens are decoded
                                /kernels.json   KernelTimes: attention alone, where that is the run's task
+                               /frontier.json  Frontier: the largest value that fits, where that is sought
                                /phase.json    what it does before its first step; gone afterwards
                                /stdout.log, /stderr.log
 
@@ -34,6 +35,7 @@ from pydantic import ValidationError
 
 from model.record.config import ParallelConfig
 from model.record.files import Record, Unreadable, read, read_lines
+from model.record.frontier import Frontier
 from model.record.imported import PREFIX, ImportedRun
 from model.record.kernels import KernelTimes
 from model.record.outcome import Outcome
@@ -53,6 +55,7 @@ STUDY = ".study.json"
 DECODED = "decode.jsonl"
 PROFILE = "profile.json"
 KERNELS = "kernels.json"
+FRONTIER = "frontier.json"
 CLAIM = "claim.json"
 _ATTEMPT = re.compile(r"attempt-[1-9][0-9]*")
 
@@ -160,6 +163,11 @@ class Attempt(_Folder):
     def profile(self) -> StepProfile | None:
         """Where the time of its step goes; None if that was not looked at. Raises Unreadable."""
         return self._if_there(PROFILE, StepProfile)
+
+    @cached_property
+    def frontier(self) -> Frontier | None:
+        """The largest value that fits; None if that was not sought. Raises Unreadable."""
+        return self._if_there(FRONTIER, Frontier)
 
     @cached_property
     def kernels(self) -> KernelTimes | None:

@@ -103,6 +103,7 @@ class RunRecord(Frozen):
     factors: dict[str, str | int | float | bool] = Field(description="What varies, by axis.")
     config: RunConfig
     expected_outcome: Outcome
+    also_expected: tuple[Outcome, ...] = Field((), description="Others that are as expected.")
     because: str | None = Field(description="Why that outcome is expected, where the study says so.")
     label: str | None = Field(None, description="What the study calls the run's group; None: by its factors.")
     reported: list[Reported] = Field(
@@ -134,6 +135,11 @@ class RunRecord(Frozen):
     )
     provenance: Provenance
     created_at: datetime
+
+    @property
+    def expected(self) -> tuple[Outcome, ...]:
+        """Any of these is as the study expects; the likeliest first."""
+        return self.expected_outcome, *self.also_expected
 
     @property
     def limit_of_memory(self) -> str:

@@ -34,11 +34,11 @@ def watcher(forecast: Forecast | None = None, fail_fast: bool = False) -> Watche
     return (ProgressBars if sys.stderr.isatty() else ProgressLines)(forecast, fail_fast)
 
 
-def verdict(outcome: Outcome, expected: Outcome) -> str:
+def verdict(outcome: Outcome, expected: Sequence[Outcome]) -> str:
     """`completed`, `oom_gpu (as expected)`, `failed (expected completed)`."""
-    if outcome is expected is Outcome.COMPLETED:
+    if outcome is Outcome.COMPLETED and outcome in expected:
         return str(outcome)
-    return f"{outcome} ({'as expected' if outcome is expected else f'expected {expected}'})"
+    return f"{outcome} ({'as expected' if outcome in expected else 'expected ' + ' or '.join(expected)})"
 
 
 class ProgressLines(Watcher):
@@ -104,7 +104,7 @@ class ProgressLines(Watcher):
 
     def ended(self, attempt: NextAttempt, outcome: Outcome, reason: str | None) -> None:
         """Print the outcome, whether it was expected, the reason, and how much time is left."""
-        self.stop_early |= self.fail_fast and outcome is not attempt.expected
+        self.stop_early |= self.fail_fast and outcome not in attempt.expected
         ending = f"{verdict(outcome, attempt.expected)}{f': {reason}' if reason else ''}"
         if self.forecast:
             self.forecast.ended(attempt.folder.path.name, time.monotonic())

@@ -90,7 +90,7 @@ def summary(plan: Plan) -> int:
     for state, label in zip(states, labels(states), strict=True):
         ending: str = state.phase
         if state.phase == "ended" and state.outcome:
-            ending = verdict(state.outcome, state.brief.expected_outcome)
+            ending = verdict(state.outcome, state.brief.expected)
         because = state.reason or state.brief.because or ""
         rows.append([name_of(state), label, ending, *written(*newest(state)), because])
     table(*filled(["run", "factors", "outcome", "loss", "last tokens/s", "reason"], rows, states))
@@ -110,7 +110,7 @@ def summary(plan: Plan) -> int:
 
 def worth_repeating(cells: Sequence[Cell], design: Design) -> list[Cell]:
     """The cells, without repeats that only `until` adds to cells that are not expected to complete."""
-    return [cell for cell in cells if cell.repeat <= design.repeats or cell.expected is Outcome.COMPLETED]
+    return [cell for cell in cells if cell.repeat <= design.repeats or Outcome.COMPLETED in cell.expected]
 
 
 def begun(whole: Plan, design: Design) -> Plan:

@@ -40,7 +40,7 @@ def command(
             *(str(cell.repeat) for _ in again),
             str(cell.position),
             str(cell.block or ""),
-            cell.expected,
+            " or ".join(cell.expected),
             " ".join(cell.why),
         ]
         for cell in sorted(cells, key=lambda cell: cell.position)

@@ -20,7 +20,7 @@ from runner.state.runs import find, removed_runs
 
 _PLAN = (
     *("run_id", "study", "factors", "repeat", "position", "block", "why"),
-    *("scale", "profile", "expected_outcome", "because"),
+    *("scale", "profile", "expected_outcome", "also_expected", "because"),
 )
 
 
@@ -110,7 +110,7 @@ def _retry(state: RunState, attempt: Attempt, after: Attempt | None) -> str | No
     by_another = f"; attempt {after.number} was started by another command" if after else ""
     if attempt.executor == "local" and attempt.settled[0] not in (
         Outcome.COMPLETED,
-        state.brief.expected_outcome,
+        *state.brief.expected,
     ):
         return f"not retried: `launch --wait` retries runs on Slurm alone{by_another}"
     try:

@@ -257,7 +257,7 @@ def _show(launches: Sequence[StudyLaunch], scripts: Path | None) -> None:
                 label(run),
                 str(run.position or ""),
                 str(run.block or ""),
-                run.expected_outcome.value,
+                " or ".join(run.expected),
                 "start" if run.run_id in left else f"skip: {state.outcome or state.phase}" if state else "",
             ]
             for run, state in sorted(planned.runs, key=lambda pair: pair[0].position or 0)

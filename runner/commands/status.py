@@ -45,6 +45,7 @@ class StatusRow(TypedDict):
     phase: str
     outcome: str | None
     expected_outcome: str
+    also_expected: Sequence[str]
     reason: str | None
     stage: str | None
     waits_for: str | None
@@ -145,6 +146,7 @@ def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> 
             "phase": state.phase,
             "outcome": state.outcome,
             "expected_outcome": state.brief.expected_outcome,
+            "also_expected": state.brief.also_expected,
             "reason": state.reason,
             "stage": str(stage) if stage else None,
             "waits_for": waiting.get(state.job_id or "") if state.phase == "queued" else None,

@@ -74,7 +74,7 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
     state, profile = repeat.state, repeat.cluster.profile
     run = state.run
     warn_of_risks(repeat.folder.path.parent, repeat.cluster)
-    expected = repeat.original.outcome or run.expected_outcome
+    expected = (repeat.original.outcome,) if repeat.original.outcome else run.expected
     attempt = replace(next_attempt(repeat.folder, run, state), expected=expected)
     if profile.executor == "local":
         with turn(repeat.study, repeat.root):

@@ -139,7 +139,7 @@ def retry_after(attempt: Attempt, state: RunState, retries: int) -> Retry:
     outcome = attempt.settled[0]
     if outcome is Outcome.COMPLETED:
         return Retry(False, "it completed")
-    if outcome is state.brief.expected_outcome:
+    if outcome in state.brief.expected:
         return Retry(False, "it ended as the study expects")
     if outcome is Outcome.TIMEOUT:  # its job could not see to the next one
         if not state.brief.chain:

@@ -38,7 +38,7 @@ class Cell:
     factors: Factors
     repeat: int
     config: RunConfig
-    expected: Outcome
+    expected: tuple[Outcome, ...]  # any of these, the likeliest first
     because: str | None
     label: str | None  # of its group
     reported: tuple[Reported, ...]  # by others, of its group
@@ -61,7 +61,8 @@ class Cell:
         """The cell as `expand --json` prints it."""
         names = ("run_id", "group", "factors", "repeat", "position", "block", "because", "label", "why")
         about = {name: getattr(self, name) for name in names}
-        return {**about, "expected_outcome": self.expected, **self.plain}
+        first, *others = self.expected
+        return {**about, "expected_outcome": first, "also_expected": others, **self.plain}
 
 
 def common_settings(study: Study, overlay: Scale, scale_path: KeyPath) -> dict[str, Setting]:

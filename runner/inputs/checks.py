@@ -98,17 +98,18 @@ def wrong_baseline(study: Study, scale: str, cells: Sequence[Mapping[str, Settin
 
 
 def baseline_that_never_completes(
-    study: Study, scale: str, endings: Iterable[tuple[Mapping[str, Scalar], Outcome]]
+    study: Study, scale: str, endings: Iterable[tuple[Mapping[str, Scalar], tuple[Outcome, ...]]]
 ) -> Iterator[Problem]:
     """A baseline whose runs are all expected to end otherwise: nothing can be compared with it.
 
     Args:
-        endings: the factors of each cell, and its expected outcome.
+        endings: the factors of each cell, and its expected outcomes.
     """
     baseline = study.design(scale).baseline or {}
     outcomes = {
-        expected
+        outcome
         for factors, expected in endings
+        for outcome in expected
         if baseline and all(factors[axis] == value for axis, value in baseline.items())
     }
     if outcomes and Outcome.COMPLETED not in outcomes:

@@ -216,7 +216,8 @@ class Resolver:
         study = self.study
         given = self.common | factors
         settings, own = _over(self.common, factors), {**self.base, **factors}
-        expected, because, label = Outcome.COMPLETED, None, None
+        expected: tuple[Outcome, ...] = (Outcome.COMPLETED,)
+        because, label = None, None
         own_marks: dict[str, Mark] = {}
         resources = Resources()
         why = [str(mark) for _, mark in factors.values()]
@@ -224,7 +225,9 @@ class Resolver:
             if matches(given, rule.where):
                 settings = _over(settings, changes)
                 own |= changes if path[0] == "rules" else {}
-                expected, because = (rule.expect, rule.because) if rule.expect else (expected, because)
+                if rule.expect:
+                    listed = rule.expect if isinstance(rule.expect, list) else [rule.expect]
+                    expected, because = tuple(dict.fromkeys(listed)), rule.because
                 if rule.label:
                     label, own_marks = rule.label, {checks.LABEL: study.document.mark((*path, "label"))}
                 resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from model.record.config import TASKS, Frozen
 from model.record.errors import did_you_mean
@@ -50,6 +50,11 @@ def _label(text: str) -> str:
 Axis = Annotated[list[Scalar], Field(min_length=1)]
 Assignment = dict[str, Any]
 Where = dict[str, Scalar | list[Scalar]]
+# By which of the two it is, so that a wrong word has one error.
+Expected = Annotated[
+    Annotated[Outcome, Tag("one")] | Annotated[list[Outcome], Field(min_length=1), Tag("several")],
+    Discriminator(lambda given: "several" if isinstance(given, list) else "one"),
+]
 
 
 class Rule(Frozen):
@@ -60,7 +65,9 @@ class Rule(Frozen):
     resources: Resources = Field(
         default=Resources(), description="Resources of these runs; override the profile's."
     )
-    expect: Outcome | None = Field(None, description="Expected outcome of these runs.")
+    expect: Expected | None = Field(
+        None, description="Expected outcome of these runs; a list: any of these, the likeliest first."
+    )
     because: str | None = Field(None, description="Why that outcome is expected; shown in the report.")
     label: Annotated[str, AfterValidator(_label)] | None = Field(
         None, description="What charts and tables call this group, in place of its factors."
@@ -70,7 +77,7 @@ class Rule(Frozen):
     def _does_something(self) -> Self:
         if not (self.set or self.expect or self.label or self.resources != Resources()):
             raise ValueError("this rule has no effect: give it `set`, `resources`, `expect` or `label`")
-        if self.because and not self.expect:
+        if self.because and self.expect is None:
             raise ValueError("`because` says why an outcome is expected: add `expect`")
         return self
 

@@ -57,7 +57,7 @@ def run_attempt(
     write(attempt.path / "manifest.json", manifest)
 
     ranks: Ranks | None = None
-    limit = memory_limit(run, apart=lambda: ranks.pids() if ranks else ())
+    limit = memory_limit(run, apart=lambda: {*(ranks.pids() if ranks else ()), *progress.apart})
     conclusion = Conclusion(folder, run, progress, stop, job_ends, limit)
 
     def out_of_memory(reason: str) -> None:
@@ -119,7 +119,8 @@ def do_task(
     if not task.admits:
         with phase.shown(context.attempt) as tell:
             context.note(certificate=require_certificate(run, folder, options, tell))
-    context.note(device_users=machine.device_users(config.device))
+    if not task.leaves_gpu:
+        context.note(device_users=machine.device_users(config.device))
     if ranks:
         context = replace(context, meet=partial(join_as_first, ranks, context.note, progress, config))
     return task.run(context)

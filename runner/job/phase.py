@@ -15,18 +15,18 @@ FILE = "phase.json"
 
 
 class Stage(Frozen):
-    """How far a trial is, or the timing of attention alone.
+    """How far a trial is, the timing of attention alone, or the search for a frontier.
 
     Attributes:
-        begun: the stage, or round, that it has begun (0: it waits), of how many.
-        what: is checked, or called.
+        begun: the stage, round or probe that it has begun (0: it waits), of how many.
+        what: is checked, called or tried.
     """
 
     backend: str
     begun: int
     total: int
     what: str
-    doing: Literal["certifying", "timing"] = "certifying"
+    doing: Literal["certifying", "timing", "probing"] = "certifying"
 
     def __str__(self) -> str:
         of = f" ({self.begun} of {self.total})" if self.total else ""

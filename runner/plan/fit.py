@@ -40,7 +40,7 @@ def refuse_versions(cells: Sequence[Cell], profile: Profile) -> None:
     if problems := [
         Problem(cell.marks.get(setting, cell.origin), why)
         for cell in cells
-        if cell.expected is not Outcome.UNSUPPORTED
+        if Outcome.UNSUPPORTED not in cell.expected
         for setting, why in cell.config.section.lacking().items()
     ]:
         raise InvalidFile(problems)
@@ -55,7 +55,7 @@ def unsupported_calls(cells: Sequence[Cell]) -> list[Problem]:
     for cell in cells:
         name, case = cell.config.attention, cell.config.attention_case
         asks = case.context > 1 or case.new_tokens > 0
-        if not asks or cell.expected is Outcome.UNSUPPORTED or backends.is_foreign(name):
+        if not asks or Outcome.UNSUPPORTED in cell.expected or backends.is_foreign(name):
             continue
         if lacks := attention.lacking(attention.load(name), case):
             text = f"warning: '{name}' {'; '.join(lacks)}; or state `expect: unsupported`"
@@ -124,7 +124,7 @@ def memory_forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str
     large = list[tuple[RunRecord, Room]]()
     for group, run in groups.items():
         room, ends = rooms[group], out_of_memory(run.config.device)
-        if room and _need(run.config) > room.bytes and run.expected_outcome is not ends:
+        if room and _need(run.config) > room.bytes and ends not in run.expected:
             large.append((run, room))
     for run, room in large[:_NAMED]:
         axes = [axis for axis in run.factors if axis != "seed"]  # the group's name: without seed and repeat

@@ -35,7 +35,16 @@ REHEARSAL = ".rehearsal"  # ends the name of a rehearsal's study
 PlannedRun = tuple[RunRecord, RunState | None]  # with its status; None for a run that is not on disk yet
 # Fields of an already planned run that a study or profile may still change: its descriptions and limits.
 _DESCRIPTIONS = (
-    *("expected_outcome", "because", "label", "reported", "title", "description", "scale_description"),
+    *(
+        "expected_outcome",
+        "also_expected",
+        "because",
+        "label",
+        "reported",
+        "title",
+        "description",
+        "scale_description",
+    ),
     *("overridden", "factors", "why"),
 )
 _LIMITS = (
@@ -160,7 +169,8 @@ def plan(
             overridden=cell.overridden,
             factors=cell.factors,
             config=cell.config,
-            expected_outcome=cell.expected,
+            expected_outcome=cell.expected[0],
+            also_expected=cell.expected[1:],
             because=cell.because,
             label=cell.label,
             reported=list(cell.reported),
@@ -401,7 +411,7 @@ def next_attempt(
         steps=run.config.section.steps,
         shape=JobShape.of(run.on(parallel)),
         code=run.provenance.code,
-        expected=run.expected_outcome,
+        expected=run.expected,
         position=run.position or 0,
         parallel=parallel,
     )

@@ -128,7 +128,7 @@ def repeats_forecast(plan: Plan, design: Design) -> list[str]:
     seeds = min((group.seeds for group in paired), default=1)
     if margin:
         # The ranking is corrected for all pairs of groups.
-        groups = {run.group for run, _ in plan.runs if run.expected_outcome is Outcome.COMPLETED}
+        groups = {run.group for run, _ in plan.runs if Outcome.COMPLETED in run.expected}
         enough = repeats_needed(sigma, margin, comparisons=max(1, comb(len(groups), 2)))
         needed = "more than 10,000 repeats" if enough is None else counted(ceil(enough / seeds), "repeat")
         planned = f"{design.repeats} to {until.at_most}" if until else design.repeats

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +47,7 @@ class NextAttempt:
     steps: int
     shape: JobShape
     code: str | None = None  # hash of its code snapshot; None: the installed code
-    expected: Outcome = Outcome.COMPLETED
+    expected: Sequence[Outcome] = (Outcome.COMPLETED,)
     position: int = 0  # in the order of starting
     parallel: ParallelConfig | None = None
 

@@ -53,6 +53,7 @@ class RunBrief(BaseModel, frozen=True):
     )
     task: str = Field("training", validation_alias=AliasPath("config", "task"))
     expected_outcome: Outcome
+    also_expected: tuple[Outcome, ...] = ()
     because: str | None = None
     chain: bool = False
     created_at: datetime
@@ -63,6 +64,11 @@ class RunBrief(BaseModel, frozen=True):
         """Steps that were planned; None if nobody knows, as with most imported runs."""
         recorded = self.imported is None or "planned_steps" in self.model_fields_set
         return self.planned_steps if recorded else None
+
+    @property
+    def expected(self) -> tuple[Outcome, ...]:
+        """Any of these is as the study expects; the likeliest first."""
+        return self.expected_outcome, *self.also_expected
 
     @property
     def varied(self) -> dict[str, str | int | float | bool]:
@@ -101,7 +107,7 @@ class RunState:
     @property
     def as_expected(self) -> bool:
         """Whether it ended as the study expects."""
-        return self.outcome is self.brief.expected_outcome
+        return self.outcome in self.brief.expected
 
     @property
     def done(self) -> bool:

@@ -76,12 +76,16 @@ class WriteupParts:
         backends: names of the attention backends that were measured.
         methods: how they were measured, in sentences of LaTeX.
         last: last column of the table of groups; None for none.
+        columns: of the table of groups, in place of rates; empty for rates.
+        note: what that table shows, for its caption.
     """
 
     references: tuple[str, ...] = ()
     backends: Callable[[Facts], list[str]] = _of_own_runs
     methods: Callable[[Sequence[Run], Cite], Iterable[str]] = lambda _runs, _cite: ()
     last: GroupColumn | None = None
+    columns: tuple[OverviewColumn, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class Progress:
     Attributes:
         memory_bytes: peak so far of the process that needs most, as its records say.
         gpu: keeps other runs off the GPU, also while something is measured after the run.
+        apart: pids of processes that the task has started, and which watch their own memory.
     """
 
     manifest: Manifest
@@ -48,6 +49,7 @@ class Progress:
     memory_bytes: int = 0
     started: float = field(default_factory=time.monotonic)
     gpu: socket | None = None
+    apart: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,7 @@ class TaskSpec:
         admits: whether it certifies the backends that it calls; otherwise the run's own is certified first.
         profiles: whether what it does once the result is on disk is a profile of its steps.
         records_steps: whether it leaves a record of each step, or of every few.
+        leaves_gpu: whether this process must take nothing of the GPU, since others measure all of it.
     """
 
     imports: tuple[str, ...]
@@ -140,6 +143,7 @@ class TaskSpec:
     admits: bool = False
     profiles: bool = False
     records_steps: bool = True
+    leaves_gpu: bool = False
 
 
 def load(name: str) -> TaskSpec:

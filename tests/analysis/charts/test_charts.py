@@ -28,9 +28,9 @@ from tests.analysis.charts.drawn import draw
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import CASE, Folder, certificate, completed, plan
 
-# For the others see test_sweeps.py, test_kernels.py, test_inference.py, test_scaling.py and
+# For the others see test_sweeps.py, test_kernels.py, test_inference.py, test_scaling.py, test_frontier.py and
 # test_step_profile.py.
-ELSEWHERE = ("sweep", "step_profile", "scaling_", "kernel_", "decode_", "prefill_")
+ELSEWHERE = ("sweep", "step_profile", "scaling_", "kernel_", "decode_", "prefill_", "frontier_")
 OF_EVERY_STUDY = [name for name in charts.names() if not name.startswith(ELSEWHERE)]
 
 
@@ -159,7 +159,8 @@ def test_every_chart_is_left_out_of_a_study_that_has_not_started(unstarted: Figu
 @pytest.mark.parametrize("name", OF_EVERY_STUDY)
 def test_every_chart_draws_a_single_run(single: Figures, name: str) -> None:
     """All but comparisons with other backends, and the certificates, which this run is older than."""
-    without = ("ratios", "loss_difference", "certificates", "tokens_against_baseline")
+    of_pairs = ("ratios", "loss_difference", "tokens_against_baseline", "time_saved", "memory_saved")
+    without = ("certificates", *of_pairs)
     assert (single[name] is None) == (name in without)
 
 

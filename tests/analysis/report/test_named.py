@@ -39,7 +39,7 @@ def test_each_named_query_is_answered(demo: Path, opened: DuckDBPyConnection, na
     assert (
         rows
         or name in ("loss_difference", "step_profile", "prefill_profile", "reported")
-        or name.startswith(("sweep", "kernel_", "decode_", "scaling_"))
+        or name.startswith(("sweep", "kernel_", "decode_", "scaling_", "frontier", "probes"))
     )
 
 
@@ -111,11 +111,15 @@ def test_the_command_line_lists_them(root: Path, arguments: list[str], says: str
 def test_the_list_has_the_queries_of_the_tasks_of_the_studies(root: Path) -> None:
     assert queries_of(root, None) == queries()
     completed(root, "r1", study="trained")
-    for study, task in (("answered", "inference"), ("called", "attention")):
+    for study, task in (
+        ("answered", "inference"),
+        ("called", "attention"),
+        ("sought", "frontier"),
+    ):
         config = RunConfig.model_validate({"task": task, "data": {"path": "text.parquet"}})
         completed(root, "r1", study=study, config=config)
     collect(root)
-    by_study = {study: {*queries_of(root, study)} for study in ("trained", "answered", "called")}
+    by_study = {study: {*queries_of(root, study)} for study in ("trained", "answered", "called", "sought")}
     of_any = {"progress", "cost", "peak", "runs", "columns", "certificates"}
     assert of_any < set.intersection(*by_study.values())
     for name, studies in (
@@ -125,6 +129,7 @@ def test_the_list_has_the_queries_of_the_tasks_of_the_studies(root: Path) -> Non
         ("inference_summary", {"answered"}),
         ("decode_latency", {"answered"}),
         ("kernel_map", {"called"}),
+        ("frontiers", {"sought"}),
     ):
         assert {study for study, names in by_study.items() if name in names} == studies
     assert {*queries_of(root, None)} == set.union(*by_study.values()) == {*queries()}

@@ -12,6 +12,7 @@ from analysis.report.facts import RUNS_SQL, literal
 from analysis.store.collect import collect
 from model.measure.flops import flop_per_token
 from model.record.config import ParallelConfig, RunConfig, TrainConfig
+from model.record.outcome import Outcome
 from model.record.speed import FloorPart
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import LLAMA, Folder, completed, plan
@@ -391,3 +392,18 @@ def test_a_run_was_on_the_gpu_of_its_deciding_attempt(root: Path, sql: Ask) -> N
     assert sql("SELECT gpu_uuid FROM runs ORDER BY run_id") == [{"gpu_uuid": "7e634d"}, {"gpu_uuid": None}]
     of_attempts = sql("SELECT gpu_uuid FROM attempts ORDER BY run_id, attempt")
     assert [row["gpu_uuid"] for row in of_attempts] == ["0090d9", "7e634d", None]
+
+
+def test_any_of_the_expected_outcomes_is_as_expected(root: Path, sql: Ask) -> None:
+    for run_id, ending in (("r1", "completed"), ("r2", "oom_gpu"), ("r3", "failed")):
+        run = plan(run_id, expected_outcome=Outcome.COMPLETED, also_expected=(Outcome.OOM_GPU,))
+        folder = Folder(root, run)
+        folder.start()
+        folder.end(ending)
+    collect(root)
+    rows = sql("SELECT outcome, expected_outcome FROM runs ORDER BY run_id")
+    assert [(row["outcome"], row["expected_outcome"]) for row in rows] == [
+        ("completed", "completed"),
+        ("oom_gpu", "oom_gpu"),
+        ("failed", "completed"),
+    ]

@@ -26,6 +26,7 @@ from analysis.writeup.write import write
 from model.record import backends
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import completed
+from tests.analysis.sought import frontier
 
 TEX = pytest.mark.skipif(
     not all(map(shutil.which, ("pdflatex", "bibtex", "pdftotext", "pdffonts"))),
@@ -96,6 +97,23 @@ def test_hostile_text_compiles_and_is_still_there(root: Path, tmp_path: Path) ->
         assert words in text
 
 
+def test_a_task_without_rates_has_its_own_table_of_groups(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    frontier(root, "r1", "flash", 8192, {8192: "fits", 9216: "oom_gpu", 8704: "fits", 8960: "edge"})
+    frontier(root, "r2", "math", 2048, {2048: "timeout", 1792: "fits"})
+    collect(root)
+    latex = build_report(root, "frontier", tmp_path / "pages", extra=write).parent / "latex"
+    groups, methods, cited = (
+        (latex / name).read_text() for name in ("tables/groups.tex", "methods.tex", "numbers.tex")
+    )
+    row = r"flash & tokens per sample & 8,704 & 8,192 & \ensuremath{-}5.9 & 8,960 (edge) \\"
+    assert row in groups
+    assert "math & tokens per sample & at least 1,792 & 2,048 & +14.3 & 2,048 (timeout)" in groups
+    assert "$n$" not in groups and "measured rate" not in cited and "8{,}704" in cited
+    assert r"of three training steps of a llama~\cite{touvron2023llama}." in methods
+    assert "A probe is a process of its own" in methods
+
+
 def test_every_number_has_a_name_of_letters_and_no_name_comes_twice(report: Path) -> None:
     names = re.findall(r"\\newcommand{\\([^}]*)}", (report / "latex" / "numbers.tex").read_text())
     assert len(names) > 50
@@ -158,7 +176,8 @@ def test_no_rate_however_small_is_cited_as_zero(value: float, form: str, said: s
 
 def of_group(group: GroupFacts) -> dict[str, numbers.Cited]:
     """What can be cited of a group, by its words."""
-    contents = SimpleNamespace(facts=SimpleNamespace(groups=[group]), answer=SimpleNamespace(numbers=[]))
+    facts, answer = SimpleNamespace(groups=[group]), SimpleNamespace(numbers=[])
+    contents = SimpleNamespace(facts=facts, answer=answer, task=training.TASK)
     return {number.words: number for number in numbers.cited(contents)}  # type: ignore[arg-type]
 
 

@@ -186,6 +186,7 @@ ADDED = {
     "label of another value": ("matrix: {train.learning_rate: [1e-3, 3e-3]}\nrules: [{where: {train.learning_rate: 1e-3}, label: learning_rate=3e-3}]\n", "8:46", "'learning_rate=3e-3' is not true of this group, which has learning_rate=0.001"),
     "label of another group": ("matrix: {attention: [auto, tiled], train.learning_rate: [1e-3, 3e-3]}\nrules: [{where: {attention: auto, train.learning_rate: 1e-3}, label: 'tiled, learning_rate=0.001'}]\n", "8:63", "'tiled, learning_rate=0.001' is what another group is called by its factors; give this one another label"),
     "label of another backend": ("matrix: {attention: [auto, tiled]}\nrules: [{where: {attention: tiled}, label: auto}]\n", "8:37", "'auto' names a different backend than this group's, tiled"),
+    "unknown outcome in a list": (RULE % "expect: [completed, om_gpu]", "8:48", "'expect' must be 'completed', 'oom_gpu', "),
     "because alone": (RULE % "set: {train.steps: 2}, because: x", "8:9", "`because` says why an outcome is expected"),
     "rule sets a factor": (RULE % "set: {seed: 1}", "8:34", "rules cannot change it"),
     "unknown outcome": (RULE % "expect: oom", "8:28", "'oom_gpu', 'oom_host'"),

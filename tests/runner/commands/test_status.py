@@ -100,7 +100,7 @@ def test_a_short_name_means_what_varies_before_what_is_shared(lengths):
 
 
 def test_a_filter_in_an_empty_root_finds_nothing(tmp_path):
-    assert by_setting(states(tmp_path), ["seq=4096"]) == []
+    assert by_setting(states(tmp_path), ["train.sequence_length=4096"]) == []
 
 
 def test_a_root_that_does_not_exist_is_named(tmp_path):

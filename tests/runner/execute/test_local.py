@@ -100,9 +100,10 @@ def test_fail_fast_starts_nothing_after_an_end_that_was_not_expected(runner, stu
     assert outcomes(runner) == [("failed", 1), ("planned", 0)]
 
 
-def test_an_expected_outcome_is_a_result_and_is_not_run_again(runner, study):
+@pytest.mark.parametrize("expected", ["unsupported", "[completed, unsupported]"])
+def test_an_expected_outcome_is_a_result_and_is_not_run_again(runner, study, expected):
     path = study(
-        "matrix: {attention: [custom]}\nrules: [{where: {attention: custom}, expect: unsupported}]\n"
+        f"matrix: {{attention: [custom]}}\nrules: [{{where: {{attention: custom}}, expect: {expected}}}]\n"
     )
     runner("launch", path, rc=0)
     assert "0 to do" in runner("launch", path, rc=0).stderr

@@ -84,9 +84,16 @@ def test_rules_set_and_expect_for_matching_cells_only(study):
         "rules:\n  - {where: {attention: math}, set: {train.steps: 2}, expect: oom_gpu, because: it is large}\n"
     )
     auto, math = expand(read_study(path))
-    assert (auto.config.train.steps, auto.expected, auto.because) == (6, Outcome.COMPLETED, None)
-    assert (math.config.train.steps, math.expected, math.because) == (2, Outcome.OOM_GPU, "it is large")
+    assert (auto.config.train.steps, auto.expected, auto.because) == (6, (Outcome.COMPLETED,), None)
+    assert (math.config.train.steps, math.expected, math.because) == (2, (Outcome.OOM_GPU,), "it is large")
     assert any(":9:" in why for why in math.why), "the rule's line is part of why the cell is as it is"
+
+
+def test_a_rule_may_expect_any_of_several_outcomes_the_likeliest_first(study):
+    path = study("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, expect: [oom_gpu, completed, oom_gpu]}]\n")
+    (cell,) = expand(read_study(path))
+    assert cell.expected == (Outcome.OOM_GPU, Outcome.COMPLETED)
+    assert (cell.as_json()["expected_outcome"], cell.as_json()["also_expected"]) == ("oom_gpu", ["completed"])
 
 
 def test_rules_give_cells_other_resources_the_later_one_wins_and_the_run_stays_the_same(study):

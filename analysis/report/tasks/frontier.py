@@ -1,0 +1,253 @@
+"""The frontier: the largest value of each group that fits, beside the forecast, and every probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis.charts.frontier import UNITS, cards, largest
+from analysis.report.answer import AnswerParts
+from analysis.report.answer.statement import Number, Sentence
+from analysis.report.overview import Cell, GroupLine, OverviewColumn, PanelSpec, group_lines, outcome
+from analysis.report.render import number
+from analysis.report.rows import Run
+from analysis.report.tasks import Cite, ReportTask, RunColumn, WriteupParts
+from analysis.report.tasks._llama import MODEL, gib
+from analysis.report.topics import Setting, SetupTopic, lines, plain, setting, whole
+from analysis.stats import Estimate, grouped
+from analysis.wording import group_name, listed
+from model.record.units import counted
+
+if TYPE_CHECKING:
+    from analysis.charts import Row
+    from analysis.report.answer.statement import VerdictRow
+    from analysis.report.comparison import StudyComparison
+    from analysis.report.facts import Facts
+    from analysis.verdicts.guard import Difference
+
+_SECTION = "frontier"
+_GIB = 1024.0**3
+
+
+@dataclass(frozen=True)
+class FrontierLine:
+    """A group, and the frontiers of its runs: one of each, as they differ by seed and repeat alone."""
+
+    group: GroupLine
+    frontiers: Sequence[Row]
+
+    def cell(self, text: Callable[[Row], str], small: Callable[[Row], str] = lambda _row: "") -> Cell:
+        """What each of them says, each different text once."""
+        texts = dict.fromkeys(text(row) for row in self.frontiers)
+        asides = dict.fromkeys(filter(None, (small(row) for row in self.frontiers)))
+        return Cell(" / ".join(texts), " / ".join(asides)) if texts else Cell()
+
+    def value(self, name: str, find: str = "", unit: float = 0) -> Estimate | None:
+        """The smallest of the runs' values, of what is sought; None where it is of another quantity."""
+        known = [
+            row[name] / unit if unit else row[name]
+            for row in self.frontiers
+            if row[name] is not None and (not find or row["find"] == find)
+        ]
+        return Estimate(min(known), None, None, len(known), "none: single searches") if known else None
+
+
+def _lines(
+    facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]
+) -> dict[str, FrontierLine]:
+    by_label = grouped(facts.frontiers, lambda row: row["label"])
+    groups = group_lines(facts, comparison, verdicts)
+    return {label: FrontierLine(line, by_label.get(label, ())) for label, line in groups.items()}
+
+
+def _bound(row: Row) -> str:
+    if row["bound"] is None:
+        return "none tried" if row["largest"] != row["most"] else "none: the most to be tried"
+    return f"{row['bound']:,d} ({row['bound_outcome']})"
+
+
+def _gib(size: int | None) -> str:
+    return number(None if size is None else size / _GIB, ",.2f")
+
+
+def _column(
+    head: str,
+    text: Callable[[Row], str],
+    small: Callable[[Row], str] = lambda _row: "",
+    is_text: bool = False,
+) -> OverviewColumn:
+    return OverviewColumn(head, lambda line: line.cell(text, small), is_text)
+
+
+def _panel(title: str, name: str, find: str, instead: PanelSpec | None = None) -> PanelSpec:
+    return PanelSpec(
+        title, _SECTION, lambda line: line.value(name, find), ",d", "No value that was tried fits.",
+        instead=instead,
+    )  # fmt: skip
+
+
+def _panels(title: str, name: str) -> PanelSpec:
+    """Of what is sought; of several quantities, the first."""
+    spec = None
+    for find, unit in reversed(UNITS.items()):
+        spec = _panel(f"{title}, {unit}", name, find, spec)
+    assert spec
+    return spec
+
+
+def _ran(facts: Facts) -> Sentence:
+    sought = [UNITS[find] for find in UNITS if any(row["find"] == find for row in facts.frontiers)]
+    done = sum(run["outcome"] == "completed" for run in facts.runs)
+    probes = len(facts.probes)
+    text = f"The most {listed(sought) or 'that fits'} was sought in {counted(len(facts.runs), 'run')}"
+    of_them = "" if done == len(facts.runs) else f", of which {done:,d} completed"
+    memory = f" ({cards(facts.frontiers)})" if facts.frontiers else ""
+    numbers = {"runs": len(facts.runs), "completed runs": done, "probes": probes}
+    return Sentence(
+        f"{text}{memory}{of_them}, by {counted(probes, 'probe')} of three training steps of a llama.",
+        tuple(Number(what, value, None, None, what.split()[-1]) for what, value in numbers.items()),
+    )
+
+
+def _headlines(
+    facts: Facts, _comparison: StudyComparison, _verdicts: Sequence[VerdictRow]
+) -> Iterator[Sentence]:
+    for find, unit in UNITS.items():
+        known = [row for row in facts.frontiers if row["find"] == find and row["largest"] is not None]
+        if not known:
+            continue
+        ordered = sorted(known, key=lambda row: -row["largest"])
+        ends = list({row["label"]: row for row in (ordered[0], ordered[-1])}.values())
+        told = listed([f"{largest(row)} {unit} under {group_name(row['label'])}" for row in ends])
+        errors = sorted(row["foreseen_error_percentage"] for row in known)
+        by = " to ".join(dict.fromkeys(f"{error:+.1f}" for error in (errors[0], errors[-1])))
+        numbers = [
+            Number(f"largest that fits, {row['label']}", row["largest"], None, None, unit) for row in ends
+        ]
+        yield Sentence(f"The most that fits is {told}; the forecast was off by {by} %.", tuple(numbers))
+
+
+def _limits(
+    facts: Facts, _comparison: StudyComparison, _differences: Sequence[Difference]
+) -> Iterator[Sentence]:
+    yield Sentence("Fitting is of three steps on random tokens, without audits, checkpoints or a profile.")
+    if any(row["memory_fraction"] < 1 for row in facts.frontiers):
+        yield Sentence(
+            "A smaller card is emulated by a limit on this one's memory: a card of that size has other "
+            "kernels, another context of CUDA, or another machine around it."
+        )
+    if open_ended := {row["label"]: row for row in facts.frontiers if not row["is_bounded"]}:
+        names = listed([group_name(label) for label in open_ended])
+        yield Sentence(f"Whether more fits under {names}: the next probe hung or died, or none was left.")
+    if holes := [row for row in facts.frontiers if row["holes"]]:
+        names = listed([group_name(row["label"]) for row in holes])
+        yield Sentence(f"Under {names} some values below the largest do not fit: fitting is not monotone.")
+
+
+def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
+    yield from lines("Model", MODEL, runs)
+    yield from lines("Frontier", _TOPICS, runs)
+
+
+def _share(run: Run) -> str | None:
+    share = setting(_SECTION, "memory_fraction")(run)
+    if share is None:
+        return None
+    return "all" if share == 1 else f"{100 * share:.3g} %, which emulates a smaller card"
+
+
+def _yes(name: str) -> Callable[[Run], str | None]:
+    def words(run: Run) -> str | None:
+        chosen = setting(_SECTION, name)(run)
+        return None if chosen is None else "yes" if chosen else "no"
+
+    return words
+
+
+def _key(name: str) -> tuple[str]:
+    return (f"{_SECTION}.{name}",)
+
+
+_TOPICS = (
+    SetupTopic("Sought", plain(setting(_SECTION, "find")), _key("find")),
+    SetupTopic("In multiples of", whole(setting(_SECTION, "multiple")), _key("multiple")),
+    SetupTopic("Memory", _share, _key("memory_fraction")),
+    SetupTopic("Sequence length", whole(setting(_SECTION, "sequence_length")), _key("sequence_length")),
+    SetupTopic("Batch", whole(setting(_SECTION, "batch_size")), _key("batch_size")),
+    SetupTopic("Parts of a batch", whole(setting(_SECTION, "accumulate")), _key("accumulate")),
+    SetupTopic("Precision", plain(setting(_SECTION, "dtype")), _key("dtype")),
+    SetupTopic("Loss", plain(setting(_SECTION, "loss")), _key("loss")),
+    SetupTopic("Optimizer", plain(setting(_SECTION, "optimizer")), _key("optimizer")),
+    SetupTopic("Activations recomputed", _yes("checkpoint_activations"), _key("checkpoint_activations")),
+    SetupTopic("`torch.compile`", _yes("compile"), _key("compile")),
+    SetupTopic("Seconds per probe", whole(setting(_SECTION, "probe_seconds")), _key("probe_seconds")),
+)
+
+
+def _outcome(line: Any) -> Cell:
+    return outcome(line.group)
+
+
+def _methods(_runs: Sequence[Run], _cite: Cite) -> Iterator[str]:
+    yield (
+        "A probe is a process of its own that trains three steps on random tokens. The first is of the "
+        "largest value that fits by a forecast from the configuration; then the gap between a value that "
+        "fits and one that does not is halved, and some values above that one are tried as well. A value "
+        "fits if all steps were done without a retry of the allocator and, with what CUDA uses beside it, "
+        "within the memory. A probe that hung or died says nothing of its value."
+    )
+
+
+_VALUES = (
+    _column("Sought", lambda row: UNITS[row["find"]], is_text=True),
+    _column("Largest that fits", largest),
+    _column("Forecast", lambda row: f"{row['foreseen']:,d}"),
+    _column("Its error, %", lambda row: number(row["foreseen_error_percentage"], "+.1f")),
+    _column("Next that does not", _bound, is_text=True),
+)
+TASK = ReportTask(
+    name="frontier",
+    settings=_settings,
+    answer=AnswerParts(ran=_ran, headlines=_headlines, limits=_limits),
+    writeup=WriteupParts(
+        references=("touvron2023llama",),
+        methods=_methods,
+        columns=_VALUES,
+        note="The largest value that fits in each group, in the order of the study, and the smallest one "
+        "above that of which a probe did not. The forecast's error is in percent of the largest.",
+    ),
+    lines=_lines,
+    columns=(
+        *_VALUES,
+        _column("Peak GiB", lambda row: _gib(row["peak_bytes"])),
+        _column("Its forecast, GiB", lambda row: _gib(row["forecast_bytes"])),
+        _column("Error, %", lambda row: number(row["forecast_error_percentage"], "+.1f")),
+        _column(
+            "Probes",
+            lambda row: str(row["probes"]),
+            lambda row: f"{row['unknown']} hung or died" if row["unknown"] else "",
+        ),
+        OverviewColumn("Outcome", _outcome, is_text=True),
+    ),
+    panels=(
+        _panels("Largest that fits", "largest"),
+        _panels("Forecast", "foreseen"),
+        PanelSpec(
+            "Peak GiB at the largest", _SECTION, lambda line: line.value("peak_bytes", unit=_GIB), ",.2f"
+        ),
+        PanelSpec("Probes", _SECTION, lambda line: line.value("probes"), ",d"),
+    ),
+    run_columns=(RunColumn("Peak memory, GiB", gib),),
+    run_note="Peak memory: of the largest probe that fits, or of the run's own process if that is larger.",
+    steps="Probes",
+    checked="at the sizes that its certificate names, which stand for all lengths and batches",
+    used="is probed",
+    not_used="is not probed",
+    absent="without a probe of this",
+    records="probes",
+    table="probes",
+    table_order="attempt, number",
+    has_mfu=False,
+    ranks=False,
+)

@@ -1,0 +1,84 @@
+"""Percent of time and of memory that the cells of a grid save: each number against records written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analysis import charts
+from analysis.query.ask import answer
+from analysis.report.facts import literal
+from analysis.store import database as store
+from analysis.store.collect import collect
+from model.record.config import DataConfig, RunConfig, TrainConfig
+from model.record.records import DesignRecord
+from tests.analysis.charts.drawn import draw
+from tests.analysis.fabricate import LLAMA, Folder, plan
+
+DESIGN = DesignRecord(
+    order="as written", order_seed=None, baseline={"attention": "math"}, margins={}, until=None
+)
+
+
+def trained(
+    root: Path, run_id: str, attention: str, length: int, seconds: float, gib: int, slower: float = 0.0
+) -> None:
+    """A run of records of 5 steps each, which are longer by `slower` from one to the next."""
+    steps = 250 if slower else 30
+    config = RunConfig(
+        attention=attention,
+        model=LLAMA,
+        data=DataConfig(path="train.parquet"),
+        train=TrainConfig(steps=steps, sequence_length=length, warmup_steps=5),
+    )
+    factors = {"attention": attention, "train.sequence_length": length, "seed": 0}
+    group = f"g-{attention}-{length}"
+    folder = Folder(
+        root, plan(run_id, "grid", attention, config=config, factors=factors, group=group, design=DESIGN)
+    )
+    folder.start()
+    for step in range(5, steps + 5, 5):
+        folder.step(step, seconds=seconds + slower * step / 5, memory_bytes=gib * 2**30)
+    folder.end(steps=steps, peak_memory_bytes=gib * 2**30)
+
+
+def test_a_grid_shows_percent_of_time_and_of_memory_saved_against_its_own_baseline(root: Path) -> None:
+    trained(root, "a1", "math", 2048, 0.4, 40)
+    trained(root, "a2", "flash", 2048, 0.1, 20)
+    trained(root, "b1", "math", 4096, 1.0, 60)
+    trained(root, "b2", "flash", 4096, 0.31, 66)
+    collect(root)
+    time, memory = (draw(root, name, "grid") for name in ("time_saved", "memory_saved"))
+    assert time and memory and time.table and memory.table
+    assert [row[2] for row in time.table.rows] == ["75.0", "69.0"]
+    assert [row[2] for row in memory.table.rows] == ["50.0", "-10.0"]
+    assert time.used == memory.used == {"a1", "a2", "b1", "b2"}
+    assert memory.finding and "-10.0 %" in memory.finding and "50.0 %" in memory.finding
+
+
+def test_a_range_of_records_is_not_called_an_interval(root: Path) -> None:
+    """One run grows slower all the time; nothing can be said of the steps that it did not do."""
+    trained(root, "a1", "math", 2048, 1.0, 40, slower=1e-9)
+    trained(root, "a2", "flash", 2048, 0.1, 20, slower=0.01)
+    collect(root)
+    time = draw(root, "time_saved", "grid")
+    assert time and time.table
+    ((*_, ends, _),) = time.table.rows
+    assert ends.startswith("range ") and ends.endswith(" to 87.0"), ends
+    assert time.caption.endswith("Lines of flash: ranges of the records.")
+
+
+def test_a_study_of_one_baseline_has_no_page_of_savings(root: Path) -> None:
+    trained(root, "a1", "math", 2048, 0.4, 40)
+    trained(root, "a2", "flash", 2048, 0.1, 20)
+    trained(root, "b2", "flash", 4096, 0.31, 66)
+    collect(root)
+    assert not _applies(root)
+    trained(root, "b1", "math", 4096, 1.0, 60)
+    collect(root)
+    assert _applies(root)
+
+
+def _applies(root: Path) -> bool:
+    chart = charts.load("time_saved")
+    with store.open_for_reading(root) as connection:
+        return chart.applies(answer(connection, literal(chart.sql, "grid")).parsed())
