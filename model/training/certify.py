@@ -185,8 +185,9 @@ class _Trial:
             checks += launched
             for probability in self._dropouts():
                 dropping = dropout.small(place, probability)
-                self._stage("dropout", dropping)
-                checks += dropout.check(self.backend, dropping)
+                if self._takes(dropping):
+                    self._stage("dropout", dropping)
+                    checks += dropout.check(self.backend, dropping)
             if self.case is None and all(check.passed for check in checks):
                 traced, self.graph_break = self.compiled.check(self.backend, place)
                 checks += traced
