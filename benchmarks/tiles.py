@@ -72,7 +72,7 @@ def _here() -> str:
 def resources(kernel: str, gpu: str, head_dim: int, tile: tiles.Tile) -> str:
     """For contiguous tensors of four heads a group, with a causal mask."""
     values = {"CAUSAL": True, "EVEN": True, "SPLIT": kernel == "few", "GROUP": GROUP, "D": head_dim}
-    values |= {"ROWS": tile.rows, "KEYS": tile.keys}
+    values |= {"ROWS": tile.rows, "KEYS": tile.keys, "DROP": 0, "SEED": None}
     signature, constants, attributes = {}, {}, {}
     for place, parameter in enumerate(KERNELS[kernel].params):
         name = parameter.name

@@ -222,7 +222,11 @@ NOT_TILED = (
 
 def no_dropout(case: Case) -> str:
     """Refuse a case with dropout, and say which backends of its device have it."""
-    others = "math or tiled" if case.device == "cpu" else "math, tiled, efficient, flash, flash2 or cudnn"
+    others = (
+        "math or tiled"
+        if case.device == "cpu"
+        else "math, tiled, efficient, flash, flash2, cudnn or portable"
+    )
     where = " on a CPU" if case.device == "cpu" else ""
     return f"has no dropout{where}: choose {others}, or use --set train.attention_dropout=0"
 

@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, dropout: float = 0.0) -> Tensor:
     """Tensors of any strides are read as they are; dK and dV are summed over each group in the kernel."""
     from model.attention.kernels.portable import (
         op,  # defines operators of PyTorch, which only their first call needs
     )
 
-    return op.attend(q_BTHD, k_BTKD, v_BTKD, causal)
+    return op.attend(q_BTHD, k_BTKD, v_BTKD, causal, dropout=dropout)
 
 
 def attend_by_tile(
-    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: tuple[int, int]
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: tuple[int, int], dropout: float = 0.0
 ) -> Tensor:
     """All kernels in such tiles; rows are queries of a whole group of heads."""
     from model.attention.kernels.portable import op
 
-    return op.attend(q_BTHD, k_BTKD, v_BTKD, causal, size=tile)
+    return op.attend(q_BTHD, k_BTKD, v_BTKD, causal, size=tile, dropout=dropout)
 
 
 def unsupported_reasons(case: Case) -> list[str]:
@@ -53,6 +53,7 @@ def unsupported_reasons(case: Case) -> list[str]:
 SUPPORTS = Supports(
     offset=True,
     cached=True,
+    dropout=True,
     layout="any",
     smallest_head_dim=HEAD_DIMS[0],
     largest_head_dim=HEAD_DIMS[-1],

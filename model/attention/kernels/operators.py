@@ -45,7 +45,7 @@ def differentiate(forward: Any, backward: Any, also: Callable[[], tuple[Any, ...
     """Give an operator that takes tensors and then options its gradient, which another operator computes.
 
     Args:
-        forward: only its first result has a gradient; the others are for the backward.
+        forward: options may be tensors too, without a gradient, after the first that is none. Only its first result has a gradient; the others are for the backward.
         backward: takes that gradient, the tensors and results of the forward, its options, and what `also` says when
             it runs. It has no gradient itself.
 
@@ -57,13 +57,18 @@ def differentiate(forward: Any, backward: Any, also: Callable[[], tuple[Any, ...
         first, *others = output
         ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)  # PyTorch would fill tensors with zeros for the others
-        ctx.options = [x for x in inputs if not isinstance(x, Tensor)]
-        ctx.save_for_backward(*inputs[: len(inputs) - len(ctx.options)], first, *others)
+        count = next(place for place, x in enumerate(inputs) if not isinstance(x, Tensor))
+        ctx.options = [None if isinstance(x, Tensor) else x for x in inputs[count:]]
+        chosen = [x if isinstance(x, Tensor) else None for x in inputs[count:]]
+        ctx.save_for_backward(*inputs[:count], first, *others, *chosen)
 
     def gradient(ctx: Any, dfirst: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
         if dfirst is None:  # what follows in the graph has no gradient
             return (None,) * len(ctx.needs_input_grad)
-        gradients = backward(dfirst, *ctx.saved_tensors, *ctx.options, *also())
+        count = len(ctx.saved_tensors) - len(ctx.options)
+        chosen = ctx.saved_tensors[count:]
+        options = (x if tensor is None else tensor for x, tensor in zip(ctx.options, chosen, strict=True))
+        gradients = backward(dfirst, *ctx.saved_tensors[:count], *options, *also())
         return *gradients, *(None for _ in ctx.options)
 
     def second_gradient(ctx: Any, *_: Any) -> None:

@@ -12,6 +12,9 @@ group in registers, and a few queries with many heads, as in decoding, still fil
 Query t stands at key t + offset: under a causal mask it sees the keys up to that one. The offset may be negative; a
 query that sees no key has an output of zero.
 
+Dropout: Philox gives 32 bits for a seed, a sample and head, a query, and eight keys, four of them a key, as in `tiled`: one
+seed drops the same weights there and here, in every pass and in tiles of any size.
+
 Logarithms and exponentials have base 2, as the hardware's instructions do: exp(x) = exp2(x log2(e)), with log2(e)
 folded into the scale.
 """

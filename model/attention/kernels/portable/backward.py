@@ -15,12 +15,13 @@ from torch import Tensor
 from triton.errors import TritonError
 
 from model.attention.kernels.portable import tiles
-from model.attention.kernels.portable.checks import check
+from model.attention.kernels.portable.checks import check, check_dropout
 from model.attention.kernels.portable.forward import (
     LOG2_E,
     VARIABLE,
     addresses,
     keys_seen,
+    left,
     load_tile,
     visible,
 )
@@ -35,7 +36,7 @@ def _portable_backward_dq(
     stride_gb, stride_gt, stride_gh, stride_gd,
     length_q, length_k, offset, batch, kv_heads, scale, scale_log2,
     CAUSAL: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, DROP: tl.constexpr = 0, SEED=None,
 ):  # fmt: skip
     """dQ of a tile of rows, and on the way their delta = rowsum(dO * O), which the other kernel needs too."""
     rows, heads = length_q * GROUP, kv_heads * GROUP
@@ -73,6 +74,9 @@ def _portable_backward_dq(
         if CAUSAL or not EVEN:
             if start >= full:
                 p = tl.where(visible(row, start + near, length_k, offset, CAUSAL, GROUP), p, 0.0)
+        if DROP:  # O has used the weights that are left, and so has delta
+            stays = left(tl.load(SEED), row, start, b * heads + h * GROUP, GROUP, KEYS, DROP)
+            dp = tl.where(stays, dp * (16 / (16 - DROP)), 0.0)
         ds = p * (dp - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
     tl.store(DQ + own, (dq * scale).to(DQ.dtype.element_ty), mask=inside[:, None])
@@ -115,7 +119,7 @@ def _portable_backward_dkdv(
     stride_gb, stride_gt, stride_gh, stride_gd,
     length_q, length_k, offset, batch, kv_heads, scale, scale_log2,
     CAUSAL: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, DROP: tl.constexpr = 0, SEED=None,
 ):  # fmt: skip
     """dK and dV of a tile of keys, summed over all rows of the group. Early keys are seen by the most: they go first.
 
@@ -157,10 +161,20 @@ def _portable_backward_dkdv(
             # At head dim 256 tiles are small, and a mask costs less than a branch: for it ptxas serializes (C7515).
             if D > 128 or tile < full:
                 pt = tl.where(key[:, None] <= (row // GROUP + offset)[None, :], pt, 0.0)
-        dv = tl.dot(pt.to(do.dtype), do, dv, input_precision="ieee")
+        kept = pt
+        if DROP:
+            stays = tl.trans(
+                left(tl.load(SEED), row, first_key, (b * kv_heads + h) * GROUP, GROUP, KEYS, DROP)
+            )
+            kept = tl.where(stays, pt, 0.0)
+        dv = tl.dot(kept.to(do.dtype), do, dv, input_precision="ieee")
         dpt = tl.dot(v, tl.trans(do), input_precision="ieee")
+        if DROP:
+            dpt = tl.where(stays, dpt * (16 / (16 - DROP)), 0.0)
         dst = pt * (dpt - delta[None, :])
         dk = tl.dot(dst.to(q.dtype), q, dk, input_precision="ieee")
+    if DROP:
+        dv *= 16 / (16 - DROP)
     out = (b * length_k + wide) * kv_heads * D + h * D + dim
     tl.store(DK + out, (dk * scale).to(DK.dtype.element_ty), mask=inside)
     tl.store(DV + out, dv.to(DV.dtype.element_ty), mask=inside)
@@ -168,7 +182,7 @@ def _portable_backward_dkdv(
 
 def backward(
     do_BTHD: Tensor, q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, o_BTHD: Tensor, lse_2BKR: Tensor,
-    causal: bool, offset: int, size: Sequence[int] | None = None,
+    causal: bool, offset: int, size: Sequence[int] | None = None, drop: int = 0, seed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients (dq_BTHD, dk_BUKD, dv_BUKD), contiguous, the same bits each time.
 
@@ -176,12 +190,14 @@ def backward(
         do_BTHD: with any strides, as q_BTHD, k_BUKD and v_BUKD have.
         o_BTHD, lse_2BKR: what `forward` returned.
         size: rows and keys of the tiles; by default each kernel's own.
+        drop, seed: what `forward` was given.
 
     Raises:
         ValueError: shapes, precision or devices that the kernels do not take.
         Unsupported: the GPU has no room for a tile.
     """
     check(q_BTHD, k_BUKD, v_BUKD, offset, do_BTHD, o_BTHD)
+    check_dropout(drop, seed, q_BTHD.device)
     (B, T, H, D), (U, K) = q_BTHD.shape, k_BUKD.shape[1:3]
     rows = T * (H // K)
     strides = (*q_BTHD.stride(), *k_BUKD.stride(), *v_BUKD.stride(), *do_BTHD.stride())
@@ -192,12 +208,12 @@ def backward(
         tile = tiles.sized(tiles.chosen("dq", D, q_BTHD.dtype, q_BTHD.device), size)
         _portable_backward_dq[(triton.cdiv(rows, tile.rows) * B * K,)](
             q_BTHD, k_BUKD, v_BUKD, o_BTHD, lse_2BKR, do_BTHD, dq_BTHD, delta_BKR, *strides, *numbers,
-            U % tile.keys == 0, tile.rows, tile.keys, num_warps=tile.warps, num_stages=tile.stages,
+            U % tile.keys == 0, tile.rows, tile.keys, drop, seed, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         tile = tiles.sized(tiles.chosen("dkdv", D, q_BTHD.dtype, q_BTHD.device), size)
         _portable_backward_dkdv[(triton.cdiv(U, tile.keys) * B * K,)](
             q_BTHD, k_BUKD, v_BUKD, lse_2BKR, do_BTHD, delta_BKR, dk_BUKD, dv_BUKD, *strides, *numbers,
-            rows % tile.rows == 0, tile.rows, tile.keys, num_warps=tile.warps, num_stages=tile.stages,
+            rows % tile.rows == 0, tile.rows, tile.keys, drop, seed, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
     except TritonError as error:
         raise tiles.refusal(error, tile, size) from error

@@ -9,7 +9,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def check(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, offset: int, *like_q: Tensor) -> None:
-    """Look at all that a kernel is given, before it is launched.
+    """Look at the tensors that a kernel is given, before it is launched.
 
     Raises:
         ValueError: shapes, precision or devices that the kernels do not take.
@@ -28,4 +28,19 @@ def check(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, offset: int, *like_q: 
             "precisions bfloat16, float16 and float32, head dim "
             f"{', '.join(map(str, HEAD_DIMS[:-1]))} or {HEAD_DIMS[-1]}, heads a multiple of key heads, nothing empty; "
             f"got {given}, offset {offset}"
+        )
+
+
+def check_dropout(drop: int, seed: Tensor | None, device: torch.device) -> None:
+    """Look at what decides which weights become 0.
+
+    Raises:
+        ValueError: no number of sixteenths, or no seed for it, or one that the kernels cannot read.
+    """
+    given = "no seed" if seed is None else f"a seed {tuple(seed.shape)} {seed.dtype} on {seed.device}"
+    right = seed is not None and seed.shape == () and seed.dtype == torch.int64 and seed.device == device
+    if not (right if 0 < drop < 16 else drop == 0 and seed is None):
+        raise ValueError(
+            "the portable kernel drops 1 to 15 of 16 weights, by a seed (), int64 on the device of q, or none without "
+            f"a seed; got {drop} and {given}"
         )

@@ -11,7 +11,7 @@ from torch import Tensor
 from triton.errors import TritonError
 
 from model.attention.kernels.portable import tiles
-from model.attention.kernels.portable.checks import check
+from model.attention.kernels.portable.checks import check, check_dropout
 
 LOG2_E = 1.4426950408889634
 # Lengths change from call to call: Triton would compile anew for those that are 1 or a multiple of 16.
@@ -53,6 +53,16 @@ def load_tile(at, here, length, EVEN: tl.constexpr):
     return tl.load(at, mask=(here < length)[:, None], other=0.0)
 
 
+@triton.jit
+def left(seed, row, start, first_head, GROUP: tl.constexpr, KEYS: tl.constexpr, DROP: tl.constexpr):
+    """Which weights are left of a tile of rows and the keys from `start` on: those whose four bits are DROP or more."""
+    eight = start // 8 + tl.arange(0, KEYS // 8)
+    head = (first_head + row % GROUP).to(tl.int32)
+    word, _, _, _ = tl.philox(seed, eight[None, :], (row // GROUP)[:, None], head[:, None], 0, 10)
+    bits = (word[:, :, None] >> (4 * tl.arange(0, 8))[None, None, :]) & 15
+    return tl.reshape(bits, (row.shape[0], KEYS)) >= DROP
+
+
 @triton.jit(do_not_specialize=[*VARIABLE, "span"])
 def _portable_forward(
     Q, K, V, O, LSE,
@@ -61,9 +71,9 @@ def _portable_forward(
     stride_vb, stride_vt, stride_vh, stride_vd,
     length_q, length_k, offset, batch, kv_heads, span, scale_log2,
     CAUSAL: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, EVEN: tl.constexpr,
-    SPLIT: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    SPLIT: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DROP: tl.constexpr = 0, SEED=None,
 ):  # fmt: skip
-    """O (P, B, T, H, D) and LSE (P, 2, B, K, R), contiguous, of P parts of the keys, each of `span` keys."""
+    """O (P, B, T, H, D) and LSE (P, 2, B, K, R), contiguous, of P parts of the keys, each of `span` keys. DROP: of 16 weights, on average."""
     rows, heads = length_q * GROUP, kv_heads * GROUP
     # Late rows see the most keys: they go first, so that no long program is left alone at the end.
     tile = tl.cdiv(rows, ROWS) - 1 - tl.program_id(0) // (batch * kv_heads)
@@ -104,8 +114,12 @@ def _portable_forward(
         row_sum = row_sum * shrink + tl.sum(p, 1)
         row_max = new_max
         v = load_tile(v_at + far * stride_vt, start + near, length_k, EVEN)
+        if DROP:  # of the weights, not of the sum that they are divided by
+            p = tl.where(left(tl.load(SEED), row, start, b * heads + h * GROUP, GROUP, KEYS, DROP), p, 0.0)
         acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
 
+    if DROP:
+        acc *= 16 / (16 - DROP)
     O += (b * length_q * heads + h * GROUP) * D
     LSE += plane.to(tl.int64) * rows
     _store_rows(acc, row_max, row_sum, O, LSE, planes * rows, row, rows, heads, GROUP, D)
@@ -176,11 +190,14 @@ def forward(
     causal: bool,
     offset: int,
     size: Sequence[int] | None = None,
+    drop: int = 0,
+    seed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention of tensors with any strides.
 
     Args:
         size: rows and keys of a tile; by default the kernel's own.
+        drop: of 16 weights, on average, as `seed` (), int64 says; None without dropout.
 
     Returns:
         (o_BTHD, contiguous and in the inputs' precision; lse_2BKR in float32: of each row's scaled scores, in units of
@@ -192,6 +209,7 @@ def forward(
         Unsupported: the GPU has no room for the tile.
     """
     check(q_BTHD, k_BUKD, v_BUKD, offset)
+    check_dropout(drop, seed, q_BTHD.device)
     (B, T, H, D), (U, K) = q_BTHD.shape, k_BUKD.shape[1:3]
     few = T * (H // K) <= tiles.FEW and not size
     tile = tiles.sized(tiles.chosen("few" if few else "forward", D, q_BTHD.dtype, q_BTHD.device), size)
@@ -208,7 +226,7 @@ def forward(
         _portable_forward[programs, parts](
             q_BTHD, k_BUKD, v_BUKD, o_PBTHD, lse_P2BKR, *q_BTHD.stride(), *k_BUKD.stride(), *v_BUKD.stride(),
             T, U, offset, B, K, span, D**-0.5 * LOG2_E, causal, H // K, D, U % tile.keys == 0,
-            parts > 1, tile.rows, tile.keys, num_warps=tile.warps, num_stages=tile.stages,
+            parts > 1, tile.rows, tile.keys, drop, seed, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
     except TritonError as error:
         raise tiles.refusal(error, tile, size) from error

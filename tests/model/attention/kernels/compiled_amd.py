@@ -67,14 +67,14 @@ def _said(compiled: Any) -> dict[str, Any]:
     }
 
 
-def compile_attention(head_dim: int, cases: list[tuple[Any, ...]]) -> None:
+def compile_attention(head_dim: int, cases: list[tuple[Any, ...]], *dropout: Any) -> None:
     """Both passes, in all that changes what is compiled: masks, groups, precision, lengths that fill no tile."""
     for queries, keys, heads, kv_heads, causal, dtype in cases:
         q, do = torch.zeros(2, 1, queries, heads, head_dim, dtype=dtype)
         k, v = torch.zeros(2, 1, keys, kv_heads, head_dim, dtype=dtype)
-        o, lse = forward.forward(q, k, v, causal, keys - queries)
+        o, lse = forward.forward(q, k, v, causal, keys - queries, None, *dropout)
         if queries > 1:
-            backward.backward(do, q, k, v, o, lse, causal, keys - queries)
+            backward.backward(do, q, k, v, o, lse, causal, keys - queries, None, *dropout)
 
 
 def compile_training(dtype: torch.dtype) -> None:
@@ -98,6 +98,8 @@ if __name__ == "__main__":
         for of, cases in {"": CASES, " float32": FLOAT32}.items():
             triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim}{of}")
             compile_attention(head_dim, cases)
+        triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim} dropout")
+        compile_attention(head_dim, CASES[:1], 2, torch.zeros((), dtype=torch.int64))
     triton.runtime.jit.JITFunction.run = instead_of_launches("training")
     compile_training(torch.bfloat16)
     sys.stdout.write(json.dumps(found))

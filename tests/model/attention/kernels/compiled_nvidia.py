@@ -84,12 +84,12 @@ def described(compiled: Any) -> dict[str, Any]:
     }
 
 
-def compile_portable(head_dim: int, dtype: torch.dtype) -> None:
+def compile_portable(head_dim: int, dtype: torch.dtype, *dropout: Any) -> None:
     """Both passes, and the forward of a few queries."""
     q, k = _tensors(head_dim, dtype)
-    forward.forward(q[:, :1], k, k, False, 0)
-    o, lse = forward.forward(q, k, k, True, 0)
-    backward.backward(o, q, k, k, o, lse, True, 0)
+    forward.forward(q[:, :1], k, k, False, 0, None, *dropout)
+    o, lse = forward.forward(q, k, k, True, 0, None, *dropout)
+    backward.backward(o, q, k, k, o, lse, True, 0, None, *dropout)
 
 
 def compile_flash1(head_dim: int, dtype: torch.dtype) -> None:
@@ -144,4 +144,8 @@ if __name__ == "__main__":
         name_of_dtype = str(dtype).removeprefix("torch.")
         triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim} {name_of_dtype}")
         compile_both(head_dim, dtype)
+        if name == "portable" and dtype == half:
+            label = f"D{head_dim} {name_of_dtype} dropout"
+            triton.runtime.jit.JITFunction.run = instead_of_launches(label)
+            compile_portable(head_dim, dtype, 2, torch.zeros((), dtype=torch.int64))
     sys.stdout.write(json.dumps(found))

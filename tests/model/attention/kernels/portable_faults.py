@@ -35,3 +35,34 @@ def starts_one_tile_late(first_key, offset, CAUSAL: tl.constexpr, GROUP: tl.cons
 def masks_no_tile(first_key, offset, CAUSAL: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr,
                         KEYS: tl.constexpr):  # fmt: skip
     return first_key * GROUP // ROWS, first_key * GROUP // ROWS
+
+
+@triton.jit
+def forgets_the_head(
+    seed, row, start, first_head, GROUP: tl.constexpr, KEYS: tl.constexpr, DROP: tl.constexpr
+):
+    return _left(seed, row // GROUP, start, row * 0, KEYS, DROP)
+
+
+@triton.jit
+def repeats_in_each_tile(seed, row, start, first_head, GROUP: tl.constexpr, KEYS: tl.constexpr,
+                         DROP: tl.constexpr):  # fmt: skip
+    return _left(seed, row // GROUP, 0, first_head + row % GROUP, KEYS, DROP)
+
+
+@triton.jit
+def drops_others(seed, row, start, first_head, GROUP: tl.constexpr, KEYS: tl.constexpr, DROP: tl.constexpr):
+    return _left(seed + 1, row // GROUP, start, first_head + row % GROUP, KEYS, DROP)
+
+
+@triton.jit
+def drops_one_more(seed, row, start, first_head, GROUP: tl.constexpr, KEYS: tl.constexpr, DROP: tl.constexpr):
+    return _left(seed, row // GROUP, start, first_head + row % GROUP, KEYS, DROP + 1)
+
+
+@triton.jit
+def _left(seed, query, start, head, KEYS: tl.constexpr, DROP: tl.constexpr):
+    key = start + tl.arange(0, KEYS)
+    head = head.to(tl.int32)[:, None]
+    word, _, _, _ = tl.philox(seed, (key // 8)[None, :], query[:, None], head, 0, 10)
+    return (word >> (key % 8 * 4)[None, :]) & 15 >= DROP

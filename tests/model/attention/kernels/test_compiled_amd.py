@@ -35,7 +35,7 @@ def compiled(architecture: str) -> dict[str, dict]:
 @pytest.mark.parametrize("architecture", attention.load("portable").supports.amd)
 def test_every_kernel_compiles_and_fits_into_the_memory_and_threads_of_a_program(architecture: str) -> None:
     found = compiled(architecture)
-    assert set(found) >= ATTENTION | {f"{name} float32" for name in ATTENTION} | {
+    assert set(found) >= {f"{name}{of}" for name in ATTENTION for of in ("", " float32", " dropout")} | {
         f"{each} training" for each in ("_step", "_sum_of_squares", "_norm", "_row")
     }
     for name, said in found.items():

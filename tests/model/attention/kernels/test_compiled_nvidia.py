@@ -50,7 +50,7 @@ def test_every_kernel_compiles_fits_and_multiplies_as_its_gpu_can(name: str, cap
         f"{kernel} D{head_dim} {precision}"
         for kernel in KERNELS[name]
         for head_dim in HEAD_DIMS[name]
-        for precision in (half, "float32")
+        for precision in (half, "float32", *[f"{half} dropout"] * (name == "portable"))
         if (capability, head_dim, precision) != ("75", 256, "float32")  # for which it has no room
     }
     assert set(found) >= wanted
@@ -63,8 +63,9 @@ def test_every_kernel_compiles_fits_and_multiplies_as_its_gpu_can(name: str, cap
             assert not kernel["instructions"], label
             continue
         assert kernel["instructions"], label
-        if " D256 " not in label:  # whose tiles are small on Hopper, and spill
+        if " D256 " not in label and "dropout" not in label:  # whose tiles are small on Hopper, and spill
             assert kernel["stack_bytes"] <= 256, label  # some, outside of the loops, cost little
+        if " D256 " not in label:
             assert ("wgmma.mma_async" in kernel["instructions"]) is (capability == "90"), label
 
 

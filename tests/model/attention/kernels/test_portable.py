@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from model import attention
-from model.attention import Case, Kernels, Launches
-from model.attention.verify import accuracy, cases, habits
+from model.attention import Case, Kernels, Launches, tiled
+from model.attention.verify import accuracy, cases, dropout, habits
 from model.attention.verify.cases import Variant
 from model.record import versions
 from model.training.certify import certify_case
@@ -172,6 +172,87 @@ def test_one_number_for_the_maximum_and_the_sum_would_lose_them(device) -> None:
     assert off(dv, exact(q, k, v, do, True, 0)[3]) > 1e-4
 
 
+# -------------------------------------------------------------------------------------------------- dropout
+
+
+@pytest.mark.parametrize(
+    ("lengths", "heads", "tile", "probability"),
+    [
+        ((37, 37), (3, 1), None, 1 / 4),
+        ((1, 140), (8, 2), None, 1 / 2),
+        ((20, 45), (4, 2), (16, 32), 15 / 16),
+    ],
+    ids=["training", "a query whose keys are shared out", "tiles of another size"],
+)
+def test_one_seed_drops_the_weights_that_tiled_drops(device, lengths, heads, tile, probability) -> None:
+    q, k, v, do = drawn(device, *lengths, *heads)
+    results = []
+    for backend, size in ((attention.load("portable"), tile), (tiled.backend, None)):
+        tensors = [x.clone().requires_grad_() for x in (q, k, v)]
+        torch.manual_seed(7)
+        attend = partial(backend.attend_by_tile, tile=size) if size else backend.attend
+        o = attend(*tensors, True, dropout=probability)
+        results.append([o.detach(), *torch.autograd.grad(o, tensors, do)])
+    for what, mine, reference in zip(("o", "dq", "dk", "dv"), *results, strict=True):
+        assert off(mine, reference.double()) < (1e-6 if device == "cpu" else 1e-2), what
+
+
+DROPPING = replace(CPU, batch=2, sequence_length=33, heads=2, kv_heads=1, dropout=1 / 4)
+
+
+def failed(case: Case) -> set[str]:
+    return {check.name for check in dropout.check(attention.load("portable"), case) if not check.passed}
+
+
+def test_it_drops_what_it_should(device) -> None:
+    here = replace(DROPPING, device=device, dtype="float32" if device == "cpu" else "bfloat16")
+    assert failed(here) == set()
+
+
+@pytest.mark.parametrize(
+    ("where", "fault", "named"),
+    [
+        ("forward", "forgets_the_head", "independent"),
+        ("forward", "repeats_in_each_tile", "independent"),
+        ("forward", "drops_one_more", "share"),
+        ("backward", "drops_others", "same weights"),
+        ("backward", "drops_one_more", "right with dropout"),
+    ],
+)
+def test_a_fault_in_what_is_dropped_is_named(device, monkeypatch, where, fault, named) -> None:
+    if device == "cuda":
+        pytest.skip("compiled kernels keep the helpers that they were compiled with")
+    from tests.model.attention.kernels import portable_faults
+
+    monkeypatch.setattr(f"model.attention.kernels.portable.{where}.left", getattr(portable_faults, fault))
+    assert named in failed(DROPPING)
+
+
+def test_torch_compile_takes_dropout_in_one_graph(case) -> None:
+    from tests.model.attention.calls import drawn, run
+
+    inputs = drawn(replace(case, sequence_length=20))
+    attend = partial(attention.load("portable").attend, dropout=0.5)
+    results = []
+    for call in (attend, torch.compile(attend, fullgraph=True, backend="aot_eager")):
+        torch.manual_seed(7)
+        results.append(run(call, inputs, True))
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
+@pytest.mark.refused
+def test_a_probability_that_is_no_sixteenth_and_a_seed_that_cannot_be_read_are_refused(device) -> None:
+    from model.attention.kernels.portable import op
+
+    q, k, v, _ = drawn(device, 5, 9, 2, 1)
+    with pytest.raises(ValueError, match=r"a multiple of 1/16, not 0\.1"):
+        op.attend(q, k, v, True, dropout=0.1)
+    seed = torch.zeros((), device=device, dtype=torch.int64)
+    for drop, wrong_seed in ((4, None), (0, seed), (16, seed), (4, seed.int()), (4, seed[None])):
+        with pytest.raises(ValueError, match="drops 1 to 15 of 16 weights"):
+            op.portable_attention(q, k, v, True, 4, None, drop, wrong_seed)
+
+
 # ------------------------------------------------------------------------------------------- planted faults
 
 
@@ -233,6 +314,9 @@ def test_the_operators_tell_the_truth_about_their_shapes(device) -> None:
     o, lse = op.portable_attention(q.detach(), *inputs[1:])
     backward = (do, q.detach(), k, v, o, lse, True, 4)
     torch.library.opcheck(op.portable_attention_backward, backward, test_utils=checks)
+    dropout = (None, 4, torch.ones((), device=device, dtype=torch.int64))
+    torch.library.opcheck(op.portable_attention, (*inputs, *dropout), test_utils=checks)
+    torch.library.opcheck(op.portable_attention_backward, (*backward, *dropout), test_utils=checks)
 
 
 @pytest.mark.gpu
