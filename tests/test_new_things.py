@@ -86,11 +86,15 @@ def test_a_verb_is_one_file(house):
 
 
 def test_a_backend_is_one_file(house):
+    """A second one, which declares the same, harms neither the first nor those that were there."""
     example = REPOSITORY / "examples" / "backend" / "assay_chunked.py"
-    shutil.copy(example, house.folder / "model" / "attention" / "chunked.py")
-    house.run("launch", "tiny.yaml", "--set", "attention=chunked", "--yes")
-    rows = house.rows("SELECT attention, outcome FROM runs")
-    assert rows == [{"attention": "chunked", "outcome": "completed"}]
+    names = ["chunked", "math", "tiled", "twice"]
+    for name in ("chunked", "twice"):
+        shutil.copy(example, house.folder / "model" / "attention" / f"{name}.py")
+    (house.folder / "tiny.yaml").write_text(TINY + f"matrix: {{attention: {names}}}\n")
+    house.run("launch", "tiny.yaml", "--yes")
+    rows = house.rows("SELECT attention, outcome FROM runs ORDER BY attention")
+    assert rows == [{"attention": name, "outcome": "completed"} for name in names]
 
 
 @pytest.mark.refused
