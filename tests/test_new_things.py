@@ -305,8 +305,10 @@ def test_an_outcome_is_one_entry(house):
     text = file.read_text()
     entry = '    MELTED = "melted", "the machine grew too hot", "machine"\n'
     file.write_text(text.replace("    DIVERGED = ", f"{entry}    DIVERGED = "))
-    code = "from model.record.outcome import Outcome; o = Outcome('melted'); print(o.meaning, o.is_retried, o.short)"
+    code = "from model.record.outcome import Outcome; o = Outcome('melted'); print(o.meaning, o.of_machine, o.short)"
     assert house.python(code) == "the machine grew too hot True melted\n"
+    retries = json.loads(house.run("schema", "profile"))["properties"]["retries"]["description"]
+    assert "melted" in retries
     house.add("hot.yaml", STUDY + "rules: [{where: {seed: 0}, expect: melted}]\n")
     assert json.loads(house.run("expand", "hot.yaml", "--json"))[0]["expected_outcome"] == "melted"
 
