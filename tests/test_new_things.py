@@ -86,11 +86,15 @@ def test_a_verb_is_one_file(house):
 
 
 def test_a_backend_is_one_file(house):
+    """A second one, which declares the same, harms neither the first nor those that were there."""
     example = REPOSITORY / "examples" / "backend" / "assay_chunked.py"
-    shutil.copy(example, house.folder / "model" / "attention" / "chunked.py")
-    house.run("launch", "tiny.yaml", "--set", "attention=chunked", "--yes")
-    rows = house.rows("SELECT attention, outcome FROM runs")
-    assert rows == [{"attention": "chunked", "outcome": "completed"}]
+    names = ["chunked", "math", "tiled", "twice"]
+    for name in ("chunked", "twice"):
+        shutil.copy(example, house.folder / "model" / "attention" / f"{name}.py")
+    (house.folder / "tiny.yaml").write_text(TINY + f"matrix: {{attention: {names}}}\n")
+    house.run("launch", "tiny.yaml", "--yes")
+    rows = house.rows("SELECT attention, outcome FROM runs ORDER BY attention")
+    assert rows == [{"attention": name, "outcome": "completed"} for name in names]
 
 
 @pytest.mark.refused
@@ -301,8 +305,10 @@ def test_an_outcome_is_one_entry(house):
     text = file.read_text()
     entry = '    MELTED = "melted", "the machine grew too hot", "machine"\n'
     file.write_text(text.replace("    DIVERGED = ", f"{entry}    DIVERGED = "))
-    code = "from model.record.outcome import Outcome; o = Outcome('melted'); print(o.meaning, o.is_retried, o.short)"
+    code = "from model.record.outcome import Outcome; o = Outcome('melted'); print(o.meaning, o.of_machine, o.short)"
     assert house.python(code) == "the machine grew too hot True melted\n"
+    retries = json.loads(house.run("schema", "profile"))["properties"]["retries"]["description"]
+    assert "melted" in retries
     house.add("hot.yaml", STUDY + "rules: [{where: {seed: 0}, expect: melted}]\n")
     assert json.loads(house.run("expand", "hot.yaml", "--json"))[0]["expected_outcome"] == "melted"
 

@@ -38,7 +38,7 @@ class Write(Protocol):
 
 
 @dataclass(frozen=True)
-class Audit:
+class AuditResult:
     """The result of auditing a report.
 
     Attributes:
@@ -60,7 +60,7 @@ class Audit:
     notes: list[str]
 
 
-def audit(report: Path, root: Path | None = None) -> Audit:
+def audit(report: Path, root: Path | None = None) -> AuditResult:
     """Compute everything in a report again from its records and queries, and compare.
 
     Args:
@@ -102,7 +102,7 @@ def audit(report: Path, root: Path | None = None) -> Audit:
 
     # That a file was changed says nothing where another finding says what in it was.
     explained = {finding.file for finding in done.findings if finding.what != _CHANGED}
-    return Audit(
+    return AuditResult(
         study=manifest.study,
         same_code=manifest.code == carried.code(),
         numbers=done.numbers,

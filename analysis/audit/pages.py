@@ -29,7 +29,7 @@ class Shown:
 
 def read_page(text: str) -> Shown:
     """Take an HTML page or an SVG drawing apart. Whatever the text is, this does not raise."""
-    reader = _Reader()
+    reader = _PageReader()
     try:
         reader.feed(text)
         reader.close()
@@ -41,7 +41,7 @@ def read_page(text: str) -> Shown:
     return reader.shown
 
 
-class _Reader(HTMLParser):
+class _PageReader(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.shown = Shown()

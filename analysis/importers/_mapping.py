@@ -48,7 +48,7 @@ UNITS: dict[str, dict[str, float]] = {
 }  # fmt: skip
 
 
-class Column(Frozen):
+class MappedColumn(Frozen):
     """A column and the unit of its values."""
 
     column: str = Field(min_length=1, description="Its name in the log.")
@@ -57,9 +57,9 @@ class Column(Frozen):
 
 # Its name alone will do. The schema is written out: pydantic knows nothing of what a validator takes.
 Named = Annotated[
-    Column,
+    MappedColumn,
     BeforeValidator(lambda given: {"column": given} if isinstance(given, str) else given),
-    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, Column.model_json_schema()]}),
+    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, MappedColumn.model_json_schema()]}),
 ]
 
 
@@ -143,7 +143,7 @@ class Mapping(Frozen):
 
     @field_validator("columns")
     @classmethod
-    def _known_units(cls, columns: dict[LogQuantity, Column]) -> dict[LogQuantity, Column]:
+    def _known_units(cls, columns: dict[LogQuantity, MappedColumn]) -> dict[LogQuantity, MappedColumn]:
         for quantity, column in columns.items():
             valid = UNITS.get(quantity, {})
             if column.unit is not None and column.unit not in valid:
@@ -268,10 +268,10 @@ def mapping_by_name(table: LogTable, given: Mapping, beside: Mapping) -> Mapping
     for name in table.columns():
         there.setdefault(_plain_name(name), []).append(name)
     taken = given.columns.keys() | beside.columns.keys()
-    columns: dict[LogQuantity, Column] = {}
+    columns: dict[LogQuantity, MappedColumn] = {}
     for names in _STEP if "step" not in taken else ():
         if "step" not in columns and (column := _only_column(table, there, names, "step")):
-            columns["step"] = Column(column=column)
+            columns["step"] = MappedColumn(column=column)
     if given.columns or "loss" in beside.columns:
         return Mapping(columns=columns)
     for quantity, units in _NAMES.items():
@@ -282,11 +282,11 @@ def mapping_by_name(table: LogTable, given: Mapping, beside: Mapping) -> Mapping
             if max(_numbers_of(table, column), default=0.0) <= 1:
                 continue
             unit = "percent"
-        columns[quantity] = Column(column=column, unit=unit)
+        columns[quantity] = MappedColumn(column=column, unit=unit)
     if "time" not in taken:
         for name in (name for plain in _TIMES for name in there.get(plain, ())):
             if "time" not in columns and (unit := _clock_unit(table, name)):
-                columns["time"] = Column(column=name, unit=unit)
+                columns["time"] = MappedColumn(column=name, unit=unit)
     named_like_runs = (
         name
         for plain in _RUNS

@@ -5,7 +5,7 @@ Its program logs step 1 and every fifth step, trains on one GPU, and calls a fil
 """
 
 from analysis.importers import Importer
-from analysis.importers._mapping import Column, Constants, LogQuantity, Mapping
+from analysis.importers._mapping import Constants, LogQuantity, MappedColumn, Mapping
 from analysis.importers._table import json_lines
 
 _COLUMNS: dict[LogQuantity, str] = {
@@ -26,7 +26,7 @@ importer = Importer(
     title="JSONL logs of the course Large-Scale AI Engineering (step, loss, mfu, tflops, ...)",
     read=json_lines,
     mapping=Mapping(
-        columns={quantity: Column(column=name) for quantity, name in _COLUMNS.items()},
+        columns={quantity: MappedColumn(column=name) for quantity, name in _COLUMNS.items()},
         file_name=r"(?P<attention>.+)_\d{8}_\d{6}",
         constants=Constants(gpus=1),
     ),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.importers import Importer
-from analysis.importers._mapping import Column, Mapping
+from analysis.importers._mapping import MappedColumn, Mapping
 from analysis.importers._table import LogRow, LogTable, Refused, content_of
 from model.record.errors import UserError
 
@@ -103,6 +103,6 @@ importer = Importer(
     title="TensorBoard event files (or the folder of one run), tags named by a mapping",
     read=read,
     mapping=Mapping(
-        columns={"step": Column(column="step"), "time": Column(column="wall_time", unit="s")},
+        columns={"step": MappedColumn(column="step"), "time": MappedColumn(column="wall_time", unit="s")},
     ),
 )

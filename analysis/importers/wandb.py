@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from analysis.importers import Importer, csv, parquet
-from analysis.importers._mapping import Column, Mapping
+from analysis.importers._mapping import MappedColumn, Mapping
 from analysis.importers._table import LogRow, LogTable, Refused, json_lines
 from analysis.stats import grouped
 
@@ -46,8 +46,8 @@ importer = Importer(
     read=read,
     mapping=Mapping(
         columns={
-            "time": Column(column="_timestamp", unit="s"),
-            "elapsed_seconds": Column(column="_runtime"),
+            "time": MappedColumn(column="_timestamp", unit="s"),
+            "elapsed_seconds": MappedColumn(column="_runtime"),
         }
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.report.overview import Cell, Overview, OverviewColumn, overview
+from analysis.report.overview import Overview, OverviewColumn, TableCell, overview
 from analysis.wording import nats
 
 if TYPE_CHECKING:
@@ -68,27 +68,27 @@ def verdict_tables(
 def _verdict_table(lines: dict[str, JudgedGroup], head: str, margins: set[float | None]) -> VerdictTable:
     baselines = tuple(dict.fromkeys(line.row.against for line in lines.values()))
 
-    def against(line: JudgedGroup) -> Cell:
-        return Cell(line.row.against) if baselines[1:] else Cell()
+    def against(line: JudgedGroup) -> TableCell:
+        return TableCell(line.row.against) if baselines[1:] else TableCell()
 
-    def interval(line: JudgedGroup) -> Cell:
-        return Cell(line.interval, note=line.row.method) if line.interval else Cell()
+    def interval(line: JudgedGroup) -> TableCell:
+        return TableCell(line.interval, note=line.row.method) if line.interval else TableCell()
 
-    def noise(line: JudgedGroup) -> Cell:
+    def noise(line: JudgedGroup) -> TableCell:
         of_both = "standard deviation of the difference of two repeats, pooled over both groups"
-        return Cell() if line.noise is None else Cell(f"{line.noise:.2g}", note=of_both)
+        return TableCell() if line.noise is None else TableCell(f"{line.noise:.2g}", note=of_both)
 
-    def verdict(line: JudgedGroup) -> Cell:
-        return Cell(line.row.verdict, note=line.row.reason)
+    def verdict(line: JudgedGroup) -> TableCell:
+        return TableCell(line.row.verdict, note=line.row.reason)
 
     table = overview(
         lines,
         (
             OverviewColumn("Against", against, is_text=True),
-            OverviewColumn(head, lambda line: Cell(line.difference) if line.difference else Cell()),
+            OverviewColumn(head, lambda line: TableCell(line.difference) if line.difference else TableCell()),
             OverviewColumn("Verdict", verdict, is_text=True),
             OverviewColumn("Interval", interval),
-            OverviewColumn("n", lambda line: Cell(str(line.n))),
+            OverviewColumn("n", lambda line: TableCell(str(line.n))),
             OverviewColumn("Repeats differ by, nats", noise),
         ),
         panels=(),

@@ -35,7 +35,7 @@ _FAR = (
 _WIDTH, _HEIGHT = 100.0, 100.0  # of the drawing of lines, in its own units
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """What a table says of a group in one column.
 
     Attributes:
@@ -77,7 +77,7 @@ class OverviewColumn:
     """
 
     head: str
-    cell: Callable[[Any], Cell]
+    cell: Callable[[Any], TableCell]
     is_text: bool = False
 
 
@@ -116,7 +116,7 @@ class Bar(NamedTuple):
     is_cut: bool
 
 
-class Curve(NamedTuple):
+class PanelCurve(NamedTuple):
     """A group's line in a small figure: points of its path, from the left and from the top."""
 
     labels: tuple[str, ...]
@@ -138,7 +138,7 @@ class Panel:
     title: str
     page: str
     bars: tuple[Bar, ...] = ()
-    curves: tuple[Curve, ...] = ()
+    curves: tuple[PanelCurve, ...] = ()
     absent: str = ""
     left_out: int = 0
     ends: tuple[str, str, str, str] | None = None
@@ -156,7 +156,7 @@ class Overview:
     """
 
     columns: tuple[OverviewColumn, ...]
-    lines: dict[str, tuple[tuple[Cell, str], ...]]
+    lines: dict[str, tuple[tuple[TableCell, str], ...]]
     notes: dict[str, str]
     panels: tuple[Panel, ...]
     numbered: bool
@@ -216,13 +216,13 @@ def group_lines(
     return lines
 
 
-def size(line: GroupLine) -> Cell:
+def size(line: GroupLine) -> TableCell:
     """How many of its runs have a rate: `4 of 5`."""
     n, runs = line.group.n, line.group.runs
-    return Cell(str(n) if n == runs else f"{n} of {runs}")
+    return TableCell(str(n) if n == runs else f"{n} of {runs}")
 
 
-def outcome(line: GroupLine) -> Cell:
+def outcome(line: GroupLine) -> TableCell:
     """How a group's runs ended, with the reason of those that did not complete."""
     ends = Counter(map(shown_outcome, line.runs))
     reasons = [
@@ -240,7 +240,9 @@ def outcome(line: GroupLine) -> Cell:
     if len(line.runs) == 1 and several:
         again = f"{several[0]} attempts"
     small = [*(["not expected"] if unexpected else []), *([again] if several else [])]
-    return Cell(", ".join(words), ", ".join(small), "; ".join(filter(None, (*reasons[:1], attempts(line)))))
+    return TableCell(
+        ", ".join(words), ", ".join(small), "; ".join(filter(None, (*reasons[:1], attempts(line))))
+    )
 
 
 def attempts(line: GroupLine) -> str:
@@ -264,41 +266,41 @@ def attempts(line: GroupLine) -> str:
     return f"{listed(notes)}{counted_once}"
 
 
-def time_to_train(line: GroupLine) -> Cell:
+def time_to_train(line: GroupLine) -> TableCell:
     """Seconds of the steps alone, and of everything else beside them."""
     took, other = line.group.training_seconds, line.group.other_seconds
     if not took:
-        return Cell()
-    return Cell(_took(took.median), f"+ {_took(other)} other" if other else "", attempts(line))
+        return TableCell()
+    return TableCell(_took(took.median), f"+ {_took(other)} other" if other else "", attempts(line))
 
 
-def against(line: GroupLine) -> Cell:
+def against(line: GroupLine) -> TableCell:
     """The difference from the baseline in tokens per second, with its interval."""
     if line.rate is None:
-        return Cell("baseline") if line.is_baseline else Cell()
+        return TableCell("baseline") if line.is_baseline else TableCell()
     known = line.rate.number
     if known and known.low is not None and known.high is not None and known.high - known.low > 100 * _VAGUE:
-        return Cell(line.rate.difference, f"no telling interval, n = {line.group.n}")
+        return TableCell(line.rate.difference, f"no telling interval, n = {line.group.n}")
     level = " (90 %)" if TESTS in line.rate.method and line.rate.interval else ""  # all others are at 95 %
-    return Cell(line.rate.difference or UNKNOWN, f"{line.rate.interval}{level}")
+    return TableCell(line.rate.difference or UNKNOWN, f"{line.rate.interval}{level}")
 
 
-def verdict(line: GroupLine) -> Cell:
+def verdict(line: GroupLine) -> TableCell:
     """What that difference comes to, and why."""
-    return Cell(line.rate.verdict, "", line.rate.reason) if line.rate else Cell()
+    return TableCell(line.rate.verdict, "", line.rate.reason) if line.rate else TableCell()
 
 
-def efficiency(line: GroupLine) -> Cell:
+def efficiency(line: GroupLine) -> TableCell:
     """Of the first curve that the group is on."""
     if not line.scaling:
-        return Cell()
+        return TableCell()
     row = line.scaling[0]
-    return Cell(row.difference.removesuffix(" of ideal") or row.verdict, row.interval, row.reason)
+    return TableCell(row.difference.removesuffix(" of ideal") or row.verdict, row.interval, row.reason)
 
 
-def speedup(line: GroupLine) -> Cell:
+def speedup(line: GroupLine) -> TableCell:
     """How many times as fast it is as the first group of that curve."""
-    return Cell(*in_times(line.scaling[0])) if line.scaling and line.scaling[0].speedup else Cell()
+    return TableCell(*in_times(line.scaling[0])) if line.scaling and line.scaling[0].speedup else TableCell()
 
 
 def efficiency_estimate(line: GroupLine) -> Estimate | None:
@@ -307,7 +309,7 @@ def efficiency_estimate(line: GroupLine) -> Estimate | None:
     return Estimate(known.value, known.low, known.high, line.group.n, "") if known else None
 
 
-def loss(line: GroupLine) -> Cell:
+def loss(line: GroupLine) -> TableCell:
     """The final loss, and whether the loss differs from the baseline's."""
     cell = estimated(lambda group: group.final_loss, ".4f")(line)
     if line.loss and line.loss.kind == "different":
@@ -315,16 +317,16 @@ def loss(line: GroupLine) -> Cell:
     return cell
 
 
-def estimated(value: Callable[[GroupFacts], Estimate | None], form: str) -> Callable[[GroupLine], Cell]:
+def estimated(value: Callable[[GroupFacts], Estimate | None], form: str) -> Callable[[GroupLine], TableCell]:
     """The cell of an estimate: its median, and its interval where there is one."""
 
-    def cell(line: GroupLine) -> Cell:
+    def cell(line: GroupLine) -> TableCell:
         estimate = value(line.group)
         if not estimate:
-            return Cell()
+            return TableCell()
         ends = interval(estimate, form) if telling(estimate) else ""
         is_range = ends and RANGE in estimate.method
-        return Cell(number(estimate.median, form), f"range {ends}" if is_range else ends)
+        return TableCell(number(estimate.median, form), f"range {ends}" if is_range else ends)
 
     return cell
 
@@ -398,7 +400,7 @@ def _curves(spec: PanelSpec, rows: Sequence[Row], styles: Styles) -> Panel:
         )
         paths.setdefault(path, []).append(label)
     curves = tuple(
-        Curve(tuple(labels), styles[labels[0]].colour, " ".join(map(str, styles[labels[0]].dash)), path)
+        PanelCurve(tuple(labels), styles[labels[0]].colour, " ".join(map(str, styles[labels[0]].dash)), path)
         for path, labels in paths.items()
     )
     return Panel(

@@ -25,7 +25,7 @@ from analysis.report.summary import Summary
 from analysis.store.records import write_records
 from analysis.verdicts.comparison import CompareOptions, compare
 from analysis.verdicts.sections import sections, summary, wrong
-from analysis.verdicts.source import Source, read_open
+from analysis.verdicts.source import StudySource, read_open
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -44,7 +44,12 @@ class PairSide:
 
 
 def build_pair(
-    a: Source, b: Source, options: CompareOptions, out: Path, records: bool = True, replace: bool = False
+    a: StudySource,
+    b: StudySource,
+    options: CompareOptions,
+    out: Path,
+    records: bool = True,
+    replace: bool = False,
 ) -> Path:
     """Write the page of a comparison.
 
@@ -74,7 +79,7 @@ def build_pair(
     return out / "index.html"
 
 
-def _side(source: Source) -> SideManifest:
+def _side(source: StudySource) -> SideManifest:
     """A source under a name that says nothing of where it lies on this machine."""
     where = Path(source.text)
     name = "/".join(where.parts[-2:]) if where.is_absolute() else source.text
@@ -141,5 +146,5 @@ def write_pair(
     seal(out, None, Parts(records), pair)
 
 
-def _source(side: SideManifest) -> Source:
-    return Source(side.name, Path(), side.study, side.commit)
+def _source(side: SideManifest) -> StudySource:
+    return StudySource(side.name, Path(), side.study, side.commit)

@@ -32,7 +32,7 @@ _SHOWN = 12  # characters of a commit in a message
 
 
 @dataclass(frozen=True)
-class Source:
+class StudySource:
     """A study of a root, or those of its runs that were planned at one commit.
 
     Attributes:
@@ -87,7 +87,7 @@ class Measured(NamedTuple):
         return self._replace(runs=[run for run in runs if run["outcome"] == "completed"])
 
 
-def read(a: Source, b: Source) -> tuple[Measured, Measured]:
+def read(a: StudySource, b: StudySource) -> tuple[Measured, Measured]:
     """Read two sources from what was collected.
 
     Raises:
@@ -97,7 +97,7 @@ def read(a: Source, b: Source) -> tuple[Measured, Measured]:
         return read_open((a, first), (b, second))
 
 
-def read_open(*both: tuple[Source, DuckDBPyConnection]) -> tuple[Measured, Measured]:
+def read_open(*both: tuple[StudySource, DuckDBPyConnection]) -> tuple[Measured, Measured]:
     """Read two sources from open databases, whatever their roots. Raises UserError as `read` does."""
     sides = []
     for source, connection in both:
@@ -130,7 +130,7 @@ def read_open(*both: tuple[Source, DuckDBPyConnection]) -> tuple[Measured, Measu
     return one, other
 
 
-def at_commit(rows: Sequence[Row], source: Source) -> Sequence[Row]:
+def at_commit(rows: Sequence[Row], source: StudySource) -> Sequence[Row]:
     """The runs that were planned at the source's commit. Raises UserError if none was."""
     assert source.commit
     planned = [row for row in rows if (row["git_sha"] or "").startswith(source.commit)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 from analysis.query.latex import escaped, said
@@ -20,7 +20,9 @@ def _sentences(contents: Contents, keys: set[str]) -> Iterator[str]:
     facts, task = contents.facts, contents.task
     ran = said(contents.answer.ran.text.removesuffix("."))
     yield f"{ran}{_cite(keys, *task.writeup.references)}."
-    yield _cited({name: of_backend(name) for name in task.writeup.backends(facts)})
+    backends = {name: of_backend(name) for name in task.writeup.backends(facts)}
+    parts = [rf"\texttt{{{escaped(name)}}}" + _cite(set(cited), *cited) for name, cited in backends.items()]
+    yield f"Backends: {', '.join(parts)}." if parts else ""
     if labels := sorted(facts.imported):
         yield said(f"Imported, so made by other programs and without a certificate: {listed(labels)}.")
     yield r"Table~\ref{tab:setup} gives the setup."
@@ -37,11 +39,6 @@ def _sentences(contents: Contents, keys: set[str]) -> Iterator[str]:
     yield said(drift(contents.comparison.drift))
     if contents.comparison.gpus:
         yield said(contents.comparison.gpus.sentence)
-
-
-def _cited(backends: Mapping[str, tuple[str, ...]]) -> str:
-    parts = [rf"\texttt{{{escaped(name)}}}" + _cite(set(keys), *keys) for name, keys in backends.items()]
-    return f"Backends: {', '.join(parts)}." if parts else ""
 
 
 def _comparisons(contents: Contents, keys: set[str]) -> Iterator[str]:

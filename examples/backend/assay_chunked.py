@@ -38,7 +38,7 @@ def unsupported_reasons(case: Case) -> list[str]:
 
 
 # It has no kernels of its own but uses PyTorch's operators, which are matched by name on a GPU too. What is
-# declared must take most of the time.
+# declared must take most of the time. Such operators are nobody's own: others may declare them, too.
 KERNELS = Kernels(
     forward=r"^aten::(matmul|softmax|masked_fill)$",
     backward=r"^aten::(bmm|_softmax_backward_data|masked_fill)$",

@@ -76,7 +76,7 @@ class Kernels:
 
     Attributes:
         forward, backward: at least one name in each pass must match, and what matches must do most of the
-            pass's work. No other backend may launch these.
+            pass's work. No other backend may launch these (docs/backends.md).
         operators: match PyTorch's operators (`aten::...`) and autograd functions even on a GPU: for backends
             without GPU kernels of their own. Otherwise GPU kernels are matched there.
         common_backward: its backward consists of kernels that other backends launch too, and may.
@@ -88,7 +88,7 @@ class Kernels:
     common_backward: bool = False
 
     def claims(self, name: str) -> bool:
-        """Whether no other backend may launch a kernel of this name."""
+        """Whether it is declared as this backend's own."""
         patterns = [self.forward] if self.common_backward else [self.forward, self.backward]
         return any(re.search(pattern, name) for pattern in patterns)
 

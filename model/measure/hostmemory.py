@@ -139,7 +139,7 @@ class Limit:
         return self._children
 
 
-class Group:
+class ControlGroup:
     """A control group in which the kernel limits what a run's processes have in use, all of them together.
 
     Attributes:
@@ -150,7 +150,7 @@ class Group:
         self.folder, self._kind, self._most, self._source = folder, kind, most, source
 
     @classmethod
-    def make(cls, name: str, most: int, source: str) -> Group | None:
+    def make(cls, name: str, most: int, source: str) -> ControlGroup | None:
         """Make one below this process's own; None where the system does not let us, as it mostly does not.
 
         Args:

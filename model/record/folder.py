@@ -60,7 +60,7 @@ CLAIM = "claim.json"
 _ATTEMPT = re.compile(r"attempt-[1-9][0-9]*")
 
 
-class Imported(Unreadable):
+class NoPlan(Unreadable):
     """The plan of an imported run was asked for; the text says so."""
 
 
@@ -131,7 +131,7 @@ class Attempt(_Folder):
 
     @property
     def planned(self) -> RunRecord:
-        """The run as this attempt does it, on its own processes. Raises Unreadable, and Imported."""
+        """The run as this attempt does it, on its own processes. Raises Unreadable, and NoPlan."""
         return self._run.run.on(self.parallel)
 
     @property
@@ -256,10 +256,10 @@ class RunFolder(_Folder):
 
     @property
     def run(self) -> RunRecord:
-        """The plan. Raises Unreadable, and Imported for a run that has none."""
+        """The plan. Raises Unreadable, and NoPlan for a run that has none."""
         if self.is_imported:
             imported = self.imported
-            raise Imported(
+            raise NoPlan(
                 f"{imported.study}/{imported.run_id} was imported from {imported.imported.file}: "
                 "it was not planned here, and cannot be started or repeated"
             )

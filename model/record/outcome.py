@@ -75,10 +75,10 @@ class Outcome(StrEnum):
         return "OOM" if self.out_of_memory else self.replace("_", " ")
 
     @property
-    def is_retried(self) -> bool:
-        """Whether `launch --wait` on Slurm starts the run again on its own.
+    def of_machine(self) -> bool:
+        """Whether the run had no part in it: `launch --wait` retries it, as often as the profile's `retries`.
 
-        Out of memory, a loss that is not finite or an error in the code would end the same way again.
+        It also retries a run whose time was up, as long as that gets farther, which no outcome tells.
         """
         return self.cause == "machine"
 
@@ -93,7 +93,7 @@ class Outcome(StrEnum):
     @property
     def is_taken(self) -> bool:
         """Whether the run lost its place on a machine, and had no part in that."""
-        return self.may_come_back and self.is_retried
+        return self.may_come_back and self.of_machine
 
     @property
     def of_one_process(self) -> bool:

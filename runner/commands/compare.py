@@ -36,7 +36,7 @@ from runner.commands._options import (
 from runner.inputs.settings import leaves
 
 if TYPE_CHECKING:
-    from analysis.verdicts.source import Source
+    from analysis.verdicts.source import StudySource
 
 Names = Annotated[
     list[str] | None,
@@ -131,7 +131,7 @@ def command(
     raise typer.Exit(1 if comparison.regressions or (strict and comparison.unsettled) else 0)
 
 
-def _source(text: str) -> Source:
+def _source(text: str) -> StudySource:
     """A study of this workspace, or of another one if it is given as a path; with a commit after `@`.
 
     A path is ROOT/STUDY, or ROOT if that has one study.
@@ -140,7 +140,7 @@ def _source(text: str) -> Source:
         UserError: there is no such study.
     """
     from analysis.store.database import studies
-    from analysis.verdicts.source import Source
+    from analysis.verdicts.source import StudySource
 
     where, at, commit = text.rpartition("@")
     if not at or "/" in commit:
@@ -149,13 +149,13 @@ def _source(text: str) -> Source:
         raise UserError(f"{text}: write a commit after @, at least 4 digits of it as `git log` shows it")
     path = local_path(where)
     if is_file(where) or not ("/" in where or path.is_dir()) or where in studies(Settings.root):
-        return Source(text, Settings.root, study_name(where, studies(Settings.root)), commit or None)
+        return StudySource(text, Settings.root, study_name(where, studies(Settings.root)), commit or None)
     path = path.absolute()
     if path.name in (beside := _studies(path.parent)):
-        return Source(text, path.parent, path.name, commit or None)
+        return StudySource(text, path.parent, path.name, commit or None)
     within = _studies(path)
     if len(within) == 1:
-        return Source(text, path, within[0], commit or None)
+        return StudySource(text, path, within[0], commit or None)
     if within:
         raise UserError(
             f"{path} has several studies; name one: {', '.join(f'{path}/{name}' for name in within)}"

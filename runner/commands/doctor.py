@@ -135,7 +135,7 @@ def _memory_limit(cluster: Cluster) -> DoctorCheck:
     if cluster.profile.executor == "slurm":
         return DoctorCheck("memory limit", True, f"{per_process}, watched in each run; Slurm has its own")
     taken = False  # a group that others manage can be made, and takes no process
-    if group := hostmemory.Group.make(f"assay-doctor-{os.getpid()}", most, ""):
+    if group := hostmemory.ControlGroup.make(f"assay-doctor-{os.getpid()}", most, ""):
         with subprocess.Popen(["sleep", "60"]) as process:
             taken = group.add(process.pid)
             process.kill()

@@ -99,7 +99,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 def _retry(state: RunState, attempt: Attempt, after: Attempt | None) -> str | None:
     """Whether the run was started again after an attempt, and why; None while the attempt is in flight.
 
-    It is decided again here, with the profile as it is now: nobody writes it down.
+    It is decided again here, with today's profile, as the words say: nobody writes it down.
     """
     if attempt.settled is None or state.folder.is_imported:
         return None
@@ -116,8 +116,8 @@ def _retry(state: RunState, attempt: Attempt, after: Attempt | None) -> str | No
     try:
         retries = cluster_of(state.run).profile.retries
     except UserError:
-        if attempt.settled[0].is_retried:
-            return f"unknown: the profile {state.run.profile}, which says how often, cannot be read"
+        if attempt.settled[0].of_machine:
+            return f"unknown: the profile {state.run.profile}, which says how often, cannot be read today"
         retries = 0  # nothing else depends on it
     again, why = retry_after(attempt, state, retries)
     if again:

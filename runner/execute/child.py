@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from model.measure import machine
-from model.measure.hostmemory import Group, oom_kills
+from model.measure.hostmemory import ControlGroup, oom_kills
 from model.record.errors import UserError
 from model.record.files import no_link, open_regular
 from model.record.outcome import Outcome
@@ -39,7 +39,7 @@ class Child:
     gpus: tuple[str, ...]  # only this run sees them; empty if it sees all
     deadline: float
     kills: int
-    group: Group | None = None  # of its processes, where the kernel can limit their memory
+    group: ControlGroup | None = None  # of its processes, where the kernel can limit their memory
     read: int = 0
     torn: bytes = b""
     stage: Stage | None = None
@@ -121,7 +121,7 @@ def start(attempt: NextAttempt, profile: Profile, own: tuple[str, ...]) -> Child
     run = attempt.folder.run
     if run.memory_bytes is not None:  # of each process; the group limits all of them
         most = run.memory_bytes * attempt.shape.processes
-        group = Group.make(f"assay-{process.pid}", most, run.limit_of_memory)
+        group = ControlGroup.make(f"assay-{process.pid}", most, run.limit_of_memory)
         if group and group.add(process.pid):
             child.group = group
         elif group:

@@ -1,4 +1,4 @@
-"""Waits for runs on Slurm and for their profiles, and retries those that ended for an external reason."""
+"""Waits for runs on Slurm and for their profiles, and retries those that would get farther."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def is_retried(state: RunState, retries: int) -> bool:
 def retry_after(attempt: Attempt, state: RunState, retries: int) -> Retry:
     """What `launch --wait` does after an attempt that has ended.
 
-    Its profile's `retries` are of endings that the run had no part in (`Outcome.is_retried`); what Slurm or a
+    Its profile's `retries` are of endings that the run had no part in (`Outcome.of_machine`); what Slurm or a
     person started again for another reason does not count. Time limits are no such endings: a run that gets
     farther each time is started again however often that takes.
 
@@ -154,14 +154,14 @@ def retry_after(attempt: Attempt, state: RunState, retries: int) -> Retry:
         return Retry(False, f"its time was up, and it came no farther than step {begun}, where it began")
     if outcome is Outcome.CANCELLED:
         return Retry(False, "it was cancelled")
-    if not outcome.is_retried:
+    if not outcome.of_machine:
         return Retry(False, "it would end the same way again")
     until = [earlier for earlier in state.folder.attempts() if earlier.number <= attempt.number]
-    count = sum(earlier.settled is not None and earlier.settled[0].is_retried for earlier in until)
+    count = sum(earlier.settled is not None and earlier.settled[0].of_machine for earlier in until)
     why = "the run had no part in how it ended"
     if count <= retries:
-        return Retry(True, f"{why}; of the profile's `retries: {retries}`, this is number {count}")
-    return Retry(False, f"{why}, but the profile's `retries: {retries}` are used up")
+        return Retry(True, f"{why}; of the `retries: {retries}` in today's profile, this is number {count}")
+    return Retry(False, f"{why}, but the `retries: {retries}` in today's profile are used up")
 
 
 def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[NextAttempt]:

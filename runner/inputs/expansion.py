@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -37,9 +37,6 @@ from runner.inputs.profile import Resources
 from runner.inputs.settings import Setting, nest
 from runner.inputs.study import Rule, Study, Where
 from runner.inputs.validation import explain
-
-if TYPE_CHECKING:
-    pass
 
 BY_SET = "`--set`"  # what changed a setting, as records and pages say it
 

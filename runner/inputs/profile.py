@@ -24,6 +24,7 @@ from pydantic import (
 
 from model.record.config import Positive, Strict
 from model.record.errors import UserError, did_you_mean, local_path
+from model.record.outcome import Outcome
 from runner.inputs.batch import (
     Expandable,
     GpusPerProcess,
@@ -210,7 +211,8 @@ class Profile(Strict):
         2,
         ge=0,
         lt=1000,
-        description="Retries of a run by `launch --wait` after a node failure, a preemption or a lost job.",
+        description="Retries of a run by `launch --wait` after an ending that it had no part in "
+        f"({', '.join(outcome for outcome in Outcome if outcome.of_machine)}). Others do not count.",
     )
     max_queued: Positive | None = Field(
         None, description="Maximum number of jobs in Slurm's queue; each array element counts."

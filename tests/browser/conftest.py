@@ -15,7 +15,7 @@ from analysis.several.index import build_index
 from analysis.several.pair import build_pair
 from analysis.store.collect import collect
 from analysis.verdicts.comparison import CompareOptions
-from analysis.verdicts.source import Source
+from analysis.verdicts.source import StudySource
 from tests.browser.chromium import BROWSER, DRIVER, chromium
 from tests.browser.studies import AFTER, STUDY, SWEEP, write_after, write_extremes, write_hostile, write_swept
 from tests.browser.visit import Visit, walk
@@ -57,7 +57,7 @@ def site(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index over a report with everything in it, a comparison and the certificates of the machine."""
     made = tmp_path_factory.mktemp("site")
     build_report(workspace, STUDY, made / "report")
-    sides = (Source(study, workspace, study) for study in (STUDY, AFTER))
+    sides = (StudySource(study, workspace, study) for study in (STUDY, AFTER))
     build_pair(*sides, CompareOptions(margins={"tokens_per_second": 0.02, "loss": 0.005}), made / "pair")
     certificates_page(workspace, made / "machine")
     return build_index(made).parent

@@ -7,9 +7,9 @@ from pathlib import PurePath
 
 from analysis.report import models
 from analysis.report.overview import (
-    Cell,
     OverviewColumn,
     PanelSpec,
+    TableCell,
     against,
     efficiency,
     estimated,
@@ -42,10 +42,12 @@ AGAINST_BASELINE = (
     OverviewColumn("Speed-up", speedup),
     OverviewColumn("Efficiency", efficiency),
 )
-MFU = OverviewColumn("MFU, %", lambda line: Cell(number(line.group.mfu and line.group.mfu.median, ".1f")))
+MFU = OverviewColumn(
+    "MFU, %", lambda line: TableCell(number(line.group.mfu and line.group.mfu.median, ".1f"))
+)
 MEMORY = OverviewColumn(
     "Peak GiB per device",
-    lambda line: Cell(number(line.group.peak_memory_gib and line.group.peak_memory_gib.median, ",.1f")),
+    lambda line: TableCell(number(line.group.peak_memory_gib and line.group.peak_memory_gib.median, ",.1f")),
 )
 OUTCOME = OverviewColumn("Outcome", outcome, is_text=True)
 N = OverviewColumn("n", size)
@@ -89,13 +91,6 @@ def _text(run: Run) -> str | None:
     return None if path is None else f"`{PurePath(path).name}`"
 
 
-def _samples(run: Run) -> str | None:
-    return {
-        "pad": "one document per sample, truncated or padded",
-        "pack": "documents joined and cut into full samples",
-    }.get(setting("data", "mode")(run))
-
-
 def _tokenizer(run: Run) -> str | None:
     path = run["tokenizer"] or setting("data", "tokenizer")(run)
     if path is None:
@@ -112,9 +107,13 @@ MODEL: Sequence[SetupTopic] = (
     SetupTopic("Vocabulary", whole(setting("model", "vocab_size")), ("model.vocab_size",)),
     SetupTopic("FLOP per token", _flop),
 )
+_SAMPLES = {
+    "pad": "one document per sample, truncated or padded",
+    "pack": "documents joined and cut into full samples",
+}
 DATA: Sequence[SetupTopic] = (
     SetupTopic("Text", _text, ("data.path", "data.text_column")),
     SetupTopic("Fingerprint", lambda run: run["data_fingerprint"] and f"`{run['data_fingerprint']}`"),
     SetupTopic("Tokenizer", _tokenizer, ("data.tokenizer",)),
-    SetupTopic("Samples", _samples, ("data.mode",)),
+    SetupTopic("Samples", lambda run: _SAMPLES.get(setting("data", "mode")(run)), ("data.mode",)),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, names, place, points
 from analysis.report.answer import AnswerParts, calls, limits, ran
-from analysis.report.overview import Cell, OverviewColumn, PanelSpec
+from analysis.report.overview import OverviewColumn, PanelSpec, TableCell
 from analysis.report.render import UNKNOWN, interval, number
 from analysis.report.rows import Run
 from analysis.report.tasks import Cite, ReportTask, RunColumn, WriteupParts
@@ -163,18 +163,17 @@ def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
     yield from lines(part, [*_TOPICS, *tiles], runs)
 
 
-def _mask(run: Run) -> str | None:
-    causal = setting("call", "causal")(run)
-    return None if causal is None else "causal" if causal else "none"
-
-
 def _backends(run: Run) -> str | None:
     backends: str | None = setting("call", "backends")(run)
     return "all that are installed" if backends == "all" else backends
 
 
 _TOPICS = (
-    SetupTopic("Mask", _mask, ("call.causal",)),
+    SetupTopic(
+        "Mask",
+        lambda run: {True: "causal", False: "none"}.get(setting("call", "causal")(run)),
+        ("call.causal",),
+    ),
     SetupTopic("Precision", plain(setting("call", "dtype")), ("call.dtype",)),
     SetupTopic("Backends", _backends, ("call.backends",)),
     SetupTopic("Rounds", whole(setting("call", "steps")), ("call.steps",)),
@@ -185,7 +184,7 @@ _TILES = SetupTopic(
 
 
 @dataclass(frozen=True)
-class BackendLine:
+class TimedBackend:
     """A backend at the shape that most backends were timed at.
 
     Attributes:
@@ -200,31 +199,31 @@ class BackendLine:
     shapes: int
     wrong: str
 
-    def cell(self, direction: str) -> Cell:
+    def cell(self, direction: str) -> TableCell:
         """The median time of a call, in milliseconds, with its interval."""
         timed = self.point.timed(direction)
         if not timed:
-            return Cell()
+            return TableCell()
         ends = interval(timed, "#,.3g")
-        return Cell(number(timed.median, "#,.3g"), "" if ends == UNKNOWN else ends)
+        return TableCell(number(timed.median, "#,.3g"), "" if ends == UNKNOWN else ends)
 
     @property
-    def over_next(self) -> Cell:
+    def over_next(self) -> TableCell:
         """How many times as fast it is as the fastest other backend, with the interval of that."""
         if not self.lead:
-            return Cell()
+            return TableCell()
         ratio, over = self.lead.ratio, self.lead.over.attention
         ends = (
             "" if ratio.low is None or ratio.high is None else f"{ratio.low:.3f} {UNKNOWN} {ratio.high:.3f}"
         )
-        return Cell(f"{ratio.ratio:.3f}", ends, f"times as fast as {group_name(over)}, paired by round")
+        return TableCell(f"{ratio.ratio:.3f}", ends, f"times as fast as {group_name(over)}, paired by round")
 
     @property
-    def outcome(self) -> Cell:
+    def outcome(self) -> TableCell:
         """How its calls at the shape ended."""
         if self.point.timed("both"):
-            return Cell("completed")
-        return Cell(", ".join(self.point.gone()) or "not timed", "", self.wrong)
+            return TableCell("completed")
+        return TableCell(", ".join(self.point.gone()) or "not timed", "", self.wrong)
 
     @property
     def memory(self) -> Estimate | None:
@@ -235,7 +234,7 @@ class BackendLine:
 
 def _backend_lines(
     facts: Facts, _comparison: StudyComparison, _verdicts: Sequence[VerdictRow]
-) -> dict[str, BackendLine]:
+) -> dict[str, TimedBackend]:
     every = points(facts.kernels)
     timed = [point for point in every if point.timed("both")]
     at_shapes = list(grouped(timed, place).values())
@@ -251,7 +250,7 @@ def _backend_lines(
     there = {place(point) for point in main}
     here = of_main | {p.attention: p for p in every if place(p) in there and p.attention not in of_main}
     return {
-        name: BackendLine(
+        name: TimedBackend(
             here[name], lead(here[name], main) if name in of_main else None, wins[name], len(at_shapes),
             "" if name in of_main else reasons.get(name) or "",
         )
@@ -262,10 +261,6 @@ def _backend_lines(
 
 def _panel(title: str, direction: str) -> PanelSpec:
     return PanelSpec(title, "kernels", lambda line: line.point.timed(direction), "#,.3g")
-
-
-def _timed(facts: Facts) -> list[str]:
-    return sorted({row["attention"] for row in facts.kernels if row["milliseconds"] is not None})
 
 
 def _methods(_runs: Sequence[Run], _cite: Cite) -> Iterator[str]:
@@ -287,7 +282,12 @@ TASK = ReportTask(
         limits=limits.of_calls,
         unexpected=ran.without_times,
     ),
-    writeup=WriteupParts(backends=_timed, methods=_methods),
+    writeup=WriteupParts(
+        backends=lambda facts: sorted(
+            {row["attention"] for row in facts.kernels if row["milliseconds"] is not None}
+        ),
+        methods=_methods,
+    ),
     lines=_backend_lines,
     first="Backend",
     columns=(
@@ -297,10 +297,14 @@ TASK = ReportTask(
         OverviewColumn("Speed over the fastest other", lambda line: line.over_next),
         OverviewColumn(
             "Kernel TFLOP/s",
-            lambda line: Cell(number(rate.median if (rate := line.point.rate("both")) else None, ",.3g")),
+            lambda line: TableCell(
+                number(rate.median if (rate := line.point.rate("both")) else None, ",.3g")
+            ),
         ),
-        OverviewColumn("Memory, GiB", lambda line: Cell(number(line.memory and line.memory.median, ",.2f"))),
-        OverviewColumn("Fastest at", lambda line: Cell(f"{line.fastest_at} of {line.shapes}")),
+        OverviewColumn(
+            "Memory, GiB", lambda line: TableCell(number(line.memory and line.memory.median, ",.2f"))
+        ),
+        OverviewColumn("Fastest at", lambda line: TableCell(f"{line.fastest_at} of {line.shapes}")),
         OverviewColumn("Outcome", lambda line: line.outcome, is_text=True),
     ),
     panels=(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts.frontier import UNITS, cards, largest
 from analysis.report.answer import AnswerParts
 from analysis.report.answer.statement import Number, Sentence
-from analysis.report.overview import Cell, GroupLine, OverviewColumn, PanelSpec, group_lines, outcome
+from analysis.report.overview import GroupLine, OverviewColumn, PanelSpec, TableCell, group_lines, outcome
 from analysis.report.render import number
 from analysis.report.rows import Run
 from analysis.report.tasks import Cite, ReportTask, RunColumn, WriteupParts
@@ -37,11 +37,11 @@ class FrontierLine:
     group: GroupLine
     frontiers: Sequence[Row]
 
-    def cell(self, text: Callable[[Row], str], small: Callable[[Row], str] = lambda _row: "") -> Cell:
+    def cell(self, text: Callable[[Row], str], small: Callable[[Row], str] = lambda _row: "") -> TableCell:
         """What each of them says, each different text once."""
         texts = dict.fromkeys(text(row) for row in self.frontiers)
         asides = dict.fromkeys(filter(None, (small(row) for row in self.frontiers)))
-        return Cell(" / ".join(texts), " / ".join(asides)) if texts else Cell()
+        return TableCell(" / ".join(texts), " / ".join(asides)) if texts else TableCell()
 
     def value(self, name: str, find: str = "", unit: float = 0) -> Estimate | None:
         """The smallest of the runs' values, of what is sought; None where it is of another quantity."""
@@ -185,7 +185,7 @@ _TOPICS = (
 )
 
 
-def _outcome(line: Any) -> Cell:
+def _outcome(line: Any) -> TableCell:
     return outcome(line.group)
 
 

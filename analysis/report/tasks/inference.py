@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis.query.statements import INFERENCE_SUMMARY
 from analysis.report.answer import AnswerParts, headline, limits, ran, verdicts
-from analysis.report.overview import Cell, OverviewColumn, PanelSpec, estimated
+from analysis.report.overview import OverviewColumn, PanelSpec, TableCell, estimated
 from analysis.report.render import number
 from analysis.report.rows import Run
 from analysis.report.tasks import CarriedTable, Cite, GroupColumn, ReportTask, RunColumn, WriteupParts
@@ -52,10 +52,6 @@ def _decoded(run: Run) -> str | None:
 def _compiled(run: Run) -> str | None:
     chosen = setting(_SECTION, "compile")(run)
     return None if chosen is None else "yes, block by block; decoding is eager" if chosen else "no"
-
-
-def _milliseconds_per_token(run: Run) -> str:
-    return number(1000 * run["decode_seconds"] if run["decode_seconds"] else None, "#,.4g")
 
 
 _TOPICS = (
@@ -129,12 +125,12 @@ TASK = ReportTask(
     ),
     columns=(
         OverviewColumn("Prefill, ms", estimated(lambda group: group.prefill_milliseconds, "#,.4g")),
-        OverviewColumn("Floor, %", lambda line: Cell(number(line.group.floor_percentage, ".1f"))),
+        OverviewColumn("Floor, %", lambda line: TableCell(number(line.group.floor_percentage, ".1f"))),
         OverviewColumn("Prompt tokens/s", RATE.cell),
         *AGAINST_BASELINE,
         MFU,
         OverviewColumn("Decoded token, ms", estimated(lambda group: group.decode_milliseconds, "#,.4g")),
-        OverviewColumn("Floor, %", lambda line: Cell(number(line.group.decode_floor_percentage, ".1f"))),
+        OverviewColumn("Floor, %", lambda line: TableCell(number(line.group.decode_floor_percentage, ".1f"))),
         MEMORY,
         N,
         OUTCOME,
@@ -151,7 +147,13 @@ TASK = ReportTask(
         MFU_PANEL,
         MEMORY_PANEL,
     ),
-    run_columns=(*RUN_RATES, RunColumn("Decoded token, ms", _milliseconds_per_token)),
+    run_columns=(
+        *RUN_RATES,
+        RunColumn(
+            "Decoded token, ms",
+            lambda run: number(1000 * run["decode_seconds"] if run["decode_seconds"] else None, "#,.4g"),
+        ),
+    ),
     run_note=RATES_NOTE,
     passes="forward only, of a prompt",
     measured="times",

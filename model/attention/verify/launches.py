@@ -29,6 +29,8 @@ from model.record.kernels import Direction
 PASSES: tuple[Direction, ...] = ("forward", "backward")
 FREE = "auto"  # the one backend whose name promises no kernel of its own
 PYTORCH = ("math", "flash", "efficient", "cudnn")  # those it may choose from
+# Only those can have such names for themselves: whoever else declares `aten::matmul` shares it.
+_OF_PYTORCH = re.compile(r"^(aten::|torch::autograd::\w+$|\w+Backward\d+$|(void )?at::native::)")
 _COPIES = ("Memcpy", "Memset")
 _SHARE = 0.5  # of the operations of a pass: what the declared kernels must do
 # Of its time, where operations cannot be counted: on a CPU the times of short calls are off by half.
@@ -223,9 +225,16 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
         if not theirs:
             continue
         for direction, here in seen.items():
-            taken = sorted(filter(theirs.claims, here.names_for(theirs, device)))
-            belongs = f"which belongs to {other}: call it {other}, or run your own"
-            reason = f"its {direction} runs {_listed(taken)}, {belongs}"
+            names = here.names_for(theirs, device)
+            taken = [
+                x
+                for x in sorted(filter(theirs.claims, names))
+                if other in PYTORCH or not _OF_PYTORCH.search(x)
+            ]
+            reason = (
+                f"its {direction} runs {_listed(taken)}, which {other} declares for itself: call it {other}, "
+                f"run your own, or let {other} declare less"
+            )
             subject.note("no other's kernels", f"{direction}: {other}", not taken, reason)
 
 

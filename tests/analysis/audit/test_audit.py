@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis import charts
-from analysis.audit.audit import Audit, audit, rebuild
+from analysis.audit.audit import AuditResult, audit, rebuild
 from analysis.audit.finding import ComparedReport, split
 from analysis.audit.folders import compare_output
 from analysis.audit.pages import read_page
@@ -95,7 +95,7 @@ def sign(report: Path) -> None:
     write(report / MANIFEST, manifest.model_copy(update={"files": files}))
 
 
-def of(found: Audit, file: str) -> str:
+def of(found: AuditResult, file: str) -> str:
     return "\n".join(str(finding) for finding in found.findings if finding.file == file)
 
 

@@ -15,7 +15,7 @@ from analysis.report.build import build_report
 from analysis.report.facts import literal
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
-from analysis.verdicts.source import Source, read
+from analysis.verdicts.source import StudySource, read
 from model.record import files
 from model.record.imported import Finding, Imported, ImportedStep
 from tests.analysis.fabricate import START
@@ -123,7 +123,7 @@ def test_a_loss_that_a_log_does_not_give_is_not_one_that_is_not_finite(tmp_path:
     out = build_report(tmp_path, "theirs", tmp_path / "out").parent
     table = csv.DictReader((out / "data" / "findings" / "losses.csv").read_text().splitlines())
     assert {row["label"]: row["kind"] for row in table} == {"often": "equivalent", "bad": "different"}
-    both = read(*(Source("theirs", tmp_path, "theirs"),) * 2)[0]
+    both = read(*(StudySource("theirs", tmp_path, "theirs"),) * 2)[0]
     losses = {run["label"]: both.records[run["run_id"]].losses for run in both.runs}
     assert [step for step, loss in losses["bad"].items() if math.isnan(loss)] == [270]
     assert not any(map(math.isnan, losses["often"].values()))

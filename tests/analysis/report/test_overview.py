@@ -7,7 +7,7 @@ from typing import Any
 from analysis.charts import styles
 from analysis.report import tasks
 from analysis.report.answer import answer
-from analysis.report.overview import Cell, Overview, OverviewColumn, PanelSpec, estimated, overview
+from analysis.report.overview import Overview, OverviewColumn, PanelSpec, TableCell, estimated, overview
 from analysis.stats import Estimate
 from tests.analysis.report.study import NOBODY, Row, comparison, facts, planned
 from tests.analysis.verdicts.rows import DESIGN
@@ -24,8 +24,8 @@ def first_page(runs: list[Row], **changes: Any) -> Overview:
 
 def of(values: dict[str, Estimate | None]) -> Overview:
     """An overview of these values alone."""
-    column = OverviewColumn("Value", lambda value: Cell(f"{value.median:g}") if value else Cell())
-    nothing = OverviewColumn("Nothing", lambda _value: Cell())
+    column = OverviewColumn("Value", lambda value: TableCell(f"{value.median:g}") if value else TableCell())
+    nothing = OverviewColumn("Nothing", lambda _value: TableCell())
     return overview(
         values,
         (column, nothing),
@@ -64,7 +64,7 @@ def test_an_interval_that_is_wider_than_its_value_says_nothing_and_is_not_drawn(
     assert [bar.low is not None for bar in panel.bars] == [True, False, False]
     cell = estimated(lambda group: group, ".0f")
     line: Any = type("Line", (), {"group": at(100, 8, 1270)})
-    assert cell(line) == Cell("100")
+    assert cell(line) == TableCell("100")
 
 
 def test_of_many_groups_the_smallest_and_the_largest_are_drawn_and_the_others_counted() -> None:

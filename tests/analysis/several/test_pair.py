@@ -12,7 +12,7 @@ from analysis.several.pair import build_pair
 from analysis.store.collect import collect
 from analysis.verdicts.comparison import CompareOptions, compare
 from analysis.verdicts.sections import sections, summary
-from analysis.verdicts.source import Source, read
+from analysis.verdicts.source import StudySource, read
 from tests.analysis.fabricate import completed
 from tests.analysis.report.test_build import EVIL, words
 from tests.analysis.report.test_imported_pages import write
@@ -38,18 +38,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sides = (Source(study, root, study) for study in ("before", "after"))
+    sides = (StudySource(study, root, study) for study in ("before", "after"))
     return build_pair(*sides, OPTIONS, tmp_path_factory.mktemp("out") / "pair")
 
 
 @pytest.fixture(scope="module")
 def beside_logs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sides = (Source("theirs", root, "theirs"), Source("after", root, "after"))
+    sides = (StudySource("theirs", root, "theirs"), StudySource("after", root, "after"))
     return build_pair(*sides, THEIRS, tmp_path_factory.mktemp("out") / "logs")
 
 
 def test_the_page_says_what_the_command_prints(root: Path, page: Path) -> None:
-    found = compare(*read(Source("before", root, "before"), Source("after", root, "after")), OPTIONS)
+    found = compare(
+        *read(StudySource("before", root, "before"), StudySource("after", root, "after")), OPTIONS
+    )
     text = words(page).replace("&#39;", "'").replace("&gt;", ">")
     assert found.regressions
     for section in sections(found):
@@ -86,13 +88,13 @@ def test_a_group_whose_log_is_wrong_is_flagged_in_every_table(beside_logs: Path)
 
 
 def test_the_command_names_the_groups_whose_logs_are_wrong(root: Path) -> None:
-    sides = (Source(study, root, study) for study in ("theirs", "after"))
+    sides = (StudySource(study, root, study) for study in ("theirs", "after"))
     told = {section.name: section.rows for section in sections(compare(*read(*sides), THEIRS))}
     assert told["wrong"] == [["fa3 = flash3", "fa3's loss is 0.1 nats above the others'."]]
 
 
 def test_its_summary_is_a_sentence_also_where_nothing_became_worse(root: Path, tmp_path: Path) -> None:
-    sides = (Source(study, root, study) for study in ("after", "before"))
+    sides = (StudySource(study, root, study) for study in ("after", "before"))
     build_pair(*sides, OPTIONS, tmp_path / "out", records=False)
     answer = json.loads((tmp_path / "out" / "data" / "summary.json").read_text())["answer"]
     assert answer.startswith("No regression is established (")
@@ -102,7 +104,7 @@ def test_its_summary_is_a_sentence_also_where_nothing_became_worse(root: Path, t
 def test_a_source_that_was_named_by_its_path_is_called_by_its_root_and_name(
     root: Path, tmp_path: Path
 ) -> None:
-    sides = (Source(str(root / "before"), root, "before"), Source("after", root, "after"))
+    sides = (StudySource(str(root / "before"), root, "before"), StudySource("after", root, "after"))
     text = words(build_pair(*sides, OPTIONS, tmp_path / "out"))
     assert f"after compared with {root.name}/before" in text
     assert str(root) not in text
@@ -114,7 +116,7 @@ def test_what_others_wrote_is_text(tmp_path: Path) -> None:
         factors = {"attention": "auto", "seed": 0, "note<b>": EVIL}
         completed(root, "r1", seconds, study=study, title=EVIL, factors=factors)
     collect(root)
-    sides = (Source(study, root, study) for study in ("one", "two"))
+    sides = (StudySource(study, root, study) for study in ("one", "two"))
     html = build_pair(*sides, OPTIONS, tmp_path / "out").read_text(encoding="utf-8")
     assert "<img" not in html
     assert "<script>" not in html

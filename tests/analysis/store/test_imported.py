@@ -7,8 +7,7 @@ import pytest
 
 from analysis.store.collect import collect
 from model.record import files
-from model.record.folder import Imported as NoPlan
-from model.record.folder import RunFolder
+from model.record.folder import NoPlan, RunFolder
 from model.record.imported import Imported, ImportedRun, ImportedStep
 from model.record.outcome import Outcome
 from model.record.records import Manifest, Result

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from analysis.verdicts.source import Source, at_commit
+from analysis.verdicts.source import StudySource, at_commit
 from model.record.errors import UserError
 
 pytestmark = pytest.mark.refused
@@ -19,6 +19,6 @@ pytestmark = pytest.mark.refused
     ],
 )
 def test_a_commit_of_no_run_is_refused_with_those_that_there_are(shas: list[Any], says: str) -> None:
-    source = Source("s@feed", Path("runs"), "s", "feed")
+    source = StudySource("s@feed", Path("runs"), "s", "feed")
     with pytest.raises(UserError, match=says):
         at_commit([{"git_sha": sha} for sha in shas], source)

@@ -234,7 +234,7 @@ def test_the_kernel_enforces_a_limit_where_a_group_can_be_made(
 ):
     machine(**{"proc/self/cgroup": membership})
     (tmp_path / folder).mkdir(parents=True)
-    group = hostmemory.Group.make("assay-7", 3 * GIB, "`memory` of profile p")
+    group = hostmemory.ControlGroup.make("assay-7", 3 * GIB, "`memory` of profile p")
     assert (tmp_path / folder / "assay-7" / files[0]).read_text() == str(3 * GIB)
     group.add(7)
     assert (tmp_path / folder / "assay-7" / "cgroup.procs").read_text() == "7"
@@ -248,9 +248,9 @@ def test_the_kernel_enforces_a_limit_where_a_group_can_be_made(
     assert (
         group.killed() == f"2.0 GiB in use; control group {around}, which allows 2.0 GiB in all, had no more"
     )
-    assert hostmemory.Group.make("assay-7", GIB, "p") is None  # it is there
+    assert hostmemory.ControlGroup.make("assay-7", GIB, "p") is None  # it is there
 
 
 def test_no_group_is_made_where_the_system_does_not_let_us(machine):
     machine(**{"proc/self/cgroup": "0::/nowhere"})
-    assert hostmemory.Group.make("assay-7", GIB, "p") is None
+    assert hostmemory.ControlGroup.make("assay-7", GIB, "p") is None

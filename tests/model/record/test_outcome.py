@@ -1,4 +1,4 @@
-"""All that is known of an outcome stands in its line: a new one needs no other."""
+"""All that is known of an outcome stands in its entry: a new one needs no other, but for the pages that list it."""
 
 import ast
 import re
@@ -30,13 +30,16 @@ def test_no_state_of_slurm_means_two_outcomes():
     assert len(set(states)) == len(states)
 
 
-def test_a_run_that_lost_its_machine_or_left_no_trace_is_started_again_and_no_other():
-    assert {outcome for outcome in Outcome if outcome.is_retried} == {
-        Outcome.NODE_FAILED,
-        Outcome.PREEMPTED,
-        Outcome.LOST,
-    }
-    assert {outcome for outcome in Outcome if outcome.is_taken} == {Outcome.NODE_FAILED, Outcome.PREEMPTED}
+@pytest.mark.parametrize(
+    ("outcome", "of_machine", "taken"),
+    [
+        (Outcome.NODE_FAILED, True, True), (Outcome.PREEMPTED, True, True), (Outcome.LOST, True, False),
+        (Outcome.TIMEOUT, False, False), (Outcome.CANCELLED, False, False), (Outcome.FAILED, False, False),
+        (Outcome.OOM_GPU, False, False), (Outcome.COMPLETED, False, False),
+    ],
+)  # fmt: skip
+def test_a_run_that_lost_its_machine_or_left_no_trace_had_no_part_in_that(outcome, of_machine, taken):
+    assert (outcome.of_machine, outcome.is_taken) == (of_machine, taken)
 
 
 def test_no_other_module_lists_outcomes():
@@ -56,3 +59,9 @@ def test_the_page_on_comparing_names_the_outcomes_that_code_can_be_blamed_for():
     page = (REPOSITORY / "docs" / "comparing.md").read_text(encoding="utf-8")
     (named,) = re.findall(r"ended in a way that is bad \(([^)]+)\)", page)
     assert named == ", ".join(f"`{outcome}`" for outcome in Outcome if outcome.cause == "code")
+
+
+def test_the_page_on_orchestration_names_the_outcomes_that_are_retried():
+    page = (REPOSITORY / "docs" / "orchestration.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"a run ended without a part in it \(([^)]+)\)", page)
+    assert named == ", ".join(f"`{outcome}`" for outcome in Outcome if outcome.of_machine)

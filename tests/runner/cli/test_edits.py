@@ -10,7 +10,7 @@ from analysis.audit.audit import audit
 from analysis.report.build import build_report
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
-from analysis.verdicts.source import Source, read
+from analysis.verdicts.source import StudySource, read
 from model.record.folder import study_record
 from model.record.outcome import Outcome
 from runner.commands._start import begun, worth_repeating
@@ -294,10 +294,10 @@ def test_compare_leaves_them_out_unless_asked(cli, launch, root, tmp_path):
     assert said in cli("compare", "before/tiny", "tiny").err
     assert said not in cli("compare", "before/tiny", "tiny", "--removed").err
     for source, values in (
-        (Source("tiny", root, "tiny"), {0.001, 0.01}),
-        (Source("tiny", root, "tiny", removed=True), {0.001, 0.003, 0.01}),
+        (StudySource("tiny", root, "tiny"), {0.001, 0.01}),
+        (StudySource("tiny", root, "tiny", removed=True), {0.001, 0.003, 0.01}),
     ):
-        runs, _ = read(source, Source("before", tmp_path / "before", "tiny"))
+        runs, _ = read(source, StudySource("before", tmp_path / "before", "tiny"))
         assert {run["factors"]["train.learning_rate"] for run in runs.runs} == values
 
 

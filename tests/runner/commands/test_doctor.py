@@ -79,7 +79,7 @@ def test_a_memory_limit_is_by_a_control_group_only_if_that_takes_a_process(found
         def remove(self):
             pass
 
-    monkeypatch.setattr(hostmemory.Group, "make", lambda *about: None if takes is None else Group())
+    monkeypatch.setattr(hostmemory.ControlGroup, "make", lambda *about: None if takes is None else Group())
     assert found()["memory limit"].found == f"3.0 GiB per process (`memory` of profile local), by {how}"
 
 

@@ -37,10 +37,10 @@ NO_PART = "the run had no part in how it ended"
 def test_retries_are_counted_until_they_are_used_up(root, profile):
     folder = Folder(root, plan("r1", **profile))
     slurm_attempt(folder, 1, "node_failed")
-    first = f"{NO_PART}; of the profile's `retries: 1`, this is number 1"
+    first = f"{NO_PART}; of the `retries: 1` in today's profile, this is number 1"
     assert retries(folder) == [f"`launch --wait` retries it: {first}"]
     slurm_attempt(folder, 2, "preempted")
-    used_up = f"not retried: {NO_PART}, but the profile's `retries: 1` are used up"
+    used_up = f"not retried: {NO_PART}, but the `retries: 1` in today's profile are used up"
     assert retries(folder) == [f"retried as attempt 2: {first}", used_up]
     slurm_attempt(folder, 3, None)
     assert retries(folder)[1:] == [f"{used_up}; attempt 3 was started by another command", None]
@@ -92,7 +92,7 @@ def test_a_profile_that_is_gone_no_longer_says_how_often(root, profile):
     slurm_attempt(folder, 2, "lost")
     assert retries(folder) == [
         "not retried: it would end the same way again; attempt 2 was started by another command",
-        "unknown: the profile own, which says how often, cannot be read",
+        "unknown: the profile own, which says how often, cannot be read today",
     ]
 
 

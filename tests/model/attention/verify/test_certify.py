@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from model import attention
+from model.attention import Kernels, Launches
 from model.attention.verify import accuracy, cases, habits, identity
 from model.attention.verify.call import Subject
 from model.attention.verify.certificate import Check
@@ -263,6 +264,32 @@ def test_a_planted_backend_among_our_own_files_is_refused_too(plant, monkeypatch
     monkeypatch.setattr(backends, "foreign", lambda: ())
     monkeypatch.setattr("model.attention.verify.identity.code", lambda name: "0")
     assert "no other's kernels" in refused_by(certify_case("fast", CASE))
+
+
+@pytest.mark.parametrize("name", ["math", "tiled", "second"])
+def test_operators_of_pytorch_belong_to_nobody_whoever_of_our_files_declares_them(
+    name: str, plant, monkeypatch
+) -> None:
+    """Two files that declare them wrong neither each other nor PyTorch's own backends, however wide."""
+    everything = Kernels("^aten::", "^aten::|Backward[0-9]$", operators=True)
+    plant("wide", replace(planted.right_backend, launches=Launches(cpu=everything)))
+    plant("second", planted.right_backend)
+    monkeypatch.setattr(backends, "foreign", lambda: ())
+    monkeypatch.setattr("model.attention.verify.identity.code", lambda name: "0")
+    found = certify_case(name, CASE)
+    assert found.verdict == "right", found.reasons
+    assert any(check.what == "forward: wide" for check in found.checks)
+
+
+def test_a_function_of_one_of_our_files_is_still_its_own(plant, monkeypatch) -> None:
+    """Among operators of PyTorch in its declaration, too."""
+    wide = Kernels("^(aten::matmul|_Own)$", "^_OwnBackward$", operators=True)
+    plant("wide", replace(planted.right_backend, launches=Launches(cpu=wide)))
+    plant("copied", replace(planted.right_backend, attend=planted.own, launches=Launches(cpu=planted.OWN)))
+    monkeypatch.setattr(backends, "foreign", lambda: ())
+    monkeypatch.setattr("model.attention.verify.identity.code", lambda name: "0")
+    reasons = certify_case("copied", CASE).reasons
+    assert any("runs _Own, which wide declares for itself" in reason for reason in reasons), reasons
 
 
 def test_our_own_backend_that_runs_another_of_ours_is_refused(monkeypatch) -> None:
