@@ -140,15 +140,15 @@ class Backend:
     unsupported_reasons: Callable[[Case], list[str]]
     attend: Attend
     launches: Launches
-    attend_by_tile: AttendByTile | None = None
     supports: Supports | None = None
     references: tuple[str, ...] = ()
     keeps: backends.Keeps = ""
-    holds: backends.Holds = ""
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     compiles: bool = False
     graph_break: Callable[[], str] = lambda: ""
+    attend_by_tile: AttendByTile | None = None
+    holds: backends.Holds = ""
 
 
 @cache
