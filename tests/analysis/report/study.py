@@ -45,6 +45,7 @@ TRAIN = {
     "float8": "none",
     "checkpoint_activations": False,
     "reduce": "dtype",
+    "attention_dropout": 0.0,
 }
 DATA = {"path": "../data/text.parquet", "mode": "pad", "tokenizer": "bytes", "text_column": "text"}
 NOBODY = Backends([], [], [])
