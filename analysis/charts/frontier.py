@@ -155,14 +155,6 @@ def _memory(rows: list[Row], styles: Styles, find: str) -> Figure | None:
     )
 
 
-def _shape(outcome: str) -> str:
-    """The mark of a probe: what hung or died says nothing of its value."""
-    if outcome in _DONE:
-        return _DONE[outcome]
-    ending = Outcome(outcome)
-    return "cross" if ending.out_of_memory else "square" if ending.is_early else "triangle-up"
-
-
 def _memory_plot(rows: list[Row], styles: Styles, unit: str) -> dict[str, Any]:
     import altair as alt
 
@@ -173,7 +165,11 @@ def _memory_plot(rows: list[Row], styles: Styles, unit: str) -> dict[str, Any]:
     marks: list[Row] = []
     for row in rows:
         done = row["outcome"] in _DONE and row["peak_bytes"] is not None
-        shape = _shape(row["outcome"])
+        if row["outcome"] in _DONE:
+            shape = _DONE[row["outcome"]]
+        else:  # what hung or died says nothing of its value
+            ending = Outcome(row["outcome"])
+            shape = "cross" if ending.out_of_memory else "square" if ending.is_early else "triangle-up"
         marks.append(
             {
                 "label": row["label"],

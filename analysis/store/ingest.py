@@ -231,6 +231,11 @@ def fitting(row: Row) -> Row:
 
 def _run_row(run: RunRecord) -> Row:
     config, plan, origin = run.config, run.config.section, run.provenance
+    reported = None
+    if run.reported:
+        from analysis.importers import reported_rows  # here, since importers compute with NumPy
+
+        reported = dumps(reported_rows(run))
     return {
         **{name: getattr(run, name) for name in _SAME_NAME},
         "group_id": run.group,
@@ -245,7 +250,7 @@ def _run_row(run: RunRecord) -> Row:
         "batch_size": plan.batch_size,
         "processes": config.parallel.processes,
         "expected_outcome": str(run.expected_outcome),
-        "reported": _reported(run),
+        "reported": reported,
         "also_expected": dumps(run.also_expected),
         "why": dumps(run.why),
         "memory_limit_bytes": run.memory_bytes,
@@ -257,15 +262,6 @@ def _run_row(run: RunRecord) -> Row:
         "code": origin.code,
         "created_at": utc(run.created_at),
     }
-
-
-def _reported(run: RunRecord) -> str | None:
-    """What others report of the run's group, with the rules that it breaks; None if nothing."""
-    if not run.reported:
-        return None
-    from analysis.importers import reported_rows  # here, since importers compute with NumPy
-
-    return dumps(reported_rows(run))
 
 
 def _imported_row(run: ImportedRun) -> Row:

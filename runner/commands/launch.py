@@ -108,7 +108,13 @@ def command(
         raise UserError("--rehearse waits for its runs: leave out --detach")
     paths = study_files(studies)
     cluster = read_cluster(profile, paths[0])
-    cluster = cluster if parallel is None else _with_parallel(cluster, parallel)
+    if parallel is not None:
+        changed = cluster.profile.model_copy(update={"max_parallel": parallel})
+        if parallel > 1 and changed.executor == "local" and not changed.gpus:
+            say(f"{parallel} runs at once share this machine: do not compare their timings")
+        # Messages about the number say that it is an option.
+        marks = {**cluster.document.marks, ("max_parallel",): Mark(f"--parallel {parallel}")}
+        cluster = replace(cluster, profile=changed, document=replace(cluster.document, marks=marks))
     on_slurm = cluster.profile.executor == "slurm"
     if fail_fast and on_slurm and not (wait or rehearse):
         raise UserError("--fail-fast on a cluster needs --wait, which sees how the runs end")
@@ -128,15 +134,6 @@ def command(
     if len(launches) > 1 and detached(launches[0].planned, wait):
         return
     raise typer.Exit(_started(launches, True if rehearse else wait, fail_fast))
-
-
-def _with_parallel(cluster: Cluster, parallel: int) -> Cluster:
-    """The profile with another number of runs at once, of which its messages say that it is an option."""
-    changed = cluster.profile.model_copy(update={"max_parallel": parallel})
-    if parallel > 1 and changed.executor == "local" and not changed.gpus:
-        say(f"{parallel} runs at once share this machine: do not compare their timings")
-    marks = {**cluster.document.marks, ("max_parallel",): Mark(f"--parallel {parallel}")}
-    return replace(cluster, profile=changed, document=replace(cluster.document, marks=marks))
 
 
 def _all_prepared(
