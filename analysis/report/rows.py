@@ -76,6 +76,7 @@ class Run(TypedDict):
     design: Mapping[str, Any] | None
     outcome: str | None
     expected_outcome: str
+    reported: str | None
     reason: str | None
     attempts: int
     gpu: str | None

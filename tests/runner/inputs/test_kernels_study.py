@@ -72,7 +72,7 @@ def test_the_shapes_of_seed_002_give_its_twelve_figures(scale: str) -> None:
     cells = expand(read_study(STUDY.parent / "seeds" / "002.yaml"), scale)
     measured = [row for cell in cells for row in rows(cell.config.attention_case, cell.run_id)]
     applied = {name for name in FIGURES if charts.load(name).applies(measured)}
-    assert applied == FIGURES - {"kernel_heads"}
+    assert applied == OF_SHAPES - {"kernel_heads"}
 
 
 @pytest.mark.parametrize("scale", ["full", "laptop"])
