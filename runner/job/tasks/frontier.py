@@ -372,8 +372,8 @@ def _over(card_bytes: int, limit: Limit, on_gpu: bool) -> str | None:
     if not on_gpu:
         if (reason := limit.exceeded()) or (peak := hostmemory.peak_in_use()) <= card_bytes:
             return reason
-        used = f"{size(peak)} were in use for a moment, of {size(card_bytes)}"
-        return f"out of host memory: {used} ({limit.source})"
+        moment = f"{size(peak)} were in use for a moment, of {size(card_bytes)}"
+        return f"out of host memory: {moment} ({limit.source})"
     import torch
 
     if retries := torch.cuda.memory_stats()["num_alloc_retries"]:
