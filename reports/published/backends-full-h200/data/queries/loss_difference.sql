@@ -35,34 +35,36 @@ WITH declared AS (  -- the baseline of the run that was planned last; a margin o
   FROM comparable JOIN known USING (run_id), declared WHERE study = 'backends'
 ), traces AS (  -- only points of the same steps are compared; to group by one number is faster than by four
   SELECT run, p.place, bin, step AS last, loss, cell,
-    hash(first_step, step, losses) AS span, hash(cell, span) AS key
+    hash(first_step, step, losses) AS span, hash(cell, span) AS key, losses
   FROM points p JOIN alike USING (run)
 ), backends AS (
-  SELECT key, any_value(cell) AS cell, any_value(span) AS span, any_value(bin) AS bin, favg(loss) AS loss
+  SELECT key, any_value(cell) AS cell, any_value(span) AS span, any_value(bin) AS bin, favg(loss) AS loss,
+    count(*) AS runs
   FROM traces GROUP BY key
 ), cells AS (
   SELECT DISTINCT cell, rest, is_baseline FROM alike
 ), sorted AS (
   SELECT rest, span, list(loss ORDER BY loss) AS losses, count(*) AS backends,
-    max(loss) FILTER (is_baseline) AS base
+    max(loss) FILTER (is_baseline) AS base,
+    coalesce(max(runs) FILTER (is_baseline), max(runs)) AS runs
   FROM backends JOIN cells USING (cell) GROUP BY ALL
 ), sets AS (  -- without a loss above them, `low` and `high` are in the middle; without another, the next ones
   SELECT rest, span, base, backends, losses[backends // 2] AS low, losses[backends // 2 + 1] AS next_low,
-    losses[(backends + 1) // 2] AS high, losses[(backends + 1) // 2 + 1] AS next_high
+    losses[(backends + 1) // 2] AS high, losses[(backends + 1) // 2 + 1] AS next_high, runs
   FROM sorted
 ), others AS (  -- a backend is not among those that it is compared with
   SELECT key, cell, rest, CASE
     WHEN baseline <> '' THEN CASE WHEN NOT is_baseline THEN base END
     ELSE (CASE WHEN low >= loss THEN next_low ELSE low END
-      + CASE WHEN high >= loss THEN next_high ELSE high END) / 2 END AS loss
+      + CASE WHEN high >= loss THEN next_high ELSE high END) / 2 END AS loss, sets.runs
   FROM backends JOIN cells USING (cell) JOIN sets USING (rest, span), declared
   WHERE baseline <> '' OR backends > 2
 ), compared AS (
-  SELECT run, place, bin, last, t.loss - o.loss AS difference
-  FROM traces t JOIN (SELECT key, loss FROM others WHERE loss IS NOT NULL) o USING (key)
+  SELECT run, place, bin, last, t.loss - o.loss AS difference, t.losses, o.runs
+  FROM traces t JOIN (SELECT key, loss, runs FROM others WHERE loss IS NOT NULL) o USING (key)
 ), differences AS (
   SELECT place, bin, max(last) AS step, round(round(favg(difference), 12), 9) AS difference, count(*) AS n,
-    max(abs(difference)) AS farthest
+    max(abs(difference)) AS farthest, max(losses)::BIGINT AS records, max(runs)::BIGINT AS repeats
   FROM compared GROUP BY place, bin
 ), repeats AS (  -- runs of the baseline, or of each backend without one, that differ by nothing
   SELECT key, sum(t.loss) AS total, count(*) AS runs FROM traces t JOIN cells USING (cell), declared
@@ -76,14 +78,15 @@ WITH declared AS (  -- the baseline of the run that was planned last; a margin o
 ), smoothing AS (  -- a tenth of the points
   SELECT count(DISTINCT bin) // 20 AS half FROM backends
 ), smoothed AS (
-  SELECT place, step, n, difference, round(farthest, 9) AS farthest, 2 * half + 1 AS points,
+  SELECT place, step, n, difference, round(farthest, 9) AS farthest, records, repeats,
+    2 * half + 1 AS points,
     round(avg(difference) OVER nearby, 9) AS value,
     bin = min(bin) OVER (PARTITION BY place) AS is_first
   FROM differences, smoothing
   WINDOW nearby AS (PARTITION BY place ORDER BY bin ROWS BETWEEN half PRECEDING AND half FOLLOWING)
 )
-SELECT label, step, n, run_ids, difference, farthest, CASE WHEN is_first THEN noise END AS noise,
-  points, value,
+SELECT label, step, n, run_ids, difference, farthest, records, repeats,
+  CASE WHEN is_first THEN noise END AS noise, points, value,
   nullif(baseline, '') AS baseline, margin,
   (SELECT list(DISTINCT run_id ORDER BY run_id) FROM alike
     WHERE is_baseline AND rest IN (SELECT rest FROM others WHERE loss IS NOT NULL)

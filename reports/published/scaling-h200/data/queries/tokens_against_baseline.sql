@@ -23,10 +23,17 @@ WITH known AS (
     sum(loss * losses) / nullif(sum(losses), 0), sum(tokens)::BIGINT, sum(seconds)
   FROM curves c JOIN narrower b ON b.most = c.most AND b.width <> c.width JOIN known USING (run_id)
   WHERE study = 'scaling' AND tokens > 0 GROUP BY run, place, bin
+),
+uncounted AS (  -- after the warm-up: where an attempt resumed, or of other processes
+  SELECT run_id, step FROM steps JOIN known k USING (run_id)
+  WHERE study = 'scaling' AND NOT counted AND step - steps >= k.warmup_steps
+), left_out AS (
+  SELECT DISTINCT p.place, bin FROM points p JOIN known k USING (run) JOIN uncounted u USING (run_id)
+  WHERE u.step BETWEEN p.first_step AND p.step
 ), rates AS (
   SELECT place, bin, min(first_step) AS first_step, max(step) AS step,
     round(sum(tokens) / fsum(seconds), 6) AS rate, row_number() OVER (PARTITION BY place ORDER BY bin) AS turn
-  FROM points GROUP BY place, bin HAVING sum(seconds) > 0
+  FROM points ANTI JOIN left_out USING (place, bin) GROUP BY place, bin HAVING sum(seconds) > 0
 ), groups AS (
   SELECT r.label, r.place, list(run_id ORDER BY run_id) AS run_ids, max(r.warmup_steps) AS warmup_steps,
     min(r.scale) AS scale, max(r.created_at) AS created_at,
