@@ -12,6 +12,7 @@ from torch import Tensor
 
 from model.attention import _fp8
 from model.attention.verify import reference
+from model.attention.verify.call import bits
 from model.attention.verify.cases import Variant
 from model.attention.verify.reference import Exact, Inputs
 from model.record.case import Case
@@ -223,7 +224,8 @@ def _on_all_tensors(change: Callable[[Tensor], Tensor]) -> Callable[[Inputs], In
 def _fused(x: Inputs) -> Inputs:
     """Parts of one tensor, as a fused projection gives them."""
     heads = [y.shape[2] for y in (x.q, x.k, x.v)]
-    q, k, v = torch.cat((x.q, x.k, x.v), dim=2).split(heads, dim=2)
+    whole = torch.cat([bits(y) for y in (x.q, x.k, x.v)], dim=2).view(x.q.dtype)
+    q, k, v = whole.split(heads, dim=2)
     return replace(x, q=q, k=k, v=v)
 
 
