@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Attend = Callable[..., "torch.Tensor"]  # (q_BTHD, k_BTKD, v_BTKD, causal) -> o_BTHD, see `Backend.attend`
 AttendByTile = Callable[..., "torch.Tensor"]  # (q_BTHD, k_BTKD, v_BTKD, causal, (queries, keys)) -> o_BTHD
+AttendFp8 = Callable[..., "torch.Tensor"]  # (q_BTHD, k_BTKD, v_BTKD, causal, scales_3BK) -> o_BTHD
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,34 @@ class Supports:
     cached: bool = False
     dropout: bool = False
     versions: str = ""
+
+
+@dataclass(frozen=True)
+class Fp8:
+    """How a backend attends to Q, K and V of 8 bits (E4M3), forward only, and the arithmetic it is judged by.
+
+    `_fp8.quantised` makes the numbers and their scales, outside of the call.
+
+    Attributes:
+        attend: (q_BTHD, k_BTKD, v_BTKD, causal, scales_3BK) -> o_BTHD in bfloat16. `scales_3BK` are float32:
+            what each key head's numbers of Q (of its group), K and V count.
+        lacking: why it cannot be called here, for lack of a package of its own; empty if it can.
+        largest_head_dim, head_dim_multiple: of these calls.
+        offset: it takes fewer queries than keys under the causal mask.
+        one_scale: it takes one scale for all heads; then all of `scales_3BK[0]` are equal, and so on.
+        keys_summed: of how many keys tensor cores add up the products of weights and values, before float32
+            takes the sum; None: of all. They keep about 14 bits of such a sum.
+        rounds_output: it gives its output in 8 bits, with V's scale, before that becomes bfloat16.
+    """
+
+    attend: AttendFp8
+    lacking: Callable[[Case], list[str]] = lambda _case: []
+    largest_head_dim: int = 128
+    head_dim_multiple: int = 16
+    offset: bool = False
+    one_scale: bool = False
+    keys_summed: int | None = None
+    rounds_output: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,6 +158,7 @@ class Backend:
         references: keys of what a text about it cites, in `analysis/writeup/references.py`.
         keeps: what it keeps for its backward pass, as far as known, from which memory is forecast.
         holds: what a call needs beside that only while it runs, as far as known.
+        fp8: how it takes numbers of 8 bits; None: it does not.
         modules: other people's modules that it computes with; a certificate records their versions.
         packages: the names under which their versions are recorded, where these are not the modules' own.
         compiles: every new shape or precision takes seconds to compile, so verify looks at fewer of them.
@@ -149,6 +179,7 @@ class Backend:
     graph_break: Callable[[], str] = lambda: ""
     attend_by_tile: AttendByTile | None = None
     holds: backends.Holds = ""
+    fp8: Fp8 | None = None
 
 
 @cache
@@ -220,6 +251,12 @@ NOT_TILED = (
 )
 
 
+NOT_FP8 = (
+    "takes no numbers of 8 bits: leave call.dtype out, or name in call.backends only those that take them: "
+    "cudnn, custom and flash3"
+)
+
+
 def no_dropout(case: Case) -> str:
     """Refuse a case with dropout, and say which backends of its device have it."""
     others = (
@@ -259,9 +296,11 @@ def lacking(backend: Backend, case: Case) -> list[str]:
 
 def _lacks(backend: Backend, call: Case) -> str:
     supports = backend.supports or Supports()
-    if call.offset and not supports.offset:
+    if call.fp8 and not backend.fp8:
+        return NOT_FP8
+    if call.offset and not (backend.fp8.offset if call.fp8 and backend.fp8 else supports.offset):
         return NOT_OFFSET
-    if not call.trains and not supports.cached:
+    if call.queries and not call.causal and not supports.cached:
         return NOT_CACHED
     if call.tile and not backend.attend_by_tile:
         return NOT_TILED
@@ -283,11 +322,17 @@ def for_compile(backend: Backend) -> Backend:
 
 
 def attend(
-    backend: Backend, case: Case, q_BTHD: torch.Tensor, k_BTKD: torch.Tensor, v_BTKD: torch.Tensor
+    backend: Backend,
+    case: Case,
+    q_BTHD: torch.Tensor,
+    k_BTKD: torch.Tensor,
+    v_BTKD: torch.Tensor,
+    scales_3BK: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Call a backend through the seam, which checks every tensor against the case's layout.
 
-    Where several processes share a sample's tokens, all of their calls are made, one after another.
+    Numbers of 8 bits come with scales (`Fp8.attend`), and others without. Where several processes share a
+    sample's tokens, all of their calls are made, one after another.
 
     Raises:
         ValueError: a tensor's shape is not the (B, T, heads, head dim) of the case.
@@ -302,7 +347,10 @@ def attend(
     _check("k", k_BTKD, keys, case.kv_heads, case)
     _check("v", v_BTKD, keys, case.kv_heads, case)
     drops = {"dropout": case.dropout} if case.dropout else {}
-    if case.tile is None:
+    if case.fp8:
+        assert backend.fp8  # `refusals` says so of others
+        o_BTHD = backend.fp8.attend(q_BTHD, k_BTKD, v_BTKD, case.causal, scales_3BK)
+    elif case.tile is None:
         o_BTHD = backend.attend(q_BTHD, k_BTKD, v_BTKD, case.causal, **drops)
     else:
         assert backend.attend_by_tile  # `refusals` says so of others

@@ -9,17 +9,28 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import replace
 from importlib import import_module
 
-from model.attention import Case, Supports, no_dropout
+from model.attention import Case, Fp8, Supports, no_dropout
 from model.record import rocm
+from model.record.case import FP8
 from model.record.errors import one_line, out_of_host_memory
 
 Capability = tuple[int, int]
+_HOPPER = ((9, 0), (9, 1))
 
 
-def declared(case: Case, supports: Supports) -> list[str]:
+def declared(case: Case, supports: Supports, fp8: Fp8 | None = None) -> list[str]:
     """Refuse what the backend does not declare to support, so that tables and refusals agree."""
+    if case.fp8 and fp8:
+        supports = replace(
+            supports,
+            dtypes=(FP8,),
+            largest_head_dim=fp8.largest_head_dim,
+            head_dim_multiple=fp8.head_dim_multiple,
+            capability=_HOPPER,
+        )
     if case.device not in supports.devices:
         whose = "a GPU" if supports.amd else "an NVIDIA GPU"
         return [f"needs {whose}, but the device is '{case.device}': use --set device=cuda on a GPU node"]
@@ -193,7 +204,7 @@ def _generation(case: Case, supports: Supports) -> list[str]:
 
 _GENERATIONS = {
     ((8, 0), None): "an Ampere or later GPU (8.0 and up)",
-    ((9, 0), (9, 1)): "a Hopper GPU (9.0)",
+    _HOPPER: "a Hopper GPU (9.0)",
     ((9, 0), (11, 0)): "a Hopper or data-centre Blackwell GPU (9.x or 10.x)",
 }
 

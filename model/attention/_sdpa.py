@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from model.attention import Attend, Backend, Case, Kernels, Launches, Supports, _reasons
+from model.attention import Attend, Backend, Case, Fp8, Kernels, Launches, Supports, _reasons
 from model.record import rocm
 from model.record.backends import Keeps
 
@@ -50,12 +50,16 @@ def on_gpus(
     launches: Launches,
     supports: Supports,
     keeps: Keeps = "",
+    fp8: Fp8 | None = None,
+    modules: tuple[str, ...] = (),
 ) -> Backend:
     """The backend of one GPU kernel. PyTorch itself is asked about what `supports` does not settle."""
     copies_heads = supports.grouped == "copied"
 
     def unsupported_reasons(case: Case) -> list[str]:
-        return _reasons.declared(case, supports) or refusals(kernel, case, copies_heads=copies_heads)
+        if declared := _reasons.declared(case, supports, fp8):
+            return declared
+        return fp8.lacking(case) if case.fp8 and fp8 else refusals(kernel, case, copies_heads=copies_heads)
 
     return Backend(
         summary=summary,
@@ -65,6 +69,8 @@ def on_gpus(
         supports=supports,
         references=references,
         keeps=keeps,
+        fp8=fp8,
+        modules=modules,
     )
 
 

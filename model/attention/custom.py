@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
+from model.attention import Backend, Case, Fp8, Kernels, Launches, Supports, _reasons
 from model.record import versions
 
 if TYPE_CHECKING:
@@ -19,9 +19,17 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
     return op.attend(q_BTHD, k_BTKD, v_BTKD, causal, (k_BTKD.shape[1] - q_BTHD.shape[1]) if causal else 0)
 
 
+def attend_fp8(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, scales_3BK: Tensor) -> Tensor:
+    """Numbers of 8 bits. V's transposition, which the tensor cores want, is a part of the call."""
+    from model.attention.kernels import op
+
+    offset = k_BTKD.shape[1] - q_BTHD.shape[1] if causal else 0
+    return op.attend_fp8(q_BTHD, k_BTKD, v_BTKD, scales_3BK, causal, offset)
+
+
 def unsupported_reasons(case: Case) -> list[str]:
     """Written for Hopper and three head dims, with 32-bit offsets, in some versions of Gluon."""
-    reasons = _reasons.declared(case, SUPPORTS)
+    reasons = _reasons.declared(case, SUPPORTS, OF_8_BITS)
     if case.head_dim == 192:
         reasons.append("takes head dims 64, 128 and 256, not 192: change model.dim or model.heads")
     rows = case.batch * case.heads * (case.sequence_length + 3)
@@ -57,6 +65,8 @@ SUPPORTS = Supports(
     versions=versions.NEEDS["attention=custom"].releases,
 )
 
+OF_8_BITS = Fp8(attend=attend_fp8, head_dim_multiple=64, offset=True, keys_summed=128)
+
 backend = Backend(
     summary="This project's Gluon kernel for Hopper: head dims 64, 128 and 256",
     references=("dao2022flashattention", "shah2024flashattention3", "tillet2019triton"),
@@ -66,4 +76,5 @@ backend = Backend(
     launches=Launches(cuda=Kernels(forward=r"^_forward_kernel\b", backward=r"^_backward_kernel\b")),
     supports=SUPPORTS,
     modules=("triton",),
+    fp8=OF_8_BITS,
 )

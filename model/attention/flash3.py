@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
+from model.attention import Backend, Case, Fp8, Kernels, Launches, Supports, _reasons
 from model.record.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -20,11 +20,25 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
     Raises:
         Unsupported: the installed build was made without this precision or head dim.
     """
+    return _called(q_BTHD, k_BTKD, v_BTKD, causal)
+
+
+def attend_fp8(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, scales_3BK: Tensor) -> Tensor:
+    """The same function with numbers of 8 bits, whose scales it takes by sample and key head, also for Q.
+
+    Raises:
+        Unsupported: the installed build was made without this precision or head dim.
+    """
+    descale = dict(zip(("q_descale", "k_descale", "v_descale"), scales_3BK, strict=True))
+    return _called(q_BTHD, k_BTKD, v_BTKD, causal, **descale)
+
+
+def _called(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, **descale: Tensor) -> Tensor:
     from flash_attn_interface import flash_attn_func
 
     dense = (x if x.stride(-1) == 1 else x.contiguous() for x in (q_BTHD, k_BTKD, v_BTKD))
     try:
-        result = flash_attn_func(*dense, causal=causal)
+        result = flash_attn_func(*dense, causal=causal, **descale)
     except RuntimeError as error:
         if reason := _reasons.left_out(error, "flash_attn_interface"):
             raise Unsupported([reason]) from error
@@ -35,7 +49,7 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 def unsupported_reasons(case: Case) -> list[str]:
     """The package has no release: it is built from its repository."""
-    return _reasons.declared(case, SUPPORTS) + _reasons.cuda_package(
+    return _reasons.declared(case, SUPPORTS, OF_8_BITS) + _reasons.cuda_package(
         case,
         "flash_attn_interface",
         "flash_attn_func",
@@ -65,6 +79,8 @@ SUPPORTS = Supports(
     versions="FlashAttention-3, built from its repository",
 )
 
+OF_8_BITS = Fp8(attend=attend_fp8, largest_head_dim=256, offset=True)
+
 backend = Backend(
     summary="FlashAttention-3 for Hopper, the authors' package",
     references=("dao2022flashattention", "shah2024flashattention3"),
@@ -75,4 +91,5 @@ backend = Backend(
     modules=("flash_attn_interface",),
     packages=("flash_attn_3",),
     graph_break=graph_break,
+    fp8=OF_8_BITS,
 )

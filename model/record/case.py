@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
+FP8 = "float8_e4m3fn"  # PyTorch's name of E4M3: 4 bits of exponent, 3 of mantissa, up to 448
+
 
 @dataclass(frozen=True)
 class Case:
@@ -12,7 +14,7 @@ class Case:
 
     Attributes:
         device: "cuda" or "cpu".
-        dtype: "bfloat16", "float16" or "float32".
+        dtype: "bfloat16", "float16", "float32", or "float8_e4m3fn": numbers with a scale, forward only.
         sequence_length: of K and V, and of Q unless `queries` says otherwise.
         compile: whether torch.compile traces the model around the call.
         new_tokens: number of tokens that a run decodes after this call, each by one of `decoding`'s calls.
@@ -58,7 +60,12 @@ class Case:
     @property
     def trains(self) -> bool:
         """Whether gradients flow through the call."""
-        return self.queries is None or self.causal
+        return not self.fp8 and (self.queries is None or self.causal)
+
+    @property
+    def fp8(self) -> bool:
+        """Whether Q, K and V have 8 bits."""
+        return self.dtype == FP8
 
     @property
     def calls(self) -> list[Case]:

@@ -35,7 +35,10 @@ def certify(name: str, device: str, tell: Tell = lambda *_: None) -> Certificate
     """
     before = surroundings.settings()  # importing the backend may change them
     trial = _Trial(name, attention.load(name), device, before, tell)
-    return trial.held(cases.covering(device, trial.backend.compiles), cases.base(device))
+    variants = cases.covering(device, trial.backend.compiles)
+    if trial.backend.fp8:
+        variants += cases.covering_fp8(device)
+    return trial.held(variants, cases.base(device))
 
 
 def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certificate:
@@ -51,7 +54,7 @@ def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certifi
     before = surroundings.settings()
     square = replace(case, new_tokens=0, any_size=False, dropout=0.0)
     trial = _Trial(name, attention.load(name), case.device, before, tell, square, asked=case)
-    own, *near = cases.around(square, trial.backend.compiles)
+    own, *near = cases.around_fp8(square) if case.fp8 else cases.around(square, trial.backend.compiles)
     sizes = cases.sizes(square, trial.backend.compiles) if case.any_size else []
     try:
         return trial.held([own, *near, *sizes], [variant.case for variant in near])
@@ -106,6 +109,7 @@ class _Trial:
         Args:
             small: the places to try before those of the variants.
         """
+        variants = cases.of_8_bits(self.backend, variants)
         allowed = [variant for variant in variants if self._takes(variant.case)]
         if allowed and (self.case is None or self.case.compile):
             # Dynamo comes with it, which takes seconds.
@@ -171,15 +175,16 @@ class _Trial:
             ]
             if missed and (place := next(places, None)):
                 untried |= {(dtype, variant.data): Variant(place, variant.data) for variant in missed}
-        return list(untried.values())
+        return cases.of_8_bits(self.backend, [*untried.values()])
 
     def _in_depth(self, place: Case) -> bool:
         """Habits, model, graph, and kernels (at the run's shape); False if the kernel refuses the place."""
         with self._refusing(place):
             self._stage("repeated, interleaved and odd calls", place)
             checks = habits.check(self.backend, place)
-            self._stage("a small llama", place)
-            checks += same_model.check(self.name, self.backend, place)
+            if not place.fp8:  # which no model calls
+                self._stage("a small llama", place)
+                checks += same_model.check(self.name, self.backend, place)
             self._stage("its kernels", self.case or place)
             launched, self.kernels = launches.check(self.name, self.backend, self.case or place, self.skipped)
             checks += launched

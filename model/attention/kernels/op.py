@@ -57,6 +57,18 @@ def attend(
     return o_BTHD
 
 
+def attend_fp8(
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, scales_3BK: Tensor, causal: bool, query_offset: int
+) -> Tensor:
+    """Attention of E4M3 in bfloat16: no operator, as it has no gradients and no model calls it."""
+    from model.attention.kernels import hopper
+
+    with torch.cuda.device_of(q_BTHD):
+        dense = map(_dense, (q_BTHD, k_BTKD, v_BTKD))
+        o_BTHD, _ = hopper.forward(*dense, causal, query_offset, scales_3BK)
+        return o_BTHD
+
+
 # Like PyTorch's own operators, the backward reads the deterministic setting when it runs.
 differentiate(
     hopper_attention, hopper_attention_backward, lambda: (torch.are_deterministic_algorithms_enabled(),)

@@ -13,6 +13,7 @@ from random import Random
 import torch
 from torch import Tensor
 
+from model.attention import Fp8
 from model.attention.timing.passes import TimedInputs
 from model.attention.verify import reference
 from model.attention.verify.accuracy import ELEMENTS, judge
@@ -28,16 +29,25 @@ ROWS = 8  # single rows
 
 @torch.no_grad()
 def checked(
-    case: Case, inputs: TimedInputs, results: tuple[Tensor, ...], rng: Random, number: int
+    case: Case,
+    inputs: TimedInputs,
+    results: tuple[Tensor, ...],
+    rng: Random,
+    number: int,
+    fp8: Fp8 | None = None,
 ) -> tuple[KernelCheck, str]:
     """Check a call; returns what was checked, and what is wrong: empty if nothing is.
 
     Args:
-        results: o, dq, dk, dv of a call on the inputs: (B, T, heads, D).
+        results: o, dq, dk, dv of a call on the inputs: (B, T, heads, D). Of 8 bits o alone.
         rng: draws the sample, the heads and the rows.
         number: of the round, from 0.
+        fp8: how the backend takes numbers of 8 bits.
     """
-    results_by_step, group = dict(zip(STEPS, results, strict=True)), case.heads // case.kv_heads
+    q_BTHD, k_BTKD, v_BTKD, *more = inputs.given(fp8)
+    scales_3BK = more[0] if more else None
+    results_by_step = dict(zip(STEPS[: len(results)], results, strict=True))
+    group = case.heads // case.kv_heads
     sample, kv_head = rng.randrange(case.batch), rng.randrange(case.kv_heads)
     rows = [(rng.randrange(case.batch), rng.randrange(case.sequence_length)) for _ in range(ROWS)]
     wrong = [
@@ -48,10 +58,12 @@ def checked(
     shares: list[float] = []
     if not wrong:
         # The query heads that share a key head, in one sample, as an audit of a run takes them.
-        taken = Taken(Audit(number + 1, 0, sample, kv_head), group)
-        given = {"q": inputs.q_BTHD, "k": inputs.k_BTKD, "v": inputs.v_BTKD, "do": inputs.do_BTHD}
+        taken = Taken(Audit(number + 1, 0, sample, kv_head), group, fp8=fp8 if case.fp8 else None)
+        given = {"q": q_BTHD, "k": k_BTKD, "v": v_BTKD, "do": inputs.do_BTHD}
         for name, x in (given | results_by_step).items():
             taken.copy(name, x, sample, kv_head)
+        if scales_3BK is not None:
+            taken.scales_3BK = scales_3BK[:, sample : sample + 1, kv_head : kv_head + 1]
         record = judge(taken, case.causal)
         assert record  # the inputs are normal numbers
         wrong += [f"sample {sample}: {record.reason}"] if record.reason else []
@@ -65,11 +77,16 @@ def checked(
             own = slice(of_sample, of_sample + 1), slice(row, row + 1)
             keys = own[0], slice(0, row + 1 if case.causal else None)
             one = reference.Inputs(
-                inputs.q_BTHD[own], inputs.k_BTKD[keys], inputs.v_BTKD[keys], inputs.do_BTHD[own]
+                q_BTHD[own],
+                k_BTKD[keys],
+                v_BTKD[keys],
+                inputs.do_BTHD[own],
+                None if scales_3BK is None else scales_3BK[:, own[0]],
+                taken.fp8,
             )
             plain = reference.same_precision(one, False, ELEMENTS)
             exact = reference.exact(one, False, ELEMENTS)
-            for step in ("o", "dq"):
+            for step in STEPS[: min(2, len(results))]:
                 error = compare(step, results_by_step[step][own], plain[step], exact, audit=True)
                 shares.append(error.measured / error.tolerance)
                 if not error.passed:

@@ -15,13 +15,22 @@ from random import Random
 
 import torch
 
-from model.attention import Backend, Case
+from model.attention import Backend, Case, Fp8, _fp8
 from model.attention.timing.check import checked
 from model.attention.timing.device import CACHE_BYTES, PRODUCT_SIZE, Cpu, Cuda, Timed, device
 from model.attention.timing.passes import Eager, Graphs, Passes, TimedInputs
 from model.attention.verify.call import is_out_of_memory
 from model.record.errors import Interrupted, Unsupported, one_line
-from model.record.kernels import DIRECTIONS, MODES, Direction, Ending, KernelCheck, KernelTime, Mode
+from model.record.kernels import (
+    DIRECTIONS,
+    MODES,
+    NO_BACKWARD,
+    Direction,
+    Ending,
+    KernelCheck,
+    KernelTime,
+    Mode,
+)
 
 WARM_UP = 2  # calls before the first that counts, beside those that measure memory
 _PRODUCT = ""  # its name among the backends'
@@ -61,6 +70,12 @@ class _Bench:
     kernel_seconds: dict[Key, float | None] = field(default_factory=dict)
     product: Timed = field(default_factory=Timed)
     checks: dict[tuple[str, Mode], KernelCheck] = field(default_factory=dict)
+    fp8: dict[str, Fp8 | None] = field(default_factory=dict)
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """Those that are timed: of 8 bits there is no backward."""
+        return DIRECTIONS[:1] if self.case.fp8 else DIRECTIONS
 
     @contextmanager
     def noting(self, name: str, *modes: Mode, otherwise: Ending = "failed") -> Iterator[None]:
@@ -107,7 +122,8 @@ class _Bench:
     def _check(self, name: str, passes: Passes, mode: Mode, number: int) -> None:
         """Check results outside the timed regions. A backend that cannot be checked gets no times."""
         try:
-            looked_at, wrong = checked(self.case, self.inputs, passes.results, self._draw(name, mode), number)
+            draw, fp8 = self._draw(name, mode), self.fp8.get(name)
+            looked_at, wrong = checked(self.case, self.inputs, passes.results, draw, number, fp8)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -121,7 +137,8 @@ class _Bench:
         """Time a backend's forward and backward, and check their results if asked."""
         with self.noting(name, mode):
             try:
-                for direction, work in zip(DIRECTIONS, (passes.forward, passes.backward), strict=True):
+                for direction in self.directions:
+                    work = passes.forward if direction == "forward" else passes.backward
                     self.device.time(work, self.timed.setdefault((name, direction, mode), Timed()))
                 if check:
                     self._check(name, passes, mode, number)
@@ -151,6 +168,7 @@ def measure(
     """
     inputs = TimedInputs(case, seed)
     bench = _Bench(case, device(case.device), inputs, seed, Random(seed), should_stop, tell)  # noqa: S311  no secret
+    bench.fp8 = {name: backend.fp8 for name, backend in backends.items()}
     inputs.renew()
     eager = {name: Eager(backend, case, inputs) for name, backend in backends.items()}
     modes = MODES[case.device]
@@ -160,12 +178,14 @@ def measure(
                 passes.both()
             bench.memory[name, "forward"] = bench.device.most_memory(passes.forward)
             passes.o_BTHD = None  # its memory is not the next call's
+            passes.drop()
             bench.memory[name, "backward"] = bench.device.most_memory(passes.both)
     bench.rounds(bench.running(eager, "eager"), "eager", rounds)
     if isinstance(bench.device, Cuda):
         for name, own in bench.running(eager, "eager").items():
             with bench.noting(name, "eager"):
-                for direction, work in zip(DIRECTIONS, (own.forward, own.backward), strict=True):
+                for direction in bench.directions:
+                    work = own.forward if direction == "forward" else own.backward
                     bench.kernel_seconds[name, direction, "eager"] = bench.device.kernel_seconds(work)
                 own.drop()
     if "graph" in modes:
@@ -190,14 +210,21 @@ def measure(
 
 
 def _product(case: Case) -> Callable[[], object]:
-    """A product of two square matrices of normal numbers, in the precision of the case."""
-    size = PRODUCT_SIZE[case.device]
-    how = {"device": case.device, "dtype": getattr(torch, case.dtype)}
-    a, b = (torch.randn((size, size), **how) for _ in range(2))
-    out = torch.empty((size, size), **how)
+    """A product of two square matrices of normal numbers, in the precision of the case.
+
+    Of 8 bits its sums stay in the tensor cores, which is the fastest that PyTorch has.
+    """
+    size, dtype = PRODUCT_SIZE[case.device], torch.bfloat16 if case.fp8 else getattr(torch, case.dtype)
+    a, b = (torch.randn((size, size), device=case.device, dtype=dtype) for _ in range(2))
+    out = torch.empty((size, size), device=case.device, dtype=dtype)
+    if case.fp8:
+        a, b, one = a.to(_fp8.DTYPE), b.to(_fp8.DTYPE).T, torch.ones((), device=case.device)
 
     def multiply() -> None:
-        torch.mm(a, b, out=out)
+        if case.fp8:
+            torch._scaled_mm(a, b, one, one, out_dtype=dtype, use_fast_accum=True, out=out)
+        else:
+            torch.mm(a, b, out=out)
 
     for _ in range(WARM_UP):
         multiply()
@@ -208,6 +235,10 @@ def _time(bench: _Bench, name: str, direction: Direction, mode: Mode) -> KernelT
     if ended := bench.ended.get((name, mode)):
         outcome, reason = ended
         return KernelTime(attention=name, direction=direction, mode=mode, outcome=outcome, reason=reason)
+    if direction not in bench.directions:
+        return KernelTime(
+            attention=name, direction=direction, mode=mode, outcome="unsupported", reason=NO_BACKWARD
+        )
     timed = bench.timed[name, direction, mode]
     return KernelTime(
         attention=name,

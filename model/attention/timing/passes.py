@@ -9,35 +9,54 @@ import torch
 from torch import Tensor
 
 from model import attention
-from model.attention import Backend, Case
+from model.attention import Backend, Case, Fp8
+from model.attention._fp8 import Quantised, quantised
 
 
 class TimedInputs:
-    """Q, K, V and the gradient of the output, in memory that is filled with new numbers for each round."""
+    """Q, K, V and the gradient of the output, in memory that is filled with new numbers for each round.
+
+    Attributes:
+        of_8_bits: of a case with 8 bits, the same numbers by how many scales a backend takes (whether one).
+    """
 
     def __init__(self, case: Case, seed: int) -> None:
         self._rng = torch.Generator(case.device).manual_seed(seed)
+        self.of_8_bits: dict[bool, Quantised] = {}
+        self._fp8, dtype = case.fp8, torch.bfloat16 if case.fp8 else getattr(torch, case.dtype)
         self.q_BTHD, self.k_BTKD, self.v_BTKD, self.do_BTHD = (
             torch.empty(
                 (case.batch, case.sequence_length, heads, case.head_dim),
-                dtype=getattr(torch, case.dtype),
+                dtype=dtype,
                 device=case.device,
             )
             for heads in (case.heads, case.kv_heads, case.kv_heads, case.heads)
         )
         for leaf in self.leaves:
-            leaf.requires_grad_()
+            leaf.requires_grad_(case.trains)
 
     @property
     def leaves(self) -> tuple[Tensor, Tensor, Tensor]:
         """The tensors that need gradients."""
         return self.q_BTHD, self.k_BTKD, self.v_BTKD
 
+    def given(self, fp8: Fp8 | None) -> tuple[Tensor, ...]:
+        """What a backend is called with: the leaves; or, of 8 bits, their numbers and scales."""
+        if not self._fp8:
+            return self.leaves
+        assert fp8  # `refusals` says so of others
+        if fp8.one_scale not in self.of_8_bits:
+            self.of_8_bits[fp8.one_scale] = quantised(*self.leaves, fp8.one_scale)
+        return self.of_8_bits[fp8.one_scale]
+
     def renew(self) -> None:
         """Fill them with normal numbers: on zeros, a GPU draws less power and keeps a higher clock."""
         with torch.no_grad():
             for tensor in (*self.leaves, self.do_BTHD):
                 tensor.normal_(generator=self._rng)
+            for one_scale, before in self.of_8_bits.items():
+                for tensor, new in zip(before, quantised(*self.leaves, one_scale), strict=True):
+                    tensor.copy_(new)
 
 
 @dataclass
@@ -52,7 +71,9 @@ class Eager:
 
     def forward(self) -> None:
         """Call the backend as training does, and keep what the backward needs."""
-        self.o_BTHD = attention.attend(self.backend, self.case, *self.inputs.leaves)
+        self.o_BTHD = attention.attend(self.backend, self.case, *self.inputs.given(self.backend.fp8))
+        if self.case.fp8:  # no backward comes
+            self.results, self.o_BTHD = (self.o_BTHD,), None
 
     def backward(self) -> None:
         """Frees what the forward kept but its output."""
@@ -61,9 +82,10 @@ class Eager:
         self.results = o_BTHD, *torch.autograd.grad(o_BTHD, self.inputs.leaves, self.inputs.do_BTHD)
 
     def both(self) -> None:
-        """Call one after the other, and drop the results."""
+        """Call one after the other, of 8 bits the forward alone, and drop the results."""
         self.forward()
-        self.backward()
+        if not self.case.fp8:
+            self.backward()
         self.drop()
 
     def drop(self) -> None:
@@ -97,8 +119,9 @@ class Graphs:
 
         with torch.cuda.graph(self._forward, pool=pool):
             eager.forward()
-        with torch.cuda.graph(self._backward, pool=pool):
-            eager.backward()
+        if not eager.case.fp8:
+            with torch.cuda.graph(self._backward, pool=pool):
+                eager.backward()
         self.results = eager.results  # every replay writes them there
         eager.drop()
 

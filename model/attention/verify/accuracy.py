@@ -19,6 +19,7 @@ from model.record.records import AuditedTensor, AuditRecord, finite, now
 
 # Scores in one block: less than for a certificate, as the run keeps its weights and states meanwhile.
 ELEMENTS = {"cpu": 2**20, "cuda": 2**23}
+QUANTISED = ("plain", "outliers")  # data that show what 8 bits cost
 
 
 def check(backend: Backend, variant: Variant) -> list[Check]:
@@ -30,7 +31,23 @@ def check(backend: Backend, variant: Variant) -> list[Check]:
     results = call(subject, data.laid_out(variant))
     solved = data.solution(replace(variant, layout="contiguous"))
     subject.numbers("right", results, solved.exact, solved.plain)
+    if variant.fp8 and variant.data in QUANTISED and results:
+        _note_quantisation(subject, variant, results["o"])
     return subject.checks
+
+
+def _note_quantisation(subject: Subject, variant: Variant, o_BTHD: torch.Tensor) -> None:
+    """Note the relative error against float64 on the numbers before they had 8 bits, and that of bfloat16.
+
+    It is nobody's fault, and has no tolerance: the kernel is judged by the numbers that it was given.
+    """
+    wide = data.unrounded(variant)
+    exact_BTHD = exact(wide, variant.case.causal).values["o"]
+    narrow = replace(wide, **{name: getattr(wide, name).to(torch.bfloat16) for name in ("q", "k", "v", "do")})
+    bf16_BTHD = same_precision(narrow, variant.case.causal)["o"]
+    for what, x_BTHD in (("o", o_BTHD), ("o of bfloat16", bf16_BTHD)):
+        error = float((x_BTHD.double() - exact_BTHD).norm() / exact_BTHD.norm())
+        subject.note("quantisation", what, True, "", measured=error)
 
 
 def deterministic(subject: Subject) -> bool:
@@ -39,7 +56,7 @@ def deterministic(subject: Subject) -> bool:
     Called ten times on a GPU, where a difference may be rare, and three times on a CPU. What differs is held
     to the tolerance.
     """
-    solved = data.solved_call(Variant(subject.case))
+    solved = data.solved_call(subject.of_case())
     first = call(subject, solved.inputs)
     same = bool(first)
     subject.numbers("right each time", first, solved.exact, solved.plain)
@@ -62,8 +79,9 @@ def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
     audit, tensors = taken.audit, taken.tensors
     causal = causal and audit.keys is None
     given = [tensors["q"], tensors["k"], tensors["v"], tensors.get("do", torch.zeros_like(tensors["o"]))]
-    inputs = Inputs(*given)
-    if not all(bool(x.isfinite().all()) for x in given):
+    q, k, v, do = given
+    inputs = Inputs(q, k, v, do, taken.scales_3BK, taken.fp8)
+    if not all(bool(x.float().isfinite().all()) for x in given):
         return None
     plain = same_precision(inputs, causal, ELEMENTS)
     if not all(bool(x.isfinite().all()) for x in plain.values()):
@@ -79,7 +97,7 @@ def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
     wrong = [
         f"{step} is {error.words} ({places[step]})" for step, error in errors.items() if not error.passed
     ]
-    if audit.keys is None:
+    if audit.keys is None and not taken.fp8:
         wrong += [f"no gradient reaches {step[1:]}" for step in STEPS[1:] if step not in errors]
     return AuditRecord(
         step=audit.step,

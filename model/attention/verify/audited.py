@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from model.attention import Fp8
+
 
 class Audit(NamedTuple):
     """The call that is audited: layer, sample and key head count from 0, steps from 1.
@@ -35,11 +37,14 @@ class Taken:
     Attributes:
         heads: G: the query heads from `audit.kv_head` x G on.
         tensors: q, o, do, dq (1, T, G, D), k, v, dk, dv (1, T, 1, D); a gradient that never came is missing.
+        fp8, scales_3BK: of numbers of 8 bits, which have no gradients.
     """
 
     audit: Audit
     heads: int
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    fp8: Fp8 | None = None
+    scales_3BK: Tensor | None = None
 
     def copy(self, name: str, x_BTHD: Tensor, sample: int, kv_head: int) -> None:
         """Copy what is audited of a tensor, whose samples and heads count from 0."""

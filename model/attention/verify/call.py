@@ -12,6 +12,7 @@ from torch import Tensor
 
 from model import attention
 from model.attention import Backend, Case
+from model.attention.verify.cases import Variant
 from model.attention.verify.certificate import Check, describe
 from model.attention.verify.numbers import compare
 from model.attention.verify.reference import STEPS, Exact, Inputs
@@ -54,9 +55,14 @@ class Subject:
         )
         return passed
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def of_case(self, **changes: Any) -> Variant:
+        """A variant of its case, as the backend takes its numbers."""
+        return Variant(self.case, fp8=self.backend.fp8 if self.case.fp8 else None, **changes)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, scales_3BK: Tensor | None = None) -> Tensor:
         """Call the backend through the seam."""
-        return self.seam(self.backend, self.case, q, k, v)
+        scales = () if scales_3BK is None else (scales_3BK,)
+        return self.seam(self.backend, self.case, q, k, v, *scales)
 
     @contextmanager
     def running(self, what: str) -> Iterator[None]:
@@ -134,7 +140,8 @@ def gradients(tensors: list[Tensor]) -> dict[str, Tensor]:
 def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tensor]:
     """Call forward and backward, and check everything but the numbers; results by step, empty if unusable.
 
-    For a decoded token, call forward only, in inference mode: nothing trains by such calls.
+    For a decoded token, and with numbers of 8 bits, call forward only, in inference mode: nothing trains by
+    such calls.
     """
     if not subject.case.trains:
         return _forward_alone(subject, inputs)
@@ -164,22 +171,31 @@ def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tens
 def _forward_alone(subject: Subject, inputs: Inputs) -> dict[str, Tensor]:
     with subject.running("forward"), torch.inference_mode():
         tensors = {"q": inputs.q, "k": inputs.k, "v": inputs.v}
+        if inputs.scales_3BK is not None:
+            tensors["scales"] = inputs.scales_3BK
         before = {name: x.clone() for name, x in tensors.items()}
         o = subject.forward(*tensors.values())
-        sound = look(subject, "o", o, inputs.q)
+        sound = look(subject, "o", o, inputs.q, inputs.dtype)
         _own_memory(subject, o, [*tensors.values()])
         for name, x in tensors.items():
-            subject.note("inputs unchanged", name, torch.equal(x, before[name]), f"{name} was modified")
+            same = torch.equal(bits(x), bits(before[name]))
+            subject.note("inputs unchanged", name, same, f"{name} was modified")
         return {"o": o.clone()} if sound else {}
     return {}
 
 
-def look(subject: Subject, step: str, x: Tensor, like: Tensor) -> bool:
-    """Check that shape, precision and device are the input's."""
+def bits(x: Tensor) -> Tensor:
+    """A tensor that PyTorch can compare: of 8 bits it compares whole numbers alone."""
+    return x.view(torch.uint8) if x.element_size() == 1 else x
+
+
+def look(subject: Subject, step: str, x: Tensor, like: Tensor, dtype: torch.dtype | None = None) -> bool:
+    """Check that shape, precision (if none is given) and device are the input's."""
     shape = tuple(x.shape) == tuple(like.shape)
     subject.note("shape", step, shape, f"{step} has shape {tuple(x.shape)}, not {tuple(like.shape)}")
-    same = x.dtype == like.dtype and x.device == like.device
-    reason = f"{step} is {x.dtype} on {x.device}, not {like.dtype} on {like.device}"
+    dtype = dtype or like.dtype
+    same = x.dtype == dtype and x.device == like.device
+    reason = f"{step} is {x.dtype} on {x.device}, not {dtype} on {like.device}"
     subject.note("precision", step, same, reason)
     return shape
 

@@ -8,9 +8,12 @@ fault (see `data`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from model.record.case import Case
+from model.record.case import FP8, Case
+
+if TYPE_CHECKING:
+    from model.attention import Backend, Fp8
 
 DTYPES = {"cpu": ("float32", "bfloat16", "float16"), "cuda": ("bfloat16", "float16")}
 
@@ -24,6 +27,7 @@ class Variant:
         layout: how the tensors lie in memory: a key of `data.LAYOUTS`.
         seed: of the numbers.
         renewed: which of "q", "k" and "v" hold the numbers of the next seed instead.
+        fp8: how the backend takes numbers of 8 bits, where the case has them.
     """
 
     case: Case
@@ -31,6 +35,7 @@ class Variant:
     layout: str = "contiguous"
     seed: int = 0
     renewed: str = ""
+    fp8: Fp8 | None = None
 
     def __str__(self) -> str:
         return self.data if self.layout == "contiguous" else f"{self.data}, {self.layout}"
@@ -101,6 +106,50 @@ _COVER_COMPILED = (
     _like("needle", sequence_length=384, queries=128),
     _like("needle", sequence_length=300, queries=100),
 )
+
+
+def of_8_bits(backend: Backend, variants: list[Variant]) -> list[Variant]:
+    """The variants as the backend takes them, where they have numbers of 8 bits."""
+    return [replace(x, fp8=backend.fp8) if x.case.fp8 else x for x in variants]
+
+
+def around_fp8(case: Case) -> list[Variant]:
+    """The gate's cases for numbers of 8 bits: the run's own shape, then what breaks kernels near it.
+
+    `ones` and the needle also have far more keys than queries, up to LONGEST, where a sum that is not kept in
+    float32 shows.
+    """
+    small = replace(case, batch=2, sequence_length=_near(case, 256), heads=_few(case), kv_heads=_few_kv(case))
+    odd = replace(small, sequence_length=min(case.sequence_length + 1, 257))
+    one = replace(small, batch=1, heads=small.heads // small.kv_heads, kv_heads=1)
+    long = replace(one, sequence_length=_near(case, 8320))
+    ways = dict.fromkeys((case.causal, False))
+    few = [replace(one, queries=FEW, causal=causal) for causal in ways]
+    return [
+        Variant(case),
+        Variant(small, "needle"),
+        Variant(small, "large logits", "fused qkv"),
+        Variant(small, "huge logits"),
+        Variant(small, "outliers", "heads first"),
+        Variant(odd),
+        Variant(long, "offset"),
+        *(
+            Variant(replace(x, sequence_length=keys), kind)
+            for x in few
+            for kind, keys in [*(("ones", keys) for keys in (FEW, 4096, LONGEST)), ("needle", LONGEST)]
+        ),
+    ]
+
+
+def covering_fp8(device: str) -> list[Variant]:
+    """The variants of 8 bits for a certificate of all that a backend supports."""
+    usual = Case(device, FP8, batch=2, sequence_length=512, heads=8, kv_heads=2, head_dim=128)
+    shapes = [replace(usual, causal=causal) for causal in (True, False)]
+    return [x for case in (*shapes, replace(usual, head_dim=64)) for x in around_fp8(case)]
+
+
+FEW = 128  # queries
+LONGEST = 131_072  # keys
 
 
 def covering(device: str, compiled: bool) -> list[Variant]:

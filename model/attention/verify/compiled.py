@@ -59,7 +59,7 @@ def _compiled(by: str, whole: bool) -> Callable[..., Tensor]:
     A copy of its code has no compiled versions yet. `dynamic=False`, because Dynamo remembers by file and
     line which sizes have changed, and would make those variable, which some code does not support.
     """
-    code = attention.attend.__code__
-    fresh = FunctionType(code.replace(), attention.attend.__globals__)
+    code, defaults = attention.attend.__code__, attention.attend.__defaults__
+    fresh = FunctionType(code.replace(), attention.attend.__globals__, argdefs=defaults)
     seam: Callable[..., Tensor] = torch.compile(fresh, fullgraph=whole, backend=by, dynamic=False)
     return seam

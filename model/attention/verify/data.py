@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from model.attention import _fp8
 from model.attention.verify import reference
+from model.attention.verify.call import bits
 from model.attention.verify.cases import Variant
 from model.attention.verify.reference import Exact, Inputs
 from model.record.case import Case
+
+if TYPE_CHECKING:
+    from model.attention import Fp8
 
 Draw = Callable[[Case, torch.Generator], Inputs]
 
@@ -37,14 +42,32 @@ def solution(variant: Variant) -> SolvedCall:
 
 def drawn(variant: Variant) -> Inputs:
     """The variant's numbers without its layout, contiguous."""
-    case = variant.case
-    rng = torch.Generator(case.device).manual_seed(variant.seed)
+    case, wide = variant.case, unrounded(variant)
+    if variant.fp8:
+        narrow = _fp8.quantised(wide.q, wide.k, wide.v, variant.fp8.one_scale)
+        do = wide.do.to(torch.bfloat16)
+        return Inputs(narrow.q_BTHD, narrow.k_BTKD, narrow.v_BTKD, do, narrow.scales_3BK, variant.fp8)
     dtype = getattr(torch, case.dtype)
-    inputs = _on_all_tensors(lambda x: x.to(dtype))(DATA[variant.data](case, rng))
+    inputs = _on_all_tensors(lambda x: x.to(dtype))(wide)
     if not variant.renewed:
         return inputs
     newer = drawn(replace(variant, seed=variant.seed + 1, renewed=""))
     return replace(inputs, **{name: getattr(newer, name) for name in variant.renewed})
+
+
+def unrounded(variant: Variant) -> Inputs:
+    """The variant's numbers in float32, before they are rounded to its precision.
+
+    Where each key head gets a scale, heads differ in size, so that the scale of another one shows.
+    """
+    case, rng = variant.case, torch.Generator(variant.case.device).manual_seed(variant.seed)
+    wide = DATA[variant.data](case, rng)
+    if not variant.fp8 or variant.fp8.one_scale or variant.data == "ones":
+        return wide
+    place_BK = torch.arange(case.batch * case.kv_heads, device=case.device).view(case.batch, 1, -1, 1)
+    size = 1.5 ** (place_BK % 3 - 1)
+    of_queries = size.repeat_interleave(case.heads // case.kv_heads, 2)
+    return replace(wide, q=wide.q / of_queries, k=wide.k * size, v=wide.v * size)
 
 
 def laid_out(variant: Variant) -> Inputs:
@@ -55,7 +78,10 @@ def laid_out(variant: Variant) -> Inputs:
 def solved_call(variant: Variant) -> SolvedCall:
     """The variant's numbers, in its layout. They are copies, so that a backend may write into them."""
     solved = solution(replace(variant, layout="contiguous"))
-    return solved._replace(inputs=LAYOUTS[variant.layout](_on_all_tensors(torch.clone)(solved.inputs)))
+    inputs, scales_3BK = _on_all_tensors(torch.clone)(solved.inputs), solved.inputs.scales_3BK
+    if scales_3BK is not None:
+        inputs = replace(inputs, scales_3BK=scales_3BK.clone())
+    return solved._replace(inputs=LAYOUTS[variant.layout](inputs))
 
 
 def scaled(solved: SolvedCall, q: float = 1.0, v: float = 1.0, do: float = 1.0) -> SolvedCall:
@@ -75,13 +101,13 @@ def scaled(solved: SolvedCall, q: float = 1.0, v: float = 1.0, do: float = 1.0) 
     )
 
 
-def other(case: Case) -> SolvedCall:
+def other(case: Case, fp8: Fp8 | None = None) -> SolvedCall:
     """Plain numbers that differ from the case's own everywhere, if possible without a new reference.
 
     Batches and heads are permuted, so that every place has other scores, and Q, K and V change their sign.
     """
-    if case.batch == case.heads == 1:
-        return solved_call(Variant(case, seed=1))
+    if case.batch == case.heads == 1 or fp8:
+        return solved_call(Variant(case, seed=1, fp8=fp8))
     solved = solved_call(Variant(case))
 
     def moved(x_BTH: Tensor) -> Tensor:
@@ -105,12 +131,13 @@ def _plain(case: Case, rng: torch.Generator) -> Inputs:
     """Different everywhere: heads, batches and positions that are mixed up show."""
     keys = case.sequence_length
     queries = case.queries or keys
-    return Inputs(*(
+    q, k, v, do = (
         torch.randn(case.batch, length, heads, case.head_dim, generator=rng, device=case.device)
         for length, heads in (
             (queries, case.heads), (keys, case.kv_heads), (keys, case.kv_heads), (queries, case.heads)
         )
-    ))  # fmt: skip
+    )  # fmt: skip
+    return Inputs(q, k, v, do)
 
 
 def _scaled(factor: float) -> Draw:
@@ -157,6 +184,26 @@ def _repeated(case: Case, rng: torch.Generator) -> Inputs:
     return Inputs(x.q, k, v, torch.ones_like(x.do))
 
 
+def _ones(case: Case, rng: torch.Generator) -> Inputs:
+    """Equal logits over ones: the output is 1 at every length, unless a sum loses what is added to it."""
+    x = _plain(case, rng)
+    return replace(x, q=torch.zeros_like(x.q), v=torch.ones_like(x.v))
+
+
+def _outliers(case: Case, rng: torch.Generator) -> Inputs:
+    """One number of a thousand is ten times as large, as in FlashAttention-3's own measure of 8 bits.
+
+    (Shah et al. 2024, arXiv:2407.08608, section 4.3: N(0, 1) + N(0, 100) Bernoulli(0.001).)
+    """
+    x = _plain(case, rng)
+
+    def spiked(y: Tensor) -> Tensor:
+        chance = torch.rand(y.shape, generator=rng, device=y.device) < 1e-3
+        return y + 10 * torch.randn(y.shape, generator=rng, device=y.device) * chance
+
+    return replace(x, q=spiked(x.q), k=spiked(x.k), v=spiked(x.v))
+
+
 DATA: dict[str, Draw] = {
     "plain": _plain,
     "large logits": _scaled(8),
@@ -165,18 +212,21 @@ DATA: dict[str, Draw] = {
     "offset": _offset,
     "masked gradient": _masked_gradient,
     "repeated": _repeated,
+    "ones": _ones,
+    "outliers": _outliers,
 }
 
 
 def _on_all_tensors(change: Callable[[Tensor], Tensor]) -> Callable[[Inputs], Inputs]:
-    return lambda x: Inputs(*map(change, (x.q, x.k, x.v, x.do)))
+    return lambda x: replace(x, q=change(x.q), k=change(x.k), v=change(x.v), do=change(x.do))
 
 
 def _fused(x: Inputs) -> Inputs:
     """Parts of one tensor, as a fused projection gives them."""
     heads = [y.shape[2] for y in (x.q, x.k, x.v)]
-    q, k, v = torch.cat((x.q, x.k, x.v), dim=2).split(heads, dim=2)
-    return Inputs(q, k, v, x.do)
+    whole = torch.cat([bits(y) for y in (x.q, x.k, x.v)], dim=2).view(x.q.dtype)
+    q, k, v = whole.split(heads, dim=2)
+    return replace(x, q=q, k=k, v=v)
 
 
 def _sliced(x_BTHD: Tensor) -> Tensor:

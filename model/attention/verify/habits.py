@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from model.attention import Backend, Case
 from model.attention.verify import data
-from model.attention.verify.call import Subject, call, gradients, leaves, pull
+from model.attention.verify.call import Subject, bits, call, gradients, leaves, pull
 from model.attention.verify.cases import Variant
 from model.attention.verify.certificate import Check
 from model.attention.verify.data import SolvedCall
@@ -39,7 +40,7 @@ class Habit:
 
 def check(backend: Backend, case: Case) -> list[Check]:
     """Every habit once, at a small shape."""
-    return [check for habit in HABITS for check in _tried(habit, backend, case)]
+    return [check for habit in _habits(case) for check in _tried(habit, backend, case)]
 
 
 def check_at_the_runs_shape(backend: Backend, case: Case) -> Iterator[list[Check]]:
@@ -48,8 +49,12 @@ def check_at_the_runs_shape(backend: Backend, case: Case) -> Iterator[list[Check
     A backend that compiles is not tried without gradients, which would compile a large shape twice more.
     """
     spared = (_unwatched,) if backend.compiles else ()
-    habits = [habit for habit in HABITS if not habit.references and habit.run not in spared]
+    habits = [habit for habit in _habits(case) if not habit.references and habit.run not in spared]
     return (_tried(habit, backend, case) for habit in habits)
+
+
+def _habits(case: Case) -> tuple[Habit, ...]:
+    return HABITS_FORWARD if case.fp8 else HABITS
 
 
 def check_decoding(backend: Backend, case: Case) -> list[Check]:
@@ -74,12 +79,13 @@ def _tried(habit: Habit, backend: Backend, case: Case) -> list[Check]:
 
 
 def _solved(subject: Subject, renewed: str = "") -> SolvedCall:
-    return data.solved_call(Variant(subject.case, renewed=renewed))
+    return data.solved_call(subject.of_case(renewed=renewed))
 
 
 def _both(subject: Subject) -> tuple[SolvedCall, SolvedCall]:
     """The case's numbers, and others that differ everywhere."""
-    return _solved(subject), data.other(subject.case)
+    solved = _solved(subject)
+    return solved, data.other(subject.case, solved.inputs.fp8)
 
 
 def _again(subject: Subject) -> None:
@@ -101,6 +107,20 @@ def _overwritten(subject: Subject) -> None:
     o = subject.forward(*tensors)
     pull(o, other.inputs.do)
     subject.numbers("new data", {"o": o.detach()} | gradients(tensors), other.exact, other.plain)
+
+
+def _rewritten(subject: Subject) -> None:
+    """Other numbers in the same memory, forward alone."""
+    first, other = _both(subject)
+    tensors = first.inputs
+    call(subject, tensors)
+    for x, new in zip(_given(tensors), _given(other.inputs), strict=True):
+        bits(x).copy_(bits(new))
+    subject.numbers("new data", call(subject, tensors), other.exact, other.plain)
+
+
+def _given(x: Inputs) -> list[Tensor]:
+    return [x.q, x.k, x.v, *([] if x.scales_3BK is None else [x.scales_3BK])]
 
 
 def _in_place(subject: Subject) -> None:
@@ -229,4 +249,10 @@ HABITS = (
     Habit("Nothing else changes", _settings),
     Habit("Memory full of NaN", _poisoned),
     Habit("Gradients for one input alone", _partly, recompiles=True),
+)
+HABITS_FORWARD = (  # of numbers of 8 bits, which have no backward
+    Habit("Same again", _again),
+    Habit("New data in the same tensors", _rewritten),
+    Habit("Nothing else changes", _settings),
+    Habit("Memory full of NaN", _poisoned),
 )

@@ -17,7 +17,6 @@ from model import attention
 from model.attention import Backend, Case, Kernels
 from model.attention.verify import data
 from model.attention.verify.call import PULL, Subject, call, gradients, leaves, pull
-from model.attention.verify.cases import Variant
 from model.attention.verify.certificate import Check, describe
 from model.attention.verify.data import SolvedCall
 from model.measure.flops import attention_flop
@@ -161,7 +160,7 @@ def check(
         wanted = backend.launches.on(case.device)
         reason = f"declares no kernels for device '{case.device}': {_WHAT_TO_ADD}"
         subject.note("declared", "launches", wanted is not None, reason)
-    solved = data.solved_call(Variant(case))
+    solved = data.solved_call(subject.of_case())
     seen: dict[str, SeenNames] = {direction: SeenNames() for direction in _passes(case)}
     with subject.running("under the profiler"):
         alone = [call(subject, solved.inputs) for _ in range(2)]  # the first also compiles
@@ -385,7 +384,9 @@ def _by_chance(
 def _profiled(subject: Subject, solved: SolvedCall, seen: dict[str, SeenNames]) -> dict[str, Tensor]:
     device = subject.case.device
     tensors = leaves(solved.inputs, "qkv" if "backward" in seen else "")
-    o = _watch(device, seen["forward"], lambda: subject.forward(*tensors))
+    scales = solved.inputs.scales_3BK
+    q, k, v = tensors
+    o = _watch(device, seen["forward"], lambda: subject.forward(q, k, v, scales))
     result = {"o": o.detach().clone()}
     if o.requires_grad:
         _watch(device, seen["backward"], lambda: pull(o, solved.inputs.do))

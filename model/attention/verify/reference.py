@@ -17,12 +17,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from model.attention import _fp8
+
+if TYPE_CHECKING:
+    from model.attention import Fp8
+
 STEPS = ("o", "dq", "dk", "dv")
+# Of 8 bits: half a unit of P's last place, relative; the scale of a row's weights, whose largest becomes
+# LIFT, which E4M3 holds exactly; and half of the smallest step.
+U8, LIFT, SMALLEST_8 = 2.0**-4, 256.0, 2.0**-10
+# Hopper's tensor cores add up 32 products of 8 bits at once, and then cut the sum to 13 bits after the
+# leading one ("DeepSeek-V3", arXiv:2412.19437, section 3.3.2, has 14 bits in all).
+AT_ONCE, U14 = 32, 2.0**-13
 ELEMENTS = {"cpu": 2**21, "cuda": 2**25}  # scores in one block: 16 MiB of float64, and 256 MiB
 U32 = 2.0**-24  # unit roundoff of float32, in which every kernel keeps scores and sums
 DEPTH = 8  # products that a tensor core adds up at once, at least; then it truncates the sum, always down
@@ -33,17 +44,31 @@ class Inputs:
     """One call and its upstream gradient: q, do (B, T, H, D); k, v (B, T, K, D).
 
     k and v may be longer than q. Under the causal mask the last query then stands at the last key.
+
+    Attributes:
+        scales_3BK: of numbers of 8 bits, which are attended to forward only.
+        fp8: by whose arithmetic these are judged.
     """
 
     q: Tensor
     k: Tensor
     v: Tensor
     do: Tensor
+    scales_3BK: Tensor | None = None
+    fp8: Fp8 | None = None
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision of the call, and so of every result."""
-        return self.q.dtype
+        """The precision of the call, and so of every result, but for 8 bits: they give bfloat16."""
+        return self.q.dtype if self.scales_3BK is None else torch.bfloat16
+
+    def widened(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """Q, K and V in this precision: what they count."""
+        if self.scales_3BK is None:
+            return self.q.to(dtype), self.k.to(dtype), self.v.to(dtype)
+        pairs = zip((self.q, self.k, self.v), self.scales_3BK, strict=True)
+        q, k, v = (_fp8.dequantised(x, scale_BK, dtype) for x, scale_BK in pairs)
+        return q, k, v
 
 
 @dataclass(frozen=True)
@@ -77,7 +102,8 @@ def same_precision(inputs: Inputs, causal: bool, elements: Mapping[str, int] = E
     products of one row. Libraries add up their long sums in another order than those of several rows, and in
     float32 it errs more. So that is done here too, where no other query head shares the keys.
     """
-    group = inputs.q.shape[2] // inputs.k.shape[2] if inputs.q.shape[1] == 1 else 1
+    alike = inputs.q.shape[1] == 1 and inputs.scales_3BK is None
+    group = inputs.q.shape[2] // inputs.k.shape[2] if alike else 1
     alone = inputs
     if group > 1:
         alone = replace(
@@ -112,8 +138,12 @@ class _Run:
         self.scale = self.D**-0.5
         self.unit = torch.finfo(inputs.dtype).eps / 2
         self.smallest = torch.finfo(inputs.dtype).smallest_normal * self.unit  # half the smallest step
-        self.q_NGTD, self.do_NGTD = (self._grouped(x.detach().to(wide)) for x in (inputs.q, inputs.do))
-        self.k_NTD, self.v_NTD = (self._grouped(x.detach().to(wide))[:, 0] for x in (inputs.k, inputs.v))
+        self.fp8 = inputs.fp8
+        q, k, v = (x.detach() for x in inputs.widened(wide))
+        self.q_NGTD, self.do_NGTD = (self._grouped(x) for x in (q, inputs.do.detach().to(wide)))
+        self.k_NTD, self.v_NTD = (self._grouped(x)[:, 0] for x in (k, v))
+        if inputs.scales_3BK is not None:
+            self.scale_v_N11 = inputs.scales_3BK[2].flatten()[:, None, None].to(wide)
         self.o_NGTD, self.dq_NGTD = torch.zeros_like(self.q_NGTD), torch.zeros_like(self.q_NGTD)
         self.dk_NTD, self.dv_NTD = torch.zeros_like(self.k_NTD), torch.zeros_like(self.v_NTD)
         # Squared norms of expected errors, a number a row.
@@ -167,6 +197,21 @@ class _Run:
         """Round as if stored in the narrow precision."""
         return x if self.narrow is None else x.to(self.narrow).to(x.dtype)
 
+    def cut_weights(self, p_NRU: Tensor) -> Tensor:
+        """Round P as an operand of the next product; of 8 bits relative to its row's largest."""
+        if self.narrow is None or not self.fp8:
+            return self.cut(p_NRU)
+        largest_NR1 = p_NRU.amax(-1, keepdim=True)
+        lifted_NRU = (p_NRU / largest_NR1 * LIFT).to(_fp8.DTYPE)
+        return lifted_NRU.to(p_NRU.dtype) * (largest_NR1 / LIFT)
+
+    def cut_output(self, o_NRD: Tensor, pairs: slice) -> Tensor:
+        """Round O as it is stored, with V's scale where it has 8 bits."""
+        if self.narrow is not None and self.fp8 and self.fp8.rounds_output:
+            scale_N11 = self.scale_v_N11[pairs]
+            o_NRD = (o_NRD / scale_N11).to(_fp8.DTYPE).to(o_NRD.dtype) * scale_N11
+        return self.cut(o_NRD)
+
     def rounding(self, x_D: Tensor) -> Tensor:
         """The largest squared norm of the error of rounding a row once."""
         return self.unit**2 * x_D.square().sum(-1) + self.smallest**2 * self.D
@@ -210,7 +255,7 @@ class _Block:
         if run.causal:
             last_key_R = torch.arange(first, last, device=device).repeat(run.G)  # where each row stands
             self.hidden_RU = torch.arange(0, last, device=device) > last_key_R[:, None]
-        self.additions_R1 = (last_key_R[..., None] + 1) / DEPTH
+        self.seen_R1 = last_key_R[..., None] + 1
 
     def go(self) -> None:
         """Forward and backward of the block (the module's formulas)."""
@@ -219,12 +264,16 @@ class _Block:
         if self.hidden_RU is not None:
             s_NRU.masked_fill_(self.hidden_RU, -torch.inf)
         p_NRU = s_NRU.softmax(-1)
-        cut_NRU = run.cut(p_NRU)
-        o_NRD = run.cut(cut_NRU @ self.v_NUD)
+        cut_NRU = run.cut_weights(p_NRU)
+        o_NRD = run.cut_output(cut_NRU @ self.v_NUD, self.keys[0])
+        run.o_NGTD[self.rows] = o_NRD.unflatten(1, (run.G, -1))
+        if run.fp8:  # forward only
+            if run.narrow is None:
+                self.spread_of_8_bits(run.fp8, s_NRU, p_NRU, o_NRD)
+            return
         delta_NR1 = (self.do_NRD * o_NRD).sum(-1, keepdim=True)
         ds_NRU = run.cut(p_NRU * (self.do_NRD @ self.v_NUD.mT - delta_NR1))
         dq_NRD = ds_NRU @ self.k_NUD * run.scale
-        run.o_NGTD[self.rows] = o_NRD.unflatten(1, (run.G, -1))
         run.dq_NGTD[self.rows] = dq_NRD.unflatten(1, (run.G, -1))
         if run.by_keys:  # keep what `sum_over_rows` needs of each row
             largest_NR1 = s_NRU.amax(-1, keepdim=True)
@@ -247,8 +296,8 @@ class _Block:
         """Add up errors to first order: each rounding moves its number by its unit u, independently.
 
         P and dS are rounded to the narrow precision, and inherit the scores' error in float32, which exp()
-        turns into a relative one (4 operations: product, scale, difference, exponential). The product errs by
-        its terms, which may cancel, and the difference by the row's largest score. O is rounded, its
+        turns into a relative one (4 operations: product, scale, difference, exponential), the difference by
+        the row's largest score. O is rounded, its
         error reaches dS through delta, and every result is rounded at the end. Kernels round dS before or
         after they scale it, which matters where it is subnormal.
 
@@ -257,10 +306,7 @@ class _Block:
         kernel's O, float64 reproduces the kernel's dK to a hundredth of that error.)
         """
         run = self.run
-        largest_NR1 = s_NRU.amax(-1, keepdim=True)
-        terms_NRU = (self.q_NRD.square() @ self.k_NUD.square().mT).mul_(run.scale**2)
-        error2_NRU = torch.maximum(s_NRU.masked_fill_(p_NRU == 0, 0).square_(), terms_NRU)
-        error2_NRU = torch.maximum(error2_NRU, largest_NR1.square()).mul_((4 * U32) ** 2).add_(run.unit**2)
+        error2_NRU = self.score_error2(s_NRU, p_NRU).mul_((4 * U32) ** 2).add_(run.unit**2)
         q2_NR1, do2_NR1, k2_NU1, v2_NU1 = (
             x.square().sum(-1, keepdim=True) for x in (self.q_NRD, self.do_NRD, self.k_NUD, self.v_NUD)
         )
@@ -277,8 +323,41 @@ class _Block:
         move_ds_NRU += p2_NRU.mul_(delta2_NR[..., None])
         run.spread_dk_NT[self.keys] += (move_ds_NRU.mT @ q2_NR1)[..., 0]
         if run.unit > U32:
-            cut_NR1 = (self.do_NRD * o_NRD).abs().sum(-1, keepdim=True) * self.additions_R1 * U32
+            cut_NR1 = (self.do_NRD * o_NRD).abs().sum(-1, keepdim=True) * (self.seen_R1 / DEPTH * U32)
             run.bias_dk_NT[self.keys] += (p_NRU.mT @ (cut_NR1 * q2_NR1.sqrt()))[..., 0]
+
+    def score_error2(self, s_NRU: Tensor, p_NRU: Tensor) -> Tensor:
+        """The squared error of exp(score - largest), relative, of operations that err by 1 of their operands.
+
+        It writes to the scores. The product errs by its terms, which may cancel.
+        """
+        largest_NR1 = s_NRU.amax(-1, keepdim=True)
+        terms_NRU = (self.q_NRD.square() @ self.k_NUD.square().mT).mul_(self.run.scale**2)
+        error2_NRU = torch.maximum(s_NRU.masked_fill_(p_NRU == 0, 0).square_(), terms_NRU)
+        return torch.maximum(error2_NRU, largest_NR1.square())
+
+    def spread_of_8_bits(self, fp8: Fp8, s_NRU: Tensor, p_NRU: Tensor, o_NRD: Tensor) -> None:
+        """Add up what E4M3 and the tensor cores' sums of its products move each row of the output.
+
+        P is rounded to 4 bits, or by half of E4M3's smallest step below its row's largest. Sums are cut after
+        each AT_ONCE products: those of the scores for each piece of a head dim; those of the output for each
+        piece of the keys that the backend adds up so. There the sum grows from 0, so that it loses half of
+        what its last value would lose each time; and it loses always in one direction.
+        """
+        run = self.run
+        score_unit = max(1.0, run.D / AT_ONCE) * U14
+        move_p_NRU = self.score_error2(s_NRU, p_NRU).mul_(score_unit**2).add_(U8**2).mul_(p_NRU.square())
+        move_p_NRU.add_((p_NRU.amax(-1, keepdim=True) * (SMALLEST_8 / LIFT)).square())
+        if self.hidden_RU is not None:
+            move_p_NRU.masked_fill_(self.hidden_RU, 0)
+        spread_NR = (move_p_NRU @ self.v_NUD.square().sum(-1, keepdim=True))[..., 0] + run.rounding(o_NRD)
+        keys_R1 = self.seen_R1.clamp_max(fp8.keys_summed or run.keys)
+        lost_NRD = (p_NRU @ self.v_NUD.abs()) * (keys_R1 / AT_ONCE * (U14 / 2))
+        spread_NR += lost_NRD.square().sum(-1)
+        if fp8.rounds_output:
+            smallest_N1 = SMALLEST_8 * run.scale_v_N11[self.keys[0]][..., 0]
+            spread_NR += U8**2 * o_NRD.square().sum(-1) + smallest_N1**2 * run.D
+        run.spread_o_NGT[self.rows] = spread_NR.unflatten(1, (run.G, -1))
 
 
 @contextmanager

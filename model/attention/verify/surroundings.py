@@ -95,7 +95,8 @@ def poisoned(q_BTHD: Tensor, k_BTKD: Tensor) -> Iterator[None]:
     attention on these tensors needs. On a CPU, where `malloc` promises nothing, each tensor that PyTorch
     makes without writing it is filled too.
     """
-    sizes = [x.numel() * width for x in (q_BTHD, k_BTKD) for width in (2, 4)] + [q_BTHD[..., 0].numel() * 4]
+    widths = (1, 2, 4) if q_BTHD.element_size() == 1 else (2, 4)
+    sizes = [x.numel() * width for x in (q_BTHD, k_BTKD) for width in widths] + [q_BTHD[..., 0].numel() * 4]
     if q_BTHD.is_cuda:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()

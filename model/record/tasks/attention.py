@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from model.record import backends
-from model.record.case import Case
+from model.record.case import FP8, Case
 from model.record.sections import Dropout, Mismatch, Positive, SharedConfig, TaskSection
 
 _NUMBER = r"[1-9]\d{0,8}"
@@ -37,7 +37,11 @@ class CallConfig(TaskSection):
         description="Batch, tokens, query heads, key heads (default: as many) and head dim.",
     )
     causal: bool = Field(True, description="Whether a causal mask applies.")
-    dtype: Literal["bfloat16", "float16", "float32"] = Field("bfloat16", description="Precision of Q, K, V.")
+    dtype: Literal["bfloat16", "float16", "float32", "float8_e4m3fn"] = Field(
+        "bfloat16",
+        description="Precision of Q, K, V. Of float8_e4m3fn (E4M3) the forward alone, with a scale for each "
+        "key head.",
+    )
     dropout: Dropout = Field(
         0.0, description="Probability with which a weight becomes 0: a multiple of 1/16."
     )
@@ -72,6 +76,18 @@ class CallConfig(TaskSection):
             why = "rotary positions need pairs, and certificates try a small llama with it"
             raise Mismatch(f"shape '{self.shape}' has an odd head dim (D): {why}", "shape")
         return self
+
+    @model_validator(mode="after")
+    def _drops_no_weights_of_8_bits(self) -> Self:
+        if self.dtype == FP8 and self.dropout:
+            text = f"dropout does not go with dtype {FP8}, for which no backend has it: leave one of them out"
+            raise Mismatch(text, "dropout")
+        return self
+
+    @property
+    def precision(self) -> str:
+        """The precision of the products, by which a peak is chosen."""
+        return "float8" if self.dtype == FP8 else self.dtype
 
     @property
     def tile_sizes(self) -> tuple[int, int] | None:

@@ -21,7 +21,7 @@ HOPPER = ("__init__", "_backward", "_backward_wide", "_forward", "_tma", "passes
 # What a backend computes with, beside its own file, the registry, the reasons and what tells AMD's GPUs.
 OTHER_FILES = {
     "auto": SDPA,
-    "cudnn": SDPA,
+    "cudnn": SDPA | {"attention/_frontend.py"},
     "custom": {
         "record/versions.py",
         "attention/kernels/__init__.py",

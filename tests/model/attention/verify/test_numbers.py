@@ -26,7 +26,8 @@ def test_the_reference_is_attention_as_autograd_has_it(causal, heads, monkeypatc
         torch.testing.assert_close(found.values[step], theirs, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", data.DATA)
+# `ones` is for numbers of 8 bits alone.
+@pytest.mark.parametrize("kind", [kind for kind in data.DATA if kind != "ones"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_plain_attention_errs_by_about_the_roundings_that_are_counted(kind: str, dtype: str) -> None:
     """The unit of the tolerance: no data, and no precision, makes an honest error many of it."""
