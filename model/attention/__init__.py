@@ -17,7 +17,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from model.record import backends, rocm
+from model.record import backends, rocm, traffic
 from model.record.case import Case as Case
 from model.record.errors import Unsupported, UserError, did_you_mean, one_line, out_of_host_memory
 
@@ -164,6 +164,7 @@ class Backend:
         compiles: every new shape or precision takes seconds to compile, so verify looks at fewer of them.
         graph_break: why torch.compile must leave the call out of its graph; "" where it need not. Asked only
             when there are no reasons against the backend. See `for_compile`.
+        moves: bytes that a call of a case moves on a GPU, by formula: `model.record.traffic`.
     """
 
     summary: str
@@ -180,6 +181,7 @@ class Backend:
     attend_by_tile: AttendByTile | None = None
     holds: backends.Holds = ""
     fp8: Fp8 | None = None
+    moves: traffic.Moves = traffic.unknown
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from model.attention import Backend, Case, Fp8, Kernels, Launches, Supports, _reasons
-from model.record import versions
+from model.record import traffic, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +25,26 @@ def attend_fp8(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, sca
 
     offset = k_BTKD.shape[1] - q_BTHD.shape[1] if causal else 0
     return op.attend_fp8(q_BTHD, k_BTKD, v_BTKD, scales_3BK, causal, offset)
+
+
+def moves(case: Case, gpu: traffic.Gpu) -> traffic.Moved:
+    """Tiles are read whole, and each block of queries reads its own; dQ is added up in float32.
+
+    Statistics: two float32 numbers a row. The pass before the backward reads those and writes four, and up to
+    head dim 128 another 32 in the precision of the tensors, which the tiles of keys read.
+    """
+    if not traffic.has_formula(case):
+        return traffic.Moved()
+    from model.attention.kernels.hopper import _backward, _backward_wide, _forward
+
+    n, dim, heads = case.sequence_length, case.head_dim, case.batch * case.heads
+    rows = _forward.ROWS * _forward.consumers(dim, case.causal, n, n, heads, gpu.processors)
+    keys = (_backward if dim <= 128 else _backward_wide).KEYS
+    packed = 16 + (32 * traffic.BYTES[case.dtype] if dim <= 128 else 0)
+    return traffic.Moved(
+        traffic.by_queries_outside(case, (rows, _forward.KEYS[dim]), 8),
+        traffic.by_adding_dq(case, (_backward.queries(dim), keys), 8 + packed, packed),
+    )
 
 
 def unsupported_reasons(case: Case) -> list[str]:
@@ -77,4 +97,5 @@ backend = Backend(
     supports=SUPPORTS,
     modules=("triton",),
     fp8=OF_8_BITS,
+    moves=moves,
 )

@@ -7,7 +7,7 @@ inexact: see `_reasons.float32_on_cpu`.
 from __future__ import annotations
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons, _sdpa
-from model.record import rocm
+from model.record import rocm, traffic
 
 
 def unsupported_reasons(case: Case) -> list[str]:
@@ -58,4 +58,5 @@ backend = Backend(
         ),
     ),
     supports=SUPPORTS,
+    moves=traffic.by_flash_2,
 )

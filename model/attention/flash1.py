@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
-from model.record import versions
+from model.record import traffic, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +25,23 @@ def attend_by_tile(
     from model.attention.kernels import flash1
 
     return flash1.attend(q_BTHD, k_BTKD, v_BTKD, causal, tile)
+
+
+def moves(case: Case, gpu: traffic.Gpu) -> traffic.Moved:
+    """By the tiles of each pass on this GPU."""
+    import torch
+    import triton
+
+    from model.attention.kernels.flash1 import for_gpu
+
+    tiles, columns = (
+        for_gpu(gpu.capability, getattr(torch, case.dtype)),
+        triton.next_power_of_2(case.head_dim),
+    )
+    forward, backward = (tiles[way, max(64, columns)] for way in ("forward", "backward"))
+    return traffic.by_keys_outside(
+        case, case.tile or (forward.rows, forward.keys), case.tile or (backward.rows, backward.keys)
+    )
 
 
 def unsupported_reasons(case: Case) -> list[str]:
@@ -56,4 +73,5 @@ backend = Backend(
     launches=Launches(cuda=Kernels(forward=r"^_flash1_forward\b", backward=r"^_flash1_backward\b")),
     supports=SUPPORTS,
     modules=("triton",),
+    moves=moves,
 )

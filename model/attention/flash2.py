@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
+from model.record import traffic
 from model.record.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -59,4 +60,5 @@ backend = Backend(
     supports=SUPPORTS,
     modules=("flash_attn",),
     packages=("flash-attn",),
+    moves=traffic.by_flash_2,
 )

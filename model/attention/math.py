@@ -10,6 +10,7 @@ a CPU, float32, equal numbers of query and key heads).
 from __future__ import annotations
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons, _sdpa
+from model.record import traffic
 
 SUPPORTS = Supports(
     offset=True, cached=True, dropout=True, devices=("cuda", "cpu"), layout="BHTD", grouped="copied"
@@ -37,4 +38,5 @@ backend = Backend(
     launches=Launches(cuda=KERNELS, cpu=KERNELS),
     supports=SUPPORTS,
     graph_break=lambda: "in a graph, inductor would replace MATH with a FlashAttention kernel",
+    moves=traffic.by_scores,
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 from model.attention.kernels.portable import HEAD_DIMS
-from model.record import versions
+from model.record import traffic, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +28,29 @@ def attend_by_tile(
     from model.attention.kernels.portable import op
 
     return op.attend(q_BTHD, k_BTKD, v_BTKD, causal, size=tile, dropout=dropout)
+
+
+def moves(case: Case, gpu: traffic.Gpu) -> traffic.Moved:
+    """Forward as FlashAttention-2's, with two statistics a row; the backward is two kernels.
+
+    One has tiles of queries: Q, dO, O and two statistics are read, dQ and delta written, 4ed + 12 bytes a
+    row, and K and V by every tile. The other has tiles of keys: K and V are read, dK and dV written, 4ed a
+    row, and Q, dO and three statistics are read by every tile, 2ed + 12.
+    """
+    import torch
+
+    from model.attention.kernels.portable.tiles import FEW, for_gpu
+
+    if not traffic.has_formula(case) or case.sequence_length <= FEW:
+        return traffic.Moved()
+    own = for_gpu(gpu.capability, getattr(torch, case.dtype))
+    forward, dq, dkdv = (
+        case.tile or own[kernel][max(64, case.head_dim)][:2] for kernel in ("forward", "dq", "dkdv")
+    )
+    n, row = case.sequence_length, traffic.BYTES[case.dtype] * case.head_dim
+    keys, rows = traffic.keys_read(n, dq, case.causal), traffic.rows_read(n, dkdv, case.causal)
+    head = n * (8 * row + 12) + keys * 2 * row + rows * (2 * row + 12)
+    return traffic.Moved(traffic.by_queries_outside(case, forward, 8), case.batch * case.heads * head)
 
 
 def unsupported_reasons(case: Case) -> list[str]:
@@ -73,4 +96,5 @@ backend = Backend(
     ),
     supports=SUPPORTS,
     modules=("triton",),
+    moves=moves,
 )

@@ -44,6 +44,30 @@ class KernelCheck(Frozen):
     )
 
 
+class Counted(Frozen):
+    """Bytes that the GPU's counters saw in one call, each kernel alone and on empty caches."""
+
+    kernels: int = Field(ge=1, description="Kernels of the call, over which the rest is summed.")
+    dram_read_bytes: int = Field(ge=0)
+    dram_write_bytes: int = Field(ge=0, description="Without what stays in the L2 cache.")
+    l2_read_bytes: int = Field(ge=0, description="By whoever reads through the L2 cache.")
+    l2_write_bytes: int = Field(ge=0, description="With additions in memory, once each.")
+
+
+class Traffic(Frozen):
+    """Bytes that one call of a backend in one direction moves."""
+
+    formula_bytes: int | None = Field(None, description="`model.record.traffic`; None where none is known.")
+    counted: Counted | None = Field(None, description="None where nothing was counted.")
+    reason: str | None = Field(None, description="Why nothing was counted; None if it was.")
+
+    @model_validator(mode="after")
+    def _is_counted_or_not(self) -> Self:
+        if (self.counted is None) == (self.reason is None):
+            raise ValueError("traffic is counted, or there is a reason why not")
+        return self
+
+
 class KernelTime(Frozen):
     """One backend's calls in one direction; without times, why there are none."""
 
@@ -73,6 +97,9 @@ class KernelTime(Frozen):
     checked: KernelCheck | None = Field(
         None,
         description="Of the forward and the backward in this mode; None without times, and with dropout.",
+    )
+    traffic: Traffic | None = Field(
+        None, description="Of a call from Python; None in CUDA graphs, without times, and if nobody asked."
     )
 
     @model_validator(mode="after")
@@ -162,6 +189,7 @@ class KernelTimes(Frozen):
                     "kernel_seconds": forward.kernel_seconds
                     and backward.kernel_seconds
                     and forward.kernel_seconds + backward.kernel_seconds,
+                    "traffic": _summed(forward.traffic, backward.traffic),
                     "sm_mhz": [*forward.sm_mhz, *backward.sm_mhz],
                     "throttle_reasons": sorted({*forward.throttle_reasons, *backward.throttle_reasons}),
                 }
@@ -176,6 +204,18 @@ class KernelTimes(Frozen):
     def ceiling_flops(self) -> float | None:
         """Rate of the product in FLOP/s, by its median time; None if it was not timed."""
         return self.product_flop / median(self.product_seconds) if self.product_seconds else None
+
+
+def _summed(forward: Traffic | None, backward: Traffic | None) -> Traffic | None:
+    if not forward or not backward:
+        return None
+    formulas = forward.formula_bytes, backward.formula_bytes
+    formula = None if None in formulas else sum(bytes_ or 0 for bytes_ in formulas)
+    if not forward.counted or not backward.counted:
+        reasons = dict.fromkeys(reason for reason in (forward.reason, backward.reason) if reason)
+        return Traffic(formula_bytes=formula, reason="; ".join(reasons))
+    pairs = zip(forward.counted, backward.counted, strict=True)
+    return Traffic(formula_bytes=formula, counted=Counted(**{name: a + b for (name, a), (_, b) in pairs}))
 
 
 def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:

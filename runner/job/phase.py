@@ -15,7 +15,7 @@ FILE = "phase.json"
 
 
 class Stage(Frozen):
-    """How far a trial is, the timing of attention alone, or the search for a frontier.
+    """How far a trial is, the timing of attention alone or its bytes, or the search for a frontier.
 
     Attributes:
         begun: the stage, round or probe that it has begun (0: it waits), of how many.
@@ -26,7 +26,7 @@ class Stage(Frozen):
     begun: int
     total: int
     what: str
-    doing: Literal["certifying", "timing", "probing"] = "certifying"
+    doing: Literal["certifying", "timing", "counting", "probing"] = "certifying"
 
     def __str__(self) -> str:
         of = f" ({self.begun} of {self.total})" if self.total else ""

@@ -50,6 +50,10 @@ class CallConfig(TaskSection):
         "",
         description="Queries x keys of a tile, such as 128x64, of backends that take one; empty: their own.",
     )
+    traffic: bool = Field(
+        False,
+        description="Whether NVIDIA's profiler, ncu, counts the bytes of a call after the timing.",
+    )
     steps: Positive = Field(
         31, description="Rounds: in each, every backend is called once forward and once backward."
     )
@@ -104,8 +108,8 @@ class CallConfig(TaskSection):
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out an empty `tile`, so that the runs of published studies keep their ids."""
-        return {name: value for name, value in dump(self).items() if name != "tile" or value}
+        """Leave out `tile` and `traffic` at their defaults: runs of published studies keep their ids."""
+        return {name: value for name, value in dump(self).items() if name not in ("tile", "traffic") or value}
 
     @model_validator(mode="after")
     def _names_all_or_some(self) -> Self:

@@ -18,7 +18,7 @@ from model.record.config import RunConfig
 from model.record.errors import AssayError, Unsupported, UserError, one_line
 from model.record.files import write
 from model.record.folder import KERNELS
-from model.record.kernels import DIRECTIONS, MODES, Ending, KernelTime, KernelTimes, Mode
+from model.record.kernels import DIRECTIONS, MODES, Direction, Ending, KernelTime, KernelTimes, Mode, Traffic
 from model.record.records import now
 from runner.job import admission, phase
 from runner.job.admission import BackendRefused, Killed
@@ -64,7 +64,16 @@ def run(context: TaskContext) -> None:
     with phase.shown(context.attempt) as tell:
         stop, show = context.stop.requested, timing_shown(tell)
         measured = measure(backends, case, config.seed, config.call.steps, stop, show)
-    times = [timed.model_copy(update={"certificate": certified[timed.attention]}) for timed in measured.times]
+        moved = _traffic(context, measured.times, tell) if config.call.traffic else {}
+    times = [
+        timed.model_copy(
+            update={
+                "certificate": certified[timed.attention],
+                "traffic": moved.get((timed.attention, timed.direction)) if timed.mode == "eager" else None,
+            }
+        )
+        for timed in measured.times
+    ]
     for name, answer in admitted.items():
         times += _untimed(name, answer, config) if isinstance(answer, Exception) else []
     record = KernelTimes(
@@ -86,6 +95,21 @@ def run(context: TaskContext) -> None:
             raise Unsupported([*reasons.values()])
         raise Untimed(f"no backend was timed: {'; '.join(reasons.values())}")
     context.progress.steps = config.call.steps
+
+
+def _traffic(
+    context: TaskContext, times: list[KernelTime], tell: Callable[[phase.Stage], None]
+) -> dict[tuple[str, Direction], Traffic]:
+    """The bytes that calls move, of the backends that were timed."""
+    from model.attention.timing import traffic
+
+    def show(name: str, number: int, processes: int) -> None:
+        what = "bytes of a call"
+        tell(phase.Stage(backend=name, begun=number, total=processes, what=what, doing="counting"))
+
+    timed = [time.attention for time in times if time.mode == "eager" and time.outcome == "completed"]
+    case = context.run.config.attention_case
+    return traffic.measure([*dict.fromkeys(timed)], case, context.options, context.stop.requested, show)
 
 
 def timing_shown(tell: Callable[[phase.Stage], None]) -> Callable[[str, int, int, Mode], None]:

@@ -134,6 +134,13 @@ def test_settings_without_effect_and_shapes_that_are_none_are_refused(tmp_path, 
         calls(tmp_path, more + "\n")
 
 
+def test_a_run_that_counts_bytes_is_another_one_and_others_keep_their_ids(tmp_path):
+    own, counting = calls(tmp_path, "include: [{call: {causal: true}}, {call: {traffic: true}}]\n")
+    assert (own.config.call.traffic, counting.config.call.traffic) == (False, True)
+    assert "traffic" not in own.config.identity()["call"] and counting.config.identity()["call"]["traffic"]
+    assert own.run_id != counting.run_id
+
+
 def test_a_tile_is_in_the_case_and_a_run_without_one_keeps_its_id(tmp_path):
     own, chosen = calls(tmp_path, "include: [{call: {causal: true}}, {call: {tile: 128x64}}]\n")
     assert (own.config.attention_case.tile, chosen.config.attention_case.tile) == (None, (128, 64))

@@ -12,11 +12,13 @@ import torch
 
 from model import attention
 from model.attention.timing import measure as bench
+from model.attention.timing import traffic
 from model.attention.verify import cases
 from model.record.case import Case
 from model.record.config import CallConfig, RunConfig
 from model.record.errors import Unsupported, UserError
 from model.record.folder import RunFolder
+from model.record.kernels import DIRECTIONS, Traffic
 from model.training.certify import certify_case
 from runner.job import admission
 from runner.job.manifest import first_manifest
@@ -77,6 +79,7 @@ def test_a_backend_is_timed_under_its_certificate_and_one_that_cannot_run_says_w
     task.run(mine)
     record = mine.folder.attempt(1).kernels
     assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": "completed"}
+    assert {each.traffic for each in record.times} == {None}
     assert record.case == Case("cpu", "float32", 1, 32, 2, 1, 16) and record.rounds == 3
     for each in record.times:
         made = mine.folder.path.parent.parent / ".certificates" / f"{each.certificate}.json"
@@ -96,6 +99,27 @@ def test_a_tile_reaches_the_backend_its_record_and_its_certificate_and_others_ar
     assert reason == attention.NOT_TILED
     (certified,) = (mine.folder.path.parent.parent / ".certificates").glob("*.json")
     assert json.loads(certified.read_text())["case"]["tile"] == [16, 8]
+
+
+def test_bytes_are_counted_after_the_timing_if_asked_and_of_what_was_timed_alone(given, monkeypatch):
+    asked = []
+
+    def measure(names, case, python, should_stop, tell):
+        asked.append((names, case, python))
+        tell("math", 1, 4)
+        return {(name, way): Traffic(formula_bytes=5, reason=way) for name in names for way in DIRECTIONS}
+
+    monkeypatch.setattr(traffic, "measure", measure)
+    mine = given(CALL.model_copy(update={"traffic": True}))
+    task.run(mine)
+    assert asked == [(["math", "tiled"], mine.run.config.attention_case, ())]
+    times = mine.folder.attempt(1).kernels.times
+    reasons = {(each.attention, each.direction): each.traffic and each.traffic.reason for each in times}
+    assert reasons == {
+        (name, way): way if name != "cudnn" else None
+        for name in ("cudnn", "math", "tiled")
+        for way in DIRECTIONS
+    }
 
 
 @pytest.mark.fault
