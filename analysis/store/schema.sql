@@ -287,7 +287,8 @@ CREATE TABLE verifications (  --: The checks of all certificates, one row per ch
     shape VARCHAR NOT NULL,  --: Shape, precision and mask of the call: batch B, length T, heads H, key heads K, head dim D.
     variant VARCHAR NOT NULL,  --: The data and how the backend was called: plain, large logits, ...
     measured DOUBLE,  --: What was measured, in the unit of the tolerance; for tensors, roundings in their precision. NULL if not finite or not a number.
-    tolerance DOUBLE,  --: Largest value that passes; NULL if the check does not measure a number.
+    tolerance DOUBLE,  --: Largest value that passes; NULL if the check does not judge a number.
+    plain DOUBLE,  --: What plain attention (math) measures in the same precision, against float64; NULL if not recorded. Only allclose records it.
     relative_error DOUBLE,  --: Norm of the error divided by the norm of the exact result, a ratio; NULL if not computed. Meaningless if the exact result is zero.
     passed BOOLEAN NOT NULL,  --: Whether the check passed.
     reason VARCHAR  --: What is wrong, as a sentence; NULL if the check passed.

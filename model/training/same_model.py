@@ -3,6 +3,9 @@
 The judge is the same llama in float64 under `math`. A backend's logits and gradients may be off by FACTOR
 times the error of `math` in the same precision: with two layers and a loss between attention and these
 numbers, much of the error is not attention's.
+
+`allclose` compares with `math` itself, as torch's does. It allows the same in every precision, so that it is
+judged only where rounding leaves room for that.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from sys import float_info
 from tempfile import TemporaryDirectory
 
 import torch
@@ -18,7 +22,7 @@ from torch import Tensor, nn
 from model import attention
 from model.attention import Backend, Case
 from model.attention.verify.call import Subject
-from model.attention.verify.certificate import Check
+from model.attention.verify.certificate import ALLCLOSE, Check
 from model.record.config import RunConfig
 from model.record.errors import AssayError
 from model.record.text import START
@@ -108,6 +112,30 @@ def _compare(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
         measured, tolerance = _off(own[name], exact[name]), FACTOR * max(plain[name], usual)
         reason = f"the gradient of {name} is off by {measured:.2e}, where {tolerance:.2e} is allowed"
         _hold(subject, "same gradients", name, measured, tolerance, reason)
+    _allclose(subject, "logits", ["logits"], results)
+    _allclose(subject, "gradients", names, results)
+
+
+def _allclose(subject: Subject, what: str, names: list[str], results: dict[str, dict[str, Tensor]]) -> None:
+    """Check that |x - math| <= atol + rtol |math| in every element, by the largest ratio of the two sides.
+
+    A backend may be FACTOR roundings from `math`. Where these alone may exceed rtol, as in bfloat16 and
+    float16, there is no tolerance: the ratio is recorded, and only NaN and infinity fail.
+    """
+    missing = torch.tensor(torch.nan)  # a gradient that does not arrive: the largest of any and NaN is NaN
+
+    def largest(tried: dict[str, Tensor], against: dict[str, Tensor]) -> float:
+        pairs = [(tried.get(name, missing), against[name]) for name in names]
+        ratios = [((x - y).abs() / (ALLCLOSE * (1 + y.abs()))).max() for x, y in pairs]
+        return float(torch.stack(ratios).max())
+
+    own, math, exact = (results[who] for who in ("own", "math", "exact"))
+    numbers = {"measured": largest(own, math), "plain": largest(math, exact)}
+    if FACTOR * torch.finfo(getattr(torch, subject.case.dtype)).eps <= ALLCLOSE:
+        numbers["tolerance"] = 1.0
+    passed = numbers["measured"] <= numbers.get("tolerance", float_info.max)
+    reason = f"the {what} are {numbers['measured']:.3g} times as far from those of math as allclose allows"
+    subject.note("allclose", what, passed, reason, **numbers)
 
 
 def _checkpoints(

@@ -20,6 +20,7 @@ from model.record.records import SCHEMA_VERSION, Version
 from model.record.units import counted
 
 Verdict = Literal["right", "wrong", "unsupported"]
+ALLCLOSE = 1e-3  # rtol and atol of `allclose` on logits and gradients, as in the report of seeds/001
 
 
 class Check(Frozen):
@@ -32,7 +33,12 @@ class Check(Frozen):
     case: str = Field(description="Shape, precision and mask, as `describe` writes them.")
     variant: str = Field(description="The data and the way of calling: `plain`, `large logits`, ...")
     measured: float | None = Field(None, description="In the unit of the tolerance; None if not finite.")
-    tolerance: float | None = Field(None, description="The largest value that passes.")
+    tolerance: float | None = Field(
+        None, description="The largest value that passes; None: no number is judged."
+    )
+    plain: float | None = Field(
+        None, description="What `math` measures in the same precision, against float64; None: not recorded."
+    )
     relative_error: float | None = Field(None, description="||x - exact|| / ||exact||, float64, for people.")
     passed: bool
     reason: str | None = Field(None, description="What is wrong, as a sentence; None if it passed.")

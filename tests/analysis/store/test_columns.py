@@ -30,7 +30,7 @@ CONTRACT = {
     "attempts": "run_id attempt outcome reason certificate load_before load_after cores device_users gpu_uuid",
     "certificates": """key attention verdict device_kind device_name dtype shape run_case software code kernels
         reasons not_looked_at checks failed seconds created_at""",
-    "verifications": """certificate attention name what shape variant measured tolerance relative_error passed
+    "verifications": """certificate attention name what shape variant measured tolerance plain relative_error passed
         reason""",
     "backends": "attention device_name verdict certificate o_error dq_error dk_error dv_error ratio",
     "kernels": "attention direction milliseconds tflops",
