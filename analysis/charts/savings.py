@@ -1,71 +1,45 @@
-"""Percent of time and of memory that each cell of a grid saves against its own baseline, paired."""
+"""Percent of time and memory that the cells of a grid save against their own baselines, and as lines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
+from analysis.charts._quantities import CellQuantity
+from analysis.charts._reported import (
+    ReportedMark,
+    hollow,
+    hollow_caption,
+    hollow_description,
+    hollow_tips,
+    mark_rows,
+    marks_of,
+)
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
 from analysis.charts._style import colours, drawn, inline, round_ends
+from analysis.charts._sweep import has_lines
+from analysis.charts._sweep_lines import lines_figure
 from analysis.charts._values import interval, names, number, shortened
 from analysis.query.statements import MEASURED_RUNS
-from analysis.stats import Estimate
-from analysis.stats.estimate import RANGE, median
-from analysis.verdicts.groups import Group, compared, declared, differing, groups_of
-from analysis.verdicts.guard import breaking
-from analysis.verdicts.rates import ratio_of
+from analysis.stats.estimate import RANGE
+from analysis.verdicts.groups import compared, declared, groups_of
+from analysis.verdicts.savings import Saving, memory_saved, time_saved
 
 if TYPE_CHECKING:
     import altair as alt
 
 _FORM = ".1f"
+_Saved = Callable[[list[Row]], list[Saving]]
 
 
-class Saving(NamedTuple):
-    """Percent that a group saves of what its baseline takes; negative where it takes more."""
-
-    label: str
-    baseline: str
-    percent: Estimate
-    runs: frozenset[str]
-
-
-def _time(group: Group, base: Group) -> Saving | None:
-    """Of the seconds per token. The rate's ratio r has 1 / r of them."""
-    if breaking(differing(group, base), "speed"):
-        return None
-    ratio = ratio_of(group, base)
-    method = f"{ratio.level}: {ratio.method}, of which 1 - 1 / ratio"
-    speed = Estimate(ratio.ratio, ratio.low, ratio.high, ratio.n, method)
-    return _saving(group, base, speed.map(lambda ratio: 100 * (1 - 1 / ratio)))
-
-
-def _memory(group: Group, base: Group) -> Saving | None:
-    """Of the peak: the median over pairs of runs."""
-    sizes = [
-        (run["peak_memory_bytes"], base.pairs[key]["peak_memory_bytes"])
-        for key, run in group.pairs.items()
-        if key in base.pairs
-    ]
-    percent = [100 * (1 - own / others) for own, others in sizes if own and others]
-    if not percent:
-        return None
-    return _saving(group, base, Estimate(median(percent), None, None, len(percent), "none"))
-
-
-def _saving(group: Group, base: Group, percent: Estimate) -> Saving:
-    runs = frozenset(run["run_id"] for run in (*group.runs, *base.runs))
-    return Saving(group.label, base.label, percent, runs)
-
-
-def _figure(
-    rows: list[Row], styles: Styles, saved: Callable[[Group, Group], Saving | None], what: str, verb: str
-) -> Figure | None:
-    pairs = compared(groups_of(rows), declared(rows))
-    savings = [saving for group, base in pairs if (saving := saved(group, base))]
+def _figure(rows: list[Row], styles: Styles, saved: _Saved, what: str, verb: str) -> Figure | None:
+    savings = saved(rows)
     if not savings:
         return None
+    shown = {saving.label for saving in savings}
+    theirs = marks_of([row for row in rows if row["label"] in shown], f"{verb}_saved_percentage")
     short = shortened({saving.label for saving in savings})
     ordered = sorted(savings, key=lambda saving: saving.percent.median)
     ends = list(dict.fromkeys((ordered[0].label, ordered[-1].label)))
@@ -85,10 +59,11 @@ def _figure(
     ]
     ranges = [short[saving.label] for saving in savings if RANGE in saving.percent.method]
     return Figure(
-        spec=_plot(savings, styles, f"percent of {verb} saved"),
+        spec=_plot(savings, theirs, styles, f"percent of {verb} saved"),
         caption=f"{what} Below zero, the group takes more. Runs are paired by seed and repeat where shared."
-        + (f" Lines of {names(ranges)}: ranges of the records." if ranges else ""),
-        description=f"Dot plot of the percent of {verb} saved, by group: {told}.",
+        + (f" Lines of {names(ranges)}: ranges of the records." if ranges else "")
+        + hollow_caption(theirs),
+        description=f"Dot plot of the percent of {verb} saved, by group: {told}.{hollow_description(theirs)}",
         interval="; ".join(dict.fromkeys(saving.percent.method for saving in savings)),
         used=frozenset(run for saving in savings for run in saving.runs),
         finding=f"{verb.capitalize()} saved against the baseline: {told}",
@@ -96,7 +71,9 @@ def _figure(
     )
 
 
-def _plot(savings: list[Saving], styles: Styles, title: str) -> dict[str, Any]:
+def _plot(
+    savings: list[Saving], theirs: dict[str, tuple[ReportedMark, ...]], styles: Styles, title: str
+) -> dict[str, Any]:
     import altair as alt
 
     marks: list[Row] = [
@@ -114,6 +91,7 @@ def _plot(savings: list[Saving], styles: Styles, title: str) -> dict[str, Any]:
     styles = {label: style for label, style in styles.items() if label in shown}
     y, colour = y_of(list(styles)), colours(styles)
     ends = [end for mark in marks for end in (mark["low"], mark["percent"], mark["high"]) if end is not None]
+    ends += [mark.value for own in theirs.values() for mark in own]
     domain = list(round_ends(min([*ends, 0]), max([*ends, 0])))
 
     def x(field: str) -> alt.X:
@@ -136,6 +114,9 @@ def _plot(savings: list[Saving], styles: Styles, title: str) -> dict[str, Any]:
         layers.append(line.encode(x=x("low"), x2="high:Q", y=y, color=colour, tooltip=tips))
     point = inline(marks).mark_point(filled=True, size=75, opacity=1)
     layers.append(point.encode(x=x("percent"), y=y, color=colour, tooltip=tips))
+    if theirs:
+        mark = hollow(mark_rows(theirs)).encode(x=x("value"), y=y, color=colour)
+        layers.append(mark.encode(tooltip=hollow_tips(title)))
     layers += number_column(marks, y, "%", "percent", _FORM)
     return drawn(layers, rows_height(list(styles)), TOP)
 
@@ -145,10 +126,27 @@ def _is_grid(rows: list[Row]) -> bool:
     return len({base.label for _, base in compared(groups_of(rows), declared(rows))}) > 1
 
 
-def _chart(
-    title: str, order: int, saved: Callable[[Group, Group], Saving | None], what: str, verb: str
-) -> Chart:
-    return Chart(
+def _compared(rows: list[Row]) -> list[Row]:
+    """The rows of groups that have a baseline."""
+    labels = {group.label for group, _ in compared(groups_of(rows), declared(rows))}
+    return [row for row in rows if row["label"] in labels]
+
+
+def _lines(rows: list[Row], saved: _Saved, what: str, verb: str) -> Figure | None:
+    others, savings = _compared(rows), saved(rows)
+    if not has_lines(others):
+        return None
+    percent = {saving.label: saving.percent for saving in savings}
+    figure = lines_figure(
+        others, CellQuantity(f"{verb} saved", "percent", _FORM, what, lambda _rows: percent)
+    )
+    used = frozenset(run for saving in savings for run in saving.runs)
+    return replace(figure, used=used) if figure else None
+
+
+def _both_charts(title: str, order: int, saved: _Saved, what: str, verb: str) -> dict[str, Chart]:
+    """The chart of a quantity by cell, and the one over the grid's first axis, by name."""
+    cells = Chart(
         title=title,
         page="savings",
         order=order,
@@ -161,20 +159,28 @@ def _chart(
         warmup=True if verb == "time" else None,
         tasks=("training", "inference"),
     )
+    lines = replace(
+        cells,
+        title=f"{title} over an axis",
+        question=f"How does the share of the baseline's {verb} that is saved change along the grid?",
+        build=lambda rows, _styles: _lines(rows, saved, what, verb),
+        applies=lambda rows: _is_grid(rows) and has_lines(_compared(rows)),
+    )
+    return {f"{verb}_saved": cells, f"savings_{verb}": lines}
 
 
 charts = {
-    "time_saved": _chart(
+    **_both_charts(
         "Percentage speedup",
         2,
-        _time,
+        time_saved,
         "100 x (1 - seconds per token / those of the baseline): the share of its time that is saved.",
         "time",
     ),
-    "memory_saved": _chart(
+    **_both_charts(
         "Percentage of memory saved",
         3,
-        _memory,
+        memory_saved,
         "100 x (1 - peak memory / the baseline's): the median over pairs of runs.",
         "memory",
     ),

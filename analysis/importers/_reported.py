@@ -77,7 +77,7 @@ def _between(one: Reported) -> dict[str, NumberRange]:
 def _impossible(one: Reported) -> Iterator[str]:
     """Shares of more than everything."""
     between = _between(one)
-    for name in ("mfu", "training_tokens_percentage"):
+    for name in ("mfu", *(name for name in between if name.endswith("_percentage"))):
         if name in between and between[name].low > 100:
             yield f"{name} is {one.numbers[name]} %, and at most 100 % can be: rule {name} <= 100"
 

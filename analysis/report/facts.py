@@ -16,6 +16,7 @@ from analysis.query.statements import (
     FRONTIERS,
     KERNEL_TIMES,
     KERNEL_TIMES_AND_GONE,
+    MEASURED_RUNS,
     PROBES,
 )
 from analysis.report.rows import AttemptRow, ColumnComment, Run, UnreadFile, UntimedRow
@@ -24,6 +25,7 @@ from analysis.store.database import quoted
 from analysis.verdicts.groups import final_loss, peak_memory_gib
 from analysis.verdicts.guard import in_logs
 from analysis.verdicts.profiles import PROFILED
+from analysis.verdicts.savings import memory_saved, time_saved
 from analysis.verdicts.values import Row, commit, devices, shown_outcome, software, task
 from model.record.units import counted
 
@@ -82,6 +84,7 @@ class GroupFacts:
         prefill_milliseconds, decode_milliseconds: of a prompt and of a decoded position, with intervals.
         decode_tokens_per_second: of all samples, with its interval.
         floor_percentage, decode_floor_percentage: medians over completed runs; None if not measured.
+        time_saved, memory_saved: percent of its baseline's, where others report theirs; None if not measured.
     """
 
     label: str
@@ -98,6 +101,8 @@ class GroupFacts:
     decode_tokens_per_second: stats.Estimate | None = None
     floor_percentage: float | None = None
     decode_floor_percentage: float | None = None
+    time_saved: stats.Estimate | None = None
+    memory_saved: stats.Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -235,6 +240,14 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
     mfus = stats.estimates([row for row in measured if row["mfu"] is not None], stats.rate("mfu"))
     prefills, positions = (stats.estimates(timed, lambda _row, s: 1e3 * s) for timed in (measured, decoded))
     decoding = stats.estimates(decoded, lambda row, s: row["batch_size"] / s)
+    theirs = rows(connection, _REPORTED_SQL, study)
+    saving = {
+        row["label"] for row in theirs if row["time_saved_percentage"] or row["memory_saved_percentage"]
+    }
+    pairs = rows(connection, MEASURED_RUNS, study) if saving else []
+    of_time, of_memory = (
+        {saving.label: saving.percent for saving in saved(pairs)} for saved in (time_saved, memory_saved)
+    )
     groups = []
     for label, planned in stats.by_label(runs).items():
         done = [run for run in planned if run["outcome"] == "completed"]
@@ -259,6 +272,8 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
                 decode_tokens_per_second=decoding.get(label),
                 floor_percentage=median_of_known(run["floor_percentage"] for run in done),
                 decode_floor_percentage=median_of_known(run["decode_floor_percentage"] for run in done),
+                time_saved=of_time.get(label),
+                memory_saved=of_memory.get(label),
             )
         )
     newest = max(runs, key=lambda run: run["created_at"])
@@ -277,7 +292,7 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         frontiers=rows(connection, FRONTIERS, study),
         probes=rows(connection, PROBES, study),
         removed={row["run_id"]: row["differs"] for row in rows(connection, _REMOVED_SQL, study)},
-        reported=rows(connection, _REPORTED_SQL, study),
+        reported=theirs,
     )
 
 

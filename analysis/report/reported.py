@@ -90,6 +90,8 @@ _QUANTITIES = {
     "prefill_milliseconds": _Quantity("Prefill, ms", _estimated("prefill_milliseconds"), "#,.4g"),
     "decode_milliseconds": _Quantity("Decoded token, ms", _estimated("decode_milliseconds"), "#,.4g"),
     "peak_memory_bytes": _Quantity("Memory, GiB", _estimated("peak_memory_gib"), ",.1f", scale=2**-30),
+    "time_saved_percentage": _Quantity("Time saved, %", _estimated("time_saved"), ".2f"),
+    "memory_saved_percentage": _Quantity("Memory saved, %", _estimated("memory_saved"), ".2f"),
     **{
         f"{direction}_{column}": _Quantity(
             f"{direction.capitalize()}, {unit}", _of_call(column, direction), "#,.4g"

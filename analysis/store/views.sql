@@ -172,6 +172,8 @@ SELECT study,
     try_cast(one ->> '$.numbers.prefill_milliseconds' AS DOUBLE) AS prefill_milliseconds,  --: Time to read a prompt in milliseconds, as reported.
     try_cast(one ->> '$.numbers.decode_milliseconds' AS DOUBLE) AS decode_milliseconds,  --: Time of a decoded token in milliseconds, as reported.
     try_cast(one ->> '$.numbers.peak_memory_bytes' AS DOUBLE) AS peak_memory_bytes,  --: Peak memory in bytes, as reported.
+    try_cast(one ->> '$.numbers.time_saved_percentage' AS DOUBLE) AS time_saved_percentage,  --: Percent of the baseline's time that is saved, as reported.
+    try_cast(one ->> '$.numbers.memory_saved_percentage' AS DOUBLE) AS memory_saved_percentage,  --: Percent of the baseline's peak memory that is saved, as reported.
     try_cast(one ->> '$.numbers.forward_milliseconds' AS DOUBLE) AS forward_milliseconds,  --: Time of a forward of attention alone in milliseconds, as reported.
     try_cast(one ->> '$.numbers.backward_milliseconds' AS DOUBLE) AS backward_milliseconds,  --: Time of a backward of attention alone in milliseconds, as reported.
     try_cast(one ->> '$.numbers.both_milliseconds' AS DOUBLE) AS both_milliseconds,  --: Time of a forward and its backward together in milliseconds, as reported.

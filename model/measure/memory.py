@@ -71,8 +71,6 @@ def peak_memory(config: RunConfig) -> int:
     if _is_replicated(config):  # beside the place of each: what earlier parts made, or what is just made
         waiting = block + embedding if added_up else 0
         gradients = parameters + added_up, parameters + waiting, parameters + embedding
-    # On a CPU, the last block's backward under math has two gradients of its weights beside all activations.
-    gradients_of_weights = 2 * _weights(config) if (_kept(config), config.device) == ("weights", "cpu") else 0
     held = tokens * _held(config, size, backward=True)  # by the call of attention that is in its backward
     # The logits and what is computed from them, up to the gradient of the head's input.
     logits = tokens * model.vocab_size
@@ -80,13 +78,35 @@ def peak_memory(config: RunConfig) -> int:
     if train.loss == "linear_cross_entropy":  # the gradient takes the logits' place
         loss = (logits + model.vocab_size * model.dim + 2 * tokens * model.dim) * size
     work = (
-        kept + max(loss, gradients_of_weights, held),
+        kept + max(loss, held),
         one + max(2 * tokens * model.ffn_dim // config.parallel.tensor * size, held),
         3 * residual,
     )
-    moments = zip(gradients, work, _gathered(config, block, embedding), strict=True)
+    gathered = _gathered(config, block, embedding)
+    moments = [sum(moment) for moment in zip(gradients, work, gathered, strict=True)]
+    if _kept(config) == "weights":
+        moments.append(gradients[0] + gathered[1] + _in_softmax_backward(config))
     workspace = WORKSPACE if config.device == "cuda" else 0
-    return workspace + parameters + states + max(map(sum, moments))
+    return workspace + parameters + states + max(moments)
+
+
+def _in_softmax_backward(config: RunConfig) -> int:
+    """Bytes in the last block's backward under math, beside gradients that were there before.
+
+    Of what comes after the attention, gradients exist and activations do not. The softmax has the gradients
+    of what it makes and of what it takes, and on a GPU also the product of the first with its weights
+    (`softmax_backward_cuda_out` of PyTorch).
+    """
+    model, train, parallel = config.model, config.train, config.parallel
+    size, tokens = ELEMENT_BYTES[train.dtype], tokens_at_once(config)
+    residual, queries = tokens * model.dim * size, model.heads * model.head_dim // parallel.tensor
+    kept = (model.layers - 1) * (residual if train.checkpoint_activations else _activations(config))
+    kept += _activations(config) - _feed_forward_activations(config)
+    after = model.vocab_size * model.dim + model.dim * (3 * model.ffn_dim // parallel.tensor + queries)
+    has_place = train.accumulate > 1 or _is_replicated(config)
+    made = 0 if has_place else after * size // parallel.pieces
+    flowing = residual + 4 * tokens * queries  # gradients of the residual, and in float32 of the values
+    return kept + made + flowing + (3 if config.device == "cuda" else 2) * _weights(config)
 
 
 def _is_replicated(config: RunConfig) -> bool:
@@ -130,17 +150,11 @@ def _activations(config: RunConfig) -> int:
     outputs = queries * (2 if parallel.context > 1 else 1)  # in parts, and joined
     # With the logarithms of the softmax's sums.
     attention = (queries + outputs + 2 * keys * parallel.context) * size + 4 * model.heads // parallel.tensor
-    # Both norms keep their input, and on a CPU, where they are several operations, also what they scale.
-    # Inputs of products are kept in the products' precision. A compiled block multiplies gate and up again.
-    rounded = 1 if train.float8 != "none" else size
-    wide = (2 if train.compile and not _is_replicated(config) else 3) * size + rounded
-    norms = 2 * model.dim * (size + rounded + (size if config.device == "cpu" else 0))
-    elements = norms + attention + wide * model.ffn_dim // parallel.tensor
 
     # What the backend keeps beside queries, keys, values and output, as far as known.
     beside, kept = 0, _kept(config)
     if kept == "weights":
-        others = 12 * queries - 2 * (queries + keys) * size + queries * size * (size == 4)
+        others = 12 * queries - 2 * (queries + keys) * size + queries * size
         beside = _weights(config) + tokens * others
         if train.attention_dropout:  # what was dropped, as a byte on a GPU, and the weights that are left
             beside += _weights(config) * (5 if config.device == "cuda" else 8) // 4
@@ -148,7 +162,23 @@ def _activations(config: RunConfig) -> int:
         beside = tokens * 2 * (queries - keys) * size * parallel.context
     elif kept == "output":
         beside = tokens * queries * size
-    return tokens * elements + beside
+    return tokens * (_norm(config) + attention) + _feed_forward_activations(config) + beside
+
+
+def _feed_forward_activations(config: RunConfig) -> int:
+    """Bytes of these that are the feed-forward's and its norm's."""
+    # Inputs of products are kept in the products' precision. A compiled block multiplies gate and up again.
+    train, size = config.train, ELEMENT_BYTES[config.train.dtype]
+    wide = (2 if train.compile and not _is_replicated(config) else 3) * size
+    wide += 1 if train.float8 != "none" else size
+    return tokens_at_once(config) * (_norm(config) + wide * config.model.ffn_dim // config.parallel.tensor)
+
+
+def _norm(config: RunConfig) -> int:
+    """Bytes a token that a norm keeps: its input, what it makes, and on a CPU also what it scales."""
+    size = ELEMENT_BYTES[config.train.dtype]
+    made = 1 if config.train.float8 != "none" else size
+    return config.model.dim * (size + made + (size if config.device == "cpu" else 0))
 
 
 def _kept(config: RunConfig) -> Keeps:

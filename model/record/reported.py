@@ -28,6 +28,12 @@ class ReportedNumbers(Strict):
     prefill_milliseconds: Number | None = Field(None, description="Time to read a prompt, in ms.")
     decode_milliseconds: Number | None = Field(None, description="Time of a decoded token, in ms.")
     peak_memory_bytes: Number | None = Field(None, description="Peak memory in bytes, such as 65.3e9.")
+    time_saved_percentage: Number | None = Field(
+        None, description="Percent of the baseline's time that is saved."
+    )
+    memory_saved_percentage: Number | None = Field(
+        None, description="Percent of the baseline's peak memory that is saved."
+    )
     forward_milliseconds: Number | None = Field(None, description="Time of a forward of attention alone.")
     backward_milliseconds: Number | None = Field(None, description="Time of its backward, in ms.")
     both_milliseconds: Number | None = Field(None, description="Time of the two together, in ms.")

@@ -27,6 +27,7 @@ class InferenceConfig(TaskSection):
     measures: ClassVar[tuple[str, ...]] = (
         *("tokens_per_second", "mfu", "tflops"),
         *("prefill_milliseconds", "decode_milliseconds", "peak_memory_bytes"),
+        *("time_saved_percentage", "memory_saved_percentage"),
     )
 
     steps: Positive = Field(

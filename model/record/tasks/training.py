@@ -55,6 +55,7 @@ class TrainConfig(TaskSection):
     measures: ClassVar[tuple[str, ...]] = (
         *("tokens_per_second", "mfu", "tflops", "training_tokens_percentage"),
         *("final_loss", "training_seconds", "peak_memory_bytes"),
+        *("time_saved_percentage", "memory_saved_percentage"),
     )
 
     steps: Positive = Field(1000, description="Optimizer steps.")

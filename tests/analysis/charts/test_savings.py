@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from analysis import charts
+from analysis.importers import broken_rules
 from analysis.query.ask import answer
+from analysis.report.build import build_report
 from analysis.report.facts import literal
 from analysis.store import database as store
 from analysis.store.collect import collect
 from model.record.config import DataConfig, RunConfig, TrainConfig
 from model.record.records import DesignRecord
+from model.record.reported import Reported
 from tests.analysis.charts.drawn import draw
 from tests.analysis.fabricate import LLAMA, Folder, plan
 
@@ -20,7 +24,14 @@ DESIGN = DesignRecord(
 
 
 def trained(
-    root: Path, run_id: str, attention: str, length: int, seconds: float, gib: int, slower: float = 0.0
+    root: Path,
+    run_id: str,
+    attention: str,
+    length: int,
+    seconds: float,
+    gib: int,
+    slower: float = 0.0,
+    reported: tuple[Reported, ...] = (),
 ) -> None:
     """A run of records of 5 steps each, which are longer by `slower` from one to the next."""
     steps = 250 if slower else 30
@@ -33,7 +44,17 @@ def trained(
     factors = {"attention": attention, "train.sequence_length": length, "seed": 0}
     group = f"g-{attention}-{length}"
     folder = Folder(
-        root, plan(run_id, "grid", attention, config=config, factors=factors, group=group, design=DESIGN)
+        root,
+        plan(
+            run_id,
+            "grid",
+            attention,
+            config=config,
+            factors=factors,
+            group=group,
+            design=DESIGN,
+            reported=list(reported),
+        ),
     )
     folder.start()
     for step in range(5, steps + 5, 5):
@@ -65,6 +86,50 @@ def test_a_range_of_records_is_not_called_an_interval(root: Path) -> None:
     ((*_, ends, _),) = time.table.rows
     assert ends.startswith("range ") and ends.endswith(" to 87.0"), ends
     assert time.caption.endswith("Lines of flash: ranges of the records.")
+
+
+LENGTHS = {2048: (0.4, 0.1, 40, 20), 4096: (1.0, 0.5, 60, 15), 8192: (4.0, 1.0, 80, 16)}
+
+
+def test_savings_are_lines_over_the_axis_of_the_grid_without_the_baselines(root: Path) -> None:
+    for length, (slow, fast, much, little) in LENGTHS.items():
+        trained(root, f"a{length}", "math", length, slow, much)
+        trained(root, f"b{length}", "flash", length, fast, little)
+    trained(root, "c1", "flash", 16384, 2.0, 17)  # its baseline ran out of memory
+    collect(root)
+    time, memory = (draw(root, name, "grid") for name in ("savings_time", "savings_memory"))
+    assert time and memory and time.table and memory.table
+    cells = [row[1:3] for row in time.table.rows]
+    assert cells == [("2,048", "75.0"), ("4,096", "50.0"), ("8,192", "75.0")]
+    assert [row[2] for row in memory.table.rows] == ["50.0", "75.0", "80.0"]
+    assert time.used == {f"{kind}{length}" for kind in "ab" for length in LENGTHS}
+    assert time.interval.startswith("n = 1: ")
+
+
+def test_what_others_report_as_saved_is_a_hollow_mark_and_stands_beside_ours(
+    root: Path, tmp_path: Path
+) -> None:
+    numbers = {"time_saved_percentage": "68.92", "memory_saved_percentage": "49.5"}
+    theirs = Reported(numbers=numbers, hardware="L4 (32GB)", source="a report", read_from="text")
+    for length, (slow, fast, much, little) in list(LENGTHS.items())[:2]:
+        trained(root, f"a{length}", "math", length, slow, much)
+        trained(root, f"b{length}", "flash", length, fast, little, reported=(theirs,))
+    collect(root)
+    out = build_report(root, "grid", tmp_path / "report").parent
+    page = (out / "savings.html").read_text()
+    assert page.count("Hollow diamonds: reported by others, in no comparison.") == 2
+    table = (out / "index.html").read_text().partition('id="reported"')[2]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", table)
+    assert cells[cells.index("68.92") :][:3] == ["68.92", "75.00", "1.088"]
+    assert cells[cells.index("49.5") :][:3] == ["49.5", "50.00", "1.010"]
+
+
+def test_more_than_everything_cannot_be_saved() -> None:
+    numbers = {"time_saved_percentage": "101"}
+    theirs = Reported(numbers=numbers, hardware="a card", source="a report", read_from="text")
+    config = RunConfig(model=LLAMA, data=DataConfig(path="x"))
+    ((flag,),) = broken_rules([theirs], config, {})
+    assert "rule time_saved_percentage <= 100" in flag
 
 
 def test_a_study_of_one_baseline_has_no_page_of_savings(root: Path) -> None:

@@ -68,7 +68,7 @@ def test_the_study_of_the_readme_is_the_one_that_init_writes():
 
 def test_the_starter_and_every_shipped_study_test_what_they_vary(tmp_path):
     (tmp_path / "first.yaml").write_text(STUDY)
-    for path in (tmp_path / "first.yaml", *sorted((REPOSITORY / "experiments").glob("*.yaml"))):
+    for path in (tmp_path / "first.yaml", *sorted((REPOSITORY / "experiments").rglob("*.yaml"))):
         study = read_study(path)
         for scale in ("full", *study.file.scales):
             assert doubts(expand(study, scale)) == [], f"{path} at scale {scale}"
