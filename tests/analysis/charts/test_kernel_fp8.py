@@ -108,3 +108,5 @@ def test_a_report_says_how_fast_a_forward_is_and_makes_up_no_backward(tmp_path, 
         assert "at 1 shape, forward and backward (of 8 bits forward alone), in 7 rounds" in text
         assert "Attention to 8 bits is up to 1.60 times as fast" in text
     assert "attention to numbers of 8 bits has no backward here" in text
+    own = (tmp_path / "report" / f"run-{FP8}-0.html").read_text(encoding="utf-8")
+    assert "called once, forward alone" in own and "forward and backward" not in own
