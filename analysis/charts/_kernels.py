@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import stats
 from analysis.stats.paired import RUNS, Ratio, paired_rounds
+from model.record.case import FP8
 from model.record.outcome import OUT_OF_MEMORY
 from model.record.units import counted
 
@@ -75,8 +76,14 @@ class Point:
             return None
         return time.map(lambda milliseconds: tflops * time.median / milliseconds)
 
-    def gone(self, mode: str = "", direction: str = "both") -> dict[str, int]:
-        """How runs without a time ended, in a word, and how many."""
+    @property
+    def whole(self) -> str:
+        """The direction that stands for all of a call: of 8 bits there is a forward alone."""
+        return "forward" if self.shape["dtype"] == FP8 else "both"
+
+    def gone(self, mode: str = "", direction: str = "") -> dict[str, int]:
+        """How runs without a time ended, in a word, and how many; of all of a call without a direction."""
+        direction = direction or self.whole
         eager = {row["run_id"] for row in self.rows(direction, "eager") if row["outcome"] == "completed"}
         endings = Counter[str]()
         for row in self.rows(direction, mode):
@@ -151,13 +158,13 @@ class Slice:
     points: list[Point] = field(default_factory=list)
 
 
-def speed_over(point: Point, other: Point, direction: str = "both", mode: str = "") -> Ratio | None:
+def speed_over(point: Point, other: Point, direction: str = "", mode: str = "") -> Ratio | None:
     """How many times as fast a backend is as another, paired by round; of several runs, the median over them.
 
-    None where no process called both.
+    None where no process called both. All of a call counts if no direction is given.
     """
     own, theirs = (
-        {row["run_id"]: row["seconds"] for row in side.rows(direction, mode) if row["seconds"]}
+        {row["run_id"]: row["seconds"] for row in side.rows(direction or side.whole, mode) if row["seconds"]}
         for side in (point, other)
     )
     ratios = [paired_rounds(own[run], theirs[run]) for run in own if run in theirs]
@@ -167,7 +174,7 @@ def speed_over(point: Point, other: Point, direction: str = "both", mode: str = 
     return Ratio(over.median, over.low, over.high, over.n, RUNS, over.method)
 
 
-def lead(point: Point, among: Sequence[Point], direction: str = "both", mode: str = "") -> Lead | None:
+def lead(point: Point, among: Sequence[Point], direction: str = "", mode: str = "") -> Lead | None:
     """How a backend stands beside the others; None without any, and where no process called both."""
     others = [other for other in among if other is not point]
     ratios = [speed_over(point, other, direction, mode) for other in others]
@@ -326,7 +333,7 @@ def main_shape(shown: list[Point]) -> list[Point]:
     def weight(alike: list[Point]) -> tuple[float, ...]:
         shape = alike[0].shape
         size = shape["batch"] * shape["heads"] * shape["sequence_length"] ** 2 * shape["head_dim"]
-        return sum(point.timed("both") is not None for point in alike), shape["causal"], size
+        return sum(point.timed(point.whole) is not None for point in alike), shape["causal"], size
 
     return max(stats.grouped(shown, place).values(), key=weight, default=[])
 

@@ -89,9 +89,9 @@ _CALLS: dict[Direction, str] = {
 }
 
 
-def _broken_of_calls(one: Reported, case: Case) -> Iterator[str]:
+def _broken_of_calls(one: Reported, case: Case, precision: str) -> Iterator[str]:
     """Times and rates of attention alone against each other, the peak, and the whole against its parts."""
-    between, printed, most = _between(one), one.numbers, peak(one.hardware, case.dtype)
+    between, printed, most = _between(one), one.numbers, peak(one.hardware, precision)
     for direction, call in _CALLS.items():
         time, rate = (between.get(f"{direction}_{quantity}") for quantity in ("milliseconds", "tflops"))
         flop = attention_flop(case, direction)
@@ -107,7 +107,7 @@ def _broken_of_calls(one: Reported, case: Case) -> Iterator[str]:
         if most and least > most.flops / 1e12 * (1 + DISAGREE):
             yield (
                 f"{least:,.1f} TFLOP/s or more in {call} is above the peak of {one.hardware}, "
-                f"{most.flops / 1e12:,.1f} TFLOP/s in {case.dtype} ({most.source}): rule tflops <= peak"
+                f"{most.flops / 1e12:,.1f} TFLOP/s in {precision} ({most.source}): rule tflops <= peak"
             )
     forward, backward, both = (between.get(f"{direction}_milliseconds") for direction in _CALLS)
     if forward and backward and both:
@@ -122,7 +122,7 @@ def _broken_of_calls(one: Reported, case: Case) -> Iterator[str]:
 def _broken(one: Reported, config: RunConfig) -> Iterator[str]:
     yield from _impossible(one)
     if one.backend is not None:
-        yield from _broken_of_calls(one, config.attention_case)
+        yield from _broken_of_calls(one, config.attention_case, config.section.precision)
         return
     between, printed = _between(one), one.numbers
     rate, tflops, mfu = (between.get(name) for name in ("tokens_per_second", "tflops", "mfu"))

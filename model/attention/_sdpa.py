@@ -51,7 +51,6 @@ def on_gpus(
     supports: Supports,
     keeps: Keeps = "",
     fp8: Fp8 | None = None,
-    modules: tuple[str, ...] = (),
 ) -> Backend:
     """The backend of one GPU kernel. PyTorch itself is asked about what `supports` does not settle."""
     copies_heads = supports.grouped == "copied"
@@ -70,7 +69,6 @@ def on_gpus(
         references=references,
         keeps=keeps,
         fp8=fp8,
-        modules=modules,
     )
 
 

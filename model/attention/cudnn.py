@@ -46,5 +46,4 @@ backend = _sdpa.on_gpus(
         versions="cuDNN 9, from PyTorch",
     ),
     fp8=Fp8(attend=attend_fp8, lacking=no_frontend, one_scale=True, rounds_output=True),
-    modules=("cudnn",),
 )

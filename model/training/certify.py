@@ -27,7 +27,9 @@ Tell = Callable[[int, int, str], None]  # stages begun, of how many, and what th
 
 
 def certify(name: str, device: str, tell: Tell = lambda *_: None) -> Certificate:
-    """A certificate for all that the backend supports on this device.
+    """A certificate for all that the backend supports on this device, but numbers of 8 bits.
+
+    Those are another computation, with a verdict of their own: `certify_case` gives it.
 
     Raises:
         UserError: there is no such backend, or it is not a `Backend`.
@@ -35,10 +37,7 @@ def certify(name: str, device: str, tell: Tell = lambda *_: None) -> Certificate
     """
     before = surroundings.settings()  # importing the backend may change them
     trial = _Trial(name, attention.load(name), device, before, tell)
-    variants = cases.covering(device, trial.backend.compiles)
-    if trial.backend.fp8:
-        variants += cases.covering_fp8(device)
-    return trial.held(variants, cases.base(device))
+    return trial.held(cases.covering(device, trial.backend.compiles), cases.base(device))
 
 
 def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certificate:

@@ -9,7 +9,7 @@ from model.record import files
 from model.record.case import Case
 from model.record.config import CallConfig, RunConfig
 from model.record.folder import KERNELS
-from model.record.kernels import DIRECTIONS, MODES, KernelTime, KernelTimes
+from model.record.kernels import DIRECTIONS, MODES, NO_BACKWARD, KernelTime, KernelTimes
 from tests.analysis.fabricate import START, Folder, certificate, plan
 
 
@@ -55,6 +55,8 @@ def _kernel_time(name: str, direction: str, mode: str, found: float | str, case:
     values: dict[str, Any] = {"attention": name, "direction": direction, "mode": mode}
     if isinstance(found, str):
         return KernelTime(**values, outcome=found, reason=f"{name} ended as {found}")  # type: ignore[arg-type]
+    if case.fp8 and direction == "backward":
+        return KernelTime(**values, outcome="unsupported", reason=NO_BACKWARD)
     factor = (2.5 if direction == "backward" else 1.0) * (1.0 if mode == "graph" else 1.02)
     spread = (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
     return KernelTime(

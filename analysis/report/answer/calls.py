@@ -14,13 +14,13 @@ from model.record.units import counted
 if TYPE_CHECKING:
     from analysis.report.facts import Facts
 
-_BOTH = "a forward and its backward"
+_WHOLE = {"both": "a forward and its backward", "forward": "a forward"}
 _Fastest = tuple[Point, Lead]
 
 
 def sentences(facts: Facts) -> Iterator[Sentence]:
     """Observed, not found: calls in single processes."""
-    timed = [point for point in points(facts.kernels) if point.timed("both")]
+    timed = [point for point in points(facts.kernels) if point.timed(point.whole)]
     if not timed:
         return
     yield _at_one_shape(main_shape(timed))
@@ -49,7 +49,8 @@ def _at_each(leads: Sequence[_Fastest]) -> Sentence:
         gains = sorted(ahead.ratio.ratio - 1 for _, ahead in wins)
         ends = " to ".join(dict.fromkeys(map(percent, (gains[0], gains[-1]))))
         named.append(f"{group_name(backend)} at {len(wins):,d} ({ends} % over the next)")
-    what = "case" if any(point.tile for point, _ in leads) else "shape"  # of shape and tiles
+    several = len({point.shape["dtype"] for point, _ in leads}) > 1
+    what = "case" if several or any(point.tile for point, _ in leads) else "shape"  # with precision or tiles
     text = f"Over {counted(len(leads), what)}, the fastest is {listed(named)}"
     if not named:
         text = f"At none of {counted(len(leads), what)} is one backend told from the next"
@@ -63,7 +64,8 @@ def _at_each(leads: Sequence[_Fastest]) -> Sentence:
 
 
 def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
-    fastest = _fastest(at_shape)
+    fastest, what = _fastest(at_shape), _WHOLE[at_shape[0].whole]
+    take = "takes" if at_shape[0].whole == "forward" else "take"
     ordered = sorted(
         at_shape, key=lambda point: (not fastest or point is not fastest[0], _milliseconds(point))
     )
@@ -73,12 +75,12 @@ def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
         # Three digits of more would have a power of ten.
         words = f"{readable(took / 1e3, ',.3g')} s" if took >= 999.5 else f"{took:.3g} ms"
         times.append(f"{words} with {group_name(point.attention)}")
-        numbers.append(Number(f"milliseconds of {_BOTH} by {point.attention}", took, None, None, "ms"))
+        numbers.append(Number(f"milliseconds of {what} by {point.attention}", took, None, None, "ms"))
     if len(ordered) > 2:
         times[1] += f", the slowest of {len(ordered)} backends"
     where = f"At {said(at_shape[0])}{', in CUDA graphs' if at_shape[0].mode == 'graph' else ''}"
     if not fastest:
-        return Sentence(f"{where}, {_BOTH} take {listed(times)}.", tuple(numbers))
+        return Sentence(f"{where}, {what} {take} {listed(times)}.", tuple(numbers))
 
     first, ahead = fastest
     ratio, name, over = ahead.ratio, group_name(first.attention), group_name(ahead.over.attention)
@@ -87,15 +89,15 @@ def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
     else:
         gain = in_parentheses(ratio.ratio - 1, ratio.low - 1, ratio.high - 1)
     if ahead.clear:
-        text = f"{name} is the fastest, by {gain} over {over}: {_BOTH} take {listed(times)}"
+        text = f"{name} is the fastest, by {gain} over {over}: {what} {take} {listed(times)}"
     else:
-        text = f"{_BOTH} take {listed(times)}; {name} is not told from {over}: {gain}"
+        text = f"{what} {take} {listed(times)}; {name} is not told from {over}: {gain}"
     value, low, high = (None if x is None else 100 * (x - 1) for x in (ratio.ratio, ratio.low, ratio.high))
     speed = f"speed of {first.attention} over {ahead.over.attention}, change"
     return Sentence(f"{where}, {text}.", (*numbers, Number(speed, value or 0.0, low, high, "percent")))
 
 
 def _milliseconds(point: Point) -> float:
-    estimate = point.timed("both")
+    estimate = point.timed(point.whole)
     assert estimate
     return estimate.median

@@ -158,7 +158,7 @@ def _unfinished(facts: Facts) -> Iterator[Sentence]:
 
 def apart(facts: Facts) -> int:
     """The number of shapes at which no process timed some two of the backends."""
-    timed = [point for point in points(facts.kernels) if point.timed("both")]
+    timed = [point for point in points(facts.kernels) if point.timed(point.whole)]
     return sum(
         any(not _runs(one) & _runs(other) for one, other in combinations(at_shape, 2))
         for at_shape in grouped(timed, place).values()
@@ -166,7 +166,7 @@ def apart(facts: Facts) -> int:
 
 
 def _runs(point: Point) -> set[str]:
-    return {row["run_id"] for row in point.rows("both") if row["outcome"] == "completed"}
+    return {row["run_id"] for row in point.rows(point.whole) if row["outcome"] == "completed"}
 
 
 def held_up(runs: Sequence[Run]) -> Iterator[Sentence]:

@@ -14,6 +14,7 @@ from analysis.stats import grouped
 from analysis.verdicts.groups import factors
 from analysis.verdicts.values import devices
 from analysis.wording import group_name, listed
+from model.record.case import FP8
 from model.record.outcome import OUT_OF_MEMORY, Outcome
 from model.record.units import counted
 
@@ -86,9 +87,12 @@ def called(facts: Facts) -> Sentence:
     at = f"{len(timed):,d} of " if 0 < len(timed) < len(shapes) else ""
     planned = {run["planned_steps"] for run in runs}
     rounds = counted(1, "round") if planned == {1} else f"{span(planned)} rounds"
+    narrow = sum(run["config"]["call"].get("dtype") == FP8 for run in runs)
+    ways = "forward and backward" if narrow < len(runs) else "forward alone"
+    ways += " (of 8 bits forward alone)" if 0 < narrow < len(runs) else ""
     text = (
         f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {at}{counted(len(shapes), 'shape')}, "
-        f"forward and backward, in {rounds} of all backends"
+        f"{ways}, in {rounds} of all backends"
     )
     if _done(runs) < len(runs):
         text += f": {_done(runs):,d} of {counted(len(runs), 'run')} completed"

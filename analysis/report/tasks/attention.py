@@ -221,14 +221,14 @@ class TimedBackend:
     @property
     def outcome(self) -> TableCell:
         """How its calls at the shape ended."""
-        if self.point.timed("both"):
+        if self.point.timed(self.point.whole):
             return TableCell("completed")
         return TableCell(", ".join(self.point.gone()) or "not timed", "", self.wrong)
 
     @property
     def memory(self) -> Estimate | None:
-        """Peak GiB of a forward and its backward, beyond the inputs."""
-        peak_bytes = self.point.of("memory_bytes", "both", "eager")
+        """Peak GiB of a forward and its backward, of 8 bits of the forward, beyond the inputs."""
+        peak_bytes = self.point.of("memory_bytes", self.point.whole, "eager")
         return None if peak_bytes is None else Estimate(peak_bytes / 2**30, None, None, 1, "")
 
 
@@ -236,7 +236,7 @@ def _backend_lines(
     facts: Facts, _comparison: StudyComparison, _verdicts: Sequence[VerdictRow]
 ) -> dict[str, TimedBackend]:
     every = points(facts.kernels)
-    timed = [point for point in every if point.timed("both")]
+    timed = [point for point in every if point.timed(point.whole)]
     at_shapes = list(grouped(timed, place).values())
     wins = Counter(
         point.attention
@@ -298,7 +298,7 @@ TASK = ReportTask(
         OverviewColumn(
             "Kernel TFLOP/s",
             lambda line: TableCell(
-                number(rate.median if (rate := line.point.rate("both")) else None, ",.3g")
+                number(rate.median if (rate := line.point.rate(line.point.whole)) else None, ",.3g")
             ),
         ),
         OverviewColumn(

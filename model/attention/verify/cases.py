@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from model.record.case import FP8, Case
+from model.record.case import Case
 
 if TYPE_CHECKING:
     from model.attention import Backend, Fp8
@@ -139,13 +139,6 @@ def around_fp8(case: Case) -> list[Variant]:
             for kind, keys in [*(("ones", keys) for keys in (FEW, 4096, LONGEST)), ("needle", LONGEST)]
         ),
     ]
-
-
-def covering_fp8(device: str) -> list[Variant]:
-    """The variants of 8 bits for a certificate of all that a backend supports."""
-    usual = Case(device, FP8, batch=2, sequence_length=512, heads=8, kv_heads=2, head_dim=128)
-    shapes = [replace(usual, causal=causal) for causal in (True, False)]
-    return [x for case in (*shapes, replace(usual, head_dim=64)) for x in around_fp8(case)]
 
 
 FEW = 128  # queries

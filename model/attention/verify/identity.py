@@ -18,7 +18,10 @@ from model.record.case import Case
 
 _HERE = Path(__file__).parent
 _PROJECT = _HERE.parents[2]
-_CUDA_LIBRARIES = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas", "nvidia-cublas-cu12")
+_CUDA_LIBRARIES = (
+    *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-frontend"),
+    *("nvidia-cublas", "nvidia-cublas-cu12"),
+)
 
 
 def key_of(name: str, device: str, case: Case | None = None) -> str:

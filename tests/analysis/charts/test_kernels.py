@@ -27,7 +27,9 @@ from tests.analysis.fabricate import Folder, certificate, plan
 from tests.analysis.timed import kernels
 
 TILES = ("kernel_tile_keys", "kernel_tile_queries")
-CHARTS = [name for name in charts.names() if name.startswith("kernel_") and name not in TILES]
+CHARTS = [
+    name for name in charts.names() if name.startswith("kernel_") and name not in (*TILES, "kernel_fp8")
+]
 # The FlashAttention-3 sweep at head dim 128, the batch, heads, embedding dim, and head dims.
 SHAPES = [
     *((16384 // length, length, 16, 128) for length in (512, 1024, 2048, 4096, 8192, 16384)),

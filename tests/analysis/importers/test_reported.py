@@ -127,3 +127,9 @@ def test_a_whole_call_is_its_forward_and_its_backward():
     assert called(**parts, both_milliseconds="30") == []
     (flag,) = called(**parts, both_milliseconds="26")
     assert flag == "8.4 ms and 21.6 ms are not 26 ms together: rule both = forward + backward"
+
+
+def test_rates_of_8_bits_are_held_to_the_peak_of_8_bits():
+    assert called("float8_e4m3fn", "NVIDIA H200", forward_tflops="1055") == []
+    (flag,) = called("float8_e4m3fn", "NVIDIA H200", forward_tflops="2010")
+    assert "1,978.9 TFLOP/s in float8" in flag

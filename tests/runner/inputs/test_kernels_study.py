@@ -1,4 +1,4 @@
-"""The shapes of experiments/kernels.yaml, and the tiles of tiles.yaml: whatever the scale, their runs give their figures."""
+"""The shapes of experiments/kernels.yaml, fp8.yaml and the tiles of tiles.yaml: whatever the scale, their runs give their figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runner.inputs.study import read_study
 STUDY = Path(__file__).parents[3] / "experiments" / "kernels.yaml"
 TILES = {"kernel_tile_keys", "kernel_tile_queries"}
 FIGURES = {name for name in charts.names() if name.startswith("kernel_")}
-OF_SHAPES = FIGURES - TILES
+OF_SHAPES = FIGURES - TILES - {"kernel_fp8"}
 OVER_LENGTH = {
     f"kernel_{name}" for name in ("time", "forward", "backward", "speedup", "memory", "saved", "passes")
 }
@@ -82,6 +82,18 @@ def test_sizes_of_tiles_have_figures_over_their_keys_and_over_their_queries(scal
     figures = {name for name in FIGURES if charts.load(name).applies(measured)}
     assert figures == TILES | {"kernel_efficiency"}
     assert all(charts.load(name).build(measured, {}) for name in figures)
+
+
+@pytest.mark.parametrize("scale", ["full", "short"])
+def test_two_precisions_have_a_figure_of_what_8_bits_gain(scale: str) -> None:
+    cells = expand(read_study(STUDY.with_name("fp8.yaml")), scale)
+    errors = dict.fromkeys(
+        ("allowed", "own", "whole", "narrow", "whole_outliers", "narrow_outliers")
+    )  # of no certificate
+    measured = [row | errors for cell in cells for row in rows(cell.config.attention_case, cell.run_id)]
+    assert charts.load("kernel_fp8").applies(measured)
+    figure = charts.load("kernel_fp8").build(measured, {})
+    assert figure and len(figure.used) == len(cells)
 
 
 def test_the_smallest_scale_with_all_figures_is_a_fraction_of_the_whole() -> None:

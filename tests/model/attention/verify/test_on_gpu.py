@@ -10,6 +10,7 @@ from model import attention
 from model.attention import Backend, Case, Kernels, Launches
 from model.attention.verify import habits
 from model.record import backends
+from model.record.case import FP8
 from model.training.certify import certify, certify_case
 from tests.model.attention.verify.planted import refused_by
 
@@ -41,6 +42,14 @@ def test_a_gate_at_the_studys_shape_lets_right_backends_through(name: str) -> No
     started = perf_counter()
     found = certify_case(name, RUN)
     print(name, found.verdict, f"{perf_counter() - started:.1f} s")  # noqa: T201
+    assert found.verdict in ("right", "unsupported"), "\n".join(found.reasons)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", ["custom", "flash3", "cudnn"])
+def test_a_gate_of_8_bits_lets_right_backends_through(name: str, causal: bool) -> None:
+    found = certify_case(name, replace(RUN, dtype=FP8, causal=causal))
+    print(name, found.verdict, f"{found.seconds:.1f} s", found.kernels)  # noqa: T201
     assert found.verdict in ("right", "unsupported"), "\n".join(found.reasons)
 
 

@@ -1,0 +1,190 @@
+"""What 8 bits gain and cost: the forward's speed over the same backend in bfloat16, beside both errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis.charts import Chart, Figure, Row, Styles, Table
+from analysis.charts._kernels import Point, how_called, names, points
+from analysis.charts._rows import TOP, number_column, rows_height, y_of
+from analysis.charts._style import COLOURS, axis_ends, drawn, inline
+from analysis.charts._values import UNKNOWN, number
+from model.record.case import FP8
+
+if TYPE_CHECKING:
+    import altair as alt
+
+NARROW = "bfloat16"
+# Errors of a certificate: the kernel's share of what is allowed, at worst; its relative error on the numbers
+# that it was given; and on those from before they were rounded, with bfloat16's.
+_SQL = """\
+WITH errors AS (
+  SELECT certificate,
+    max(measured / tolerance) FILTER (name = 'right') AS allowed,
+    max(relative_error) FILTER (name = 'right' AND variant = 'plain') AS own,
+    max(measured) FILTER (name = 'quantisation' AND what = 'o' AND variant = 'plain') AS whole,
+    max(measured) FILTER (name = 'quantisation' AND what <> 'o' AND variant = 'plain') AS narrow,
+    max(measured) FILTER (name = 'quantisation' AND what = 'o' AND variant <> 'plain') AS whole_outliers,
+    max(measured) FILTER (name = 'quantisation' AND what <> 'o' AND variant <> 'plain') AS narrow_outliers
+  FROM verifications GROUP BY certificate
+)
+SELECT k.* EXCLUDE (study, attempt, measured_at, reason),
+  e.allowed, e.own, e.whole, e.narrow, e.whole_outliers, e.narrow_outliers
+FROM kernels k JOIN deciding_attempts d USING (study, run_id, attempt) LEFT JOIN errors e USING (certificate)
+WHERE k.study = $study AND k.direction = 'forward'
+ORDER BY k.sequence_length, k.batch, k.heads, k.kv_heads, k.head_dim, k.causal DESC, k.dtype,
+  k.attention, k.mode, k.run_id"""
+_ERRORS = {
+    "own": "error of the kernel, %",
+    "whole": "error with the rounding of Q, K and V, %",
+    "narrow": "error of bfloat16, %",
+    "whole_outliers": "the same with outliers, %",
+    "narrow_outliers": "of bfloat16 with outliers, %",
+}
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A backend at a shape in both precisions.
+
+    Attributes:
+        label: the backend, and the shape where there are several.
+        ratio, low, high: how many times as fast 8 bits are, and what the intervals of the medians leave open.
+    """
+
+    label: str
+    fp8: Point
+    narrow: Point
+    ratio: float
+    low: float | None
+    high: float | None
+
+    def error(self, column: str) -> float | None:
+        """Of its certificate; None where it has none."""
+        return self.fp8.of(column, "forward", self.fp8.mode)
+
+
+def _gains(rows: list[Row]) -> list[Gain]:
+    every = points(rows)
+    others = {
+        (point.attention, _without_dtype(point)): point for point in every if point.shape["dtype"] == NARROW
+    }
+    pairs = [
+        (point, other)
+        for point in every
+        if point.shape["dtype"] == FP8 and (other := others.get((point.attention, _without_dtype(point))))
+    ]
+    several = len({_without_dtype(point) for point, _ in pairs}) > 1
+    gains = []
+    for point, other in pairs:
+        own, theirs = point.timed("forward"), other.timed("forward")
+        if own and theirs:
+            label = f"{point.attention}, {_shape(point)}" if several else point.attention
+            low = theirs.low / own.high if theirs.low and own.high else None
+            high = theirs.high / own.low if theirs.high and own.low else None
+            gains.append(Gain(label, point, other, theirs.median / own.median, low, high))
+    return gains
+
+
+def _without_dtype(point: Point) -> tuple[Any, ...]:
+    return tuple(value for name, value in point.shape.items() if name != "dtype")
+
+
+def _shape(point: Point) -> str:
+    """`B1 T16384 H16 D128 causal`: without a comma, at which names are broken."""
+    shape = point.shape
+    keys = "" if shape["kv_heads"] == shape["heads"] else f" K{shape['kv_heads']}"
+    mask = "causal" if shape["causal"] else "no mask"
+    sizes = f"B{shape['batch']} T{shape['sequence_length']} H{shape['heads']}{keys} D{shape['head_dim']}"
+    return f"{sizes} {mask}"
+
+
+def _build(rows: list[Row], _styles: Styles) -> Figure | None:
+    gains = _gains(rows)
+    if not gains:
+        return None
+    best = max(gains, key=lambda gain: gain.ratio)
+    told = f"{number(best.ratio, '.2f')} times as fast as in {NARROW} ({best.label})"
+    cells = []
+    for gain in gains:
+        own, theirs = gain.fp8.timed("forward"), gain.narrow.timed("forward")
+        rate, allowed = gain.fp8.rate("forward"), gain.error("allowed")
+        cells.append((
+            gain.label,
+            number(gain.ratio, ".3f"),
+            UNKNOWN if gain.low is None or gain.high is None else f"{gain.low:.3f} {UNKNOWN} {gain.high:.3f}",
+            number(own.median if own else None, "#,.3g"),
+            number(theirs.median if theirs else None, "#,.3g"),
+            number(rate.median if rate else None, ",.0f"),
+            number(allowed, ".2f"),
+            *(number(None if (x := gain.error(name)) is None else 100 * x, ".2f") for name in _ERRORS),
+        ))  # fmt: skip
+    heads = (
+        *("backend", f"speed over {NARROW}", "ends of the intervals", "8 bits, ms", f"{NARROW}, ms"),
+        *("kernel TFLOP/s of 8 bits", "error over the allowed", *_ERRORS.values()),
+    )
+    return Figure(
+        spec=_plot(gains, names([gain.fp8 for gain in gains])),
+        caption=(
+            "Of a forward, in runs of the two precisions at the same shape. Q, K and V are rounded to 8 bits "
+            "outside of the call. Errors are relative, of the certificates' own normal numbers; outliers: "
+            f"one number of a thousand is ten times as large. {how_called(rows)}."
+        ),
+        description=f"Dot plot of the forward's speed in 8 bits over {NARROW}: "
+        + "; ".join(f"{gain.label} {number(gain.ratio, '.3f')}" for gain in gains)
+        + ".",
+        interval="from the ends of both medians' intervals, so wider than 95 %; the runs are not paired",
+        used=frozenset(run for gain in gains for run in (*gain.fp8.runs, *gain.narrow.runs)),
+        finding=f"Attention to 8 bits is up to {told}"
+        if len(gains) > 1
+        else f"Attention to 8 bits is {told}",
+        table=Table(heads, tuple(cells)),
+    )
+
+
+def _plot(gains: list[Gain], backends: list[str]) -> dict[str, Any]:
+    import altair as alt
+
+    marks: list[Row] = [
+        {"label": gain.label, "backend": gain.fp8.attention, "ratio": gain.ratio, "low": gain.low,
+         "high": gain.high, "one": 1}
+        for gain in gains
+    ]  # fmt: skip
+    y = y_of([gain.label for gain in gains])
+    ends = [end for mark in marks for end in (mark["low"], mark["ratio"], mark["high"]) if end is not None]
+    scale = alt.Scale(domain=list(axis_ends([*ends, 1.0], zero=False)), nice=False)
+    title = f"forward in 8 bits, times as fast as in {NARROW}"
+
+    def x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, tickCount=5))
+
+    palette = [COLOURS[place % len(COLOURS)] for place in range(len(backends))]
+    colour = alt.Color("backend:N", scale=alt.Scale(domain=backends, range=palette), legend=None)
+    tips = [
+        alt.Tooltip("label:N", title="backend"),
+        alt.Tooltip("ratio:Q", title="times as fast", format=".3f"),
+    ]
+    layers = [inline([{"one": 1}]).mark_rule(strokeWidth=1.5).encode(x=x("one"))]
+    # A layer only if there is an interval: an empty one is an image without a name to a screen reader.
+    if with_interval := [mark for mark in marks if mark["low"] is not None and mark["high"] is not None]:
+        line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
+        layers.append(line.encode(x=x("low"), x2="high:Q", y=y, color=colour, tooltip=tips))
+    point = inline(marks).mark_point(filled=True, size=75, opacity=1)
+    layers.append(point.encode(x=x("ratio"), y=y, color=colour, tooltip=tips))
+    layers += number_column(marks, y, "times", "ratio", ".2f")
+    return drawn(layers, rows_height([gain.label for gain in gains]), TOP)
+
+
+chart = Chart(
+    title="Attention to numbers of 8 bits",
+    page="kernels",
+    order=72,
+    question="What do 8 bits gain over bfloat16, and what do they cost?",
+    sql=_SQL,
+    build=_build,
+    applies=lambda rows: any(row["dtype"] == FP8 for row in rows),
+    empty="No backend was timed in 8 bits and in bfloat16 at the same shape.",
+    warmup=None,
+    tasks=("attention",),
+)
