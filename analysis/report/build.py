@@ -23,7 +23,7 @@ from analysis.report.judged import verdict_tables
 from analysis.report.overview import Overview, overview
 from analysis.report.place import complete
 from analysis.report.setup import launched, setup
-from analysis.report.tasks.attention import shapes
+from analysis.report.tasks.attention import shapes, traffic
 from analysis.report.topics import Setting
 from analysis.store.database import open_for_reading, studies_of
 from analysis.store.tables import leave_out, removed_runs
@@ -305,6 +305,7 @@ def _write_pages(out: Path, contents: Contents, run_pages: runs.RunPages, shared
         "reported": reported_lines,
         "no_ratios": reported.no_ratios(reported_lines),
         "shapes": shapes(study.kernels_and_gone),
+        "traffic": traffic(study.kernels_and_gone),
         "launched": launched(study.runs),
         "parts": table_pages,
         "runs_sql": facts.literal(facts.RUNS_SQL, study.study),

@@ -29,6 +29,7 @@ from model.record.records import (
     StudyRecord,
 )
 from model.record.speed import StepProfile
+from model.record.traffic import score_bytes
 
 # Fields of run.json that are columns of the same name.
 _SAME_NAME = (
@@ -355,6 +356,8 @@ def _kernel_row(timed: KernelTimes, time: KernelTime) -> Row:
     names = ("dtype", "causal", "batch", "sequence_length", "heads", "kv_heads", "head_dim")
     seconds, ends = time.median_seconds, time.interval or (None, None)
     same = ("attention", "direction", "mode", "outcome", "reason", "memory_bytes", "certificate")
+    counted = time.traffic and time.traffic.counted
+    counters = ("l2_read_bytes", "l2_write_bytes", "dram_read_bytes", "dram_write_bytes")
     return {
         **{name: case[name] for name in names},
         **dict(zip(("tile_queries", "tile_keys"), timed.case.tile or (None, None), strict=True)),
@@ -369,6 +372,10 @@ def _kernel_row(timed: KernelTimes, time: KernelTime) -> Row:
         "host_milliseconds": (host := time.median_host_seconds) and host * 1e3,
         "kernel_milliseconds": time.kernel_seconds and time.kernel_seconds * 1e3,
         "tflops": attention_flop(timed.case, time.direction) / seconds / 1e12 if seconds else None,
+        "score_bytes": score_bytes(timed.case),
+        "formula_bytes": time.traffic and time.traffic.formula_bytes,
+        **{name: counted and getattr(counted, name) for name in counters},
+        "traffic_reason": time.traffic and time.traffic.reason,
         "sm_mhz_low": min(time.sm_mhz, default=None),
         "sm_mhz_high": max(time.sm_mhz, default=None),
         "throttle_reasons": "; ".join(word or "none" for word in time.throttle_reasons) or None,

@@ -87,7 +87,8 @@ def by_scores(case: Case, _gpu: Gpu) -> Moved:
 
     Of each number of a row, in both directions: 14f, by products, scaling, and making each of three tensors
     dense; and from 16 bits 4e + 4f more, by conversion. Several samples and heads are assumed: one head alone
-    is dense already.
+    is dense already. Each operand of an operator counts once. The tiles of a matrix product, and a softmax of
+    long rows, read theirs more often: of this formula DRAM is the counterpart, and the L2 cache sees more.
     """
     if not has_formula(case):
         return Moved()

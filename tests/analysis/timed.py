@@ -9,22 +9,27 @@ from model.record import files
 from model.record.case import Case
 from model.record.config import CallConfig, RunConfig
 from model.record.folder import KERNELS
-from model.record.kernels import DIRECTIONS, MODES, NO_BACKWARD, KernelTime, KernelTimes
+from model.record.kernels import DIRECTIONS, MODES, NO_BACKWARD, KernelTime, KernelTimes, Traffic
 from tests.analysis.fabricate import START, Folder, certificate, plan
 
 
-def kernels(folder: Folder, case: Case, attempt: int = 1, **said: float | str) -> KernelTimes:
+def kernels(
+    folder: Folder, case: Case, attempt: int = 1, traffic: Traffic | None = None, **said: float | str
+) -> KernelTimes:
     """Attention alone at a shape, as the attempt wrote it.
 
     Args:
+        traffic: of every call from Python.
         said: by backend, the milliseconds of its forward (a backward takes 2.5 times as long), or how it ended.
     """
     times = []
     for mode in MODES[case.device]:
         for name, found in said.items():
             for direction in DIRECTIONS:
-                times.append(_kernel_time(name, direction, mode, found, case))
-    made = KernelTimes(
+                made = _kernel_time(name, direction, mode, found, case)
+                counts = made.seconds and mode == "eager"
+                times.append(made.model_copy(update={"traffic": traffic if counts else None}))
+    record = KernelTimes(
         run_id=folder.run.run_id,
         attempt=attempt,
         case=case,
@@ -35,8 +40,8 @@ def kernels(folder: Folder, case: Case, attempt: int = 1, **said: float | str) -
         times=times,
         measured_at=START,
     )
-    files.write(folder.path / f"attempt-{attempt}" / KERNELS, made)
-    return made
+    files.write(folder.path / f"attempt-{attempt}" / KERNELS, record)
+    return record
 
 
 def certified(root: Path, attention: str) -> None:

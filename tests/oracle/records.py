@@ -175,7 +175,7 @@ def profiled(root: Path) -> None:
 def calls(root: Path) -> None:
     """Attention alone at three shapes: a backend out of memory, one that fails, and a run without times."""
     study = Study(root, "calls", "Which backend is the fastest?")
-    study.called("B1 T1024 H16 D128", {"auto": 1.0, "flash": 0.6, "math": 4.0})
+    study.called("B1 T1024 H16 D128", {"auto": 1.0, "flash": 0.6, "math": 4.0}, counted=("flash", "math"))
     study.called("B1 T4096 H16 D128", {"auto": 5.0, "flash": 9.0, "math": "oom_gpu"}, gpu="GPU-1")
     study.called("B1 T4096 H16 D128", {"tiled": 6.0, "flex": "failed"}, gpu="GPU-1")
     study.called("B1 T8192 H16 D128", {})
@@ -434,8 +434,14 @@ class Study:
         self._end(run, 1, self.clock, 50, "completed", 40, None, peak=6 * GIB)
         self.clock += 60
 
-    def called(self, shape: str, times: dict[str, float | str], gpu: str = "GPU-0") -> None:
-        """Backends called in turn for eight rounds; by name, the milliseconds of a forward, or how it ended."""
+    def called(
+        self, shape: str, times: dict[str, float | str], gpu: str = "GPU-0", counted: tuple[str, ...] = ()
+    ) -> None:
+        """Backends called in turn for eight rounds; by name, the milliseconds of a forward, or how it ended.
+
+        Args:
+            counted: backends of which the bytes of calls were counted; there was no formula for the last one's.
+        """
         call = {"shape": shape, "steps": 8}
         run = self.planned("", 0, 1, task="attention", call=call, train=None, model=None, data=None)
         self._start(run, 1, self.clock, flop_per_token=None, gpu_uuid=gpu)
@@ -456,6 +462,17 @@ class Study:
                             "memory_bytes": (place + 1) * GIB // 4,
                         }
                         row |= {"sm_mhz": [1755.0, 1740.0 - place], "throttle_reasons": ["power cap"]}
+                        if name in counted and mode == "eager":
+                            bytes_ = {
+                                f"{memory}_{way}_bytes": round(1.23e9 * number * factor) + place
+                                for number, (memory, way) in enumerate(
+                                    [("l2", "read"), ("l2", "write"), ("dram", "read"), ("dram", "write")], 1
+                                )
+                            }
+                            formula = None if name == counted[-1] else round(4.56e9 * factor)
+                            row["traffic"] = {"formula_bytes": formula, "counted": {"kernels": 3, **bytes_}}
+                        elif counted and mode == "eager":
+                            row["traffic"] = {"reason": "ncu counted no kernel"}
                     rows.append(row)
         case = {
             "device": "cuda", "dtype": "bfloat16", "batch": batch, "sequence_length": length, "heads": heads,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, names, place, points
@@ -22,6 +24,7 @@ from model.record.kernels import DIRECTIONS
 from model.record.units import counted
 
 if TYPE_CHECKING:
+    from analysis.charts import Row
     from analysis.report.answer.statement import VerdictRow
     from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts
@@ -120,23 +123,30 @@ def shapes(kernels: list[dict[str, Any]]) -> list[ShapeTable]:
         timed = {point.attention for point in every if point.timed("forward", mode)}
         shown = [point for point in every if point.attention in timed]
         backends = tuple(name for name in names(shown) if name in timed)
-        unlike = [part for part in ("dtype", "device") if len({point.shape[part] for point in shown}) > 1]
-        lines = []
+        in_letters, lines = _in_letters(shown), []
         for at_shape in grouped(shown, place).values():
-            by_name, shape = {point.attention: point for point in at_shape}, at_shape[0].shape
-            keys = "" if shape["kv_heads"] == shape["heads"] else f" K{shape['kv_heads']}"
-            mask = "causal" if shape["causal"] else "no mask"
-            sizes = (
-                f"B{shape['batch']} T{shape['sequence_length']} H{shape['heads']}{keys} D{shape['head_dim']}"
-            )
-            tile = f", tiles of {at_shape[0].tile}" if at_shape[0].tile else ""
-            words = [f"{sizes}, {mask}{tile}", *(str(shape[part] or f"unknown {part}") for part in unlike)]
+            by_name = {point.attention: point for point in at_shape}
             for direction in DIRECTIONS:
                 cells = (_cell(by_name.get(name), at_shape, direction, mode) for name in backends)
-                lines.append(ShapeLine(", ".join(words), direction, tuple(cells)))
+                lines.append(ShapeLine(in_letters(at_shape[0]), direction, tuple(cells)))
         if backends:
             tables.append(ShapeTable(mode, HOW[mode], backends, tuple(lines)))
     return tables
+
+
+def _in_letters(shown: Sequence[Point]) -> Callable[[Point], str]:
+    """How to write shapes: `B1 T16384 H16 D128, causal`, and the precision and device where they differ."""
+    unlike = [part for part in ("dtype", "device") if len({point.shape[part] for point in shown}) > 1]
+
+    def written(point: Point) -> str:
+        shape = point.shape
+        keys = "" if shape["kv_heads"] == shape["heads"] else f" K{shape['kv_heads']}"
+        mask = "causal" if shape["causal"] else "no mask"
+        sizes = f"B{shape['batch']} T{shape['sequence_length']} H{shape['heads']}{keys} D{shape['head_dim']}"
+        tile = f", tiles of {point.tile}" if point.tile else ""
+        return ", ".join([f"{sizes}, {mask}{tile}", *(str(shape[p] or f"unknown {p}") for p in unlike)])
+
+    return written
 
 
 def _cell(point: Point | None, among: Sequence[Point], direction: str, mode: str) -> ShapeCell:
@@ -150,6 +160,56 @@ def _cell(point: Point | None, among: Sequence[Point], direction: str, mode: str
     return ShapeCell(
         timed.median, point.of("tflops", direction, mode), host, lead(point, others, direction, mode), ""
     )
+
+
+@dataclass(frozen=True)
+class TrafficLine:
+    """The bytes of a call of a backend at a shape in one direction, in GB; None where unknown.
+
+    Attributes:
+        scores: of the matrix of scores of all heads.
+        formula: by the backend's tiles, without a cache.
+        l2, dram: read and written, as the GPU counted.
+        reason: why nothing was counted; empty if it was.
+    """
+
+    shape: str
+    attention: str
+    direction: str
+    scores: float
+    formula: float | None
+    l2: float | None
+    dram: float | None
+    reason: str
+
+
+def traffic(kernels: list[dict[str, Any]]) -> list[TrafficLine]:
+    """The bytes of calls, where a run was asked for them; the median over runs of a shape.
+
+    Args:
+        kernels: the answer to KERNEL_TIMES_AND_GONE.
+    """
+    every, lines = points(kernels), []
+    in_letters = _in_letters(every)
+    for point in every:
+        for direction in DIRECTIONS:
+            rows = point.rows(direction, "eager")
+            reasons = dict.fromkeys(row["traffic_reason"] for row in rows if row["traffic_reason"])
+            of = partial(_gigabytes, rows)
+            l2, dram = of("l2_read_bytes", "l2_write_bytes"), of("dram_read_bytes", "dram_write_bytes")
+            scores = of("score_bytes")
+            if scores is not None and (reasons or l2 is not None):
+                formula, why = of("formula_bytes"), "; ".join(reasons)
+                shape = in_letters(point)
+                lines.append(TrafficLine(shape, point.attention, direction, scores, formula, l2, dram, why))
+    return lines
+
+
+def _gigabytes(rows: Sequence[Row], *columns: str) -> float | None:
+    """The sum of columns in GB, the median over rows that have all of them; None if no row does."""
+    values = [[row[column] for column in columns] for row in rows]
+    sums = [sum(row) / 1e9 for row in values if None not in row]
+    return median(sums) if sums else None
 
 
 def _settings(runs: Sequence[Run]) -> Iterator[Setting]:

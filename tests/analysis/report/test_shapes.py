@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.report.render import environment
-from analysis.report.tasks.attention import shapes
+from analysis.report.tasks.attention import TrafficLine, shapes, traffic
 from tests.analysis.charts.test_kernel_points import called
 
 SPREAD = (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
@@ -100,3 +100,39 @@ def test_the_name_of_a_shape_can_be_broken_where_the_page_is_narrow() -> None:
     page = environment().get_template("part_shapes.html")
     found = page.render(shapes=shapes(called("cudnn", 1.0, 512)), here="index")
     assert '<th scope="row">B4 T512 H8 D64, causal</th>' in found
+
+
+BYTES = ("l2_read_bytes", "l2_write_bytes", "dram_read_bytes", "dram_write_bytes")
+
+
+def moving(
+    name: str, run: str, counts: tuple[int | None, ...], reason: str | None = None
+) -> list[dict[str, Any]]:
+    """A backend's rows, with bytes of its calls from Python."""
+    rows = called(name, 1.0, 512, run=run)
+    for row in rows:
+        eager = row["mode"] == "eager"
+        row |= {"score_bytes": 10**9, "formula_bytes": 4 * 10**9 if eager and name == "flash" else None}
+        row |= dict(zip(BYTES, counts if eager else [None] * 4, strict=True))
+        row["traffic_reason"] = reason if eager else None
+    return rows
+
+
+def test_bytes_have_a_line_for_each_backend_and_direction_of_which_they_were_asked() -> None:
+    nothing: tuple[None, ...] = (None,) * 4
+    rows = moving("flash", "r1", (10**9, 10**9, 10**8, 0)) + moving(
+        "flash", "r2", (3 * 10**9, 10**9, 10**8, 0)
+    )
+    rows += moving("cudnn", "r1", nothing, "no ncu") + moving("auto", "r1", nothing)
+    forward, backward, cudnn, _ = traffic(rows)
+    shape = "B4 T512 H8 D64, causal"
+    assert forward == TrafficLine(shape, "flash", "forward", 1.0, 4.0, 3.0, 0.1, "")
+    assert (backward.attention, backward.direction) == ("flash", "backward")
+    assert cudnn == TrafficLine(shape, "cudnn", "forward", 1.0, None, None, None, "no ncu")
+
+
+def test_the_table_of_bytes_is_left_out_where_nobody_asked_for_it() -> None:
+    template = environment().get_template("part_traffic.html")
+    assert not template.render(traffic=[]).strip()
+    line = TrafficLine("a shape", "flash", "forward", 1.0, None, 2.346, 0.0, "")
+    assert '<td class="n">2.35</td>' in template.render(traffic=[line])

@@ -17,6 +17,7 @@ from analysis.store.collect import collect
 from analysis.store.records import open_records, write_records
 from model.measure.flops import attention_flop
 from model.record.config import CallConfig, RunConfig
+from model.record.kernels import Counted, Traffic
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import CASE, Folder, certificate, plan
 from tests.analysis.timed import certified, kernels
@@ -86,6 +87,29 @@ def test_the_tile_of_a_call_is_in_the_table_and_a_cpu_has_no_time_of_the_host(ro
     (row,) = sql("FROM kernels WHERE direction = 'both'")
     assert (row["tile_queries"], row["tile_keys"]) == (128, 64)
     assert (row["host_milliseconds"], row["kernel_milliseconds"]) == (None, None)
+
+
+def test_the_bytes_of_a_call_are_in_the_table_of_both_passes_their_sum(root: Path, sql: Ask) -> None:
+    bytes_ = {"dram_read_bytes": 1, "dram_write_bytes": 2, "l2_read_bytes": 3, "l2_write_bytes": 4}
+    folder = Folder(root, plan("r1", study="kernels"))
+    folder.start()
+    kernels(folder, CASE, traffic=Traffic(formula_bytes=5, counted=Counted(kernels=1, **bytes_)), flash=0.5)
+    folder.end()
+    folder = Folder(root, plan("r2", study="kernels"))
+    folder.start()
+    kernels(folder, CASE, traffic=Traffic(reason="no ncu"), flash=0.5)
+    folder.end()
+    collect(root)
+    names = ["formula_bytes", *bytes_]
+    for direction, factor in (("forward", 1), ("both", 2)):
+        (row,) = sql(f"FROM kernels WHERE run_id = 'r1' AND mode = 'eager' AND direction = '{direction}'")
+        assert [row[name] for name in names] == [factor * value for value in (5, 1, 2, 3, 4)]
+        assert row["score_bytes"] == CASE.batch * CASE.heads * CASE.sequence_length**2 * 2
+        assert row["traffic_reason"] is None
+    (row,) = sql("FROM kernels WHERE run_id = 'r2' AND mode = 'eager' AND direction = 'both'")
+    assert ([row[name] for name in names], row["traffic_reason"]) == ([None] * 5, "no ncu")
+    (row,) = sql("FROM kernels WHERE run_id = 'r1' AND mode = 'graph' AND direction = 'both'")
+    assert [row[name] for name in names] == [None] * 5
 
 
 def test_reports_carry_the_certificates_that_kernels_were_timed_under(root: Path, tmp_path: Path) -> None:

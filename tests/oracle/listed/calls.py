@@ -52,6 +52,25 @@ def shape_cells(cell: Cell) -> str:
     return f"{times} {median(ratios)} {ratios[0]} {NONE} {ratios[-1]}"
 
 
+@column(r"Bytes of a call in GB: .*", ".+")
+def bytes_of_calls(cell: Cell) -> str:
+    if cell.head not in ("Scores", "Formula", "L2 cache", "DRAM"):
+        return "B1 T1024 H16 D128, causal" if cell.head == "Shape" else cell.row[cell.head]
+    if cell.head == "Scores":
+        return f"{16 * 1024**2 * 2 / 1e9}"
+    (own,) = [
+        row
+        for run in cell.spot.study.runs
+        for row in run.kernels
+        if (row["attention"], row["direction"]) == (cell.row["Backend"], cell.row["Direction"])
+        and "traffic" in row
+    ]
+    if cell.head == "Formula":
+        return f"{own['traffic']['formula_bytes'] / 1e9}"
+    memory = cell.head.split()[0].lower()
+    return f"{sum(own['traffic']['counted'][f'{memory}_{way}_bytes'] for way in ('read', 'write')) / 1e9}"
+
+
 @column(r"Backends that were not timed.*", "Runs")
 def not_timed(cell: Cell) -> str:
     row = cell.row
