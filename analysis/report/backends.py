@@ -11,6 +11,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from analysis.charts.certificates import OF_STUDY, RUNS, TENSORS
+from analysis.report import correctness
+from analysis.report.correctness import CorrectnessRow
 from analysis.report.facts import literal, rows
 from analysis.report.rows import CertificateRow, Run
 from analysis.stats import grouped
@@ -39,7 +41,12 @@ _KINDS = """\
 SELECT certificate, name, count(*) AS checks, count(*) FILTER (NOT passed) AS failed
 FROM verifications WHERE certificate IN ($certificates)
 GROUP BY certificate, name ORDER BY certificate, min(place)"""
-_QUERIES = {"Certificates": _CERTIFICATES, "Errors by tensor": TENSORS, "Checks by kind": _KINDS}
+_QUERIES = {
+    "Certificates": _CERTIFICATES,
+    "Correctness tests": correctness.TESTS,
+    "Errors by tensor": TENSORS,
+    "Checks by kind": _KINDS,
+}
 MOST_DETAILED = 100  # certificates that each have a section of the page
 _PYTORCH = ("at::native::", "Memset", "Memcpy")  # fills, copies and sums, which any backend launches
 _GENERIC = {"device_kernel", "Kernel", "Kernel2", "enable_sm90"}  # say what they run in their first argument
@@ -86,7 +93,7 @@ class Backends:
     """The certificates of a study's runs, or those that `runner verify` made last.
 
     Attributes:
-        certificates: rows of the table, each with its `tensors` and `kinds` of checks.
+        certificates: rows of the table, each with its `tests`, `tensors` and `kinds` of checks.
         without: the runs that have none.
         queries: (what the SQL gives, SQL) for every number here.
         named: keys that attempts name; runs of attention alone have a certificate for each backend instead.
@@ -106,6 +113,17 @@ class Backends:
         first = {(row["attention"], row["verdict"]): row["key"] for row in reversed(rows)}
         apart = {row["key"] for row in rows if row["verdict"] != "right" or row["key"] in self.named}
         return apart | {*first.values()}
+
+    @property
+    def tested(self) -> list[CorrectnessRow]:
+        """The correctness tests of those with a section of their own."""
+        return [test for row in self.certificates if row["key"] in self.detailed for test in row["tests"]]
+
+    @property
+    def about_tests(self) -> str:
+        """What they are, and where they come from."""
+        unjudged = any(test["result"] == "not judged" for test in self.tested)
+        return f"{correctness.ABOUT} {correctness.NOT_JUDGED}" if unjudged else correctness.ABOUT
 
     @property
     def wrong(self) -> list[CertificateRow]:
@@ -196,11 +214,14 @@ def of_machine(connection: DuckDBPyConnection) -> Backends:
 
 
 def _certificates(connection: DuckDBPyConnection, asked: dict[str, str], study: str) -> list[CertificateRow]:
-    """Each certificate with its `tensors` and `kinds` of checks."""
-    certificates, tensors, kinds = (rows(connection, sql, study) for sql in asked.values())
-    tensors_of, kinds_of = (grouped(parts, itemgetter("certificate")) for parts in (tensors, kinds))
+    """Each certificate with its `tests`, `tensors` and `kinds` of checks."""
+    certificates, *parts = (rows(connection, sql, study) for sql in asked.values())
+    of_key = [grouped(part, itemgetter("certificate")) for part in parts]
     for row in certificates:
-        row |= {"tensors": tensors_of.get(row["key"], []), "kinds": kinds_of.get(row["key"], [])}
+        row |= {
+            name: of.get(row["key"], [])
+            for name, of in zip(("tests", "tensors", "kinds"), of_key, strict=True)
+        }
     return cast("list[CertificateRow]", certificates)
 
 

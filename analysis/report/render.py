@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts.certificates import NOT_FINITE, ratio_text
+from analysis.report import correctness
 from analysis.report.backends import short_kernels
 from analysis.report.runs import MOST_NAMED
 from analysis.stats import Estimate
@@ -60,6 +61,7 @@ def environment() -> Environment:
     made.filters |= {
         "number": number,
         "interval": interval,
+        "tested_value": correctness.value,
         "gib": lambda size: number(None if size is None else size / 2**30, ",.1f"),
         "moment": moment,
         "shown_outcome": shown_outcome,

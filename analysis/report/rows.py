@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NotRequired, TypedDict
 
+from analysis.report.correctness import CorrectnessRow
+
 
 class AttemptRow(TypedDict):
     """A row of the view `attempts`."""
@@ -260,5 +262,6 @@ class CertificateRow(TypedDict):
     audits_passed: NotRequired[int | None]
     audit_ratio: NotRequired[float | None]
     runs: NotRequired[list[str]]
+    tests: NotRequired[list[CorrectnessRow]]
     tensors: NotRequired[list[dict[str, Any]]]
     kinds: NotRequired[list[dict[str, Any]]]

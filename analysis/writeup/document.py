@@ -60,7 +60,7 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
             head = f"\\paragraph{{{title}}}\n\\begin{{itemize}}\\setlength\\itemsep{{0pt}}"
             paragraphs.append(f"{head}\n{entries}\n\\end{{itemize}}\n")
 
-    there, appendix = set(tables), ("setup", *contents.task.metrics, "backends")
+    there, appendix = set(tables), ("setup", *contents.task.metrics, "backends", "correctness")
     pdf = rf"\hypersetup{{pdftitle={{{escaped(facts.title)}}},pdfcreator={{runner report --latex}}}}"
     parts = [
         _HEAD + pdf,

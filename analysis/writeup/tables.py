@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.query.latex import breakable, escaped, said, tabular
+from analysis.report import correctness
 from analysis.report.build import Contents
 from analysis.stats import Estimate
 from analysis.stats.estimate import RANGE
@@ -20,10 +21,12 @@ _DASH = "--"
 
 def tables(contents: Contents) -> dict[str, str]:
     """LaTeX by file name; a table without rows is left out."""
+    backends = {"backends": _backends(contents), "correctness": _correctness(contents)}
+    made = {"setup": _setup(contents)}
     if contents.task.calls_every_backend:
-        return {"setup": _setup(contents), "backends": _backends(contents)}
-    made = {"setup": _setup(contents), "groups": _groups(contents), "ratios": _ratios(contents)}
-    made |= {"losses": _losses(contents), "backends": _backends(contents)}
+        return {name: text for name, text in (made | backends).items() if text}
+    made |= {"groups": _groups(contents), "ratios": _ratios(contents), "losses": _losses(contents)}
+    made |= backends
     for name, answer in contents.metrics.items():
         rows = [tuple(map(_cell, row)) for row in answer.rows]
         note = escaped(contents.task.metrics[name].note)
@@ -186,6 +189,23 @@ def _backends(contents: Contents) -> str:
     caption = "Certificates of the backends: whether each computes attention, and with kernels of its own."
     heads = ("Backend", "Device", "Verdict", "Checks", "Failed")
     return table("backends", caption, heads, rows, "lllrr")
+
+
+def _correctness(contents: Contents) -> str:
+    rows = [
+        (
+            breakable(row["attention"]),
+            escaped(row["test"]),
+            escaped(row["precision"] or _DASH),
+            _cell(correctness.value(row)).replace("-", r"\ensuremath{-}"),
+            number(row["plain"], ",.3g"),
+            number(row["tolerance"], ",.3g"),
+            row["result"],
+        )
+        for row in contents.backends.tested
+    ]
+    heads = ("Backend", "Test", "Precision", "Value", "Math", "Allowed", "Result")
+    return table("correctness", said(contents.backends.about_tests), heads, rows, "lllrrrl")
 
 
 def _cell(value: object) -> str:

@@ -69,11 +69,11 @@ def test_every_number_carries_its_sql(demo: Path, demo_report: Path) -> None:
     text = (demo_report / "certificates.html").read_text(encoding="utf-8")
     blocks = re.findall(r"<summary>SQL(?:: (.*?))?</summary>\s*<pre[^>]*><code>(.*?)</code>", text, re.S)
     assert [what for what, _ in blocks] == [
-        "certificates", "errors by tensor", "checks by kind", "runs without a certificate", "",
+        "certificates", "correctness tests", "errors by tensor", "checks by kind", "runs without a certificate", "",
     ]  # fmt: skip
     answers = [ask(demo, unescape(sql)).records() for _, sql in blocks]
-    assert [len(answer) for answer in answers[:2]] == [10, 36]
-    assert {row["attention"] for row in answers[3]} == {"flash3"}
+    assert [len(answer) for answer in answers[:3]] == [10, 45, 36]
+    assert {row["attention"] for row in answers[4]} == {"flash3"}
     with (demo_report / "data" / "verdicts.csv").open(encoding="utf-8") as file:
         assert [row["key"] for row in csv.DictReader(file)] == [row["key"] for row in answers[0]]
 

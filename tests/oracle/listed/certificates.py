@@ -38,6 +38,8 @@ def certified(study: Study) -> str:
 @text(r"\S+ is wrong on .*|wrong: \d+ of \d+ checks failed\.|right: .* is off|.* float64.*")
 @text(r"On .*, for everything that the backend supports\. Relative errors.*", "caption")
 @text(r"Relative errors: .*", "caption")
+@text(r"Five tests of each backend\. .*", "caption")
+@text(r"Five tests of a published comparison .*", "p")
 @text(r"Dot plot of error over tolerance .*", "figcaption")
 @text(r"(?:Made|Runs|Checked): .*", "dl.facts")
 @text(r"\S+ c+", "h2")
@@ -51,6 +53,7 @@ def certificate_texts(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         yield f"wrong: {len(failed)} of {len(checks)} checks failed."
         yield from (f"{check['name']}: {check['reason']}" for check in failed)
         yield f"On {on}, for everything that the backend supports. Relative errors: the largest on random data. Measured / allowed: the largest over all checks; up to 1 passes."
+        yield f"Five tests of each backend. On {on}, for everything that the backend supports"
         yield f"Dot plot of error over tolerance by backend and tensor. Largest: {name} {worst}."
         yield f"Made: {moment(str(certificate['created_at']))}, in {certificate['seconds']} s"
         yield f"Runs: {', '.join(run.id for run in spot.study.done if spot.study.certificate(run))}"
@@ -60,6 +63,7 @@ def certificate_texts(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         "A certificate compares what a backend computes, forward and backward, with exact results in float64.",
         "While a run trains or decodes, audits check attention calls of its own model",
         "It is called on random numbers,",
+        "Five tests of a published comparison",
     )
     yield from (match[0] for rule in rules if match[0].startswith(rule))
 
