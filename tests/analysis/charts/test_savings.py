@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from pathlib import Path
 
 from analysis import charts
@@ -118,7 +119,14 @@ def test_what_others_report_as_saved_is_a_hollow_mark_and_stands_beside_ours(
     out = build_report(root, "grid", tmp_path / "report").parent
     page = (out / "savings.html").read_text()
     assert page.count("Hollow diamonds: reported by others, in no comparison.") == 2
-    table = (out / "index.html").read_text().partition('id="reported"')[2]
+    front = (out / "index.html").read_text()
+    told = unescape(re.sub(r"<[^>]*>", "", front)).replace("\N{NO-BREAK SPACE}", " ")
+    assert (
+        "Time saved against the baseline: 50.0 % (flash, sequence_length=4096) to 75.0 % "
+        "(flash, sequence_length=2048), in one run each." in told
+    )
+    assert "Memory saved against the baseline: 50.0 % (flash, sequence_length=2048) to 75.0 %" in told
+    table = front.partition('id="reported"')[2]
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", table)
     assert cells[cells.index("68.92") :][:3] == ["68.92", "75.00", "1.088"]
     assert cells[cells.index("49.5") :][:3] == ["49.5", "50.00", "1.010"]
