@@ -69,7 +69,7 @@ def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
         if not ordered:
             continue
         shown = list(dict.fromkeys((ordered[0], ordered[-1])))
-        texts = [f"{number(one.percent.median, '.1f')} % ({name(one.label, facts)})" for one in shown]
+        texts = [f"{one.percent.median:.1f} % ({name(one.label, facts)})" for one in shown]
         numbers = tuple(
             Number(f"{what} that {one.label} saves", one.percent.median, None, None, "percent")
             for one in shown

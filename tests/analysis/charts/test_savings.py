@@ -98,13 +98,14 @@ def test_savings_are_lines_over_the_axis_of_the_grid_without_the_baselines(root:
         trained(root, f"b{length}", "flash", length, fast, little)
     trained(root, "c1", "flash", 16384, 2.0, 17)  # its baseline ran out of memory
     collect(root)
-    time, memory = (draw(root, name, "grid") for name in ("savings_time", "savings_memory"))
+    time, memory = (draw(root, name, "grid") for name in ("time_saved_lines", "memory_saved_lines"))
     assert time and memory and time.table and memory.table
     cells = [row[1:3] for row in time.table.rows]
     assert cells == [("2,048", "75.0"), ("4,096", "50.0"), ("8,192", "75.0")]
     assert [row[2] for row in memory.table.rows] == ["50.0", "75.0", "80.0"]
     assert time.used == {f"{kind}{length}" for kind in "ab" for length in LENGTHS}
     assert time.interval.startswith("n = 1: ")
+    assert time.title == "Time saved over sequence length" and time.finding is None  # shares have no ratios
 
 
 def test_what_others_report_as_saved_is_a_hollow_mark_and_stands_beside_ours(
