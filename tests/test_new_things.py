@@ -299,6 +299,62 @@ def test_a_task_is_one_file_on_each_floor_and_has_its_report(house):
     house.run("audit", "pages")
 
 
+GRID = """\
+title: What flash saves
+base:
+  device: cpu
+  model: {dim: 64, layers: 2, heads: 8, kv_heads: 8, ffn_dim: 128, vocab_size: 300}
+  data: {path: ../text.parquet, mode: pack}
+  train: {steps: 4, batch_size: 1, learning_rate: 1e-3, warmup_steps: 0, log_every: 1, dtype: float32}
+baseline: {attention: math}
+matrix:
+  attention: [math, flash]
+  train.sequence_length: [64, 256, 2048]
+exclude: [{attention: flash, train.sequence_length: 2048}]
+rules:
+  - where: {attention: [math, flash]}
+    resources: {memory: 600MiB}
+    expect: [completed, oom_host]
+reported:
+  - where: {attention: flash, train.sequence_length: 256}
+    time_saved_percentage: 68.92
+    hardware: L4 (32GB)
+    source: a report
+    read_from: text
+    note: an L4 has 24 GB
+"""
+FRONTIER = """\
+title: The largest batch
+base:
+  task: frontier
+  device: cpu
+  model: {dim: 64, layers: 2, heads: 4, kv_heads: 4, ffn_dim: 128, vocab_size: 300}
+  frontier: {find: batch_size, batch_size: 4096, multiple: 4, sequence_length: 128, dtype: float32, memory_fraction: 0.2, steps: 2}
+matrix: {attention: [flash]}
+"""
+
+
+def test_a_study_of_what_is_saved_and_what_fits_is_yaml_alone(house):
+    """One that others reported of, some of whose cells may run out of memory, and a frontier, in a folder."""
+    (house.folder / "both").mkdir()
+    house.add("both/grid.yaml", GRID)
+    house.add("both/frontier.yaml", FRONTIER)
+    house.run("launch", "both", "--yes")
+    query = "SELECT outcome, count(*) AS runs FROM runs WHERE outcome = expected_outcome GROUP BY outcome ORDER BY 1"
+    assert house.rows(query) == [{"outcome": "completed", "runs": 5}, {"outcome": "oom_host", "runs": 1}]
+    house.run("report", "both", "--out", "pages")
+    front, grid, savings, largest = (
+        (house.folder / "pages" / name).read_text(encoding="utf-8")
+        for name in ("index.html", "grid/index.html", "grid/savings.html", "frontier/frontier.html")
+    )
+    assert "What flash saves" in front and "The largest batch" in front
+    assert "68.92" in grid and "Note of the study: an L4 has 24 GB" in grid
+    assert savings.count("Hollow diamonds: reported by others, in no comparison.") == 1
+    assert "Time saved against the baseline: " in savings
+    assert "Largest that fits" in largest
+    house.run("audit", "pages")
+
+
 def test_an_outcome_is_one_entry(house):
     """What it means, whether it is retried and how charts name it follow from that."""
     file = house.folder / "model" / "record" / "outcome.py"

@@ -141,7 +141,7 @@ def _lines(rows: list[Row], saved: _Saved, what: str, verb: str) -> Figure | Non
         others, CellQuantity(f"{verb} saved", "percent", _FORM, what, lambda _rows: percent)
     )
     used = frozenset(run for saving in savings for run in saving.runs)
-    return replace(figure, used=used) if figure else None
+    return replace(figure, used=used, finding=None) if figure else None
 
 
 def _both_charts(title: str, order: int, saved: _Saved, what: str, verb: str) -> dict[str, Chart]:
@@ -166,7 +166,7 @@ def _both_charts(title: str, order: int, saved: _Saved, what: str, verb: str) ->
         build=lambda rows, _styles: _lines(rows, saved, what, verb),
         applies=lambda rows: _is_grid(rows) and has_lines(_compared(rows)),
     )
-    return {f"{verb}_saved": cells, f"savings_{verb}": lines}
+    return {f"{verb}_saved": cells, f"{verb}_saved_lines": lines}
 
 
 charts = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from analysis.query.formats import csv_lines
@@ -16,6 +16,7 @@ from analysis.verdicts import conditions, losses
 from analysis.verdicts.conditions import Gpus, gpus_of
 from analysis.verdicts.groups import FEWEST_SEEDS, absent, alone, declared, groups_of
 from analysis.verdicts.rates import ENOUGH, Rates, rates
+from analysis.verdicts.savings import Saving, memory_saved, time_saved
 from analysis.verdicts.scaling import Curve, curves
 from analysis.wording import columns, sentence
 from model.record.config import TASKS
@@ -43,6 +44,7 @@ class StudyComparison:
         busy: a warning if other work may have slowed runs down.
         advice: what to write in the study to have groups compared; None if it declares a baseline.
         queries: (what the SQL gives, SQL) for every number here.
+        saved: percent of its baseline's time and memory that each group saves, by what is saved.
     """
 
     rates: Rates
@@ -58,6 +60,7 @@ class StudyComparison:
     busy: str | None
     advice: str | None
     queries: list[tuple[str, str]]
+    saved: Mapping[str, list[Saving]] = field(default_factory=dict)
 
     @property
     def unlike(self) -> set[str]:
@@ -104,6 +107,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Run]) ->
         busy=conditions.busy(loads),
         advice=advice,
         queries=[("Rates of the runs", literal(MEASURED_RUNS, study)), *at_the_end],
+        saved={"time": time_saved(measured), "memory": memory_saved(measured)},
     )
 
 

@@ -95,11 +95,11 @@ WITH named_runs AS (
     SELECT scope, axis, split_part(axis, '.', -1) AS last, count(*) OVER (PARTITION BY scope) AS axes,
         count(*) OVER (PARTITION BY scope, last) AS alike
     FROM (SELECT scope, axis FROM cells GROUP BY scope, axis HAVING count(DISTINCT value) > 1)
-), baselines AS (  -- only one that all runs agree on
+), baselines AS (  -- only one that all runs agree on, and of several settings: a backend alone is always named
     SELECT scope, axis.key AS axis, axis.value ->> '$' AS base
     FROM (
         SELECT scope, any_value(design -> '$.baseline') AS baseline FROM named_runs
-        GROUP BY scope HAVING count(DISTINCT design -> '$.baseline') = 1
+        GROUP BY scope HAVING count(DISTINCT design -> '$.baseline') = 1 AND json_keys(baseline) <> ['attention']
     ), json_each(baseline) axis
 ), named AS (  -- of many factors, only those in which a group differs from the baseline
     SELECT scope, kind, coalesce(string_agg(

@@ -49,12 +49,35 @@ def rates(
 ) -> Iterator[Sentence]:
     """The groups with the highest and the lowest rate, and their verdicts against the baseline.
 
-    Groups of different numbers of processes have no order.
+    Groups of different numbers of processes have no order. Of a grid, whose cells have baselines of their
+    own, it is what they save of these.
     """
-    if not comparison.scaling and len(comparison.rates.rankings) <= 1:
+    if len({pair.baseline for pair in comparison.rates.compared}) > 1:
+        yield from _saved(facts, comparison)
+    elif not comparison.scaling and len(comparison.rates.rankings) <= 1:
         values = {group.label: group.tokens_per_second for group in facts.groups}
         judged = {row.group: row for row in verdicts if row.about == "rate"}
         yield from ends(facts, values, unit, judged, comparison, ("highest rate", "lowest"))
+
+
+def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
+    """The least and the most that a cell of a grid saves, of time and of memory."""
+    runs = {group.label: group.n for group in facts.groups}
+    for what, savings in comparison.saved.items():
+        right = [saving for saving in savings if saving.label not in facts.flagged]
+        ordered = sorted(right, key=lambda saving: saving.percent.median)
+        if not ordered:
+            continue
+        shown = list(dict.fromkeys((ordered[0], ordered[-1])))
+        texts = [f"{one.percent.median:.1f} % ({name(one.label, facts)})" for one in shown]
+        numbers = tuple(
+            Number(f"{what} that {one.label} saves", one.percent.median, None, None, "percent")
+            for one in shown
+        )
+        once = ", in one run each" if all(runs[one.label] == 1 for one in shown) else ""
+        yield Sentence(
+            f"{what.capitalize()} saved against the baseline: {' to '.join(texts)}{once}.", numbers
+        )
 
 
 def ends(

@@ -30,7 +30,17 @@ from tests.analysis.fabricate import CASE, Folder, certificate, completed, plan
 
 # For the others see test_sweeps.py, test_kernels.py, test_inference.py, test_scaling.py, test_frontier.py, test_savings.py and
 # test_step_profile.py.
-ELSEWHERE = ("sweep", "step_profile", "scaling_", "kernel_", "decode_", "prefill_", "frontier_", "savings_")
+ELSEWHERE = (
+    "sweep",
+    "step_profile",
+    "scaling_",
+    "kernel_",
+    "decode_",
+    "prefill_",
+    "frontier_",
+    "time_saved_",
+    "memory_saved_",
+)
 OF_EVERY_STUDY = [name for name in charts.names() if not name.startswith(ELSEWHERE)]
 
 

@@ -140,7 +140,7 @@ def test_single_runs_without_intervals_have_no_layer_no_tooltip_and_no_word_of_t
     for name, figure in draw(root).items():
         if figure is None:
             assert name in ("certificates", "step_profile", "prefill_profile") or name.startswith(
-                ("sweep_", "scaling_", "kernel_", "decode_", "frontier_", "savings_")
+                ("sweep_", "scaling_", "kernel_", "decode_", "frontier_", "time_saved_", "memory_saved_")
             )
             continue
         assert all(layers(figure)), f"{name} has a layer without a mark"
@@ -186,7 +186,9 @@ def test_sixty_groups_with_long_names_are_drawn_in_every_figure(root: Path) -> N
                 "loss_difference",
                 "step_profile",
                 "prefill_profile",
-            ) or chart.startswith(("sweep_", "scaling_", "kernel_", "decode_", "frontier_", "savings_"))
+            ) or chart.startswith(
+                ("sweep_", "scaling_", "kernel_", "decode_", "frontier_", "time_saved_", "memory_saved_")
+            )
             continue
         assert len(json.dumps(figure.spec)) < 400_000, chart
         assert "<svg" in vl_convert.vegalite_to_svg(json.dumps(figure.spec | {"width": 600}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from pathlib import Path
 
 from analysis import charts
@@ -97,13 +98,14 @@ def test_savings_are_lines_over_the_axis_of_the_grid_without_the_baselines(root:
         trained(root, f"b{length}", "flash", length, fast, little)
     trained(root, "c1", "flash", 16384, 2.0, 17)  # its baseline ran out of memory
     collect(root)
-    time, memory = (draw(root, name, "grid") for name in ("savings_time", "savings_memory"))
+    time, memory = (draw(root, name, "grid") for name in ("time_saved_lines", "memory_saved_lines"))
     assert time and memory and time.table and memory.table
     cells = [row[1:3] for row in time.table.rows]
     assert cells == [("2,048", "75.0"), ("4,096", "50.0"), ("8,192", "75.0")]
     assert [row[2] for row in memory.table.rows] == ["50.0", "75.0", "80.0"]
     assert time.used == {f"{kind}{length}" for kind in "ab" for length in LENGTHS}
     assert time.interval.startswith("n = 1: ")
+    assert time.title == "Time saved over sequence length" and time.finding is None  # shares have no ratios
 
 
 def test_what_others_report_as_saved_is_a_hollow_mark_and_stands_beside_ours(
@@ -118,7 +120,14 @@ def test_what_others_report_as_saved_is_a_hollow_mark_and_stands_beside_ours(
     out = build_report(root, "grid", tmp_path / "report").parent
     page = (out / "savings.html").read_text()
     assert page.count("Hollow diamonds: reported by others, in no comparison.") == 2
-    table = (out / "index.html").read_text().partition('id="reported"')[2]
+    front = (out / "index.html").read_text()
+    told = unescape(re.sub(r"<[^>]*>", "", front)).replace("\N{NO-BREAK SPACE}", " ")
+    assert (
+        "Time saved against the baseline: 50.0 % (flash, sequence_length=4096) to 75.0 % "
+        "(flash, sequence_length=2048), in one run each." in told
+    )
+    assert "Memory saved against the baseline: 50.0 % (flash, sequence_length=2048) to 75.0 %" in told
+    table = front.partition('id="reported"')[2]
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", table)
     assert cells[cells.index("68.92") :][:3] == ["68.92", "75.00", "1.088"]
     assert cells[cells.index("49.5") :][:3] == ["49.5", "50.00", "1.010"]

@@ -38,6 +38,25 @@ def test_of_many_factors_a_label_has_those_that_differ_from_the_baseline(root: P
     assert labels == ["baseline", "compile=true", "loss=joined, train.lr=0.2", "model.lr=2"]
 
 
+def test_the_backend_of_a_baseline_that_is_no_more_than_that_is_named_in_every_cell_of_a_grid(
+    root: Path, sql: Ask
+) -> None:
+    design = {"order": "interleaved", "order_seed": 7, "baseline": {"attention": "math"}}
+    design |= {"margins": {}, "until": None}
+    for attention in ("math", "flash"):
+        for at in (1, 2):
+            factors = {"attention": attention, "model.dim": at, "model.layers": at}
+            name = f"{attention}-{at}"
+            Folder(root, plan(name, attention=attention, factors=factors, group=name, design=design))
+    collect(root)
+    assert [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")] == [
+        "flash, dim=1, layers=1",
+        "flash, dim=2, layers=2",
+        "math, dim=1, layers=1",
+        "math, dim=2, layers=2",
+    ]
+
+
 def test_a_label_that_the_study_gives_takes_the_place_of_the_factors(root: Path, sql: Ask) -> None:
     for number, label in enumerate(("eager", "compiled", None)):
         factors = {"train.compile": number, "seed": 0}
