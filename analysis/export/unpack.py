@@ -23,6 +23,7 @@ from model.record.records import NAME
 
 SUFFIXES = (".tar.gz", ".tgz")
 _NAME = NAME.pattern
+PLAN, LEDGER = "run.json", "ledger.jsonl"
 
 
 def _any(names: set[str]) -> str:
@@ -47,12 +48,14 @@ class Unpacked:
     Attributes:
         study: its name.
         added: runs that were not there before.
-        there: runs that were, with the same records.
+        continued: runs that were, and of which the archive knows more: later attempts, or how one ended.
+        there: runs that were, with these records or with more.
         certificates: certificates that were not there before.
     """
 
     study: str
     added: int
+    continued: int
     there: int
     certificates: int
 
@@ -60,11 +63,13 @@ class Unpacked:
 def unpack(archive: Path, root: Path) -> Unpacked:
     """Put the runs of an archive into a workspace, all or none of them.
 
-    A run that is there with the same records is left alone, and so is a certificate with the same key.
+    Runs may travel between machines, and come back more than once. A run that is there with the same records,
+    or with these and later ones, is left alone. So is a certificate with the same key. What an archive knows
+    of a run beyond the records that are there is added to them.
 
     Raises:
-        UserError: it is no such archive, holds anything else or grows too much; or a run is there already
-            with other records. Nothing was written.
+        UserError: it is no such archive, holds anything else or grows too much; or a run that is there
+            already went on otherwise. Nothing was written.
     """
     if not os.path.lexists(archive):
         raise UserError(f"{archive}: no such file")
@@ -81,7 +86,12 @@ def unpack(archive: Path, root: Path) -> Unpacked:
             raise UserError(f"{archive}: {message}: nothing was unpacked") from error
         runs = [RunFolder(path) for path in _runs(folder / study)]
         present = [run for run in runs if os.path.lexists(root / study / run.path.name)]
-        if other := [run.path.name for run in present if not _same(run.path, root / study / run.path.name)]:
+        further, other = list[RunFolder](), list[str]()
+        for run in present:
+            there = root / study / run.path.name
+            if not _within(run.path, there):
+                further.append(run) if _may_go_on(there, run.path) else other.append(run.path.name)
+        if other:
             names = ", ".join(f"{study}/{run}" for run in other[:_SHOWN]) + ", ..." * (len(other) > _SHOWN)
             raise UserError(
                 f"{archive}: runs of these names already exist with different records: {names}: "
@@ -98,9 +108,11 @@ def unpack(archive: Path, root: Path) -> Unpacked:
                 _keep(folder / study / name, root / study / name)
             for run in new:
                 run.path.rename(root / study / run.path.name)
+            for run in further:
+                _go_on(run.path, root / study / run.path.name)
         except OSError as error:
             raise UserError(f"{archive}: {error.filename}: {error.strerror}: use another root") from error
-        return Unpacked(study, len(new), len(present), certificates)
+        return Unpacked(study, len(new), len(further), len(present) - len(further), certificates)
 
 
 def _runs(study: Path) -> list[Path]:
@@ -127,13 +139,44 @@ def _study(archive: Path, folder: Path) -> str:
     return names[0]
 
 
-def _same(run: Path, there: Path) -> bool:
-    """Whether a run that is there has all the files of an unpacked one, with the same content."""
-    return all(
-        (twin := there / path.relative_to(run)).is_file() and twin.read_bytes() == path.read_bytes()
-        for path in run.rglob("*")
-        if path.is_file() and path.name not in LOGS
-    )
+def _within(run: Path, other: Path) -> bool:
+    """Whether another copy of a run has all its records but the plan, which a launch renews; or more.
+
+    Records are only ever added: whole files, and lines at the end of those that have lines.
+    """
+    return all(_begins(path, other / path.relative_to(run)) for path in _records(run))
+
+
+def _begins(path: Path, other: Path) -> bool:
+    """Whether another file is the same, or has more lines after these."""
+    if not other.is_file():
+        return False
+    content, whole = path.read_bytes(), other.read_bytes()
+    return whole == content or (path.suffix == ".jsonl" and whole.startswith(content))
+
+
+def _may_go_on(there: Path, run: Path) -> bool:
+    """Whether a copy of a run may be added to what is there; nothing is written through a link."""
+    plain = not any(path.is_symlink() for path in (there, *there.glob("attempt-*")))
+    return plain and (there / PLAN).is_file() and _within(there, run)
+
+
+def _records(run: Path) -> list[Path]:
+    """A run's records, apart from its plan; some folders of attempts also hold logs and checkpoints."""
+    places = [(run, OF_RUN - {PLAN}), *((attempt, OF_ATTEMPT) for attempt in run.glob("attempt-*"))]
+    return [place / name for place, names in places for name in sorted(names) if (place / name).is_file()]
+
+
+def _go_on(run: Path, there: Path) -> None:
+    """Add what a copy of a run has beyond the records that are there.
+
+    The ledger comes last: an archive whose unpacking was interrupted can be unpacked again.
+    """
+    for path in (*run.glob("attempt-*/*"), run / PLAN, run / LEDGER):
+        twin = there / path.relative_to(run)
+        if path.exists() and not (path.name in LOGS and twin.exists()):
+            twin.parent.mkdir(exist_ok=True)
+            path.rename(twin)
 
 
 def _keep(source: Path, target: Path) -> int:

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from analysis.stats import by_label
+from analysis.stats.rows import paired_by
 from analysis.stats.verdict import Incomparable, Verdict
 from analysis.verdicts import values as of
 from analysis.verdicts.values import Row, Topic, listed, values
+from model.record.units import counted
 
 Measure = Literal["speed", "loss", "mfu"]  # what is compared: seconds per step, losses, MFU and TFLOP/s
 # Every topic of the guard. The name of a setting is one, too.
@@ -217,6 +219,18 @@ def _host(a: RunSet, b: RunSet) -> Iterator[Difference]:
         yield Difference("host", f"{text}.")
 
 
+def _pairs(a: RunSet, b: RunSet) -> Iterator[Difference]:
+    """Breaks if both sides ran on the same devices, but a pair on two: its ratio is that of the devices."""
+    if values(a.runs, of.DEVICE.of) != values(b.runs, of.DEVICE.of):
+        return
+    of_a, of_b = paired_by(a.runs), paired_by(b.runs)
+    pairs = [values((of_a[key], of_b[key]), of.DEVICE.of) for key in of_a if key in of_b]
+    if apart := sum(len(devices) > 1 for devices in pairs):
+        text = f"{apart} of {counted(len(pairs), 'pair')} of runs of {a.name} and {b.name}"
+        was = "was" if apart == 1 else "were"
+        yield Difference("device", f"{text} {was} on different devices: their ratio is that of these.", SPEED)
+
+
 def _processes(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks the speed: more GPUs are another machine. How much faster it is, is what scaling charts say."""
     of_a, of_b = (values(side.runs, of.processes) for side in (a, b))
@@ -379,6 +393,7 @@ CHECKS: tuple[Check, ...] = (
     _commit,
     _diff,
     _compared(of.DEVICE, SPEED, SPEED),
+    _pairs,
     _processes,
     _host,
     _compared(of.CLOCKS, SPEED, NOTHING),

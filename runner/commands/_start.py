@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from model.record.errors import UserError
 from model.record.files import no_link
 from model.record.outcome import Outcome
 from model.record.units import counted
@@ -24,6 +25,7 @@ from runner.inputs.document import InvalidFile
 from runner.plan.plan import REHEARSAL, Plan, refreshed
 from runner.plan.precision import comparisons, seconds_per_token
 from runner.state import guard
+from runner.state.ledger import RunState
 from runner.state.runs import name_of
 
 
@@ -117,6 +119,32 @@ def begun(whole: Plan, design: Design) -> Plan:
     """The part of a plan that a launch starts with: the study's repeats, and those of earlier launches."""
     number = max([design.repeats, *(run.repeat for run, state in whole.runs if state)])
     return _part(whole, {run.run_id for run, _ in whole.runs if run.repeat <= number})
+
+
+def first_blocks(plan: Plan, count: int) -> Plan:
+    """What is left of a plan's first unfinished blocks, which is also said.
+
+    A block is unfinished while a run of it is in flight or did not start, or lost its place on a machine. One
+    that failed by itself would hold up all later blocks for ever.
+
+    Raises:
+        UserError: its runs are in no blocks.
+    """
+    if any(run.block is None for run in plan.left):
+        name = plan.study.name
+        raise UserError(f"--blocks needs `order: interleaved` in study {name}: its runs have no blocks")
+    unfinished = sorted({run.block for run, state in plan.runs if run.block and not _over(state)})[:count]
+    chosen = [run for run in plan.left if run.block in unfinished]
+    numbers = ", ".join(map(str, sorted({run.block or 0 for run in chosen})))
+    what = f"{counted(len(chosen), 'run')} of block {numbers}" if chosen else "no run"
+    say(f"--blocks: {what} to start; {counted(len(plan.left) - len(chosen), 'run')} left for later")
+    return _part(plan, {run.run_id for run in chosen})
+
+
+def _over(state: RunState | None) -> bool:
+    """Whether a run is done, or would end as it did if it started again."""
+    outcome = state and state.outcome
+    return bool(state and (state.done or (outcome and not outcome.may_come_back and not outcome.of_machine)))
 
 
 def _part(plan: Plan, run_ids: set[str]) -> Plan:

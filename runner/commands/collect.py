@@ -40,7 +40,8 @@ def command(
         brought = unpack(local_path(study), root)
         name: str | None = brought.study
         kept = f", {brought.there} were already there" if brought.there else ""
-        runs = f"{counted(brought.added, 'run')} of study {name} unpacked{kept}"
+        more = f", {brought.continued} went on from the records that were there" if brought.continued else ""
+        runs = f"{counted(brought.added, 'run')} of study {name} unpacked{more}{kept}"
         say(f"{study}: {runs}; {counted(brought.certificates, 'new certificate')}")
     else:
         name = study and study_name(study, studies(root))

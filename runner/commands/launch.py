@@ -7,6 +7,7 @@ Examples:
   runner launch experiments/seeds/001 --scale laptop
   runner launch experiments/first.yaml --only seed=0 --set train.steps=20
   runner launch experiments/first.yaml --profile alps --scale full --yes
+  runner launch experiments/first.yaml --blocks 1
 """
 
 from __future__ import annotations
@@ -91,6 +92,10 @@ def command(
         typer.Option(min=1, metavar="N", help="Concurrent runs; overrides the profile's max_parallel."),
     ] = None,
     fail_fast: FailFast = False,
+    blocks: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Start only what is left of the next N unfinished blocks."),
+    ] = None,
     scripts: Annotated[
         Path | None,
         typer.Option(
@@ -119,7 +124,7 @@ def command(
     if fail_fast and on_slurm and not (wait or rehearse):
         raise UserError("--fail-fast on a cluster needs --wait, which sees how the runs end")
 
-    launches = _all_prepared(paths, cluster, scale, sets, only, rehearse=rehearse)
+    launches = _all_prepared(paths, cluster, scale, sets, only, blocks, rehearse=rehearse)
     if dry_run:
         _show(launches, scripts)
         return
@@ -142,6 +147,7 @@ def _all_prepared(
     scale: str | None,
     sets: Sequence[str] | None,
     only: Sequence[str] | None,
+    blocks: int | None,
     *,
     rehearse: bool,
 ) -> list[StudyLaunch]:
@@ -154,7 +160,7 @@ def _all_prepared(
     launches, problems = list[StudyLaunch](), list[Problem]()
     for path in paths:
         try:
-            launches.append(_prepared(path, cluster, scale, sets, only, rehearse=rehearse))
+            launches.append(_prepared(path, cluster, scale, sets, only, blocks, rehearse=rehearse))
         except InvalidFile as error:
             problems += error.problems
     if problems:
@@ -172,6 +178,7 @@ def _prepared(
     scale: str | None,
     sets: Sequence[str] | None,
     only: Sequence[str] | None,
+    blocks: int | None,
     *,
     rehearse: bool,
 ) -> StudyLaunch:
@@ -180,7 +187,7 @@ def _prepared(
     Raises:
         UserError: as `read_study`, `expand` and `plan`.
     """
-    from runner.commands._start import begun, worth_repeating
+    from runner.commands._start import begun, first_blocks, worth_repeating
     from runner.execute.launch import warn_of_risks
 
     parsed = read_study(path)
@@ -193,13 +200,15 @@ def _prepared(
     for doubt in unsupported_calls(cells):
         say(doubt.shown())
     planned = begun(whole, design) if until else whole
-    if design.until and only:
-        say("--only: `until` adds no repeats; launch without --only to add them")
+    if design.until and (option := "--only" if only else "--blocks" if blocks else None):
+        say(f"{option}: `until` adds no repeats; launch without {option} to add them")
+    if blocks:
+        whole = planned = first_blocks(planned, blocks)
     if rehearse:
         whole = planned = rehearsal(planned)
         say(f"rehearsal: {counted(len(planned.runs), 'run')} of two steps, as study {planned.study.name}")
     warn_of_risks(planned.root / planned.study.name, cluster)
-    return StudyLaunch(planned, whole, None if rehearse else design, repeats=bool(until))
+    return StudyLaunch(planned, whole, None if rehearse else design, repeats=bool(until and not blocks))
 
 
 def _started(launches: Sequence[StudyLaunch], wait: bool | None, fail_fast: bool) -> int:

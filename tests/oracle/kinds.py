@@ -598,10 +598,16 @@ def one_seed(study: Study) -> Iterator[str]:
 
 
 @said("limit")
-def one_machine(study: Study) -> Iterator[str]:
-    hosts = {run.measured.manifest["host"] for run in study.done}
-    if len(hosts) == 1 and None not in hosts:
-        yield f"Every completed run was on a machine named {hosts.pop()}: others of its kind may differ."
+def machines(study: Study) -> Iterator[str]:
+    places = [(run.measured.manifest["host"], run.measured.manifest["device_name"]) for run in study.done]
+    if len(set(places)) > 1:
+        shares = [
+            f"{(many := places.count(place))} run{'s' * (many > 1)} on {place[0]} ({place[1]})"
+            for place in sorted(set(places))
+        ]
+        yield f"The completed runs were on {len(shares)} machines: {', '.join(shares[:-1])} and {shares[-1]}."
+    elif places and places[0][0] is not None:
+        yield f"Every completed run was on a machine named {places[0][0]}: others of its kind may differ."
 
 
 @said("limit")

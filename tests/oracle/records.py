@@ -123,7 +123,11 @@ def disturbed(root: Path) -> None:
         for name, usual in (("auto", 0.02), ("flash", 0.019)):
             noise = 1 + 1e-4 * math.sin(5 * block + len(name))
             place = {"repeat": block, "block": block, "position": study.count + 1}
-            where = {"gpu_uuid": f"GPU-{block % 2}", "device_users": int(block == 3)}
+            where = {
+                "host": f"nid00{1 + block % 2}",
+                "gpu_uuid": f"GPU-{block % 2}",
+                "device_users": int(block == 3),
+            }
             study.trained(name, 0, block, wavy(usual * 1.01**block * noise), 3.0, place=place, where=where)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -44,7 +45,7 @@ def of_any(
         yield Sentence(drift(comparison.drift))
     if comparison.gpus and comparison.gpus.is_limit:
         yield Sentence(comparison.gpus.sentence)
-    yield from _one_machine(done)
+    yield from _machines(done)
     yield from _unfinished(facts)
 
 
@@ -104,7 +105,7 @@ def of_calls(
             f"The runs were on {len(used)} GPUs: what sets two shapes apart may be the GPUs. "
             "All backends of a run were on the same one."
         )
-    yield from _one_machine(done)
+    yield from _machines(done)
     yield from _unfinished(facts)
 
 
@@ -137,12 +138,23 @@ def _not_compared(facts: Facts, comparison: StudyComparison) -> Iterator[Sentenc
         yield Sentence(f"Not compared, because {comparison.why_alone}: {groups}.")
 
 
-def _one_machine(done: Sequence[Run]) -> Iterator[Sentence]:
-    hosts = {run["node"] for run in done}
-    if len(hosts) == 1 and None not in hosts:
-        yield Sentence(
-            f"Every completed run was on a machine named `{hosts.pop()}`: others of its kind may differ."
-        )
+def _machines(done: Sequence[Run]) -> Iterator[Sentence]:
+    """The machines of the completed runs, and how many each had; none where one is unknown.
+
+    Lent machines may share a name: those with other devices are others.
+    """
+    places = Counter((run["node"], run["device"]) for run in done)
+    if not places or None in {host for host, _ in places}:
+        return
+    if len(places) == 1:
+        host = done[0]["node"]
+        yield Sentence(f"Every completed run was on a machine named `{host}`: others of its kind may differ.")
+    else:
+        shares = [
+            f"{counted(count, 'run')} on `{host}`{f' ({device})' if device else ''}"
+            for (host, device), count in sorted(places.items(), key=str)
+        ]
+        yield Sentence(f"The completed runs were on {len(places)} machines: {listed(shares)}.")
 
 
 def _unfinished(facts: Facts) -> Iterator[Sentence]:

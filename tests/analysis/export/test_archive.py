@@ -19,6 +19,9 @@ from analysis.report.build import build_report
 from analysis.report.carried import files
 from analysis.store.collect import collect
 from model.record.errors import UserError
+from model.record.files import append
+from model.record.outcome import Outcome
+from model.record.records import LedgerEvent, now
 from tests.analysis.fabricate import Folder, certificate, completed, plan
 from tests.analysis.timed import certified
 
@@ -141,7 +144,7 @@ def test_what_is_there_already_is_left_alone(archive: Path, there: Path) -> None
     (there / "backends" / "r1" / "attempt-1" / "stdout.log").write_text("printed here")
     shutil.rmtree(there / "backends" / "r2")
     done = unpack(archive, there)
-    assert (done.added, done.there, done.certificates) == (1, 1, 0)
+    assert (done.added, done.continued, done.there, done.certificates) == (1, 0, 1, 0)
     assert not list(there.glob(".unpacking*"))
 
 
@@ -152,6 +155,71 @@ def test_another_run_of_the_same_name_is_never_overwritten(archive: Path, there:
     with pytest.raises(UserError, match="different records: backends/r1: unpack it into another root"):
         unpack(archive, there)
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
+
+
+@pytest.fixture
+def travelled(root: Path, archive: Path, there: Path, tmp_path: Path) -> Path:
+    """An archive of a later day: r2 was stopped after its first attempt in `there`, and went on elsewhere."""
+    unpack(archive, there)
+    shutil.rmtree(there / "backends" / "r2" / "attempt-2")
+    return archive
+
+
+def cut_off(run: Path) -> None:
+    """Leave of a run what a copy has that was made while it was going on."""
+    (run / "attempt-1" / "result.json").unlink()
+    for name in ("ledger.jsonl", "attempt-1/steps.jsonl"):
+        content = (run / name).read_bytes()
+        first = content.index(b"\n") + 1
+        (run / name).write_bytes(content[: first if name == "ledger.jsonl" else first + 30])
+
+
+def outcomes(root: Path) -> list[tuple[object, ...]]:
+    collect(root)
+    return list(ask(root, "SELECT run_id, outcome, attempts, steps FROM runs ORDER BY run_id").rows)
+
+
+def test_a_run_that_went_on_elsewhere_comes_back_once_with_its_later_attempt(
+    travelled: Path, there: Path, tmp_path: Path
+) -> None:
+    pack(there, "backends", older := tmp_path / "older.tar.gz")
+    before = outcomes(there)
+    (checkpoint := there / "backends" / "r2" / "attempt-1" / "checkpoint").mkdir()
+    done = unpack(travelled, there)
+    assert (done.added, done.continued, done.there) == (0, 1, 1)
+    after = outcomes(there)
+    assert [row[:3] for row in before] == [("r1", "completed", 1), ("r2", "oom_gpu", 1)]
+    assert [row[:3] for row in after] == [("r1", "completed", 1), ("r2", "completed", 2)]
+    assert checkpoint.is_dir(), "what only this machine has stays"
+    for archive in (older, travelled):  # in any order, as often as somebody likes
+        done = unpack(archive, there)
+        assert (done.added, done.continued, done.there) == (0, 0, 2)
+        assert outcomes(there) == after
+
+
+def test_an_attempt_that_was_cut_off_in_a_copy_is_completed_by_the_records_of_its_end(
+    archive: Path, there: Path
+) -> None:
+    """A copy of the folders was made while the run was going on; its archive came later."""
+    unpack(archive, there)
+    cut_off(there / "backends" / "r1")
+    assert outcomes(there)[0][:2] == ("r1", None)
+    assert unpack(archive, there).continued == 1
+    assert outcomes(there)[0] == ("r1", "completed", 1, 100)
+
+
+@pytest.mark.refused
+def test_an_attempt_that_counts_as_lost_here_and_completed_there_is_never_counted_twice(
+    archive: Path, there: Path
+) -> None:
+    unpack(archive, there)
+    cut_off(there / "backends" / "r1")
+    lost = LedgerEvent(time=now(), event="ended", attempt=1, outcome=Outcome.LOST)
+    append(there / "backends" / "r1" / "ledger.jsonl", lost)
+    before = outcomes(there)
+    with pytest.raises(UserError, match="different records: backends/r1: unpack it into another root"):
+        unpack(archive, there)
+    assert outcomes(there) == before
 
 
 def _both(*_: None) -> None:

@@ -81,6 +81,17 @@ def test_shapes_on_several_gpus_are_a_limit(root: Path, second: str, said: bool)
     assert "Every completed run was on a machine named `nid001234`: others of its kind may differ." in texts
 
 
+def test_runs_on_several_machines_are_said_machine_by_machine(root: Path) -> None:
+    for run_id, host in (("r1", "a1"), ("r2", "b1"), ("r3", "b1")):
+        timed(root, run_id, host=host)
+    texts = [each.text for each in limits.of_calls(*collected(root), [])]
+    said = (
+        "The completed runs were on 2 machines: 1 run on `a1` (NVIDIA H200) and 2 runs on `b1` (NVIDIA H200)."
+    )
+    assert said in texts
+    assert not any("Every completed run" in text for text in texts)
+
+
 def test_a_study_without_a_completed_run_has_no_table_of_backends_and_says_nothing_of_its_times(
     root: Path, tmp_path: Path
 ) -> None:

@@ -100,6 +100,28 @@ def test_devices_mixed_alike_on_both_sides_are_only_said() -> None:
     assert "each ran on different devices: NVIDIA H100, NVIDIA H200." in said.sentence
 
 
+def test_a_pair_on_two_devices_breaks_the_speed_though_both_sides_ran_on_both() -> None:
+    """A block that was cut off on one machine was ended on another."""
+    a = [row(), row(device="NVIDIA H100", repeat=2), row(repeat=3)]
+    b = [row(device="NVIDIA H100"), row(repeat=2), row(repeat=3)]
+    broken = [each for each in found(a, b) if each.breaks]
+    assert [(each.topic, each.breaks) for each in broken] == [("device", {"speed"})]
+    text = "2 of 3 pairs of runs of A and B were on different devices: their ratio is that of these."
+    assert broken[0].sentence == text
+
+
+def test_the_overview_says_that_blocks_were_of_two_commits_and_on_two_devices() -> None:
+    blocks = [
+        row(),
+        row(label="math"),
+        *(row(label=label, repeat=2, git_sha="b" * 40, device="X") for label in "ab"),
+    ]
+    assert [each.sentence for each in among(blocks)] == [
+        "Completed runs ran on different devices: NVIDIA H200, X.",
+        "Completed runs ran at different commits: aaaaaaaaaa, bbbbbbbbbb.",
+    ]
+
+
 def test_that_clocks_were_not_recorded_is_said_once_and_of_gpus_only() -> None:
     (said,) = found(runs(**UNKNOWN), runs(**UNKNOWN))
     assert said.sentence == "The clock and power limits of A and B were not recorded."

@@ -207,6 +207,12 @@ def devices_of(study: Study) -> str:
     return of_manifest(lambda run: kinds.devices([run])[0])(study) if others else kind
 
 
+def hosts_of(study: Study) -> str:
+    """Of all runs that started, or each with its groups or its number of runs."""
+    started = [run for run in study.runs if run.attempts and run.measured.manifest]
+    return alike(study, lambda run: run.measured.manifest["host"] if run in started else None)
+
+
 def batch_of(run: Run) -> int:
     """Samples of a step."""
     return int(run.config.get("inference", run.config.get("train", {}))["batch_size"])
@@ -234,7 +240,7 @@ SETTINGS: dict[str, Setting] = {
     "Varied": varied_of, "Repeats": repeats_of, "Margins": margins_of, "Stopping rule": added_of,
     "Seeds": lambda study: listed([f"{seed}" for seed in dict.fromkeys(run.key[0] for run in study.runs)]),
     "Order of the runs": order_of, "Runs side by side": beside_of, "Load": load, "Peak for MFU": peak_of_setup,
-    "Device": devices_of, "Host": of_manifest(lambda run: run.measured.manifest["host"]),
+    "Device": devices_of, "Host": hosts_of,
     "Driver": lambda study: "570.86", "Packages": lambda study: "python 3.11.7, torch 2.13.0",
     "Commit": lambda study: str(study.runs[0].plan["provenance"]["git_sha"])[:10],
     "Shapes": shapes_of, "Rounds": lambda study: f"{study.runs[0].config['call']['steps']}",

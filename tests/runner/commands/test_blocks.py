@@ -1,0 +1,117 @@
+"""A study that grows block by block, on machines that are lent for a while; nothing here starts a process."""
+
+import pytest
+from typer.testing import CliRunner
+
+from model.record.errors import UserError
+from model.record.outcome import Outcome
+from runner.cli.app import app
+from runner.commands import _start
+from runner.plan.plan import refreshed, write_runs
+from runner.state import ledger
+from runner.state.endings import Ending
+from runner.state.runs import states
+
+STUDY = "matrix: {attention: [auto, tiled, math]}\nrepeats: 3\n"
+
+
+@pytest.fixture
+def launch(study, root, monkeypatch):
+    """Launches a study, whose runs end as asked: by backend, None for one that is in flight."""
+
+    def launched(*arguments, extra=STUDY, endings=None):
+        def run(plan, _wait, _fail_fast):
+            for task in write_runs(refreshed(plan)):
+                assert ledger.claim(task.folder, task.number, "local")
+                if outcome := (endings or {}).get(task.folder.run.config.attention, "completed"):
+                    ledger.ended(task.folder, task.number, Ending(Outcome(outcome)))
+            return True
+
+        monkeypatch.setattr(_start, "run", run)
+        done = CliRunner().invoke(app, ["--root", str(root), "launch", str(study(extra)), *arguments])
+        if isinstance(done.exception, UserError):
+            raise done.exception
+        return done
+
+    return launched
+
+
+def ran(root):
+    """How runs ended, by block and backend."""
+    return {
+        (state.run.repeat, state.run.config.attention): (str(state.outcome or state.phase), state.highest)
+        for state in states(root)
+    }
+
+
+def test_blocks_come_one_at_a_time_and_each_run_once(launch, root):
+    for number in (1, 2, 3):
+        done = launch("--blocks", "1")
+        assert (
+            f"--blocks: 3 runs of block {number} to start; {9 - 3 * number} runs left for later"
+            in done.stderr
+        )
+        assert {state.run.repeat for state in states(root)} == set(range(1, number + 1))
+    done = launch("--blocks", "1")
+    assert "--blocks: no run to start; 0 runs left for later" in done.stderr
+    assert set(ran(root).values()) == {("completed", 1)}
+    assert sorted({state.run.block for state in states(root)}) == [1, 2, 3]
+
+
+def test_several_blocks_may_be_asked_for(launch, root):
+    assert "6 runs of block 1, 2 to start; 3 runs left" in launch("--blocks", "2").stderr
+    assert "3 runs of block 3 to start; 0 runs left" in launch("--blocks", "5").stderr
+
+
+def test_what_a_block_was_cut_off_in_runs_again_before_the_next_block(launch, root):
+    launch("--blocks", "1", endings={"math": "lost"})
+    assert "1 run of block 1 to start; 6 runs left" in launch("--blocks", "1", "--dry-run").stderr
+    launch("--blocks", "1")
+    assert ran(root) == {
+        (1, "auto"): ("completed", 1),
+        (1, "tiled"): ("completed", 1),
+        (1, "math"): ("completed", 2),
+    }
+
+
+def test_a_run_that_never_came_back_is_in_a_block_of_its_own(launch, root):
+    """Its machine was another one, so it must not look like a part of the first block."""
+    launch("--blocks", "1", "--only", "attention=auto,tiled")
+    assert "1 run of block 2 to start; 6 runs left" in launch("--blocks", "1").stderr
+    assert {state.run.block for state in states(root) if state.run.config.attention == "math"} == {2}
+    assert len(ran(root)) == 3
+
+
+def test_a_block_in_flight_is_not_overtaken(launch, root):
+    launch("--blocks", "1", endings={"math": None})
+    assert "--blocks: no run to start; 6 runs left for later" in launch("--blocks", "1", "--dry-run").stderr
+    assert "3 runs of block 2 to start" in launch("--blocks", "2", "--dry-run").stderr
+
+
+@pytest.mark.parametrize("outcome", ["failed", "diverged", "oom_gpu"])
+def test_a_run_that_fails_by_itself_holds_up_no_later_block(launch, root, outcome):
+    launch("--blocks", "1", endings={"math": outcome})
+    assert "3 runs of block 2 to start; 4 runs left" in launch("--blocks", "1").stderr
+    assert ran(root)[1, "math"] == (outcome, 1)
+
+
+def test_only_the_next_blocks_cost_is_shown(launch, root, study, tmp_path):
+    whole = launch("--dry-run").stdout
+    block = launch("--dry-run", "--blocks", "1").stdout
+    assert (whole.count("start"), block.count("start")) == (9, 3)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("order", ["random", "as written"])
+def test_without_blocks_there_is_no_next_one(launch, root, order):
+    with pytest.raises(UserError, match="--blocks needs `order: interleaved` in study tiny"):
+        launch("--blocks", "1", extra=f"{STUDY}order: {order}\n")
+    assert not root.exists()
+
+
+def test_until_adds_no_repeats_to_a_block(launch, root):
+    until = "until: {tokens_per_second: 1%, at_most: 4}\nbaseline: {attention: auto}\n"
+    done = launch("--blocks", "1", extra=STUDY + until)
+    assert "--blocks: `until` adds no repeats; launch without --blocks to add them" in done.stderr
+    assert len(ran(root)) == 3
+    assert "`until` may add" not in done.stderr
