@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP, number_column, rows_height, run_name, y_of
-from analysis.charts._style import INK, axis_ends, colours, drawn, inline
+from analysis.charts._style import INK, axis_ends, colours, drawn, inline, styles_for
 from analysis.charts._values import UNKNOWN, names, number, shortened
 from analysis.query.statements import FRONTIERS, PROBES
 from model.record.outcome import Outcome
@@ -87,7 +87,7 @@ def _found(rows: list[Row], styles: Styles, find: str) -> Figure | None:
 def _found_plot(rows: list[Row], styles: Styles, unit: str) -> dict[str, Any]:
     import altair as alt
 
-    styles = {label: style for label, style in styles.items() if any(row["label"] == label for row in rows)}
+    styles = styles_for({row["label"] for row in rows}, styles)
     y, colour = y_of(list(styles)), colours(styles)
     marks: list[Row] = [
         {"label": row["label"], "kind": kind, "value": row[field], "bound": row["bound"]}
@@ -158,8 +158,7 @@ def _memory(rows: list[Row], styles: Styles, find: str) -> Figure | None:
 def _memory_plot(rows: list[Row], styles: Styles, unit: str) -> dict[str, Any]:
     import altair as alt
 
-    present = {row["label"] for row in rows}
-    styles = {label: style for label, style in styles.items() if label in present}
+    styles = styles_for({row["label"] for row in rows}, styles)
     legend = alt.Legend(title=None, orient="bottom", columns=4, labelLimit=0, symbolOpacity=1)
     colour = colours(styles, legend)
     marks: list[Row] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
-from analysis.charts._style import INK, colours, drawn, inline
+from analysis.charts._style import INK, colours, drawn, inline, styles_for
 from analysis.charts._values import interval, names, shortened
 from analysis.charts.scaling import STEADY
 from analysis.query.statements import MEASURED_RUNS
@@ -188,8 +188,7 @@ def _plot(comparisons: tuple[RateVerdict, ...], margin: float | None, styles: St
         }
         for comparison in comparisons
     ]
-    shown = {mark["label"] for mark in marks}
-    styles = {label: style for label, style in styles.items() if label in shown}
+    styles = styles_for({mark["label"] for mark in marks}, styles)
     labels = list(styles)
     y, colour = y_of(labels), colours(styles)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
-from analysis.charts._style import colours, drawn, inline, round_ends
+from analysis.charts._style import colours, drawn, inline, round_ends, styles_for
 from analysis.charts._values import interval, names, number, shortened
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats import Estimate
@@ -110,8 +110,7 @@ def _plot(savings: list[Saving], styles: Styles, title: str) -> dict[str, Any]:
         }
         for saving in savings
     ]
-    shown = {saving.label for saving in savings}
-    styles = {label: style for label, style in styles.items() if label in shown}
+    styles = styles_for({saving.label for saving in savings}, styles)
     y, colour = y_of(list(styles)), colours(styles)
     ends = [end for mark in marks for end in (mark["low"], mark["percent"], mark["high"]) if end is not None]
     domain = list(round_ends(min([*ends, 0]), max([*ends, 0])))
