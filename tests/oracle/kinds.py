@@ -36,11 +36,15 @@ PANELS: dict[str, Callable[[Study, str], Value | None]] = {}  # small figures wi
 NONE = "\N{EN DASH}"
 
 
-def said(place: str) -> Callable[[Said], Said]:
-    """The kind of a sentence at a place of the overview."""
+def said(place: str, before: Said | None = None) -> Callable[[Said], Said]:
+    """The kind of a sentence at a place of the overview; `before` another kind where the order matters."""
 
     def put(kind: Said) -> Said:
-        SENTENCES.setdefault(place, {})[kind.__name__] = kind
+        of = SENTENCES.setdefault(place, {})
+        later = list(of).index(before.__name__) if before else len(of)
+        ordered = [*of.items()]
+        ordered.insert(later, (kind.__name__, kind))
+        SENTENCES[place] = dict(ordered)
         return kind
 
     return put
@@ -514,7 +518,7 @@ def no_baseline(study: Study) -> Iterator[str]:
             "Groups are not compared with a baseline: the import named none. Import again with --baseline FACTOR=VALUE."
         )
     elif (
-        study.task != "attention"
+        study.task not in ("attention", "frontier")
         and not study.imported
         and not study.design["baseline"]
         and len(study.groups) > 1
@@ -576,14 +580,15 @@ def imported(study: Study) -> Iterator[str]:
 
 @said("limit")
 def no_certificate(study: Study) -> Iterator[str]:
-    if not study.imported and study.task != "attention" and study.done:
+    if not study.imported and study.task not in ("attention", "frontier") and study.done:
         names = sorted({run.config["attention"] for run in study.done})
         yield f"Completed runs of these backends have no valid certificate: {', '.join(names)}."
 
 
 @said("limit")
 def not_in_blocks(study: Study) -> Iterator[str]:
-    if study.task != "attention" and study.done and study.design.get("order") == "as written":
+    timed = study.task not in ("attention", "frontier")
+    if timed and study.done and study.design.get("order") == "as written":
         yield "Drift was not tested: the runs were not started in blocks (order: interleaved)."
 
 
@@ -600,7 +605,7 @@ def one_seed(study: Study) -> Iterator[str]:
 @said("limit")
 def one_machine(study: Study) -> Iterator[str]:
     hosts = {run.measured.manifest["host"] for run in study.done}
-    if len(hosts) == 1 and None not in hosts:
+    if len(hosts) == 1 and None not in hosts and study.task != "frontier":
         yield f"Every completed run was on a machine named {hosts.pop()}: others of its kind may differ."
 
 
