@@ -93,7 +93,7 @@ def _rate(verdict: Verdict) -> str:
                 how = f"{FEWEST_RUNS} logs of each"
             return (
                 f"{first} ran at {1 + (verdict.difference or 0):.4g} of the rate of {second}{ends} "
-                f"{in_runs(runs)}: observed, not a finding. Repeats would make it one: {how}."
+                f"{in_runs(runs)}: {verdict.kind}, not a finding. Repeats would make it one: {how}."
             )
         case SingleRuns() as runs:
             end = (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row, Styles, Table
 from analysis.charts._reported import hollow, hollow_tips
-from analysis.charts._style import INK, QUIET, colours, dashes, drawn, inline, packed, right_edge
+from analysis.charts._style import INK, QUIET, colours, dashes, drawn, inline, packed, right_edge, styles_for
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import brief, d3, number, shortened
 
@@ -155,7 +155,7 @@ def line_plot(lines: StepLines, styles: Styles) -> dict[str, Any]:
 
     lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
     labels = {row["label"] for row in (*lines.rows, *lines.faint, *lines.ends)}
-    styles = {label: style for label, style in styles.items() if label in labels}
+    styles = styles_for(labels, styles)
     # Of lines that coincide the first, under the names of all.
     heads = {name: label for label, name in reversed(lines.joined.items())}
     solid_rows = [

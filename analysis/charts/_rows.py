@@ -17,7 +17,17 @@ from analysis.charts._reported import (
     mark_rows,
     marks_of,
 )
-from analysis.charts._style import INK, axis_ends, colours, drawn, inline, packed, right_edge, shapes
+from analysis.charts._style import (
+    INK,
+    axis_ends,
+    colours,
+    drawn,
+    inline,
+    packed,
+    right_edge,
+    shapes,
+    styles_for,
+)
 from analysis.charts._values import Ends, d3, estimates_table, fitting, names, number, range_of, telling
 from analysis.stats.estimate import RANGE
 from analysis.wording import methods
@@ -183,7 +193,7 @@ def _plot(
 ) -> dict[str, Any]:
     import altair as alt
 
-    styles = {label: style for label, style in styles.items() if label in estimates}
+    styles = styles_for(estimates, styles)
     labels = list(styles)
     y, colour, group = y_of(labels), colours(styles), alt.Tooltip("label:N", title="group")
 

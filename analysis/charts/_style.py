@@ -52,6 +52,11 @@ def styles(labels: Sequence[str], absent: Collection[str] = ()) -> dict[str, Sty
     return {label: made[label] for label in labels}
 
 
+def styles_for(labels: Collection[str], styles: dict[str, Style]) -> dict[str, Style]:
+    """The styles of these labels alone, in the study's order."""
+    return {label: style for label, style in styles.items() if label in labels}
+
+
 def colours(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.Color:
     """The colour of a mark's label; without a legend if the labels are written beside the marks."""
     import altair as alt

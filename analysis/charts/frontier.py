@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP, number_column, rows_height, run_name, y_of
-from analysis.charts._style import INK, axis_ends, colours, drawn, inline
+from analysis.charts._style import INK, axis_ends, colours, drawn, inline, styles_for
 from analysis.charts._values import UNKNOWN, names, number, shortened
 from analysis.query.statements import FRONTIERS, PROBES
 from model.record.outcome import Outcome
@@ -39,8 +39,10 @@ def card(row: Row) -> str:
 
 def largest(row: Row) -> str:
     """The largest value that fits, as far as it is known: `at least 4,096`."""
+    if row["largest"] is None and row["is_bounded"]:
+        return "none" if row["bound"] == row["multiple"] else f"below {row['bound']:,d}"
     if row["largest"] is None:
-        return "none" if row["is_bounded"] else "not known"
+        return "not known"
     return f"{'' if row['is_bounded'] else 'at least '}{row['largest']:,d}"
 
 
@@ -73,7 +75,8 @@ def _found(rows: list[Row], styles: Styles, find: str) -> Figure | None:
         spec=_found_plot(rows, styles, UNITS[find]),
         caption=(
             "Filled: the largest value that trained three steps. Open: the largest that fits by the "
-            "forecast. The line ends at the smallest value above that did not fit. "
+            "forecast. The line ends at the smallest value above that did not fit, or whose probe hung or "
+            "died. "
             f"Memory: {cards(rows)}."
         ),
         description=f"Dot plot of the largest {UNITS[find]} that fit, by group{f': {told}' if told else ''}.",
@@ -87,7 +90,7 @@ def _found(rows: list[Row], styles: Styles, find: str) -> Figure | None:
 def _found_plot(rows: list[Row], styles: Styles, unit: str) -> dict[str, Any]:
     import altair as alt
 
-    styles = {label: style for label, style in styles.items() if any(row["label"] == label for row in rows)}
+    styles = styles_for({row["label"] for row in rows}, styles)
     y, colour = y_of(list(styles)), colours(styles)
     marks: list[Row] = [
         {"label": row["label"], "kind": kind, "value": row[field], "bound": row["bound"]}
@@ -144,7 +147,8 @@ def _memory(rows: list[Row], styles: Styles, find: str) -> Figure | None:
         spec=_memory_plot(rows, styles, UNITS[find]),
         caption=(
             "A mark is a probe: its measured peak if it did its steps, else its forecast, which the lines "
-            "show. Crosses and squares do not fit. Of triangles, which hung or died, that is not known. "
+            "show. Circles fit; diamonds are edges; crosses and squares do not fit. Of triangles, which "
+            "hung or died, that is not known. "
             f"The rule is the memory: {cards(rows)}."
         ),
         description=f"Memory over {UNITS[find]}, by group. {found}.",
@@ -158,8 +162,7 @@ def _memory(rows: list[Row], styles: Styles, find: str) -> Figure | None:
 def _memory_plot(rows: list[Row], styles: Styles, unit: str) -> dict[str, Any]:
     import altair as alt
 
-    present = {row["label"] for row in rows}
-    styles = {label: style for label, style in styles.items() if label in present}
+    styles = styles_for({row["label"] for row in rows}, styles)
     legend = alt.Legend(title=None, orient="bottom", columns=4, labelLimit=0, symbolOpacity=1)
     colour = colours(styles, legend)
     marks: list[Row] = []

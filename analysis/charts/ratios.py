@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
-from analysis.charts._style import INK, colours, drawn, inline
+from analysis.charts._style import INK, colours, drawn, inline, styles_for
 from analysis.charts._values import interval, names, shortened
 from analysis.charts.scaling import STEADY
 from analysis.query.statements import MEASURED_RUNS
@@ -19,12 +19,12 @@ from analysis.verdicts.rates import RateVerdict, rates
 if TYPE_CHECKING:
     import altair as alt
 
-OBSERVED = "observed"
+_SINGLE = "single runs"
 _NUMBER = ".4f"
-# Filled where a verdict is over runs, open where single runs are observed, a cross where withheld.
+# Filled where a verdict is over runs, open where it is of single runs, a cross where withheld.
 _MARKS: dict[str, dict[str, Any]] = {
     "withheld": {"shape": "cross", "size": 70, "filled": True},
-    OBSERVED: {"size": 75, "filled": False, "strokeWidth": 2},
+    _SINGLE: {"size": 75, "filled": False, "strokeWidth": 2},
     "": {"size": 75, "filled": True},
 }
 _LEAST = 0.01  # how far the axis reaches at least on either side of 1, so that rounding looks small
@@ -40,7 +40,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         ends = "" if comparison.shown.low is None else f" ({interval(comparison.shown, _NUMBER)})"
         descriptions.append(
             f"{comparison.label} over {comparison.baseline} "
-            f"{comparison.ratio.ratio:{_NUMBER}}{ends}, {comparison.kind}"
+            f"{comparison.ratio.ratio:{_NUMBER}}{ends}, {comparison.verdict.kind}"
         )
     cells = [
         (
@@ -49,7 +49,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             format(comparison.ratio.ratio, _NUMBER),
             interval(comparison.shown, _NUMBER),
             f"{comparison.ratio.n} {_pairs(comparison)}",
-            comparison.kind,
+            comparison.verdict.kind,
         )
         for comparison in speeds.compared
     ]
@@ -85,19 +85,16 @@ def _caption(
     )
     sentences = [f"Baseline: {factors}, all else equal. Above 1 is faster."]
 
-    observed, withheld = (
-        [comparison for comparison in comparisons if comparison.verdict.kind == kind]
-        for kind in (OBSERVED, "withheld")
+    single, withheld, verdicts = (
+        [comparison for comparison in comparisons if _look(comparison) == look]
+        for look in (_SINGLE, "withheld", "")
     )
-    paired = [comparison for comparison in observed if comparison.ratio.level == RECORDS]
-    verdicts = [
-        comparison for comparison in comparisons if comparison not in observed and comparison not in withheld
-    ]
+    paired = [comparison for comparison in single if comparison.ratio.level == RECORDS]
     if paired:
         ranges = [comparison.label for comparison in paired if RANGE in comparison.ratio.method]
         how = f"; lines: {STEADY}{f'; of {names(ranges)}, ranges' if ranges else ''}"
         sentences.append(f"Open marks: one run each, paired by step{how if _any_interval(paired) else ''}.")
-    if len(paired) < len(observed):
+    if len(paired) < len(single):
         sentences.append("Open marks without a line: medians, where one of the two groups has one run.")
     if verdicts:
         over = "; lines: intervals over runs" if _any_interval(verdicts) else ""
@@ -115,6 +112,11 @@ def _caption(
             "that theirs do not."
         )
     return " ".join(sentences)
+
+
+def _look(comparison: RateVerdict) -> str:
+    """Which of the marks it is drawn as."""
+    return "withheld" if comparison.verdict.kind == "withheld" else _SINGLE if comparison.single else ""
 
 
 def _any_interval(comparisons: Iterable[RateVerdict]) -> bool:
@@ -138,10 +140,10 @@ def _finding(comparisons: tuple[RateVerdict, ...]) -> str:
     base = next(iter(baselines)) if len(baselines) == 1 else "their baselines"
     by_kind: dict[str, list[RateVerdict]] = {}
     for comparison in comparisons:
-        kind: str = comparison.kind
-        if kind in ("different", OBSERVED):
+        kind: str = comparison.verdict.kind
+        if kind in ("different", "observed"):
             way = "faster" if comparison.ratio.ratio > 1 else "slower"
-            kind = f"{way}, {comparison.observed}" if kind == OBSERVED else way
+            kind = f"{way}, {comparison.observed}" if kind == "observed" else way
         by_kind.setdefault(kind, []).append(comparison)
     words = {
         "equivalent": "equal within the margin",
@@ -184,12 +186,12 @@ def _plot(comparisons: tuple[RateVerdict, ...], margin: float | None, styles: St
             "low": _ends(comparison)[0],
             "high": _ends(comparison)[1],
             "verdict": comparison.verdict.kind,
+            "look": _look(comparison),
             "pairs": f"{comparison.ratio.n} {_pairs(comparison)}",
         }
         for comparison in comparisons
     ]
-    shown = {mark["label"] for mark in marks}
-    styles = {label: style for label, style in styles.items() if label in shown}
+    styles = styles_for({mark["label"] for mark in marks}, styles)
     labels = list(styles)
     y, colour = y_of(labels), colours(styles)
 
@@ -221,9 +223,8 @@ def _plot(comparisons: tuple[RateVerdict, ...], margin: float | None, styles: St
     if with_interval := [mark for mark in marks if mark["low"] is not None]:
         line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
         layers.append(line.encode(x=x("low"), x2="high:Q", y=y, color=colour, tooltip=tips("low", "high")))
-    for kind, how in _MARKS.items():
-        rows = [mark for mark in marks if (mark["verdict"] if mark["verdict"] in _MARKS else "") == kind]
-        if rows:
+    for look, how in _MARKS.items():
+        if rows := [mark for mark in marks if mark["look"] == look]:
             point = inline(rows).mark_point(opacity=1, **how)
             layers.append(point.encode(x=x("ratio"), y=y, color=colour, tooltip=tips()))
     layers += number_column(marks, y, "ratio", "ratio", _NUMBER)

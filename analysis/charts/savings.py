@@ -18,7 +18,7 @@ from analysis.charts._reported import (
     marks_of,
 )
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
-from analysis.charts._style import colours, drawn, inline, round_ends
+from analysis.charts._style import colours, drawn, inline, round_ends, styles_for
 from analysis.charts._sweep import has_lines
 from analysis.charts._sweep_lines import lines_figure
 from analysis.charts._values import interval, names, number, shortened
@@ -87,8 +87,7 @@ def _plot(
         }
         for saving in savings
     ]
-    shown = {saving.label for saving in savings}
-    styles = {label: style for label, style in styles.items() if label in shown}
+    styles = styles_for({saving.label for saving in savings}, styles)
     y, colour = y_of(list(styles)), colours(styles)
     ends = [end for mark in marks for end in (mark["low"], mark["percent"], mark["high"]) if end is not None]
     ends += [mark.value for own in theirs.values() for mark in own]

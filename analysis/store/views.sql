@@ -377,12 +377,12 @@ SELECT study, run_id, attempt, find, multiple, most, card_bytes, memory_fraction
     largest,  --: Largest value of which a probe did its steps and fits; NULL if none does.
     min(value) FILTER (value > coalesce(largest, 0)) AS bound,  --: Smallest value above that of which a probe did not fit; NULL if none was tried.
     arg_min(outcome, value) FILTER (value > coalesce(largest, 0)) AS bound_outcome,  --: How that probe ended.
-    coalesce(bound_outcome NOT IN ('timeout', 'failed'), coalesce(largest = most, false)) AS is_bounded,  --: Whether it is known that the next value tried does not fit, or that the largest that may be tried fits; otherwise the frontier is at least largest.
+    coalesce(bound_outcome NOT IN ('timeout', 'failed'), false) AS is_bounded,  --: Whether it is known that the next value tried does not fit; otherwise, as where the largest that may be tried fits, the frontier is at least largest.
     count(*) FILTER (value < largest AND outcome NOT IN ('fits', 'timeout', 'failed')) AS holes,  --: Values below largest that do not fit: then fitting is not monotone.
     count(*) AS probes,  --: Number of probes.
     count(*) FILTER (purpose = 'search') AS searched,  --: Of these, how many the search took; the others were above a value that does not fit.
     count(*) FILTER (outcome IN ('timeout', 'failed')) AS unknown,  --: Of these, how many hung or died: of their values it is not known whether they fit.
-    100.0 * (foreseen - largest) / largest AS foreseen_error_percentage,  --: By how many percent of largest the forecast's value is larger; negative where it is smaller.
+    CASE WHEN is_bounded THEN 100.0 * (foreseen - largest) / largest END AS foreseen_error_percentage,  --: By how many percent of largest the forecast's value is larger; negative where it is smaller. NULL where the frontier is at least largest.
     any_value(forecast_bytes) FILTER (value = largest) AS forecast_bytes,  --: Peak in bytes of largest by the configuration.
     any_value(peak_bytes) FILTER (value = largest) AS peak_bytes,  --: Peak in bytes of largest, measured.
     any_value(reserved_bytes) FILTER (value = largest) AS reserved_bytes,  --: See probes.reserved_bytes, of largest.

@@ -51,12 +51,6 @@ class RateVerdict:
         return in_runs(self.single) if self.single else ""
 
     @property
-    def kind(self) -> Kind:
-        """Kind of the verdict; `inconclusive` where nothing shows that single runs differ."""
-        observed = self.verdict.kind == "observed"
-        return "inconclusive" if observed and not self.verdict.apart else self.verdict.kind
-
-    @property
     def shown(self) -> Ratio:
         """The ratio, without an interval where the verdict is withheld."""
         return replace(self.ratio, low=None, high=None) if self.verdict.kind == "withheld" else self.ratio
@@ -231,16 +225,18 @@ def single_runs(a: Group, b: Group, ratio: Ratio) -> SingleRuns | None:
 
 
 def _verdict(a: Group, b: Group, ratio: Ratio, margin: float | None, ranked: Verdict | None) -> Verdict:
-    """What may be said of a ratio: that of a single run, which may be the machine's, is only observed."""
+    """What may be said of a ratio: that of a single run, which may be the machine's, is at most observed."""
     difference = ratio.ratio - 1
     low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
     numbers = (difference, low, high, ratio.n, ratio.level, ratio.method)
+    kind: Kind
     if single := single_runs(a, b, ratio):
-        return Verdict("observed", single, *numbers)
+        kind = "inconclusive" if low is None or high is None or low <= 0 <= high else "observed"
+        return Verdict(kind, single, *numbers)
     if looks([*a.runs, *b.runs]):
         if ranked and not margin:
             return ranked
-        kind: Kind = "inconclusive"
+        kind = "inconclusive"
         if low is not None and high is not None:
             if margin:
                 kind = beyond(low, high, margin)

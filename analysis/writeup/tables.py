@@ -136,7 +136,7 @@ def _ratios(contents: Contents) -> str:
             number(pair.shown.ratio, ".4f"),
             ends(pair.shown, ".4f"),
             str(pair.shown.n),
-            pair.kind,
+            pair.verdict.kind,
         )
         for pair in contents.comparison.rates.compared
     ]

@@ -36,11 +36,15 @@ PANELS: dict[str, Callable[[Study, str], Value | None]] = {}  # small figures wi
 NONE = "\N{EN DASH}"
 
 
-def said(place: str) -> Callable[[Said], Said]:
-    """The kind of a sentence at a place of the overview."""
+def said(place: str, before: Said | None = None) -> Callable[[Said], Said]:
+    """The kind of a sentence at a place of the overview; `before` another kind where the order matters."""
 
     def put(kind: Said) -> Said:
-        SENTENCES.setdefault(place, {})[kind.__name__] = kind
+        of = SENTENCES.setdefault(place, {})
+        later = list(of).index(before.__name__) if before else len(of)
+        ordered = [*of.items()]
+        ordered.insert(later, (kind.__name__, kind))
+        SENTENCES[place] = dict(ordered)
         return kind
 
     return put
@@ -514,7 +518,7 @@ def no_baseline(study: Study) -> Iterator[str]:
             "Groups are not compared with a baseline: the import named none. Import again with --baseline FACTOR=VALUE."
         )
     elif (
-        study.task != "attention"
+        study.task not in ("attention", "frontier")
         and not study.imported
         and not study.design["baseline"]
         and len(study.groups) > 1
@@ -576,14 +580,15 @@ def imported(study: Study) -> Iterator[str]:
 
 @said("limit")
 def no_certificate(study: Study) -> Iterator[str]:
-    if not study.imported and study.task != "attention" and study.done:
+    if not study.imported and study.task not in ("attention", "frontier") and study.done:
         names = sorted({run.config["attention"] for run in study.done})
         yield f"Completed runs of these backends have no valid certificate: {', '.join(names)}."
 
 
 @said("limit")
 def not_in_blocks(study: Study) -> Iterator[str]:
-    if study.task != "attention" and study.done and study.design.get("order") == "as written":
+    timed = study.task not in ("attention", "frontier")
+    if timed and study.done and study.design.get("order") == "as written":
         yield "Drift was not tested: the runs were not started in blocks (order: interleaved)."
 
 
@@ -606,7 +611,7 @@ def machines(study: Study) -> Iterator[str]:
             for place in sorted(set(places))
         ]
         yield f"The completed runs were on {len(shares)} machines: {', '.join(shares[:-1])} and {shares[-1]}."
-    elif places and places[0][0] is not None:
+    elif places and places[0][0] is not None and study.task != "frontier":
         yield f"Every completed run was on a machine named {places[0][0]}: others of its kind may differ."
 
 

@@ -39,6 +39,7 @@ def write(root: Path) -> None:
     alone(root)
     swept(root)
     watched(root)
+    sought(root)
     Study(root, "planned", "When does it start?").planned("auto", 0, 1)
 
 
@@ -252,6 +253,21 @@ def watched(root: Path) -> None:
     audit = {"time": at(30), "sample": 1, "first_head": 4, "heads": 4, "rows": 1024, "tensors": tensors}
     audit |= {"passed": True, "reason": None, "seconds": 0.25}
     lines(run / "audits.jsonl", [{**audit, "step": step, "layer": step % 4} for step in (12, 90)])
+
+
+def sought(root: Path) -> None:
+    """The longest sequence: a frontier with an edge, one above which a probe hung, one that stops at the most."""
+    study = Study(root, "sought", "How long a sequence fits?")
+    study.probed(
+        "flash", 1.0, 8192, {8192: "fits", 9216: "oom_gpu", 8704: "fits", 8960: "edge", 9472: "oom_gpu"}
+    )
+    study.probed("flash", 0.25, 1536, {1536: "fits", 1792: "timeout"})
+    study.probed(
+        "math", 1.0, 2048, {2048: "oom_gpu", 1792: "fits", 1920: "oom_gpu", 2304: "fits", 2560: "oom_gpu"}
+    )
+    study.probed("math", 0.25, 512, {512: "oom_gpu", 256: "oom_gpu"})
+    study.probed("auto", 1.0, 16384, {16384: "fits"})
+    study.probed("auto", 0.25, 2048, {2048: "failed"})
 
 
 def logs(folder: Path) -> dict[str, Any]:
@@ -493,6 +509,45 @@ class Study:
             dump(run / "attempt-1" / "kernels.json", kernels)
         self._end(run, 1, self.clock, 30, "completed", 8, None)
         self.clock += 60
+
+    def probed(self, attention: str, fraction: float, foreseen: int, ends: dict[int, str]) -> None:
+        """A search for the longest sequence up to 16,384; by length, how its probe ended. A token takes a MiB."""
+        asked = {
+            "find": "sequence_length",
+            "sequence_length": 16384,
+            "multiple": 128,
+            "memory_fraction": fraction,
+        }
+        self.cell = {"attention": attention, "frontier.memory_fraction": fraction}
+        run = self.planned(attention, 0, 1, task="frontier", frontier=asked, train=None, data=None)
+        self._start(run, 1, self.clock, flop_per_token=None)
+        probes = []
+        for place, (length, end) in enumerate(ends.items()):
+            peak = (length + 10 * place) * 2**20
+            probe = {
+                "value": length,
+                "purpose": "above" if place == 4 else "search",
+                "outcome": end,
+                "seconds": 20 + place,
+            }
+            probe |= {"reason": None if end == "fits" else f"{length} tokens ended so"}
+            probe |= {"forecast_bytes": length * 2**20 * 19 // 20}
+            if end in ("fits", "edge", "oom_gpu"):
+                probe |= {"peak_bytes": peak, "reserved_bytes": peak + GIB, "retries": 2 * (end == "edge")}
+                probe |= {"outside_bytes": GIB // 2}
+            probes.append(probe)
+        record = {
+            "run_id": run.name, "attempt": 1, "find": "sequence_length", "multiple": 128, "most": 16384,
+            "card_bytes": int(fraction * 80 * GIB), "memory_fraction": fraction, "foreseen": foreseen,
+            "probes": probes, "measured_at": at(self.clock + 100),
+        }  # fmt: skip
+        dump(run / "attempt-1" / "frontier.json", record)
+        fits = [probe["peak_bytes"] for probe in probes if probe["outcome"] == "fits"]
+        failed = ends[max(ends)] == "failed"
+        outcome = ("failed", len(probes), None, "no probe showed whether its value fits") if failed else (
+            "completed", len(probes), None, None)  # fmt: skip
+        self._end(run, 1, self.clock, 90, *outcome, peak=max(fits, default=GIB))
+        self.clock += 200
 
     def _start(self, run: Path, attempt: int, began: float, gpus: int = 1, **changes: Any) -> None:
         event = {

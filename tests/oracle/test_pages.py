@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -70,7 +71,7 @@ def numbered(heads: Iterable[str]) -> list[str]:
 
 def label_of(shown: str) -> str:
     """The name of a group without what the page adds to it: its number in a sweep, and where it comes from."""
-    return re.sub(r"^\d+ (?=\S+=)", "", shown).partition(" (imported)")[0]
+    return re.sub(r"^\d+ (?=.*=)", "", shown).partition(" (imported)")[0]
 
 
 def overview_rows(page: Element) -> tuple[list[str], dict[str, list[tuple[str, str]]]]:
@@ -94,11 +95,16 @@ def overview_rows(page: Element) -> tuple[list[str], dict[str, list[tuple[str, s
     return numbered(table(whole).heads[1:]), rows
 
 
+def table_of(study: Study) -> str:
+    """Which kinds of cells its overview has."""
+    return {"attention": "backends", "frontier": "frontiers"}.get(study.task, "groups")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_table_of_groups(built: Built, name: str) -> None:
     """Each cell of the overview's table, with its note."""
     study, (heads, rows) = built.studies[name], overview_rows(built.page(name, "index"))
-    of = kinds.CELLS["backends" if study.task == "attention" else "groups"]
+    of = kinds.CELLS[table_of(study)]
     assert set(heads) <= set(of), "columns without an oracle"
     if study.task != "attention":
         assert list(rows) == list(study.groups)
@@ -109,6 +115,15 @@ def test_table_of_groups(built: Built, name: str) -> None:
             if not (agrees(text, true[0]) and agrees(note, true[1])):
                 false.append((label, head, (text, note), true))
     assert not false
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verdicts_as_csv(built: Built, name: str) -> None:
+    """The CSV of ratios has the verdicts that the pages have."""
+    file = built.out / name / "data" / "findings" / "ratios.csv"
+    for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines() if file.exists() else ()):
+        word = kinds.verdict(built.studies[name], row["label"])[0]
+        assert row["verdict"] == {"faster": "different", "slower": "different"}.get(word, word)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -170,14 +185,10 @@ def test_every_kind_is_tried(built: Built) -> None:
         for name, kind in place.items()
         if not any(list(kind(study)) for study in built.studies.values())
     ]
-    shown = {"groups": set[str](), "backends": set[str]()}
+    shown: dict[str, set[str]] = {}
     for name, study in built.studies.items():
-        shown["backends" if study.task == "attention" else "groups"] |= set(
-            overview_rows(built.page(name, "index"))[0]
-        )
-    untried += [
-        head for name, of in kinds.CELLS.items() if name in shown for head in of if head not in shown[name]
-    ]
+        shown.setdefault(table_of(study), set()).update(overview_rows(built.page(name, "index"))[0])
+    untried += [head for name, of in kinds.CELLS.items() for head in of if head not in shown[name]]
     assert not untried
 
 

@@ -51,6 +51,8 @@ def test_headlines(built: Built, name: str) -> None:
 
 def groups(study: Study) -> list[str]:
     """Groups with values, or backends."""
+    if study.task == "frontier":
+        return list(study.groups)
     return at_main_shape(study) if study.task == "attention" else study.measured
 
 

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
-from tests.oracle import kinds
+from tests.oracle import frontiers, kinds
 from tests.oracle.truth import Run, Study, median
 
 Values = Callable[[Study, str], list[float]]
@@ -130,6 +130,10 @@ def _kernel_share(study: Study, name: str) -> list[float]:
     ]
 
 
+def _known(value: float | None) -> list[float]:
+    return [] if value is None else [value]
+
+
 TITLES: dict[str, Values] = {
     "tokens_per_second": _rate,
     "mfu": _mfu,
@@ -156,4 +160,6 @@ TITLES: dict[str, Values] = {
     "sweep_memory": lambda study, label: [],
     "sweep_loss": _swept(lambda study, label: kinds.final_loss(study, label).middle, ratio=False),
     "kernel_efficiency": _kernel_share,
+    "frontier_sequence_length": lambda study, label: _known(frontiers.frontiers(study)[label].largest),
+    "frontier_sequence_length_memory": lambda study, label: frontiers.memory_errors(study),
 }

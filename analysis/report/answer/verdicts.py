@@ -64,7 +64,7 @@ def shown(verdicts: Sequence[VerdictRow]) -> list[VerdictRow]:
 
 def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_name: str) -> VerdictRow:
     verdict = rate.verdict
-    kind = rate.kind
+    kind = verdict.kind
     reason = because(verdict, rate.margin, facts.imported)
     if rate.label in comparison.unlike:
         reason = f"{reason}; its loss differs" if reason else "its loss differs"

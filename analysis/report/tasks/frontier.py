@@ -63,7 +63,7 @@ def _lines(
 
 def _bound(row: Row) -> str:
     if row["bound"] is None:
-        return "none tried" if row["largest"] != row["most"] else "none: the most to be tried"
+        return "none tried" if row["largest"] != row["most"] else "none: the most that may be tried"
     return f"{row['bound']:,d} ({row['bound_outcome']})"
 
 
@@ -120,12 +120,13 @@ def _headlines(
         ordered = sorted(known, key=lambda row: -row["largest"])
         ends = list({row["label"]: row for row in (ordered[0], ordered[-1])}.values())
         told = listed([f"{largest(row)} {unit} under {group_name(row['label'])}" for row in ends])
-        errors = sorted(row["foreseen_error_percentage"] for row in known)
-        by = " to ".join(dict.fromkeys(f"{error:+.1f}" for error in (errors[0], errors[-1])))
+        errors = sorted(row["foreseen_error_percentage"] for row in known if row["is_bounded"])
+        by = " to ".join(dict.fromkeys(f"{error:+.1f}" for error in (errors[:1] + errors[-1:])))
         numbers = [
             Number(f"largest that fits, {row['label']}", row["largest"], None, None, unit) for row in ends
         ]
-        yield Sentence(f"The most that fits is {told}; the forecast was off by {by} %.", tuple(numbers))
+        off = f"; the forecast was off by {by} %" if by else ""
+        yield Sentence(f"The most that fits is {told}{off}.", tuple(numbers))
 
 
 def _limits(
@@ -139,15 +140,29 @@ def _limits(
         )
     if open_ended := {row["label"]: row for row in facts.frontiers if not row["is_bounded"]}:
         names = listed([group_name(label) for label in open_ended])
-        yield Sentence(f"Whether more fits under {names}: the next probe hung or died, or none was left.")
+        yield Sentence(f"Whether more fits under {names}: the next probe hung or died, or there was none.")
     if holes := [row for row in facts.frontiers if row["holes"]]:
         names = listed([group_name(row["label"]) for row in holes])
         yield Sentence(f"Under {names} some values below the largest do not fit: fitting is not monotone.")
 
 
 def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
-    yield from lines("Model", MODEL, runs)
+    # The FLOP per token grow with what is sought.
+    model = [_up_to("layers", topic) for topic in MODEL if topic.title != "FLOP per token"]
+    yield from lines("Model", model, runs)
     yield from lines("Frontier", _TOPICS, runs)
+
+
+def _up_to(find: str, topic: SetupTopic) -> SetupTopic:
+    """The topic; where it follows from what is sought, its value is that of the most that may be tried."""
+    if topic.title not in ("Parameters", "Layers", "Sequence length", "Batch"):
+        return topic
+
+    def text(run: Run) -> str | None:
+        most = topic.text_of(run)
+        return f"up to {most}" if most and setting(_SECTION, "find")(run) == find else most
+
+    return topic._replace(text_of=text)
 
 
 def _share(run: Run) -> str | None:
@@ -173,8 +188,11 @@ _TOPICS = (
     SetupTopic("Sought", plain(setting(_SECTION, "find")), _key("find")),
     SetupTopic("In multiples of", whole(setting(_SECTION, "multiple")), _key("multiple")),
     SetupTopic("Memory", _share, _key("memory_fraction")),
-    SetupTopic("Sequence length", whole(setting(_SECTION, "sequence_length")), _key("sequence_length")),
-    SetupTopic("Batch", whole(setting(_SECTION, "batch_size")), _key("batch_size")),
+    _up_to(
+        "sequence_length",
+        SetupTopic("Sequence length", whole(setting(_SECTION, "sequence_length")), _key("sequence_length")),
+    ),
+    _up_to("batch_size", SetupTopic("Batch", whole(setting(_SECTION, "batch_size")), _key("batch_size"))),
     SetupTopic("Parts of a batch", whole(setting(_SECTION, "accumulate")), _key("accumulate")),
     SetupTopic("Precision", plain(setting(_SECTION, "dtype")), _key("dtype")),
     SetupTopic("Loss", plain(setting(_SECTION, "loss")), _key("loss")),

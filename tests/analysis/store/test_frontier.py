@@ -64,7 +64,8 @@ def test_a_search_without_a_fit_has_no_largest(root: Path, sql: Ask) -> None:
     collect(root)
     none, all_of_them, unended = sql(SOUGHT)
     assert (none["largest"], none["bound"], none["is_bounded"]) == (None, 256, True)
-    assert (all_of_them["largest"], all_of_them["bound"], all_of_them["is_bounded"]) == (512, None, True)
+    assert (all_of_them["largest"], all_of_them["bound"], all_of_them["is_bounded"]) == (512, None, False)
+    assert (all_of_them["most"], all_of_them["foreseen_error_percentage"]) == (512, None)
     assert unended["is_bounded"] is False
 
 

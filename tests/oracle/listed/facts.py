@@ -69,7 +69,10 @@ def left_out(spot: Spot, match: re.Match[str]) -> Iterator[str]:
             end = f"completed, {lacking}" if run.done else run.outcome or "not ended"
             ends.setdefault(end, []).append(run)
     order = sorted(ends, key=lambda end: (not end.startswith("completed"), end == "not ended", end))
-    names = {end: ", ".join(dict.fromkeys(run.label for run in ends[end])) for end in order}
+    names = {}
+    for end in order:
+        labels = list(dict.fromkeys(run.label for run in ends[end]))
+        names[end] = ("; " if any("," in label for label in labels) else ", ").join(labels)
     for most in (1000, 100):  # a long list of names is left out
         parts = [
             f"{len(ends[end])} {end}" + (f" ({names[end]})" if len(names[end]) < most else "")
@@ -94,6 +97,8 @@ def sizes(spot: Spot, match: re.Match[str]) -> str:
     study = spot.study
     if spot.page == "kernels":
         return f"Runs: n = {sum(run.length == kinds.main_shape(study) for run in study.runs)}"
+    if spot.page == "frontier":
+        return f"Runs: n = 1 in each of {len(study.groups)} groups"
     labels = [label for label in study.measured if any(shown_on(spot, run) for run in study.completed(label))]
     if spot.figure.startswith("step_profile"):
         labels = [label for label in labels if any(run.profile for run in study.completed(label))]

@@ -42,6 +42,8 @@ RULES: dict[str, Callable[[Study, str], tuple[float | str, ...]]] = {
     "GPUs. They are fitted by group": lambda study, rule: (5,),
     "Prefill. A step is one prefill": lambda study, rule: (study.runs[0].warmup,),
     "Losses are compared over the last fifth": lambda study, rule: (),
+    "The forecast counts the peak": lambda study, rule: (0.5,),
+    "A share of the memory below 1": lambda study, rule: (1,),
 }
 
 
@@ -66,7 +68,7 @@ def planned_between(spot: Spot, match: re.Match[str]) -> str:
     return f"The runs were planned between {moment(made[0])} and {moment(made[-1])}."
 
 
-@column(r"runs|steps|kernels", "What it is")
+@column(r"runs|steps|kernels|probes", "What it is")
 def column_of_the_database(cell: Cell) -> str:
     """As docs/schema.md has it: no value of a study."""
     schema = " ".join(

@@ -103,6 +103,7 @@ def cell_of_run(cell: Cell) -> str:
         "Outcome": lambda: outcome_of(run),
         "Steps": lambda: last_step(run),
         "Rounds": lambda: run.config["call"]["steps"],
+        "Probes": lambda: last_step(run),
         "Attempts": lambda: len(run.attempts),
         "Tokens/s": lambda: run.tokens / run.seconds if run.counted else None,
         "Quartiles": lambda: (

@@ -214,14 +214,28 @@ def hosts_of(study: Study) -> str:
 
 
 def batch_of(run: Run) -> int:
-    """Samples of a step."""
-    return int(run.config.get("inference", run.config.get("train", {}))["batch_size"])
+    """Samples of a step, one by default."""
+    return int(run.config.get("inference", run.config.get("train", {})).get("batch_size", 1))
 
 
-def length_of(run: Run) -> int:
-    """Tokens of a sample."""
+def length_of(run: Run) -> int | str:
+    """Tokens of a sample; the most of those that a search may try."""
+    if "frontier" in run.config:
+        return f"up to {run.config['frontier']['sequence_length']}"
     asked = run.config.get("inference")
     return int(asked["prompt_length"] if asked else run.config["train"]["sequence_length"])
+
+
+def memory_of(study: Study) -> str:
+    """The share that probes may use."""
+    return alike(
+        study,
+        lambda run: (
+            "all"
+            if run.config["frontier"]["memory_fraction"] == 1
+            else f"{100 * run.config['frontier']['memory_fraction']} %, which emulates a smaller card"
+        ),
+    )
 
 
 SETTINGS: dict[str, Setting] = {
@@ -229,7 +243,7 @@ SETTINGS: dict[str, Setting] = {
     "Feed-forward dimension": _model("ffn_dim"), "Vocabulary": _model("vocab_size"), "FLOP per token": flop_of,
     "Sequence length": lambda study: alike(study, length_of), "Prompt length": lambda study: alike(study, length_of),
     "Batch": lambda study: alike(study, batch_of),
-    "Tokens per step": lambda study: alike(study, lambda run: batch_of(run) * length_of(run)),
+    "Tokens per step": lambda study: alike(study, lambda run: batch_of(run) * int(length_of(run))),
     "Precision": lambda study: "bfloat16", "Loss": lambda study: "cross-entropy of the logits in float32",
     "Optimizer": lambda study: "AdamW, weight decay 0.01, gradients clipped to norm 1",  # of the defaults
     "Learning rate": learning_rate_of,
@@ -245,6 +259,8 @@ SETTINGS: dict[str, Setting] = {
     "Commit": lambda study: str(study.runs[0].plan["provenance"]["git_sha"])[:10],
     "Shapes": shapes_of, "Rounds": lambda study: f"{study.runs[0].config['call']['steps']}",
     "Prefills": of_inference("steps"), "Prefills of warm-up": of_inference("warmup_steps"),
+    "Memory": memory_of, "In multiples of": lambda study: alike(study, lambda run: run.config["frontier"]["multiple"]),
+    "Parts of a batch": lambda study: "1", "Seconds per probe": lambda study: "300",  # of the defaults
     "Decoded after the last prompts": decoded_of, "Clocks and power": clocks_of, "Clock throttling": throttling_of,
 }  # fmt: skip
 

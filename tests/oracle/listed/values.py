@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from tests.oracle import kinds
+from tests.oracle.frontiers import frontiers
 from tests.oracle.kinds import NONE
 from tests.oracle.listed.facts import QUANTITIES, how_made, shared_records, shared_runs
 from tests.oracle.listed.figures import (
@@ -37,6 +38,9 @@ def size_of_table(spot: Spot, match: re.Match[str]) -> str:
     study = spot.study
     if spot.page == "sweeps":
         return cites(match[0], len(study.groups))
+    if spot.page == "frontier":
+        probes = sum(len(one.probes) for one in frontiers(study).values())
+        return cites(match[0], probes if spot.figure.endswith("_memory") else len(study.groups))
     rows = {
         "certificates": [
             label for label in study.groups if any(map(study.certificate, study.completed(label)))
