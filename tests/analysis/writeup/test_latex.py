@@ -108,7 +108,7 @@ def test_a_task_without_rates_has_its_own_table_of_groups(tmp_path: Path) -> Non
     )
     row = r"flash & tokens per sample & 8,704 & 8,192 & \ensuremath{-}5.9 & 8,960 (edge) \\"
     assert row in groups
-    assert "math & tokens per sample & at least 1,792 & 2,048 & – & 2,048 (timeout)" in groups
+    assert "math & tokens per sample & at least 1,792 & 2,048 & \N{EN DASH} & 2,048 (timeout)" in groups
     assert "$n$" not in groups and "measured rate" not in cited and "8{,}704" in cited
     assert r"of three training steps of a llama~\cite{touvron2023llama}." in methods
     assert "A probe is a process of its own" in methods
