@@ -37,6 +37,9 @@ AT_ONCE, U14 = 32, 2.0**-13
 ELEMENTS = {"cpu": 2**21, "cuda": 2**25}  # scores in one block: 16 MiB of float64, and 256 MiB
 U32 = 2.0**-24  # unit roundoff of float32, in which every kernel keeps scores and sums
 DEPTH = 8  # products that a tensor core adds up at once, at least; then it truncates the sum, always down
+SUM2 = (
+    U32**2 / 6
+)  # mean squared error of one addition in float32: even within half a step, over all mantissas
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,11 @@ class _Run:
         # Squared norms of expected errors, a number a row.
         self.spread_o_NGT, self.spread_dq_NGT = self.q_NGTD.new_zeros(2, *self.q_NGTD.shape[:-1])
         self.spread_dk_NT, self.spread_dv_NT = self.k_NTD.new_zeros(2, *self.k_NTD.shape[:-1])
+        # The squared terms that add up to a row.
+        self.terms_dk_NT, self.terms_dv_NT = (
+            torch.zeros_like(self.spread_dk_NT),
+            torch.zeros_like(self.spread_dv_NT),
+        )
         # Errors of one sign, which add up unsquared.
         self.bias_dk_NT = torch.zeros_like(self.spread_dk_NT)
         # Of each row of scores: largest, sum of exponentials; and delta.
@@ -166,6 +174,12 @@ class _Run:
                 _Block(self, own_pairs, start, min(start + rows, T)).go()
             for start in range(0, self.keys, rows) if self.by_keys else ():
                 self.sum_over_rows(own_pairs, slice(start, start + rows))
+        if self.narrow is None and self.unit == U32:
+            key_U = torch.arange(self.keys, device=self.k_NTD.device)
+            hidden_U = (key_U - self.offset).clamp_min(0) if self.causal else torch.zeros_like(key_U)
+            rows_U = self.G * (self.T - hidden_U)
+            self.spread_dk_NT += summed(self.dk_NTD, self.terms_dk_NT, rows_U)
+            self.spread_dv_NT += summed(self.dv_NTD, self.terms_dv_NT, rows_U)
         self.dk_NTD *= self.scale
         self.spread_dk_NT = (self.spread_dk_NT + self.bias_dk_NT.square()) * self.scale**2
         if self.narrow is None:
@@ -301,8 +315,11 @@ class _Block:
         error reaches dS through delta, and every result is rounded at the end. Kernels round dS before or
         after they scale it, which matters where it is subnormal.
 
-        One error is not independent: tensor cores truncate the sum over the keys at each addition, for O, and
-        errors of one sign reach dK from every row. (Seen on an H200 in float16 with 8320 even keys: given the
+        In float32 no such rounding hides the sums over keys, and over rows, which `summed` adds.
+
+        One error is not independent: that of the sum over the keys, for O, where all rows see the same
+        even keys. Tensor cores truncate it at each addition, and float32 rounds it alike in all rows. Errors
+        of one sign reach dK from every row. (Seen on an H200 in float16 with 8320 even keys: given the
         kernel's O, float64 reproduces the kernel's dK to a hundredth of that error.)
         """
         run = self.run
@@ -313,18 +330,27 @@ class _Block:
         p2_NRU = p_NRU.square()
         move_p_NRU = (p2_NRU * error2_NRU).add_(run.smallest**2)
         spread_o_NR = (move_p_NRU @ v2_NU1)[..., 0] + run.rounding(o_NRD)
+        cut_R1 = self.seen_R1 / DEPTH * U32
+        if run.unit == U32:
+            seen_R, ds2_NRU = self.seen_R1[..., 0], ds_NRU.square()
+            spread_o_NR += summed(o_NRD, (p2_NRU @ v2_NU1)[..., 0], seen_R)
+            summed_dq_NR = summed(dq_NRD / run.scale, (ds2_NRU @ k2_NU1)[..., 0], seen_R)
+            run.terms_dv_NT[self.keys] += (p2_NRU.mT @ do2_NR1)[..., 0]
+            run.terms_dk_NT[self.keys] += (ds2_NRU.mT @ q2_NR1)[..., 0]
+            cut_R1 = (self.seen_R1 / 3 * SUM2).sqrt()
         delta2_NR = spread_o_NR * do2_NR1[..., 0] / run.D
         move_ds_NRU = ds_NRU.square().mul_(error2_NRU).add_((run.smallest / run.scale) ** 2)
         mean_key_NR = (p_NRU @ self.k_NUD).square().sum(-1)
         spread_dq_NR = run.scale**2 * ((move_ds_NRU @ k2_NU1)[..., 0] + delta2_NR * mean_key_NR)
+        if run.unit == U32:
+            spread_dq_NR += run.scale**2 * summed_dq_NR
         run.spread_o_NGT[self.rows] = spread_o_NR.unflatten(1, (run.G, -1))
         run.spread_dq_NGT[self.rows] = (spread_dq_NR + run.rounding(dq_NRD)).unflatten(1, (run.G, -1))
         run.spread_dv_NT[self.keys] += (move_p_NRU.mT @ do2_NR1)[..., 0]
         move_ds_NRU += p2_NRU.mul_(delta2_NR[..., None])
         run.spread_dk_NT[self.keys] += (move_ds_NRU.mT @ q2_NR1)[..., 0]
-        if run.unit > U32:
-            cut_NR1 = (self.do_NRD * o_NRD).abs().sum(-1, keepdim=True) * (self.seen_R1 / DEPTH * U32)
-            run.bias_dk_NT[self.keys] += (p_NRU.mT @ (cut_NR1 * q2_NR1.sqrt()))[..., 0]
+        cut_NR1 = (self.do_NRD * o_NRD).abs().sum(-1, keepdim=True) * cut_R1
+        run.bias_dk_NT[self.keys] += (p_NRU.mT @ (cut_NR1 * q2_NR1.sqrt()))[..., 0]
 
     def score_error2(self, s_NRU: Tensor, p_NRU: Tensor) -> Tensor:
         """The squared error of exp(score - largest), relative, of operations that err by 1 of their operands.
@@ -358,6 +384,20 @@ class _Block:
             smallest_N1 = SMALLEST_8 * run.scale_v_N11[self.keys[0]][..., 0]
             spread_NR += U8**2 * o_NRD.square().sum(-1) + smallest_N1**2 * run.D
         run.spread_o_NGT[self.rows] = spread_NR.unflatten(1, (run.G, -1))
+
+
+def summed(total_D: Tensor, terms2: Tensor, count: Tensor) -> Tensor:
+    """The expected squared norm of the error of rows that were added up in float32, one term after the other.
+
+    Each addition rounds the sum so far. Its square is, after k of n terms, (k/n)^2 of the total's and k/n of
+    the sum of squared terms: n/3 and n/2 of these over all additions. No kernel has to add in a better order.
+
+    Args:
+        total_D: the rows.
+        terms2: the sum of the squared norms of a row's terms.
+        count: the number of these.
+    """
+    return SUM2 * count * (total_D.square().sum(-1) / 3 + terms2 / 2)
 
 
 @contextmanager

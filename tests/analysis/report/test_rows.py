@@ -10,7 +10,7 @@ import pytest
 from analysis.report import backends, facts, output, rows, runs
 from analysis.store.database import open_for_reading
 
-ADDED = {"history", "page", "tensors", "kinds"}  # by us, to what the query gives
+ADDED = {"history", "page", "tests", "tensors", "kinds"}  # by us, to what the query gives
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_the_code_covers_every_file_that_a_backend_computes_with(name: str) -> N
     found = {str(path.relative_to(MODEL)) for path in identity._files(f"model.attention.{name}")}
     own = {
         "__init__.py",
-        *(f"record/{file}.py" for file in ("__init__", "backends", "case", "errors", "rocm")),
+        *(f"record/{file}.py" for file in ("__init__", "backends", "case", "errors", "rocm", "traffic")),
         "attention/__init__.py",
         "attention/_parts.py",
         "attention/_reasons.py",
