@@ -6,8 +6,8 @@ whole tensors too. No cache is in them. Of the bytes counted on a GPU, those of 
 counterpart; those of DRAM are fewer where a tile that is read again is still in the L2 cache.
 
 Letters: n tokens, d head dim, e bytes of a number of the tensors; every formula is for one head of one
-sample. There is none where query heads share keys, and none with dropout: how those read and draw differs
-from backend to backend.
+sample. There is none where query heads share keys, with dropout, or of 8 bits: how those read, draw and
+convert differs from backend to backend.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from model.record.case import Case
+from model.record.case import FP8, Case
 
-BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+BYTES = {FP8: 1, "bfloat16": 2, "float16": 2, "float32": 4}
 FLOAT32 = 4
 Tile = tuple[int, int]  # queries and keys
 
@@ -53,7 +53,8 @@ def unknown(_case: Case, _gpu: Gpu) -> Moved:
 
 def has_formula(case: Case) -> bool:
     """Whether the formulas cover a call: of whole sequences, each query head with keys of its own."""
-    return case.heads == case.kv_heads and not case.dropout and case.queries is None
+    plain = not case.dropout and case.dtype != FP8
+    return plain and case.heads == case.kv_heads and case.queries is None
 
 
 def score_bytes(case: Case) -> int:

@@ -147,6 +147,13 @@ def test_there_is_no_formula_where_nobody_knows_the_tiles():
     assert few.forward is None and few.backward is not None
 
 
+@pytest.mark.parametrize("name", backends.names())
+def test_numbers_of_8_bits_have_scores_of_a_byte_and_no_formula(name):
+    case = replace(CASE, dtype="float8_e4m3fn")
+    assert score_bytes(case) * 2 == score_bytes(CASE)
+    assert moved(name, case) == Moved()
+
+
 def test_the_scores_of_one_head_at_128000_tokens_take_32_77_gb():
     assert score_bytes(Case("cuda", "float16", 1, 128_000, 1, 1, 64)) == 32_768_000_000
 
