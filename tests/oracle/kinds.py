@@ -360,11 +360,13 @@ def no_answer(study: Study) -> Iterator[str]:
 @said("warning")
 def wrong_certificate(study: Study) -> Iterator[str]:
     for run in study.done:
-        checks = study.certificate(run).get("checks", [])
+        certificate = study.certificate(run)
+        checks = certificate.get("checks", [])
         if failed := sum(not check["passed"] for check in checks):
+            dtype = f" in {certificate['case']['dtype']}" if certificate["case"] else ""
             yield (
-                f"{run.label} computes attention wrongly on {run.device}: {failed} of {len(checks)} checks of its "
-                "certificate failed."
+                f"{run.label} computes attention{dtype} wrongly on {run.device}: {failed} of {len(checks)} checks of "
+                "its certificate failed."
             )
 
 

@@ -278,11 +278,15 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
         ends.append(_ended(group, how))
 
     wrong = []
-    for row in trust.wrong:
-        where = f" on {row['device_name']}" if row["device_name"] else ""
-        failed = f"{row['failed']:,d} of {row['checks']:,d} checks of its certificate failed"
-        text = f"{group_name(row['attention'])} computes attention wrongly{where}: {failed}."
-        wrong.append(Sentence(text))
+    for (backend, dtype, device), rows in grouped(
+        trust.wrong, itemgetter("attention", "dtype", "device_name")
+    ).items():
+        where = f" on {device}" if device else ""
+        which = f" in {dtype}" if dtype else ""
+        checks, failed = (sum(row[count] for row in rows) for count in ("checks", "failed"))
+        those = "certificate" if len(rows) == 1 else f"{len(rows):,d} certificates"
+        text = f"{group_name(backend)} computes attention{which} wrongly{where}"
+        wrong.append(Sentence(f"{text}: {failed:,d} of {checks:,d} checks of its {those} failed."))
     return [
         *ends,
         *_without_a_run(facts),

@@ -311,6 +311,7 @@ def test_an_expected_failure_is_a_result_and_another_is_not() -> None:
 def wrong() -> Row:
     return {
         "attention": "flash9",
+        "dtype": None,
         "verdict": "wrong",
         "device_name": "NVIDIA H200",
         "failed": 3,

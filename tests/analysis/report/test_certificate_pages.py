@@ -89,7 +89,7 @@ def test_a_run_leads_to_its_certificate(demo: Path, demo_report: Path) -> None:
     said = "Completed runs of these backends have no valid certificate: flash3."
     assert said in words(demo_report / "index.html")
     assert (
-        "flash3 computes attention wrongly on NVIDIA H200: 25 of 53 checks of its certificate failed"
+        "flash3 computes attention in bfloat16 wrongly on NVIDIA H200: 25 of 53 checks of its certificate failed"
         in words(demo_report / "index.html")
     )
     assert re.search(r"flash3 FlashAttention-3.*? wrong ; 3 runs without", words(demo_report / "index.html"))
