@@ -287,7 +287,8 @@ CREATE TABLE verifications (  --: The checks of all certificates, one row per ch
     shape VARCHAR NOT NULL,  --: Shape, precision and mask of the call: batch B, length T, heads H, key heads K, head dim D.
     variant VARCHAR NOT NULL,  --: The data and how the backend was called: plain, large logits, ...
     measured DOUBLE,  --: What was measured, in the unit of the tolerance; for tensors, roundings in their precision. NULL if not finite or not a number.
-    tolerance DOUBLE,  --: Largest value that passes; NULL if the check does not measure a number.
+    tolerance DOUBLE,  --: Largest value that passes; NULL if the check does not judge a number.
+    plain DOUBLE,  --: What plain attention (math) measures in the same precision, against float64; NULL if not recorded. Only allclose records it.
     relative_error DOUBLE,  --: Norm of the error divided by the norm of the exact result, a ratio; NULL if not computed. Meaningless if the exact result is zero.
     passed BOOLEAN NOT NULL,  --: Whether the check passed.
     reason VARCHAR  --: What is wrong, as a sentence; NULL if the check passed.
@@ -332,6 +333,13 @@ CREATE TABLE kernels (  --: kernels.json of every attempt: attention alone, one 
     tflops DOUBLE,  --: TFLOP/s in the median time, counting 4 B H S^2 D FLOP forward, half of that when causal, 2.5 times that backward, and 3.5 times for both.
     ceiling_tflops DOUBLE,  --: TFLOP/s of a large square matrix product in the same precision, in its median time: it was timed between the backends of the same process.
     memory_bytes BIGINT,  --: Most bytes that PyTorch allocated at a time beyond the inputs: device memory on a GPU, host memory on a CPU. In the rows of backward and both, by a forward and its backward together.
+    score_bytes BIGINT,  --: Bytes of the matrix of scores of all heads and samples in the precision of the tensors, whether or not the backend keeps one: B H S^2 times 2, or 4 in float32.
+    formula_bytes BIGINT,  --: Bytes that a call moves between multiprocessors and memory by the formula of the backend's tiles, without any cache. NULL where none is known, where nobody asked (call.traffic), and in mode graph.
+    l2_read_bytes BIGINT,  --: Bytes that a call read through the L2 cache, by the GPU's counters: each kernel alone on empty caches, summed over the call. NULL where nothing was counted.
+    l2_write_bytes BIGINT,  --: Bytes that it wrote there, additions in memory included, once each.
+    dram_read_bytes BIGINT,  --: Bytes that it read from DRAM, by the same counters.
+    dram_write_bytes BIGINT,  --: Bytes that it wrote to DRAM, without what stayed in the L2 cache when its kernel ended.
+    traffic_reason VARCHAR,  --: Why nothing was counted; NULL if it was, and where nobody asked.
     sm_mhz_low DOUBLE,  --: Lowest clock of the GPU's multiprocessors in MHz, read after each call. NULL if unknown, and on a CPU.
     sm_mhz_high DOUBLE,  --: Highest clock of the same, in MHz.
     throttle_reasons VARCHAR,  --: Each distinct NVML reason that throttled the clocks after a call, with semicolons between; none where nothing did. NULL if unknown, and on a CPU.

@@ -95,11 +95,11 @@ WITH named_runs AS (
     SELECT scope, axis, split_part(axis, '.', -1) AS last, count(*) OVER (PARTITION BY scope) AS axes,
         count(*) OVER (PARTITION BY scope, last) AS alike
     FROM (SELECT scope, axis FROM cells GROUP BY scope, axis HAVING count(DISTINCT value) > 1)
-), baselines AS (  -- only one that all runs agree on
+), baselines AS (  -- only one that all runs agree on, and of several settings: a backend alone is always named
     SELECT scope, axis.key AS axis, axis.value ->> '$' AS base
     FROM (
         SELECT scope, any_value(design -> '$.baseline') AS baseline FROM named_runs
-        GROUP BY scope HAVING count(DISTINCT design -> '$.baseline') = 1
+        GROUP BY scope HAVING count(DISTINCT design -> '$.baseline') = 1 AND json_keys(baseline) <> ['attention']
     ), json_each(baseline) axis
 ), named AS (  -- of many factors, only those in which a group differs from the baseline
     SELECT scope, kind, coalesce(string_agg(
@@ -172,6 +172,8 @@ SELECT study,
     try_cast(one ->> '$.numbers.prefill_milliseconds' AS DOUBLE) AS prefill_milliseconds,  --: Time to read a prompt in milliseconds, as reported.
     try_cast(one ->> '$.numbers.decode_milliseconds' AS DOUBLE) AS decode_milliseconds,  --: Time of a decoded token in milliseconds, as reported.
     try_cast(one ->> '$.numbers.peak_memory_bytes' AS DOUBLE) AS peak_memory_bytes,  --: Peak memory in bytes, as reported.
+    try_cast(one ->> '$.numbers.time_saved_percentage' AS DOUBLE) AS time_saved_percentage,  --: Percent of the baseline's time that is saved, as reported.
+    try_cast(one ->> '$.numbers.memory_saved_percentage' AS DOUBLE) AS memory_saved_percentage,  --: Percent of the baseline's peak memory that is saved, as reported.
     try_cast(one ->> '$.numbers.forward_milliseconds' AS DOUBLE) AS forward_milliseconds,  --: Time of a forward of attention alone in milliseconds, as reported.
     try_cast(one ->> '$.numbers.backward_milliseconds' AS DOUBLE) AS backward_milliseconds,  --: Time of a backward of attention alone in milliseconds, as reported.
     try_cast(one ->> '$.numbers.both_milliseconds' AS DOUBLE) AS both_milliseconds,  --: Time of a forward and its backward together in milliseconds, as reported.
@@ -375,12 +377,12 @@ SELECT study, run_id, attempt, find, multiple, most, card_bytes, memory_fraction
     largest,  --: Largest value of which a probe did its steps and fits; NULL if none does.
     min(value) FILTER (value > coalesce(largest, 0)) AS bound,  --: Smallest value above that of which a probe did not fit; NULL if none was tried.
     arg_min(outcome, value) FILTER (value > coalesce(largest, 0)) AS bound_outcome,  --: How that probe ended.
-    coalesce(bound_outcome NOT IN ('timeout', 'failed'), coalesce(largest = most, false)) AS is_bounded,  --: Whether it is known that the next value tried does not fit, or that the largest that may be tried fits; otherwise the frontier is at least largest.
+    coalesce(bound_outcome NOT IN ('timeout', 'failed'), false) AS is_bounded,  --: Whether it is known that the next value tried does not fit; otherwise, as where the largest that may be tried fits, the frontier is at least largest.
     count(*) FILTER (value < largest AND outcome NOT IN ('fits', 'timeout', 'failed')) AS holes,  --: Values below largest that do not fit: then fitting is not monotone.
     count(*) AS probes,  --: Number of probes.
     count(*) FILTER (purpose = 'search') AS searched,  --: Of these, how many the search took; the others were above a value that does not fit.
     count(*) FILTER (outcome IN ('timeout', 'failed')) AS unknown,  --: Of these, how many hung or died: of their values it is not known whether they fit.
-    100.0 * (foreseen - largest) / largest AS foreseen_error_percentage,  --: By how many percent of largest the forecast's value is larger; negative where it is smaller.
+    CASE WHEN is_bounded THEN 100.0 * (foreseen - largest) / largest END AS foreseen_error_percentage,  --: By how many percent of largest the forecast's value is larger; negative where it is smaller. NULL where the frontier is at least largest.
     any_value(forecast_bytes) FILTER (value = largest) AS forecast_bytes,  --: Peak in bytes of largest by the configuration.
     any_value(peak_bytes) FILTER (value = largest) AS peak_bytes,  --: Peak in bytes of largest, measured.
     any_value(reserved_bytes) FILTER (value = largest) AS reserved_bytes,  --: See probes.reserved_bytes, of largest.

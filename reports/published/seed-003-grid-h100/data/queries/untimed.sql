@@ -1,0 +1,4 @@
+SELECT attention, mode, outcome, reason, count(DISTINCT run_id) AS runs
+FROM kernels JOIN deciding_attempts USING (study, run_id, attempt)
+WHERE study = 'seed-003-grid' AND outcome <> 'completed'
+GROUP BY ALL ORDER BY attention, mode, outcome, reason
