@@ -159,21 +159,16 @@ class _Run:
         )
         # Errors of one sign, which add up unsquared.
         self.bias_dk_NT = torch.zeros_like(self.spread_dk_NT)
-        # Of each row of scores: largest, sum of exponentials; and delta.
-        self.largest_NGT, self.sum_NGT, self.delta_NGT = self.q_NGTD.new_zeros(3, *self.q_NGTD.shape[:-1])
 
     def go(self) -> None:
         """Visit every block of rows of every pair of batch and key head."""
         N, T = self.B * self.K, self.T
         pairs = max(1, self.budget // (self.G * T * self.keys))
         rows = max(1, min(self.budget // (min(pairs, N) * self.G * self.keys), max(T // 4, 256)))
-        self.by_keys = self.narrow == torch.float32 and rows < T
         for first in range(0, N, pairs):
             own_pairs = slice(first, first + pairs)
             for start in range(0, T, rows):
                 _Block(self, own_pairs, start, min(start + rows, T)).go()
-            for start in range(0, self.keys, rows) if self.by_keys else ():
-                self.sum_over_rows(own_pairs, slice(start, start + rows))
         if self.narrow is None and self.unit == U32:
             key_U = torch.arange(self.keys, device=self.k_NTD.device)
             hidden_U = (key_U - self.offset).clamp_min(0) if self.causal else torch.zeros_like(key_U)
@@ -185,27 +180,6 @@ class _Run:
         if self.narrow is None:
             self.spread_dk_NT += self.rounding(self.dk_NTD)
             self.spread_dv_NT += self.rounding(self.dv_NTD)
-
-    def sum_over_rows(self, pairs: slice, keys: slice) -> None:
-        """Compute dK and dV of some keys of some pairs, each query head's part in one product over all rows.
-
-        The formulas are those of `_Block.go`, with the maximum, sum and delta of each row that it kept.
-
-        Plain attention sums them so, and in float32 the order of a sum decides its error. For head dims below
-        16 PyTorch's product on a CPU adds one term after the other. Over 4160 rows of one sign dV is then off
-        by 19 units of 2^-24, as such a sum is, and by 2 if it is summed up from blocks of 252 rows.
-        """
-        q_NGTD, do_NGTD = self.q_NGTD[pairs], self.do_NGTD[pairs]
-        k_N1UD, v_N1UD = (x[pairs, None, keys] for x in (self.k_NTD, self.v_NTD))
-        s_NGTU = (q_NGTD @ k_N1UD.mT) * self.scale
-        p_NGTU = s_NGTU.sub_(self.largest_NGT[pairs][..., None]).exp_().div_(self.sum_NGT[pairs][..., None])
-        if self.causal:
-            key_U = torch.arange(self.keys, device=k_N1UD.device)[keys]
-            position_T = torch.arange(self.offset, self.offset + self.T, device=k_N1UD.device)
-            p_NGTU.masked_fill_(key_U > position_T[:, None], 0)
-        self.dv_NTD[pairs, keys] = (p_NGTU.mT @ do_NGTD).sum(1)
-        ds_NGTU = (do_NGTD @ v_N1UD.mT).sub_(self.delta_NGT[pairs][..., None]).mul_(p_NGTU)
-        self.dk_NTD[pairs, keys] = (ds_NGTU.mT @ q_NGTD).sum(1)
 
     def cut(self, x: Tensor) -> Tensor:
         """Round as if stored in the narrow precision."""
@@ -289,18 +263,8 @@ class _Block:
         ds_NRU = run.cut(p_NRU * (self.do_NRD @ self.v_NUD.mT - delta_NR1))
         dq_NRD = ds_NRU @ self.k_NUD * run.scale
         run.dq_NGTD[self.rows] = dq_NRD.unflatten(1, (run.G, -1))
-        if run.by_keys:  # keep what `sum_over_rows` needs of each row
-            largest_NR1 = s_NRU.amax(-1, keepdim=True)
-            sum_NR1 = (s_NRU - largest_NR1).exp_().sum(-1, keepdim=True)
-            for kept, x_NR1 in (
-                (run.largest_NGT, largest_NR1),
-                (run.sum_NGT, sum_NR1),
-                (run.delta_NGT, delta_NR1),
-            ):
-                kept[self.rows] = x_NR1[..., 0].unflatten(1, (run.G, -1))
-        else:
-            run.dv_NTD[self.keys] += cut_NRU.mT @ self.do_NRD
-            run.dk_NTD[self.keys] += ds_NRU.mT @ self.q_NRD
+        run.dv_NTD[self.keys] += cut_NRU.mT @ self.do_NRD
+        run.dk_NTD[self.keys] += ds_NRU.mT @ self.q_NRD
         if run.narrow is None:
             self.spread_rows(s_NRU, p_NRU, o_NRD, ds_NRU, dq_NRD)
 

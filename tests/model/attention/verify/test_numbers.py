@@ -82,7 +82,7 @@ def test_sums_in_order_are_right_in_float32_where_plain_attention_adds_in_a_bett
         assert not numbers.compare(step, wrong, known.plain[step], known.exact).passed, step
 
 
-def test_the_error_of_plain_attention_in_float32_is_that_of_one_sum_over_all_rows() -> None:
+def test_a_sum_over_rows_in_order_errs_as_expected_in_float32_and_weights_in_bfloat16_show() -> None:
     known = data.solved_call(long_even(8))
     q, k, do = (x[0].transpose(0, 1) for x in (known.inputs.q, known.inputs.k, known.inputs.do))
     scores = (q.double() @ k.double().mT * 8**-0.5).masked_fill_(
@@ -92,14 +92,12 @@ def test_the_error_of_plain_attention_in_float32_is_that_of_one_sum_over_all_row
     in_order = torch.zeros(2, 4160, 8)
     for row in range(4160):
         in_order[:, : row + 1].addcmul_(p[:, row, : row + 1, None], do[:, row, None])
-    exact = known.exact.values["dv"][0].transpose(0, 1)
-    one_sum, plain = (
-        (x.sum(0).double() - exact[0]).norm() for x in (in_order, known.plain["dv"][0].transpose(0, 1))
-    )
-    assert 0.8 < float(plain / one_sum) < 1.25
-    cut = known.plain | {"dv": (p.bfloat16().float().mT @ do).sum(0)[None, :, None]}
-    assert numbers.compare("dv", known.plain["dv"], known.plain["dv"], known.exact).passed
-    assert not numbers.compare("dv", cut["dv"], known.plain["dv"], known.exact).passed, "P in bfloat16 shows"
+    cut = (p.bfloat16().float().mT @ do).sum(0)
+    plain, exact = known.plain["dv"], known.exact
+    error = (in_order.sum(0).double() - exact.values["dv"][0, :, 0]).norm() / exact.spread["dv"].norm()
+    assert 0.25 < float(error) < 1
+    assert numbers.compare("dv", in_order.sum(0)[None, :, None], plain, exact).passed
+    assert not numbers.compare("dv", cut[None, :, None], plain, exact).passed
 
 
 def test_memory_that_nobody_has_written_is_nan_while_a_backend_is_on_trial() -> None:
