@@ -124,10 +124,7 @@ def run(context: TaskContext) -> None:
     """
     config = context.run.config
     section, backend = _section(config), config.attention
-    attention.require(backend, config.attention_case)
-    case = config.attention_case
-    shared = cases.shared(case)
-    case = case if attention.reasons_of(attention.load(backend), shared) else shared
+    case = config.attention_case if _refuses_shared(context) else cases.shared(config.attention_case)
     with phase.shown(context.attempt) as tell:
         try:
             root = context.folder.path.parent.parent
@@ -176,6 +173,37 @@ def run(context: TaskContext) -> None:
         context.progress.memory_bytes = record.largest.peak_bytes or 0
 
 
+def _refuses_shared(context: TaskContext) -> bool:
+    """Whether the backend, which runs here, refuses the case that many runs' certificates share.
+
+    Some backends ask the GPU. Their questions are asked in a process of their own: the context that CUDA then
+    keeps is memory that no probe of this backend would have, and those of others would.
+
+    Raises:
+        Unsupported: the backend cannot run here.
+    """
+    config = context.run.config
+    if config.device == "cpu":
+        return _asked(config)
+    section = _section(config)
+    request = json.dumps({"config": config.model_dump(mode="json"), "value": None})
+    answer = ended(_process(context), request, section.probe_seconds, context)
+    if answer["outcome"] == "unsupported":
+        raise Unsupported([answer["reason"]])
+    if "refuses_shared" not in answer:
+        raise AssayError(f"'{config.attention}' did not say whether it runs here: {answer['reason']}")
+    return bool(answer["refuses_shared"])
+
+
+def _asked(config: RunConfig) -> bool:
+    backend = attention.require(config.attention, config.attention_case)
+    return bool(attention.reasons_of(backend, cases.shared(config.attention_case)))
+
+
+def _process(context: TaskContext) -> list[str]:
+    return [sys.executable, *context.options, "-m", "runner.job.tasks.frontier", str(os.getpid())]
+
+
 def _card(context: TaskContext) -> int:
     """Bytes that a probe may use: the setting's share of the GPU's memory, or of the run's limit on a CPU.
 
@@ -207,12 +235,7 @@ def _probed(context: TaskContext, tried: Try, card_bytes: int) -> Probe:
         "emulated": section.memory_fraction < 1,
         "source": f"{share}{context.run.limit_of_memory}",
     }
-    answer = ended(
-        [sys.executable, *context.options, "-m", "runner.job.tasks.frontier", str(os.getpid())],
-        json.dumps(request),
-        section.probe_seconds,
-        context,
-    )
+    answer = ended(_process(context), json.dumps(request), section.probe_seconds, context)
     users = answer.pop("users", None)
     if users is not None and context.progress.manifest.device_users is None:
         context.note(device_users=users)
@@ -285,7 +308,6 @@ def main() -> None:
     leaving = QuickExit()
     asked = json.loads(sys.stdin.read())
     config = RunConfig.model_validate(asked["config"])
-    config = _section(config).training(config, asked["value"])
     answers, answering = os.fdopen(os.dup(1), "w"), Lock()
     os.dup2(2, 1)  # keep what libraries print out of the answer
 
@@ -293,6 +315,15 @@ def main() -> None:
         """Answer once: the thread that watches memory may have."""
         if answering.acquire(blocking=False):
             print(f"{_MARK}{json.dumps(values)}", file=answers, flush=True)
+
+    if asked["value"] is None:
+        try:
+            answer({"outcome": "fits", "reason": None, "refuses_shared": _asked(config)})
+        except Unsupported as error:
+            answer({"outcome": "unsupported", "reason": str(error)})
+        leaving.done = True
+        return
+    config = _section(config).training(config, asked["value"])
 
     def end(reason: str) -> None:
         answer({"outcome": "oom_host", "reason": reason, "peak_bytes": hostmemory.peak_in_use()})

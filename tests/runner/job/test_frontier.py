@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -175,6 +176,24 @@ def test_a_backend_that_refuses_every_value_is_unsupported(given, admitted, monk
 def test_a_frontier_on_a_cpu_needs_a_limit(given, admitted):
     with pytest.raises(UserError, match="set `memory` in the profile"):
         task.run(given(memory=None))
+
+
+def test_on_a_gpu_the_backend_is_asked_in_a_process_of_its_own(given, admitted, monkeypatch):
+    """A context of CUDA in the run's own process took 522 MiB from every probe of three backends of five."""
+
+    def here(_config):
+        raise AssertionError("asked in the run's own process")
+
+    context = given()
+    config = context.run.config.model_copy(update={"device": "cuda", "attention": "flash2"})
+    asking = replace(context, run=context.run.model_copy(update={"config": config}))
+    assert task._refuses_shared(context) is False
+    monkeypatch.setattr(task, "_asked", here)
+    with pytest.raises(Unsupported, match="the package with `flash_attn` is not installed"):
+        task._refuses_shared(asking)
+    command = [*task._process(context)]
+    request = json.dumps({"config": context.run.config.model_dump(mode="json"), "value": None})
+    assert task.ended(command, request, 100, context)["refuses_shared"] is False
 
 
 def test_a_stop_between_probes_is_obeyed(given, admitted, monkeypatch):
