@@ -117,7 +117,7 @@ def test_audits_during_runs_are_counted_by_certificate(tmp_path: Path) -> None:
 
 
 def test_a_backend_that_was_never_called_needs_no_certificate(tmp_path: Path) -> None:
-    for backend, outcome in (("flash3", "unsupported"), ("math", "completed")):
+    for backend, outcome in (("flash3", "unsupported"), ("math", "completed"), ("flex", "oom_gpu")):
         folder = Folder(tmp_path, plan(f"r-{backend}", attention=backend))
         folder.start()
         folder.end(outcome)
@@ -125,6 +125,7 @@ def test_a_backend_that_was_never_called_needs_no_certificate(tmp_path: Path) ->
     text = words(build_report(tmp_path, "backends", tmp_path / "out").with_name("certificates.html"))
     assert "flash3 : no certificate: unsupported, and never called" in text
     assert "math : no certificate: the records name none" in text
+    assert "flex : no certificate: oom_gpu before there was one" in text
 
 
 def test_a_certificate_that_is_named_but_gone_or_torn_is_said_to_be(tmp_path: Path) -> None:
