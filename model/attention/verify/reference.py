@@ -37,9 +37,7 @@ AT_ONCE, U14 = 32, 2.0**-13
 ELEMENTS = {"cpu": 2**21, "cuda": 2**25}  # scores in one block: 16 MiB of float64, and 256 MiB
 U32 = 2.0**-24  # unit roundoff of float32, in which every kernel keeps scores and sums
 DEPTH = 8  # products that a tensor core adds up at once, at least; then it truncates the sum, always down
-SUM2 = (
-    U32**2 / 6
-)  # mean squared error of one addition in float32: even within half a step, over all mantissas
+SUM2 = U32**2 / 6  # mean squared error of an addition in float32, relative to its sum, over all mantissas
 
 
 @dataclass(frozen=True)
@@ -153,10 +151,7 @@ class _Run:
         self.spread_o_NGT, self.spread_dq_NGT = self.q_NGTD.new_zeros(2, *self.q_NGTD.shape[:-1])
         self.spread_dk_NT, self.spread_dv_NT = self.k_NTD.new_zeros(2, *self.k_NTD.shape[:-1])
         # The squared terms that add up to a row.
-        self.terms_dk_NT, self.terms_dv_NT = (
-            torch.zeros_like(self.spread_dk_NT),
-            torch.zeros_like(self.spread_dv_NT),
-        )
+        self.terms_dk_NT, self.terms_dv_NT = self.k_NTD.new_zeros(2, *self.k_NTD.shape[:-1])
         # Errors of one sign, which add up unsquared.
         self.bias_dk_NT = torch.zeros_like(self.spread_dk_NT)
 
@@ -275,11 +270,9 @@ class _Block:
 
         P and dS are rounded to the narrow precision, and inherit the scores' error in float32, which exp()
         turns into a relative one (4 operations: product, scale, difference, exponential), the difference by
-        the row's largest score. O is rounded, its
-        error reaches dS through delta, and every result is rounded at the end. Kernels round dS before or
-        after they scale it, which matters where it is subnormal.
-
-        In float32 no such rounding hides the sums over keys, and over rows, which `summed` adds.
+        the row's largest score. O is rounded, its error reaches dS through delta, and every result is rounded
+        at the end. Kernels round dS before or after they scale it, which matters where it is subnormal. In
+        float32 no such rounding hides the sums over keys, and over rows, which `summed` adds.
 
         One error is not independent: that of the sum over the keys, for O, where all rows see the same
         even keys. Tensor cores truncate it at each addition, and float32 rounds it alike in all rows. Errors
@@ -294,22 +287,21 @@ class _Block:
         p2_NRU = p_NRU.square()
         move_p_NRU = (p2_NRU * error2_NRU).add_(run.smallest**2)
         spread_o_NR = (move_p_NRU @ v2_NU1)[..., 0] + run.rounding(o_NRD)
+        rounded_dq_NR, ds2_NRU = run.rounding(dq_NRD), ds_NRU.square()
         cut_R1 = self.seen_R1 / DEPTH * U32
         if run.unit == U32:
-            seen_R, ds2_NRU = self.seen_R1[..., 0], ds_NRU.square()
+            seen_R = self.seen_R1[..., 0]
             spread_o_NR += summed(o_NRD, (p2_NRU @ v2_NU1)[..., 0], seen_R)
-            summed_dq_NR = summed(dq_NRD / run.scale, (ds2_NRU @ k2_NU1)[..., 0], seen_R)
+            rounded_dq_NR += summed(dq_NRD, run.scale**2 * (ds2_NRU @ k2_NU1)[..., 0], seen_R)
             run.terms_dv_NT[self.keys] += (p2_NRU.mT @ do2_NR1)[..., 0]
             run.terms_dk_NT[self.keys] += (ds2_NRU.mT @ q2_NR1)[..., 0]
             cut_R1 = (self.seen_R1 / 3 * SUM2).sqrt()
         delta2_NR = spread_o_NR * do2_NR1[..., 0] / run.D
-        move_ds_NRU = ds_NRU.square().mul_(error2_NRU).add_((run.smallest / run.scale) ** 2)
+        move_ds_NRU = ds2_NRU.mul_(error2_NRU).add_((run.smallest / run.scale) ** 2)
         mean_key_NR = (p_NRU @ self.k_NUD).square().sum(-1)
         spread_dq_NR = run.scale**2 * ((move_ds_NRU @ k2_NU1)[..., 0] + delta2_NR * mean_key_NR)
-        if run.unit == U32:
-            spread_dq_NR += run.scale**2 * summed_dq_NR
         run.spread_o_NGT[self.rows] = spread_o_NR.unflatten(1, (run.G, -1))
-        run.spread_dq_NGT[self.rows] = (spread_dq_NR + run.rounding(dq_NRD)).unflatten(1, (run.G, -1))
+        run.spread_dq_NGT[self.rows] = (spread_dq_NR + rounded_dq_NR).unflatten(1, (run.G, -1))
         run.spread_dv_NT[self.keys] += (move_p_NRU.mT @ do2_NR1)[..., 0]
         move_ds_NRU += p2_NRU.mul_(delta2_NR[..., None])
         run.spread_dk_NT[self.keys] += (move_ds_NRU.mT @ q2_NR1)[..., 0]
