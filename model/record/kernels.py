@@ -27,6 +27,11 @@ MODES: dict[str, tuple[Mode, ...]] = {"cuda": ("eager", "graph"), "cpu": ("eager
 Seconds = Annotated[float, Field(gt=1e-12, lt=1e9, allow_inf_nan=False)]
 
 
+def directions(case: Case) -> tuple[Direction, ...]:
+    """Those in which the calls of a case are made: of 8 bits there is a forward alone."""
+    return DIRECTIONS[:1] if case.fp8 else DIRECTIONS
+
+
 class KernelCheck(Frozen):
     """What was held to float64, by the rule of certificates, of one backend's timed forward and backward.
 

@@ -30,6 +30,7 @@ from model.record.kernels import (
     KernelCheck,
     KernelTime,
     Mode,
+    directions,
 )
 
 WARM_UP = 2  # calls before the first that counts, beside those that measure memory
@@ -71,11 +72,6 @@ class _Bench:
     product: Timed = field(default_factory=Timed)
     checks: dict[tuple[str, Mode], KernelCheck] = field(default_factory=dict)
     fp8: dict[str, Fp8 | None] = field(default_factory=dict)
-
-    @property
-    def directions(self) -> tuple[Direction, ...]:
-        """Those that are timed: of 8 bits there is no backward."""
-        return DIRECTIONS[:1] if self.case.fp8 else DIRECTIONS
 
     @contextmanager
     def noting(self, name: str, *modes: Mode, otherwise: Ending = "failed") -> Iterator[None]:
@@ -137,8 +133,8 @@ class _Bench:
         """Time a backend's forward and backward, and check their results if asked."""
         with self.noting(name, mode):
             try:
-                for direction in self.directions:
-                    work = passes.forward if direction == "forward" else passes.backward
+                works = passes.forward, passes.backward
+                for direction, work in zip(directions(self.case), works, strict=False):
                     self.device.time(work, self.timed.setdefault((name, direction, mode), Timed()))
                 if check:
                     self._check(name, passes, mode, number)
@@ -177,15 +173,13 @@ def measure(
             for _ in range(WARM_UP):  # what the first calls compile or allocate is not counted
                 passes.both()
             bench.memory[name, "forward"] = bench.device.most_memory(passes.forward)
-            passes.o_BTHD = None  # its memory is not the next call's
-            passes.drop()
+            passes.drop()  # its memory is not the next call's
             bench.memory[name, "backward"] = bench.device.most_memory(passes.both)
     bench.rounds(bench.running(eager, "eager"), "eager", rounds)
     if isinstance(bench.device, Cuda):
         for name, own in bench.running(eager, "eager").items():
             with bench.noting(name, "eager"):
-                for direction in bench.directions:
-                    work = own.forward if direction == "forward" else own.backward
+                for direction, work in zip(directions(case), (own.forward, own.backward), strict=False):
                     bench.kernel_seconds[name, direction, "eager"] = bench.device.kernel_seconds(work)
                 own.drop()
     if "graph" in modes:
@@ -235,7 +229,7 @@ def _time(bench: _Bench, name: str, direction: Direction, mode: Mode) -> KernelT
     if ended := bench.ended.get((name, mode)):
         outcome, reason = ended
         return KernelTime(attention=name, direction=direction, mode=mode, outcome=outcome, reason=reason)
-    if direction not in bench.directions:
+    if direction not in directions(bench.case):
         return KernelTime(
             attention=name, direction=direction, mode=mode, outcome="unsupported", reason=NO_BACKWARD
         )

@@ -89,8 +89,8 @@ class Eager:
         self.drop()
 
     def drop(self) -> None:
-        """Free the results, so that the next call finds the memory that it found before."""
-        self.results = ()
+        """Free the output and the results, so that the next call finds the memory that it found before."""
+        self.o_BTHD, self.results = None, ()
 
 
 class Graphs:

@@ -27,7 +27,7 @@ from pathlib import Path
 from model.record import rocm
 from model.record.case import Case
 from model.record.errors import AssayError, Interrupted
-from model.record.kernels import DIRECTIONS, Counted, Direction, Traffic
+from model.record.kernels import Counted, Direction, Traffic, directions
 from model.record.traffic import Gpu
 
 SECTOR_BYTES = 32  # of the L2 cache
@@ -70,7 +70,7 @@ def measure(
     """
     from model import attention
 
-    ways = [(name, direction) for name in names for direction in DIRECTIONS]
+    ways = [(name, direction) for name in names for direction in directions(case)]
     if case.device != "cuda" or rocm.version() is not None:
         return dict.fromkeys(ways, Traffic(reason="ncu counts on NVIDIA GPUs alone"))
     import torch
@@ -105,17 +105,9 @@ def count(
         log, output = Path(folder) / "ncu.csv", Path(folder) / "output"
         counting = ["--metrics", ",".join(METRICS), "--clock-control", "none", "--cache-control", "all"]
         printing = ["--csv", "--print-units", "base", "--log-file", str(log)]
-        command = [
-            ncu,
-            *counting,
-            *printing,
-            "--profile-from-start",
-            "off",
-            "--target-processes",
-            "all",
-            *script,
-        ]
-        code = _run([*command, name, direction, json.dumps(asdict(case))], output, should_stop)
+        watching = ["--profile-from-start", "off", "--target-processes", "all"]
+        call = [*script, name, direction, json.dumps(asdict(case))]
+        code = _run([ncu, *counting, *printing, *watching, *call], output, should_stop)
         text = log.read_text(errors="replace") if log.exists() else ""
         try:
             return read(text)
@@ -129,15 +121,15 @@ def profiler() -> str:
     Raises:
         Uncounted: there is none.
     """
-    installed = sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), key=_release)
+
+    def release(path: Path) -> list[int]:
+        return [int(part) for part in path.parent.name.split(".") if part.isdigit()]
+
+    installed = sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), key=release)
     path = shutil.which("ncu") or next(map(str, reversed(installed)), None)
     if path is None:
         raise Uncounted("ncu (NVIDIA Nsight Compute) is neither on PATH nor in /opt/nvidia/nsight-compute")
     return path
-
-
-def _release(path: Path) -> list[int]:
-    return [int(part) for part in path.parent.name.split(".") if part.isdigit()]
 
 
 def _run(command: Sequence[str], output: Path, should_stop: Callable[[], bool]) -> int:

@@ -287,6 +287,11 @@ def test_without_ncu_or_an_nvidia_gpu_the_record_says_so(monkeypatch):
     assert all(each.reason == "ncu counts on NVIDIA GPUs alone" for each in found.values())
 
 
+def test_of_8_bits_the_forward_alone_is_counted():
+    case = replace(CASE, device="cpu", dtype="float8_e4m3fn")
+    assert traffic.measure(["custom"], case).keys() == {("custom", "forward")}
+
+
 def test_the_newest_installed_ncu_is_taken(tmp_path, monkeypatch):
     monkeypatch.setattr(traffic.shutil, "which", lambda _: None)
     paths = [tmp_path / release / "ncu" for release in ("2025.10.0", "2025.9.1", "2024.3.2")]
