@@ -338,6 +338,12 @@ def main_shape(shown: list[Point]) -> list[Point]:
     return max(stats.grouped(shown, place).values(), key=weight, default=[])
 
 
+def in_letters(shape: dict[str, Any]) -> str:
+    """The sizes of a shape as one writes them: `B1 T16384 H16 D128`, with key heads where they are fewer."""
+    keys = "" if shape["kv_heads"] == shape["heads"] else f" K{shape['kv_heads']}"
+    return f"B{shape['batch']} T{shape['sequence_length']} H{shape['heads']}{keys} D{shape['head_dim']}"
+
+
 def said(point: Point) -> str:
     """A shape in words, without the device."""
     fixed = some("batch", "sequence_length", "heads", "head_dim")(point)

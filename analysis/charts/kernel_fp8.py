@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._kernels import Point, how_called, names, points
+from analysis.charts._kernels import Point, how_called, in_letters, names, points
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
 from analysis.charts._style import COLOURS, axis_ends, drawn, inline
 from analysis.charts._values import UNKNOWN, number
@@ -80,7 +80,9 @@ def _gains(rows: list[Row]) -> list[Gain]:
     for point, other in pairs:
         own, theirs = point.timed("forward"), other.timed("forward")
         if own and theirs:
-            label = f"{point.attention}, {_shape(point)}" if several else point.attention
+            mask = "causal" if point.shape["causal"] else "no mask"
+            shape = f"{in_letters(point.shape)} {mask}"  # without a comma, at which names are broken
+            label = f"{point.attention}, {shape}" if several else point.attention
             low = theirs.low / own.high if theirs.low and own.high else None
             high = theirs.high / own.low if theirs.high and own.low else None
             gains.append(Gain(label, point, other, theirs.median / own.median, low, high))
@@ -89,15 +91,6 @@ def _gains(rows: list[Row]) -> list[Gain]:
 
 def _without_dtype(point: Point) -> tuple[Any, ...]:
     return tuple(value for name, value in point.shape.items() if name != "dtype")
-
-
-def _shape(point: Point) -> str:
-    """`B1 T16384 H16 D128 causal`: without a comma, at which names are broken."""
-    shape = point.shape
-    keys = "" if shape["kv_heads"] == shape["heads"] else f" K{shape['kv_heads']}"
-    mask = "causal" if shape["causal"] else "no mask"
-    sizes = f"B{shape['batch']} T{shape['sequence_length']} H{shape['heads']}{keys} D{shape['head_dim']}"
-    return f"{sizes} {mask}"
 
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:

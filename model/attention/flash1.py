@@ -34,11 +34,9 @@ def moves(case: Case, gpu: traffic.Gpu) -> traffic.Moved:
 
     from model.attention.kernels.flash1 import for_gpu
 
-    tiles, columns = (
-        for_gpu(gpu.capability, getattr(torch, case.dtype)),
-        triton.next_power_of_2(case.head_dim),
-    )
-    forward, backward = (tiles[way, max(64, columns)] for way in ("forward", "backward"))
+    tiles = for_gpu(gpu.capability, getattr(torch, case.dtype))
+    columns = max(64, triton.next_power_of_2(case.head_dim))
+    forward, backward = (tiles[way, columns] for way in ("forward", "backward"))
     return traffic.by_keys_outside(
         case, case.tile or (forward.rows, forward.keys), case.tile or (backward.rows, backward.keys)
     )

@@ -9,7 +9,7 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, names, place, points
+from analysis.charts._kernels import HOW, Lead, Point, in_letters, lead, main_shape, names, place, points
 from analysis.report.answer import AnswerParts, calls, limits, ran
 from analysis.report.overview import OverviewColumn, PanelSpec, TableCell
 from analysis.report.render import UNKNOWN, interval, number
@@ -123,28 +123,27 @@ def shapes(kernels: list[dict[str, Any]]) -> list[ShapeTable]:
         timed = {point.attention for point in every if point.timed("forward", mode)}
         shown = [point for point in every if point.attention in timed]
         backends = tuple(name for name in names(shown) if name in timed)
-        in_letters, lines = _in_letters(shown), []
+        written, lines = _written(shown), []
         for at_shape in grouped(shown, place).values():
             by_name = {point.attention: point for point in at_shape}
             for direction in DIRECTIONS:
                 cells = (_cell(by_name.get(name), at_shape, direction, mode) for name in backends)
-                lines.append(ShapeLine(in_letters(at_shape[0]), direction, tuple(cells)))
+                lines.append(ShapeLine(written(at_shape[0]), direction, tuple(cells)))
         if backends:
             tables.append(ShapeTable(mode, HOW[mode], backends, tuple(lines)))
     return tables
 
 
-def _in_letters(shown: Sequence[Point]) -> Callable[[Point], str]:
+def _written(shown: Sequence[Point]) -> Callable[[Point], str]:
     """How to write shapes: `B1 T16384 H16 D128, causal`, and the precision and device where they differ."""
     unlike = [part for part in ("dtype", "device") if len({point.shape[part] for point in shown}) > 1]
 
     def written(point: Point) -> str:
         shape = point.shape
-        keys = "" if shape["kv_heads"] == shape["heads"] else f" K{shape['kv_heads']}"
         mask = "causal" if shape["causal"] else "no mask"
-        sizes = f"B{shape['batch']} T{shape['sequence_length']} H{shape['heads']}{keys} D{shape['head_dim']}"
         tile = f", tiles of {point.tile}" if point.tile else ""
-        return ", ".join([f"{sizes}, {mask}{tile}", *(str(shape[p] or f"unknown {p}") for p in unlike)])
+        others = (str(shape[part] or f"unknown {part}") for part in unlike)
+        return ", ".join([f"{in_letters(shape)}, {mask}{tile}", *others])
 
     return written
 
@@ -190,7 +189,7 @@ def traffic(kernels: list[dict[str, Any]]) -> list[TrafficLine]:
         kernels: the answer to KERNEL_TIMES_AND_GONE.
     """
     every, lines = points(kernels), []
-    in_letters = _in_letters(every)
+    written = _written(every)
     for point in every:
         for direction in DIRECTIONS:
             rows = point.rows(direction, "eager")
@@ -200,7 +199,7 @@ def traffic(kernels: list[dict[str, Any]]) -> list[TrafficLine]:
             scores = of("score_bytes")
             if scores is not None and (reasons or l2 is not None):
                 formula, why = of("formula_bytes"), "; ".join(reasons)
-                shape = in_letters(point)
+                shape = written(point)
                 lines.append(TrafficLine(shape, point.attention, direction, scores, formula, l2, dram, why))
     return lines
 
