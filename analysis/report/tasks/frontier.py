@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts.frontier import UNITS, cards, largest
@@ -129,6 +130,14 @@ def _headlines(
         yield Sentence(f"The most that fits is {told}{off}.", tuple(numbers))
 
 
+def _is_coarse(row: Row, run: Run) -> bool:
+    """Whether the search used up its probes before it was as near as its resolution asks."""
+    if not row["is_bounded"] or row["largest"] is None:
+        return False
+    steps = ceil(setting(_SECTION, "resolution")(run) * row["largest"] / row["multiple"])
+    return bool(row["bound"] - row["largest"] > max(1, steps) * row["multiple"])
+
+
 def _limits(
     facts: Facts, _comparison: StudyComparison, _differences: Sequence[Difference]
 ) -> Iterator[Sentence]:
@@ -141,6 +150,10 @@ def _limits(
     if open_ended := {row["label"]: row for row in facts.frontiers if not row["is_bounded"]}:
         names = listed([group_name(label) for label in open_ended])
         yield Sentence(f"Whether more fits under {names}: the next probe hung or died, or there was none.")
+    runs = {run["run_id"]: run for run in facts.runs}
+    if coarse := {row["label"]: row for row in facts.frontiers if _is_coarse(row, runs[row["run_id"]])}:
+        names = listed([group_name(label) for label in coarse])
+        yield Sentence(f"Under {names} the search used up its probes: the frontier is less exact than asked.")
     if holes := [row for row in facts.frontiers if row["holes"]]:
         names = listed([group_name(row["label"]) for row in holes])
         yield Sentence(f"Under {names} some values below the largest do not fit: fitting is not monotone.")

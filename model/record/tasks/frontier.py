@@ -38,7 +38,9 @@ class FrontierConfig(TaskSection):
         description="The search ends when the next value that does not fit is within this share.",
     )
     steps: Positive = Field(
-        12, description="Probes at most: each trains three steps in a process of its own."
+        12,
+        description="Probes of the search at most: each trains three steps in a process of its own. Up to two "
+        "more are above what does not fit.",
     )
     probe_seconds: Positive = Field(300, description="Seconds after which a probe is ended.")
     memory_fraction: float = Field(

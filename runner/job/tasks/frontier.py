@@ -57,13 +57,14 @@ class Try(NamedTuple):
     purpose: str
 
 
-def following(seen: Mapping[int, bool], first: int, most: int, resolution: float) -> Try | None:
-    """The next value to try; None once the frontier is known.
+def following(seen: Mapping[int, bool], first: int, most: int, resolution: float, left: int) -> Try | None:
+    """The next value to try; None once the frontier is known, or the search's probes are used up.
 
     Args:
         seen: whether each value that was tried fits.
         first: the forecast.
         most: the largest value that may be tried.
+        left: how many probes the search still has; those above what does not fit are not among them.
     """
     if not seen:
         return Try(min(max(first, 1), most), "search")
@@ -72,14 +73,14 @@ def following(seen: Mapping[int, bool], first: int, most: int, resolution: float
     if not above:  # whatever was tried last fits
         below = max((count for count in seen if count < fits), default=fits)
         stride = max(1, round(_STRIDE * first), 2 * (fits - below))
-        return Try(min(most, fits + stride), "search") if fits < most else None
+        return Try(min(most, fits + stride), "search") if left and fits < most else None
     if not fits:
         lowest = above[0]
         higher = above[1] if len(above) > 1 else lowest
         stride = max(1, round(_STRIDE * first), 2 * (higher - lowest))
-        return Try(max(1, lowest - stride), "search") if lowest > 1 else None
+        return Try(max(1, lowest - stride), "search") if left and lowest > 1 else None
     width = above[0] - fits
-    if width > ceil(resolution * fits):
+    if left and width > ceil(resolution * fits):
         return Try((fits + above[0]) // 2, "search")
     if len(above) < _ABOVE:
         beyond = (fits + times * width for times in range(2, 2 + 2 * _ABOVE))
@@ -135,22 +136,27 @@ def run(context: TaskContext) -> None:
 
     card_bytes, most = _card(context), section.most(config) // section.multiple
     first = foreseen(config, most, card_bytes)
-    probes, seen = list[Probe](), dict[int, bool]()
+    probes, seen, left = list[Probe](), dict[int, bool](), section.steps
     with phase.shown(context.attempt) as tell:
-        while len(probes) < section.steps and (after := following(seen, first, most, section.resolution)):
+        while after := following(seen, first, most, section.resolution, left):
             if context.stop.requested():
                 raise Interrupted(len(probes), saved=False, unit="probes")
             value = after.factor * section.multiple
             what = f"{section.find} {value:,d}"
             tell(
                 phase.Stage(
-                    backend=backend, begun=len(probes) + 1, total=section.steps, what=what, doing="probing"
+                    backend=backend,
+                    begun=len(probes) + 1,
+                    total=len(probes) + max(1, left),
+                    what=what,
+                    doing="probing",
                 )
             )
             probe = _probed(context, after, card_bytes)
             say(f"{what}: {probe.outcome}{f', {probe.reason}' if probe.reason else ''}")
             probes.append(probe)
             seen[after.factor] = probe.outcome == "fits"
+            left -= probe.purpose == "search"
             context.progress.steps = len(probes)
     record = Frontier(
         run_id=context.run.run_id,

@@ -25,7 +25,11 @@ SOUGHT = FrontierConfig(find="batch_size", batch_size=4096, multiple=4, sequence
 def search(fits, first, most=10_000, resolution=0.03, limit=50):
     """The values tried where `fits` decides, and their purposes."""
     seen, tried = {}, []
-    while len(tried) < limit and (after := task.following(seen, first, most, resolution)):
+
+    def left():
+        return limit - sum(after.purpose == "search" for after in tried)
+
+    while after := task.following(seen, first, most, resolution, left()):
         assert after.factor not in seen and 1 <= after.factor <= most
         tried.append(after)
         seen[after.factor] = fits(after.factor)
@@ -63,6 +67,15 @@ def test_values_above_one_that_does_not_fit_are_tried_and_one_that_fits_counts()
     assert largest(fits, tried) > 103, tried
     monotone = search(lambda count: count <= 100, 100, resolution=0.01)
     assert sum(after.factor > 100 for after in monotone) >= 3
+
+
+def test_values_above_are_tried_although_the_search_has_no_probes_left():
+    tried = search(lambda count: count <= 945, 1000, limit=2)
+    assert [(after.factor, after.purpose) for after in tried] == [
+        (1000, "search"), (900, "search"), (1100, "above"), (1200, "above"),
+    ]  # fmt: skip
+    nothing = search(lambda count: count <= 500, 1000, limit=2)
+    assert [after.purpose for after in nothing] == ["search"] * 2
 
 
 def test_the_search_ends_at_the_largest_value_that_may_be_tried():
