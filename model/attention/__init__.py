@@ -254,8 +254,8 @@ NOT_TILED = (
 
 
 NOT_FP8 = (
-    "takes no numbers of 8 bits: leave call.dtype out, or name in call.backends only those that take them: "
-    "cudnn, custom and flash3"
+    "takes no numbers of 8 bits: choose those that take them, cudnn, custom and flash3, or leave "
+    "float8_e4m3fn out (call.dtype; of inference, inference.attention_dtype)"
 )
 
 

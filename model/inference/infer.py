@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from model import attention
+from model.attention import _fp8
 from model.inference.audit import Watch
 from model.record.config import RunConfig
 from model.record.errors import Diverged, Interrupted, Unsupported
@@ -81,13 +81,20 @@ def built(config: RunConfig) -> Llama:
 
 
 def attend_by_length(backend: attention.Backend, case: attention.Case) -> Attend:
-    """Attention for prompts, which have as many queries as keys, and for decoded tokens, which have one."""
-    prompt, whole = replace(case, new_tokens=0), backend
+    """Attention for prompts, which have as many queries as keys, and for decoded tokens, which have one.
+
+    Where prompts' calls have numbers of 8 bits, these are made within the call, and count in its time.
+    """
+    prompt, whole = case.alone, backend
     if case.compile:
         whole = attention.for_compile(backend)
 
     def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
         keys = k_BTKD.shape[1]
+        if case.fp8 and q_BTHD.shape[1] == keys:
+            assert backend.fp8  # `refusals` says so of others
+            rounded = _fp8.quantised(q_BTHD, k_BTKD, v_BTKD, backend.fp8.one_scale)
+            return attention.attend(backend, prompt, *rounded)
         if q_BTHD.shape[1] == keys:
             return attention.attend(whole, prompt, q_BTHD, k_BTKD, v_BTKD)
         return attention.attend(backend, case.decoding(keys), q_BTHD, k_BTKD, v_BTKD)

@@ -224,6 +224,8 @@ def inference_memory(config: RunConfig) -> int:
         call += queries * (2 * 4 + 4 * (size < 4))
         call += asked.prompt_length**2 * (5 + 2 * 4 * asked.batch_size * model.heads)
     call += tokens * _held(config, size, backward=False)
+    if asked.in_8_bits:  # Q, K and V in 8 bits; while the queries are rounded, two of them in float32
+        call += queries * (1 + 2 * 4) + 2 * keys
     attention = 2 * residual + max(turning, call)  # with the block's input and its norm
 
     workspace = WORKSPACE if config.device == "cuda" else 0

@@ -18,6 +18,7 @@ class Case:
         sequence_length: of K and V, and of Q unless `queries` says otherwise.
         compile: whether torch.compile traces the model around the call.
         new_tokens: number of tokens that a run decodes after this call, each by one of `decoding`'s calls.
+        decoding_dtype: the precision of those calls; None: this call's.
         queries: rows of Q; None: as many as keys. Under the causal mask they are the last of the keys' rows,
             like those of a part of a sequence. Without a mask they are new tokens, and only run forward.
         any_size: it stands for otherwise equal calls of any batch, length and number of heads.
@@ -41,6 +42,7 @@ class Case:
     context: int = 1
     dropout: float = 0.0
     tile: tuple[int, int] | None = None
+    decoding_dtype: str | None = None
 
     def __post_init__(self) -> None:
         """Make the tile hashable again, as JSON has lists for it."""
@@ -50,7 +52,13 @@ class Case:
     @cache  # noqa: B019  one for each length that a run decodes at
     def decoding(self, keys: int) -> Case:
         """The call for one decoded token, whose query sees this many keys: no mask, no graph."""
-        return replace(self, sequence_length=keys, causal=False, compile=False, new_tokens=0, queries=1)
+        alone = replace(self.alone, dtype=self.decoding_dtype or self.dtype, compile=False)
+        return replace(alone, sequence_length=keys, causal=False, queries=1)
+
+    @property
+    def alone(self) -> Case:
+        """The call without tokens decoded after it."""
+        return replace(self, new_tokens=0, decoding_dtype=None)
 
     @property
     def offset(self) -> int:
@@ -72,7 +80,7 @@ class Case:
         """This call or its parts; if tokens are decoded after it, also the first and last of those calls."""
         lengths = dict.fromkeys((self.sequence_length + 1, self.sequence_length + self.new_tokens))
         after = [self.decoding(keys) for keys in lengths] if self.new_tokens else []
-        return [*(self.parts or [replace(self, new_tokens=0)]), *after]
+        return [*(self.parts or [self.alone]), *after]
 
     @cached_property
     def parts(self) -> list[Case]:

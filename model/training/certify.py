@@ -51,7 +51,7 @@ def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certifi
             that is the run's outcome.
     """
     before = surroundings.settings()
-    square = replace(case, new_tokens=0, any_size=False, dropout=0.0)
+    square = replace(case.alone, any_size=False, dropout=0.0)
     trial = _Trial(name, attention.load(name), case.device, before, tell, square, asked=case)
     own, *near = cases.around_fp8(square) if case.fp8 else cases.around(square, trial.backend.compiles)
     sizes = cases.sizes(square, trial.backend.compiles) if case.any_size else []
@@ -181,7 +181,7 @@ class _Trial:
         with self._refusing(place):
             self._stage("repeated, interleaved and odd calls", place)
             checks = habits.check(self.backend, place)
-            if not place.fp8:  # which no model calls
+            if not place.fp8:  # with which no model is trained
                 self._stage("a small llama", place)
                 checks += same_model.check(self.name, self.backend, place)
             self._stage("its kernels", self.case or place)

@@ -63,8 +63,8 @@ def known_ceilings(
         memory: limit in bytes on what the run's processes have in use, the one that measures among them.
     """
     try:
-        if config.train.float8 != "none":
-            raise Unmeasured("the rates of float8 products are not measured")
+        if config.train.float8 != "none" or config.inference.in_8_bits:
+            raise Unmeasured("the rates of products in 8 bits are not measured")
         folder, key = study / CEILINGS_FOLDER, key_of(config, manifest)
         if (record := _stored(folder, key)) is None:
             if config.device == "cpu" and memory and (free := memory - hostmemory.in_use()) < _MEMORY:

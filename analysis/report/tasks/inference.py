@@ -25,7 +25,7 @@ from analysis.report.tasks._llama import (
     RUN_RATES,
     N,
 )
-from analysis.report.topics import Setting, SetupTopic, lines, plain, setting, whole
+from analysis.report.topics import Setting, SetupTopic, lines, setting, whole
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ def _decoded(run: Run) -> str | None:
     return f"{counted(tokens, 'token')}, greedily, with a KV cache"
 
 
+def _precision(run: Run) -> str | None:
+    dtype, of_attention = (setting(_SECTION, name)(run) for name in ("dtype", "attention_dtype"))
+    return f"{dtype}, prompts' attention in {of_attention}" if of_attention not in (None, "dtype") else dtype
+
+
 def _compiled(run: Run) -> str | None:
     chosen = setting(_SECTION, "compile")(run)
     return None if chosen is None else "yes, block by block; decoding is eager" if chosen else "no"
@@ -60,7 +65,7 @@ _TOPICS = (
     SetupTopic("Decoded after the last prompts", _decoded, ("inference.new_tokens",)),
     SetupTopic("Prefills", whole(setting(_SECTION, "steps")), ("inference.steps",)),
     SetupTopic("Prefills of warm-up", whole(setting(_SECTION, "warmup_steps")), ("inference.warmup_steps",)),
-    SetupTopic("Precision", plain(setting(_SECTION, "dtype")), ("inference.dtype",)),
+    SetupTopic("Precision", _precision, ("inference.dtype", "inference.attention_dtype")),
     SetupTopic("`torch.compile`", _compiled, ("inference.compile",)),
 )
 

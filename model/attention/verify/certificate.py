@@ -97,6 +97,7 @@ def key(
 def said(case: Case) -> dict[str, Any]:
     """A case by its fields. Fields added later are left out at their defaults, so that keys stay the same."""
     later = {"new_tokens": 0, "queries": None, "any_size": False, "context": 1, "dropout": 0.0, "tile": None}
+    later |= {"decoding_dtype": None}
     return {name: x for name, x in asdict(case).items() if name not in later or x != later[name]}
 
 
@@ -104,8 +105,8 @@ def describe(case: Case) -> str:
     """`B2 T257 H8 K2 D64 bfloat16 causal`, and `compiled` where the run is.
 
     Where there are fewer queries than keys, `B2 Q1 T257 ...`; where processes share the tokens, `over 4
-    processes`; where tokens are decoded, `then 20 tokens`; where weights are dropped, `dropout
-    0.125`; where the run chooses tiles, `tiles of 64 x 128`.
+    processes`; where tokens are decoded, `then 20 tokens`, with their precision if it is another; where
+    weights are dropped, `dropout 0.125`; where the run chooses tiles, `tiles of 64 x 128`.
     For many sizes: `any size, 4 query heads per KV head, D64 bfloat16 causal`.
     """
     mask = ("causal" if case.causal else "no mask") + ", compiled" * case.compile
@@ -121,4 +122,5 @@ def describe(case: Case) -> str:
     shape = f"B{case.batch} {length} H{case.heads} K{case.kv_heads} D{case.head_dim}"
     over = f", over {case.context} processes" if case.context > 1 else ""
     after = f", then {case.new_tokens} tokens" if case.new_tokens else ""
+    after += f" in {case.decoding_dtype}" if case.new_tokens and case.decoding_dtype else ""
     return f"{shape} {case.dtype} {mask}{over}{after}"

@@ -39,8 +39,8 @@ class FrontierConfig(TaskSection):
     )
     steps: Positive = Field(
         12,
-        description="Probes of the search at most: each trains three steps in a process of its own. Up to two "
-        "more are above what does not fit.",
+        description="Probes of the search at most, each of three steps in a process of its own. Up to two "
+        "are added above what does not fit.",
     )
     probe_seconds: Positive = Field(300, description="Seconds after which a probe is ended.")
     memory_fraction: float = Field(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from model.record.case import Case
+from model.record.case import FP8, Case
 from model.record.sections import Mismatch, Positive, SharedConfig, TaskSection, halved
 
 NO_PADDING = (
@@ -44,6 +44,11 @@ class InferenceConfig(TaskSection):
     dtype: Literal["bfloat16", "float16", "float32"] = Field(
         "bfloat16", description="Precision of weights and cache."
     )
+    attention_dtype: Literal["dtype", "float8_e4m3fn"] = Field(
+        "dtype",
+        description="Precision of Q, K and V in prefills, which are rounded to it within each call; `dtype`: "
+        "that of the cache, with which tokens are decoded in any case.",
+    )
     compile: bool = Field(
         False, description="Pass each block of the model through torch.compile; decoding stays eager."
     )
@@ -57,6 +62,25 @@ class InferenceConfig(TaskSection):
             )
             raise Mismatch(text, "warmup_steps", "steps")
         return self
+
+    @model_validator(mode="after")
+    def _rounds_what_it_can(self) -> Self:
+        if self.in_8_bits and self.dtype != "bfloat16":
+            text = f"attention_dtype {FP8} gives bfloat16, and dtype is {self.dtype}: set dtype: bfloat16"
+            raise Mismatch(text, "attention_dtype", "dtype")
+        if self.in_8_bits and self.compile:
+            text = f"attention_dtype {FP8} is made for eager calls alone: set compile: false"
+            raise Mismatch(text, "attention_dtype", "compile")
+        return self
+
+    def identity(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Leave out `attention_dtype` at its default, so that runs of published studies keep their ids."""
+        return {key: x for key, x in settings.items() if (key, x) != ("attention_dtype", "dtype")}
+
+    @property
+    def in_8_bits(self) -> bool:
+        """Whether attention of prompts has numbers of 8 bits."""
+        return self.attention_dtype == FP8
 
     @property
     def sequence_length(self) -> int:
@@ -88,7 +112,8 @@ class InferenceConfig(TaskSection):
 
     def case(self, run: SharedConfig) -> Case:
         """What the run asks of its attention backend: a prefill, and a token at a time after it."""
-        return replace(super().case(run), compile=self.compile, new_tokens=self.new_tokens)
+        case = replace(super().case(run), compile=self.compile, new_tokens=self.new_tokens)
+        return replace(case, dtype=FP8, decoding_dtype=self.dtype) if self.in_8_bits else case
 
 
 section = InferenceConfig

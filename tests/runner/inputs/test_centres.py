@@ -346,5 +346,5 @@ def test_a_profile_says_where_it_is_from_what_to_fill_in_and_what_is_not_checked
 
 
 def test_every_profile_of_a_centre_is_held_against_its_document():
-    generic = {"h100", "local", "slurm", "teaching", "workstation"}
+    generic = {"h100", "h200", "local", "slurm", "teaching", "workstation"}
     assert {*profile_files()} == {*CENTRES} | generic
