@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 from analysis.importers._mapping import Mapping, columns_sentence, mapping_by_name
-from analysis.importers._reported import broken_rules, reported_rows
+from analysis.importers._reported import checked, reported_rows
 from analysis.importers._runs import Origin, RunRecords, runs_of
 from analysis.importers._study import ImportDesign, Written, write_runs
 from analysis.importers._table import LogTable, Refused, content_of, shortened
@@ -30,7 +30,7 @@ __all__ = [
     "Refused",
     "RunRecords",
     "Written",
-    "broken_rules",
+    "checked",
     "load",
     "names",
     "read",

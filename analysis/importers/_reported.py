@@ -1,7 +1,7 @@
 """What is wrong in the numbers that a study reports of others, at the digits that were printed.
 
 They are held against each other, against the FLOP of the configuration that they are about, and against the
-peak of their hardware where its name is one that `model.measure.flops` knows.
+peak of their hardware where `model.measure.flops` knows one; where it does not, that is said.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -22,26 +23,51 @@ from model.record.records import Override, RunRecord
 from model.record.reported import Reported
 
 
+class Checked(NamedTuple):
+    """What checks say of an entry.
+
+    Attributes:
+        flags: the rules that its numbers break, in sentences.
+        unchecked: what they could not be held against, and why.
+        no_peak: the precision in which its hardware has no peak, if that is among them; else empty.
+    """
+
+    flags: list[str]
+    unchecked: list[str]
+    no_peak: str = ""
+
+
 def reported_rows(run: RunRecord) -> list[dict[str, object]]:
-    """What others report of a run, as records have it, each with the rules that its numbers break."""
-    flags = broken_rules(run.reported, run.config, run.overridden)
+    """What others report of a run, as records have it, each with what checks say of its numbers."""
+    checks = checked(run.reported, run.config, run.overridden)
     return [
-        one.model_dump(mode="json") | {"flags": sentences}
-        for one, sentences in zip(run.reported, flags, strict=True)
+        one.model_dump(mode="json") | {"flags": check.flags, "unchecked": check.unchecked}
+        for one, check in zip(run.reported, checks, strict=True)
     ]
 
 
-def broken_rules(
+def checked(
     reported: Sequence[Reported], config: RunConfig, overridden: Mapping[str, Override]
-) -> list[list[str]]:
-    """The rules that the numbers of each entry break, in sentences.
+) -> list[Checked]:
+    """What checks say of each entry.
 
     Args:
         config: of a run that they are about.
         overridden: what a scale or `--set` changed of it.
     """
     whole = _as_written(config, overridden) if reported else None
-    return [[*(_broken(one, whole) if whole else _impossible(one))] for one in reported]
+    if whole is None:
+        why = "not held against the study's FLOP or a peak: its changes here cannot be undone one by one"
+        return [Checked([*_impossible(one)], [why]) for one in reported]
+    precision = whole.section.precision
+    checks = []
+    for one in reported:
+        check = Checked([*_broken(one, whole)], [])
+        if _RATES & one.numbers.keys() and peak(one.hardware, precision) is None:
+            why = f"not held to a peak: none is known of '{one.hardware}' in {precision}"
+            check = check._replace(unchecked=[why], no_peak=precision)
+        checks.append(check)
+    return checks
 
 
 def _as_written(config: RunConfig, overridden: Mapping[str, Override]) -> RunConfig | None:
@@ -86,6 +112,13 @@ _CALLS: dict[Direction, str] = {
     "forward": "a forward",
     "backward": "a backward",
     "both": "a forward and its backward",
+}
+
+
+# What FLOP and a peak bound.
+_RATES = {
+    *("tokens_per_second", "tflops"),
+    *(f"{direction}_{quantity}" for direction in _CALLS for quantity in ("milliseconds", "tflops")),
 }
 
 

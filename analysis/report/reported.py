@@ -74,6 +74,15 @@ def _call_mebibytes(_group: GroupFacts, _runs: Sequence[Run], point: Point | Non
     return None if peak_bytes is None else peak_bytes / 2**20
 
 
+def _dram_gigabytes(_group: GroupFacts, _runs: Sequence[Run], point: Point | None) -> float | None:
+    parts = [
+        point.of(f"dram_{way}_bytes", direction, "eager") if point else None
+        for way in ("read", "write")
+        for direction in ("forward", "backward")
+    ]
+    return None if None in parts else sum(filter(None, parts)) / 1e9
+
+
 _QUANTITIES = {
     "tokens_per_second": _Quantity("Tokens/s", _estimated("tokens_per_second"), ",.0f"),
     "mfu": _Quantity("MFU, %", _estimated("mfu"), ".2f"),
@@ -100,6 +109,7 @@ _QUANTITIES = {
         for direction in ("forward", "backward", "both")
     },
     "call_memory_bytes": _Quantity("Memory of a call, MiB", _call_mebibytes, ",.1f", scale=2**-20),
+    "both_dram_bytes": _Quantity("DRAM read and written, GB", _dram_gigabytes, ",.3g", scale=1e-9),
 }
 
 
@@ -117,7 +127,8 @@ class ReportedLine:
     """An entry of the study's `reported`, of one group.
 
     Attributes:
-        flags: rules that its numbers break, and what the study's author says of them.
+        flags: rules that its numbers break, what they could not be held against, and what the study's author
+            says of them.
         no_ratio: what has none though both numbers are there, and why; empty if all have one.
         marks: of what has a ratio to ours, or a difference, by quantity.
         run_ids: of the group; `backend`, where each of its runs calls several.
@@ -181,7 +192,11 @@ def lines(facts: Facts) -> list[ReportedLine]:
                 hardware=hardware,
                 source=row["source"],
                 read_from=row["read_from"],
-                flags=(*(f"Flagged: {rule}" for rule in row["flags"]), *note),
+                flags=(
+                    *(f"Flagged: {rule}" for rule in row["flags"]),
+                    *(why[:1].upper() + why[1:] for why in row["unchecked"]),
+                    *note,
+                ),
                 no_ratio=no_ratio,
                 marks=marks,
                 run_ids=run_ids,

@@ -45,7 +45,7 @@ CREATE TABLE run_records (  --: run.json, one row per planned run. Use the view 
     also_expected JSON,  --: Other outcomes that the study expects as well: a JSON array. NULL in an imported run.
     because VARCHAR,  --: Why the study expects that outcome, if it says so.
     label VARCHAR,  --: What the study calls the run's group; NULL if it does not say, and in an imported run. runs.label is what it is called in the end.
-    reported JSON,  --: What the study says that others report of the run's group: a JSON array of objects of numbers (by quantity, as printed), hardware, gpus, source, read_from, note and flags. NULL if it says nothing. The view reported has it by column.
+    reported JSON,  --: What the study says that others report of the run's group: a JSON array of objects of numbers (by quantity, as printed), hardware, gpus, source, read_from, note, flags and unchecked. NULL if it says nothing. The view reported has it by column.
     why JSON,  --: FILE:LINE:COL of each entry in the study that led to this run: a JSON array.
     memory_limit_bytes BIGINT,  --: Limit on the run's host memory in bytes.
     time_limit_seconds BIGINT,  --: Time limit in seconds.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from model.record.case import Case
 from model.record.config import InferenceConfig, ModelConfig, RunConfig, TrainConfig
+from model.record.errors import did_you_mean
 from model.record.kernels import Direction
 from model.record.sections import TaskSection
 
@@ -81,64 +82,106 @@ class Peak:
     source: str
 
 
-# Dense TFLOP/s of the tensor or matrix cores, by the precision of what they multiply. A pattern must match
-# the whole name of the device, and no slice of one (`NVIDIA A100-SXM4-40GB MIG 1g.5gb`, `AMD Instinct MI300X,
-# 38 of 304 CUs`), whose peak a profile can state.
-_PEAKS: tuple[tuple[str, dict[str, float], str], ...] = (
+# Dense TFLOP/s by the precision of what is multiplied: of the tensor or matrix cores, but of NVIDIA's in
+# float32 without TF32, which rounds to 11 bits. A card's usual name; a pattern of the names that drivers and
+# people have for it, as `_plain` writes them; its peaks, and where they are printed. A pattern must match the
+# whole name, and no slice of a device (`NVIDIA A100-SXM4-40GB MIG 1g.5gb`, `AMD Instinct MI300X, 38 of 304
+# CUs`), whose peak a profile can state.
+_PEAKS: tuple[tuple[str, str, dict[str, float], str], ...] = (
     (
-        r"NVIDIA B200",
-        {"bfloat16": 2250, "float16": 2250, "float8": 4500},
+        "B200",
+        r"(nvidia )?b200( sxm)?( 1[89]\dgb)?",
+        {"bfloat16": 2250, "float16": 2250, "float32": 75, "float8": 4500},
         "NVIDIA Blackwell datasheet, B200, dense",
     ),
     (
-        r"NVIDIA H200",
-        {"bfloat16": 989.4, "float16": 989.4, "float8": 1978.9},
+        "H200",
+        r"(nvidia )?h200( sxm5?| 141gb)*",
+        {"bfloat16": 989.4, "float16": 989.4, "float32": 67, "float8": 1978.9},
         "NVIDIA H200 datasheet, SXM, dense",
     ),
     (
-        r"NVIDIA GH200 \d+GB?( HBM3e?)?",
-        {"bfloat16": 989.4, "float16": 989.4, "float8": 1978.9},
+        "GH200",
+        r"(nvidia )?gh200( \d+gb?)*( hbm3e?)?",
+        {"bfloat16": 989.4, "float16": 989.4, "float32": 67, "float8": 1978.9},
         "NVIDIA GH200 datasheet, dense",
     ),
     (
-        r"NVIDIA H100 80GB HBM3",
-        {"bfloat16": 989.4, "float16": 989.4, "float8": 1978.9},
+        "H100 SXM",
+        r"(nvidia )?h100( 80gb hbm3| sxm5?( 80gb)?( hbm3)?| 80gb sxm5?)",
+        {"bfloat16": 989.4, "float16": 989.4, "float32": 67, "float8": 1978.9},
         "NVIDIA H100 datasheet, SXM, dense",
     ),
     (
-        r"NVIDIA H100 PCIe",
-        {"bfloat16": 756, "float16": 756, "float8": 1513},
+        "H100 PCIe",
+        r"(nvidia )?h100( 80gb)? pcie( 80gb)?",
+        {"bfloat16": 756, "float16": 756, "float32": 51, "float8": 1513},
         "NVIDIA H100 datasheet, PCIe, dense",
     ),
     (
-        r"NVIDIA H100 NVL",
-        {"bfloat16": 835, "float16": 835, "float8": 1670.5},
+        "H100 NVL",
+        r"(nvidia )?h100 nvl( 94gb)?",
+        {"bfloat16": 835, "float16": 835, "float32": 60, "float8": 1670.5},
         "NVIDIA H100 NVL datasheet, dense",
     ),
     (
-        r"NVIDIA A100(-SXM4-\d+GB|-PCIE-\d+GB| \d+GB PCIe)",
-        {"bfloat16": 312, "float16": 312},
+        "A100",
+        r"(nvidia )?a100( sxm4?| pcie| [48]0gb)*",
+        {"bfloat16": 312, "float16": 312, "float32": 19.5},
         "NVIDIA A100 datasheet, dense",
     ),
-    (r"NVIDIA L40S", {"bfloat16": 362, "float16": 362, "float8": 733}, "NVIDIA L40S datasheet, dense"),
-    (r"NVIDIA L4", {"bfloat16": 121, "float16": 121, "float8": 242.5}, "NVIDIA L4 datasheet, dense"),
     (
-        r"AMD Instinct MI250X",  # PyTorch sees each of its two halves as a GPU
+        "L40S",
+        r"(nvidia )?l40s( 48gb)?",
+        {"bfloat16": 362, "float16": 362, "float32": 91.6, "float8": 733},
+        "NVIDIA L40S datasheet, dense",
+    ),
+    (
+        "L4",
+        r"(nvidia )?l4( 24gb)?",
+        {"bfloat16": 121, "float16": 121, "float32": 30.3, "float8": 242.5},
+        "NVIDIA L4 datasheet, dense",
+    ),
+    (
+        "AMD Instinct MI250X",
+        r"amd instinct mi250x",  # PyTorch sees each of its two halves as a GPU
         {"bfloat16": 191.5, "float16": 191.5, "float32": 47.85},
         "AMD Instinct MI250X data sheet, matrix, dense: half of the card's, as for one of its two dies (GCD)",
     ),
     (
-        r"AMD Instinct MI300X",
+        "MI300X",
+        r"(amd )?(instinct )?mi300x( 192gb)?",
         {"bfloat16": 1307.4, "float16": 1307.4, "float32": 163.4, "float8": 2614.9},
         "AMD Instinct MI300X data sheet, matrix, dense",
     ),
-    (r"Tesla T4", {"float16": 65.1, "float32": 8.1}, "NVIDIA T4 datasheet; the T4 has no bf16"),
+    (
+        "T4",
+        r"((nvidia|tesla) )*t4( 1[56]gb)?",
+        {"float16": 65.1, "float32": 8.1},
+        "NVIDIA T4 datasheet; the T4 has no bf16",
+    ),
 )
 
 
 def peak(device_name: str, dtype: str) -> Peak | None:
     """The device's dense peak at this precision, or None if it is unknown: it is never guessed."""
-    for pattern, tflops, source in _PEAKS:
-        if re.fullmatch(pattern, device_name) and dtype in tflops:
-            return Peak(tflops[dtype] * 1e12, source)
+    for _, pattern, tflops, source in _PEAKS:
+        if re.fullmatch(pattern, _plain(device_name)) and dtype in tflops:
+            without = ", float32 without TF32" * (dtype == "float32" and source.startswith("NVIDIA"))
+            return Peak(tflops[dtype] * 1e12, source + without)
     return None
+
+
+def with_peaks(device_name: str) -> str:
+    """Of what there are peaks: the precisions of this device, or the devices if it is none of them."""
+    for _, pattern, tflops, _ in _PEAKS:
+        if re.fullmatch(pattern, _plain(device_name)):
+            return f"(valid: {', '.join(tflops)})"
+    names = [name for name, *_ in _PEAKS]
+    kinds = [name for name in names if _plain(name).startswith(f"{_plain(device_name)} ")]
+    return did_you_mean(device_name, names, "' or '".join(kinds))
+
+
+def _plain(name: str) -> str:
+    """A device's name in one way of writing: `NVIDIA A100-SXM4-80 GB` is `nvidia a100 sxm4 80gb`."""
+    return re.sub(r"(\d) gb\b", r"\1gb", re.sub(r"[\s_-]+", " ", name.strip().lower()))

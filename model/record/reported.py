@@ -27,7 +27,9 @@ class ReportedNumbers(Strict):
     training_seconds: Number | None = Field(None, description="Time of all steps, in seconds.")
     prefill_milliseconds: Number | None = Field(None, description="Time to read a prompt, in ms.")
     decode_milliseconds: Number | None = Field(None, description="Time of a decoded token, in ms.")
-    peak_memory_bytes: Number | None = Field(None, description="Peak memory in bytes, such as 65.3e9.")
+    peak_memory_bytes: Number | None = Field(
+        None, description="Peak memory in bytes: 65.3 GB are 65.3e9, and 65.3 GiB 70.1e9."
+    )
     time_saved_percentage: Number | None = Field(
         None, description="Percent of the baseline's time that is saved."
     )
@@ -43,6 +45,9 @@ class ReportedNumbers(Strict):
     call_memory_bytes: Number | None = Field(
         None,
         description="Peak memory of both, beyond Q, K, V and the gradient of the output.",
+    )
+    both_dram_bytes: Number | None = Field(
+        None, description="Bytes of the GPU's memory that both read and write: 40.3 GB are 40.3e9."
     )
 
     @property
@@ -66,8 +71,8 @@ class ReportedOrigin(Strict):
 
     hardware: str = Field(
         min_length=1,
-        description="What it ran on. A device by the name that its driver has, such as `NVIDIA H100 80GB "
-        "HBM3`, is held to its peak.",
+        description="What it ran on. A card by its usual name, such as `H100 SXM` or `A100`, or by its "
+        "driver's, is held to its peak; of others it is said that they are not.",
     )
     gpus: int = Field(1, gt=0, description="How many of them.")
     backend: str | None = Field(

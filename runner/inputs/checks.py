@@ -289,16 +289,22 @@ def _other_value(label: str, cell: Cell) -> str | None:
 
 
 def _doubtful_numbers(cells: Sequence[Cell]) -> Iterator[Problem]:
-    """Numbers of others that break a rule, as a digit that was copied wrongly makes them."""
+    """Numbers of others that break a rule, as a wrongly copied digit makes them, or are held to none."""
     if not any(cell.reported for cell in cells):
         return
-    from analysis.importers import broken_rules  # here, since importers compute with NumPy
+    from analysis.importers import checked  # here, since importers compute with NumPy
+    from model.measure.flops import with_peaks
 
     for cell in {cell.group: cell for cell in cells}.values():
-        for n, rules in enumerate(broken_rules(cell.reported, cell.config, cell.overridden)):
-            for rule in rules:
+        checks = checked(cell.reported, cell.config, cell.overridden)
+        for n, (one, check) in enumerate(zip(cell.reported, checks, strict=True)):
+            mark = cell.marks[REPORTED.format(n)]
+            for rule in check.flags:
                 text = f"{rule}; if its source prints it so, pages show it with this rule"
-                yield Problem(cell.marks[REPORTED.format(n)], f"warning: {text}")
+                yield Problem(mark, f"warning: {text}")
+            for why in check.unchecked:
+                choices = f" {with_peaks(one.hardware)}" if check.no_peak else ""
+                yield Problem(mark, f"note: {why}{choices}")
 
 
 def doubts(cells: Sequence[Cell]) -> list[Problem]:

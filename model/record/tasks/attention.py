@@ -29,7 +29,7 @@ class CallConfig(TaskSection):
     unread: ClassVar[Mapping[str, str]] = {"attention": "call.backends"}
     measures: ClassVar[tuple[str, ...]] = (
         *("forward_milliseconds", "backward_milliseconds", "both_milliseconds"),
-        *("forward_tflops", "backward_tflops", "both_tflops", "call_memory_bytes"),
+        *("forward_tflops", "backward_tflops", "both_tflops", "call_memory_bytes", "both_dram_bytes"),
     )
 
     shape: str = Field(

@@ -14,12 +14,16 @@ EIGHT = RunConfig(  # the llama of seeds/000 and 001: 51.54 GFLOP per token
 )
 
 
-def flags(config=EIGHT, hardware=GH200, gpus=1, overridden=None, **numbers):
+def rows(config=EIGHT, hardware=GH200, gpus=1, overridden=None, **numbers):
     one = Reported(numbers=numbers, hardware=hardware, gpus=gpus, source="a paper", read_from="table")
     run = plan("a" * 12, config=config, reported=[one], overridden=overridden or {})
     (row,) = reported_rows(run)
     assert row["numbers"] == numbers, "as printed"
-    return row["flags"]
+    return row
+
+
+def flags(*args, **numbers):
+    return rows(*args, **numbers)["flags"]
 
 
 def test_the_rows_of_seed_001_agree_with_each_other_and_with_the_model_and_the_peak():
@@ -69,9 +73,27 @@ def test_rates_above_the_peak_and_shares_above_everything_are_flagged():
     assert flags(mfu="101", hardware="a GPU") == ["mfu is 101 %, and at most 100 % can be: rule mfu <= 100"]
 
 
-def test_hardware_whose_peak_nobody_knows_is_held_to_none():
-    assert flags(tflops="1100.5", hardware="L4 (32GB)") == []
-    assert flags(mfu="50.00", tflops="378.00", hardware="one Hopper GPU") == []
+def test_hardware_whose_peak_nobody_knows_is_held_to_none_and_that_is_said():
+    row = rows(tflops="1100.5", hardware="L4 (32GB)")
+    assert (row["flags"], row["unchecked"]) == (
+        [],
+        ["not held to a peak: none is known of 'L4 (32GB)' in bfloat16"],
+    )
+    assert len(rows(tokens_per_second="8000", hardware="one Hopper GPU")["unchecked"]) == 1
+    assert rows(mfu="50.00", final_loss="6.7", hardware="L4 (32GB)")["unchecked"] == [], "no rate"
+    assert rows(tflops="378.00", mfu="38.21")["unchecked"] == []
+
+
+def test_a_card_is_held_to_its_peak_by_its_usual_name():
+    (flag,) = flags(tflops="1100.5", hardware="H100 SXM")
+    assert flag.startswith("1100.5 TFLOP/s is above the peak of H100 SXM, 989.4 TFLOP/s in bfloat16")
+
+
+def test_rates_in_float32_are_held_to_its_peak():
+    config = EIGHT.model_copy(update={"train": EIGHT.train.model_copy(update={"dtype": "float32"})})
+    assert flags(config, tflops="60.5") == []
+    (flag,) = flags(config, tflops="70.5")
+    assert "67.0 TFLOP/s in float32 (NVIDIA GH200 datasheet, dense, float32 without TF32)" in flag
 
 
 def test_numbers_are_about_the_study_as_it_is_written_and_not_about_a_scale_that_changes_its_model():

@@ -17,6 +17,7 @@ from analysis.report.reported import ReportedLine, lines, marks, no_ratios
 from analysis.store.collect import collect
 from model.record.case import Case
 from model.record.config import CallConfig, RunConfig
+from model.record.kernels import Counted, Traffic
 from model.record.reported import QUANTITIES, Reported
 from tests.analysis.fabricate import Folder, completed, plan
 from tests.analysis.report.study import facts, planned
@@ -31,7 +32,17 @@ ROW = {
     "read_from": "table",
     "note": None,
     "flags": [],
+    "unchecked": [],
 }
+MOVED = Traffic(
+    counted=Counted(
+        kernels=1,
+        dram_read_bytes=3_000_000_000,
+        dram_write_bytes=1_030_000_000,
+        l2_read_bytes=0,
+        l2_write_bytes=0,
+    )
+)
 NUMBERS = {"tokens_per_second": 8192.0, "final_loss": 6.7}
 PRINTED = {"tokens_per_second": "8192.0", "final_loss": "6.70"}
 
@@ -96,6 +107,11 @@ def test_a_note_by_hand_and_the_rules_that_numbers_break_are_shown_with_them() -
     assert made.hardware == "4 x NVIDIA GH200 120GB"
 
 
+def test_what_they_could_not_be_held_against_stands_below() -> None:
+    made = line([planned("auto")], unchecked=["not held to a peak: none is known of 'H100' in bfloat16"])
+    assert made.flags == ("Not held to a peak: none is known of 'H100' in bfloat16",)
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of two groups, one of which others have measured too."""
@@ -127,6 +143,7 @@ def test_the_first_page_has_the_table_and_no_comparison_speaks_of_it(report: Pat
         assert part in text.replace("\N{NO-BREAK SPACE}", " ")
     assert "a paper &amp; its table read from a table" in text
     assert "rule mfu &lt;= 100" in text
+    assert "Not held to a peak: none is known of" in text
     assert "Note of the study: no such card" in text
     assert "flash" not in text
     compared = [report / f"{name}.html" for name in ("comparison", "runs", "methods")]
@@ -180,7 +197,7 @@ def test_runs_that_a_scale_made_other_work_have_no_mark_in_figures() -> None:
 def test_of_attention_alone_a_backend_has_its_line_and_its_marks_at_the_shape(tmp_path: Path) -> None:
     """math takes 8 ms forward at 1,024 tokens in CUDA graphs, and 2.5 times that backward."""
     both = Reported(
-        numbers={"both_milliseconds": "16.0", "call_memory_bytes": "4.5e9"},
+        numbers={"both_milliseconds": "16.0", "call_memory_bytes": "4.5e9", "both_dram_bytes": "40.3e9"},
         hardware="Tesla T4",
         source="a lab",
         read_from="plot",
@@ -195,7 +212,7 @@ def test_of_attention_alone_a_backend_has_its_line_and_its_marks_at_the_shape(tm
         reported = [both] if length == 1024 else []
         folder = Folder(tmp_path, plan(f"r{place}", "kernels", **about, reported=reported))
         folder.start(flop_per_token=None, parameter_count=None)
-        kernels(folder, case, flash=float(place + 1), math=4.0 * (place + 1))
+        kernels(folder, case, traffic=MOVED, flash=float(place + 1), math=4.0 * (place + 1))
         folder.end(steps=7, final_loss=None)
     collect(tmp_path)
     out = build_report(tmp_path, "kernels", tmp_path / "report").parent
@@ -203,6 +220,7 @@ def test_of_attention_alone_a_backend_has_its_line_and_its_marks_at_the_shape(tm
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", section)).replace("\N{NO-BREAK SPACE}", " ")
     assert "math, shape=B4 T1024 H8 D64 Both, ms 16.0 28.00 1.750" in text
     assert "Memory of a call, MiB 4,291.5 8.0 0.002" in text
+    assert "DRAM read and written, GB 40.3 8.06 0.200" in text, "4.03 GB in each of the two passes"
     mebibytes = pytest.approx(4.5e9 / 2**20)
     assert [*hollow(out / "kernels.html").values()] == [
         [("math", 16.0, "16.0")],

@@ -111,7 +111,27 @@ def test_every_backend_that_runs_here_gives_the_same_logits_and_gradients(name):
         ("NVIDIA H200 MIG 1g.18gb", "bfloat16", None),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bfloat16", None),
         ("NVIDIA A100-SXM-64GB", "bfloat16", None),  # an A100 of another make, with more multiprocessors
-        ("NVIDIA H100 80GB HBM3", "float32", None),
+        ("NVIDIA H100 80GB HBM3", "float32", 67),
+        ("NVIDIA A100-SXM4-80GB", "float32", 19.5),
+        ("NVIDIA L4", "float32", 30.3),
+        # Others write the names of cards in their own ways.
+        ("H100 SXM", "bfloat16", 989.4),
+        ("H100-80GB-SXM5", "bfloat16", 989.4),
+        ("H100 PCIe", "float32", 51),
+        ("H100", "bfloat16", None),  # three cards
+        ("NVIDIA H100", "bfloat16", None),
+        ("H200", "float8", 1978.9),
+        ("H200 NVL", "bfloat16", None),
+        ("GH200", "bfloat16", 989.4),
+        ("A100 40 GB", "float16", 312),
+        ("a100-sxm4-80gb", "float16", 312),
+        ("T4", "float32", 8.1),
+        ("NVIDIA Tesla T4", "float32", 8.1),
+        ("L4", "float32", 30.3),
+        ("L4 (32GB)", "float32", None),
+        ("L4 32 GB", "float32", None),
+        ("MI300X", "float32", 163.4),
+        ("MI250X", "bfloat16", None),  # the card, or one of its halves
         ("NVIDIA H999", "bfloat16", None),
         ("AMD Instinct MI250X", "bfloat16", 383.0 / 2),  # of a card; PyTorch sees its two halves
         ("AMD Instinct MI250X", "float32", 95.7 / 2),

@@ -137,3 +137,25 @@ def test_a_number_that_breaks_a_rule_is_doubted_at_its_place_and_still_accepted(
         .startswith("tiny.yaml:9:5: warning: mfu is 413 %, and at most 100 % can be")
     )
     assert doubts(cells(study, f"{TWO}reported:\n  - {{{right}}}\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("hardware", "text"),
+    [
+        ("H100", "none is known of 'H100' in float32 (did you mean 'H100 SXM' or 'H100 PCIe' or 'H100 NVL'? valid: B200, H200, "),
+        ("L4 (32GB)", "none is known of 'L4 (32GB)' in float32 (valid: B200, H200, "),
+    ],
+)  # fmt: skip
+def test_a_rate_of_hardware_without_a_peak_is_said_to_be_held_to_none(study, hardware, text):
+    entry = f"tflops: 40, hardware: {hardware}, source: a paper, read_from: table"
+    (note,) = doubts(cells(study, f"{TWO}reported:\n  - {{{entry}}}\n"))
+    assert str(note).rpartition("/")[2].startswith(f"tiny.yaml:9:5: note: not held to a peak: {text}")
+
+
+def test_a_precision_that_a_card_has_no_peak_in_is_said_with_those_that_it_has(study):
+    entry = "forward_tflops: 40, backend: math, hardware: T4, source: a paper, read_from: table"
+    base = "title: t\nbase: {task: attention, call: {backends: math, shape: B1 T128 H2 D16}}\n"
+    (note,) = doubts(expand(read_study(study(f"reported:\n  - {{{entry}}}\n", base=base)), "full"))
+    assert (
+        note.text == "note: not held to a peak: none is known of 'T4' in bfloat16 (valid: float16, float32)"
+    )
