@@ -216,19 +216,19 @@ def cells_of(
     only: Sequence[str] | None = None,
     repeats: int | None = None,
 ) -> list[Cell]:
-    """Expand a study, and warn about what is probably a mistake.
+    """Expand a study, refuse one of which no run can start, and warn about what is probably a mistake.
 
     Args:
         repeats: of each cell, in place of the study's.
 
     Raises:
-        UserError: as `expand`.
+        UserError: as `expand`, or as `lacking_calls`.
     """
-    from runner.inputs.checks import doubts
+    from runner.inputs.checks import doubts, lacking_calls
     from runner.inputs.expansion import expand
 
     cells = expand(study, scale, sets or (), only or (), repeats)
-    for doubt in doubts(cells):
+    for doubt in (*doubts(cells), *lacking_calls(cells)):
         say(doubt.shown())
     return cells
 

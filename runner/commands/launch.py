@@ -48,7 +48,7 @@ from runner.inputs.profile import Cluster, read_cluster
 from runner.inputs.study import read_study
 from runner.plan import budget, cost, edits, fit
 from runner.plan.cost import Basis, CostEstimate, RunCost
-from runner.plan.fit import refuse_versions, unsupported_calls
+from runner.plan.fit import refuse_versions
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import repeats_forecast
 from runner.state.attempts import JobShape, jobs_folder, label
@@ -197,8 +197,6 @@ def _prepared(
     cells = cells_of(parsed, scale, sets, only, until.at_most if until else None)
     refuse_versions(cells, cluster.profile)
     whole = plan(parsed, worth_repeating(cells, design), scale, cluster, Settings.root, sets or ())
-    for doubt in unsupported_calls(cells):
-        say(doubt.shown())
     planned = begun(whole, design) if until else whole
     if design.until and (option := "--only" if only else "--blocks" if blocks else None):
         say(f"{option}: `until` adds no repeats; launch without {option} to add them")

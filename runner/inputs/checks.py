@@ -7,6 +7,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from analysis.wording import listed
+from model import attention
 from model.record import backends
 from model.record.config import TASKS
 from model.record.errors import did_you_mean
@@ -305,6 +307,48 @@ def _doubtful_numbers(cells: Sequence[Cell]) -> Iterator[Problem]:
             for why in check.unchecked:
                 choices = f" {with_peaks(one.hardware)}" if check.no_peak else ""
                 yield Problem(mark, f"note: {why}{choices}")
+
+
+def lacking_calls(cells: Sequence[Cell]) -> list[Problem]:
+    """A warning for each cell whose backends all lack a kind of call, at its place, unless it expects that.
+
+    What a backend's kernel or this machine lacks beside, a run says. Torch is imported only if some cell
+    needs such calls.
+
+    Raises:
+        InvalidFile: that is so of all cells, so that no run can start.
+    """
+    warnings = set[Problem]()
+    able = not cells
+    for cell in cells:
+        lacks = {} if Outcome.UNSUPPORTED in cell.expected else _lacking(cell)
+        if not lacks:
+            able = True
+            continue
+        told = [
+            f"{'each of ' if len(names) > 1 else ''}{listed(names)} {why}" for why, names in lacks.items()
+        ]
+        text = f"{'; '.join(told)}; or state `expect: unsupported`"
+        setting = next(iter(cell.config.backends.values()))
+        warnings.add(Problem(cell.marks.get(setting, cell.origin), text))
+    if not able:
+        none = "no run of this study can start"
+        raise InvalidFile([Problem(problem.mark, f"{none}: {problem.text}") for problem in warnings])
+    return sorted(Problem(problem.mark, f"warning: {problem.text}") for problem in warnings)
+
+
+def _lacking(cell: Cell) -> dict[str, list[str]]:
+    """What the cell's backends lack, each with their names; empty if one of them may run it."""
+    config, case = cell.config, cell.config.attention_case
+    if not (case.context > 1 or case.new_tokens or case.fp8 or case.tile or case.dropout):
+        return {}
+    lacks: dict[str, list[str]] = {}
+    for name in config.backends:
+        reasons = [] if backends.is_foreign(name) else attention.lacking(attention.load(name), case)
+        if not reasons:
+            return {}
+        lacks.setdefault(config.section.in_own_words("; ".join(reasons)), []).append(f"'{name}'")
+    return lacks
 
 
 def doubts(cells: Sequence[Cell]) -> list[Problem]:

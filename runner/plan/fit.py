@@ -1,4 +1,4 @@
-"""Which runs will probably not complete, for lack of memory or of what a backend or a version has.
+"""Which runs will probably not complete, for lack of memory or of what a version has.
 
 A run that is too large, or whose backend lacks a kind of call, starts nevertheless: a study may show that.
 """
@@ -10,11 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from model import attention
 from model.measure import hostmemory
 from model.measure.flops import parameter_count
 from model.measure.memory import needed, trained_memory
-from model.record import backends
 from model.record.config import RunConfig
 from model.record.outcome import Outcome
 from model.record.records import RunRecord
@@ -44,23 +42,6 @@ def refuse_versions(cells: Sequence[Cell], profile: Profile) -> None:
         for setting, why in cell.config.section.lacking().items()
     ]:
         raise InvalidFile(problems)
-
-
-def unsupported_calls(cells: Sequence[Cell]) -> list[Problem]:
-    """A warning for each backend that lacks a kind of call, at its place, unless the cells expect it.
-
-    Torch is imported only if some run needs such calls.
-    """
-    warnings = set[Problem]()
-    for cell in cells:
-        name, case = cell.config.attention, cell.config.attention_case
-        asks = case.context > 1 or case.new_tokens > 0
-        if not asks or Outcome.UNSUPPORTED in cell.expected or backends.is_foreign(name):
-            continue
-        if lacks := attention.lacking(attention.load(name), case):
-            text = f"warning: '{name}' {'; '.join(lacks)}; or state `expect: unsupported`"
-            warnings.add(Problem(cell.marks.get("attention", cell.origin), text))
-    return sorted(warnings)
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,16 @@ class CallConfig(TaskSection):
         """The attention backends that the run names, each with the setting that does."""
         return dict.fromkeys(self.names, "call.backends")
 
+    def unsupported(self, run: SharedConfig) -> dict[str, str]:
+        """Why no backend can make the call, by setting, each with what to set instead."""
+        reasons = {}
+        if self.dtype == FP8 and run.device == "cpu":
+            others = "bfloat16, float16 or float32"
+            reasons["call.dtype"] = f"call.dtype={FP8} needs a GPU: use --set device=cuda, or {others}"
+        if self.dtype == FP8 and self.tile:
+            reasons["call.tile"] = f"call.tile does not go with call.dtype {FP8}: leave one of them out"
+        return reasons
+
     def doubts(self, given: Container[str]) -> Iterator[tuple[tuple[str, ...], str]]:
         """A shape that nobody chose."""
         if "call.shape" not in given:

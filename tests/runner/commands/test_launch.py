@@ -205,8 +205,9 @@ def test_why_there_are_several_arrays_is_said_and_what_is_true_of_all_is_said_on
 
 
 def test_a_backend_that_lacks_what_a_run_asks_is_warned_of_before_the_launch(study, root):
-    done = launch(root, study(), "--dry-run", "--set", "attention=cudnn", "--set", "parallel.context=2")
-    assert "--set attention=cudnn: warning: 'cudnn' cannot take part of a sequence" in done.stderr
+    path = study("matrix: {attention: [auto, cudnn]}\n")
+    done = launch(root, path, "--dry-run", "--set", "parallel.context=2")
+    assert "tiny.yaml:7:28: warning: 'cudnn' cannot take part of a sequence" in done.stderr
     assert done.exit_code == 0
 
 

@@ -4,8 +4,10 @@ import re
 
 import pytest
 
+from model import attention
 from runner.commands.init import STUDY
-from runner.inputs.checks import doubts
+from runner.inputs.checks import doubts, lacking_calls
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
 from runner.inputs.study import read_study
 from tests.conftest import REPOSITORY, TINY
@@ -75,3 +77,70 @@ def test_the_starter_and_every_shipped_study_test_what_they_vary(tmp_path):
             # Whoever reports the numbers of 001 names a generation of GPUs, and no card.
             told.discard("note: not held to a peak: none is known of 'one NVIDIA Hopper GPU' in bfloat16")
             assert told == set(), f"{path} at scale {scale}"
+
+
+SPLIT = "scales: {full: {set: {parallel.context: 2}}}\n"
+READS = "title: t\nbase:\n  task: inference\n  device: cpu\n  data: {path: a.parquet}\n"
+EXPECTED = "rules: [{where: {attention: [cudnn]}, expect: unsupported, because: no parts}]\n"
+
+
+def warnings_of(study, extra, sets=(), **base):
+    return [str(each) for each in lacking_calls(expand(read_study(study(extra, **base)), "full", sets=sets))]
+
+
+def test_a_backend_without_parts_of_sequences_is_named_at_its_line(study):
+    (line,) = warnings_of(study, "matrix: {attention: [flash, cudnn]}\n" + SPLIT)
+    place, _, text = line.partition(": ")
+    assert place.endswith("tiny.yaml:7:29")
+    assert text == f"warning: 'cudnn' {attention.NOT_OFFSET}; or state `expect: unsupported`"
+
+
+def test_a_backend_that_cannot_decode_is_named_unless_it_reads_prompts_alone(study):
+    matrix = "matrix: {attention: [flex, math]}\n"
+    (line,) = warnings_of(study, matrix, base=READS)
+    assert f"'flex' {attention.NOT_CACHED}" in line
+    assert warnings_of(study, matrix, sets=["inference.new_tokens=0"], base=READS) == []
+
+
+def test_what_the_study_expects_is_no_surprise(study):
+    assert warnings_of(study, "matrix: {attention: [flash, cudnn]}\n" + SPLIT + EXPECTED) == []
+
+
+def test_no_backend_is_loaded_where_no_run_asks_for_such_calls(study, monkeypatch):
+    def load(name):
+        pytest.fail(f"{name} was loaded")
+
+    monkeypatch.setattr(attention, "load", load)
+    assert warnings_of(study, "matrix: {attention: [flash, cudnn]}\n") == []
+
+
+CALLS = "title: t\nbase:\n  task: attention\n  call: {shape: B1 T128 H2 D16, %s}\n"
+EIGHT = "dtype: float8_e4m3fn"
+
+
+@pytest.mark.parametrize(
+    ("call", "extra", "text"),
+    [
+        (f"backends: math tiled, {EIGHT}", "", "tiny.yaml:4:33: no run of this study can start: each of 'math' and 'tiled' takes no numbers of 8 bits: leave call.dtype out, or name in call.backends only those that take them: "),
+        ("backends: flash, tile: 64x64", "", "'flash' takes no size of tiles: leave call.tile out, or name in call.backends only those that take one: flash1, portable and tiled"),
+        ("backends: flash3 flex, dropout: 0.5", "", "each of 'flash3' and 'flex' has no dropout: choose math, "),
+        (f"backends: custom, {EIGHT}, tile: 64x64", "", "tiny.yaml:4:73: call.tile does not go with call.dtype float8_e4m3fn: leave one of them out"),
+        (f"backends: custom, {EIGHT}", "  device: cpu\n", "tiny.yaml:4:51: call.dtype=float8_e4m3fn needs a GPU: use --set device=cuda, or bfloat16, float16 or float32"),
+    ],
+)  # fmt: skip
+def test_a_study_of_which_no_run_can_start_is_refused_with_what_would_do(study, call, extra, text):
+    with pytest.raises(InvalidFile) as error:
+        lacking_calls(expand(read_study(study(extra, base=CALLS % call)), "full"))
+    assert text in str(error.value)
+
+
+def test_a_cell_that_cannot_start_beside_others_is_doubted_and_a_backend_beside_others_is_not(study):
+    both = "matrix: {call.backends: [math, custom math]}\n"
+    (line,) = warnings_of(study, both, base=CALLS % EIGHT)
+    assert "tiny.yaml:5:26: warning: 'math' takes no numbers of 8 bits" in line
+    assert warnings_of(study, "", base=CALLS % f"backends: custom math, {EIGHT}") == []
+
+
+def test_a_training_with_dropout_by_backends_without_it_is_refused(study):
+    with pytest.raises(InvalidFile, match="no run of this study can start: 'flex' has no dropout"):
+        warnings_of(study, "matrix: {attention: [flex]}\n", sets=["train.attention_dropout=0.5"])

@@ -1,11 +1,10 @@
-"""A launch names the runs that will not fit into memory, with what would, and backends that lack a kind of call."""
+"""A launch names the runs that will not fit into memory, with what would."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from model import attention
 from model.measure import hostmemory
 from model.measure.memory import needed
 from model.record.config import RunConfig
@@ -15,7 +14,7 @@ from runner.inputs.expansion import expand
 from runner.inputs.profile import Profile, read_cluster
 from runner.inputs.study import read_study
 from runner.plan import fit
-from runner.plan.fit import refuse_versions, unsupported_calls
+from runner.plan.fit import refuse_versions
 from runner.state import gpus
 from tests.analysis.fabricate import plan
 
@@ -221,43 +220,6 @@ def test_on_a_cpu_python_and_torch_count_and_what_the_backward_of_math_makes():
     assert 0.8 < needed(config) / (1474 * 2**20) < 1.1
     short = config.train.model_copy(update={"sequence_length": 64})
     assert 1 <= needed(config.model_copy(update={"train": short})) / (403 * 2**20) < 1.1
-
-
-SPLIT = "scales: {full: {set: {parallel.context: 2}}}\n"
-READS = "title: t\nbase:\n  task: inference\n  device: cpu\n  data: {path: a.parquet}\n"
-EXPECTED = "rules: [{where: {attention: [cudnn]}, expect: unsupported, because: no parts}]\n"
-
-
-def warnings_of(study, extra, sets=(), **base):
-    return [
-        str(each) for each in unsupported_calls(expand(read_study(study(extra, **base)), "full", sets=sets))
-    ]
-
-
-def test_a_backend_without_parts_of_sequences_is_named_at_its_line(study):
-    (line,) = warnings_of(study, "matrix: {attention: [flash, cudnn]}\n" + SPLIT)
-    place, _, text = line.partition(": ")
-    assert place.endswith("tiny.yaml:7:29")
-    assert text == f"warning: 'cudnn' {attention.NOT_OFFSET}; or state `expect: unsupported`"
-
-
-def test_a_backend_that_cannot_decode_is_named_unless_it_reads_prompts_alone(study):
-    matrix = "matrix: {attention: [flex, math]}\n"
-    (line,) = warnings_of(study, matrix, base=READS)
-    assert f"'flex' {attention.NOT_CACHED}" in line
-    assert warnings_of(study, matrix, sets=["inference.new_tokens=0"], base=READS) == []
-
-
-def test_what_the_study_expects_is_no_surprise(study):
-    assert warnings_of(study, "matrix: {attention: [flash, cudnn]}\n" + SPLIT + EXPECTED) == []
-
-
-def test_no_backend_is_loaded_where_no_run_asks_for_such_calls(study, monkeypatch):
-    def load(name):
-        pytest.fail(f"{name} was loaded")
-
-    monkeypatch.setattr(attention, "load", load)
-    assert warnings_of(study, "matrix: {attention: [flash, cudnn]}\n") == []
 
 
 ON_A_GPU = "title: t\nbase:\n  data: {path: a.parquet}\n"
