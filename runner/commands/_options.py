@@ -59,12 +59,6 @@ StudyName = Annotated[
 StudyOrRun = Annotated[
     str, typer.Argument(metavar="STUDY|RUN", help="A study's name or file, or a run: ID or STUDY/ID.")
 ]
-StudyOrRunName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="STUDY|RUN", help="A study's name or file, or a run: ID or STUDY/ID.", callback=named
-    ),
-]
 ProfileName = Annotated[
     str | None,
     typer.Option("--profile", "-p", help="A profile's name or file [env: RUNNER_PROFILE; default: local]."),
@@ -182,12 +176,38 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
 
         name = read_study(local_path(given)).name
     if name not in (names := sorted({*study_names(root), *also})):
+        _refuse_folder(given)
         if waits := queue.waits(root, name):
             raise UserError(f"no runs of study '{name}' yet: {waits[0]}")
         if (runs := like(root, given)) and not is_file(given):
             raise UserError(f"'{given}' is a run; name its study, {runs[0].path.parent.name}")
         raise no_runs(root, name, sorted({*names, *queue.waiting_studies(root)}))
     return name
+
+
+def several_studies(given: Sequence[str], also: Sequence[str] = ()) -> list[str]:
+    """Resolve names, files and folders of files to the names of studies in this workspace, each once.
+
+    Args:
+        also: as `study_name`.
+
+    Raises:
+        UserError: as `study_name`, or a folder has no study.
+    """
+    known = {*study_names(Settings.root), *also}
+    files = [
+        str(path)
+        for text in given
+        for path in ([text] if text in known or not Path(text).is_dir() else study_files([Path(text)]))
+    ]
+    return list(dict.fromkeys(study_name(text, also) for text in files))
+
+
+def _refuse_folder(given: str) -> None:
+    """Say which studies a folder has, where one is wanted. Raises UserError if it is a folder."""
+    if Path(given).is_dir():
+        files = ", ".join(map(str, study_files([Path(given)])))
+        raise UserError(f"{given} is a folder of studies, and one is wanted here: name one of {files}")
 
 
 def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | None]:
@@ -203,10 +223,22 @@ def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | 
 
     root = Settings.root
     names = {*study_names(root), *also}
+    if given not in names:
+        _refuse_folder(given)
     if is_file(given) or given in names or not names or queue.waits(root, given):
         return study_name(given, also), None
     state = find(root, given, studies=sorted(names))
     return state.brief.study, state
+
+
+def studies_or_run(given: Sequence[str], also: Sequence[str] = ()) -> tuple[list[str], RunState | None]:
+    """Resolve as `several_studies`, but a single name as `study_or_run`, which may be a run's."""
+    for text in given:
+        named(text)
+    if len(given) != 1 or Path(given[0]).is_dir():
+        return several_studies(given, also), None
+    name, run = study_or_run(given[0], also)
+    return [name], run
 
 
 def cells_of(

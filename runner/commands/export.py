@@ -8,6 +8,7 @@ uncommitted changes unless asked for, because they may contain what others must 
 Examples:
   runner export first
   runner export first --out shared --logs
+  runner export experiments/seeds/003
   runner --root elsewhere collect shared/first.tar.gz
 """
 
@@ -20,14 +21,22 @@ import typer
 
 from model.record.units import counted
 from runner.commands._console import say, show
-from runner.commands._options import Replace, Settings, folder_name, study_name
+from runner.commands._options import Replace, Settings, folder_name, several_studies
 
 
 def command(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
+    given: Annotated[
+        list[str],
+        typer.Argument(metavar="STUDY", help="A study's name or file, several, or a folder of files."),
+    ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Output folder [default: exports/STUDY].", callback=folder_name),
+        typer.Option(
+            "--out",
+            "-o",
+            help="Output folder, of several studies with a folder each [default: exports/STUDY].",
+            callback=folder_name,
+        ),
     ] = None,
     logs: Annotated[bool, typer.Option("--logs", help="Include what the runs printed.")] = False,
     diffs: Annotated[
@@ -41,17 +50,18 @@ def command(
     from runner.execute.reconcile import collected
 
     root = Settings.root
-    name = study_name(study, studies(root))
-    collected(root, name)
-    folder = out or Path("exports") / name
-    with open_for_reading(root) as connection:
-        write_tables(connection, name, folder, root, replace)
-    left = pack(root, name, folder / f"{name}.tar.gz", logs, diffs)
-    for runs, why in (
-        (left.in_flight, "in flight"),
-        (left.unreadable, "no readable record"),
-    ):
-        if runs:
-            left_out = f"{counted(len(runs), 'run')} left out of the archive ({why})"
-            say(f"{left_out}: {', '.join(runs[:5])}")
-    show(folder)
+    names = several_studies(given, studies(root))
+    for name in names:
+        collected(root, name)
+        folder = (out / name if len(names) > 1 else out) if out else Path("exports") / name
+        with open_for_reading(root) as connection:
+            write_tables(connection, name, folder, root, replace)
+        left = pack(root, name, folder / f"{name}.tar.gz", logs, diffs)
+        for runs, why in (
+            (left.in_flight, "in flight"),
+            (left.unreadable, "no readable record"),
+        ):
+            if runs:
+                left_out = f"{counted(len(runs), 'run')} left out of the archive ({why})"
+                say(f"{left_out}: {', '.join(runs[:5])}")
+        show(folder)

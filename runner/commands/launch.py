@@ -12,6 +12,7 @@ Examples:
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -138,7 +139,11 @@ def command(
             typer.confirm(f"Submit {counted(left, 'run')} to {cluster.name}?", abort=True)
     if len(launches) > 1 and detached(launches[0].planned, wait):
         return
-    raise typer.Exit(_started(launches, True if rehearse else wait, fail_fast))
+    worst = _started(launches, True if rehearse else wait, fail_fast)
+    if len(launches) > 1 and not rehearse:
+        given = " ".join(shlex.quote(str(path)) for path in studies)
+        say(f"next: `{typed()} report {given}` makes one report of all; `status` and `export` take them too")
+    raise typer.Exit(worst)
 
 
 def _all_prepared(

@@ -26,7 +26,7 @@ import typer
 
 from model.record.errors import AssayError, UserError, did_you_mean
 from runner.commands._console import say, show
-from runner.commands._options import Removed, Replace, Settings, folder_name, study_files, study_name
+from runner.commands._options import Removed, Replace, Settings, folder_name, several_studies
 from runner.execute import queue
 
 if TYPE_CHECKING:
@@ -115,13 +115,7 @@ def command(
     if _given(context, "every") and not watching:
         raise UserError("--every sets how often --watch looks: add --watch")
     root = Settings.root
-    there = collected_studies(root)
-    files = [
-        str(path)
-        for given in studies
-        for path in ([given] if given in there or not Path(given).is_dir() else study_files([Path(given)]))
-    ]
-    names = list(dict.fromkeys(study_name(given, there) for given in files))
+    names = several_studies(studies, collected_studies(root))
     for name in names:
         for line in queue.waits(root, name):
             say(line)

@@ -3,6 +3,7 @@
 Examples:
   runner status
   runner status first --watch
+  runner status experiments/seeds/003
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from model.record.errors import UserError
 from model.record.records import StepRecord
 from model.record.units import counted
 from runner.commands._console import live, print_json, say, table
-from runner.commands._options import AsJson, Settings, StudyOrRunName, study_or_run, typed
+from runner.commands._options import AsJson, Settings, studies_or_run, typed
 from runner.commands._runs import by_outcome, by_setting, filled, labels, newest, written
 from runner.execute import queue
 from runner.execute.reconcile import RunWatch, waits_for
@@ -61,7 +62,13 @@ class StatusRow(TypedDict):
 
 
 def command(
-    study: StudyOrRunName = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="STUDY|RUN",
+            help="A study's name or file, several, or a folder of files; or a run: ID or STUDY/ID.",
+        ),
+    ] = None,
     outcome: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,20 +91,29 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     root = Settings.root
-    name, run = study_or_run(study, queue.waiting_studies(root)) if study else (None, None)
+    studies, run = studies_or_run(given, queue.waiting_studies(root)) if given else ([], None)
+    names: Sequence[str | None] = studies or [None]  # all studies
     if watch and as_json:
         raise UserError("--json prints one document: leave out --watch")
 
-    waits = queue.waits(root, name)
+    waits = [line for name in names for line in queue.waits(root, name)]
     for line in () if as_json else waits:
         say(line)
     if not root.is_dir() and not waits:
         say(f"{root} does not exist yet: `runner launch STUDY` creates it, or name another with --root")
 
-    look = RunWatch(root, name)
+    look = RunWatch(root, names[0] if len(names) == 1 else None)
+
+    def waiting() -> list[queue.Launch]:
+        return [launch for name in names for launch in queue.waiting(root, name)]
 
     def chosen() -> list[RunState]:
-        states = [state for state in look.look() if run is None or name_of(state) == name_of(run)]
+        states = [
+            state
+            for state in look.look()
+            if (run is None or name_of(state) == name_of(run))
+            and (not studies or state.brief.study in studies)
+        ]
         return by_setting(by_outcome(states, outcome or ()), only or ())
 
     if as_json:
@@ -105,11 +121,10 @@ def command(
         if not (outcome or only or run):  # launches that wait: no run of theirs is claimed yet
             nothing = dict.fromkeys(StatusRow.__annotations__) | {"factors": {}, "phase": "waiting"}
             after = str(queue.holder() or "another launch")
-            launches = queue.waiting(root, name)
-            document += [nothing | {"study": launch.study, "waits_for": after} for launch in launches]
+            document += [nothing | {"study": launch.study, "waits_for": after} for launch in waiting()]
         print_json(document)
     elif watch:
-        changing = _changing(look, chosen, lambda: bool(queue.waiting(root, name)))
+        changing = _changing(look, chosen, lambda: bool(waiting()))
         if sys.stdout.isatty():
             pages = (
                 (_lines(sorted(states, key=_interest), reasons), _counts(states))

@@ -232,6 +232,9 @@ def read_study(path: Path) -> Study:
     try:
         document = read_document(path)
     except InvalidFile as error:
+        if path.is_dir() and (studies := sorted(map(str, path.glob("*.y*ml")))):
+            text = f"a folder of studies, and one is wanted here: name one of {', '.join(studies)}"
+            raise InvalidFile([Problem(Mark(str(path)), text)]) from error
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         # The studies beside it and in `experiments/`, and which one was probably meant.

@@ -75,7 +75,7 @@ COMMANDS = [
     ("launch", "Missing argument 'STUDY'"),
     ("--root elsewhere status", "'--root' (env var: 'RUNNER_ROOT'): given more than once"),
     ("status --root elsewhere", "--root is given before status and after it; keep one"),
-    ("expand .", ".: a folder; give the path of a YAML file"),
+    ("expand .", ".: a folder of studies, and one is wanted here: name one of my study.yaml, pipe.yaml, tiny.yaml"),
     ("expand tiny.yaml/x.yaml", "tiny.yaml/x.yaml: Not a directory"),
     ("expand pipe.yaml", "pipe.yaml: not a regular file; save the text in one"),
     ("expand tiny.yaml --profile pipe.yaml", "pipe.yaml: not a regular file"),

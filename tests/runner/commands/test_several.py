@@ -159,3 +159,56 @@ def test_a_front_page_takes_no_reports_place(collected: Path) -> None:
 def test_several_are_not_watched(collected: Path) -> None:
     with pytest.raises(UserError, match="--watch takes one study"):
         call(collected, "report", "second", "first", "--watch")
+
+
+@pytest.fixture
+def folder(collected: Path, study: Study) -> Path:
+    """With the files of two studies that have runs; a third study has runs too."""
+    completed(collected, "r3", study="third")
+    for name in ("first", "second"):
+        study("matrix: {seed: [0]}\n", name)
+    return study("matrix: {seed: [0]}\n", "second").parent
+
+
+def test_the_status_of_a_folder_is_that_of_its_studies(collected: Path, folder: Path) -> None:
+    for given in ([folder], ["first", "second"]):
+        rows = json.loads(call(collected, "status", *given, "--json")[0])
+        assert sorted(row["study"] for row in rows) == ["first", "second"]
+    assert len(json.loads(call(collected, "status", "--json")[0])) == 3
+
+
+def test_each_study_of_a_folder_is_exported_to_a_folder_of_its_own(collected: Path, folder: Path) -> None:
+    out, _ = call(collected, "export", folder, "--out", "shared")
+    assert out.split() == ["shared/first", "shared/second"]
+    for name in ("first", "second"):
+        assert Path(f"shared/{name}/{name}.tar.gz").is_file()
+        assert Path(f"shared/{name}/tables/runs.parquet").is_file()
+    assert call(collected, "export", "third", "--out", "one")[0].split() == ["one"]
+
+
+def test_the_studies_of_a_folder_are_validated_and_all_that_is_wrong_is_said(
+    study: Study, two: tuple[Path, Path], root: Path
+) -> None:
+    out, _ = call(root, "validate", two[0].parent)
+    assert [line.rpartition("/")[2] for line in out.splitlines()] == [
+        "a.yaml: scale full: 1 run",
+        "b.yaml: scale full: 2 runs",
+    ]
+    study("matrix: {seeds: [0]}\n", "wrong"), study("matrix: {sed: [0]}\n", "worse")
+    with pytest.raises(UserError, match=r"(?s)worse.yaml:.*wrong.yaml:"):
+        call(root, "validate", two[0].parent)
+
+
+@pytest.mark.parametrize("verb", ["expand", "cancel", "retry", "collect", "gc"])
+def test_what_takes_one_study_names_those_of_a_folder(collected: Path, folder: Path, verb: str) -> None:
+    names = r"a folder of studies, and one is wanted here: name one of .*first.yaml, .*second.yaml"
+    with pytest.raises(UserError, match=names):
+        call(collected, verb, folder)
+
+
+def test_a_launch_of_several_ends_with_the_report_of_them_all(
+    two: tuple[Path, Path], root: Path, started: list[str]
+) -> None:
+    folder = two[0].parent
+    assert f"report {folder}` makes one report of all" in call(root, "launch", folder)[1].splitlines()[-1]
+    assert "makes one report" not in call(root, "launch", two[0])[1]
