@@ -25,6 +25,7 @@ _OTHER_NAMES = {
     "iterations": "steps", "iters": "steps", "epochs": "steps", "backend": "attention", "attn": "attention",
     "hidden": "dim", "width": "dim", "embd": "dim", "depth": "layers", "precision": "dtype",
     "intermediate": "ffn dim", "gpu": "device", "cuda": "device", "file": "path", "grad": "clip norm",
+    "ms": "milliseconds", "gb": "bytes", "gib": "bytes", "mib": "bytes",
 }  # fmt: skip
 
 

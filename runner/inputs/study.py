@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -13,7 +14,8 @@ from model.record.config import TASKS, Frozen
 from model.record.errors import did_you_mean
 from model.record.outcome import Outcome
 from model.record.records import NAME
-from model.record.reported import Reported, ReportedNumbers, ReportedOrigin, as_printed
+from model.record.reported import QUANTITIES, Reported, ReportedNumbers, ReportedOrigin, as_printed
+from model.record.tasks import FIRST
 from runner.inputs.design import Design, DesignKeys
 from runner.inputs.document import Document, InvalidFile, KeyPath, Mark, Problem, read_document
 from runner.inputs.profile import Budget, Cluster, Profile, Resources
@@ -245,7 +247,7 @@ def read_study(path: Path) -> Study:
             same_name = next((study for study in studies if Path(study).stem == path.stem), None)
             choices = did_you_mean(str(path), studies, same_name)
         raise InvalidFile([Problem(Mark(str(path)), f"No such file {choices}")]) from error
-    file = validated(document, StudyFile, _misplaced)
+    file = validated(document, StudyFile, _misplaced, partial(_unmeasured, document))
     try:
         name = file.name or valid_name(path.stem)
     except ValueError as error:
@@ -257,6 +259,15 @@ def read_study(path: Path) -> Study:
     if problems := [problem for check in checks for problem in check(study)]:
         raise InvalidFile(problems)
     return study
+
+
+def _unmeasured(document: Document, place: KeyPath) -> list[str]:
+    """Under `reported`, the quantities that no run of the task that `base` names measures."""
+    base = document.data.get("base")
+    task = base.get("task", FIRST) if isinstance(base, dict) else FIRST
+    if place[0] != "reported" or task not in list(TASKS):
+        return []
+    return [name for name in QUANTITIES if name not in TASKS[task].measures]
 
 
 def _misplaced(place: KeyPath) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from model.record import backends
+from model.record.config import Mismatch, RunConfig
 from model.record.errors import did_you_mean
 from runner.inputs.document import Document, InvalidFile, KeyPath, Problem, look_alike
+from runner.inputs.settings import leaves, nearest
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -17,15 +20,20 @@ Model = TypeVar("Model", bound=BaseModel)
 # Sections with values of axes, which are a union of types.
 _SECTIONS_OF_VALUES = ("matrix", "zip", "exclude", "rules", "scales", "baseline", "reported")
 _BRANCHES = ("str", "int", "float", "bool")
+_BACKENDS = ("attention", "backend", "backends")  # keys whose value names some
 
 
 def validated(
-    document: Document, kind: type[Model], advice: Callable[[KeyPath], str] = lambda _place: ""
+    document: Document,
+    kind: type[Model],
+    advice: Callable[[KeyPath], str] = lambda _place: "",
+    unfit: Callable[[KeyPath], Container[str]] = lambda _place: (),
 ) -> Model:
     """Validate a document against its frozen type.
 
     Args:
         advice: what to add to the error about an unknown key.
+        unfit: keys that are valid there, but would be refused later.
 
     Raises:
         InvalidFile: lists all problems, each with its position.
@@ -47,20 +55,24 @@ def validated(
                 place = (*place, step) if (*place, step) in document.marks else place
             name = next((str(step) for step in reversed(place) if isinstance(step, str)), "")
             more = advice(place) if detail["type"] == "extra_forbidden" else ""
-            problems.append(Problem(document.mark(place), explain(kind, detail, name) + more))
+            text = explain(kind, detail, name, unfit(place) if place else ())
+            problems.append(Problem(document.mark(place), text + more))
         raise InvalidFile(problems) from error
 
 
-def explain(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
+def explain(kind: type[BaseModel], detail: ErrorDetails, name: str, unfit: Container[str] = ()) -> str:
     """Describe one validation error, with the valid choices if there is a fixed list.
 
     Args:
         name: of the key that the value was given for.
+        unfit: as for `validated`.
     """
     *parents, last = (*detail["loc"],) or ("",)
     context = detail.get("ctx", {})
     if detail["type"] == "extra_forbidden":
-        return f"unknown key '{last}' {did_you_mean(str(last), _keys(kind, parents))}{look_alike(str(last))}"
+        keys = [key for key in _keys(kind, parents) if key not in unfit]
+        choices = did_you_mean(str(last), keys, nearest(str(last), keys))
+        return f"unknown key '{last}' {choices}{look_alike(str(last))}"
     if detail["type"] == "missing":
         return f"missing key '{last}'"
     if detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
@@ -73,7 +85,33 @@ def explain(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
     if detail["type"] == "value_error":
         message = detail["msg"].removeprefix("Value error, ")
         return message[:1].lower() + message[1:]
+    if detail["type"] == "string_type" and isinstance(detail["input"], str | int | float):
+        if last in _BACKENDS:
+            every = "all, " if last == "backends" else ""
+            return f"'{name}' must name a backend (valid: {every}{', '.join(backends.names())})"
+        if why := _wrong_with(kind, detail, as_yaml(detail["input"])):
+            return f"'{name}' must be text: {why}"
     return f"'{name}' {_must(kind, detail, name)}, got {as_yaml(detail['input'])}"
+
+
+def _wrong_with(kind: type[BaseModel], detail: ErrorDetails, value: Any) -> str:
+    """What would be wrong with another value in the place of this one; empty if nothing."""
+    place = detail["loc"]
+    if {"matrix", "zip"} & {*place[:-1]} and isinstance(place[-1], str):
+        kind, place = RunConfig, (*place[-1].split("."),)
+    last = place[-1]
+    for model in _at(kind, place[:-1]):
+        if last not in model.model_fields:
+            continue
+        try:
+            model.model_validate({last: value})
+        except ValidationError as error:
+            for other in error.errors(include_url=False):
+                cause = other.get("ctx", {}).get("error")
+                together = cause.settings if isinstance(cause, Mismatch) else ()
+                if other["loc"][:1] == (last,) or last in together:
+                    return explain(model, other, str(last))
+    return ""
 
 
 def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
@@ -87,9 +125,12 @@ def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
     scalar = isinstance(got, str | int | float)
     match detail["type"]:
         case "list_type" if {"matrix", "zip"} & {*detail["loc"][:-1]} and isinstance(got, dict) and got:
-            return f"must be a list; write an axis as one dotted name, such as {last}.{next(iter(got))}"
+            axis = next((f"{last}.{key}" for key in got if f"{last}.{key}" in leaves()), "SECTION.SETTING")
+            return f"must be a list; write an axis as one dotted name, such as {axis}"
         case "list_type":
-            return f"must be a list, such as [{as_yaml(got)}]" if scalar else "must be a list"
+            of_axis = bool({"matrix", "zip"} & {*detail["loc"][:-1]})
+            fits = scalar and not _wrong_with(kind, detail, got if of_axis else [got])
+            return f"must be a list, such as [{as_yaml(got)}]" if fits else "must be a list"
         case "too_short" if got in ([], {}):
             return "must have at least 1 item"
         case "dict_type" | "model_type" | "model_attributes_type":
@@ -99,7 +140,8 @@ def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
             return "must be text" + (f', such as "{as_yaml(got)}" in quotes' if scalar else "")
         case "int_type" | "int_parsing" | "int_from_float":
             whole = isinstance(got, float) and got.is_integer()
-            return "must be a whole number" + (f": write {got:.0f}" if whole else "")
+            fits = whole and not _wrong_with(kind, detail, int(got))
+            return "must be a whole number" + (f": write {got:.0f}" if fits else "")
         case "float_type" | "float_parsing":
             return "must be a number"
         case "bool_type" | "bool_parsing":

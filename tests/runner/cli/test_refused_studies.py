@@ -15,6 +15,7 @@ from tests.conftest import TINY
 pytestmark = pytest.mark.refused
 
 HEAD = "title: t\nbase: {data: {path: text.parquet}}\n"  # a whole study in two lines
+CALLS = "title: t\nbase: {task: attention, call: {backends: math"
 RULE = "matrix: {seed: [0, 1]}\nrules: [{where: {seed: 0}, %s}]\n"
 
 # The whole file, where the error is, what the message says.
@@ -79,6 +80,19 @@ FILES = {
     "setting at the top": (HEAD + "steps: 60\n", "3:1", "belongs under `base`, one that varies under `matrix`"),
     "section at the top": (HEAD + "model: {dim: 3}\n", "3:1", "belongs under `base`"),
     "no title": ("base: {data: {path: text.parquet}}\n", "1:1", "missing key 'title'"),
+    # Advice that would be refused in turn is none.
+    "number as a tile": (
+        f"{CALLS}, tile: 64}}}}\n", "2:48", "'call.tile' must be text: tile '64' must look like 128x64: whole numbers",
+    ),
+    "number as a shape": (CALLS.replace("backends: math", "shape: 4") + "}}\n", "2:32", "shape '4' must look like B2 T4096"),
+    "number as backends": (CALLS.replace("math", "4") + "}}\n", "2:32", "'call.backends' must name a backend (valid: all, "),
+    "number as an attention": ("title: t\nbase: {attention: 4}\n", "2:8", "'attention' must name a backend (valid: auto, "),
+    "number as a task": ("title: t\nbase: {task: 4}\n", "2:8", "'task' must be text: unknown task '4' (valid: training, "),
+    "one number as tiles": (f"{CALLS}}}}}\nmatrix: {{call.tile: 64}}\n", "3:10", "'call.tile' must be a list, got 64"),
+    "negative steps with a point": (f"{CALLS}, steps: -3.0}}}}\n", "2:48", "'call.steps' must be a whole number, got -3.0"),
+    "nested axis of no setting": (
+        f"{CALLS}}}}}\nmatrix: {{call: {{tiles: [1]}}}}\n", "3:10", "as one dotted name, such as SECTION.SETTING",
+    ),
     "number as title": ("title: 2024\n", "1:1", "'title' must be text, such as \"2024\" in quotes"),
     "title of two lines": ("title: |\n  a\n  b\n", "1:1", "a title is one line of text"),
     "blank title": ("title: ' '\n", "1:1", "a title is one line of text"),

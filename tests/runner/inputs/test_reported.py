@@ -8,6 +8,7 @@ from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
 from runner.inputs.schema import json_schema
 from runner.inputs.study import read_study
+from tests.conftest import TINY
 
 TWO = "matrix: {attention: [auto, tiled], seed: [0, 1]}\n"
 FROM = "hardware: NVIDIA GH200 120GB, source: 'their paper, table 1', read_from: table"
@@ -159,3 +160,23 @@ def test_a_precision_that_a_card_has_no_peak_in_is_said_with_those_that_it_has(s
     assert (
         note.text == "note: not held to a peak: none is known of 'T4' in bfloat16 (valid: float16, float32)"
     )
+
+
+@pytest.mark.parametrize(
+    ("base", "key", "meant"),
+    [
+        (CALLS, "backend: math, forward_ms", "forward_milliseconds"),
+        (CALLS, "backend: math, backward_gflops", "backward_tflops"),
+        (CALLS, "backend: math, memory_gb", "call_memory_bytes"),
+        (TINY, "peak_memory_gb", "peak_memory_bytes"),
+        (TINY, "tokens_per_sec", "tokens_per_second"),
+        (TINY, "forward_ms", None),  # no quantity of a training is near
+    ],
+)
+def test_a_key_that_is_none_has_the_nearest_of_those_that_the_task_measures(study, base, key, meant):
+    with pytest.raises(InvalidFile) as error:
+        read_study(study(f"reported:\n  - {{{key}: 4, {FROM}}}\n", base=base))
+    message = str(error.value)
+    hint = f"did you mean '{meant}'? " if meant else ""
+    assert f"unknown key '{key.split()[-1]}' ({hint}valid: " in message
+    assert ("forward_milliseconds" in message) == (base is CALLS)
