@@ -102,7 +102,12 @@ class FrontierConfig(TaskSection):
         return reason.replace("train.", f"{self.key}.")
 
     def unsupported(self, run: SharedConfig) -> dict[str, str]:
-        """Why the run cannot start, by setting: as the training would not."""
+        """Why the run cannot start, by setting: one probe bounds nothing; else as the training would not."""
+        if self.steps == 1:
+            why = "frontier.steps=1 is one probe, and what fits ends between two: use 2 or more"
+            return {
+                "frontier.steps": f"{why}, such as --set frontier.steps=12; each trains {PROBE_STEPS} steps"
+            }
         probed = self.training(run, self.multiple)
         train: TrainConfig = vars(probed)["train"]
         return {

@@ -297,3 +297,14 @@ def test_a_misspelt_setting_is_taken_for_one_that_the_task_of_the_study_reads(tm
         expand(read_study(path), sets=[f"{key}=3"])
     for error in (in_file, in_option):
         assert ("train.steps" in str(error.value)) == (task == "training"), "lists what the task reads alone"
+
+
+def test_a_frontier_of_one_probe_is_refused_as_nothing_bounds_it(study):
+    base = "title: t\nbase: {task: frontier, frontier: {steps: 1}}\n"
+    with pytest.raises(InvalidFile) as error:
+        expand(read_study(study("", base=base)))
+    assert (
+        "tiny.yaml:2:35: frontier.steps=1 is one probe, and what fits ends between two: use 2 or more"
+        in str(error.value)
+    )
+    assert len(expand(read_study(study("", base=base.replace("steps: 1", "steps: 2"))))) == 1
