@@ -247,16 +247,17 @@ NOT_OFFSET = (
 )
 
 
-NOT_TILED = (
-    "takes no size of tiles: leave call.tile out, or name in call.backends only those that take one: "
-    "flash1, portable and tiled"
-)
-
-
 NOT_FP8 = (
     "takes no numbers of 8 bits: choose those that take them, cudnn, custom and flash3, or leave "
     "float8_e4m3fn out (call.dtype; of inference, inference.attention_dtype)"
 )
+
+
+def no_tiles(case: Case) -> str:
+    """Refuse a case with tiles, and say which backends of its device take them."""
+    others = "tiled" if case.device == "cpu" else "flash1, portable and tiled"
+    only = f"name in call.backends only those that take one: {others}"
+    return f"takes no size of tiles: leave call.tile out, or {only}"
 
 
 def no_dropout(case: Case) -> str:
@@ -305,7 +306,7 @@ def _lacks(backend: Backend, call: Case) -> str:
     if call.queries and not call.causal and not supports.cached:
         return NOT_CACHED
     if call.tile and not backend.attend_by_tile:
-        return NOT_TILED
+        return no_tiles(call)
     return no_dropout(call) if call.dropout and not supports.dropout else ""
 
 

@@ -96,7 +96,7 @@ def test_a_tile_reaches_the_backend_its_record_and_its_certificate_and_others_ar
     assert record.case.tile == (16, 8)
     assert outcomes(mine) == {"math": "unsupported", "tiled": "completed"}
     (reason,) = {each.reason for each in record.times if each.attention == "math"}
-    assert reason == attention.NOT_TILED
+    assert reason == attention.no_tiles(record.case)
     (certified,) = (mine.folder.path.parent.parent / ".certificates").glob("*.json")
     assert json.loads(certified.read_text())["case"]["tile"] == [16, 8]
 
