@@ -30,7 +30,8 @@ _SHAPE = ("dtype", "causal", "batch", "sequence_length", "heads", "kv_heads", "h
 _TILE = ("tile_queries", "tile_keys")
 _CALLS = f"""\
 SELECT DISTINCT k.study || '/' || k.run_id || ' attempt ' || k.attempt AS place, r.config, k.calls,
-    {", ".join(f"k.{name}" for name in (*_SHAPE, *_TILE))}
+    {", ".join(f"k.{name}" for name in _SHAPE)}, coalesce(k.dropout, 0) AS dropout,
+    {", ".join(f"k.{name}" for name in _TILE)}
 FROM kernels k JOIN run_records r USING (study, run_id) ORDER BY ALL"""
 _TIMES = """\
 SELECT study || '/' || run_id || ' attempt ' || attempt || ', ' || concat_ws(' ', attention, direction, mode),
@@ -89,7 +90,7 @@ def _against_plans(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
         if not isinstance(plan.section, CallConfig):
             continue
         case = plan.attention_case
-        planned = [*(getattr(case, name) for name in _SHAPE), *(case.tile or (None, None))]
+        planned = [*(getattr(case, name) for name in _SHAPE), case.dropout, *(case.tile or (None, None))]
         if shape != planned or calls not in (0, plan.call.steps):
             yield AuditFinding(
                 _file("kernels"), place, _called(shape, calls), _called(planned, plan.call.steps)
@@ -101,7 +102,8 @@ def _file(table: str) -> str:
 
 
 def _called(shape: Sequence[Any], calls: int) -> str:
-    named = [(name, x) for name, x in zip((*_SHAPE, *_TILE), shape, strict=True) if name not in _TILE or x]
+    pairs = zip((*_SHAPE, "dropout", *_TILE), shape, strict=True)
+    named = [(name, x) for name, x in pairs if name in _SHAPE or x]
     return ", ".join(f"{name} {x}" for name, x in named) + f", {calls} calls"
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Shape = tuple[Any, ...]  # the values of SHAPE
 SHAPE = (
     *("batch", "sequence_length", "heads", "kv_heads", "head_dim", "causal", "dtype", "device"),
-    *("tile_queries", "tile_keys"),
+    *("dropout", "tile_queries", "tile_keys"),
 )
 HOW = {
     "graph": "Replayed from CUDA graphs, which leave the host's share out",
@@ -238,6 +238,8 @@ def slices(
                 same |= {"query heads for each key head": point.shared}
             if point.tile and not over.of_tiles:
                 same["tiles of"] = point.tile
+            if point.shape["dropout"]:
+                same["dropout"] = point.shape["dropout"]
             same |= {masks[point.shape["causal"]]: None, point.shape["dtype"]: None}
             shared = words(same | {point.shape["device"] or "unknown device": None})
             every.setdefault(shared, Slice(shared)).points.append(point)
@@ -351,6 +353,8 @@ def said(point: Point) -> str:
         fixed |= {"query heads for each key head": point.shared}
     if point.tile:
         fixed["tiles of"] = point.tile
+    if point.shape["dropout"]:
+        fixed["dropout"] = point.shape["dropout"]
     mask = "causal" if point.shape["causal"] else "no mask"
     return f"{words(fixed)}, {mask}, {point.shape['dtype']}"
 

@@ -353,7 +353,7 @@ def _audit_row(record: AuditRecord) -> Row:
 def _kernel_row(timed: KernelTimes, time: KernelTime) -> Row:
     """One backend in one direction and mode."""
     case, ceiling = asdict(timed.case), timed.ceiling_flops
-    names = ("dtype", "causal", "batch", "sequence_length", "heads", "kv_heads", "head_dim")
+    names = ("dtype", "causal", "batch", "sequence_length", "heads", "kv_heads", "head_dim", "dropout")
     seconds, ends = time.median_seconds, time.interval or (None, None)
     same = ("attention", "direction", "mode", "outcome", "reason", "memory_bytes", "certificate")
     counted = time.traffic and time.traffic.counted

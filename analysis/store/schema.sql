@@ -319,6 +319,7 @@ CREATE TABLE kernels (  --: kernels.json of every attempt: attention alone, one 
     heads BIGINT,  --: Query heads.
     kv_heads BIGINT,  --: Key and value heads.
     head_dim BIGINT,  --: Width of one head.
+    dropout DOUBLE,  --: Probability with which each weight becomes 0. NULL in records of a report made before there was such a column.
     tile_queries BIGINT,  --: Queries of a tile of the kernel's, where the run chose it; NULL: the backend did.
     tile_keys BIGINT,  --: Keys of the same.
     outcome VARCHAR NOT NULL,  --: completed; unsupported, by the backend's own word or because no CUDA graph can hold its call; wrong, by its certificate or by what was timed; oom_gpu or oom_host; or failed.

@@ -50,7 +50,8 @@ def _at_each(leads: Sequence[_Fastest]) -> Sentence:
         ends = " to ".join(dict.fromkeys(map(percent, (gains[0], gains[-1]))))
         named.append(f"{group_name(backend)} at {len(wins):,d} ({ends} % over the next)")
     several = len({point.shape["dtype"] for point, _ in leads}) > 1
-    what = "case" if several or any(point.tile for point, _ in leads) else "shape"  # with precision or tiles
+    set_apart = several or any(point.tile or point.shape["dropout"] for point, _ in leads)
+    what = "case" if set_apart else "shape"  # with precision, tiles or dropout
     text = f"Over {counted(len(leads), what)}, the fastest is {listed(named)}"
     if not named:
         text = f"At none of {counted(len(leads), what)} is one backend told from the next"

@@ -142,8 +142,9 @@ def _written(shown: Sequence[Point]) -> Callable[[Point], str]:
         shape = point.shape
         mask = "causal" if shape["causal"] else "no mask"
         tile = f", tiles of {point.tile}" if point.tile else ""
+        dropout = f", dropout {shape['dropout']:g}" if shape["dropout"] else ""
         others = (str(shape[part] or f"unknown {part}") for part in unlike)
-        return ", ".join([f"{in_letters(shape)}, {mask}{tile}", *others])
+        return ", ".join([f"{in_letters(shape)}, {mask}{dropout}{tile}", *others])
 
     return written
 
@@ -218,8 +219,8 @@ def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
     count = counted(len({run["config"]["call"]["shape"] for run in runs}), "shape")
     part = "Attention"
     yield Setting("Shapes", f"{count}: {', '.join(sizes)}", changed(runs, ("call.shape",)), part)
-    tiles = [_TILES] if any(setting("call", "tile")(run) for run in runs) else []
-    yield from lines(part, [*_TOPICS, *tiles], runs)
+    chosen = [topic for name, topic in _RARE.items() if any(setting("call", name)(run) for run in runs)]
+    yield from lines(part, [*_TOPICS, *chosen], runs)
 
 
 def _backends(run: Run) -> str | None:
@@ -237,9 +238,16 @@ _TOPICS = (
     SetupTopic("Backends", _backends, ("call.backends",)),
     SetupTopic("Rounds", whole(setting("call", "steps")), ("call.steps",)),
 )
-_TILES = SetupTopic(
-    "Tiles, queries x keys", lambda run: setting("call", "tile")(run) or "each backend's own", ("call.tile",)
-)
+_RARE = {  # shown where a run chose them
+    "dropout": SetupTopic(
+        "Dropout", lambda run: f"{setting('call', 'dropout')(run) or 0:g}", ("call.dropout",)
+    ),
+    "tile": SetupTopic(
+        "Tiles, queries x keys",
+        lambda run: setting("call", "tile")(run) or "each backend's own",
+        ("call.tile",),
+    ),
+}
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def called(
                 {
                     "attention": name, "batch": batch, "sequence_length": length, "heads": 8, "kv_heads": 8,
                     "head_dim": 64, "causal": causal, "dtype": "bfloat16", "device": "a GPU",
-                    "tile_queries": None, "tile_keys": None, "run_id": run or f"{batch}x{length}{causal}", "mode": mode, "direction": direction,
+                    "dropout": 0.0, "tile_queries": None, "tile_keys": None, "run_id": run or f"{batch}x{length}{causal}", "mode": mode, "direction": direction,
                     "host_milliseconds": 0.02 if timed else None,
                     "outcome": "completed" if timed else milliseconds, "calls": 7 if timed else 0,
                     "seconds": [time / 1e3] * 7 if time else None,

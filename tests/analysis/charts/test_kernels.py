@@ -6,6 +6,7 @@ import html
 import json
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from analysis.charts._kernels import SEQUENCE, points, slices
 from analysis.query.ask import answer
 from analysis.query.statements import KERNEL_TIMES
 from analysis.report import facts
+from analysis.report.answer import calls
 from analysis.report.build import build_report
 from analysis.report.tasks.attention import shapes
 from analysis.store import database as store
@@ -52,10 +54,12 @@ def measured(root: Path, device: str = "cuda", dtype: str = "bfloat16") -> None:
 def planned(root: Path, run_id: str, case: Case) -> Folder:
     shape = f"B{case.batch} T{case.sequence_length} H{case.heads} D{case.head_dim}"
     tile = "{}x{}".format(*case.tile) if case.tile else ""
-    call = CallConfig(shape=shape, causal=case.causal, dtype=case.dtype, tile=tile, steps=7)
+    call = CallConfig(
+        shape=shape, causal=case.causal, dtype=case.dtype, dropout=case.dropout, tile=tile, steps=7
+    )
     config = RunConfig(task="attention", device=case.device, call=call)
     about = {
-        "group": f"g-{shape}-{case.causal}{tile}",
+        "group": f"g-{shape}-{case.causal}{tile}{case.dropout}",
         "factors": {"call.shape": shape, "call.causal": case.causal, "seed": 0} | ({"call.tile": tile} if tile else {}),
         "config": config, "data_file": None, "tokenizer": None, "data_fingerprint": None,
     }  # fmt: skip
@@ -269,6 +273,37 @@ def test_tiles_as_an_axis_have_figures_over_their_keys_and_queries_and_rows_of_t
     assert {cell.gone for cell in graph.lines[-1].cells} == {"not run"}
     # The host's time is that of calls from Python: a graph leaves it out.
     assert eager.has_host and not graph.has_host
+
+
+def test_calls_with_dropout_are_another_case_and_no_repeats_of_those_without(tmp_path: Path) -> None:
+    case = Case("cuda", "bfloat16", 4, 4096, 32, 32, 64)
+    for place, (length, dropout) in enumerate(product((1024, 2048, 4096), (0.0, 0.125))):
+        dropping = replace(case, sequence_length=length, dropout=dropout)
+        folder = planned(tmp_path, f"r{place}", dropping)
+        folder.start(flop_per_token=None, parameter_count=None)
+        kernels(folder, dropping, flash=1.0 + 4 * dropout, math=3.0)
+        folder.end(steps=7, final_loss=None)
+    planned(tmp_path, "r9", replace(case, sequence_length=8192, dropout=0.125))
+    collect(tmp_path)
+
+    figure = draw(tmp_path, "kernel_time")
+    assert figure and "dropout" not in figure.caption and "The table has 1 more series." in figure.caption
+    fixed = "heads 32, head dim 64, causal, bfloat16, NVIDIA H200"
+    took = {place: values[0] for place, values in cells(figure).items()}
+    assert took[f"flash; batch 4, {fixed}", "4,096"] == "3.50"
+    assert took[f"flash; batch 4, {fixed.replace('causal', 'dropout 0.125, causal')}", "4,096"] == "5.25"
+
+    with store.open_for_reading(tmp_path) as connection:
+        found = facts.gather(connection, "kernels")
+    lines = shapes(found.kernels_and_gone)[0].lines
+    assert [line.shape for line in lines][-6::2] == [
+        "B4 T4096 H32 D64, causal",
+        "B4 T4096 H32 D64, causal, dropout 0.125",
+        "B4 T8192 H32 D64, causal, dropout 0.125",
+    ]
+    assert {cell.gone for cell in lines[-1].cells} == {"not run"}
+    sentence = [sentence.text for sentence in calls.sentences(found)][-1]
+    assert sentence.startswith("Over 6 cases, the fastest is `flash` at 6 ")
 
 
 def test_a_study_called_eagerly_alone_says_so_and_has_no_figure_of_the_hosts_share(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_each_backend_has_a_row_by_direction_and_mode_with_its_rate(root: Path, 
     assert eager["forward"]["kernel_milliseconds"] == pytest.approx(0.5)
     assert eager["both"]["kernel_milliseconds"] == pytest.approx(1.0)
     assert eager["both"]["host_milliseconds"] == pytest.approx(0.04)
-    assert {(row["tile_queries"], row["tile_keys"]) for row in rows} == {(None, None)}
+    assert {(row["dropout"], row["tile_queries"], row["tile_keys"]) for row in rows} == {(0.0, None, None)}
     gone = rows[-1]
     assert gone["seconds"] is None
     assert (gone["milliseconds"], gone["tflops"], gone["calls"], gone["reason"]) == (
@@ -78,14 +78,14 @@ def test_each_backend_has_a_row_by_direction_and_mode_with_its_rate(root: Path, 
 
 
 def test_the_tile_of_a_call_is_in_the_table_and_a_cpu_has_no_time_of_the_host(root: Path, sql: Ask) -> None:
-    case = replace(CASE, device="cpu", tile=(128, 64))
+    case = replace(CASE, device="cpu", dropout=0.125, tile=(128, 64))
     folder = Folder(root, plan("r1", study="kernels"))
     folder.start()
     kernels(folder, case, tiled=0.5)
     folder.end()
     collect(root)
     (row,) = sql("FROM kernels WHERE direction = 'both'")
-    assert (row["tile_queries"], row["tile_keys"]) == (128, 64)
+    assert (row["dropout"], row["tile_queries"], row["tile_keys"]) == (0.125, 128, 64)
     assert (row["host_milliseconds"], row["kernel_milliseconds"]) == (None, None)
 
 
