@@ -180,7 +180,8 @@ def _finding(plot: LinesPlot) -> str | None:
     both_known = [(a, b) for a, b in pairs if a and b]
     if not both_known or any(intervals_overlap(a, b) for a, b in both_known):
         return None
-    once = " (one run each)" if any(1 in (a.n, b.n) for a, b in both_known) else ""
+    counts = [estimate.n for pair in both_known for estimate in pair]
+    once = " (one run each)" if set(counts) == {1} else " (some of one run)" if 1 in counts else ""
     if plot.quantity.zero:
         ratios = [b.median / a.median for a, b in both_known]
         changes = [f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}" for ratio in ratios]

@@ -62,19 +62,23 @@ def rates(
 
 def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
     """The least and the most that a cell of a grid saves, of time and of memory."""
-    runs = {group.label: group.n for group in facts.groups}
     for what, savings in comparison.saved.items():
         right = [saving for saving in savings if saving.label not in facts.flagged]
         ordered = sorted(right, key=lambda saving: saving.percent.median)
         if not ordered:
             continue
         shown = list(dict.fromkeys((ordered[0], ordered[-1])))
-        texts = [f"{one.percent.median:.1f} % ({name(one.label, facts)})" for one in shown]
+        single = [one.percent.n == 1 for one in shown]
+        marks = [", in one run" if alone and not all(single) else "" for alone in single]
+        texts = [
+            f"{one.percent.median:.1f} % ({name(one.label, facts)}){mark}"
+            for one, mark in zip(shown, marks, strict=True)
+        ]
         numbers = tuple(
             Number(f"{what} that {one.label} saves", one.percent.median, None, None, "percent")
             for one in shown
         )
-        once = ", in one run each" if all(runs[one.label] == 1 for one in shown) else ""
+        once = ", in one run each" if all(single) else ""
         yield Sentence(
             f"{what.capitalize()} saved against the baseline: {' to '.join(texts)}{once}.", numbers
         )

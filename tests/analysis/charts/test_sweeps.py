@@ -214,6 +214,14 @@ def test_the_finding_compares_the_ends_of_the_axis_and_says_where_memory_runs_ou
     assert lines(rows, FINAL_LOSS).finding is None, "the intervals overlap"
     single = lines(grid(train__sequence_length=LENGTHS), PEAK_MEMORY)
     assert single.finding == "Peak memory at sequence length 2,048: 8 times that at 256 (one run each)"
+    mixed = [
+        row
+        for row in grid(3, train__sequence_length=LENGTHS)
+        if row["seed"] == 0 or row["factors"][LENGTH] == 256
+    ]
+    assert lines(mixed, PEAK_MEMORY).finding == (
+        "Peak memory at sequence length 2,048: 8 times that at 256 (some of one run)"
+    )
 
 
 def test_runs_of_other_settings_in_one_cell_are_not_mixed() -> None:
