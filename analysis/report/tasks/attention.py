@@ -126,7 +126,7 @@ def shapes(kernels: list[dict[str, Any]]) -> list[ShapeTable]:
         written, lines = _written(shown), []
         for at_shape in grouped(shown, place).values():
             by_name = {point.attention: point for point in at_shape}
-            for direction in DIRECTIONS:
+            for direction in DIRECTIONS if at_shape[0].whole == "both" else DIRECTIONS[:1]:
                 cells = (_cell(by_name.get(name), at_shape, direction, mode) for name in backends)
                 lines.append(ShapeLine(written(at_shape[0]), direction, tuple(cells)))
         if backends:

@@ -8,6 +8,7 @@ import pytest
 
 from analysis.report.render import environment
 from analysis.report.tasks.attention import TrafficLine, shapes, traffic
+from model.record.case import FP8
 from tests.analysis.charts.test_kernel_points import called
 
 SPREAD = (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
@@ -48,6 +49,21 @@ def test_every_shape_has_a_row_for_each_direction_and_every_timed_backend_a_colu
     auto, cudnn, gone = graph.lines[2].cells
     assert (gone.milliseconds, gone.gone, gone.lead) == (None, "OOM", None)
     assert auto.lead and auto.lead.over.attention == "cudnn"
+
+
+def test_calls_of_8_bits_have_no_row_of_a_backward_that_nobody_can_call() -> None:
+    rows = called("cudnn", 1.0, 512)
+    rows += [
+        row | {"dtype": FP8, "run_id": "narrow"}
+        for row in called("cudnn", 0.5, 512)
+        if row["direction"] == "forward"
+    ]
+    table = shapes(rows)[0]
+    assert [(line.shape.rpartition(", ")[2], line.direction) for line in table.lines] == [
+        ("bfloat16", "forward"),
+        ("bfloat16", "backward"),
+        (FP8, "forward"),
+    ]
 
 
 def test_a_shape_says_what_sets_it_apart() -> None:
