@@ -20,7 +20,7 @@ from tests.oracle.truth import Study
 
 NAMES = (
     "ends", "pair", "ramp", "margins", "scaling", "disturbed", "moved", "waiting", "prompts", "profiled", "calls", "shapes",
-    "alone", "swept", "watched", "sought", "planned", "theirs", "endless",
+    "alone", "swept", "watched", "sought", "planned", "saved", "places", "tiled", "eight", "theirs", "endless",
 )  # fmt: skip
 IMPORTED = ("theirs", "endless")
 

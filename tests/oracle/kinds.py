@@ -16,7 +16,9 @@ from statistics import fmean
 from statistics import median as plain_median
 from typing import Any, TypeVar
 
+from tests.oracle import calls
 from tests.oracle.truth import (
+    GIB,
     Run,
     Study,
     Value,
@@ -72,6 +74,16 @@ def listed(items: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
 
 
+def joined(labels: Sequence[str]) -> str:
+    """`a, b`, or `a, dim=1; b, dim=2` where labels have commas."""
+    return ("; " if any("," in label for label in labels) else ", ").join(labels)
+
+
+def named(labels: Sequence[str]) -> str:
+    """`a, b and c` as headlines have it, up to four."""
+    return " and ".join(filter(None, (joined(labels[:-1]), *labels[-1:])))
+
+
 def span(values: Sequence[float]) -> str:
     """`130`, or `4096 to 8192`."""
     return " to ".join(dict.fromkeys((f"{min(values)}", f"{max(values)}")))
@@ -121,7 +133,9 @@ def trained(study: Study) -> Iterator[str]:
         tokens = span(
             [run.config["train"]["batch_size"] * run.config["train"]["sequence_length"] for run in runs]
         )
+        several = len({run.parameters for run in runs}) > 1
         was = "was trained" if study.done else "was to be trained"
+        was = was.replace("was", "were", 1) if several else was
         yield f"{_model(runs)} {was} for {steps} steps of {tokens} tokens{_where(runs)}{_under(study)}."
 
 
@@ -140,17 +154,22 @@ def prompts_read(study: Study) -> Iterator[str]:
 @said("ran")
 def attention_timed(study: Study) -> Iterator[str]:
     if study.task == "attention":
-        shapes = {run.config["call"]["shape"] for run in study.runs}
-        timed = {run.config["call"]["shape"] for run in study.runs if run.kernels}
+        shapes = {(run.sizes, calls.case_of(run).causal) for run in study.runs}
+        timed = {(run.sizes, calls.case_of(run).causal) for run in study.runs if run.kernels}
         at = f"{len(timed)} of {len(shapes)}" if len(timed) < len(shapes) else f"{len(shapes)}"
+        narrow = any(calls.case_of(run).dtype == calls.FP8 for run in study.runs)
+        ways = "forward and backward" + (" (of 8 bits forward alone)" if narrow else "")
         yield (
-            f"Attention alone was timed{_where(study.runs)} at {at} shapes, forward and backward, in "
+            f"Attention alone was timed{_where(study.runs)} at {at} shape{'s' * (len(shapes) > 1)}, {ways}, in "
             f"{study.runs[0].config['call']['steps']} rounds of all backends."
         )
 
 
 def _model(runs: list[Run]) -> str:
-    return f"A llama of {runs[0].parameters / 1e6} million parameters"
+    sizes = sorted({run.parameters for run in runs})
+    if len(sizes) > 1:
+        return f"Llamas of {sizes[0] / 1e6} million to {sizes[-1] / 1e6} million parameters"
+    return f"A llama of {sizes[0] / 1e6} million parameters"
 
 
 def _where(runs: list[Run]) -> str:
@@ -179,8 +198,11 @@ def _under(study: Study) -> str:
     if len(groups) == 1:
         return ", in one run" if counts else ""
     of = f"{len(counts)} of {len(groups)}" if 0 < len(counts) < len(groups) else f"{len(groups)}"
-    axes = [name for name in study.runs[0].plan["factors"] if name not in ("attention", "seed", "repeat")]
-    if axes:
+    varied = {
+        name: {run.plan["factors"].get(name) for run in study.runs} for name in study.runs[0].plan["factors"]
+    }
+    axes = [name for name in sorted(varied) if len(varied[name]) > 1 and name not in ("seed", "repeat")]
+    if axes not in ([], ["attention"]):
         return f" in {of} configurations of {listed(axes)}{each}"
     if len(groups) <= 3 and len(counts) in (0, len(groups)):
         return f" under {listed(groups)}{each}"
@@ -202,12 +224,73 @@ def scaled(study: Study) -> Iterator[str]:
 
 @said("answer")
 def fastest_and_slowest(study: Study) -> Iterator[str]:
-    if study.task == "attention" or study.name == "scaling" or not study.measured:
+    if study.task == "attention" or study.name == "scaling" or not study.measured or is_grid(study):
         return
     unit = "prompt tokens/s" if study.task == "inference" else "tokens/s"
     right = [label for label in study.measured if label not in study.wrong]
     rates = {label: study.over(label, lambda run, s: run.tokens / s).middle for label in right}
     yield from _ends(study, rates, unit, ("highest rate", "lowest"), True, "")
+
+
+def axes(study: Study, labels: Sequence[str] = ()) -> list[str]:
+    """The numeric factors with three values or more in some groups: most values first."""
+    values: dict[str, set[Any]] = {}
+    for label in labels or study.groups:
+        for name, value in study.groups[label][0].plan["factors"].items():
+            values.setdefault(name, set()).add(value)
+    numeric = [
+        name
+        for name, ones in values.items()
+        if len(ones) > 2
+        and name not in ("seed", "repeat")
+        and all(isinstance(one, (int, float)) for one in ones)
+    ]
+    return sorted(numeric, key=lambda name: (-len(values[name]), name))
+
+
+def is_grid(study: Study) -> bool:
+    """Whether groups are compared with several baselines."""
+    return len({study.against(label) for label in study.measured} - {None}) > 1
+
+
+def pairs_of(study: Study, label: str) -> list[tuple[Run, Run]]:
+    """Its completed runs, each with the baseline's of the same seed and repeat."""
+    baseline = study.against(label)
+    base = {run.key: run for run in study.completed(baseline)} if baseline else {}
+    return [(run, base[run.key]) for run in study.completed(label) if run.key in base]
+
+
+def time_saved(study: Study, label: str) -> Value | None:
+    """Percent of the baseline's seconds per token: 100 (1 - 1 / r), r the ratio of the rates at 95 %."""
+    if not pairs_of(study, label):
+        return None
+    ratio = study.rate_ratio(label)
+    ends = ratio.ends and (100 * (1 - 1 / ratio.ends[0]), 100 * (1 - 1 / ratio.ends[1]))
+    return Value(100 * (1 - 1 / ratio.middle), ends, ratio.is_range)
+
+
+def memory_saved(study: Study, label: str) -> Value | None:
+    """Percent of the baseline's peak: the median over pairs of runs."""
+    pairs = pairs_of(study, label)
+    shares = [100 * (1 - own.peak_gib / base.peak_gib) for own, base in pairs]
+    return Value(arithmetic_median(shares)) if pairs else None
+
+
+SAVED = {"time": time_saved, "memory": memory_saved}
+
+
+@said("answer")
+def saved(study: Study) -> Iterator[str]:
+    for what, saving in SAVED.items() if is_grid(study) else ():
+        values = {label: value.middle for label in study.measured if (value := saving(study, label))}
+        ends = [end(values, key=lambda label: values[label]) for end in (min, max)]
+        singles = [len(pairs_of(study, label)) == 1 for label in ends]
+        texts = [
+            f"{values[label]} % ({label})" + ", in one run" * (single and not all(singles))
+            for label, single in zip(ends, singles, strict=True)
+        ]
+        once = ", in one run each" if all(singles) else ""
+        yield f"{what.capitalize()} saved against the baseline: {' to '.join(texts)}{once}."
 
 
 @said("answer")
@@ -231,9 +314,9 @@ def _ends(
         return
     if not before:
         for label in (first, last):
-            if label != study.baseline and study.baseline and verdict(study, label)[0] != "withheld":
+            if study.against(label) and verdict(study, label)[0] != "withheld":
                 change = 100 * (study.rate_ratio(label).middle - 1)
-                texts[label] += f" ({change:+} % against {study.baseline}: {verdict(study, label)[0]})"
+                texts[label] += f" ({change:+} % against {study.against(label)}: {verdict(study, label)[0]})"
     singles = [len(study.completed(label)) == 1 for label in (first, last)]
     if all(singles):
         before += "in one run each, " if before else "In one run each, "
@@ -244,13 +327,16 @@ def _ends(
 
 @said("answer")
 def final_losses(study: Study) -> Iterator[str]:
-    sizes = {run.config["train"]["batch_size"] for run in study.done} if study.task == "training" else set()
+    sizes = {
+        (run.config["train"]["batch_size"], run.config["train"]["sequence_length"])
+        for run in study.done
+        if study.task == "training"
+    }
     if not sizes:
         return
     losses = {label: final_loss(study, label).middle for label in study.measured if label not in study.wrong}
     low, high = min(losses, key=lambda label: losses[label]), max(losses, key=lambda label: losses[label])
-    based = study.baseline in losses
-    verdicts = {label: loss_verdict(study, label) for label in losses if based and label != study.baseline}
+    verdicts = {label: loss_verdict(study, label) for label in losses if study.against(label) in losses}
     differ = [label for label, (kind, _) in verdicts.items() if kind == "different"]
     equal = [label for label, (kind, _) in verdicts.items() if kind == "equivalent"]
     judged, is_are = "", ("are", "is")
@@ -275,51 +361,54 @@ def final_losses(study: Study) -> Iterator[str]:
 
 
 @said("answer")
-def ahead(study: Study) -> Iterator[str]:
-    if study.name == "shapes":
-        times = {name: call_time(study, name, "both").middle for name in at_main_shape(study)}
-        first, second, *_, last = sorted(times, key=lambda name: times[name])
-        yield (
-            f"{_shape(study)}, {first} is the fastest, by {_gain(call_ratio(study, first, second))} over {second}: a forward "
-            f"and its backward take {times[first]} ms with {first} and {times[last]} ms with {last}, the slowest of "
-            f"{len(times)} backends."
-        )
+def at_one_case(study: Study) -> Iterator[str]:
+    if study.task != "attention":
+        return
+    case = calls.main(study)
+    times = {
+        name: value.middle
+        for name in calls.at_main(study)
+        if (value := calls.time(study, case, name, case.whole))
+    }
+    best = calls.fastest(study, case)
+    ordered = sorted(times, key=lambda name: (not best or name != best[0], times[name]))
+    what, take = ("a forward", "takes") if case.whole == "forward" else ("a forward and its backward", "take")
+    texts = [f"{times[name]} ms with {name}" for name in (ordered[0], ordered[-1])]
+    slowest = f", the slowest of {len(ordered)} backends" if len(ordered) > 2 else ""
+    took = f"{what} {take} {texts[0]} and {texts[1]}{slowest}"
+    where = f"At {case.said}, in CUDA graphs"
+    if not best:
+        yield f"{where}, {took}."
+    elif best[1].clear:
+        yield f"{where}, {best[0]} is the fastest, by {_gain(best[1].ratio)} over {best[1].over}: {took}."
+    else:
+        yield f"{where}, {took}; {best[0]} is not told from {best[1].over}: {_gain(best[1].ratio)}."
 
 
 @said("answer")
-def ahead_at_each(study: Study) -> Iterator[str]:
-    if study.name == "shapes":
-        gains = {}
-        for length in sorted({run.length for run in study.runs}):
-            times = {name: call_time(study, name, "both", length).middle for name in at_main_shape(study)}
-            first, second, *_ = sorted(times, key=lambda name: times[name])
-            gains[first, length] = 100 * (call_ratio(study, first, second, length).middle - 1)
-        (winner,) = {first for first, _ in gains}
-        yield (
-            f"Over {len(gains)} shapes, the fastest is {winner} at {len(gains)} ({min(gains.values()):+} to "
-            f"{max(gains.values()):+} % over the next)."
-        )
+def at_each_case(study: Study) -> Iterator[str]:
+    every = calls.cases(study) if study.task == "attention" else []
+    leads = [best for case in every if (best := calls.fastest(study, case))]
+    if len(leads) < 2:
+        return
+    won: dict[str, list[float]] = {}
+    for name, ahead in leads:
+        if ahead.clear:
+            won.setdefault(name, []).append(100 * (ahead.ratio.middle - 1))
+    texts = [
+        f"{name} at {len(gains)} ({' to '.join(dict.fromkeys((f'{min(gains):+.9f}', f'{max(gains):+.9f}')))} % over the next)"
+        for name, gains in sorted(won.items(), key=lambda item: -len(item[1]))
+    ]
+    apart = len({case.dtype for case in every}) > 1 or any(case.tile or case.dropout for case in every)
+    unclear = len(leads) - sum(map(len, won.values()))
+    rest = f"; at {unclear}, none is told from the next" if unclear else ""
+    yield f"Over {len(leads)} {'cases' if apart else 'shapes'}, the fastest is {listed(texts)}{rest}."
 
 
 def _gain(ratio: Value) -> str:
     middle, ends = 100 * (ratio.middle - 1), ratio.ends
     assert ends
     return f"{middle:+} % ({100 * (ends[0] - 1):+} to {100 * (ends[1] - 1):+} %)"
-
-
-def _shape(study: Study) -> str:
-    return f"At batch 1, sequence length {main_shape(study)}, heads 16, head dim 128, causal, bfloat16, in CUDA graphs"
-
-
-@said("answer")
-def not_ahead(study: Study) -> Iterator[str]:
-    if study.name == "calls":
-        times = {name: call_time(study, name, "both").middle for name in at_main_shape(study)}
-        ordered = sorted(times, key=lambda name: times[name])
-        yield (
-            f"{_shape(study)}, a forward and its backward take {times[ordered[0]]} ms with {ordered[0]} and "
-            f"{times[ordered[-1]]} ms with {ordered[-1]}, the slowest of {len(times)} backends."
-        )
 
 
 @said("answer")
@@ -409,7 +498,7 @@ def wrong_log(study: Study) -> Iterator[str]:
 def not_expected(study: Study) -> Iterator[str]:
     ends: dict[tuple[str, str], list[str]] = {}
     for run in study.runs:
-        if run.outcome not in (None, run.plan["expected_outcome"]):
+        if run.outcome not in (None, run.expected):
             ends.setdefault((str(run.outcome), run.measured.result["reason"]), []).append(run.label)
     for (outcome, reason), labels in ends.items():
         many = "1 run" if len(labels) == 1 else f"{len(labels)} runs"
@@ -488,7 +577,7 @@ def moved(study: Study) -> Iterator[str]:
 
 @said("limit")
 def left_out(study: Study) -> Iterator[str]:
-    for quantity in ("tokens per second", "loss") if study.baseline and study.measured else ():
+    for quantity in ("tokens per second", "loss") if study.design.get("baseline") and study.measured else ():
         for label in study.measured:
             gone = [run for run in study.groups[label] if not run.done]
             if gone:
@@ -522,7 +611,7 @@ def no_baseline(study: Study) -> Iterator[str]:
     elif (
         study.task not in ("attention", "frontier")
         and not study.imported
-        and not study.design["baseline"]
+        and not study.design.get("baseline")
         and len(study.groups) > 1
     ):
         axis, value = next(iter(study.runs[0].plan["factors"].items()))
@@ -536,13 +625,18 @@ def no_baseline(study: Study) -> Iterator[str]:
 def unranked(study: Study) -> Iterator[str]:
     if len({run.gpus for run in study.done}) > 1 and study.task == "training":
         yield "Groups of different numbers of processes are not ranked together: their machines differ in size."
-    for label in study.measured if study.baseline else ():
+    for label in study.measured:
         if one_after_the_other(study, label):
             yield withheld(study, label)
 
 
 @said("limit")
 def baseline_failed(study: Study) -> Iterator[str]:
+    if is_grid(study):
+        alone = [
+            label for label in study.measured if (base := study.against(label)) and base not in study.measured
+        ]
+        yield f"Not compared, because the baseline has no completed counterpart: {listed(alone)}."
     if study.baseline and study.baseline not in study.measured and study.measured:
         yield (
             f"Not compared, because the baseline, attention: {study.baseline}, has no completed run in this study: "
@@ -656,7 +750,7 @@ def unreadable(study: Study) -> Iterator[str]:
 
 @said("limit")
 def one_process_each(study: Study) -> Iterator[str]:
-    if study.task == "attention" and len({run.length for run in study.done}) == len(study.done):
+    if study.task == "attention" and len({run.label for run in study.done}) == len(study.done):
         yield (
             "Each shape was measured in one process: intervals say how steady it was, not what another process would "
             "give."
@@ -666,7 +760,7 @@ def one_process_each(study: Study) -> Iterator[str]:
 @said("limit")
 def called_apart(study: Study) -> Iterator[str]:
     if study.task == "attention":
-        processes = Counter(run.config["call"]["shape"] for run in study.runs if run.kernels)
+        processes = Counter(calls.case_of(run) for run in study.runs if run.kernels)
         if apart := sum(many > 1 for many in processes.values()):
             yield (
                 f"At {apart} shape, not all backends were called in one process: two that no process called have no ratio."
@@ -734,7 +828,7 @@ def final_loss(study: Study, label: str) -> Value:
 def loss_verdict(study: Study, label: str) -> tuple[str, str]:
     """By two one-sided tests; inconclusive without a margin."""
     margin = study.design["margins"].get("loss")
-    if study.baseline not in study.measured:
+    if study.against(label) not in study.measured:
         return "", ""
     ends = study.loss_difference(label).ends
     if margin is None or ends is None:
@@ -748,20 +842,21 @@ def loss_verdict(study: Study, label: str) -> tuple[str, str]:
 
 def one_after_the_other(study: Study, label: str) -> bool:
     """Whether all of its runs ended before the first of the baseline started, or the other way round."""
-    assert study.baseline
+    if not study.against(label):
+        return False
     times = [
         [(run.began, run.ended) for run in study.completed(group)]
-        for group in (label, study.baseline)
-        if study.completed(group)
+        for group in (label, study.against(label))
+        if group and study.completed(group)
     ]
-    if len(times) < 2 or label == study.baseline or min(map(len, times)) == 1:
+    if len(times) < 2 or min(map(len, times)) == 1:
         return False
     return any(max(end for _, end in a) <= min(start for start, _ in b) for a, b in (times, times[::-1]))
 
 
 def withheld(study: Study, label: str) -> str:
     """Why there is no verdict on runs one after the other."""
-    both = [label, study.baseline or ""]
+    both = [label, study.against(label) or ""]
     first, second = sorted(both, key=lambda group: study.completed(group)[0].began)
     return (
         f"Withheld, because the runs are not comparable: All runs of {first} ended before the first of {second} "
@@ -771,21 +866,17 @@ def withheld(study: Study, label: str) -> str:
 
 @cell("groups", "Verdict")
 def verdict(study: Study, label: str) -> tuple[str, str]:
-    if (
-        label == study.baseline
-        or not study.baseline
-        or label not in study.measured
-        or study.baseline not in study.measured
-    ):
+    baseline = study.against(label)
+    if not baseline or label not in study.measured or baseline not in study.measured:
         return NONE, ""
     if one_after_the_other(study, label):
         return "withheld", withheld(study, label)
     ratio, margin = study.rate_ratio(label), study.design["margins"].get("tokens_per_second")
     faster = "faster" if ratio.middle > 1 else "slower"
-    ends, sizes = ratio.ends, [len(study.completed(name)) for name in (label, study.baseline)]
+    ends, sizes = ratio.ends, [len(study.completed(name)) for name in (label, baseline)]
     if 1 in sizes:
         how = "in one run each" + (
-            f", the same repeat of {max(sizes)} that {study.baseline} has" if max(sizes) > 1 else ""
+            f", the same repeat of {max(sizes)} that {baseline} has" if max(sizes) > 1 else ""
         )
         if ends and ends[0] <= 1 <= ends[1]:
             return "inconclusive", f"{how}: the {'range' if ratio.is_range else 'interval'} includes equality"
@@ -800,7 +891,7 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
             return faster, f"by more than {stated}{also}"
         return "inconclusive", f"the interval is too wide for {stated}; more repeats would narrow it"
     p_values = study.holm
-    p = p_values[frozenset((label, study.baseline))]
+    p = p_values[frozenset((label, baseline))]
     if p <= 0.05:
         many = f", corrected for {len(p_values)} pairs" if len(p_values) > 1 else ""
         return faster, f"by a test of the difference{many}"
@@ -820,15 +911,15 @@ def rate(study: Study, label: str) -> str:
 
 @cell("groups", "Against baseline")
 def against(study: Study, label: str) -> str:
-    if label == study.baseline:
-        return "baseline"
+    if study.is_baseline(label):
+        return "baseline" if label in study.measured else NONE  # or else nothing is compared with it
     word = verdict(study, label)[0]
     if word in (NONE, "withheld"):
         return NONE
     ratio = study.rate_ratio(label)
     if ratio.ends and ratio.ends[1] - ratio.ends[0] > 1:
         return f"{percent(Value(ratio.middle))} no telling interval, n = {len(study.completed(label))}"
-    several = min(len(study.completed(name)) for name in (label, study.baseline or label)) > 1
+    several = min(len(study.completed(name)) for name in (label, study.against(label) or label)) > 1
     level = " (90 %)" if several and study.design["margins"].get("tokens_per_second") else ""
     return f"{percent(ratio)}{level}"
 
@@ -883,7 +974,7 @@ def loss(study: Study, label: str) -> tuple[str, str]:
     if label not in study.measured:
         return NONE, ""
     text = estimate(final_loss(study, label))
-    if study.baseline and label != study.baseline:
+    if study.against(label):
         kind, why = loss_verdict(study, label)
         if kind == "different":
             return f"{text} differs", why
@@ -935,7 +1026,7 @@ def outcome(study: Study, label: str) -> tuple[str, str]:
     counts = Counter(run.outcome or "not ended" for run in runs)
     text = ", ".join(f"{many} {end}" if len(counts) > 1 else end for end, many in counts.items())
     failed = [run for run in runs if run.outcome not in (None, "completed")]
-    unexpected = any(run.outcome != run.plan["expected_outcome"] for run in failed)
+    unexpected = any(run.outcome != run.expected for run in failed)
     why = (failed[0].plan["because"] or failed[0].measured.result["reason"]) if failed else ""
     several = [len(run.attempts) for run in runs if len(run.attempts) > 1]
     again = (
@@ -984,68 +1075,8 @@ def over_decoded(study: Study, label: str) -> Value | None:
 # Attention alone.
 
 
-def main_shape(study: Study) -> int:
-    """Sequence length of the shape at which most backends were timed, or the larger one of several."""
-    counts: dict[int, set[str]] = {}
-    for run in study.runs:
-        for row in run.kernels:
-            if row["outcome"] == "completed":
-                counts.setdefault(run.length, set()).add(row["attention"])
-    return max(counts, key=lambda length: (len(counts[length]), length))
-
-
-def at_main_shape(study: Study) -> list[str]:
-    """Backends that were timed there."""
-    return sorted(
-        {row["attention"] for row in _rows(study, main_shape(study)) if row["outcome"] == "completed"}
-    )
-
-
-def _rows(study: Study, length: int) -> list[dict[str, Any]]:
-    return [
-        row for run in study.runs if run.length == length for row in run.kernels if row["mode"] == "graph"
-    ]
-
-
-def call_seconds(study: Study, name: str, direction: str, length: int) -> list[float]:
-    """Of each round, replayed from a CUDA graph; both: a forward and its backward."""
-    ways = {
-        row["direction"]: row.get("seconds", []) for row in _rows(study, length) if row["attention"] == name
-    }
-    if direction == "both":
-        return [a + b for a, b in zip(ways.get("forward", []), ways.get("backward", []), strict=True)]
-    return list(ways.get(direction, []))
-
-
-def call_time(study: Study, name: str, direction: str, length: int = 0) -> Value:
-    """Milliseconds: the median, and the range of eight calls, which holds it with 99 %; of seven 98 %."""
-    ordered = sorted(
-        1e3 * seconds for seconds in call_seconds(study, name, direction, length or main_shape(study))
-    )
-    return Value(plain_median(ordered), (ordered[0], ordered[-1]))
-
-
-def call_ratio(study: Study, name: str, other: str, length: int = 0) -> Value:
-    """How many times as fast one is, paired by round: median and range."""
-    own, theirs = (call_seconds(study, one, "both", length or main_shape(study)) for one in (name, other))
-    ratios = sorted(b / a for a, b in zip(own, theirs, strict=True))
-    return Value(median(ratios), (ratios[0], ratios[-1]))
-
-
-def next_fastest(study: Study, name: str, length: int = 0) -> tuple[str, Value]:
-    """The fastest other backend, and the ratio to it."""
-    others = [other for other in at_main_shape(study) if other != name]
-    return min(
-        ((other, call_ratio(study, name, other, length)) for other in others), key=lambda pair: pair[1].middle
-    )
-
-
 def _call(direction: str) -> Callable[[Study, str], tuple[str, str]]:
-    def text(study: Study, name: str) -> tuple[str, str]:
-        timed = name in at_main_shape(study)
-        return estimate(call_time(study, name, direction)) if timed else NONE, ""
-
-    return text
+    return lambda study, name: (estimate(calls.time(study, calls.main(study), name, direction)), "")
 
 
 for _direction in ("both", "forward", "backward"):
@@ -1054,48 +1085,40 @@ for _direction in ("both", "forward", "backward"):
 
 @cell("backends", "Speed over the fastest other")
 def over_the_next(study: Study, name: str) -> tuple[str, str]:
-    other, ratio = next_fastest(study, name)
-    assert ratio.ends
-    text = f"{ratio.middle} {ratio.ends[0]} {NONE} {ratio.ends[1]}"
-    return text, f"times as fast as {other}, paired by round"
-
-
-def call_tflops(study: Study, name: str) -> float:
-    """Causal attention: half of 4 B H T^2 D forward, and 2.5 times that backward."""
-    flop = 3.5 * 4 * 16 * main_shape(study) ** 2 * 128 / 2
-    return flop / (call_time(study, name, "both").middle / 1e3) / 1e12
+    ahead = calls.lead(study, calls.main(study), name) if name in calls.at_main(study) else None
+    if not ahead or not ahead.ratio.ends:
+        return NONE, ""
+    low, high = ahead.ratio.ends
+    return f"{ahead.ratio.middle} {low} {NONE} {high}", f"times as fast as {ahead.over}, paired by round"
 
 
 @cell("backends", "Kernel TFLOP/s")
 def tflops(study: Study, name: str) -> str:
-    return f"{call_tflops(study, name)}" if name in at_main_shape(study) else NONE
+    case = calls.main(study)
+    value = calls.rate(study, case, name, case.whole)
+    return f"{value.middle}" if value else NONE
 
 
 @cell("backends", "Memory, GiB")
 def call_memory(study: Study, name: str) -> str:
-    rows = [
-        row for row in _rows(study, main_shape(study)) if row["attention"] == name and "memory_bytes" in row
-    ]
-    return f"{max(row['memory_bytes'] for row in rows) / 2**30}" if rows else NONE
+    size = calls.memory(study, calls.main(study), name)
+    return f"{size / GIB}" if size else NONE
 
 
 @cell("backends", "Fastest at")
 def fastest_at(study: Study, name: str) -> str:
-    wins, timed = 0, 0
-    for length in {run.length for run in study.runs if run.kernels}:
-        timed += 1
-        names = {row["attention"] for row in _rows(study, length) if row["outcome"] == "completed"}
-        together = len([run for run in study.runs if run.length == length]) == 1
-        times = {other: call_time(study, other, "both", length).middle for other in names}
-        wins += together and min(times, key=times.__getitem__) == name
-    return f"{wins} of {timed}"
+    every = [case for case in calls.cases(study) if calls.timed(study, case)]
+    leads = [
+        ahead
+        for case in every
+        if name in calls.timed(study, case) and (ahead := calls.lead(study, case, name))
+    ]
+    return f"{sum(ahead.clear for ahead in leads)} of {len(every)}"
 
 
 @cell("backends", "Outcome")
 def call_outcome(study: Study, name: str) -> tuple[str, str]:
-    (row,) = {
-        row["outcome"]: row for row in _rows(study, main_shape(study)) if row["attention"] == name
-    }.values()
+    (row,) = {row["outcome"]: row for row in calls.rows(study, calls.main(study), name)}.values()
     return {"oom_gpu": "OOM"}.get(row["outcome"], row["outcome"]), row.get("reason", "")
 
 
@@ -1133,8 +1156,8 @@ PANELS.update({
     "Prefill, ms": prefill_of,
     "Decoded token, ms": over_decoded,
     "Peak GiB per device": peak_of,
-    "Forward, ms": lambda study, name: call_time(study, name, "forward"),
-    "Backward, ms": lambda study, name: call_time(study, name, "backward"),
-    "Kernel TFLOP/s, both": lambda study, name: Value(call_tflops(study, name)),
+    "Forward, ms": lambda study, name: calls.time(study, calls.main(study), name, "forward"),
+    "Backward, ms": lambda study, name: calls.time(study, calls.main(study), name, "backward"),
+    "Kernel TFLOP/s, both": lambda study, name: calls.rate(study, calls.main(study), name, "both"),
     "Memory, GiB": lambda study, name: Value(float(call_memory(study, name))),
 })  # fmt: skip

@@ -88,13 +88,21 @@ class Table:
 
 
 def table(element: Element) -> Table:
-    """What a table says. A row that spans all columns is left out."""
+    """What a table says, each cell in every row that it spans. A row that spans all columns is left out."""
     caption, head = element.first("caption"), element.first("thead")
-    rows = [
-        [cell.text for cell in row.every() if cell.tag in ("td", "th")]
-        for body in element.every("tbody")
-        for row in body.every("tr")
-    ]
+    rows = []
+    for body in element.every("tbody"):
+        spanning: dict[int, list[str]] = {}  # by column, the cell's text in the rows that are to come
+        for row in body.every("tr"):
+            texts: list[str] = []
+            for cell in [cell for cell in row.every() if cell.tag in ("td", "th")]:
+                while spanning.get(len(texts)):
+                    texts.append(spanning[len(texts)].pop())
+                spanning[len(texts)] = [cell.text] * (int(cell.attributes.get("rowspan", "1")) - 1)
+                texts.append(cell.text)
+            while spanning.get(len(texts)):
+                texts.append(spanning[len(texts)].pop())
+            rows.append(texts)
     heads = [cell.text for cell in head.every("th")] if head else []
     return Table(
         caption.text if caption else "", heads, [row for row in rows if len(row) == len(heads) or not heads]

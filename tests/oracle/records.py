@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -41,6 +43,10 @@ def write(root: Path) -> None:
     watched(root)
     sought(root)
     Study(root, "planned", "When does it start?").planned("auto", 0, 1)
+    saved(root)
+    places(root)
+    tiled(root)
+    eight(root)
 
 
 def dump(path: Path, value: Any) -> None:
@@ -270,6 +276,134 @@ def sought(root: Path) -> None:
     study.probed("auto", 0.25, 2048, {2048: "failed"})
 
 
+def saved(root: Path) -> None:
+    """A grid of lengths by dims under plain attention and another, with what others report of some of its groups."""
+    study = Study(root, "saved", "What is saved, and where?", {"attention": "math"})
+    study.steps = 40
+    cells = ((256, 256), (512, 256), (1024, 256), (256, 512), (256, 768))
+    for seed, (length, dim), name in product((0, 1, 2), cells, ("math", "flash")):
+        if seed and (dim != 256 or length == 1024):
+            continue
+        study.cell = {"attention": name, "train.sequence_length": length, "model.dim": dim}
+        study.plan = {"reported": theirs(name, length, dim), "also_expected": ["oom_gpu"]}
+        if (length, dim) == (256, 512):  # this launch has fewer steps than the study
+            study.plan = {**study.plan, "overridden": {"train.steps": {"own": 2000, "by": "scale laptop"}}}
+        elif (length, dim) == (256, 768):
+            study.plan = {**study.plan, "overridden": {"train.batch_size": {"own": 8, "by": "scale laptop"}}}
+        if (name, length, dim) == ("math", 1024, 256):
+            study.broken(name, 0, 1, "oom_gpu", "out of GPU memory: requested 64.0 GiB")
+            continue
+        seconds = 1e-5 * length * dim**0.5 * (1 + length / (1000 if name == "math" else 4000 - dim))
+        off = 1 + 0.002 * seed * (3 if name == "math" else 4)
+        factor = 2 if name == "math" else 1.5 + dim / 2048 - length / 8192
+        peak = round(length * dim * (2**14 + 2**10 * seed) * factor)
+        each = {"memory_bytes": peak // 2}
+        final = 3 + seed / 10 + (length / 1e5 + seed / 1e3 + 0.01 if name == "flash" else 0.0)
+        took = wavy(seconds * off, 0.02, seed + len(name))
+        study.trained(name, seed, 1, took, final, each=each, peak=peak)
+
+
+def theirs(name: str, length: int, dim: int) -> list[dict[str, Any]]:
+    """What others report of a group of `saved`."""
+    origin: dict[str, Any] = {"source": "A report, table 1", "read_from": "table"}
+    if name == "flash" and dim == 256:
+        numbers = {"time_saved_percentage": "68.92", "memory_saved_percentage": "149.5"}
+        note = "no such card exists: an L4 has 24 GB"
+        return [{**origin, "hardware": "L4 (32GB)", "numbers": numbers, "note": note}]
+    if name == "flash" and (length, dim) == (256, 512):
+        numbers = {
+            "tokens_per_second": "81270.7", "mfu": "42.36", "tflops": "418.91", "final_loss": "3.25",
+            "training_seconds": "12.5", "peak_memory_bytes": "6.53e9", "training_tokens_percentage": "97.5",
+        }  # fmt: skip
+        return [{**origin, "hardware": H100["device_name"], "gpus": 2, "numbers": numbers}]
+    if name == "flash" and (length, dim) == (256, 768):
+        return [{**origin, "hardware": "A100", "numbers": {"tokens_per_second": "5000"}, "read_from": "plot"}]
+    return []
+
+
+def places(root: Path) -> None:
+    """Three batches by three lengths of attention alone, at one batch also without a mask, with the host's time."""
+    study = Study(root, "places", "Where does the host count?")
+    for batch, length, causal in (
+        *((batch, length, True) for batch in (1, 2, 4) for length in (1024, 2048, 4096)),
+        *((1, length, False) for length in (1024, 2048, 4096)),
+    ):
+        work = batch * (length / 1024) ** 2 / (2 if causal else 1)
+        times: dict[str, float | str] = {
+            "math": 0.9 * work,
+            "flash": 0.2 * work,
+            "custom": 0.05 + 0.11 * work,
+        }
+        if (batch, length) == (4, 4096):
+            times["math"] = "oom_gpu"
+        study.plan = {"reported": theirs_of_calls() if (batch, length) == (2, 2048) else []}
+        study.called(
+            f"B{batch} T{length} H16 D128", times, launch=0.08, causal=causal,
+            counted=("flash", "custom") if length == 2048 and causal else (),
+        )  # fmt: skip
+
+
+def theirs_of_calls() -> list[dict[str, Any]]:
+    """What others report of backends at a shape of `places`."""
+    origin: dict[str, Any] = {"source": "A thesis, section 6", "read_from": "text"}
+    math = {"forward_milliseconds": "0.78", "backward_milliseconds": "2.5", "both_milliseconds": "4.0"}
+    flash = {"forward_milliseconds": "0.51", "forward_tflops": "1250", "call_memory_bytes": "32.77e6"}
+    return [
+        {**origin, "hardware": "Tesla T4", "backend": "math", "numbers": math},
+        {**origin, "hardware": H100["device_name"], "backend": "flash", "numbers": flash},
+    ]
+
+
+def tiled(root: Path) -> None:
+    """Tiles of five sizes, each with and without dropout."""
+    study = Study(root, "tiled", "Which tile is the best?")
+    for place, tile in enumerate(("64x32", "64x64", "64x128", "32x64", "128x64")):
+        for dropout in (0.0, 0.125):
+            slower = (1 + 0.1 * place) * (1 + 2 * dropout)
+            study.called(
+                "B1 T2048 H16 D128",
+                {"flash1": 2.0 * slower, "portable": 1.5 * slower},
+                tile=tile,
+                dropout=dropout,
+            )
+
+
+def eight(root: Path) -> None:
+    """Two shapes in 8 bits and in bfloat16, and the certificates of 8 bits."""
+    study = Study(root, "eight", "What do 8 bits gain?")
+    keys = {"custom": "8" * 64, "flash3": "9" * 64}
+    for place, (backend, key) in enumerate(keys.items()):
+        off = (0.32 + 0.1 * place, 0.0199 + 0.001 * place)
+        measured = [
+            ("right", "o", "plain", *off), ("right", "o", "outliers", 1.5 * off[0], 3 * off[1]),
+            ("quantisation", "o", "plain", 0.047 + 0.01 * place, None),
+            ("quantisation", "o of bfloat16", "plain", 0.0035, None),
+            ("quantisation", "o", "outliers, heads first", 0.049, None),
+            ("quantisation", "o of bfloat16", "outliers, heads first", 0.0043 + 0.001 * place, None),
+        ]  # fmt: skip
+        checks = [
+            {"name": name, "what": what, "case": "B4 T2048 H8 K8 D128 float8_e4m3fn causal", "variant": variant,
+             "measured": value, "tolerance": 0.8 if name == "right" else None, "relative_error": error,
+             "passed": True, "reason": None}
+            for name, what, variant, value, error in measured
+        ]  # fmt: skip
+        certificate = {
+            "backend": backend, "verdict": "right", "reasons": [], "device": "cuda",
+            "device_name": H100["device_name"], "software": SOFTWARE, "code": "d" * 64, "case": None, "key": key,
+            "kernels": {}, "checks": checks, "seconds": 1.0, "created_at": at(0),
+        }  # fmt: skip
+        dump(root / ".certificates" / f"{key}.json", certificate)
+    for length in (4096, 8192):
+        work = (length / 4096) ** 2
+        for dtype, factor in (("bfloat16", 1.0), ("float8_e4m3fn", 0.6)):
+            times: dict[str, float | str] = {
+                "custom": 0.5 * work * factor,
+                "flash3": 0.48 * work * factor**0.8,
+            }
+            narrow = keys if factor < 1 else {}
+            study.called(f"B1 T{length} H16 D128", times, dtype=dtype, certificates=narrow)
+
+
 def logs(folder: Path) -> dict[str, Any]:
     """Logs of another program with a column of learning rates, one of them of another loss; gives their mapping."""
     folder.mkdir(parents=True)
@@ -316,6 +450,7 @@ class Study:
 
     steps = 130
     cell: dict[str, Any] | None = None  # the factors of a sweep, where it is one
+    plan: Mapping[str, Any] = {}  # what else `run.json` has of a run
     only: Sequence[str] = ()  # what its launch was given
 
     def __init__(
@@ -332,7 +467,7 @@ class Study:
         self.design = {
             "order": order, "order_seed": None, "baseline": baseline, "margins": margins or {}, "until": None,
         }  # fmt: skip
-        self.clock, self.count = 0.0, 0
+        self.clock, self.count, self.flop = 0.0, 0, FLOP
 
     def planned(
         self, attention: str, seed: int, repeat: int, expected: str = "completed", gpus: int = 1,
@@ -358,11 +493,18 @@ class Study:
             factors = {"parallel.replicate": gpus, "seed": seed}
         if self.cell:
             factors = {**self.cell, "seed": seed}
-            train |= {name.partition(".")[2]: value for name, value in self.cell.items()}
         config = {key: value for key, value in (config | changes).items() if value is not None}
-        group = f"{attention}-{gpus}-{changes.get('call', {}).get('shape', '')}{self.cell or ''}"
+        for name, value in (self.cell or {}).items():
+            section, _, key = name.rpartition(".")
+            if section:
+                config[section] = {**config[section], key: value}
+        group = f"{attention}-{gpus}-{[*changes.get('call', {}).values()]}{self.cell or ''}"
         if "call" in config:
-            factors = {"call.shape": config["call"]["shape"], "seed": seed}
+            varied = {f"call.{name}": value for name, value in config["call"].items() if name != "steps"}
+            factors = {**varied, "seed": seed}
+        asked = config.get("train") or config.get("inference") or {}
+        length = asked.get("sequence_length")
+        self.flop = flop(config["model"], length) if length and "model" in config else FLOP
         reads = config.get("data") is not None
         run_id = f"{self.name}{self.count:03d}"
         because = "the scores alone need more memory than the GPU has" if expected != "completed" else None
@@ -382,6 +524,7 @@ class Study:
                 },
                 "created_at": at(self.count),
                 **(place or {}),
+                **self.plan,
             },
         )  # fmt: skip
         return self.folder / run_id
@@ -389,7 +532,7 @@ class Study:
     def trained(
         self, attention: str, seed: int, repeat: int, seconds: Seconds, final: float, gpus: int = 1,
         began: float | None = None, place: dict[str, int] | None = None, where: dict[str, Any] | None = None,
-        each: dict[str, Any] | None = None,
+        each: dict[str, Any] | None = None, peak: int | None = None,
     ) -> Path:  # fmt: skip
         """A run that completed in one attempt; `where` is of its manifest, `each` of each of its records."""
         run = self.planned(attention, seed, repeat, gpus=gpus, place=place)
@@ -397,7 +540,14 @@ class Study:
         self._start(run, 1, began, gpus=gpus, **(where or {}))
         took = self._steps(run, 1, began + 5, range(1, self.steps + 1), seconds, final, gpus, each)
         self._end(
-            run, 1, began, 5 + took + 2, "completed", self.steps, final, peak=10 * GIB + seed * GIB // 4
+            run,
+            1,
+            began,
+            5 + took + 2,
+            "completed",
+            self.steps,
+            final,
+            peak=peak or 10 * GIB + seed * GIB // 4,
         )
         self.clock = began + took + 60
         return run
@@ -455,21 +605,29 @@ class Study:
         self.clock += 60
 
     def called(
-        self, shape: str, times: dict[str, float | str], gpu: str = "GPU-0", counted: tuple[str, ...] = ()
-    ) -> None:
+        self, shape: str, times: dict[str, float | str], gpu: str = "GPU-0", counted: tuple[str, ...] = (),
+        launch: float = 0.0, certificates: Mapping[str, str] = MappingProxyType({}), **asked: Any,
+    ) -> None:  # fmt: skip
         """Backends called in turn for eight rounds; by name, the milliseconds of a forward, or how it ended.
 
         Args:
             counted: backends of which the bytes of calls were counted; there was no formula for the last one's.
+            launch: milliseconds that the host takes for a call; 0: nobody looked.
+            certificates: keys of the backends' certificates.
+            asked: other settings of the call.
         """
-        call = {"shape": shape, "steps": 8}
+        call = {"shape": shape, "steps": 8, **asked}
         run = self.planned("", 0, 1, task="attention", call=call, train=None, model=None, data=None)
         self._start(run, 1, self.clock, flop_per_token=None, gpu_uuid=gpu)
         batch, length, heads, dim = (int(part[1:]) for part in shape.split())
         rows = []
+        dtype, tile = asked.get("dtype", "bfloat16"), asked.get("tile")
+        ways = {"forward": 1.0, "backward": 2.5}
+        if dtype == "float8_e4m3fn":
+            del ways["backward"]
         for mode in ("eager", "graph"):
             for name, took in times.items():
-                for direction, factor in (("forward", 1.0), ("backward", 2.5)):
+                for direction, factor in ways.items():
                     row: dict[str, Any] = {"attention": name, "direction": direction, "mode": mode}
                     if isinstance(took, str):
                         row |= {"outcome": took, "reason": f"{name} ended so"}
@@ -482,6 +640,19 @@ class Study:
                             "memory_bytes": (place + 1) * GIB // 4,
                         }
                         row |= {"sm_mhz": [1755.0, 1740.0 - place], "throttle_reasons": ["power cap"]}
+                        row["certificate"] = certificates.get(name)
+                        if launch:  # which a graph hardly needs
+                            late = launch if mode == "eager" else launch / 50
+                            row["seconds"] = [one + late / 4e3 for one in each]
+                            row["host_seconds"] = [
+                                late / 1e3 * (1 + 0.02 * math.cos(n + place)) for n in range(8)
+                            ]
+                            row["kernel_seconds"] = 0.97 * took / 1e3 * factor if mode == "eager" else None
+                            elements = batch * length * heads * dim
+                            scores = 2 * batch * heads * length**2 if name == "math" else 0
+                            row["memory_bytes"] = round(
+                                elements * (2 if direction == "forward" else 8) * factor + scores
+                            )
                         if name in counted and mode == "eager":
                             bytes_ = {
                                 f"{memory}_{way}_bytes": round(1.23e9 * number * factor) + place
@@ -495,8 +666,9 @@ class Study:
                             row["traffic"] = {"reason": "ncu counted no kernel"}
                     rows.append(row)
         case = {
-            "device": "cuda", "dtype": "bfloat16", "batch": batch, "sequence_length": length, "heads": heads,
-            "kv_heads": heads, "head_dim": dim,
+            "device": "cuda", "dtype": dtype, "batch": batch, "sequence_length": length, "heads": heads,
+            "kv_heads": heads, "head_dim": dim, "causal": asked.get("causal", True),
+            "dropout": asked.get("dropout", 0.0), "tile": [*map(int, tile.split("x"))] if tile else None,
         }  # fmt: skip
         kernels = (
             {
@@ -566,7 +738,7 @@ class Study:
             {
                 "run_id": run.name, "attempt": attempt, "started_at": at(began), "host": "nid001", "pid": 1,
                 "pid_started": 1.0, "slurm": {}, "software": SOFTWARE, "gpu_uuid": "GPU-0", "gpus": gpus,
-                "ranks": ranks, "cores": 64, "load_before": 0.5, "flop_per_token": FLOP,
+                "ranks": ranks, "cores": 64, "load_before": 0.5, "flop_per_token": self.flop,
                 **self.device, **changes,
             },
         )  # fmt: skip
@@ -579,7 +751,8 @@ class Study:
         passed, records = 0.0, []
         for step in steps:
             passed += seconds(step)
-            tokens = LENGTH * (self.cell["train.batch_size"] if self.cell else BATCH * gpus)
+            cell = self.cell or {}
+            tokens = cell.get("train.sequence_length", LENGTH) * cell.get("train.batch_size", BATCH * gpus)
             loss = (
                 final + 5 * (1 / step - 1 / self.steps) + (0.003 * math.sin(step) if step < self.steps else 0)
             )
@@ -606,14 +779,19 @@ class Study:
         )  # fmt: skip
 
 
-def _without_embedding() -> int:
+def _without_embedding(model: dict[str, int]) -> int:
     """Parameters without the input embedding, by counting the llama's matrices."""
-    dim, kv = MODEL["dim"], MODEL["dim"] // MODEL["heads"] * MODEL["kv_heads"]
-    block = dim * dim + 2 * dim * kv + dim * dim + 3 * dim * MODEL["ffn_dim"] + 2 * dim
-    return MODEL["layers"] * block + dim + MODEL["vocab_size"] * dim
+    dim, kv = model["dim"], model["dim"] // model["heads"] * model["kv_heads"]
+    block = dim * dim + 2 * dim * kv + dim * dim + 3 * dim * model["ffn_dim"] + 2 * dim
+    return model["layers"] * block + dim + model["vocab_size"] * dim
 
 
-N = _without_embedding()
+def flop(model: dict[str, int], length: int) -> int:
+    """Of a token of training: 6 N + 12 L H Q T."""
+    return 6 * _without_embedding(model) + 12 * model["layers"] * model["dim"] * length
+
+
+N = _without_embedding(MODEL)
 HEAD = MODEL["vocab_size"] * MODEL["dim"]  # which a prompt needs once
-FLOP = 6 * N + 12 * MODEL["layers"] * MODEL["dim"] * LENGTH
+FLOP = flop(MODEL, LENGTH)
 PREFILL_FLOP = 2 * (N - HEAD) + 2 * HEAD // LENGTH + 4 * MODEL["layers"] * MODEL["dim"] * LENGTH

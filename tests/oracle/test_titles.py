@@ -6,15 +6,16 @@ import re
 
 import pytest
 
+from tests.oracle.calls import backends
 from tests.oracle.conftest import NAMES, Built
-from tests.oracle.kinds import at_main_shape
+from tests.oracle.kinds import is_grid
 from tests.oracle.pages import NUMBER, rounds
 from tests.oracle.titles import TITLES
 from tests.oracle.truth import Study
 
 # Numbers of a headline that are no values: of steps, groups, repeats and GPUs.
 _COUNTS = re.compile(
-    r"step [\d,]+|\b(?:all|and) \d+ (?:groups|more)|repeat of \d+|\d+ repeats|up to \d+ records|\bon \d+ GPUs|at \d+ GPUs|last tenth|=\d+|^Figure \d+\. "
+    r"step [\d,]+|\b(?:all|and) \d+ (?:groups|more)|repeat of \d+|\d+ repeats|up to \d+ records|\bon \d+ GPUs|at \d+ GPUs|last tenth|=\d+|(?:dim|sequence length|batch|keys of a tile|queries of a tile) [\d,]*\d(?=[,):])|[BTHD]\d+|\b8 bits|^Figure \d+\. "
 )
 _FASTER = re.compile(r"([\d.]+) % (faster|slower): ([^;(]+)")
 _PARTED = re.compile(r" and |, ")
@@ -40,7 +41,8 @@ def test_headlines(built: Built, name: str) -> None:
         text = _COUNTS.sub(lambda count: " " * len(count[0]), title)
         for number in NUMBER.finditer(text):
             behind = re.match(r"[^\d(;]*\(([^)]*)\)", title[number.end() :])
-            named = [label for label in groups(study) if behind and label in _PARTED.split(behind[1])]
+            there = parts(behind[1], study) if behind else []
+            named = [label for label in groups(study) if {label, in_words(label)} & {*there}]
             values = [value for label in named or groups(study) for value in TITLES[figure](study, label)]
             if not any(
                 rounds(number[0], f"{value}") or rounds(number[0], f"{abs(value)}") for value in values
@@ -53,14 +55,25 @@ def groups(study: Study) -> list[str]:
     """Groups with values, or backends."""
     if study.task == "frontier":
         return list(study.groups)
-    return at_main_shape(study) if study.task == "attention" else study.measured
+    return backends(study) if study.task == "attention" else study.measured
+
+
+def parts(names: str, study: Study) -> list[str]:
+    """The labels of a list, which has semicolons where labels have commas."""
+    between = "; | and " if any(", " in label for label in study.groups) else " and |, "
+    return re.split(between, names.strip())
+
+
+def in_words(label: str) -> str:
+    """`flash, dim 256` of `flash, dim=256`."""
+    return re.sub(r"=(\d+)", lambda size: f" {int(size[1]):,d}", label).replace("_", " ")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_who_is_faster(built: Built, name: str) -> None:
     """`8.5 % faster: flash` is of groups whose median ratio says so; words of whole runs hold at every counted step."""
     study, titles = built.studies[name], headlines(built, name)
-    for share, word, labels in _FASTER.findall(titles.get("ratios", "")):
+    for share, word, labels in _FASTER.findall(titles.get("ratios", "")) if not is_grid(study) else ():
         for label in _PARTED.split(labels.strip()):
             change = 100 * (study.rate_ratio(label).middle - 1)
             assert (change > 0) == (word == "faster") and rounds(share, f"{abs(change)}"), (
@@ -69,8 +82,9 @@ def test_who_is_faster(built: Built, name: str) -> None:
             )
     throughout = {"faster throughout": (1, None), "slower throughout": (None, 1), "as fast": (1, 1)}
     for words, (low, high) in throughout.items():
-        for labels in re.findall(f"{words}: ([^;]+)", titles.get("tokens_against_baseline", "")):
-            for label in _PARTED.split(labels):
+        ends = r"(.+?)(?=; [a-z ]+: |$| and \d+ more)" if is_grid(study) else "([^;]+)"
+        for labels in re.findall(f"{words}: {ends}", titles.get("tokens_against_baseline", "")):
+            for label in parts(labels, study):
                 ratios = by_step(study, label)
                 assert low is None or min(ratios) >= low - 1e-9, (label, words)
                 assert high is None or max(ratios) <= high + 1e-9, (label, words)
@@ -79,7 +93,7 @@ def test_who_is_faster(built: Built, name: str) -> None:
 def by_step(study: Study, label: str) -> list[float]:
     """The rate over the baseline's at each step that both count, over the runs of each."""
     seconds = []
-    for group in (label, study.baseline or ""):
+    for group in (label, study.against(label) or ""):
         runs = [
             {record["step"]: record["step_seconds"] / run.tokens for record in run.counted}
             for run in study.completed(group)

@@ -7,8 +7,8 @@ from statistics import fmean
 
 import numpy as np
 
-from tests.oracle import frontiers, kinds
-from tests.oracle.truth import Run, Study, median
+from tests.oracle import calls, frontiers, kinds, series
+from tests.oracle.truth import Run, Study, Value, median
 
 Values = Callable[[Study, str], list[float]]
 
@@ -42,7 +42,9 @@ def _loss_difference(study: Study, label: str) -> list[float]:
     for run in study.completed(label):
         own = _losses(run)
         others = [
-            other for other in study.done if other.label == study.baseline and other.key[0] == run.key[0]
+            other
+            for other in study.done
+            if other.label == (study.against(label) or label) and other.key[0] == run.key[0]
         ]
         if study.imported:
             others = [other for other in study.done if other.label != label]
@@ -53,7 +55,7 @@ def _loss_difference(study: Study, label: str) -> list[float]:
             mean = {step: fmean(_losses(other)[step] for other in same) for step in own}
             found += [max(abs(one[step] - rest[step]) for step in own) for one in (own, mean)]
             found.append(max(abs(own[step] - _losses(other)[step]) for other in same for step in own))
-            found.append(2 * found[-3] if label == study.baseline else found[-3])
+            found.append(2 * found[-3] if study.is_baseline(label) else found[-3])
     return found
 
 
@@ -84,7 +86,7 @@ def _decode_trend(study: Study, label: str) -> list[float]:
 
 def _against(study: Study, label: str) -> list[float]:
     """Faster or slower than the baseline, in percent; and of the baseline's rate."""
-    if label == study.baseline or not study.baseline:
+    if study.against(label) not in study.measured:
         return []
     ratio = study.rate_ratio(label).middle
     return [abs(100 * (ratio - 1)), ratio]
@@ -104,17 +106,23 @@ def _swept(value: Callable[[Study, str], float], ratio: bool) -> Values:
     """Of the largest batch over that of the smallest, or minus it; the batches, and the rates without a largest."""
 
     def values(study: Study, label: str) -> list[float]:
-        batches: dict[float, list[int]] = {0.001: [], 0.003: []}
-        for run in study.done:
-            train = run.config["train"]
-            batches[train["learning_rate"]].append(train["batch_size"])
-        most = max(map(max, batches.values()))
-        cited: list[float] = [4, most, *(rate for rate, done in batches.items() if most not in done)]
-        for rate, done in batches.items():
-            if most in done:
-                first, last = (
-                    value(study, f"batch_size={batch}, learning_rate={rate}") for batch in (4, most)
-                )
+        x = kinds.axes(study)[0]
+        lines: dict[tuple[object, ...], dict[float, str]] = {}
+        for group, runs in study.groups.items():
+            factors = {
+                name: value for name, value in runs[0].plan["factors"].items() if name not in ("seed", x)
+            }
+            lines.setdefault(tuple(factors.values()), {})[runs[0].plan["factors"][x]] = group
+        every = sorted({at for line in lines.values() for at in line})
+        cited: list[float] = [
+            *every,
+            *(one for line in lines for one in line if isinstance(one, (int, float))),
+        ]
+        for line in lines.values():
+            if line.keys() >= {every[0], every[-1]} and {line[every[0]], line[every[-1]]} <= {
+                *study.measured
+            }:
+                first, last = (value(study, line[at]) for at in (every[0], every[-1]))
                 cited.append(last / first if ratio else last - first)
         return cited
 
@@ -123,10 +131,17 @@ def _swept(value: Callable[[Study, str], float], ratio: bool) -> Values:
 
 def _kernel_share(study: Study, name: str) -> list[float]:
     """Percent of the 700 TFLOP/s that a large product reached, forward and backward."""
-    flop = 4 * 16 * kinds.main_shape(study) ** 2 * 128 / 2
-    times = {way: kinds.call_time(study, name, way).middle / 1e3 for way in ("forward", "backward")}
-    return [
-        100 * flop * factor / times[way] / 700e12 for way, factor in (("forward", 1.0), ("backward", 2.5))
+    rates = [calls.rate(study, calls.main(study), name, way) for way in ("forward", "backward")]
+    return [100 * value.middle / calls.PRODUCT for value in rates if value]
+
+
+def _middle(value: Value | None) -> list[float]:
+    return [] if value is None else [value.middle]
+
+
+def _along(value: series.ValueOf) -> Values:
+    return lambda study, name: [
+        one.middle for case in calls.cases(study) if (one := value(study, case, name))
     ]
 
 
@@ -157,9 +172,25 @@ TITLES: dict[str, Values] = {
     "sweep_step_time": _swept(
         lambda study, label: study.over(label, lambda _run, seconds: seconds).middle, ratio=True
     ),
-    "sweep_memory": lambda study, label: [],
+    "sweep_memory": _swept(lambda study, label: kinds.peak_of(study, label).middle, ratio=True),
     "sweep_loss": _swept(lambda study, label: kinds.final_loss(study, label).middle, ratio=False),
+    "sweep_tokens_map": _rate,
+    "sweep_mfu_map": _mfu,
+    "sweep_step_time_map": lambda study, label: [study.over(label, lambda _run, seconds: seconds).middle],
+    "sweep_memory_map": lambda study, label: [kinds.peak_of(study, label).middle],
+    "sweep_loss_map": lambda study, label: [kinds.final_loss(study, label).middle],
+    "time_saved": lambda study, label: _middle(kinds.time_saved(study, label)),
+    "time_saved_lines": lambda study, label: [],
+    "memory_saved": lambda study, label: _middle(kinds.memory_saved(study, label)),
+    "memory_saved_lines": lambda study, label: [],
     "kernel_efficiency": _kernel_share,
+    **{name: _along(figure.value) for name, figure in series.FIGURES.items()},
+    "kernel_map": lambda study, name: [
+        value.middle for case in series.mapped(study) if (value := calls.rate(study, case, name, "both"))
+    ],
+    "kernel_fp8": lambda study, name: [
+        series.gain(study, *key).middle for key in series.gains(study) if key[0] == name
+    ],
     "frontier_sequence_length": lambda study, label: _known(frontiers.frontiers(study)[label].largest),
     "frontier_sequence_length_memory": lambda study, label: frontiers.memory_errors(study),
 }

@@ -43,6 +43,8 @@ class Attempt(NamedTuple):
 class Run:
     """A run's files, and what follows from them."""
 
+    constant: Sequence[str] = ()  # factors that are the same in all runs of its study
+
     def __init__(self, folder: Path) -> None:
         self.folder, self.plan = folder, _json(folder / "run.json")
         self.id, self.config = folder.name, self.plan["config"]
@@ -62,14 +64,22 @@ class Run:
         self.done = self.outcome == "completed"
 
     @property
+    def expected(self) -> str:
+        """The outcome that it should have: of several the one that it has, else the first."""
+        several = self.plan.get("also_expected", ())
+        return str(self.outcome if self.outcome in several else self.plan["expected_outcome"])
+
+    @property
     def label(self) -> str:
         """What varies in the study, the seed apart."""
         factors = {
-            name: value for name, value in self.plan["factors"].items() if name not in ("seed", "repeat")
+            name: value
+            for name, value in self.plan["factors"].items()
+            if name not in ("seed", "repeat", *self.constant)
         }
         return ", ".join(
-            str(value) if name == "attention" else f"{name.rpartition('.')[2]}={value}"
-            for name, value in factors.items()
+            str(value) if name == "attention" else f"{name.rpartition('.')[2]}={_worded(value)}"
+            for name, value in sorted(factors.items())
         )
 
     @cached_property
@@ -209,9 +219,10 @@ class Run:
         return list(_json(self.folder / "attempt-1" / "kernels.json").get("times", []))
 
     @property
-    def length(self) -> int:
-        """Tokens of a call's samples."""
-        return int(self.config["call"]["shape"].split()[1][1:])
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Batch, tokens, heads and head dim of a call."""
+        batch, length, heads, dim = (int(part[1:]) for part in self.config["call"]["shape"].split())
+        return batch, length, heads, dim
 
     @property
     def profile(self) -> dict[str, float]:
@@ -269,13 +280,23 @@ class Study:
         if mapping:
             self.runs = [Log(file, mapping) for file in sorted(folder.glob("*.csv"))]
         self.design = self.runs[0].plan["design"] or {}
+        factors = [run.plan["factors"] for run in self.runs]
+        for run in self.runs if len({run.plan.get("group") for run in self.runs}) > 1 else ():
+            run.constant = [
+                name
+                for name in factors[0]
+                if name != "attention" and len({str(one.get(name)) for one in factors}) == 1
+            ]
         self.task = self.runs[0].config.get("task", "training")
         self.done = [run for run in self.runs if run.done]
 
     @cache  # noqa: B019 - the studies of a test session
     def certificate(self, run: Run) -> dict[str, Any]:
         """The certificate that a run's attempt names."""
-        key = run.measured.manifest.get("certificate")
+        return self.certificate_of_key(run, run.measured.manifest.get("certificate"))
+
+    def certificate_of_key(self, run: Run, key: str | None) -> dict[str, Any]:
+        """The certificate of a key, beside a run's study."""
         return dict(_json(run.folder.parents[1] / ".certificates" / f"{key}.json"))
 
     @cached_property
@@ -308,9 +329,28 @@ class Study:
 
     @property
     def baseline(self) -> str | None:
-        """The group that the others are compared with."""
-        given = self.design.get("baseline") or {}
-        return next((label for label in self.groups if label in map(str, given.values())), None)
+        """The group that all others are compared with; None where there are several such groups."""
+        ones = [label for label in self.groups if self.is_baseline(label)]
+        return ones[0] if len(ones) == 1 else None
+
+    def is_baseline(self, label: str) -> bool:
+        """Whether others are compared with it."""
+        factors, given = self.groups[label][0].plan["factors"], self.design.get("baseline") or {}
+        return bool(given) and all(factors.get(name) == value for name, value in given.items())
+
+    @cache  # noqa: B019 - the studies of a test session
+    def against(self, label: str) -> str | None:
+        """The group that it is compared with: equal, but for what a baseline has."""
+
+        def settings(group: str) -> dict[str, Any]:
+            factors = self.groups[group][0].plan["factors"]
+            return {name: value for name, value in factors.items() if name not in ("seed", "repeat")}
+
+        given = self.design.get("baseline")
+        if not given or self.is_baseline(label):
+            return None
+        wanted = settings(label) | given
+        return next((other for other in self.groups if settings(other) == wanted), None)
 
     @cache  # noqa: B019 - the studies of a test session
     def over(self, label: str, value: Callable[[Run, float], float]) -> Value:
@@ -332,12 +372,13 @@ class Study:
     @cache  # noqa: B019 - the studies of a test session
     def rate_ratio(self, label: str) -> Value:
         """The rate over the baseline's, with a 95 % interval; 90 % where a margin is stated."""
-        assert self.baseline
-        own, base = self.per_token(label), self.per_token(self.baseline)
+        baseline = self.against(label)
+        assert baseline
+        own, base = self.per_token(label), self.per_token(baseline)
         if min(len(own), len(base)) == 1:
             runs = {run.key: run for run in self.completed(label)}
             (key,) = [key for key in own if key in base][:1]
-            other = next(run for run in self.completed(self.baseline) if run.key == key)
+            other = next(run for run in self.completed(baseline) if run.key == key)
             theirs = {record["step"]: record["step_seconds"] / other.tokens for record in other.counted}
             shared = [
                 theirs[record["step"]] / (record["step_seconds"] / runs[key].tokens)
@@ -369,9 +410,10 @@ class Study:
     @cache  # noqa: B019 - the studies of a test session
     def loss_difference(self, label: str) -> Value:
         """Mean difference over the last fifth of the steps, with a 90 % interval: over seeds, or one pair's records."""
-        assert self.baseline
+        baseline = self.against(label)
+        assert baseline
         by_seed: list[dict[int, dict[int, float]]] = []
-        for group in (label, self.baseline):
+        for group in (label, baseline):
             runs: dict[int, list[dict[int, float]]] = {}
             for run in self.completed(group):
                 runs.setdefault(run.key[0] or 0, []).append({r["step"]: r["loss"] for _, r in run.steps})
@@ -387,10 +429,12 @@ class Study:
         means = [fmean(pair) for pair in pairs]
         if len(means) > 1:
             half = t_quantile(0.95, len(means) - 1) * deviation(means) / sqrt(len(means))
+        elif len(pairs[0]) < 24:
+            return Value(means[0])
         else:
             freedom, error = _batch_error(np.array(pairs[0]))
             half = t_quantile(0.95, freedom) * error
-            half += self._noise((label, self.baseline))
+            half += self._noise((label, baseline))
         return Value(fmean(means), (fmean(means) - half, fmean(means) + half))
 
     def _noise(self, labels: Sequence[str]) -> float:
@@ -405,6 +449,10 @@ class Study:
                 squares += sum((mean - fmean(means)) ** 2 for mean in means)
                 freedom += len(means) - 1
         return t_quantile(0.95, freedom) * sqrt(2 * squares / freedom) if freedom else 0.0
+
+
+def _worded(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _json(path: Path) -> Any:
@@ -651,10 +699,8 @@ def loss_differences(study: Study, label: str) -> dict[int, float]:
     apart: list[dict[int, float]] = []
     for run in study.completed(label):
         own = losses(run)
-        if study.baseline:
-            others = [
-                losses(other) for other in study.completed(study.baseline) if other.key[0] == run.key[0]
-            ]
+        if baseline := study.against(label) or (study.is_baseline(label) and label):
+            others = [losses(other) for other in study.completed(baseline) if other.key[0] == run.key[0]]
             middle: Callable[[list[float]], float] = fmean
         else:
             others = [losses(other) for other in study.done if other.label != label]

@@ -4,67 +4,57 @@ from __future__ import annotations
 
 import re
 from statistics import median as plain_median
-from typing import Any
 
+from tests.oracle import calls
+from tests.oracle.calls import Case
 from tests.oracle.kinds import NONE
 from tests.oracle.listing import Cell, Spot, cites, column, text
-from tests.oracle.truth import (
-    Study,
-    median,
-)
+from tests.oracle.truth import Study
 
 
-def _shape_rows(study: Study, length: int, mode: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for run in study.runs:
-        for row in run.kernels if run.length == length else ():
-            if row["mode"] == mode:
-                rows.setdefault((row["attention"], row["direction"]), []).append(row | {"run": run.id})
-    return rows
+def case_at(study: Study, shape: str) -> Case:
+    """The case of a row."""
+    return next(case for case in calls.cases(study) if calls.written(study, case) == shape)
 
 
 @column(r"Every shape, (?:graph|eager): .*", ".+")
 def shape_cells(cell: Cell) -> str:
+    study, way = cell.spot.study, cell.row["Direction"]
     if cell.head in ("Shape", "Direction"):
-        shapes = {f"{run.config['call']['shape']}, causal" for run in cell.spot.study.runs}
+        shapes = {calls.written(study, calls.case_of(run)) for run in study.runs}
         return cell.row[cell.head] if cell.row["Shape"] in shapes else f"one of {shapes}"
-    mode = cell.caption.split()[2].strip(":")
-    length, way = int(cell.row["Shape"].split()[1][1:]), cell.row["Direction"]
-    rows = _shape_rows(cell.spot.study, length, mode)
-    if not rows:
+    if cell.row["Shape"] not in {calls.written(study, case) for case in calls.cases(study)}:
         return "no times"
-    (own,) = rows.get((cell.head, way), [{}])
-    if "seconds" not in own:
-        return {"oom_gpu": "OOM"}.get(str(own.get("outcome")), str(own.get("outcome", NONE)))
-    seconds = {
-        name: ones[0] for (name, one_way), ones in rows.items() if one_way == way and "seconds" in ones[0]
-    }
-    flop = 4 * 16 * length**2 * 128 / 2 * {"forward": 1, "backward": 2.5}[way]
-    times = f"{1e3 * plain_median(seconds[cell.head]['seconds'])} {flop / plain_median(seconds[cell.head]['seconds']) / 1e12}"
-    others = {name: plain_median(row["seconds"]) for name, row in seconds.items() if name != cell.head}
-    best = min(others, key=others.__getitem__)
-    together = len({row["run"] for row in seconds.values()}) == 1
-    if not together:
-        return times
-    ratios = sorted(
-        b / a for a, b in zip(seconds[cell.head]["seconds"], seconds[best]["seconds"], strict=True)
+    mode, case = cell.caption.split()[2].strip(":"), case_at(study, cell.row["Shape"])
+    took = calls.time(study, case, cell.head, way, mode)
+    if not took:
+        ends = {row["outcome"] for row in calls.rows(study, case, cell.head, mode) if row["direction"] == way}
+        return {"oom_gpu": "OOM"}.get(*2 * (next(iter(ends), NONE),))
+    (row,) = (row for row in calls.rows(study, case, cell.head, mode) if row["direction"] == way)
+    host = (
+        f" host {1e3 * plain_median(row['host_seconds'])}"
+        if mode == "eager" and "host_seconds" in row
+        else ""
     )
-    return f"{times} {median(ratios)} {ratios[0]} {NONE} {ratios[-1]}"
+    texts = f"{took.middle} {case.flop(way) / took.middle / 1e9}{host}"
+    ahead = calls.lead(study, case, cell.head, way, mode)
+    if not ahead or not ahead.ratio.ends:
+        return texts
+    return f"{texts} {ahead.ratio.middle} {ahead.ratio.ends[0]} {NONE} {ahead.ratio.ends[1]}"
 
 
 @column(r"Bytes of a call in GB: .*", ".+")
 def bytes_of_calls(cell: Cell) -> str:
+    study, case = cell.spot.study, case_at(cell.spot.study, cell.row["Shape"])
     if cell.head not in ("Scores", "Formula", "L2 cache", "DRAM"):
-        return "B1 T1024 H16 D128, causal" if cell.head == "Shape" else cell.row[cell.head]
+        return cell.row[cell.head]
     if cell.head == "Scores":
-        return f"{16 * 1024**2 * 2 / 1e9}"
-    (own,) = [
+        return f"{case.batch * case.heads * case.length**2 * 2 / 1e9}"
+    (own,) = (
         row
-        for run in cell.spot.study.runs
-        for row in run.kernels
-        if (row["attention"], row["direction"]) == (cell.row["Backend"], cell.row["Direction"])
-        and "traffic" in row
-    ]
+        for row in calls.rows(study, case, cell.row["Backend"], "eager")
+        if row["direction"] == cell.row["Direction"]
+    )
     if cell.head == "Formula":
         return f"{own['traffic']['formula_bytes'] / 1e9}"
     memory = cell.head.split()[0].lower()
@@ -75,7 +65,7 @@ def bytes_of_calls(cell: Cell) -> str:
 def not_timed(cell: Cell) -> str:
     row = cell.row
     shapes = {
-        run.length
+        calls.case_of(run)
         for run in cell.spot.study.runs
         for one in run.kernels
         if (one["attention"], one["mode"], one["outcome"]) == (row["Backend"], row["Mode"], row["Outcome"])
@@ -94,7 +84,8 @@ def calls_caption(spot: Spot, match: re.Match[str]) -> str:
 
 @text(r"Called from Python, eagerly: \d+ rows", "summary")
 def eager_rows(spot: Spot, match: re.Match[str]) -> str:
-    return cites(match[0], 2 * len({run.length for run in spot.study.runs}))
+    ways = [1 if case.dtype == calls.FP8 else 2 for case in {calls.case_of(run) for run in spot.study.runs}]
+    return cites(match[0], sum(ways))
 
 
 @column(r"(?:Called from Python|Replayed from CUDA graphs): .*", ".+")
@@ -102,7 +93,11 @@ def call_cells(cell: Cell) -> str:
     assert cell.spot.run
     mode = "eager" if cell.caption.startswith("Called") else "graph"
     heads = list(cell.row)
-    way = "forward" if heads.index(cell.head) < 4 else "backward"
+    way = (
+        "forward"
+        if heads.index(cell.head) < 1 + len(heads[1:]) // 2 or calls.case_of(cell.spot.run).dtype == calls.FP8
+        else "backward"
+    )
     (row,) = [
         row
         for row in cell.spot.run.kernels
@@ -110,8 +105,12 @@ def call_cells(cell: Cell) -> str:
     ]
     if "seconds" not in row:
         return str(row["outcome"])
+    if cell.head.startswith("Host"):
+        return f"{1e3 * plain_median(row['host_seconds'])}"
+    if cell.head.startswith("Kernels"):
+        return f"{1e3 * row['kernel_seconds']}"
     seconds = sorted(row["seconds"])
-    flop = 4 * 16 * cell.spot.run.length**2 * 128 / 2 * {"forward": 1, "backward": 2.5}[way]
+    flop = calls.case_of(cell.spot.run).flop(way)
     if "ms" in cell.head:
         return f"{1e3 * plain_median(seconds)}"
     if "Interval" in cell.head:

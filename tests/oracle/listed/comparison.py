@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import sqrt
 from statistics import fmean
 
-from tests.oracle import kinds
+from tests.oracle import calls, kinds
 from tests.oracle.kinds import NONE
 from tests.oracle.listed.facts import paired_records, shared_runs
 from tests.oracle.listed.figures import pair_ratio
@@ -42,14 +42,13 @@ def comparison_cells(cell: Cell) -> str:
 )
 def loss_cells(cell: Cell) -> str:
     study, label = cell.spot.study, cell.first
-    base = study.baseline or ""
+    base = study.against(label) or ""
     value = study.loss_difference(label)
-    assert value.ends
     seeds = {run.key[0] for run in study.completed(label)} & {run.key[0] for run in study.completed(base)}
     return {
         "Difference, nats": f"{value.middle:+}",
         "Verdict": kinds.loss_verdict(study, label)[0],
-        "Interval": f"{value.ends[0]:+} to {value.ends[1]:+}",
+        "Interval": f"{value.ends[0]:+} to {value.ends[1]:+}" if value.ends else NONE,
         "n": f"{len(seeds)}",
         "Repeats differ by, nats": f"{repeats_differ(study, (label, base))}",
     }[cell.head]
@@ -72,9 +71,10 @@ def repeats_differ(study: Study, labels: tuple[str, str]) -> float | str:
 @column("Tiers by .*", "Tier", "Groups")
 def tier_cells(cell: Cell) -> str:
     true, groups = tiers(cell.spot.study), cell.row["Groups"]
-    if set(groups.split(", ")) not in true:
+    named = set(groups.split("; " if any("," in label for label in cell.spot.study.groups) else ", "))
+    if named not in true:
         return f"one of {true}"
-    return groups if cell.head == "Groups" else f"{true.index(set(groups.split(', '))) + 1}"
+    return groups if cell.head == "Groups" else f"{true.index(named) + 1}"
 
 
 @column(
@@ -98,20 +98,20 @@ def pairs(spot: Spot, match: re.Match[str]) -> str:
 
 
 @text(
-    r"Tokens per second against (?P<base>\S+), in the study's order(?:; the study states a margin of [\d.]+ %)?\. n: .*",
+    r"Tokens per second against (?P<base>\S+|the baseline), in the study's order(?:; the study states a margin of [\d.]+ %)?\. n: .*",
     "caption",
 )
 def comparison_caption(spot: Spot, match: re.Match[str]) -> str:
     margin = spot.study.design["margins"].get("tokens_per_second")
     stated = f"; the study states a margin of {100 * margin} %" if margin else ""
-    return f"Tokens per second against {spot.study.baseline}, in the study's order{stated}. n: runs, or pairs of runs."
+    return f"Tokens per second against {spot.study.baseline or 'the baseline'}, in the study's order{stated}. n: runs, or pairs of runs."
 
 
 @text(r"Loss over the last fifth of the steps minus .*", "caption")
 def loss_table_caption(spot: Spot, match: re.Match[str]) -> str:
     margin = spot.study.design["margins"].get("loss")
     stated = f"; the study states a margin of {margin} nats" if margin else ""
-    return f"Loss over the last fifth of the steps minus {spot.study.baseline}'s, paired by step between runs of one seed{stated}. n: seeds."
+    return f"Loss over the last fifth of the steps minus {spot.study.baseline or 'the baseline'}'s, paired by step between runs of one seed{stated}. n: seeds."
 
 
 @text(
@@ -125,7 +125,7 @@ def pairs_caption(spot: Spot, match: re.Match[str]) -> str:
 @text(r"Not ranked, because they have a single run: .*\. With repeats: 6 in the study they would be\.")
 def not_ranked(spot: Spot, match: re.Match[str]) -> str:
     singles = [label for label in spot.study.measured if len(spot.study.completed(label)) == 1]
-    return f"Not ranked, because they have a single run: {', '.join(singles)}. With repeats: 6 in the study they would be."
+    return f"Not ranked, because they have a single run: {kinds.joined(singles)}. With repeats: 6 in the study they would be."
 
 
 @text(r".+", "dl.notes")
@@ -133,28 +133,26 @@ def note(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     study = spot.study
     if spot.page == "comparison":
         for label in study.measured:
-            if label != study.baseline:
+            if study.against(label):
                 yield from comparison_notes(study, label)
         return
-    calls = study.task == "attention"
+    of_calls = study.task == "attention"
     heads = (
         ("Outcome", "Speed over the fastest other")
-        if calls
+        if of_calls
         else ("Verdict", "Outcome", "Efficiency", "Final loss")
     )
     backends = sorted({row["attention"] for run in study.runs for row in run.kernels})
-    for label in backends if calls else study.groups:
+    for label in backends if of_calls else study.groups:
         for head in heads:
-            ranked = head != "Speed over the fastest other" or (
-                label in kinds.at_main_shape(study) and study.name == "shapes"
-            )
+            ranked = head != "Speed over the fastest other" or (label in calls.at_main(study))
             if ranked and (head != "Final loss" or study.task == "training"):
-                yield kinds.CELLS["backends" if calls else "groups"][head](study, label)[1]
+                yield kinds.CELLS["backends" if of_calls else "groups"][head](study, label)[1]
 
 
 def comparison_notes(study: Study, label: str) -> Iterator[str]:
     """Notes on the verdicts of a group, on how intervals were made, and on repeats."""
-    base = study.baseline or ""
+    base = study.against(label) or ""
     yield kinds.verdict(study, label)[1]
     single = min(len(study.completed(name)) for name in (label, base)) == 1
     if single:
@@ -178,5 +176,7 @@ def comparison_notes(study: Study, label: str) -> Iterator[str]:
     widened = ", widened by the noise of repeats" if repeats_differ(study, (label, base)) != NONE else ""
     if len(seeds) > 1:
         yield f"90 % t interval of the mean difference over {len(seeds)} seeds, steps {last[0]} to {last[-1]}"
+    if len(last) < 24:
+        yield f"no interval: one seed, {len(last)} records, at least 24 needed, steps {last[0]} to {last[-1]}"
     yield f"90 % interval of the mean difference over {len(last)} records of one seed{widened}, steps {last[0]} to {last[-1]}"
     yield "standard deviation of the difference of two repeats, pooled over both groups"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
-from tests.oracle import kinds
+from tests.oracle import calls, kinds, series
 from tests.oracle.kinds import span
 from tests.oracle.listing import Spot, cites, text
 from tests.oracle.truth import (
@@ -40,7 +41,7 @@ def left_out_run(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         if match["id"] == run.id or (spot.study.imported and match["name"] == run.label):
             how = outcome_of(run)
             if run.done:
-                how += f", {'at a shape that the figure does not show' if spot.page == 'kernels' else 'without a value for it'}"
+                how += f", {lacks(spot)}"
             elif run.outcome:
                 how += f" \N{EN DASH} {run.measured.result['reason']}"
             yield f"{run.label}, {start_of(run)} ({match['id']}): {how}"
@@ -50,7 +51,7 @@ def outcome_of(run: Run) -> str:
     """How it ended, and whether that was expected."""
     if run.outcome is None:
         return "not started"
-    expected = run.plan["expected_outcome"]
+    expected = run.expected
     if isinstance(run, Log) and "steps" not in run.config["train"]:
         return "unknown"  # whether it went on
     if run.outcome == "completed" == expected:
@@ -60,9 +61,7 @@ def outcome_of(run: Run) -> str:
 
 @text(r"(?P<start>Left out: )?\d+ (?:completed|failed|oom_gpu|not ended).*", "summary")
 def left_out(spot: Spot, match: re.Match[str]) -> Iterator[str]:
-    lacking = (
-        "at a shape that the figure does not show" if spot.page == "kernels" else "without a value for it"
-    )
+    lacking = lacks(spot)
     ends: dict[str, list[Run]] = {}
     for run in spot.study.runs:
         if not run.done or not shown_on(spot, run):
@@ -72,47 +71,82 @@ def left_out(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     names = {}
     for end in order:
         labels = list(dict.fromkeys(run.label for run in ends[end]))
-        names[end] = ("; " if any("," in label for label in labels) else ", ").join(labels)
-    for most in (1000, 100):  # a long list of names is left out
+        names[end] = kinds.joined(labels)
+    for most, ordered in product((1000, 100), (order, order[::-1])):  # a long list of names is left out
         parts = [
             f"{len(ends[end])} {end}" + (f" ({names[end]})" if len(names[end]) < most else "")
-            for end in order
+            for end in ordered
         ]
         yield (match["start"] or "") + "; ".join(parts)
 
 
+def lacks(spot: Spot) -> str:
+    """What a completed run lacks that a figure does not show."""
+    if spot.figure == "ratios":
+        return "without a rate, or a completed counterpart in the baseline"
+    if spot.page == "savings":
+        return "without a completed counterpart in the baseline, or not comparable with it"
+    return "at a shape that the figure does not show" if spot.page == "kernels" else "without a value for it"
+
+
+def is_compared(study: Study, label: str) -> bool:
+    """Whether it and its baseline have values, or it is the baseline of such a group."""
+    return study.against(label) in study.measured or any(
+        study.against(other) == label for other in study.measured
+    )
+
+
+COMPARED = ("ratios", "tokens_against_baseline", "loss_difference")
+
+
 def shown_on(spot: Spot, run: Run) -> bool:
-    """Whether the figures of a page show a completed run."""
+    """Whether a figure, or the figures of a page, show a completed run."""
+    of_pairs = spot.figure in COMPARED or spot.page == "savings"
+    if of_pairs and spot.study.baseline is None and spot.study.design.get("baseline"):
+        return is_compared(spot.study, run.label)
     if spot.page == "certificates":
-        return bool(spot.study.certificate(run))
+        return names_certificate(spot.study, run)
     if spot.page == "kernels":
-        return run.length == kinds.main_shape(spot.study) and bool(run.kernels)
+        return calls_in(spot, run)
     if spot.page == "decoding":
         return bool(run.decoded)
     return True
 
 
+def calls_in(spot: Spot, run: Run) -> bool:
+    """Whether a figure of attention alone shows a run."""
+    return bool(run.kernels) and calls.case_of(run) in series.shown(spot)
+
+
 @text(r"Runs: n = .*", "dl.facts")
-def sizes(spot: Spot, match: re.Match[str]) -> str:
+def sizes(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     study = spot.study
     if spot.page == "kernels":
-        return f"Runs: n = {sum(run.length == kinds.main_shape(study) for run in study.runs)}"
+        shown = [run for run in study.done if shown_on(spot, run)]
+        groups = len({run.label for run in shown})
+        yield f"Runs: n = {len(shown) // groups}" + (f" in each of {groups} groups" if groups > 1 else "")
+        return
     if spot.page == "frontier":
-        return f"Runs: n = 1 in each of {len(study.groups)} groups"
-    labels = [label for label in study.measured if any(shown_on(spot, run) for run in study.completed(label))]
+        yield f"Runs: n = 1 in each of {len(study.groups)} groups"
+        return
+    measured = list(study.groups) if study.task == "attention" else study.measured
+    labels = [label for label in measured if any(shown_on(spot, run) for run in study.completed(label))]
     if spot.figure.startswith("step_profile"):
         labels = [label for label in labels if any(run.profile for run in study.completed(label))]
-    if spot.figure == "loss_difference" and not study.imported and not study.baseline:
+    if spot.figure == "loss_difference" and not study.imported and not study.design.get("baseline"):
         labels = []
     counts: dict[int, list[str]] = {}
     for label in labels:
         counts.setdefault(len(study.completed(label)), []).append(label)
     ordered = sorted(counts, reverse=True)
-    if len(labels) == 1:
-        return f"Runs: n = {ordered[0]}"
     if len(ordered) == 1:
-        return f"Runs: n = {ordered[0]} in each of {len(labels)} groups"
-    return "Runs: " + "; ".join(f"n = {n} in {len(counts[n])} ({', '.join(counts[n])})" for n in ordered)
+        yield f"Runs: n = {ordered[0]}" + (f" in each of {len(labels)} groups" if len(labels) > 1 else "")
+        return
+    for most in (1000, 150):  # a long list of names is left out
+        named = {n: names if len(names := kinds.joined(counts[n])) < most else "" for n in ordered}
+        yield "Runs: " + "; ".join(
+            f"n = {n} in {len(counts[n])}" + (f" ({named[n]})" if named[n] else "") for n in ordered
+        )
 
 
 QUANTITIES: dict[str, Callable[[Study, str], Value | None]] = {
@@ -166,8 +200,10 @@ def how_made(study: Study, label: str, value: Value) -> str:
     return f"95 % interval between order statistics of {n} runs"
 
 
-@text(r"Interval: n = .*", "dl.facts")
+@text(r"Interval: n = (?!.* cells\)).*", "dl.facts")
 def intervals(spot: Spot, match: re.Match[str]) -> str:
+    if spot.figure not in BY_FIGURE:
+        return "of a figure without a mark for each run"
     study, quantity = spot.study, quantity_of(spot)
     made: dict[tuple[int, str], list[str]] = {}
     for label in study.measured:
@@ -176,7 +212,9 @@ def intervals(spot: Spot, match: re.Match[str]) -> str:
             made.setdefault((len(study.completed(label)), how), []).append(label)
     if len(made) == 1:
         return "".join(f"Interval: n = {n}: {how}" for n, how in made)
-    return "Interval: " + "; ".join(f"n = {n} ({', '.join(made[n, how])}): {how}" for n, how in made)
+    return "Interval: " + "; ".join(
+        f"n = {n} ({kinds.joined(sorted(made[n, how]))}): {how}" for n, how in made
+    )
 
 
 def quantity_of(spot: Spot) -> str:
@@ -191,8 +229,14 @@ def quantity_of(spot: Spot) -> str:
 @text(r"Interval: (?:runs|records).*", "dl.facts")
 def ratio_intervals(spot: Spot, match: re.Match[str]) -> str:
     study = spot.study
-    base = study.baseline or next(iter(study.groups))
-    made = [ratio_interval(study, label, base) for label in study.measured if label != base]
+    bases = {label: study.against(label) for label in study.measured}
+    if not study.design.get("baseline"):
+        bases = {label: next(iter(study.groups)) for label in list(study.groups)[1:]}
+    made = [
+        ratio_interval(study, label, base) + (", of which 1 - 1 / ratio" if spot.page == "savings" else "")
+        for label, base in bases.items()
+        if base in study.measured
+    ]
     return "Interval: " + "; ".join(dict.fromkeys(made))
 
 
@@ -304,9 +348,19 @@ def device(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         yield f"Device: {kinds.devices([spot.run])[0]}{where}; {peak}"
 
 
+def names_certificate(study: Study, run: Run) -> bool:
+    """Whether it, or a call of its, was made under a certificate."""
+    return bool(study.certificate(run)) or any(row.get("certificate") for row in run.kernels)
+
+
 def certificates(study: Study) -> list[dict[str, Any]]:
-    """Those of the study's runs."""
-    return [certificate for run in study.done if (certificate := study.certificate(run))]
+    """Those of the study's runs, and of the calls of its runs."""
+    made = [study.certificate(run) for run in study.done]
+    for run in study.done:
+        made += [
+            study.certificate_of_key(run, row["certificate"]) for row in run.kernels if row.get("certificate")
+        ]
+    return [*{one["key"]: one for one in made if one}.values()]
 
 
 @text(r"Software: .*", "dl.facts")

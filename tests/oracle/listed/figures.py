@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from itertools import combinations
 from math import exp
 
-from tests.oracle import kinds
+from tests.oracle import calls, kinds
 from tests.oracle.kinds import NONE, listed
-from tests.oracle.listed.facts import QUANTITIES, certificates, quantity_of
+from tests.oracle.listed.facts import QUANTITIES, certificates, is_compared, quantity_of
 from tests.oracle.listing import Spot, cites, text
 from tests.oracle.pages import NUMBER, rounds
+from tests.oracle.reported import described, hollow
 from tests.oracle.titles import TITLES
 from tests.oracle.truth import (
     Study,
@@ -29,10 +30,17 @@ from tests.oracle.truth import (
 @text(r"Figure (?P<n>\d+)\. .*", "h2")
 def headline(spot: Spot, match: re.Match[str]) -> str:
     if spot.figure.endswith("certificates"):
-        wrong = [str(one["backend"]) for one in certificates(spot.study) if one["verdict"] == "wrong"]
+        number, made = cites(match[0], int(match["n"])).partition(". ")[0], certificates(spot.study)
+        if wrong := [str(one["backend"]) for one in made if one["verdict"] == "wrong"]:
+            return f"{number}. Errors of {listed(wrong)} exceed what is allowed"
+        worst, name = max(
+            (check["measured"] / check["tolerance"], one["backend"])
+            for one in made
+            for check in one["checks"]
+            if check["tolerance"]
+        )
         return (
-            cites(match[0], int(match["n"])).partition(". ")[0]
-            + f". Errors of {listed(wrong)} exceed what is allowed"
+            f"Figure {match['n']}. Every error is within what is allowed: at most {worst} times that ({name})"
         )
     return match[0] if spot.figure in TITLES else "a headline that test_titles.py compares"
 
@@ -54,7 +62,7 @@ def medians(spot: Spot, match: re.Match[str]) -> str:
     parts = [
         f"{label} {value.middle}" for label in spot.study.measured if (value := quantity(spot.study, label))
     ]
-    return f"Dot plot of {match['what']} by group. Medians: {'; '.join(parts)}."
+    return f"Dot plot of {match['what']} by group. Medians: {'; '.join(parts)}.{described(spot)}"
 
 
 @text(r"Stacked bars of (?P<unit>seconds|minutes) by group\. .*", "figcaption")
@@ -108,8 +116,15 @@ def rate_caption(spot: Spot, match: re.Match[str]) -> str:
 @text(r"At the same steps that count as .*", "figcaption")
 def rate_ratio_caption(spot: Spot, match: re.Match[str]) -> str:
     return (
-        f"At the same steps that count as {spot.study.baseline}, at most 100 points, a group's runs together. The axis "
+        f"At the same steps that count as {bases(spot.study)}, at most 100 points, a group's runs together. The axis "
         f"spans at least 0.01 either way.{crowd(spot, ratios_over_steps(spot.study))}"
+    )
+
+
+def bases(study: Study) -> str:
+    """The groups that others are compared with."""
+    return kinds.named(
+        [label for label in study.measured if study.is_baseline(label) and is_compared(study, label)]
     )
 
 
@@ -133,21 +148,18 @@ def crowd(spot: Spot, lines: dict[str, dict[int, float]], which: str = "lines") 
 
 def ratios_over_steps(study: Study) -> dict[str, dict[int, float]]:
     """The rate over the baseline's in spans of steps that count."""
-    base = rates_over_steps(study, study.baseline or "", counted=True)
-    lines = {
-        label: rates_over_steps(study, label, counted=True)
-        for label in study.measured
-        if label != study.baseline
-    }
-    return {
-        label: {step: own[step] / base[step] for step in own if step in base} for label, own in lines.items()
-    }
+    lines = {}
+    for label in study.measured:
+        if (baseline := study.against(label)) in study.measured:
+            own, base = (rates_over_steps(study, group, counted=True) for group in (label, baseline or ""))
+            lines[label] = {step: own[step] / base[step] for step in own if step in base}
+    return lines
 
 
-@text(r"rate over that of \S+ over steps\. At the end: .*", "figcaption")
+@text(r"rate over that of (?:\S+|the baseline) over steps\. At the end: .*", "figcaption")
 def rate_ratio_end(spot: Spot, match: re.Match[str]) -> str:
     ends = [f"{label} {line[max(line)]}" for label, line in ratios_over_steps(spot.study).items()]
-    return f"rate over that of {spot.study.baseline} over steps. At the end: {'; '.join(ends)}."
+    return f"rate over that of {spot.study.baseline or 'the baseline'} over steps. At the end: {'; '.join(ends)}."
 
 
 @text(r"Baseline: .*", "figcaption")
@@ -155,11 +167,15 @@ def ratio_caption(spot: Spot, match: re.Match[str]) -> str:
     study = spot.study
     factors = ", ".join(f"{name} = {value}" for name, value in study.design["baseline"].items())
     text = f"Baseline: {factors}, all else equal. Above 1 is faster."
-    verdicts = {label: kinds.verdict(study, label)[0] for label in study.measured if label != study.baseline}
+    verdicts = {
+        label: kinds.verdict(study, label)[0]
+        for label in study.measured
+        if study.against(label) in study.measured
+    }
     compared = [label for label, word in verdicts.items() if word != "withheld"]
     of_one, of_several = list[str](), list[str]()
     for label in compared:
-        single = 1 in (len(study.completed(name)) for name in (label, study.baseline or ""))
+        single = 1 in (len(study.completed(name)) for name in (label, study.against(label) or ""))
         (of_one if single else of_several).append(label)
     intervals = {label: at_95(study, label) for label in compared if at_95(study, label).ends}
     drawn = [label for label, value in intervals.items() if not kinds.vague(value)]
@@ -191,10 +207,10 @@ def ratio_caption(spot: Spot, match: re.Match[str]) -> str:
 def ratio_description(spot: Spot, match: re.Match[str]) -> str:
     study, parts = spot.study, []
     for label in study.measured:
-        if label != study.baseline:
+        if study.against(label) in study.measured:
             cells = ratio_row(study, label)
             ends = f" ({cells[1]})" if cells[1] != NONE else ""
-            parts.append(f"{label} over {study.baseline} {cells[0]}{ends}, {cells[2]}")
+            parts.append(f"{label} over {study.against(label)} {cells[0]}{ends}, {cells[2]}")
     return f"Dot plot of the rate over the baseline's. {'; '.join(parts)}."
 
 
@@ -215,9 +231,9 @@ def both_ends(value: Value) -> str:
 
 def at_95(study: Study, label: str) -> Value:
     """The ratio with its interval at 95 %, whatever the study's margins."""
-    if min(len(study.completed(name)) for name in (label, study.baseline or "")) == 1:
+    if min(len(study.completed(name)) for name in (label, study.against(label) or "")) == 1:
         return study.rate_ratio(label)
-    return pair_ratio(study, label, study.baseline or "")
+    return pair_ratio(study, label, study.against(label) or "")
 
 
 def pair_ratio(study: Study, one: str, other: str) -> Value:
@@ -282,7 +298,7 @@ def difference_lines(study: Study) -> dict[str, dict[int, float]]:
     lines = {
         label: smoothed(line, 10) for label in study.measured if (line := loss_differences(study, label))
     }
-    return {label: line for label, line in lines.items() if label != study.baseline}
+    return {label: line for label, line in lines.items() if not study.is_baseline(label)}
 
 
 MIDDLE_RUN = "Bars: the median run (of two, the shorter). Marks: runs."
@@ -340,6 +356,10 @@ def mfu_caption(spot: Spot, match: re.Match[str]) -> str:
 
 def marks(spot: Spot) -> str:
     """What the marks, bars and lines of a figure of runs are."""
+    return _marks(spot) + hollow(spot)
+
+
+def _marks(spot: Spot) -> str:
     quantity = QUANTITIES[quantity_of(spot)]
     values = [value for label in spot.study.measured if (value := quantity(spot.study, label))]
     drawn = {
@@ -378,6 +398,7 @@ def certificates_caption(spot: Spot, match: re.Match[str]) -> str:
         check["measured"] / check["tolerance"]
         for certificate in certificates(spot.study)
         for check in certificate["checks"]
+        if check["tolerance"]
     ]
     beyond = " Marks beyond the axis are drawn at 2." if max(checks) > 2 else ""
     return f"Each mark is the worst check of a tensor; up to 1 it passes.{beyond}"
@@ -386,8 +407,8 @@ def certificates_caption(spot: Spot, match: re.Match[str]) -> str:
 @text(r"The product: a large one, .*", "figcaption")
 @text(r"Dot plot of percent of a large product's rate by backend and pass, .*", "figcaption")
 def efficiency_caption(spot: Spot, match: re.Match[str]) -> str:
-    study, timed = spot.study, kinds.at_main_shape(spot.study)
-    shape = f"batch 1, sequence length {kinds.main_shape(study)}, heads 16, head dim 128, causal, bfloat16"
+    study, timed = spot.study, calls.at_main(spot.study)
+    shape = calls.main(study).said
     if match[0].startswith("Dot"):
         shares = [
             f"{name} {way} {product_share(study, name, way)}"
@@ -410,13 +431,13 @@ def efficiency_caption(spot: Spot, match: re.Match[str]) -> str:
 
 def call_rate(study: Study, name: str, way: str) -> float:
     """TFLOP/s of causal attention."""
-    flop = 4 * 16 * kinds.main_shape(study) ** 2 * 128 / 2 * {"forward": 1, "backward": 2.5}[way]
-    return flop / (kinds.call_time(study, name, way).middle / 1e3) / 1e12
+    value = calls.rate(study, calls.main(study), name, way)
+    return value.middle if value else 0.0
 
 
 def product_share(study: Study, name: str, way: str) -> float:
     """Percent of the 700 TFLOP/s that a large product reached."""
-    return 100 * call_rate(study, name, way) / 700
+    return 100 * call_rate(study, name, way) / calls.PRODUCT
 
 
 @text(

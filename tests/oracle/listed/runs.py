@@ -11,6 +11,7 @@ from statistics import median as plain_median
 
 import numpy as np
 
+from tests.oracle import calls
 from tests.oracle.kinds import NONE, took
 from tests.oracle.listed.facts import certificates, outcome_of
 from tests.oracle.listed.overview import last_step, moment
@@ -29,11 +30,7 @@ def how_it_ended(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         if spot.study.imported and "steps" not in run.config["train"]:
             reason = f"the log ends at step {run.steps[-1][1]['step']}; how many were planned is unknown"
         yield f"{reason}"
-        expected = (
-            f" Expected {run.plan['expected_outcome']}: {run.plan['because']}."
-            if run.plan.get("because")
-            else ""
-        )
+        expected = f" Expected {run.expected}: {run.plan['because']}." if run.plan.get("because") else ""
         yield outcome_of(run) + (f" \N{EN DASH} {reason}" if reason else "") + expected
     for certificate in certificates(spot.study):
         yield from (
@@ -85,7 +82,13 @@ def steps_fact(spot: Spot, match: re.Match[str]) -> str:
     run, head = spot.run, match[0].partition(":")[0]
     step = last_step(run)
     if "call" in run.config:
-        return f"{head}: {step} of {run.config['call']['steps']}, in each of which every backend was called once, forward and backward: see the figures"
+        narrow = "forward alone: the figures have its errors beside those of bfloat16"
+        ways = (
+            narrow
+            if run.config["call"].get("dtype") == calls.FP8
+            else "forward and backward: see the figures"
+        )
+        return f"{head}: {step} of {run.config['call']['steps']}, in each of which every backend was called once, {ways}"
     if spot.study.imported and "steps" not in run.config["train"]:
         return f"{head}: {step} of an unknown number"
     planned = run.config.get("inference", run.config.get("train"))["steps"]

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from tests.oracle import kinds
 from tests.oracle.kinds import NONE, listed, span
+from tests.oracle.listed.certificates import verdict_of
 from tests.oracle.listed.facts import load, order_of
-from tests.oracle.listed.overview import certificate_of, last_step
+from tests.oracle.listed.overview import last_step
 from tests.oracle.listing import Cell, column
 from tests.oracle.truth import (
     Run,
@@ -62,20 +63,30 @@ def _train(name: str) -> Setting:
 
 def heads_of(study: Study) -> str:
     """Of queries and of keys, and their dimension."""
-    model = study.runs[0].config["model"]
-    return f"{model['heads']} query heads and {model['kv_heads']} key/value heads, each of dimension {model['dim'] // model['heads']}"
+    return alike(
+        study,
+        lambda run: (
+            f"{run.config['model']['heads']} query heads and {run.config['model']['kv_heads']} key/value heads, each of "
+            f"dimension {run.config['model']['dim'] // run.config['model']['heads']}"
+        ),
+    )
 
 
 def parameters_of(study: Study) -> str:
     """All, and those that count in 6 N."""
-    run = study.runs[0]
-    return f"{run.parameters}, of which {run.parameters - run.config['model']['vocab_size'] * run.config['model']['dim']} are not the input embedding"
+    return alike(
+        study,
+        lambda run: (
+            f"{run.parameters}, of which {run.parameters - run.config['model']['vocab_size'] * run.config['model']['dim']} "
+            "are not the input embedding"
+        ),
+    )
 
 
 def flop_of(study: Study) -> str:
     """Per token."""
     which = "forward only, of a prompt" if study.task == "inference" else "forward and backward"
-    return f"{study.runs[0].flop / 1e9} GFLOP, {which}"
+    return alike(study, lambda run: f"{run.flop / 1e9} GFLOP, {which}")
 
 
 def learning_rate_of(study: Study) -> str:
@@ -147,14 +158,31 @@ def peak_of_setup(study: Study) -> str:
 def shapes_of(study: Study) -> str:
     """Batch, length, heads and dimension of the calls."""
     shapes = {run.config["call"]["shape"] for run in study.runs}
-    return f"{len(shapes)} shapes: batch 1, sequence length {span(sorted(run.length for run in study.runs))}, heads 16, key heads 16, head dim 128"
+    sizes = [span(sorted(sizes)) for sizes in zip(*(run.sizes for run in study.runs), strict=True)]
+    batch, length, heads, dim = sizes
+    many = f"{len(shapes)} shape{'s' * (len(shapes) > 1)}"
+    return (
+        f"{many}: batch {batch}, sequence length {length}, heads {heads}, key heads {heads}, head dim {dim}"
+    )
 
 
 def varied_of(study: Study) -> str:
     """The factors, how many groups they make, and what a launch selected."""
-    factors = listed([name for name in study.runs[0].plan["factors"] if name != "seed"])
+    factors = listed(
+        sorted(
+            name for name in study.runs[0].plan["factors"] if name not in ("seed", *study.runs[0].constant)
+        )
+    )
     only = " ".join(study.runs[0].plan.get("provenance", {"command": []})["command"][2:])
     return f"{factors}: {len(study.groups)} groups" + (f" {only}" if only else "")
+
+
+def _call(name: str, default: object, words: dict[object, str] | None = None) -> Setting:
+    def of(run: Run) -> object:
+        value = run.config["call"].get(name, default)
+        return words[value] if words else f"{value:g}" if isinstance(value, float) else value
+
+    return lambda study: alike(study, of)
 
 
 def decoded_of(study: Study) -> str:
@@ -244,7 +272,7 @@ SETTINGS: dict[str, Setting] = {
     "Sequence length": lambda study: alike(study, length_of), "Prompt length": lambda study: alike(study, length_of),
     "Batch": lambda study: alike(study, batch_of),
     "Tokens per step": lambda study: alike(study, lambda run: batch_of(run) * int(length_of(run))),
-    "Precision": lambda study: "bfloat16", "Loss": lambda study: "cross-entropy of the logits in float32",
+    "Precision": lambda study: _call("dtype", "bfloat16")(study) if study.task == "attention" else "bfloat16", "Loss": lambda study: "cross-entropy of the logits in float32",
     "Optimizer": lambda study: "AdamW, weight decay 0.01, gradients clipped to norm 1",  # of the defaults
     "Learning rate": learning_rate_of,
     "Learning-rate warm-up": lambda study: (
@@ -259,6 +287,8 @@ SETTINGS: dict[str, Setting] = {
     "Commit": lambda study: str(study.runs[0].plan["provenance"]["git_sha"])[:10],
     "Shapes": shapes_of, "Rounds": lambda study: f"{study.runs[0].config['call']['steps']}",
     "Prefills": of_inference("steps"), "Prefills of warm-up": of_inference("warmup_steps"),
+    "Mask": _call("causal", True, {True: "causal", False: "none"}), "Dropout": _call("dropout", 0.0),
+    "Tiles, queries x keys": _call("tile", "each backend's own"),
     "Memory": memory_of, "In multiples of": lambda study: alike(study, lambda run: run.config["frontier"]["multiple"]),
     "Parts of a batch": lambda study: "1", "Seconds per probe": lambda study: "300",  # of the defaults
     "Decoded after the last prompts": decoded_of, "Clocks and power": clocks_of, "Clock throttling": throttling_of,
@@ -267,7 +297,13 @@ SETTINGS: dict[str, Setting] = {
 
 @column(r"What was run.*", "Value")
 def setting(cell: Cell) -> str:
-    return SETTINGS[cell.row["Setting"]](cell.spot.study)
+    study, name = (
+        cell.spot.study,
+        {"Batch": "train.batch_size", "Steps": "train.steps"}.get(cell.row["Setting"]),
+    )
+    changes = [run.plan["overridden"][name] for run in study.runs if name in run.plan.get("overridden", {})]
+    marks = dict.fromkeys(f" {change['by']}; the study says {change['own']}" for change in changes)
+    return SETTINGS[cell.row["Setting"]](study) + "".join(marks)
 
 
 @column(r"What each attention backend is.*", "Package", "Runs", "Verdict", "What it is")
@@ -276,14 +312,17 @@ def backend_cells(cell: Cell) -> str:
     runs = [
         run
         for run in study.runs
-        if run.config["attention"] == label and (run.attempts or cell.head == "Runs")
+        if label in {run.config.get("attention"), *(row["attention"] for row in run.kernels)}
+        and (run.attempts or cell.head == "Runs")
     ]
     done = sum(run.done for run in runs)
-    verdicts = Counter(certificate_of(study, run) for run in runs if run.attempts)
+    verdicts = Counter(verdict_of(study, run, label) for run in runs if run.attempts)
     bare = verdicts.pop("none", 0)
     return {
         "Package": "torch 2.13.0",
         "Runs": f"{done} of {len(runs)}" if done < len(runs) else f"{done}",
-        "Verdict": next(iter(verdicts), f"{bare} run{'s' if bare > 1 else ''} without"),
+        "Verdict": "; ".join(
+            [*verdicts, *([f"{bare} run{'s' if bare > 1 else ''} without"] if bare else [])]
+        ),
         "What it is": re.sub(r"(?<!FlashAttention)-\d", "", cell.row["What it is"]),  # names alone
     }[cell.head]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 
-from tests.oracle import kinds
+from tests.oracle import kinds, series
 from tests.oracle.frontiers import frontiers
 from tests.oracle.kinds import NONE
-from tests.oracle.listed.facts import QUANTITIES, how_made, shared_records, shared_runs
+from tests.oracle.listed.facts import QUANTITIES, certificates, how_made, shared_records, shared_runs
 from tests.oracle.listed.figures import (
     both_ends,
     call_rate,
@@ -20,8 +19,8 @@ from tests.oracle.listed.figures import (
     settled,
     times,
 )
+from tests.oracle.listed.grids import saving
 from tests.oracle.listing import Cell, Spot, cites, column, text
-from tests.oracle.pages import NUMBER
 from tests.oracle.truth import (
     Study,
     Value,
@@ -38,22 +37,26 @@ def size_of_table(spot: Spot, match: re.Match[str]) -> str:
     study = spot.study
     if spot.page == "sweeps":
         return cites(match[0], len(study.groups))
+    if spot.page == "savings":
+        return cites(match[0], len(saving(study)))
     if spot.page == "frontier":
         probes = sum(len(one.probes) for one in frontiers(study).values())
         return cites(match[0], probes if spot.figure.endswith("_memory") else len(study.groups))
     rows = {
         "certificates": [
-            label for label in study.groups if any(map(study.certificate, study.completed(label)))
+            certificate["backend"]
+            for certificate in certificates(study)
+            if study.task == "attention" or certificate["backend"] in study.groups
         ]
     }.get(spot.page, study.measured)
     if spot.figure == "loss_difference":
         rows = list(difference_lines(study))
     if spot.page == "kernels":
-        rows = kinds.at_main_shape(study)
+        rows = series.rows(spot)
     if spot.page == "decoding":
         rows = [label for label in study.measured if kinds.over_decoded(study, label)]
     if spot.figure in ("ratios", "tokens_against_baseline"):
-        rows = [label for label in study.measured if label != study.baseline]
+        rows = [label for label in study.measured if study.against(label) in study.measured]
     if not match["some"] or match["some"] == ", at":
         return cites(match[0], len(rows))
     if match["what"] == "positions":
@@ -67,20 +70,21 @@ def size_of_table(spot: Spot, match: re.Match[str]) -> str:
         ]
         steps = len(set().union(*lines))
         if spot.figure == "tokens_against_baseline":
-            base = rates_over_steps(study, study.baseline or "", counted=True)
-            steps = len(
-                {step for label in rows for step in rates_over_steps(study, label, counted=True)} & set(base)
-            )
+            steps = len({step for line in ratios_over_steps(study).values() for step in line})
     return cites(match[0], len(rows), 5, steps)
 
 
-@column(r"(?!.* over batch size).*: values", "runs|n")
+@column(r"(?!.* (?:over|by) (?:batch size|dim)).*: values", "runs|n")
 def runs_of_group(cell: Cell) -> str:
+    if cell.spot.page == "kernels":
+        return "as `series_cells` has it"
     if cell.spot.page == "scaling":
         base = next(iter(cell.spot.study.groups))
         return (
             NONE if cell.row["group"] == base else f"{shared_runs(cell.spot.study, cell.row['group'], base)}"
         )
+    if cell.spot.page == "savings":
+        return f"{len(kinds.pairs_of(cell.spot.study, cell.first))}"
     if cell.head == "n":
         return f"{ratio_size(cell.spot.study, cell.first)}"
     return f"{len(cell.spot.study.completed(cell.first))}"
@@ -88,7 +92,7 @@ def runs_of_group(cell: Cell) -> str:
 
 def ratio_size(study: Study, label: str) -> str:
     """How many pairs of runs, or of records of one pair."""
-    base = study.baseline or ""
+    base = study.against(label) or ""
     if min(len(study.completed(label)), len(study.completed(base))) == 1:
         return f"{shared_records(study, label, base)} records of one run each"
     return f"{shared_runs(study, label, base)} pairs of runs"
@@ -171,74 +175,6 @@ def decoded_at_position(cell: Cell) -> str:
 def ratio_cells(cell: Cell) -> str:
     where = ("rate over the baseline's", "95 % interval", "verdict").index(cell.head)
     return ratio_row(cell.spot.study, cell.first)[where]
-
-
-SWEPT: dict[str, Callable[[Study, str], Value | None]] = {
-    "Tokens per second": QUANTITIES["tokens per second"],
-    "MFU, percent": kinds.mfu_of,
-    "Seconds per step": QUANTITIES["seconds per step"],
-    "Peak memory, GiB": kinds.peak_of,
-    "Final loss, nats per token": kinds.final_loss,
-}
-
-
-@column(r".* over batch size: values", ".+")
-def sweep_cells(cell: Cell) -> str:
-    study, rate, batch = cell.spot.study, cell.first.removeprefix("learning rate "), cell.row["Batch size"]
-    label = f"batch_size={batch}, learning_rate={rate}"
-    if cell.head in ("Group", "Batch size"):
-        return cell.row[cell.head] if label in study.groups else "of no group"
-    head, done = list(cell.row)[2], study.completed(label)
-    value = SWEPT[head](study, label) if done else None
-    return {
-        head: NONE if value is None else f"{value.middle}",
-        "Interval": f"{value.ends[0]} {NONE} {value.ends[1]}" if value and value.ends else NONE,
-        "n": f"{len(done)}",
-        "Not completed": NONE if done else "OOM",
-    }[cell.head]
-
-
-@text(r"Line plot over batch size: (?P<what>.+) from .* to .*\. 1 cell has no value\.", "figcaption")
-def sweep_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
-    study = spot.study
-    quantity = next(SWEPT[name] for name in SWEPT if name.lower() == match["what"].lower())
-    values = {label: value.middle for label in study.measured if (value := quantity(study, label))}
-    low, high = (
-        [
-            f"{value} (learning rate {rate}, batch size {batch})"
-            for label, value in values.items()
-            if value == end(values.values())
-            for batch, rate in [NUMBER.findall(label)]
-        ]
-        for end in (min, max)
-    )
-    for one in low:
-        yield from (
-            f"Line plot over batch size: {match['what']} from {one} to {other}. 1 cell has no value."
-            for other in high
-        )
-
-
-@text(r"\(6 N \+ 12 L H Q T\) FLOP a token over the device's dense peak; .*", "figcaption")
-def sweep_mfu_caption(spot: Spot, match: re.Match[str]) -> str:
-    study = spot.study
-    values = [value for label in study.measured if (value := kinds.mfu_of(study, label))]
-    drawn = [value for value in values if value.ends and not kinds.vague(value)]
-    ranges = " or ranges of a run's records" if any(value.is_range for value in drawn) else ""
-    bars = (
-        f" Bars: intervals{ranges}{' where there is one' if len(drawn) < len(values) else ''}."
-        if drawn
-        else ""
-    )
-    lost = {
-        run.outcome for label in study.groups for run in study.runs if run.label == label and not run.done
-    }
-    gone = " Crosses below the axis: runs that did not complete there." if lost else ""
-    return (
-        "(6 N + 12 L H Q T) FLOP a token over the device's dense peak; no causal discount, no recomputation. Marks: "
-        f"the median of a cell's runs.{bars} Side by side: one value. Logarithmic: batch size.{gone}"
-        + (" OOM: out of memory." if "oom_gpu" in lost else "")
-    )
 
 
 @column(".*", "[Gg]roup|[Bb]ackend|Against|baseline|scaling")

@@ -1,0 +1,126 @@
+"""Kinds of the table of others' numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from tests.oracle import calls, kinds
+from tests.oracle.kinds import NONE
+from tests.oracle.listed.facts import QUANTITIES
+from tests.oracle.listing import Cell, Spot, cites, column, text
+from tests.oracle.reported import OTHER_WORK, SHORTER, Quoted, flags, quoted
+from tests.oracle.truth import Run, Study, Value, arithmetic_median, median
+
+QUOTED = r"Numbers that the study quotes, .*"
+
+
+def _value(of: Callable[[Study, str], Value | None]) -> Callable[[Study, Quoted], float | None]:
+    return lambda study, one: value.middle if (value := of(study, one.label)) else None
+
+
+def _over(of: Callable[[Run], float]) -> Callable[[Study, Quoted], float | None]:
+    return lambda study, one: median(map(of, study.completed(one.label)))
+
+
+def _training_share(run: Run) -> float:
+    records = [record for _, record in run.steps]
+    return (
+        100.0
+        * sum(int(one["training_tokens"]) for one in records)
+        / sum(int(one["tokens"]) for one in records)
+    )
+
+
+def _call(direction: str) -> Callable[[Study, Quoted], float | None]:
+    return lambda study, one: (
+        1e3 * arithmetic_median(calls.seconds(study, calls.case_of(one.run), str(one.backend), direction))
+    )
+
+
+def _call_rate(direction: str) -> Callable[[Study, Quoted], float | None]:
+    def rate(study: Study, one: Quoted) -> float | None:
+        milliseconds = _call(direction)(study, one)
+        return calls.case_of(one.run).flop(direction) / milliseconds / 1e9 if milliseconds else None
+
+    return rate
+
+
+def _call_memory(study: Study, one: Quoted) -> float | None:
+    rows = [row for row in one.run.kernels if (row["attention"], row["mode"]) == (one.backend, "eager")]
+    return float(max(row["memory_bytes"] for row in rows)) / 2**20
+
+
+OURS: dict[str, tuple[str, Callable[[Study, Quoted], float | None]]] = {
+    "tokens_per_second": ("Tokens/s", _value(QUANTITIES["tokens per second"])),
+    "mfu": ("MFU, %", _value(kinds.mfu_of)),
+    "tflops": ("TFLOP/s", _over(lambda run: run.flop * run.tokens / run.seconds / run.gpus / 1e12)),
+    "training_tokens_percentage": ("Tokens that train, %", _over(_training_share)),
+    "final_loss": ("Final loss", _value(kinds.final_loss)),
+    "training_seconds": ("Training time, s", _over(lambda run: run.training)),
+    "peak_memory_bytes": ("Memory, GiB", _value(kinds.peak_of)),
+    "time_saved_percentage": ("Time saved, %", _value(kinds.time_saved)),
+    "memory_saved_percentage": ("Memory saved, %", _value(kinds.memory_saved)),
+    "call_memory_bytes": ("Memory of a call, MiB", _call_memory),
+    **{
+        f"{way}_milliseconds": (f"{way.capitalize()}, ms", _call(way))
+        for way in ("forward", "backward", "both")
+    },
+    "forward_tflops": ("Forward, kernel TFLOP/s", _call_rate("forward")),
+}
+
+
+@text(QUOTED, "caption")
+def quoted_caption(spot: Spot, match: re.Match[str]) -> str:
+    return cites(match[0])
+
+
+@column(QUOTED, ".+")
+def quoted_cells(cell: Cell) -> str:
+    study = cell.spot.study
+    for one in quoted(study):
+        title, ours_of = OURS[one.name]
+        group = f"{one.backend}, {one.label}" if one.backend else one.label
+        if (group, title) == (cell.first, cell.row["Quantity"]):
+            break
+    else:
+        return "of no group"
+    ours, gpus, read = ours_of(study, one), one.entry.get("gpus", 1), one.entry["read_from"]
+    ratio = NONE
+    if ours is not None and one.has_ratio:
+        is_share = one.name == "mfu" or one.name.endswith("_percentage")
+        in_points = is_share and "point" in cell.row[cell.head]
+        ratio = f"{ours - one.value:+} points" if in_points else f"{ours / one.value}"
+        ratio = f"{ours - one.value:+}" if one.name == "final_loss" else ratio
+    texts = {
+        "Theirs": f"{one.value}",
+        "Ours": NONE if ours is None else f"{ours}",
+        "Their hardware": f"{gpus} x {one.entry['hardware']}" if gpus > 1 else f"{one.entry['hardware']}",
+        "Source": f"{one.entry['source']} read from {'the' if read == 'text' else 'a'} {read}",
+    }
+    return texts.get(cell.head, ratio if cell.head.startswith("Ours ") else cell.row[cell.head])
+
+
+@text(r"(?:Flagged|Note of the study): .*", "div.kept")
+def flag_of_numbers(spot: Spot, match: re.Match[str]) -> Iterator[str]:
+    yield from flags(spot.study)
+
+
+@text(r"Without a ratio for .*", "p.note")
+def without_ratio(spot: Spot, match: re.Match[str]) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for one in quoted(spot.study):
+        changed = one.run.plan.get("overridden", {})
+        if OTHER_WORK in changed:
+            why = f"the runs here are other work than the numbers are about, by {OTHER_WORK}"
+        elif not one.has_ratio:
+            whole = {
+                other.name for other in quoted(spot.study) if other.run is one.run and not other.has_ratio
+            }
+            names = [title.partition(",")[0].lower() for name, (title, _) in OURS.items() if name in whole]
+            why = f"{', '.join(names)}: the runs here differ from the study by {SHORTER}"
+        else:
+            continue
+        reasons.setdefault(why, []).append(one.label)
+    for why, labels in reasons.items():
+        yield f"Without a ratio for {kinds.listed(list(dict.fromkeys(labels)))}: {why}."
