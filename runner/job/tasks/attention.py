@@ -90,10 +90,13 @@ def run(context: TaskContext) -> None:
     write(context.attempt / KERNELS, record)
     # A run in which no backend was timed is not completed.
     if all(timed.outcome != "completed" for timed in record.times):
-        reasons = {timed.attention: f"{timed.attention}: {timed.reason}" for timed in record.times}
+        names: dict[str, dict[str, None]] = {}  # in their order, by reason
+        for timed in record.times:
+            names.setdefault(str(timed.reason), {})[timed.attention] = None
+        reasons = [f"{', '.join(who)}: {reason}" for reason, who in names.items()]
         if all(timed.outcome == "unsupported" for timed in record.times):
-            raise Unsupported([*reasons.values()])
-        raise Untimed(f"no backend was timed: {'; '.join(reasons.values())}")
+            raise Unsupported(reasons)
+        raise Untimed(f"no backend was timed: {'; '.join(reasons)}")
     context.progress.steps = config.call.steps
 
 
