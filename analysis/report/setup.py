@@ -130,10 +130,20 @@ def _stopping(facts: Facts) -> str:
     first = min((run["ended_at"] for run in runs if run["ended_at"]), default=None)
     added = sum(first is not None and run["created_at"] > first for run in runs)
     if not added and not facts.removed:
-        return "none: the number of runs was fixed in advance"
+        return f"none: the number of runs was fixed in advance{_so_far(runs)}"
     changes = [f"{counted(added, 'run')} added after the first result"] * (added > 0)
     changes += [f"{counted(len(facts.removed), 'run')} removed from the study"] * bool(facts.removed)
-    return f"none, and the number of runs was not fixed in advance: {' and '.join(changes)}"
+    what = "none, and the number of runs was not fixed in advance"
+    return f"{what}: {' and '.join(changes)}{_so_far(runs)}"
+
+
+def _so_far(runs: Sequence[Run]) -> str:
+    """How many blocks have run, while some runs of a study in blocks wait for another launch or their end."""
+    blocks = {run["block"] for run in runs}
+    waiting = {run["block"] for run in runs if run["outcome"] is None}
+    if None in blocks or not waiting:
+        return ""
+    return f"; blocks that have ended so far: {len(blocks - waiting)} of {len(blocks)}"
 
 
 def _conditions(

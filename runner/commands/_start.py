@@ -122,7 +122,7 @@ def begun(whole: Plan, design: Design) -> Plan:
 
 
 def first_blocks(plan: Plan, count: int) -> Plan:
-    """What is left of a plan's first unfinished blocks, which is also said.
+    """What is left of a plan's first unfinished blocks, which is also said; the rest is planned for later.
 
     A block is unfinished while a run of it is in flight or did not start, or lost its place on a machine. One
     that failed by itself would hold up all later blocks for ever.
@@ -138,7 +138,9 @@ def first_blocks(plan: Plan, count: int) -> Plan:
     numbers = ", ".join(map(str, sorted({run.block or 0 for run in chosen})))
     what = f"{counted(len(chosen), 'run')} of block {numbers}" if chosen else "no run"
     say(f"--blocks: {what} to start; {counted(len(plan.left) - len(chosen), 'run')} left for later")
-    return _part(plan, {run.run_id for run in chosen})
+    now = {run.run_id for run in chosen}
+    later = [(run, state) for run, state in plan.runs if state is None and run.run_id not in now]
+    return replace(_part(plan, now), later=later)
 
 
 def _over(state: RunState | None) -> bool:

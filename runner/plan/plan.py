@@ -66,6 +66,7 @@ class Plan:
     once: bool = False  # restart none that another launch has restarted since the plan was made
     changes: Mapping[str, int] = field(default_factory=dict)  # axes of `parallel` in which restarts differ
     record: StudyRecord | None = None  # what the launch of a study leaves of it; None of other plans
+    later: Sequence[PlannedRun] = ()  # written to disk with the others, for other launches to start
 
     @property
     def left(self) -> list[RunRecord]:
@@ -252,7 +253,8 @@ def refreshed(plan: Plan) -> Plan:
         )
         if not cancelled_since and not (plan.once and restarted):
             runs.append((run, state))
-    return dataclasses.replace(plan, runs=runs)
+    later = [(run, _state(plan.root, run)) for run, _ in plan.later]
+    return dataclasses.replace(plan, runs=runs, later=later)
 
 
 def rehearsal(plan: Plan) -> Plan:
@@ -360,7 +362,7 @@ def write_runs(plan: Plan) -> list[NextAttempt]:
     if left:
         provenance.keep(plan.study.path.resolve().parent, plan.root / plan.study.name)
     attempts = []
-    for run, state in plan.runs:
+    for run, state in (*plan.runs, *plan.later):
         folder = plan.folder(run)
         record = run if state is None else _updated(run, state, run.run_id in left)
         try:

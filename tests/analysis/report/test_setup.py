@@ -119,6 +119,24 @@ def test_values_that_differ_stand_beside_their_groups() -> None:
     )
 
 
+def test_blocks_that_wait_for_another_launch_are_planned_runs_and_not_added_ones() -> None:
+    """A run of block 2 that is on a second machine, or fails, is in a block that has not ended, or has."""
+    blocks = [planned("a", block=block, repeat=block) for block in (1, 2, 3)]
+    waiting = [run | {"outcome": None, "ended_at": None} for run in blocks]
+    rule = "none: the number of runs was fixed in advance"
+    assert table(blocks)["Stopping rule"] == rule
+    assert (
+        table([blocks[0], *waiting[1:]])["Stopping rule"] == f"{rule}; blocks that have ended so far: 1 of 3"
+    )
+    alone = [run | {"block": None} for run in (blocks[0], waiting[1])]
+    assert table(alone)["Stopping rule"] == rule
+    late = waiting[2] | {"created_at": blocks[0]["ended_at"] + timedelta(hours=1)}
+    assert table([*blocks[:2], late])["Stopping rule"] == (
+        "none, and the number of runs was not fixed in advance: 1 run added after the first result; "
+        "blocks that have ended so far: 2 of 3"
+    )
+
+
 def test_a_study_of_hundreds_of_groups_names_the_first_few() -> None:
     own = [{"train.steps": {"own": n, "by": "`--set`"}} for n in range(300)]
     runs = [

@@ -1,8 +1,12 @@
 """A study that grows block by block, on machines that are lent for a while; nothing here starts a process."""
 
+import shutil
+
 import pytest
 from typer.testing import CliRunner
 
+from analysis.export.pack import pack
+from analysis.export.unpack import unpack
 from model.record.errors import UserError
 from model.record.outcome import Outcome
 from runner.cli.app import app
@@ -44,6 +48,48 @@ def ran(root):
     }
 
 
+def left(*repeats):
+    """As `ran` shows repeats that no launch has started."""
+    return {(repeat, name): ("planned", 0) for repeat in repeats for name in ("auto", "tiled", "math")}
+
+
+def test_all_blocks_are_planned_by_the_first_launch(launch, root):
+    """Later ones execute that plan: their runs were not added after the first result."""
+    launch("--blocks", "1", "--dry-run")
+    assert not root.exists()
+    launch("--blocks", "1")
+    ended = min(state.event("ended").time for state in states(root) if state.latest)
+    before = {state.brief.run_id: state.run for state in states(root)}
+    assert len(before) == 9
+    shown = CliRunner().invoke(app, ["--root", str(root), "status"])
+    assert "6 planned" in shown.stderr
+    assert "9 runs" in shown.stderr
+    assert shown.stdout.count(" planned ") == 6
+    launch("--blocks", "2")
+    for state in states(root):
+        planned = before[state.brief.run_id]
+        assert state.outcome is Outcome.COMPLETED
+        assert state.run.created_at == planned.created_at < ended
+        assert (state.run.block, state.run.position) == (planned.block, planned.position)
+
+
+def test_the_plan_of_later_blocks_travels_with_the_archive(launch, root, tmp_path):
+    launch("--blocks", "1")
+    before = {state.brief.run_id: state.run.created_at for state in states(root)}
+    pack(root, "tiny", tmp_path / "tiny.tar.gz")
+    shutil.rmtree(root)
+    assert unpack(tmp_path / "tiny.tar.gz", root).added == 9
+    assert "3 runs of block 2 to start; 3 runs left" in launch("--blocks", "1").stderr
+    assert {state.brief.run_id: state.run.created_at for state in states(root)} == before
+
+
+def test_a_study_that_changed_between_blocks_no_longer_has_the_runs_of_the_rest(launch, root):
+    launch("--blocks", "1")
+    launch("--blocks", "1", extra=STUDY.replace("repeats: 3", "repeats: 2"))
+    shown = CliRunner().invoke(app, ["--root", str(root), "status"])
+    assert "6 runs: 6 completed; 3 removed: 3 planned" in shown.stderr
+
+
 def test_blocks_come_one_at_a_time_and_each_run_once(launch, root):
     for number in (1, 2, 3):
         done = launch("--blocks", "1")
@@ -51,7 +97,10 @@ def test_blocks_come_one_at_a_time_and_each_run_once(launch, root):
             f"--blocks: 3 runs of block {number} to start; {9 - 3 * number} runs left for later"
             in done.stderr
         )
-        assert {state.run.repeat for state in states(root)} == set(range(1, number + 1))
+        assert len(states(root)) == 9
+        assert {repeat for (repeat, _), (end, _) in ran(root).items() if end != "planned"} == set(
+            range(1, number + 1)
+        )
     done = launch("--blocks", "1")
     assert "--blocks: no run to start; 0 runs left for later" in done.stderr
     assert set(ran(root).values()) == {("completed", 1)}
@@ -71,15 +120,17 @@ def test_what_a_block_was_cut_off_in_runs_again_before_the_next_block(launch, ro
         (1, "auto"): ("completed", 1),
         (1, "tiled"): ("completed", 1),
         (1, "math"): ("completed", 2),
-    }
+    } | left(2, 3)
 
 
 def test_a_run_that_never_came_back_is_in_a_block_of_its_own(launch, root):
     """Its machine was another one, so it must not look like a part of the first block."""
-    launch("--blocks", "1", "--only", "attention=auto,tiled")
-    assert "1 run of block 2 to start; 6 runs left" in launch("--blocks", "1").stderr
-    assert {state.run.block for state in states(root) if state.run.config.attention == "math"} == {2}
-    assert len(ran(root)) == 3
+    launch("--blocks", "1")
+    gone = next(state for state in states(root) if state.run.config.attention == "math" and state.latest)
+    shutil.rmtree(gone.folder.path)
+    assert "3 runs of block 2 to start; 4 runs left" in launch("--blocks", "1").stderr
+    again = next(state for state in states(root) if state.brief.run_id == gone.brief.run_id)
+    assert (again.phase, again.run.block) == ("planned", 4)
 
 
 def test_a_block_in_flight_is_not_overtaken(launch, root):
@@ -113,5 +164,5 @@ def test_until_adds_no_repeats_to_a_block(launch, root):
     until = "until: {tokens_per_second: 1%, at_most: 4}\nbaseline: {attention: auto}\n"
     done = launch("--blocks", "1", extra=STUDY + until)
     assert "--blocks: `until` adds no repeats; launch without --blocks to add them" in done.stderr
-    assert len(ran(root)) == 3
+    assert ran(root) == {(1, name): ("completed", 1) for name in ("auto", "tiled", "math")} | left(2, 3)
     assert "`until` may add" not in done.stderr
