@@ -241,7 +241,8 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
     prefills, positions = (stats.estimates(timed, lambda _row, s: 1e3 * s) for timed in (measured, decoded))
     decoding = stats.estimates(decoded, lambda row, s: row["batch_size"] / s)
     theirs = rows(connection, _REPORTED_SQL, study)
-    are_saved = any(row["time_saved_percentage"] or row["memory_saved_percentage"] for row in theirs)
+    savings = ("time_saved_percentage", "memory_saved_percentage")
+    are_saved = any(row[name] is not None for row in theirs for name in savings)
     pairs = rows(connection, MEASURED_RUNS, study) if are_saved else []
     of_time, of_memory = (
         {saving.label: saving.percent for saving in saved(pairs)} for saved in (time_saved, memory_saved)

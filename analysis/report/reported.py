@@ -38,7 +38,7 @@ class _Quantity:
         ours: of a group, its completed runs, and the point of attention alone; None if they have none.
         form: of ours, and of theirs where `scale` changes its unit.
         scale: from the unit of the database to that of the page.
-        is_difference: whether ours is compared by its difference and not by its ratio.
+        difference: format of ours minus theirs, of what that compares and not a ratio: losses, percentages.
         of_whole_run: whether it depends on how long the run is and what it reads.
     """
 
@@ -46,8 +46,12 @@ class _Quantity:
     ours: Callable[[GroupFacts, Sequence[Run], Point | None], float | None]
     form: str
     scale: float = 1.0
-    is_difference: bool = False
+    difference: str = ""
     of_whole_run: bool = False
+
+    def compared(self, ours: float, theirs: float) -> str:
+        """Ours over theirs, or minus theirs: of percentages in points."""
+        return self.difference.format(ours - theirs) if self.difference else f"{ours / theirs:.3f}"
 
 
 _Ours = Callable[["GroupFacts", "Sequence[Run]", Point | None], float | None]
@@ -83,15 +87,21 @@ def _dram_gigabytes(_group: GroupFacts, _runs: Sequence[Run], point: Point | Non
     return None if None in parts else sum(filter(None, parts)) / 1e9
 
 
+_NATS, _POINTS = "{:+.4f}", "{:+.2f} points"  # of differences
+
 _QUANTITIES = {
     "tokens_per_second": _Quantity("Tokens/s", _estimated("tokens_per_second"), ",.0f"),
-    "mfu": _Quantity("MFU, %", _estimated("mfu"), ".2f"),
+    "mfu": _Quantity("MFU, %", _estimated("mfu"), ".2f", difference=_POINTS),
     "tflops": _Quantity("TFLOP/s", _median("tflops"), ",.2f"),
     "training_tokens_percentage": _Quantity(
-        "Tokens that train, %", _median("training_tokens_percentage"), ".2f", of_whole_run=True
+        "Tokens that train, %",
+        _median("training_tokens_percentage"),
+        ".2f",
+        difference=_POINTS,
+        of_whole_run=True,
     ),
     "final_loss": _Quantity(
-        "Final loss", _estimated("final_loss"), ".4f", is_difference=True, of_whole_run=True
+        "Final loss", _estimated("final_loss"), ".4f", difference=_NATS, of_whole_run=True
     ),
     "training_seconds": _Quantity(
         "Training time, s", _estimated("training_seconds"), ",.4g", of_whole_run=True
@@ -99,8 +109,10 @@ _QUANTITIES = {
     "prefill_milliseconds": _Quantity("Prefill, ms", _estimated("prefill_milliseconds"), "#,.4g"),
     "decode_milliseconds": _Quantity("Decoded token, ms", _estimated("decode_milliseconds"), "#,.4g"),
     "peak_memory_bytes": _Quantity("Memory, GiB", _estimated("peak_memory_gib"), ",.1f", scale=2**-30),
-    "time_saved_percentage": _Quantity("Time saved, %", _estimated("time_saved"), ".2f"),
-    "memory_saved_percentage": _Quantity("Memory saved, %", _estimated("memory_saved"), ".2f"),
+    "time_saved_percentage": _Quantity("Time saved, %", _estimated("time_saved"), ".2f", difference=_POINTS),
+    "memory_saved_percentage": _Quantity(
+        "Memory saved, %", _estimated("memory_saved"), ".2f", difference=_POINTS
+    ),
     **{
         f"{direction}_{column}": _Quantity(
             f"{direction.capitalize()}, {unit}", _of_call(column, direction), "#,.4g"
@@ -114,7 +126,7 @@ _QUANTITIES = {
 
 
 class ReportedValue(NamedTuple):
-    """One quantity of a group: theirs, ours, and ours over theirs, or minus theirs where it is a loss."""
+    """One quantity of a group: theirs, ours, and ours over theirs or minus theirs."""
 
     title: str
     theirs: str
@@ -176,7 +188,7 @@ def lines(facts: Facts) -> list[ReportedLine]:
             if quantity.of_whole_run and other_run and ours is not None:
                 whole.append(quantity.title.partition(",")[0].lower())
             elif ours is not None and not other_work:
-                ratio = f"{ours - theirs:+.4f}" if quantity.is_difference else f"{ours / theirs:.3f}"
+                ratio = quantity.compared(ours, theirs)
                 marks[name] = ReportedMark(theirs, printed, f"{hardware}; {row['source']}")
             values.append(ReportedValue(quantity.title, printed, number(ours, quantity.form), ratio))
         no_ratio = ""

@@ -129,8 +129,8 @@ def test_what_others_report_as_saved_is_a_hollow_mark_and_stands_beside_ours(
     assert "Memory saved against the baseline: 50.0 % (flash, sequence_length=2048) to 75.0 %" in told
     table = front.partition('id="reported"')[2]
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", table)
-    assert cells[cells.index("68.92") :][:3] == ["68.92", "75.00", "1.088"]
-    assert cells[cells.index("49.5") :][:3] == ["49.5", "50.00", "1.010"]
+    assert cells[cells.index("68.92") :][:3] == ["68.92", "75.00", "+6.08 points"]
+    assert cells[cells.index("49.5") :][:3] == ["49.5", "50.00", "+0.50 points"]
 
 
 def test_more_than_everything_cannot_be_saved() -> None:

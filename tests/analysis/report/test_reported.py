@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from analysis.audit.audit import audit
 from analysis.report.build import build_report
 from analysis.report.render import UNKNOWN
 from analysis.report.reported import ReportedLine, lines, marks, no_ratios
+from analysis.stats import over_runs
 from analysis.store.collect import collect
 from model.record.case import Case
 from model.record.config import CallConfig, RunConfig
@@ -60,6 +62,31 @@ def test_theirs_is_as_it_was_printed_and_ours_is_the_median_of_completed_runs() 
         ("Final loss", "6.70", "6.7500", "+0.0500"),
     ]
     assert no_ratios([made]) == []
+
+
+PERCENTAGES = [
+    ("mfu", 42.36, {"mfu": over_runs([53.7])}, "+11.34 points"),
+    ("time_saved_percentage", 2.0, {"time_saved": over_runs([-1.5])}, "-3.50 points"),
+    ("memory_saved_percentage", 0.0, {"memory_saved": over_runs([31.25])}, "+31.25 points"),
+    ("training_tokens_percentage", 22.59, {}, "+27.41 points"),
+]
+
+
+@pytest.mark.parametrize(("name", "theirs", "ours", "difference"), PERCENTAGES)
+def test_percentages_are_compared_by_their_difference_in_points(
+    name: str, theirs: float, ours: dict[str, Any], difference: str
+) -> None:
+    """29 % saved is not 14.5 times 2 % saved, and nothing can be divided by a saving of 0."""
+    row = ROW | {"label": "flash3", "printed": {name: str(theirs)}, name: theirs}
+    measured = facts([planned("flash3", training_tokens_percentage=50.0)], reported=[row])
+    study = replace(measured, groups=[replace(measured.groups[0], **ours)])
+    assert [value.ratio for made in lines(study) for value in made.values] == [difference]
+
+
+def test_no_percentage_that_others_report_is_left_out_of_these() -> None:
+    assert {name for name, *_ in PERCENTAGES} == {
+        name for name in QUANTITIES if name == "mfu" or name.endswith("_percentage")
+    }
 
 
 def test_without_a_run_that_completed_there_is_theirs_alone() -> None:
