@@ -305,7 +305,7 @@ def _write_pages(out: Path, contents: Contents, run_pages: runs.RunPages, shared
         "reported": reported_lines,
         "no_ratios": reported.no_ratios(reported_lines),
         "shapes": shapes(study.kernels_and_gone),
-        "traffic": traffic(study.kernels_and_gone),
+        "traffic": traffic(study.kernels_and_gone, study.runs),
         "launched": launched(study.runs),
         "parts": table_pages,
         "runs_sql": facts.literal(facts.RUNS_SQL, study.study),

@@ -79,7 +79,11 @@ Holds = Literal["", "float32"]
 
 @dataclass(frozen=True)
 class Described:
-    """Parts of a `Backend` that are literals: its summary, references, memory, and what it computes with."""
+    """Parts of a `Backend` that are literals: its summary, references, memory, and what it computes with.
+
+    Attributes:
+        moves: whether it gives a formula of the bytes that a call moves.
+    """
 
     summary: str
     references: tuple[str, ...] = ()
@@ -87,6 +91,7 @@ class Described:
     holds: Holds = ""
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
+    moves: bool = False
 
 
 @cache
@@ -112,4 +117,4 @@ def described(name: str) -> Described | None:
         raise UserError(f"{path}:{calls[0].lineno}: `Backend(...)` lacks `summary`, one line for tables")
     literals = ("references", "keeps", "holds", "modules", "packages")
     parts = {key: ast.literal_eval(given[key]) for key in literals if key in given}
-    return Described(summary=ast.literal_eval(given["summary"]), **parts)
+    return Described(summary=ast.literal_eval(given["summary"]), moves="moves" in given, **parts)

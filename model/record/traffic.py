@@ -51,10 +51,20 @@ def unknown(_case: Case, _gpu: Gpu) -> Moved:
     return Moved()
 
 
+def uncovered(case: Case) -> str:
+    """What no formula covers of a call, in words; empty where each query head has keys of its own."""
+    kinds = {
+        "numbers of 8 bits": case.dtype == FP8,
+        "dropout": bool(case.dropout),
+        "query heads that share keys": case.heads != case.kv_heads,
+        "a part of the queries": case.queries is not None,
+    }
+    return ", ".join(words for words, has in kinds.items() if has)
+
+
 def has_formula(case: Case) -> bool:
-    """Whether the formulas cover a call: of whole sequences, each query head with keys of its own."""
-    plain = not case.dropout and case.dtype != FP8
-    return plain and case.heads == case.kv_heads and case.queries is None
+    """Whether the formulas cover a call."""
+    return not uncovered(case)
 
 
 def score_bytes(case: Case) -> int:

@@ -19,8 +19,11 @@ from analysis.report.tasks._llama import gib
 from analysis.report.topics import Setting, SetupTopic, changed, lines, plain, setting, whole
 from analysis.stats import Estimate, grouped
 from analysis.wording import decimals, group_name
+from model.record.backends import described
+from model.record.case import Case
 from model.record.config import RunConfig
 from model.record.kernels import DIRECTIONS
+from model.record.traffic import uncovered
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -170,7 +173,7 @@ class TrafficLine:
         scores: of the matrix of scores of all heads.
         formula: by the backend's tiles, without a cache.
         l2, dram: read and written, as the GPU counted.
-        reason: why nothing was counted; empty if it was.
+        reason: why there is no formula, and why nothing was counted; empty if all is there.
     """
 
     shape: str
@@ -183,13 +186,15 @@ class TrafficLine:
     reason: str
 
 
-def traffic(kernels: list[dict[str, Any]]) -> list[TrafficLine]:
+def traffic(kernels: list[dict[str, Any]], runs: Sequence[Run]) -> list[TrafficLine]:
     """The bytes of calls, where a run was asked for them; the median over runs of a shape.
 
     Args:
         kernels: the answer to KERNEL_TIMES_AND_GONE.
+        runs: those that it is of.
     """
     every, lines = points(kernels), []
+    configs = {run["run_id"]: run["config"] for run in runs}
     written = _written(every)
     for point in every:
         for direction in DIRECTIONS:
@@ -199,10 +204,22 @@ def traffic(kernels: list[dict[str, Any]]) -> list[TrafficLine]:
             l2, dram = of("l2_read_bytes", "l2_write_bytes"), of("dram_read_bytes", "dram_write_bytes")
             scores = of("score_bytes")
             if scores is not None and (reasons or l2 is not None):
-                formula, why = of("formula_bytes"), "; ".join(reasons)
-                shape = written(point)
+                formula, shape = of("formula_bytes"), written(point)
+                config = RunConfig.model_validate(configs[point.runs[0]])
+                lacking = [_no_formula(point.attention, config.attention_case)] * (formula is None)
+                why = "; ".join([*lacking, *reasons])
                 lines.append(TrafficLine(shape, point.attention, direction, scores, formula, l2, dram, why))
     return lines
+
+
+def _no_formula(attention: str, case: Case) -> str:
+    """Why a call of a backend has no formula of its bytes."""
+    if kind := uncovered(case):
+        return f"no formula covers {kind}"
+    own = described(attention)
+    if own and own.moves:
+        return "its formula does not cover this direction at this shape on this device"
+    return "no formula is known for this backend"
 
 
 def _gigabytes(rows: Sequence[Row], *columns: str) -> float | None:

@@ -8,8 +8,13 @@ import pytest
 
 from analysis.report.render import environment
 from analysis.report.tasks.attention import TrafficLine, shapes, traffic
+from model.attention import load
+from model.record.backends import described, names
 from model.record.case import FP8
+from model.record.config import CallConfig, RunConfig
+from model.record.traffic import unknown
 from tests.analysis.charts.test_kernel_points import called
+from tests.analysis.report.study import planned
 
 SPREAD = (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
 
@@ -134,17 +139,52 @@ def moving(
     return rows
 
 
+def config(**changes: Any) -> dict[str, Any]:
+    """The configuration of a run of attention alone."""
+    call = {"shape": "B4 T512 H8 D64", "dtype": "float16"} | changes
+    return RunConfig(task="attention", call=CallConfig(**call)).model_dump(mode="json")
+
+
 def test_bytes_have_a_line_for_each_backend_and_direction_of_which_they_were_asked() -> None:
     nothing: tuple[None, ...] = (None,) * 4
     rows = moving("flash", "r1", (10**9, 10**9, 10**8, 0)) + moving(
         "flash", "r2", (3 * 10**9, 10**9, 10**8, 0)
     )
     rows += moving("cudnn", "r1", nothing, "no ncu") + moving("auto", "r1", nothing)
-    forward, backward, cudnn, _ = traffic(rows)
+    runs = [planned(name, run_id=name, config=config()) for name in ("r1", "r2")]
+    forward, backward, cudnn, _ = traffic(rows, runs)
     shape = "B4 T512 H8 D64, causal"
     assert forward == TrafficLine(shape, "flash", "forward", 1.0, 4.0, 3.0, 0.1, "")
     assert (backward.attention, backward.direction) == ("flash", "backward")
-    assert cudnn == TrafficLine(shape, "cudnn", "forward", 1.0, None, None, None, "no ncu")
+    why = "no formula is known for this backend; no ncu"
+    assert cudnn == TrafficLine(shape, "cudnn", "forward", 1.0, None, None, None, why)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "why"),
+    [
+        ("math", {"shape": "B4 T512 H8 K2 D64"}, "no formula covers query heads that share keys"),
+        (
+            "math",
+            {"shape": "B4 T512 H8 K2 D64", "dropout": 0.125},
+            "no formula covers dropout, query heads that share keys",
+        ),
+        ("custom", {"dtype": FP8}, "no formula covers numbers of 8 bits"),
+        ("math", {}, "its formula does not cover this direction at this shape on this device"),
+        ("efficient", {}, "no formula is known for this backend"),
+        ("theirs", {}, "no formula is known for this backend"),
+    ],
+)
+def test_a_call_without_a_formula_says_why(name: str, changes: dict[str, Any], why: str) -> None:
+    rows = moving(name, "r1", (10**9, 10**9, 10**8, 0))
+    found = traffic(rows, [planned("r1", run_id="r1", config=config(**changes))])
+    assert {line.direction: line.reason for line in found} == {"forward": why, "backward": why}
+
+
+def test_every_backend_with_a_formula_is_described_as_having_one() -> None:
+    assert {name for name in names() if (own := described(name)) and own.moves} == {
+        name for name in names() if load(name).moves is not unknown
+    }
 
 
 def test_the_table_of_bytes_is_left_out_where_nobody_asked_for_it() -> None:
