@@ -19,11 +19,11 @@ _LONG = 40  # characters of a name, beyond which a headline shortens it
 
 
 def number(value: float | None, form: str) -> str:
-    """A value as the figure prints it; `form` is its d3 format. A dash where it is unknown."""
-    if value is None:
-        return UNKNOWN
-    plain = form.replace("~", "")
-    return readable(value, plain) if plain.endswith("g") else format(value, plain)
+    """A value as the figure prints it, in its d3 format, or with the digits that it takes to see it.
+
+    A dash where it is unknown.
+    """
+    return UNKNOWN if value is None else readable(value, form.replace("~", ""))
 
 
 def d3(form: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP, number_column, rows_height, run_name, y_of
 from analysis.charts._style import INK, axis_ends, colours, drawn, inline, styles_for
-from analysis.charts._values import UNKNOWN, names, number, shortened
+from analysis.charts._values import UNKNOWN, fitting, names, number, shortened
 from analysis.query.statements import FRONTIERS, PROBES
 from model.record.outcome import Outcome
 
@@ -31,7 +31,7 @@ def cards(rows: Sequence[Row]) -> str:
 
 def card(row: Row) -> str:
     """`24.0 GiB, emulated by 17.2 % of the memory of NVIDIA H100`."""
-    device, size = row["device"] or "an unnamed device", f"{row['card_bytes'] / _GIB:,.2f} GiB"
+    device, size = row["device"] or "an unnamed device", f"{number(row['card_bytes'] / _GIB, ',.2f')} GiB"
     whole = "the run's limit on" if device.startswith("CPU") else "the memory of"
     share = f"emulated by {100 * row['memory_fraction']:.3g} % of " if row["memory_fraction"] < 1 else ""
     return f"{size}, {share}{whole} {device}"
@@ -138,8 +138,8 @@ def _memory(rows: list[Row], styles: Styles, find: str) -> Figure | None:
             row["label"],
             f"{row['value']:,d}",
             row["outcome"],
-            f"{row['forecast_bytes'] / _GIB:,.2f}",
-            UNKNOWN if row["peak_bytes"] is None else f"{row['peak_bytes'] / _GIB:,.2f}",
+            number(row["forecast_bytes"] / _GIB, ",.2f"),
+            number(row["peak_bytes"] and row["peak_bytes"] / _GIB, ",.2f"),
         )
         for row in rows
     ]
@@ -200,12 +200,13 @@ def _memory_plot(rows: list[Row], styles: Styles, unit: str) -> dict[str, Any]:
         scale = alt.Scale(domain=list(up), nice=False, clamp=True)
         return alt.Y(f"{field}:Q", title="GiB", scale=scale, axis=alt.Axis(tickCount=5))
 
+    form = fitting(",.2f", (mark[name] for mark in marks for name in ("memory", "forecast")))
     tips = [
         alt.Tooltip("label:N", title="group"),
         alt.Tooltip("value:Q", title=unit, format=",d"),
         alt.Tooltip("outcome:N"),
-        alt.Tooltip("memory:Q", title="GiB", format=",.2f"),
-        alt.Tooltip("forecast:Q", title="forecast, GiB", format=",.2f"),
+        alt.Tooltip("memory:Q", title="GiB", format=form),
+        alt.Tooltip("forecast:Q", title="forecast, GiB", format=form),
     ]
     layers = [
         inline(rules).mark_rule(color=INK, strokeDash=[6, 3], strokeWidth=1.5).encode(y=y("memory")),

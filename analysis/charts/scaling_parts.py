@@ -86,7 +86,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         spec=stacked_bars(bars, wholes, list(names.values()), part_looks(middles.values()), unit),
         caption=_caption(profiled, labels, what),
         description=f"Stacked bars of {unit}, by group. "
-        + "; ".join(f"{names[label]}: {_cost(row):,.2f}" for label, row in middles.items())
+        + "; ".join(f"{names[label]}: {number(_cost(row), ',.2f')}" for label, row in middles.items())
         + ".",
         interval="none: one run of each group and every run",
         used=frozenset(row["run_id"] for label in labels for row in groups[label]),

@@ -125,8 +125,9 @@ def explain_count(count: NumberRange, mapping: Mapping, tokens: int | None) -> E
         f"ffn_dim {model.ffn_dim}, vocabulary {model.vocab_size}{' (as the mapping states)' * bool(shape)}"
     )
     embedding = 6 * model.vocab_size * model.dim
+    name, unit = flop_unit(embedding)
     with_embedding = (
-        f"6 N + 12 L H Q T with the input embedding in N, {embedding / 1e9:.2f} GFLOP too many (as counted "
+        f"6 N + 12 L H Q T with the input embedding in N, {embedding / unit:.2f} {name} too many (as counted "
         "by code that no longer finds the embedding, for example after torch.compile)"
     )
     for tokens_per_sample in lengths:
@@ -261,24 +262,35 @@ def _flop(read: ReadLog) -> Iterator[Finding]:
     evidence = {"printed": count}
     if true and not possible.holds(true):
         evidence["true"] = true
-        share, digits, mfu = 100 * (count / true - 1), digits_apart(count, true, 1e9), ""
+        name, unit = flop_unit(count, true)
+        share, digits, mfu = 100 * (count / true - 1), digits_apart(count, true, unit), ""
         if printed_mfu := read.counts.printed.get("mfu"):
             true_mfu = printed_mfu * true / count
             evidence |= {"printed_mfu": printed_mfu, "true_mfu": true_mfu}
             mfu = f" Its mean MFU of {printed_mfu:.2f} % is really {true_mfu:.2f} %."
         why = f", which is {what}" if what else ""
         sentence = (
-            f"{read.name}: the log counts {count / 1e9:.{digits}f} GFLOP per token{why}; the correct "
-            f"count is {true / 1e9:.{digits}f} ({FLOP_FORMULA}), "
+            f"{read.name}: the log counts {count / unit:.{digits}f} {name} per token{why}; the correct "
+            f"count is {true / unit:.{digits}f} ({FLOP_FORMULA}), "
             f"{share:+.{digits_apart(share, 0.0, 1.0, 1)}f} %.{mfu}"
         )
         yield Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)
     else:
+        name, unit = flop_unit(count)
         about = what or ("as the mapping states" if true else "which no shape in the mapping confirms")
-        sentence = f"{read.name}: the log counts {count / 1e9:.3f} GFLOP per token: {about}."
+        sentence = f"{read.name}: the log counts {count / unit:.3f} {name} per token: {about}."
         if true and (peak := read.counts.printed.get("peak_flops")):
             sentence += f" So its MFU is correct, over a peak of {peak / 1e12:,.1f} TFLOP/s."
         yield Finding(check="flop_per_token", level="note", sentence=sentence, evidence=evidence)
+
+
+_FLOP_UNITS = {"GFLOP": 1e9, "MFLOP": 1e6, "kFLOP": 1e3}
+
+
+def flop_unit(*counts: float) -> tuple[str, float]:
+    """The largest unit of which each count has one or more, or is 0: `("MFLOP", 1e6)`."""
+    least = min(filter(None, counts), default=1e9)
+    return next(((name, size) for name, size in _FLOP_UNITS.items() if least >= size), ("FLOP", 1.0))
 
 
 def digits_apart(a: float, b: float, unit: float, fewest: int = 2) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from analysis.importers._checks import DISAGREE, FLOP_FORMULA, digits_apart
+from analysis.importers._checks import DISAGREE, FLOP_FORMULA, digits_apart, flop_unit
 from analysis.importers._points import NumberRange
 from model.measure.flops import attention_flop, of_run, peak
 from model.record.case import Case
@@ -130,10 +130,11 @@ def _broken_of_calls(one: Reported, case: Case, precision: str) -> Iterator[str]
         flop = attention_flop(case, direction)
         if time and rate and not time.times(rate).holds(flop / 1e9, DISAGREE):
             count = 1e9 * float(printed[f"{direction}_milliseconds"]) * float(printed[f"{direction}_tflops"])
-            digits = digits_apart(count, flop, 1e9)
+            name, unit = flop_unit(count, flop)
+            digits = digits_apart(count, flop, unit)
             yield (
-                f"{direction}_tflops x {direction}_milliseconds is {count / 1e9:.{digits}f} GFLOP, and "
-                f"{call} at the shape of the study has {flop / 1e9:.{digits}f}: "
+                f"{direction}_tflops x {direction}_milliseconds is {count / unit:.{digits}f} {name}, and "
+                f"{call} at the shape of the study has {flop / unit:.{digits}f}: "
                 "rule tflops x milliseconds = FLOP"
             )
         least = max(rate.low if rate else 0.0, flop / 1e9 / time.high if time else 0.0)
@@ -166,11 +167,12 @@ def _broken(one: Reported, config: RunConfig) -> Iterator[str]:
         possible = tflops.over(rate, 1e12 * one.gpus)
         if not possible.holds(flop, DISAGREE):
             count = 1e12 * one.gpus * float(printed["tflops"]) / float(printed["tokens_per_second"])
-            digits = digits_apart(count, flop, 1e9)
+            name, unit = flop_unit(count, flop)
+            digits = digits_apart(count, flop, unit)
             formula = f" ({FLOP_FORMULA})" if config.section.trains else ""
             yield (
-                f"tflops / tokens_per_second is {count / 1e9:.{digits}f} GFLOP per token, and the model of "
-                f"the study has {flop / 1e9:.{digits}f}{formula}: "
+                f"tflops / tokens_per_second is {count / unit:.{digits}f} {name} per token, and the model of "
+                f"the study has {flop / unit:.{digits}f}{formula}: "
                 "rule tflops = tokens_per_second x FLOP per token"
             )
 

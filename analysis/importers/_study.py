@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis import wording
-from analysis.importers._checks import HIGH, LOW
+from analysis.importers._checks import HIGH, LOW, flop_unit
 from analysis.importers._points import NumberRange
 from analysis.importers._runs import RunRecords, with_findings
 from analysis.importers._table import Refused
@@ -231,17 +231,18 @@ def _flop(group: Sequence[RunRecords]) -> Iterator[tuple[str, Finding]]:
     ]
     values = [value for _, value, _ in counts]
     if not any(apart):
-        sentence = (
-            f"The {len(counts)} logs that imply a FLOP per token agree: {median(values) / 1e9:.3f} GFLOP."
-        )
+        middle = median(values)
+        name, unit = flop_unit(middle)
+        sentence = f"The {len(counts)} logs that imply a FLOP per token agree: {middle / unit:.3f} {name}."
         evidence = {"flop_per_token": fmean(values)}
         alike = Finding(check="flop_per_token", level="note", sentence=sentence, evidence=evidence)
         yield from ((whole.run.run_id, alike) for whole, _, _ in counts)
     for (whole, value, _), others in zip(counts, apart, strict=True):
         if others:
-            listed = ", ".join(f"{name} {other / 1e9:.2f}" for name, other in others)
+            in_flop, unit = flop_unit(value, *(other for _, other in others))
+            listed = ", ".join(f"{name} {other / unit:.2f}" for name, other in others)
             sentence = (
-                f"{whole.name}: it counts {value / 1e9:.2f} GFLOP per token, but others of the same "
+                f"{whole.name}: it counts {value / unit:.2f} {in_flop} per token, but others of the same "
                 f"configuration do not ({listed}): their MFU and TFLOP/s are not comparable."
             )
             by_name = {"printed": value, "others": dict(others)}

@@ -1,6 +1,10 @@
 """Numbers of other people are held against each other, the model's FLOP and the peak, at the printed digits."""
 
+import pytest
+
 from analysis.importers import reported_rows
+from analysis.importers._checks import flop_unit
+from model.measure.flops import of_run
 from model.record.config import CallConfig, DataConfig, InferenceConfig, ModelConfig, RunConfig, TrainConfig
 from model.record.records import Override
 from model.record.reported import Reported
@@ -108,6 +112,33 @@ def test_numbers_are_about_the_study_as_it_is_written_and_not_about_a_scale_that
     numbers = {"tokens_per_second": "7893.10", "tflops": "406.82"}
     assert flags(small, overridden=overridden, **numbers) == [], "vocab_size at its default, which is 131,072"
     assert len(flags(small, **numbers)) == 1
+
+
+def test_the_count_of_a_small_model_is_in_a_unit_that_shows_it():
+    small = EIGHT.model_copy(
+        update={"model": ModelConfig(dim=16, layers=1, heads=2, kv_heads=2, ffn_dim=32, vocab_size=64)}
+    )
+    (flag,) = flags(small, tokens_per_second="1000", tflops="1")
+    assert flag.startswith(
+        "tflops / tokens_per_second is 1000000.00 kFLOP per token, and the model of the study has "
+    )
+    assert float(flag.partition("study has ")[2].partition(" ")[0]) == pytest.approx(
+        of_run(small) / 1e3, abs=0.01
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "unit"),
+    [
+        ((51.5e9, 54.7e9), "GFLOP"),
+        ((51.5e9, 3e6), "MFLOP"),
+        ((2e3,), "kFLOP"),
+        ((3.0,), "FLOP"),
+        ((0.0,), "GFLOP"),
+    ],
+)
+def test_no_count_is_rounded_to_nothing(counts, unit):
+    assert flop_unit(*counts)[0] == unit
 
 
 def test_a_prompt_has_a_count_of_its_own():
