@@ -82,7 +82,8 @@ def _numbers(facts: Facts, done: Sequence[Run]) -> tuple[Number, ...]:
 def called(facts: Facts) -> Sentence:
     """Shapes, rounds and runs of calls of attention alone."""
     runs = facts.runs
-    with_times = {row["run_id"] for row in facts.kernels if row["outcome"] == "completed"}
+    done = [row for row in facts.kernels if row["outcome"] == "completed"]
+    with_times, backends = ({row[name] for row in done} for name in ("run_id", "attention"))
     shapes, timed = _shapes(runs), _shapes(run for run in runs if run["run_id"] in with_times)
     at = f"{len(timed):,d} of " if 0 < len(timed) < len(shapes) else ""
     planned = {run["planned_steps"] for run in runs}
@@ -92,7 +93,7 @@ def called(facts: Facts) -> Sentence:
     ways += " (of 8 bits forward alone)" if 0 < narrow < len(runs) else ""
     text = (
         f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {at}{counted(len(shapes), 'shape')}, "
-        f"{ways}, in {rounds} of all backends"
+        f"{ways}, in {rounds}{' of all backends' * (len(backends) != 1)}"
     )
     if _done(runs) < len(runs):
         text += f": {_done(runs):,d} of {counted(len(runs), 'run')} completed"

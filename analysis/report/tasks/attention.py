@@ -101,6 +101,11 @@ class ShapeTable:
         """Whether the host's part of a call is known."""
         return any(cell.host is not None for line in self.lines for cell in line.cells)
 
+    @property
+    def compares(self) -> bool:
+        """Whether any backend has a ratio over another."""
+        return any(cell.lead for line in self.lines for cell in line.cells)
+
     def parts(self, most: int) -> list[ShapeTable]:
         """The same in tables of so many backends at most: paper can not be scrolled sideways."""
         count = len(self.backends)
@@ -273,7 +278,8 @@ class TimedBackend:
 
     Attributes:
         lead: over the fastest other backend there; None without one, or without rounds in common.
-        fastest_at: the number of shapes at which it is faster than every other backend, of `shapes`.
+        fastest_at: the number of shapes at which it is faster than every other backend, of `shapes`, at which
+            two or more were timed.
         wrong: why it was not timed at all; empty where it was.
     """
 
@@ -303,6 +309,11 @@ class TimedBackend:
         return TableCell(f"{ratio.ratio:.3f}", ends, f"times as fast as {group_name(over)}, paired by round")
 
     @property
+    def wins(self) -> TableCell:
+        """At how many shapes it is the fastest, where any has two backends to compare."""
+        return TableCell(f"{self.fastest_at} of {self.shapes}") if self.shapes else TableCell()
+
+    @property
     def outcome(self) -> TableCell:
         """How its calls at the shape ended."""
         if self.point.timed(self.point.whole):
@@ -321,7 +332,7 @@ def _backend_lines(
 ) -> dict[str, TimedBackend]:
     every = points(facts.kernels)
     timed = [point for point in every if point.timed(point.whole)]
-    at_shapes = list(grouped(timed, place).values())
+    at_shapes = [at_shape for at_shape in grouped(timed, place).values() if len(at_shape) > 1]
     wins = Counter(
         point.attention
         for at_shape in at_shapes
@@ -388,7 +399,7 @@ TASK = ReportTask(
         OverviewColumn(
             "Memory, GiB", lambda line: TableCell(number(line.memory and line.memory.median, ",.2f"))
         ),
-        OverviewColumn("Fastest at", lambda line: TableCell(f"{line.fastest_at} of {line.shapes}")),
+        OverviewColumn("Fastest at", lambda line: line.wins),
         OverviewColumn("Outcome", lambda line: line.outcome, is_text=True),
     ),
     panels=(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,12 @@ from analysis.report.answer.calls import sentences
 from analysis.report.answer.limits import apart, of_calls
 from analysis.report.answer.ran import called as sentence
 from analysis.report.answer.ran import without_times
+from analysis.report.build import build_report
+from analysis.store.collect import collect
+from model.record.case import Case
 from tests.analysis.charts.test_kernel_points import called
+from tests.analysis.charts.test_kernels import planned as planned_run
+from tests.analysis.timed import kernels
 
 
 def planned(batch: int) -> dict[str, Any]:
@@ -27,7 +34,11 @@ def test_rounds_are_counted(rounds: tuple[int, int], said: str) -> None:
         about | planned(batch) | {"run_id": f"r{batch}", "planned_steps": steps}
         for batch, steps in enumerate(rounds, 1)
     ]
-    times = [{"run_id": run["run_id"], "outcome": "completed"} for run in runs]
+    times = [
+        {"run_id": run["run_id"], "outcome": "completed", "attention": name}
+        for run in runs
+        for name in ("math", "cudnn")
+    ]
     text = sentence(SimpleNamespace(runs=runs, calls=True, kernels=times)).text  # type: ignore[arg-type]
     assert "at 2 shapes, forward and backward, in " + said + " all backends." in text
 
@@ -47,12 +58,31 @@ def test_only_shapes_that_have_a_time_are_called_timed(outcomes: tuple[str, str]
         about | planned(batch) | {"run_id": f"r{batch}", "outcome": end, "expected_outcome": end}
         for batch, end in enumerate(ends, 1)
     ]
-    times = [run for run, outcome in zip(runs, outcomes, strict=True) if outcome == "completed"]
+    times = [
+        run | {"attention": "math"}
+        for run, outcome in zip(runs, outcomes, strict=True)
+        if outcome == "completed"
+    ]
     known = SimpleNamespace(runs=runs, calls=True, kernels=times, in_logs={"error": []}, removed={})
     assert said in sentence(known).text  # type: ignore[arg-type]
     lost = [each.text for each in without_times(known)]  # type: ignore[arg-type]
     wanted = ["1 completed run has no times: its `kernels.json` is missing or holds none."]
     assert lost == (wanted if "without times" in outcomes else [])
+
+
+def test_a_report_of_one_backend_compares_it_with_no_other(tmp_path: Path) -> None:
+    case = Case("cuda", "bfloat16", 1, 512, 16, 16, 128)
+    folder = planned_run(tmp_path, "r1", case)
+    folder.start(flop_per_token=None, parameter_count=None)
+    kernels(folder, case, custom=1.0, flash3="unsupported")
+    folder.end(steps=7, final_loss=None)
+    collect(tmp_path)
+    page = build_report(tmp_path, "kernels", tmp_path / "report").read_text(encoding="utf-8")
+    text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    assert "at 1 shape, forward and backward, in 7 rounds." in text
+    assert "a forward and its backward take 3.5 ms with custom ." in text
+    for words in ("astest", "all backends", "the others", "Speed over"):
+        assert words not in text
 
 
 STEADY = (1.0, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07, 1.08)  # how the clock slows, round by round
