@@ -163,15 +163,36 @@ class Backends:
 
     @property
     def counts(self) -> list[str]:
-        """Number of backends by verdict: `7 right`, `1 wrong`, `2 without a certificate`."""
-        backends = [
-            (verdict, {row["attention"] for row in self.certificates if row["verdict"] == verdict})
-            for verdict in ("right", "wrong", "unsupported")
-        ]
-        backends.append(
-            ("without a certificate", {group.attention for group in self.without if group.attention})
-        )
-        return [f"{len(names)} {what}" for what, names in backends if names]
+        """Number of backends by verdict: `7 right`, `1 right in bfloat16 and wrong in float8_e4m3fn`.
+
+        Each is counted once, but for those that have runs without a certificate, too.
+        """
+        by_backend = grouped(self.certificates, itemgetter("attention"))
+        verdicts = Counter(map(_verdict_of, by_backend.values()))
+        counts = [f"{verdicts[words]} {words}" for words in sorted(verdicts, key=_kindest_first)]
+        without = {group.attention for group in self.without if group.attention}
+        return [*counts, *([f"{len(without)} without a certificate"] if without else [])]
+
+
+_VERDICTS = ("right", "wrong", "unsupported")
+
+
+def _kindest_first(words: str) -> tuple[int, str]:
+    """Sort key of `_verdict_of`: backends that are right throughout, then those that are in part."""
+    return next(n for n, verdict in enumerate(_VERDICTS) if words.startswith(verdict)), words
+
+
+def _verdict_of(rows: Sequence[CertificateRow]) -> str:
+    """What a backend's certificates say together: `right`, or `right in bfloat16 and wrong in float16`."""
+    dtypes: dict[str, set[str]] = {}
+    for row in sorted(rows, key=lambda row: _VERDICTS.index(row["verdict"])):
+        dtypes.setdefault(row["verdict"], set()).add(row["dtype"] or "")
+    if len(dtypes) == 1:
+        return next(iter(dtypes))
+    every = [dtype for of_verdict in dtypes.values() for dtype in of_verdict]
+    if "" in every or len({*every}) < len(every):
+        return " and ".join(f"{verdict} by some certificates" for verdict in dtypes)
+    return " and ".join(f"{verdict} in {', '.join(sorted(names))}" for verdict, names in dtypes.items())
 
 
 def of_study(connection: DuckDBPyConnection, study: str, runs: Iterable[Run] = ()) -> Backends:
@@ -233,12 +254,14 @@ class BackendVerdict:
         key: by which the page of certificates lists the first of them.
         certificates: how many say so.
         device: None where all certificates of the backend are of one.
+        dtype: None where they are of one, or all say the same.
     """
 
     verdict: str
     key: str
     certificates: int
     device: str | None
+    dtype: str | None = None
 
 
 @dataclass(frozen=True)
@@ -308,13 +331,15 @@ def _line(name: str, runs: Sequence[Run], trust: Backends, done: Set[str]) -> Ba
     common = {package for run in runs for package in run["software"] or {}}
     packages = dict.fromkeys(_packages(name, row["software"], common) for row in certificates)
 
-    keys_of: dict[tuple[str, str], list[str]] = {}
+    apart = all(len({row[of] for row in certificates}) > 1 for of in ("verdict", "dtype"))
+    keys_of: dict[tuple[str, str, str | None], list[str]] = {}
     for row in certificates:
-        keys_of.setdefault((row["verdict"], row["device_name"] or "no device"), []).append(row["key"])
-    several = len({device for _, device in keys_of}) > 1
+        said = row["verdict"], row["device_name"] or "no device", row["dtype"] if apart else None
+        keys_of.setdefault(said, []).append(row["key"])
+    several = len({device for _, device, _ in keys_of}) > 1
     verdicts = tuple(
-        BackendVerdict(verdict, keys[0], len(keys), device if several else None)
-        for (verdict, device), keys in keys_of.items()
+        BackendVerdict(verdict, keys[0], len(keys), device if several else None, dtype)
+        for (verdict, device, dtype), keys in keys_of.items()
     )
 
     kernels = {}

@@ -238,6 +238,7 @@ def certificate(attention: str, **changes: object) -> Row:
         "key": f"key of {attention}",
         "verdict": "right",
         "device_name": "NVIDIA H200",
+        "dtype": None,
         "software": {
             "torch": "2.13.0",
             "nvidia-cudnn-cu13": "9.19",
@@ -309,6 +310,50 @@ def test_certificates_that_say_the_same_are_counted_and_not_listed() -> None:
         BackendVerdict("wrong", "bad", 1, "NVIDIA H200"),
         BackendVerdict("right", "cpu", 1, "no device"),
     )
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "counts"),
+    [
+        (["right", "right"], ["2 right"]),
+        (
+            ["right/wrong", "right/wrong", "right/right"],
+            ["1 right", "2 right in bfloat16 and wrong in float8_e4m3fn"],
+        ),
+        (["wrong/wrong", "wrong/right"], ["1 right in float8_e4m3fn and wrong in bfloat16", "1 wrong"]),
+        (["right", "unsupported"], ["1 right", "1 unsupported"]),
+    ],
+)
+def test_each_backend_counts_once_though_it_has_several_certificates(
+    verdicts: list[str], counts: list[str]
+) -> None:
+    """Three backends of which two are wrong in 8 bits were `3 right, 2 wrong`."""
+    rows = [
+        certificate(f"backend{n}", verdict=verdict, dtype=dtype)
+        for n, both in enumerate(verdicts)
+        for verdict, dtype in zip(both.split("/"), ("bfloat16", "float8_e4m3fn"), strict=False)
+    ]
+    assert Backends(rows, [], []).counts == counts
+
+
+def test_certificates_of_one_precision_that_disagree_are_said_to() -> None:
+    rows = [certificate("flash3", verdict=verdict, dtype="bfloat16") for verdict in ("wrong", "right")]
+    assert Backends(rows, [], []).counts == ["1 right by some certificates and wrong by some certificates"]
+
+
+def test_a_verdict_that_depends_on_the_precision_says_of_which_it_is() -> None:
+    rows = [
+        certificate("flash3", key="a", dtype="bfloat16"),
+        certificate("flash3", key="b", verdict="wrong", dtype="float8_e4m3fn"),
+        certificate("custom", key="c", dtype="bfloat16"),
+        certificate("custom", key="d", dtype="float8_e4m3fn"),
+    ]
+    flash3, custom = backend_lines([planned("flash3"), planned("custom")], Backends(rows, [], []))
+    assert flash3.verdicts == (
+        BackendVerdict("right", "a", 1, None, "bfloat16"),
+        BackendVerdict("wrong", "b", 1, None, "float8_e4m3fn"),
+    )
+    assert custom.verdicts == (BackendVerdict("right", "c", 2, None),)
 
 
 def test_a_package_whose_version_was_not_recorded_is_not_passed_over() -> None:
