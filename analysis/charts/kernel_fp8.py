@@ -65,7 +65,8 @@ class Gain:
         return self.fp8.of(column, "forward", self.fp8.mode)
 
 
-def _gains(rows: list[Row]) -> list[Gain]:
+def gains(rows: list[Row]) -> list[Gain]:
+    """Each backend at each shape at which it was timed in both precisions."""
     every = points(rows)
     others = {
         (point.attention, _without_dtype(point)): point for point in every if point.shape["dtype"] == NARROW
@@ -76,7 +77,7 @@ def _gains(rows: list[Row]) -> list[Gain]:
         if point.shape["dtype"] == FP8 and (other := others.get((point.attention, _without_dtype(point))))
     ]
     several = len({_without_dtype(point) for point, _ in pairs}) > 1
-    gains = []
+    found = []
     for point, other in pairs:
         own, theirs = point.timed("forward"), other.timed("forward")
         if own and theirs:
@@ -85,8 +86,8 @@ def _gains(rows: list[Row]) -> list[Gain]:
             label = f"{point.attention}, {shape}" if several else point.attention
             low = theirs.low / own.high if theirs.low and own.high else None
             high = theirs.high / own.low if theirs.high and own.low else None
-            gains.append(Gain(label, point, other, theirs.median / own.median, low, high))
-    return gains
+            found.append(Gain(label, point, other, theirs.median / own.median, low, high))
+    return found
 
 
 def _without_dtype(point: Point) -> tuple[Any, ...]:
@@ -94,13 +95,13 @@ def _without_dtype(point: Point) -> tuple[Any, ...]:
 
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
-    gains = _gains(rows)
-    if not gains:
+    every = gains(rows)
+    if not every:
         return None
-    best = max(gains, key=lambda gain: gain.ratio)
+    best = max(every, key=lambda gain: gain.ratio)
     told = f"{number(best.ratio, '.2f')} times as fast as in {NARROW} ({best.label})"
     cells = []
-    for gain in gains:
+    for gain in every:
         own, theirs = gain.fp8.timed("forward"), gain.narrow.timed("forward")
         rate, allowed = gain.fp8.rate("forward"), gain.error("allowed")
         cells.append((
@@ -118,33 +119,33 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         *("kernel TFLOP/s of 8 bits", "error over the allowed", *_ERRORS.values()),
     )
     return Figure(
-        spec=_plot(gains, names([gain.fp8 for gain in gains])),
+        spec=_plot(every, names([gain.fp8 for gain in every])),
         caption=(
             "Of a forward, in runs of the two precisions at the same shape. Q, K and V are rounded to 8 bits "
             "outside of the call. Errors are relative, of the certificates' own normal numbers; outliers: "
             f"one number of a thousand is ten times as large. {how_called(rows)}."
         ),
         description=f"Dot plot of the forward's speed in 8 bits over {NARROW}: "
-        + "; ".join(f"{gain.label} {number(gain.ratio, '.3f')}" for gain in gains)
+        + "; ".join(f"{gain.label} {number(gain.ratio, '.3f')}" for gain in every)
         + ".",
         interval="from the ends of both medians' intervals, so wider than 95 %; the runs are not paired",
-        used=frozenset(run for gain in gains for run in (*gain.fp8.runs, *gain.narrow.runs)),
+        used=frozenset(run for gain in every for run in (*gain.fp8.runs, *gain.narrow.runs)),
         finding=f"Attention to 8 bits is up to {told}"
-        if len(gains) > 1
+        if len(every) > 1
         else f"Attention to 8 bits is {told}",
         table=Table(heads, tuple(cells)),
     )
 
 
-def _plot(gains: list[Gain], backends: list[str]) -> dict[str, Any]:
+def _plot(every: list[Gain], backends: list[str]) -> dict[str, Any]:
     import altair as alt
 
     marks: list[Row] = [
         {"label": gain.label, "backend": gain.fp8.attention, "ratio": gain.ratio, "low": gain.low,
          "high": gain.high, "one": 1}
-        for gain in gains
+        for gain in every
     ]  # fmt: skip
-    y = y_of([gain.label for gain in gains])
+    y = y_of([gain.label for gain in every])
     ends = [end for mark in marks for end in (mark["low"], mark["ratio"], mark["high"]) if end is not None]
     scale = alt.Scale(domain=list(axis_ends([*ends, 1.0], zero=False)), nice=False)
     title = f"forward in 8 bits, times as fast as in {NARROW}"
@@ -166,7 +167,7 @@ def _plot(gains: list[Gain], backends: list[str]) -> dict[str, Any]:
     point = inline(marks).mark_point(filled=True, size=75, opacity=1)
     layers.append(point.encode(x=x("ratio"), y=y, color=colour, tooltip=tips))
     layers += number_column(marks, y, "times", "ratio", ".2f")
-    return drawn(layers, rows_height([gain.label for gain in gains]), TOP)
+    return drawn(layers, rows_height([gain.label for gain in every]), TOP)
 
 
 chart = Chart(

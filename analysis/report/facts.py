@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from analysis import stats
+from analysis.charts import kernel_fp8
 from analysis.query.ask import answer
 from analysis.query.statements import (
     COMPLETED_RUNS,
@@ -54,10 +55,11 @@ ORDER BY table_name, column_index"""
 _REMOVED_SQL = "SELECT run_id, differs FROM removed_runs WHERE study = $study ORDER BY run_id"
 _REPORTED_SQL = "SELECT * FROM reported WHERE study = $study ORDER BY place, label, entry"
 _UNTIMED_SQL = """\
-SELECT attention, mode, outcome, reason, count(DISTINCT run_id) AS runs
+SELECT attention, dtype, string_agg(DISTINCT direction, ', ' ORDER BY direction DESC) AS directions,
+  string_agg(DISTINCT mode, ', ' ORDER BY mode) AS modes, outcome, reason, count(DISTINCT run_id) AS runs
 FROM kernels JOIN deciding_attempts USING (study, run_id, attempt)
 WHERE study = $study AND outcome <> 'completed'
-GROUP BY ALL ORDER BY attention, mode, outcome, reason"""
+GROUP BY attention, dtype, outcome, reason ORDER BY attention, dtype, outcome, reason"""
 MOST_KINDS = 3  # of runs that a sentence about removed ones tells apart
 # By name, what a report carries besides the queries of its figures and tables.
 QUERIES = {
@@ -113,6 +115,7 @@ class Facts:
         untimed: backends of task attention that have no time at some shape: how they ended, and why.
         kernels: its rows of the table, of attempts that decide their runs.
         kernels_and_gone: these, and how runs without a row ended.
+        eight_bits: forwards with the errors of their certificates, where any is of numbers of 8 bits.
         frontiers: of task frontier, the largest value that fits, a row for each run that probed.
         probes: their probes.
         profiles: how long the profiled steps of completed runs took beside the timed ones.
@@ -130,6 +133,7 @@ class Facts:
     untimed: list[UntimedRow] = field(default_factory=list)
     kernels: list[dict[str, Any]] = field(default_factory=list)
     kernels_and_gone: list[dict[str, Any]] = field(default_factory=list)
+    eight_bits: list[dict[str, Any]] = field(default_factory=list)
     profiles: list[dict[str, Any]] = field(default_factory=list)
     frontiers: list[dict[str, Any]] = field(default_factory=list)
     probes: list[dict[str, Any]] = field(default_factory=list)
@@ -275,7 +279,7 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
                 memory_saved=of_memory.get(label),
             )
         )
-    newest = max(runs, key=lambda run: run["created_at"])
+    newest, kernels = max(runs, key=lambda run: run["created_at"]), rows(connection, KERNEL_TIMES, study)
     return Facts(
         study=study,
         title=newest["title"],
@@ -285,7 +289,8 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         quarantine=cast("list[UnreadFile]", rows(connection, _QUARANTINE_SQL, study)),
         dictionary=cast("list[ColumnComment]", rows(connection, _DICTIONARY_SQL, study)),
         untimed=cast("list[UntimedRow]", rows(connection, _UNTIMED_SQL, study)),
-        kernels=rows(connection, KERNEL_TIMES, study),
+        kernels=kernels,
+        eight_bits=rows(connection, kernel_fp8.chart.sql, study) if kernel_fp8.chart.applies(kernels) else [],
         kernels_and_gone=rows(connection, KERNEL_TIMES_AND_GONE, study),
         profiles=rows(connection, PROFILED, study),
         frontiers=rows(connection, FRONTIERS, study),

@@ -182,7 +182,9 @@ class UntimedRow(TypedDict):
     """A backend that runs of attention alone did not time, in how many of them, and why."""
 
     attention: str
-    mode: str
+    dtype: str
+    directions: str
+    modes: str
     outcome: str
     reason: str
     runs: int

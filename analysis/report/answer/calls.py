@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.charts._kernels import Lead, Point, lead, main_shape, place, points, said
+from analysis.charts.kernel_fp8 import NARROW, Gain, gains
 from analysis.report.answer.statement import Number, Sentence
 from analysis.stats import grouped
 from analysis.wording import group_name, in_parentheses, listed, percent, readable
+from model.record.case import FP8
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -23,10 +25,56 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
     timed = [point for point in points(facts.kernels) if point.timed(point.whole)]
     if not timed:
         return
+    yield from _in_8_bits(facts)
     yield _at_one_shape(main_shape(timed))
     leads = [fastest for at_shape in grouped(timed, place).values() if (fastest := _fastest(at_shape))]
     if len(leads) > 1:
         yield _at_each(leads)
+
+
+def _in_8_bits(facts: Facts) -> Iterator[Sentence]:
+    """What 8 bits gain over bfloat16, who is wrong in them, and how far outputs are from float64."""
+    by_backend = grouped(gains(facts.eight_bits), lambda gain: gain.fp8.attention)
+    texts, numbers = [], []
+    for name, own in sorted(by_backend.items(), key=lambda item: -max(gain.ratio for gain in item[1])):
+        ratios = sorted(gain.ratio for gain in own)
+        times = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios[0], ratios[-1])))
+        at, low, high = (f" at {len(own):,d} shapes" if len(own) > 1 else ""), own[0].low, own[0].high
+        ends = "" if at or low is None or high is None else f" ({low:.2f} to {high:.2f})"
+        texts.append(f"{times} times{ends} as fast as in {NARROW} with {group_name(name)}{at}")
+        numbers += [
+            Number(f"forward in 8 bits over {NARROW}, {gain.label}", gain.ratio, gain.low, gain.high, "times")
+            for gain in own
+        ]
+    if not texts:
+        return
+    wrong = {row["attention"] for row in facts.kernels if (row["dtype"], row["outcome"]) == (FP8, "wrong")}
+    wrong -= by_backend.keys()
+    aside = ""
+    if wrong:
+        names, are = listed([group_name(name) for name in sorted(wrong)]), "is" if len(wrong) == 1 else "are"
+        aside = f"; {names} {are} wrong in 8 bits and {'has' if len(wrong) == 1 else 'have'} no time"
+    yield Sentence(f"In 8 bits a forward is {listed(texts)}{aside}.", tuple(numbers))
+    yield from (sentence for own in by_backend.values() if (sentence := _errors(own[0])))
+
+
+def _errors(gain: Gain) -> Sentence | None:
+    """How far an output in 8 bits is from float64, by its certificate; None without one."""
+    parts = {"whole": "in 8 bits", "narrow": f"in {NARROW}", "own": "of the kernel alone"}
+    shares = {part: 100 * error for part in parts if (error := gain.error(part)) is not None}
+    if len(shares) < len(parts):
+        return None
+    name = gain.fp8.attention
+    whole, narrow, own = (readable(share, ".2f") for share in shares.values())
+    text = (
+        f"The output of {group_name(name)} in 8 bits is {whole} % off float64, by its certificate, and in "
+        f"{NARROW} {narrow} %; {own} % is the kernel's own error, on the numbers as they were rounded."
+    )
+    numbers = (
+        Number(f"error of {name} {words}", shares[part], None, None, "percent")
+        for part, words in parts.items()
+    )
+    return Sentence(text, tuple(numbers))
 
 
 def _fastest(at_shape: Sequence[Point]) -> _Fastest | None:

@@ -339,8 +339,9 @@ def _backend_lines(
         for point in at_shape
         if (ahead := lead(point, at_shape)) and ahead.clear
     )
-    reasons = {row["attention"]: row["reason"] for row in facts.untimed}
     main = main_shape(timed)
+    precisions = {point.shape["dtype"] for point in main}
+    reasons = {row["attention"]: row["reason"] for row in facts.untimed if row["dtype"] in precisions}
     of_main = {point.attention: point for point in main}
     there = {place(point) for point in main}
     here = of_main | {p.attention: p for p in every if place(p) in there and p.attention not in of_main}

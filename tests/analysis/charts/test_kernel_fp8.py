@@ -11,6 +11,7 @@ import pytest
 from analysis.charts import Figure, load
 from analysis.query.ask import answer
 from analysis.report import facts
+from analysis.report.answer.calls import sentences
 from analysis.report.build import build_report
 from analysis.store import database as store
 from analysis.store.collect import collect
@@ -47,7 +48,8 @@ def measured(root: Path, precisions: tuple[str, ...], shapes: tuple[int, ...] = 
             folder = planned(root, f"{dtype}-{place}", case)
             folder.start(flop_per_token=None, parameter_count=None)
             own = {"custom": 8.0, "flash3": 8.0} if dtype == FP8 else {"custom": 10.0, "flash3": 12.8}
-            made = kernels(folder, case, **own, flash="unsupported" if dtype == FP8 else 11.0)
+            others = {"flash": "unsupported", "cudnn": "wrong"} if dtype == FP8 else {"flash": 11.0}
+            made = kernels(folder, case, **own, **others)
             times = [
                 each.model_copy(update={"certificate": key}) if each.attention == "custom" else each
                 for each in made.times
@@ -87,6 +89,13 @@ def test_several_shapes_are_told_apart(tmp_path) -> None:
     assert [row[0] for row in figure.table.rows] == [
         f"{name}, B1 T{length} H16 D128 causal" for length in (4096, 16384) for name in ("custom", "flash3")
     ]
+    with store.open_for_reading(tmp_path) as connection:
+        first, *_ = sentences(facts.gather(connection, "kernels"))
+    assert first.text == (
+        "In 8 bits a forward is 1.60 times as fast as in bfloat16 with `flash3` at 2 shapes and 1.25 times as "
+        "fast as in bfloat16 with `custom` at 2 shapes; `cudnn` is wrong in 8 bits and has no time."
+    )
+    assert [round(number.value, 2) for number in first.numbers] == [1.6, 1.6, 1.25, 1.25]
 
 
 def test_without_bfloat16_there_is_nothing_to_compare_with(tmp_path) -> None:
@@ -107,6 +116,19 @@ def test_a_report_says_how_fast_a_forward_is_and_makes_up_no_backward(tmp_path, 
     else:
         assert "at 1 shape, forward and backward (of 8 bits forward alone), in 7 rounds" in text
         assert "Attention to 8 bits is up to 1.60 times as fast" in text
+        lead, _, rest = text.partition("In 8 bits a forward is ")[2].partition(" At batch 1")
+        assert lead == (
+            "1.60 times (1.51 to 1.70) as fast as in bfloat16 with flash3 and 1.25 times (1.18 to 1.33) as fast "
+            "as in bfloat16 with custom ; cudnn is wrong in 8 bits and has no time. The output of custom in 8 "
+            "bits is 4.50 % off float64, by its certificate, and in bfloat16 0.34 %; 1.80 % is the kernel's own "
+            "error, on the numbers as they were rounded."
+        )
+        assert "custom is the fastest" in rest
+    not_timed = text.partition("Backends that were not timed")[2]
+    assert f"cudnn {FP8} forward, backward eager, graph wrong 1" in not_timed
+    assert f"custom {FP8} backward eager, graph unsupported 1" in not_timed
+    assert "what was lost before the call, by rounding Q, K and V, is no error of the kernel" in not_timed
+    assert "that no implementation in that precision can avoid" not in text
     assert "attention to numbers of 8 bits has no backward here" in text
     own = (tmp_path / "report" / f"run-{FP8}-0.html").read_text(encoding="utf-8")
     assert "called once, forward alone" in own and "forward and backward" not in own

@@ -98,7 +98,7 @@ def timed(length: int, **times: list[float]) -> list[dict[str, Any]]:
 
 
 def of(rows: list[dict[str, Any]]) -> list[str]:
-    return [each.text for each in sentences(SimpleNamespace(kernels=rows))]  # type: ignore[arg-type]
+    return [each.text for each in sentences(SimpleNamespace(kernels=rows, eight_bits=[]))]  # type: ignore[arg-type]
 
 
 def test_the_fastest_is_the_one_that_is_ahead_round_by_round() -> None:

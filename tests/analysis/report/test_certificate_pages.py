@@ -43,7 +43,7 @@ def test_each_backend_has_its_verdict_errors_and_kernels(demo_report: Path) -> N
     text = unescape(words(page))
     for expected in (
         "8 right, 1 wrong, 1 unsupported, 1 without a certificate",
-        "flash3 is wrong on NVIDIA H200. 25 of 53 checks failed",
+        "flash3 is wrong in bfloat16 on NVIDIA H200. 25 of 53 checks failed",
         "own kernels: its forward runs flash2's",
         "flash4: needs a GPU of compute capability 10.0, this is 9.0",
         "all 53 checks passed",
