@@ -101,11 +101,7 @@ def among(runs: Sequence[Row]) -> list[Difference]:
         text = f"Completed runs read different texts of the same name: {listed(paths)}."
         differences.append(Difference("data", text))
 
-    packages = of.packages(done)
-    if mixed := [f"{name} {' / '.join(many)}" for name, many in packages.items() if len(many) > 1]:
-        text = f"Completed runs ran with different software: {', '.join(mixed)}."
-        differences.append(Difference("software", text))
-
+    differences += _packages_among(done)
     own = [run for run in done if not run["imported"]]
     if others := len(done) - len(own):
         text = f"{others} of {len(done)} runs were imported: they have no certificate."
@@ -132,6 +128,19 @@ def among(runs: Sequence[Row]) -> list[Difference]:
         text += f"{len(done)} completed runs ({listed(set(labels))}): their speed is partly that of the data."
         differences.append(Difference("starved", text))
     return differences
+
+
+def _packages_among(done: Sequence[Row]) -> Iterator[Difference]:
+    """Packages of which runs had several versions, and those that only some of them had."""
+    packages = of.packages(done)
+    if mixed := [f"{name} {' / '.join(many)}" for name, many in packages.items() if len(many) > 1]:
+        text = f"Completed runs ran with different software: {', '.join(mixed)}."
+        yield Difference("software", text)
+    recorded = [run["software"] for run in done if run["software"]]
+    shares = {name: sum(name in versions for versions in recorded) for name in packages}
+    if partly := [f"{name} ({n} of {len(recorded)})" for name, n in shares.items() if n < len(recorded)]:
+        text = f"Only some of the completed runs had these packages: {', '.join(partly)}."
+        yield Difference("software", text)
 
 
 def in_logs(runs: Iterable[Row]) -> dict[str, dict[str, str]]:

@@ -631,6 +631,19 @@ def unranked(study: Study) -> Iterator[str]:
 
 
 @said("limit")
+def installed_for_some(study: Study) -> Iterator[str]:
+    recorded = [
+        run.measured.manifest["software"] for run in study.done if run.measured.manifest.get("software")
+    ]
+    counts = Counter(name for software in recorded for name in software)
+    partly = [
+        f"{name} ({count} of {len(recorded)})" for name, count in counts.items() if count < len(recorded)
+    ]
+    if partly:
+        yield f"Only some of the completed runs had these packages: {', '.join(partly)}."
+
+
+@said("limit")
 def baseline_failed(study: Study) -> Iterator[str]:
     if is_grid(study):
         alone = [

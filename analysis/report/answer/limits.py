@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from analysis.report.rows import Run
     from analysis.verdicts.guard import Difference
 
+# Topics of differences that matter to runs of which no verdict compares any two.
+MACHINES = ("device", "commit", "driver", "software")
 FEW = 4  # groups that a sentence names, where it holds of all
 
 
@@ -39,7 +41,7 @@ def of_any(
     """What is not compared, and how far the rest reaches."""
     yield from _not_compared(facts, comparison)
     yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
-    yield from (Sentence(difference.sentence) for difference in differences)
+    yield from differ(differences)
     done = [run for run in facts.runs if run["outcome"] == "completed"]
     if done and comparison.drift.change is None:
         yield Sentence(drift(comparison.drift))
@@ -78,10 +80,18 @@ def of_inference(
     yield from of_profiles(facts, "prefill")
 
 
+def differ(differences: Sequence[Difference], topics: Collection[str] = ()) -> Iterator[Sentence]:
+    """What differs among the runs: in these topics alone, if any are given."""
+    for difference in differences:
+        if not topics or difference.topic in topics:
+            yield Sentence(difference.sentence)
+
+
 def of_calls(
-    facts: Facts, _comparison: StudyComparison, _differences: Sequence[Difference]
+    facts: Facts, _comparison: StudyComparison, differences: Sequence[Difference]
 ) -> Iterator[Sentence]:
     """What runs that time attention alone do not show."""
+    yield from differ(differences, MACHINES)
     done = [run for run in facts.runs if run["outcome"] == "completed"]
     timed = any(row["outcome"] == "completed" for row in facts.kernels)
     if timed and len({run["label"] for run in done}) == len(done):

@@ -8,7 +8,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts.frontier import UNITS, cards, largest
-from analysis.report.answer import AnswerParts
+from analysis.report.answer import AnswerParts, limits
 from analysis.report.answer.statement import Number, Sentence
 from analysis.report.overview import GroupLine, OverviewColumn, PanelSpec, TableCell, group_lines, outcome
 from analysis.report.render import number
@@ -139,8 +139,9 @@ def _is_coarse(row: Row, run: Run) -> bool:
 
 
 def _limits(
-    facts: Facts, _comparison: StudyComparison, _differences: Sequence[Difference]
+    facts: Facts, _comparison: StudyComparison, differences: Sequence[Difference]
 ) -> Iterator[Sentence]:
+    yield from limits.differ(differences, limits.MACHINES)
     yield Sentence("Fitting is of three steps on random tokens, without audits, checkpoints or a profile.")
     if any(row["memory_fraction"] < 1 for row in facts.frontiers):
         yield Sentence(

@@ -13,6 +13,7 @@ from analysis.report.answer import limits
 from analysis.report.build import build_report
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
+from analysis.verdicts.guard import among
 from model.record.case import Case
 from model.record.config import CallConfig, RunConfig
 from tests.analysis.fabricate import START, Folder, plan
@@ -38,6 +39,18 @@ def collected(root: Path) -> tuple[facts.Facts, comparison.Comparison]:
     with open_for_reading(root) as connection:
         found = facts.gather(connection, "kernels")
         return found, comparison.of_study(connection, "kernels", found.runs)
+
+
+def test_what_differs_among_runs_is_said_though_no_verdict_compares_them(root: Path) -> None:
+    timed(root, "r1", software={"torch": "2.13.0"})
+    timed(root, "r2", software={"torch": "2.12.0", "flash-attn": "2.8.3"})
+    study, compared = collected(root)
+    runs = [run | {"data_fingerprint": None} for run in study.runs]  # they read nothing
+    said = [each.text for each in limits.of_calls(study, compared, among(runs))]
+    assert said[:2] == [
+        "Completed runs ran with different software: torch 2.12.0 / 2.13.0.",
+        "Only some of the completed runs had these packages: flash-attn (1 of 2).",
+    ]
 
 
 @pytest.mark.parametrize("conditions", [{"load_before": 14.0, "device_users": 0}, {"device_users": 1}])

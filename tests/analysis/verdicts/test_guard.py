@@ -203,6 +203,19 @@ def test_the_overview_of_a_study_says_what_differs_among_its_completed_runs() ->
     assert among([row(outcome="timeout")]) == []
 
 
+def test_packages_that_only_some_runs_had_are_said_and_not_only_other_versions() -> None:
+    with_it, without = {"torch": "2.13.0", "flash-attn": "2.8.3"}, {"torch": "2.13.0"}
+    mixed = [row(software=with_it), row(software=without), row(software=without), row(software=None)]
+    assert [each.sentence for each in among(mixed)] == [
+        "Only some of the completed runs had these packages: flash-attn (1 of 3)."
+    ]
+    versions = [row(software=with_it), row(software=with_it | {"torch": "2.12.0"})]
+    assert [each.sentence for each in among(versions)] == [
+        "Completed runs ran with different software: torch 2.12.0 / 2.13.0."
+    ]
+    assert among([row(software=with_it), row(software=with_it)]) == []
+
+
 def test_throttling_is_of_all_the_wall_time_and_not_of_the_worst_run() -> None:
     """An hour without and ten minutes with it: 1 / 7 of the time, though all of one run."""
     runs = [row(power_capped_seconds=0.0), row(power_capped_seconds=600.0, wall_seconds=600.0)]

@@ -365,12 +365,13 @@ def certificates(study: Study) -> list[dict[str, Any]]:
 
 @text(r"Software: .*", "dl.facts")
 def software(spot: Spot, match: re.Match[str]) -> str:
-    versions = next(
-        run.measured.manifest["software"]
-        for run in spot.study.runs
-        if run.attempts and run.measured.manifest.get("software")
-    )
-    return "Software: " + ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
+    versions = {
+        name: version
+        for run in ([spot.run] if spot.run else spot.study.runs)
+        if run.attempts
+        for name, version in sorted((run.measured.manifest.get("software") or {}).items())
+    }
+    return "Software: " + ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 @text(r"Imported: \d+ of \d+ runs? .*", "dl.facts")

@@ -138,6 +138,13 @@ def added_of(study: Study) -> str:
     return f"none, and the number of runs was not fixed in advance: {added} runs added after the first result"
 
 
+def packages_of(study: Study) -> str:
+    """Of all runs, in the order in which these have them."""
+    of_runs = [run.measured.manifest.get("software") or {} for run in study.runs if run.attempts]
+    versions = {name: version for software in of_runs for name, version in software.items()}
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if name != "driver")
+
+
 def beside_of(study: Study) -> str:
     """The most attempts at one time on a machine."""
     ends = [
@@ -283,7 +290,7 @@ SETTINGS: dict[str, Setting] = {
     "Seeds": lambda study: listed([f"{seed}" for seed in dict.fromkeys(run.key[0] for run in study.runs)]),
     "Order of the runs": order_of, "Runs side by side": beside_of, "Load": load, "Peak for MFU": peak_of_setup,
     "Device": devices_of, "Host": hosts_of,
-    "Driver": lambda study: "570.86", "Packages": lambda study: "python 3.11.7, torch 2.13.0",
+    "Driver": lambda study: "570.86", "Packages": packages_of,
     "Commit": lambda study: str(study.runs[0].plan["provenance"]["git_sha"])[:10],
     "Shapes": shapes_of, "Rounds": lambda study: f"{study.runs[0].config['call']['steps']}",
     "Prefills": of_inference("steps"), "Prefills of warm-up": of_inference("warmup_steps"),
