@@ -96,12 +96,8 @@ def _rate(verdict: Verdict) -> str:
                 f"{in_runs(runs)}: {verdict.kind}, not a finding. Repeats would make it one: {how}."
             )
         case SingleRuns() as runs:
-            end = (
-                "observed, not tested"
-                if verdict.low is None
-                else "observed, which says nothing about other runs"
-            )
-            return f"Rate {enclosed(verdict)} {in_runs(runs)}: {end}."
+            end = "not tested" if verdict.low is None else "which says nothing about other runs"
+            return f"Rate {enclosed(verdict)} {in_runs(runs)}: {verdict.kind}, {end}."
     raise AssertionError(verdict)
 
 

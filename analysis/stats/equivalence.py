@@ -37,7 +37,7 @@ def change(
     """Compare the seconds per step of one group before and after.
 
     'different' if the whole 90 % interval lies beyond the margin, 'equivalent' if it lies within, which
-    are two one-sided tests at 5 % each; 'observed' with a single run on either side.
+    are two one-sided tests at 5 % each; 'inconclusive' with a single run on either side.
 
     Args:
         before, after: seconds per step by what pairs runs; paired where keys are common.
@@ -52,7 +52,8 @@ def change(
     if min(len(before), len(after)) == 1:
         difference = median(list(before.values())) / median(list(after.values())) - 1
         runs = SingleRuns(len(after), len(before))
-        return Verdict("observed", runs, difference, None, None, 1, RUNS, "single runs are not tested")
+        how = "single runs are not tested"
+        return Verdict("inconclusive", runs, difference, None, None, 1, RUNS, how)
     ratio = log_ratio(after, before)
     value, low, high = map(expm1, (ratio.mean.value, *ratio.mean.interval(CONFIDENCE)))
     method = f"90 % t interval of the log ratio, {ratio.how}: {TESTS} at 5 %"

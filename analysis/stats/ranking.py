@@ -66,7 +66,7 @@ def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
             one, other = (median(list(groups[label].values())) for label in pair)
             method = "single runs are not compared"
             verdicts[pair] = Verdict(
-                "observed", Unranked(), other / one - 1, None, None, 1, RUNS, method, groups=pair
+                "inconclusive", Unranked(), other / one - 1, None, None, 1, RUNS, method, groups=pair
             )
     apart = {frozenset(pair) for pair, verdict in verdicts.items() if verdict.kind == "different"}
     # The tiers: the largest sets without a pair that is apart, by insert and absorb (Piepho 2004).

@@ -9,6 +9,14 @@ Kind = Literal["equivalent", "different", "inconclusive", "observed", "withheld"
 Quantity = Literal["rate", "loss"]
 
 
+def of_single_runs(low: float | None, high: float | None) -> Kind:
+    """What may be said of a difference of single runs, by its interval: at most that it was observed.
+
+    'inconclusive' if that includes equality, and without one: then two starts of one program may differ so.
+    """
+    return "inconclusive" if low is None or high is None or low <= 0 <= high else "observed"
+
+
 @dataclass(frozen=True)
 class MarginTest:
     """The interval was held against a margin, as a fraction of the rate or in nats."""
@@ -102,7 +110,8 @@ class Verdict:
 
     Attributes:
         kind: 'equivalent' and 'different' are findings; 'inconclusive' is neither; 'observed' is a difference
-            of single runs; 'withheld' is one of runs that are not comparable.
+            of single runs whose interval excludes equality; 'withheld' is one of runs that are not
+            comparable.
         reason: what decided the kind.
         difference: relative difference of the rates (0.01: the first is 1 % faster), or nats for losses
             (first minus second); None if it is not known.

@@ -11,7 +11,7 @@ from analysis.stats.equivalence import beyond, by_sample, change, losses, means,
 from analysis.stats.estimate import median_of_known
 from analysis.stats.paired import paired_records
 from analysis.stats.rows import paired_by
-from analysis.stats.verdict import MarginTest, SingleRuns, Verdict
+from analysis.stats.verdict import MarginTest, SingleRuns, Verdict, of_single_runs
 from analysis.verdicts.guard import SPEED_AND_LOSS, Difference, RunSet, differences, withheld
 from analysis.verdicts.match import Changed, Pair, SideGroup, between, match
 from analysis.verdicts.source import Measured
@@ -295,7 +295,7 @@ def speed(a: Measured, b: Measured, margin: float | None, single_runs: bool = Fa
     numbers = (1, ratio.level, ratio.method)
     if not single_runs or margin is None or ratio.low is None or ratio.high is None:
         low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
-        return Verdict("observed", SingleRuns(1, 1), ratio.ratio - 1, low, high, *numbers)
+        return Verdict(of_single_runs(low, high), SingleRuns(1, 1), ratio.ratio - 1, low, high, *numbers)
     low, high = ratio.low - 1, ratio.high - 1
     return Verdict(beyond(low, high, margin), MarginTest(margin), ratio.ratio - 1, low, high, *numbers)
 

@@ -12,7 +12,7 @@ from analysis.stats.paired import RUNS, Ratio, paired_records, paired_runs
 from analysis.stats.ranking import Ranking, rank
 from analysis.stats.repeats import error_of_a_look, look
 from analysis.stats.student import log_ratio
-from analysis.stats.verdict import Kind, Looks, PairTest, SingleRuns, Untested, Verdict
+from analysis.stats.verdict import Kind, Looks, PairTest, SingleRuns, Untested, Verdict, of_single_runs
 from analysis.verdicts.groups import Group, compared, declared, differing, groups_of, looks, stated
 from analysis.verdicts.guard import Difference, breaking, withheld
 from analysis.verdicts.values import Row
@@ -231,8 +231,7 @@ def _verdict(a: Group, b: Group, ratio: Ratio, margin: float | None, ranked: Ver
     numbers = (difference, low, high, ratio.n, ratio.level, ratio.method)
     kind: Kind
     if single := single_runs(a, b, ratio):
-        kind = "inconclusive" if low is None or high is None or low <= 0 <= high else "observed"
-        return Verdict(kind, single, *numbers)
+        return Verdict(of_single_runs(low, high), single, *numbers)
     if looks([*a.runs, *b.runs]):
         if ranked and not margin:
             return ranked

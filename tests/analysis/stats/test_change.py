@@ -59,9 +59,9 @@ def test_runs_without_common_keys_are_compared_unpaired() -> None:
     assert "unpaired" in found.method
 
 
-def test_a_single_run_on_a_side_is_observed() -> None:
+def test_a_single_run_on_a_side_is_inconclusive() -> None:
     found = change({1: 1.0}, {1: 2.0}, 0.01)
-    assert (found.kind, found.difference) == ("observed", -0.5)
+    assert (found.kind, found.difference) == ("inconclusive", -0.5)
 
 
 @pytest.mark.refused

@@ -105,11 +105,11 @@ def test_groups_that_cannot_be_told_apart_share_a_tier_and_one_can_be_in_two() -
     assert found.verdicts["a", "b"].kind == found.verdicts["b", "c"].kind == "inconclusive"
 
 
-def test_single_runs_are_observed_and_never_ordered() -> None:
+def test_single_runs_are_inconclusive_and_never_ordered() -> None:
     found = rank(named(once=[0.1], a=[1.0, 1.1, 1.2], also=[5.0]))
     assert found.singles == ("once", "also")
     assert found.tiers == (("a",),)
-    assert {verdict.kind for verdict in found.verdicts.values()} == {"observed"}
+    assert {verdict.kind for verdict in found.verdicts.values()} == {"inconclusive"}
     assert "faster" not in " ".join(sentence(verdict) for verdict in found.verdicts.values())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Any
 
@@ -102,6 +103,24 @@ def test_the_speed_of_single_runs_is_observed_unless_it_is_to_be_tested() -> Non
     assert seen.regressions == []
     assert only(a, b, single_runs=True).speed.kind == "different"
     assert "of these two runs alone" in only(a, b, single_runs=True).regressions[0]
+
+
+def test_two_programs_that_look_alike_in_one_run_each_are_inconclusive_as_on_the_pages_of_a_study() -> None:
+    """The interval of the records' ratio reaches 1: nothing is said to have been observed."""
+    a, b = side("A", [run(0)]), side("B", [run(0)])
+    wavering = {step: a.records["auto0"].seconds[step] * (1 + 0.01 * math.sin(7 * step)) for step in STEPS}
+    b = b._replace(records={"auto0": Records(b.records["auto0"].losses, wavering)})
+    speed = only(a, b).speed
+    assert speed.low < 0 < speed.high
+    assert speed.kind == "inconclusive"
+    assert "inconclusive, which says nothing about other runs" in sentence(speed)
+    tables = {part.name: part.rows for part in sections(compare(a, b, CompareOptions()))}
+    assert "observed" not in str(tables)
+    assert tables["verdicts"][0][1:] == [
+        "speed",
+        "inconclusive",
+        "in one run each: the interval includes equality",
+    ]
 
 
 def test_the_range_of_all_records_is_called_so() -> None:
@@ -319,7 +338,7 @@ def test_no_run_is_lost_where_several_share_seed_and_repeat() -> None:
     speed = only(side("A", a), side("B", b)).speed
     assert (speed.kind, speed.n) == ("equivalent", 3)
     assert "unpaired, 3 and 3 runs" in speed.method
-    assert only(side("A", a), side("B", b[:1])).speed.kind == "observed"
+    assert only(side("A", a), side("B", b[:1])).speed.kind == "inconclusive"
 
 
 @pytest.mark.refused
