@@ -16,7 +16,7 @@ from statistics import fmean
 from statistics import median as plain_median
 from typing import Any, TypeVar
 
-from tests.oracle import calls
+from tests.oracle import calls, series
 from tests.oracle.truth import (
     GIB,
     Run,
@@ -358,6 +358,31 @@ def final_losses(study: Study) -> Iterator[str]:
         yield f"Final loss: {losses[low]}{f' for all {len(losses)} groups' if len(losses) > 1 else ''}{judged}."
     else:
         yield f"Final losses: {losses[low]} ({low}) to {losses[high]} ({high}){judged}."
+
+
+@said("answer")
+def in_8_bits(study: Study) -> Iterator[str]:
+    by_backend: dict[str, list[tuple[str, calls.Case, calls.Case]]] = {}
+    for key in series.gains(study) if study.task == "attention" else ():
+        by_backend.setdefault(key[0], []).append(key)
+    ratios = {name: [series.gain(study, *key) for key in keys] for name, keys in by_backend.items()}
+    texts = []
+    for name, values in sorted(ratios.items(), key=lambda item: -max(value.middle for value in item[1])):
+        middles = [value.middle for value in values]
+        times = " to ".join(dict.fromkeys((f"{min(middles):.9f}", f"{max(middles):.9f}")))
+        ends = values[0].ends if len(values) == 1 else None
+        what = f" ({ends[0]} to {ends[1]})" if ends else ""
+        at = f" at {len(values)} shapes" if len(values) > 1 else ""
+        texts.append(f"{times} times{what} as fast as in bfloat16 with {name}{at}")
+    if texts:
+        yield f"In 8 bits a forward is {listed(texts)}."
+    for name, keys in by_backend.items():
+        own = series.errors(study, *keys[0][:2])
+        yield (
+            f"The output of {name} in 8 bits is {own['error with the rounding of Q, K and V, %']} % off float64, by its "
+            f"certificate, and in bfloat16 {own['error of bfloat16, %']} %; {own['error of the kernel, %']} % is the kernel's "
+            "own error, on the numbers as they were rounded."
+        )
 
 
 @said("answer")

@@ -176,6 +176,31 @@ def gain(study: Study, name: str, own: Case, other: Case) -> Value:
     return Value(wide.middle / narrow.middle, (wide.ends[0] / narrow.ends[1], wide.ends[1] / narrow.ends[0]))
 
 
+def errors(study: Study, name: str, case: Case) -> dict[str, float]:
+    """Of the certificate that a backend's calls name, in percent; of what is allowed, as a share."""
+    (key,) = {row["certificate"] for row in calls.rows(study, case, name)}
+    (run,) = (run for run in study.runs if calls.case_of(run) == case)
+    checks = study.certificate_of_key(run, key)["checks"]
+
+    def worst(check: str, value: str, what: str = "", variant: str = "") -> float:
+        return max(
+            float(one[value])
+            for one in checks
+            if one["name"] == check and what in ("", one["what"]) and one["variant"].startswith(variant)
+        )
+
+    return {
+        "error over the allowed": max(
+            one["measured"] / one["tolerance"] for one in checks if one["name"] == "right"
+        ),
+        "error of the kernel, %": 100 * worst("right", "relative_error", variant="plain"),
+        "error with the rounding of Q, K and V, %": 100 * worst("quantisation", "measured", "o", "plain"),
+        "error of bfloat16, %": 100 * worst("quantisation", "measured", "o of bfloat16", "plain"),
+        "the same with outliers, %": 100 * worst("quantisation", "measured", "o", "outliers"),
+        "of bfloat16 with outliers, %": 100 * worst("quantisation", "measured", "o of bfloat16", "outliers"),
+    }
+
+
 def shown(spot: Spot) -> set[Case]:
     """The cases that a figure shows."""
     study, figure = spot.study, spot.figure

@@ -11,7 +11,7 @@ from tests.oracle.kinds import NONE
 from tests.oracle.listing import Cell, Spot, column, text
 from tests.oracle.pages import NUMBER
 from tests.oracle.reported import described, hollow
-from tests.oracle.series import FIGURES, Figure, gain
+from tests.oracle.series import FIGURES, Figure, errors, gain
 from tests.oracle.truth import Study, Value
 
 
@@ -207,31 +207,6 @@ def gains_description(spot: Spot, match: re.Match[str]) -> str:
 def of_gains(study: Study) -> dict[str, tuple[str, Case, Case]]:
     """By label."""
     return {label(study, *key[:2]): key for key in series.gains(study)}
-
-
-def errors(study: Study, name: str, case: Case) -> dict[str, float]:
-    """Of the certificate that a backend's calls name, in percent; of what is allowed, as a share."""
-    (key,) = {row["certificate"] for row in calls.rows(study, case, name)}
-    (run,) = (run for run in study.runs if calls.case_of(run) == case)
-    checks = study.certificate_of_key(run, key)["checks"]
-
-    def worst(check: str, value: str, what: str = "", variant: str = "") -> float:
-        return max(
-            float(one[value])
-            for one in checks
-            if one["name"] == check and what in ("", one["what"]) and one["variant"].startswith(variant)
-        )
-
-    return {
-        "error over the allowed": max(
-            one["measured"] / one["tolerance"] for one in checks if one["name"] == "right"
-        ),
-        "error of the kernel, %": 100 * worst("right", "relative_error", variant="plain"),
-        "error with the rounding of Q, K and V, %": 100 * worst("quantisation", "measured", "o", "plain"),
-        "error of bfloat16, %": 100 * worst("quantisation", "measured", "o of bfloat16", "plain"),
-        "the same with outliers, %": 100 * worst("quantisation", "measured", "o", "outliers"),
-        "of bfloat16 with outliers, %": 100 * worst("quantisation", "measured", "o of bfloat16", "outliers"),
-    }
 
 
 @column(r"Attention to numbers of 8 bits: values", ".+")
