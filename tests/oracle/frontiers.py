@@ -118,6 +118,18 @@ def open_ended(study: Study) -> Iterator[str]:
 
 
 @said("limit")
+def less_exact(study: Study) -> Iterator[str]:
+    wide = []
+    for label, one in frontiers(study).items():
+        if one.sure and one.bound and one.largest:
+            multiple, share = one.record["multiple"], one.run.config["frontier"].get("resolution", 0.03)
+            steps = (one.bound["value"] - one.largest) // multiple
+            wide += [label] * (steps > 1 and steps - 1 >= share * one.largest / multiple)
+    if wide:
+        yield f"Under {listed(wide)} the search used up its probes: the frontier is less exact than asked."
+
+
+@said("limit")
 def holes(study: Study) -> Iterator[str]:
     gaps = [
         label

@@ -296,8 +296,13 @@ def saved(study: Study) -> Iterator[str]:
 @said("answer")
 def decoded_fastest(study: Study) -> Iterator[str]:
     if study.task == "inference":
-        times = {label: value.middle for label in study.measured if (value := over_decoded(study, label))}
-        yield from _ends(study, times, "ms a token", ("shortest time", "longest"), False, "Decoding: ")
+        times = {label: value for label in study.measured if (value := over_decoded(study, label))}
+        middles = {label: value.middle for label, value in times.items()}
+        fast, slow = (times[end(middles, key=lambda label: middles[label])] for end in (min, max))
+        overlap = bool(fast.ends and slow.ends) and fast.ends[1] >= slow.ends[0]
+        shown = ": their intervals overlap" * (overlap and fast.middle != slow.middle)
+        for text in _ends(study, middles, "ms a token", ("shortest time", "longest"), False, "Decoding: "):
+            yield f"{text[:-1]}{shown}."
 
 
 def _ends(

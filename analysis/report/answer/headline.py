@@ -137,7 +137,17 @@ def ends(
         text += (
             f"tests do not tell it from {listed(ties) if len(ties) <= _NAMED else f'{len(ties)} others'}; "
         )
-    yield Sentence(f"{text}{name(last, facts)} the {words[1]}, {texts[last]}.", numbers)
+    overlap = "" if judged else _overlap(values[first], values[last])
+    yield Sentence(f"{text}{name(last, facts)} the {words[1]}, {texts[last]}{overlap}.", numbers)
+
+
+def _overlap(one: Estimate | None, other: Estimate | None) -> str:
+    """That the intervals of two medians overlap, which no verdict compares; empty where they do not."""
+    ends = [end for value in (one, other) if value for end in (value.low, value.high)]
+    if len(ends) < 4 or None in ends:
+        return ""
+    (low, high), (lower, higher) = ends[:2], ends[2:]
+    return ": their intervals overlap" if low <= higher and lower <= high else ""
 
 
 def name(label: str, facts: Facts) -> str:

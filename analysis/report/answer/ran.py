@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from analysis.report.facts import Facts
     from analysis.report.rows import Run
 
+_REASON = 320  # letters of a reason that a first page quotes
 _NAMED = 3  # backends that the sentence names; of more it says how many
 
 
@@ -247,7 +249,8 @@ def endless(runs: Sequence[Run]) -> Iterator[Sentence]:
 
 
 def _why(because: str | None) -> str:
-    return f": {because.rstrip('.')}" if because else ""
+    """The reason, after a colon; of a long one the beginning, as the run's page has the whole."""
+    return f": {textwrap.shorten(because, _REASON, placeholder=' …').rstrip('.')}" if because else ""
 
 
 def out_of_memory(facts: Facts) -> Iterator[Sentence]:

@@ -308,6 +308,12 @@ def test_an_expected_failure_is_a_result_and_another_is_not() -> None:
     assert "1 file could not be read: nothing from there is in this report." in said
 
 
+def test_a_first_page_quotes_the_beginning_of_a_long_reason() -> None:
+    rows = [*repeats("cudnn", 1), planned("flex", outcome="failed", reason="it ended so, and so " * 40)]
+    (text,) = [each.text for each in of(rows).unexpected]
+    assert text.endswith("it ended so, and ….") and 300 < len(text) < 420
+
+
 def wrong() -> Row:
     return {
         "attention": "flash9",
