@@ -181,6 +181,7 @@ SELECT study,
     try_cast(one ->> '$.numbers.backward_tflops' AS DOUBLE) AS backward_tflops,  --: Kernel TFLOP/s of a backward of attention alone, as reported.
     try_cast(one ->> '$.numbers.both_tflops' AS DOUBLE) AS both_tflops,  --: Kernel TFLOP/s of a forward and its backward together, as reported.
     try_cast(one ->> '$.numbers.call_memory_bytes' AS DOUBLE) AS call_memory_bytes,  --: Peak memory of a forward and its backward of attention alone in bytes, as reported.
+    try_cast(one ->> '$.numbers.both_dram_bytes' AS DOUBLE) AS both_dram_bytes,  --: Bytes of the GPU's memory that a forward and its backward of attention alone read and write, as reported.
     one -> '$.numbers' AS printed,  --: The same numbers with the digits that were printed, by quantity: a JSON object of texts.
     one ->> '$.hardware' AS hardware,  --: What it ran on, as reported.
     CAST(one ->> '$.gpus' AS INTEGER) AS gpus,  --: Number of GPUs, as reported; 1 if the study does not say.
@@ -188,7 +189,8 @@ SELECT study,
     one ->> '$.source' AS source,  --: Where the numbers are printed.
     one ->> '$.read_from' AS read_from,  --: table or text, where they are printed as numbers; plot, where they were read off a figure.
     nullif(one ->> '$.note', '') AS note,  --: What the study's author says of the numbers, such as that there is no such card; NULL if nothing.
-    one -> '$.flags' AS flags  --: Rules that the numbers break at the digits that were printed, such as mfu = tflops / peak: a JSON array of sentences, empty if they break none that could be checked.
+    one -> '$.flags' AS flags,  --: Rules that the numbers break at the digits that were printed, such as mfu = tflops / peak: a JSON array of sentences, empty if they break none that could be checked.
+    coalesce(one -> '$.unchecked', '[]') AS unchecked  --: What the numbers could not be held against, and why, such as a peak of hardware that has none here: a JSON array of sentences. Also empty where the run was collected before this was said.
 FROM numbered;
 
 -- Columns without a comment have that of: run_records, run_measures, attempts, labels.

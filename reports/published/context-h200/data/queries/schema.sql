@@ -45,7 +45,7 @@ CREATE TABLE run_records (  --: run.json, one row per planned run. Use the view 
     also_expected JSON,  --: Other outcomes that the study expects as well: a JSON array. NULL in an imported run.
     because VARCHAR,  --: Why the study expects that outcome, if it says so.
     label VARCHAR,  --: What the study calls the run's group; NULL if it does not say, and in an imported run. runs.label is what it is called in the end.
-    reported JSON,  --: What the study says that others report of the run's group: a JSON array of objects of numbers (by quantity, as printed), hardware, gpus, source, read_from, note and flags. NULL if it says nothing. The view reported has it by column.
+    reported JSON,  --: What the study says that others report of the run's group: a JSON array of objects of numbers (by quantity, as printed), hardware, gpus, source, read_from, note, flags and unchecked. NULL if it says nothing. The view reported has it by column.
     why JSON,  --: FILE:LINE:COL of each entry in the study that led to this run: a JSON array.
     memory_limit_bytes BIGINT,  --: Limit on the run's host memory in bytes.
     time_limit_seconds BIGINT,  --: Time limit in seconds.
@@ -319,6 +319,7 @@ CREATE TABLE kernels (  --: kernels.json of every attempt: attention alone, one 
     heads BIGINT,  --: Query heads.
     kv_heads BIGINT,  --: Key and value heads.
     head_dim BIGINT,  --: Width of one head.
+    dropout DOUBLE,  --: Probability with which each weight becomes 0. NULL in records of a report made before there was such a column.
     tile_queries BIGINT,  --: Queries of a tile of the kernel's, where the run chose it; NULL: the backend did.
     tile_keys BIGINT,  --: Keys of the same.
     outcome VARCHAR NOT NULL,  --: completed; unsupported, by the backend's own word or because no CUDA graph can hold its call; wrong, by its certificate or by what was timed; oom_gpu or oom_host; or failed.

@@ -1,4 +1,5 @@
-SELECT attention, mode, outcome, reason, count(DISTINCT run_id) AS runs
+SELECT attention, dtype, string_agg(DISTINCT direction, ', ' ORDER BY direction DESC) AS directions,
+  string_agg(DISTINCT mode, ', ' ORDER BY mode) AS modes, outcome, reason, count(DISTINCT run_id) AS runs
 FROM kernels JOIN deciding_attempts USING (study, run_id, attempt)
 WHERE study = 'scaling' AND outcome <> 'completed'
-GROUP BY ALL ORDER BY attention, mode, outcome, reason
+GROUP BY attention, dtype, outcome, reason ORDER BY attention, dtype, outcome, reason
