@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
@@ -10,6 +11,7 @@ from analysis.charts._rows import TOP, number_column, rows_height, run_name, y_o
 from analysis.charts._style import INK, axis_ends, colours, drawn, inline, styles_for
 from analysis.charts._values import UNKNOWN, fitting, names, number, shortened
 from analysis.query.statements import FRONTIERS, PROBES
+from analysis.stats import grouped
 from model.record.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -38,12 +40,29 @@ def card(row: Row) -> str:
 
 
 def largest(row: Row) -> str:
-    """The largest value that fits, as far as it is known: `at least 4,096`."""
+    """The largest value that fits, as far as it is known: `4,096 to 4,224`, `at least 4,096`."""
     if row["largest"] is None and row["is_bounded"]:
         return "none" if row["bound"] == row["multiple"] else f"below {row['bound']:,d}"
     if row["largest"] is None:
         return "not known"
+    if row["is_bounded"] and (most := row["bound"] - row["multiple"]) > row["largest"]:
+        return f"{row['largest']:,d} to {most:,d}"
     return f"{'' if row['is_bounded'] else 'at least '}{row['largest']:,d}"
+
+
+def is_coarse(row: Row) -> bool:
+    """Whether the search left a wider gap above the largest value than its resolution asks."""
+    if not row["is_bounded"] or row["largest"] is None:
+        return False
+    steps = ceil(row["resolution"] * row["largest"] / row["multiple"])
+    return bool(row["bound"] - row["largest"] > steps * row["multiple"])
+
+
+def outermost(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """The largest frontier and the smallest, as texts, each with all groups that have it."""
+    alike = grouped(sorted(rows, key=lambda row: -row["largest"]), largest)
+    ends = [*alike][:1] + [*alike][-1:]
+    return {text: [*dict.fromkeys(row["label"] for row in alike[text])] for text in ends}
 
 
 def _found(rows: list[Row], styles: Styles, find: str) -> Figure | None:
@@ -52,9 +71,10 @@ def _found(rows: list[Row], styles: Styles, find: str) -> Figure | None:
         return None
     known = [row for row in rows if row["largest"] is not None]
     short = shortened({row["label"] for row in rows})
-    by_size = sorted(known, key=lambda row: row["largest"])
-    ends = list({row["label"]: row for row in (by_size[:1] + by_size[-1:])}.values())
-    told = " to ".join(f"{largest(row)} ({names([short[row['label']]])})" for row in ends)
+    told = " to ".join(
+        f"{text} ({names([short[label] for label in labels])})"
+        for text, labels in reversed(outermost(known).items())
+    )
     cells = [
         (
             row["label"],
@@ -62,7 +82,7 @@ def _found(rows: list[Row], styles: Styles, find: str) -> Figure | None:
             f"{row['foreseen']:,d}",
             largest(row),
             UNKNOWN if row["bound"] is None else f"{row['bound']:,d} ({row['bound_outcome']})",
-            number(row["foreseen_error_percentage"], "+.1f"),
+            UNKNOWN if is_coarse(row) else number(row["foreseen_error_percentage"], "+.1f"),
             f"{row['searched']} + {row['probes'] - row['searched']}",
         )
         for row in rows

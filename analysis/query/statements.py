@@ -225,7 +225,8 @@ FROM runs
 # The run's row, so that a chart can name and order it.
 _OF_RUN = "r.label, r.place, r.seed, r.repeat, r.attention, r.device"
 FRONTIERS = f"""\
-SELECT {_OF_RUN}, r.outcome AS run_outcome, f.* EXCLUDE (study, attempt)
+SELECT {_OF_RUN}, r.outcome AS run_outcome, f.* EXCLUDE (study, attempt),
+  (r.config ->> '$.frontier.resolution')::DOUBLE AS resolution
 FROM frontiers f JOIN runs r USING (study, run_id)
 WHERE f.study = $study
 ORDER BY r.place, r.seed, r.repeat, f.run_id"""

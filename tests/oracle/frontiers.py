@@ -28,8 +28,19 @@ class Sought:
         self.sure = bool(self.bound) and self.bound["outcome"] not in UNKNOWN
 
     @property
+    def wide(self) -> bool:
+        """Whether the gap to the next value, less a multiple, is as wide as was asked of the whole."""
+        if not (self.sure and self.bound and self.largest):
+            return False
+        gap, share = self.bound["value"] - self.largest, self.run.config["frontier"].get("resolution", 0.03)
+        return gap > self.record["multiple"] and gap - self.record["multiple"] >= share * self.largest
+
+    @property
     def text(self) -> str:
         """The largest, as far as it is known."""
+        if self.sure and self.bound and self.largest:
+            between = self.bound["value"] - self.record["multiple"] - self.largest
+            return f"{self.largest} to {self.largest + between}" if between else f"{self.largest}"
         if self.largest:
             return f"{'' if self.sure else 'at least '}{self.largest}"
         if not (self.bound and self.sure):
@@ -39,7 +50,11 @@ class Sought:
     @property
     def error(self) -> float | None:
         """Of the forecast, in percent of the largest that fits."""
-        return 100 * (self.record["foreseen"] / self.largest - 1) if self.largest and self.sure else None
+        return (
+            100 * (self.record["foreseen"] / self.largest - 1)
+            if self.largest and self.sure and not self.wide
+            else None
+        )
 
     @property
     def card(self) -> str:
@@ -67,11 +82,12 @@ def off(study: Study) -> str:
     return " to ".join(dict.fromkeys((f"{min(errors):+}", f"{max(errors):+}")))
 
 
-def outermost(study: Study) -> list[tuple[str, str]]:
-    """The text and the label of the largest frontier, and of the smallest."""
+def outermost(study: Study) -> list[tuple[str, list[str]]]:
+    """The text of the largest frontier and of the smallest, each with the labels of all that have it."""
     known = {label: one for label, one in frontiers(study).items() if one.largest}
     ordered = sorted(known, key=lambda label: -int(known[label].largest or 0))
-    return [(known[label].text, label) for label in (ordered[0], ordered[-1])]
+    texts = dict.fromkeys(known[label].text for label in (ordered[0], ordered[-1]))
+    return [(text, [label for label in ordered if known[label].text == text]) for text in texts]
 
 
 def memory_errors(study: Study) -> list[float]:
@@ -97,7 +113,7 @@ def sought(study: Study) -> Iterator[str]:
 @said("answer", before=kinds.no_result)
 def most_that_fits(study: Study) -> Iterator[str]:
     if frontiers(study):
-        ends = listed([f"{text} {UNIT} under {label}" for text, label in outermost(study)])
+        ends = listed([f"{text} {UNIT} under {listed(labels)}" for text, labels in outermost(study)])
         yield f"The most that fits is {ends}; the forecast was off by {off(study)} %."
 
 
@@ -119,14 +135,8 @@ def open_ended(study: Study) -> Iterator[str]:
 
 @said("limit")
 def less_exact(study: Study) -> Iterator[str]:
-    wide = []
-    for label, one in frontiers(study).items():
-        if one.sure and one.bound and one.largest:
-            multiple, share = one.record["multiple"], one.run.config["frontier"].get("resolution", 0.03)
-            steps = (one.bound["value"] - one.largest) // multiple
-            wide += [label] * (steps > 1 and steps - 1 >= share * one.largest / multiple)
-    if wide:
-        yield f"Under {listed(wide)} the search used up its probes: the frontier is less exact than asked."
+    if wide := [label for label, one in frontiers(study).items() if one.wide]:
+        yield f"Under {listed(wide)} the search ended before the frontier was as exact as was asked."
 
 
 @said("limit")

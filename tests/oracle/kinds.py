@@ -300,7 +300,7 @@ def decoded_fastest(study: Study) -> Iterator[str]:
         middles = {label: value.middle for label, value in times.items()}
         fast, slow = (times[end(middles, key=lambda label: middles[label])] for end in (min, max))
         overlap = bool(fast.ends and slow.ends) and fast.ends[1] >= slow.ends[0]
-        shown = ": their intervals overlap" * (overlap and fast.middle != slow.middle)
+        shown = ": their intervals do not tell them apart" * (overlap and fast.middle != slow.middle)
         for text in _ends(study, middles, "ms a token", ("shortest time", "longest"), False, "Decoding: "):
             yield f"{text[:-1]}{shown}."
 

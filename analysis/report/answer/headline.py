@@ -142,12 +142,12 @@ def ends(
 
 
 def _overlap(one: Estimate | None, other: Estimate | None) -> str:
-    """That the intervals of two medians overlap, which no verdict compares; empty where they do not."""
-    ends = [end for value in (one, other) if value for end in (value.low, value.high)]
-    if len(ends) < 4 or None in ends:
+    """That the intervals of two medians overlap, where no verdict compares them; else empty."""
+    ends = [end for value in (one, other) if value for end in (value.low, value.high) if end is not None]
+    if len(ends) < 4:
         return ""
-    (low, high), (lower, higher) = ends[:2], ends[2:]
-    return ": their intervals overlap" if low <= higher and lower <= high else ""
+    low, high, lower, higher = ends
+    return ": their intervals do not tell them apart" if low <= higher and lower <= high else ""
 
 
 def name(label: str, facts: Facts) -> str:

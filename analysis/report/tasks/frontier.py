@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts.frontier import UNITS, cards, largest
+from analysis.charts.frontier import UNITS, cards, is_coarse, largest, outermost
 from analysis.report.answer import AnswerParts, limits
 from analysis.report.answer.statement import Number, Sentence
 from analysis.report.overview import GroupLine, OverviewColumn, PanelSpec, TableCell, group_lines, outcome
@@ -118,24 +117,21 @@ def _headlines(
         known = [row for row in facts.frontiers if row["find"] == find and row["largest"] is not None]
         if not known:
             continue
-        ordered = sorted(known, key=lambda row: -row["largest"])
-        ends = list({row["label"]: row for row in (ordered[0], ordered[-1])}.values())
-        told = listed([f"{largest(row)} {unit} under {group_name(row['label'])}" for row in ends])
-        errors = sorted(row["foreseen_error_percentage"] for row in known if row["is_bounded"])
+        ends = outermost(known)
+        told = listed(
+            [f"{text} {unit} under {listed([*map(group_name, labels)])}" for text, labels in ends.items()]
+        )
+        errors = sorted(
+            row["foreseen_error_percentage"] for row in known if row["is_bounded"] and not is_coarse(row)
+        )
         by = " to ".join(dict.fromkeys(f"{error:+.1f}" for error in (errors[:1] + errors[-1:])))
         numbers = [
-            Number(f"largest that fits, {row['label']}", row["largest"], None, None, unit) for row in ends
+            Number(f"largest that fits, {row['label']}", row["largest"], None, None, unit)
+            for row in {row["label"]: row for row in known}.values()
+            if any(row["label"] in labels for labels in ends.values())
         ]
         off = f"; the forecast was off by {by} %" if by else ""
         yield Sentence(f"The most that fits is {told}{off}.", tuple(numbers))
-
-
-def _is_coarse(row: Row, run: Run) -> bool:
-    """Whether the search used up its probes before it was as near as its resolution asks."""
-    if not row["is_bounded"] or row["largest"] is None:
-        return False
-    steps = ceil(setting(_SECTION, "resolution")(run) * row["largest"] / row["multiple"])
-    return bool(row["bound"] - row["largest"] > max(1, steps) * row["multiple"])
 
 
 def _limits(
@@ -151,10 +147,9 @@ def _limits(
     if open_ended := {row["label"]: row for row in facts.frontiers if not row["is_bounded"]}:
         names = listed([group_name(label) for label in open_ended])
         yield Sentence(f"Whether more fits under {names}: the next probe hung or died, or there was none.")
-    runs = {run["run_id"]: run for run in facts.runs}
-    if coarse := {row["label"]: row for row in facts.frontiers if _is_coarse(row, runs[row["run_id"]])}:
+    if coarse := {row["label"]: row for row in facts.frontiers if is_coarse(row)}:
         names = listed([group_name(label) for label in coarse])
-        yield Sentence(f"Under {names} the search used up its probes: the frontier is less exact than asked.")
+        yield Sentence(f"Under {names} the search ended before the frontier was as exact as was asked.")
     if holes := [row for row in facts.frontiers if row["holes"]]:
         names = listed([group_name(row["label"]) for row in holes])
         yield Sentence(f"Under {names} some values below the largest do not fit: fitting is not monotone.")
@@ -235,7 +230,10 @@ _VALUES = (
     _column("Sought", lambda row: UNITS[row["find"]], is_text=True),
     _column("Largest that fits", largest),
     _column("Forecast", lambda row: f"{row['foreseen']:,d}"),
-    _column("Its error, %", lambda row: number(row["foreseen_error_percentage"], "+.1f")),
+    _column(
+        "Its error, %",
+        lambda row: number(None if is_coarse(row) else row["foreseen_error_percentage"], "+.1f"),
+    ),
     _column("Next that does not", _bound, is_text=True),
 )
 TASK = ReportTask(

@@ -35,7 +35,8 @@ class FrontierConfig(TaskSection):
         0.03,
         gt=0,
         lt=1,
-        description="The search ends when the next value that does not fit is within this share.",
+        description="The search ends when the next value that does not fit is within this share, which is "
+        "rounded up to a multiple.",
     )
     steps: Positive = Field(
         12,

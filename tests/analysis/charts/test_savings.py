@@ -7,7 +7,7 @@ from html import unescape
 from pathlib import Path
 
 from analysis import charts
-from analysis.importers import broken_rules
+from analysis.importers import checked
 from analysis.query.ask import answer
 from analysis.report.build import build_report
 from analysis.report.facts import literal
@@ -137,7 +137,8 @@ def test_more_than_everything_cannot_be_saved() -> None:
     numbers = {"time_saved_percentage": "101"}
     theirs = Reported(numbers=numbers, hardware="a card", source="a report", read_from="text")
     config = RunConfig(model=LLAMA, data=DataConfig(path="x"))
-    ((flag,),) = broken_rules([theirs], config, {})
+    (check,) = checked([theirs], config, {})
+    (flag,) = check.flags
     assert "rule time_saved_percentage <= 100" in flag
 
 

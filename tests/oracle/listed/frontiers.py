@@ -22,7 +22,7 @@ from tests.oracle.listing import Cell, Spot, column, text
 
 def ends(study: Any) -> str:
     """The smallest frontier to the largest."""
-    return " to ".join(f"{found} ({label})" for found, label in reversed(outermost(study)))
+    return " to ".join(f"{most} ({', '.join(labels)})" for most, labels in reversed(outermost(study)))
 
 
 def errors(study: Any) -> str:
