@@ -188,19 +188,27 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
 def several_studies(given: Sequence[str], also: Sequence[str] = ()) -> list[str]:
     """Resolve names, files and folders of files to the names of studies in this workspace, each once.
 
+    Of a folder, studies that have no runs here are named on standard error, if others have.
+
     Args:
         also: as `study_name`.
 
     Raises:
-        UserError: as `study_name`, or a folder has no study.
+        UserError: as `study_name`, or a folder has no study, or none with runs here.
     """
-    known = {*study_names(Settings.root), *also}
-    files = [
-        str(path)
-        for text in given
-        for path in ([text] if text in known or not Path(text).is_dir() else study_files([Path(text)]))
-    ]
-    return list(dict.fromkeys(study_name(text, also) for text in files))
+    from runner.inputs.study import read_study
+
+    known, names = {*study_names(Settings.root), *also}, dict[str, None]()
+    for text in given:
+        if text in known or not Path(text).is_dir():
+            names[study_name(text, also)] = None
+            continue
+        files = {read_study(path).name: path for path in study_files([Path(text)])}
+        here = [name for name in files if name in known] or [study_name(str(path)) for path in files.values()]
+        names |= dict.fromkeys(here)
+        if missing := [str(path) for name, path in files.items() if name not in here]:
+            typer.echo(f"without {', '.join(missing)}, of which there are no runs yet", err=True)
+    return [*names]
 
 
 def _refuse_folder(given: str) -> None:

@@ -212,3 +212,16 @@ def test_a_launch_of_several_ends_with_the_report_of_them_all(
     folder = two[0].parent
     assert f"report {folder}` makes one report of all" in call(root, "launch", folder)[1].splitlines()[-1]
     assert "makes one report" not in call(root, "launch", two[0])[1]
+
+
+def test_of_a_folder_what_has_no_runs_yet_is_named_and_the_rest_shown(
+    collected: Path, folder: Path, study: Study
+) -> None:
+    path = study("matrix: {seed: [0]}\n", "unlaunched")
+    out, err = call(collected, "status", folder, "--json")
+    assert sorted(row["study"] for row in json.loads(out)) == ["first", "second"]
+    assert f"without {path}, of which there are no runs yet" in err
+    for name in ("first", "second"):
+        (folder / f"{name}.yaml").unlink()
+    with pytest.raises(UserError, match="no runs of study 'unlaunched'"):
+        call(collected, "status", folder)
