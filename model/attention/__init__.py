@@ -247,10 +247,7 @@ NOT_OFFSET = (
 )
 
 
-NOT_FP8 = (
-    "takes no numbers of 8 bits: choose those that take them, cudnn, custom and flash3, or leave "
-    "float8_e4m3fn out (call.dtype; of inference, inference.attention_dtype)"
-)
+NOT_FP8 = "takes no numbers of 8 bits: choose cudnn, custom or flash3 on a GPU, or another precision"
 
 
 def no_tiles(case: Case) -> str:

@@ -121,7 +121,7 @@ EIGHT = "dtype: float8_e4m3fn"
 @pytest.mark.parametrize(
     ("call", "extra", "text"),
     [
-        (f"backends: math tiled, {EIGHT}", "", "tiny.yaml:4:33: no run of this study can start: each of 'math' and 'tiled' takes no numbers of 8 bits: leave call.dtype out, or name in call.backends only those that take them: "),
+        (f"backends: math tiled, {EIGHT}", "", "tiny.yaml:4:33: no run of this study can start: each of 'math' and 'tiled' takes no numbers of 8 bits: choose cudnn, custom or flash3 on a GPU, or another precision"),
         ("backends: flash, tile: 64x64", "", "'flash' takes no size of tiles: leave call.tile out, or name in call.backends only those that take one: flash1, portable and tiled"),
         ("backends: flash3 flex, dropout: 0.5", "", "each of 'flash3' and 'flex' has no dropout: choose math, "),
         (f"backends: custom, {EIGHT}, tile: 64x64", "", "tiny.yaml:4:73: call.tile does not go with call.dtype float8_e4m3fn: leave one of them out"),

@@ -181,7 +181,7 @@ def test_a_wrong_call_of_8_bits_gets_no_time(monkeypatch) -> None:
 
 @pytest.mark.parametrize("name", ["math", "flash", "portable", "tiled"])
 def test_others_refuse_8_bits_and_name_those_that_take_them(name) -> None:
-    with pytest.raises(Unsupported, match="cudnn, custom and flash3"):
+    with pytest.raises(Unsupported, match="choose cudnn, custom or flash3"):
         attention.require(name, replace(CUDA, dtype=FP8))
 
 
