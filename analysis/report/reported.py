@@ -51,7 +51,7 @@ class _Quantity:
 
     def compared(self, ours: float, theirs: float) -> str:
         """Ours over theirs, or minus theirs: of percentages in points."""
-        return self.difference.format(ours - theirs) if self.difference else f"{ours / theirs:.3f}"
+        return self.difference.format(ours - theirs) if self.difference else number(ours / theirs, "#,.3g")
 
 
 _Ours = Callable[["GroupFacts", "Sequence[Run]", Point | None], float | None]

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from model.record.sections import Frozen, Strict
 
-_PRINTED = r"\d+(\.\d*)?([eE][+-]?\d+)?"
+_PRINTED = r"-?\d+(\.\d*)?([eE][+-]?\d+)?"
 ReadFrom = Literal["table", "plot", "text"]
 Number = Annotated[float, Field(gt=0)]
 Printed = Annotated[str, Field(pattern=f"^{_PRINTED}$")]
@@ -30,11 +30,11 @@ class ReportedNumbers(Strict):
     peak_memory_bytes: Number | None = Field(
         None, description="Peak memory in bytes: 65.3 GB are 65.3e9, and 65.3 GiB 70.1e9."
     )
-    time_saved_percentage: Number | None = Field(
-        None, description="Percent of the baseline's time that is saved."
+    time_saved_percentage: float | None = Field(
+        None, description="Percent of the baseline's time that is saved; negative where it takes longer."
     )
-    memory_saved_percentage: Number | None = Field(
-        None, description="Percent of the baseline's peak memory that is saved."
+    memory_saved_percentage: float | None = Field(
+        None, description="Percent of the baseline's peak memory that is saved; negative where it needs more."
     )
     forward_milliseconds: Number | None = Field(None, description="Time of a forward of attention alone.")
     backward_milliseconds: Number | None = Field(None, description="Time of its backward, in ms.")

@@ -301,6 +301,9 @@ def _doubtful_numbers(cells: Sequence[Cell]) -> Iterator[Problem]:
         checks = checked(cell.reported, cell.config, cell.overridden)
         for n, (one, check) in enumerate(zip(cell.reported, checks, strict=True)):
             mark = cell.marks[REPORTED.format(n)]
+            if one.backend and one.backend not in cell.config.backends:
+                text = f"these runs do not call '{one.backend}' (they call {', '.join(cell.config.backends)})"
+                yield Problem(mark, f"warning: {text}: pages have no number of ours beside it")
             for rule in check.flags:
                 text = f"{rule}; if its source prints it so, pages show it with this rule"
                 yield Problem(mark, f"warning: {text}")

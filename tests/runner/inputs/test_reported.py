@@ -180,3 +180,20 @@ def test_a_key_that_is_none_has_the_nearest_of_those_that_the_task_measures(stud
     hint = f"did you mean '{meant}'? " if meant else ""
     assert f"unknown key '{key.split()[-1]}' ({hint}valid: " in message
     assert ("forward_milliseconds" in message) == (base is CALLS)
+
+
+def test_numbers_of_a_backend_that_the_runs_do_not_call_are_doubted_at_their_place(study):
+    entry = f"  - {{backend: flash, both_milliseconds: 90, {FROM}}}\n"
+    expanded = expand(read_study(study(f"reported:\n{entry}", base=CALLS)), "full")
+    told = [str(doubt).rpartition("/")[2].splitlines()[0] for doubt in doubts(expanded)]
+    text = (
+        "tiny.yaml:5:5: warning: these runs do not call 'flash' (they call math, tiled): pages have no number"
+    )
+    assert len([line for line in told if line.startswith(text)]) == 1
+
+
+def test_what_takes_longer_or_needs_more_than_the_baseline_saves_a_negative_share(study):
+    entry = f"{TWO}reported:\n  - {{where: {{attention: tiled}}, time_saved_percentage: -4.20, {FROM}}}\n"
+    numbers = [dict(one.numbers) for cell in cells(study, entry) for one in cell.reported]
+    assert numbers == [{"time_saved_percentage": "-4.20"}] * 2
+    assert "'final_loss' must be greater than 0" in problem(study, f"final_loss: -4.2, {FROM}")
