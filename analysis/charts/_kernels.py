@@ -330,12 +330,14 @@ TILE_QUERIES = Over(
 
 
 def main_shape(shown: list[Point]) -> list[Point]:
-    """The backends at the shape that most of them were timed at: of several the causal, then the largest."""
+    """The backends at the shape that most were timed at: of several, by mask, size and tile's time."""
 
     def weight(alike: list[Point]) -> tuple[float, ...]:
         shape = alike[0].shape
         size = shape["batch"] * shape["heads"] * shape["sequence_length"] ** 2 * shape["head_dim"]
-        return sum(point.timed(point.whole) is not None for point in alike), shape["causal"], size
+        times = [time.median for point in alike if (time := point.timed(point.whole))]
+        slowness = min(times, default=0.0) if alike[0].tile else 0.0
+        return len(times), shape["causal"], size, -slowness
 
     return max(stats.grouped(shown, place).values(), key=weight, default=[])
 
