@@ -53,26 +53,26 @@ def process_of(attempt, rank):
 
 
 @pytest.mark.trains
-def test_eight_processes_reach_the_loss_of_one_and_so_do_four_and_eight_from_their_checkpoint(
+def test_eight_processes_reach_the_loss_of_one_and_so_do_four_from_their_checkpoint(
     slurm, study, root, rows, profile, hurry
 ):
-    path = study("matrix: {parallel.shard: [1, 8]}\n", base=LARGER.replace("steps: 6", "steps: 60"))
+    # With a pause after each step, half a minute, until the last of them are let go on without.
+    path = study("matrix: {parallel.shard: [1, 8]}\n", base=LARGER.replace("steps: 6", "steps: 300"))
     slurm("launch", path, "--profile", profile, "--only", "parallel.shard=8", rc=0)
     _, attempt = trains(root)
     assert nodes_of(attempt) == sorted(NODES * 2)
-    for number, processes in enumerate((4, 8), 2):
-        slurm("cancel", "tiny", rc=0)
-        until(lambda: rows()[0]["outcome"] == "cancelled")
-        change = ("--set", f"parallel.shard={processes}", "--profile", profile)
-        slurm("retry", "tiny", "--outcome", "cancelled", *change, rc=0)
-        again = attempt.with_name(f"attempt-{number}")
-        until((again / "steps.jsonl").exists)
-        assert len(nodes_of(again)) == processes and manifest(again)["resumed_step"] > 0
+    slurm("cancel", "tiny", rc=0)
+    until(lambda: rows()[0]["outcome"] == "cancelled")
     hurry()
-    until(lambda: rows()[0]["outcome"] == "completed")
+    change = ("--set", "parallel.shard=4", "--profile", profile)
+    slurm("retry", "tiny", "--outcome", "cancelled", *change, "--wait", rc=0)
+    again = attempt.with_name("attempt-2")
+    assert len(nodes_of(again)) == 4 and manifest(again)["resumed_step"] > 0
     slurm("launch", path, "--profile", profile, "--only", "parallel.shard=1", "--wait", rc=0)
-    alone = next(run for run in root.glob("tiny/[0-9a-f]*") if run != attempt.parent)
-    assert losses(attempt.parent) == pytest.approx(losses(alone), rel=1e-5)
+    assert {row["outcome"] for row in rows()} == {"completed"}
+    alone = losses(next(run for run in root.glob("tiny/[0-9a-f]*") if run != attempt.parent))
+    shared = losses(attempt.parent)  # with a record more where it was cancelled
+    assert {step: shared[step] for step in alone} == pytest.approx(alone, rel=1e-4)
 
 
 def test_one_of_eight_that_is_killed_ends_the_run_and_is_named(slurm, study, root, rows, profile, daemons):
