@@ -203,6 +203,7 @@ class TaskSection(Strict):
         trains: whether a step has a backward pass and an update.
         compares_backends: whether each run calls several backends in turn, and compares them itself.
         measures: which of the quantities that others report its runs measure too.
+        later: settings that came after studies were published, whose runs keep their ids.
     """
 
     key: ClassVar[str]
@@ -213,6 +214,7 @@ class TaskSection(Strict):
     trains: ClassVar[bool] = False
     compares_backends: ClassVar[bool] = False
     measures: ClassVar[tuple[str, ...]] = ()
+    later: ClassVar[tuple[str, ...]] = ()
 
     if TYPE_CHECKING:
 
@@ -250,8 +252,11 @@ class TaskSection(Strict):
         """Hold the section against the rest of the run's configuration. Raises Mismatch."""
 
     def identity(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """What ids hash of the section: its settings, without those that must not change an id."""
-        return settings
+        """What ids hash of the section: its settings, without those of `later` that are at their defaults."""
+        defaults = {name: type(self).model_fields[name].default for name in self.later}
+        return {
+            name: value for name, value in settings.items() if name not in defaults or value != defaults[name]
+        }
 
     def processes(self, run: SharedConfig) -> int:  # noqa: ARG002
         """The number of the run's processes, one a GPU."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any, Literal
 
@@ -96,9 +96,9 @@ def key(
 
 def said(case: Case) -> dict[str, Any]:
     """A case by its fields. Fields added later are left out at their defaults, so that keys stay the same."""
-    later = {"new_tokens": 0, "queries": None, "any_size": False, "context": 1, "dropout": 0.0, "tile": None}
-    later |= {"decoding_dtype": None}
-    return {name: x for name, x in asdict(case).items() if name not in later or x != later[name]}
+    later = ("new_tokens", "queries", "any_size", "context", "dropout", "tile", "decoding_dtype")
+    defaults = {field.name: field.default for field in fields(case) if field.name in later}
+    return {name: x for name, x in asdict(case).items() if name not in defaults or x != defaults[name]}
 
 
 def describe(case: Case) -> str:

@@ -31,6 +31,7 @@ class CallConfig(TaskSection):
         *("forward_milliseconds", "backward_milliseconds", "both_milliseconds"),
         *("forward_tflops", "backward_tflops", "both_tflops", "call_memory_bytes", "both_dram_bytes"),
     )
+    later: ClassVar[tuple[str, ...]] = ("dropout",)
 
     shape: str = Field(
         "B1 T4096 H32 K8 D128",
@@ -138,9 +139,8 @@ class CallConfig(TaskSection):
         return backends.names() if self.backends == "all" else tuple(dict.fromkeys(self.backends.split()))
 
     def identity(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings, with the shape as one writes it, and without dropout where there is none."""
-        settings = {name: value for name, value in settings.items() if name != "dropout" or value}
-        return settings | {"shape": self.canonical_shape}
+        """As of other tasks, with the shape as one writes it."""
+        return super().identity(settings) | {"shape": self.canonical_shape}
 
     def backends_of(self, run: SharedConfig) -> dict[str, str]:  # noqa: ARG002
         """The attention backends that the run names, each with the setting that does."""

@@ -30,6 +30,8 @@ class InferenceConfig(TaskSection):
         *("time_saved_percentage", "memory_saved_percentage"),
     )
 
+    later: ClassVar[tuple[str, ...]] = ("attention_dtype",)
+
     steps: Positive = Field(
         60, description="Prefills, including the warm-up, each on a new batch of prompts."
     )
@@ -72,10 +74,6 @@ class InferenceConfig(TaskSection):
             text = f"attention_dtype {FP8} is made for eager calls alone: set compile: false"
             raise Mismatch(text, "attention_dtype", "compile")
         return self
-
-    def identity(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Leave out `attention_dtype` at its default, so that runs of published studies keep their ids."""
-        return {key: x for key, x in settings.items() if (key, x) != ("attention_dtype", "dtype")}
 
     @property
     def in_8_bits(self) -> bool:

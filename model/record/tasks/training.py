@@ -57,6 +57,9 @@ class TrainConfig(TaskSection):
         *("final_loss", "training_seconds", "peak_memory_bytes"),
         *("time_saved_percentage", "memory_saved_percentage"),
     )
+    later: ClassVar[tuple[str, ...]] = (
+        *("loss", "optimizer", "float8", "checkpoint_activations", "accumulate"),
+    )
 
     steps: Positive = Field(1000, description="Optimizer steps.")
     sequence_length: Positive = Field(4096, description="Tokens per sample.")
@@ -144,12 +147,6 @@ class TrainConfig(TaskSection):
             must_divide("train.sequence_length", self.sequence_length, by, times=2)
         for name in ("heads", "kv_heads", "ffn_dim"):
             must_divide(f"model.{name}", getattr(run.model, name), {"parallel.tensor": parallel.tensor})
-
-    def identity(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Leave out more keys at their defaults, so that the runs of published studies keep their ids."""
-        later = ("loss", "optimizer", "float8", "checkpoint_activations", "accumulate")
-        at_default = {key for key in later if settings[key] == type(self).model_fields[key].default}
-        return {key: value for key, value in settings.items() if key not in at_default}
 
     def processes(self, run: SharedConfig) -> int:
         """The number of the run's processes, one a GPU."""
