@@ -337,13 +337,6 @@ def range_description(cells: Sequence[SweepCell], axes: Sequence[SweepAxis], qua
     return f"{quantity.title} from {' to '.join(ends)}." + (f" {gone} {cells_} no value." if gone else "")
 
 
-def intervals_overlap(a: Estimate, b: Estimate) -> bool:
-    """Whether two intervals have a value in common; what has no interval is its median."""
-    low_a, high_a = (a.median if end is None else end for end in (a.low, a.high))
-    low_b, high_b = (b.median if end is None else end for end in (b.low, b.high))
-    return low_a <= high_b and low_b <= high_a
-
-
 def range_of_numbers(numbers: Sequence[str]) -> str:
     """`1.2 to 3.4`, or one number where all read the same."""
     ordered = sorted(set(numbers), key=lambda number: float(number.replace(",", "")))

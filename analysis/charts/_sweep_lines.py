@@ -30,7 +30,6 @@ from analysis.charts._sweep import (
     abbreviations,
     interval_ends,
     interval_methods,
-    intervals_overlap,
     range_description,
     range_of_numbers,
     sort_into_cells,
@@ -178,7 +177,7 @@ def _finding(plot: LinesPlot) -> str | None:
         if (line[0].at[plot.x.name], line[-1].at[plot.x.name]) == (first, last)
     ]
     both_known = [(a, b) for a, b in pairs if a and b]
-    if not both_known or any(intervals_overlap(a, b) for a, b in both_known):
+    if not both_known or any(a.overlaps(b) for a, b in both_known):
         return None
     counts = [estimate.n for pair in both_known for estimate in pair]
     once = " (one run each)" if set(counts) == {1} else " (some of one run)" if 1 in counts else ""

@@ -77,7 +77,7 @@ def gains(rows: list[Row]) -> list[Gain]:
         if point.shape["dtype"] == FP8 and (other := others.get((point.attention, _without_dtype(point))))
     ]
     several = len({_without_dtype(point) for point, _ in pairs}) > 1
-    found = []
+    ratios = []
     for point, other in pairs:
         own, theirs = point.timed("forward"), other.timed("forward")
         if own and theirs:
@@ -86,8 +86,8 @@ def gains(rows: list[Row]) -> list[Gain]:
             label = f"{point.attention}, {shape}" if several else point.attention
             low = theirs.low / own.high if theirs.low and own.high else None
             high = theirs.high / own.low if theirs.high and own.low else None
-            found.append(Gain(label, point, other, theirs.median / own.median, low, high))
-    return found
+            ratios.append(Gain(label, point, other, theirs.median / own.median, low, high))
+    return ratios
 
 
 def _without_dtype(point: Point) -> tuple[Any, ...]:

@@ -43,6 +43,12 @@ class Estimate:
         low, high = (min(ends), max(ends)) if ends else (None, None)
         return replace(self, median=function(self.median), low=low, high=high)
 
+    def overlaps(self, other: Estimate) -> bool:
+        """Whether two intervals have a value in common; what has no interval is its median."""
+        low, high = (self.median if end is None else end for end in (self.low, self.high))
+        lower, higher = (other.median if end is None else end for end in (other.low, other.high))
+        return low <= higher and lower <= high
+
 
 def median(values: Sequence[float], ratios: bool = True) -> float:
     """The middle value; of an even number of values the geometric mean of the two in the middle.

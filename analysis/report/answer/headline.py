@@ -137,17 +137,11 @@ def ends(
         text += (
             f"tests do not tell it from {listed(ties) if len(ties) <= _NAMED else f'{len(ties)} others'}; "
         )
-    overlap = "" if judged else _overlap(values[first], values[last])
-    yield Sentence(f"{text}{name(last, facts)} the {words[1]}, {texts[last]}{overlap}.", numbers)
-
-
-def _overlap(one: Estimate | None, other: Estimate | None) -> str:
-    """That the intervals of two medians overlap, where no verdict compares them; else empty."""
-    ends = [end for value in (one, other) if value for end in (value.low, value.high) if end is not None]
-    if len(ends) < 4:
-        return ""
-    low, high, lower, higher = ends
-    return ": their intervals do not tell them apart" if low <= higher and lower <= high else ""
+    text += f"{name(last, facts)} the {words[1]}, {texts[last]}"
+    ends = [value for label in (first, last) if (value := values[label]) and value.low is not None]
+    if not judged and len(ends) == 2 and ends[0].overlaps(ends[1]):
+        text += ": their intervals do not tell them apart"
+    yield Sentence(f"{text}.", numbers)
 
 
 def name(label: str, facts: Facts) -> str:
