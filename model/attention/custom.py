@@ -33,7 +33,7 @@ def moves(case: Case, gpu: traffic.Gpu) -> traffic.Moved:
     Statistics: two float32 numbers a row. The pass before the backward reads those and writes four, and up to
     head dim 128 another 32 in the precision of the tensors, which the tiles of keys read.
     """
-    if not traffic.has_formula(case):
+    if traffic.uncovered(case):
         return traffic.Moved()
     from model.attention.kernels.hopper import _backward, _backward_wide, _forward
 

@@ -41,7 +41,7 @@ def moves(case: Case, gpu: traffic.Gpu) -> traffic.Moved:
 
     from model.attention.kernels.portable.tiles import FEW, for_gpu
 
-    if not traffic.has_formula(case) or case.sequence_length <= FEW:
+    if traffic.uncovered(case) or case.sequence_length <= FEW:
         return traffic.Moved()
     own = for_gpu(gpu.capability, getattr(torch, case.dtype))
     forward, dq, dkdv = (

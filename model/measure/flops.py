@@ -165,21 +165,26 @@ _PEAKS: tuple[tuple[str, str, dict[str, float], str], ...] = (
 
 def peak(device_name: str, dtype: str) -> Peak | None:
     """The device's dense peak at this precision, or None if it is unknown: it is never guessed."""
-    for _, pattern, tflops, source in _PEAKS:
-        if re.fullmatch(pattern, _plain(device_name)) and dtype in tflops:
-            without = ", float32 without TF32" * (dtype == "float32" and source.startswith("NVIDIA"))
-            return Peak(tflops[dtype] * 1e12, source + without)
-    return None
+    tflops, source = _card(device_name)
+    if dtype not in tflops:
+        return None
+    without = ", float32 without TF32" * (dtype == "float32" and source.startswith("NVIDIA"))
+    return Peak(tflops[dtype] * 1e12, source + without)
 
 
 def with_peaks(device_name: str) -> str:
     """Of what there are peaks: the precisions of this device, or the devices if it is none of them."""
-    for _, pattern, tflops, _ in _PEAKS:
-        if re.fullmatch(pattern, _plain(device_name)):
-            return f"(valid: {', '.join(tflops)})"
+    if tflops := _card(device_name)[0]:
+        return f"(valid: {', '.join(tflops)})"
     names = [name for name, *_ in _PEAKS]
     kinds = [name for name in names if _plain(name).startswith(f"{_plain(device_name)} ")]
     return did_you_mean(device_name, names, "' or '".join(kinds))
+
+
+def _card(device_name: str) -> tuple[dict[str, float], str]:
+    """A device's peaks in TFLOP/s by precision, and their source; none of a device that is not among them."""
+    plain = _plain(device_name)
+    return next((card[2:] for card in _PEAKS if re.fullmatch(card[1], plain)), ({}, ""))
 
 
 def _plain(name: str) -> str:

@@ -62,11 +62,6 @@ def uncovered(case: Case) -> str:
     return ", ".join(words for words, has in kinds.items() if has)
 
 
-def has_formula(case: Case) -> bool:
-    """Whether the formulas cover a call."""
-    return not uncovered(case)
-
-
 def score_bytes(case: Case) -> int:
     """Bytes of the matrix of scores of all heads, in the precision of the tensors: B H n^2 e."""
     return case.batch * case.heads * case.sequence_length**2 * BYTES[case.dtype]
@@ -101,7 +96,7 @@ def by_scores(case: Case, _gpu: Gpu) -> Moved:
     is dense already. Each operand of an operator counts once. The tiles of a matrix product, and a softmax of
     long rows, read theirs more often: of this formula DRAM is the counterpart, and the L2 cache sees more.
     """
-    if not has_formula(case):
+    if uncovered(case):
         return Moved()
     n, e, f = case.sequence_length, BYTES[case.dtype], FLOAT32
     masked, converts = int(case.causal), int(e < f)
@@ -124,7 +119,7 @@ def by_keys_outside(case: Case, forward: Tile, backward: Tile) -> Moved:
     and dV once, 4end; each tile reads Q, dO, O (3ed), l and m (8), and dQ as it was, and writes it: R(3ed +
     8) + 2(R - n)4d + ned.
     """
-    if not has_formula(case):
+    if uncovered(case):
         return Moved()
     n, d, e = case.sequence_length, case.head_dim, BYTES[case.dtype]
     first, second = (rows_read(n, tile, case.causal) for tile in (forward, backward))
@@ -176,7 +171,7 @@ def by_flash_2(case: Case, gpu: Gpu) -> Moved:
     (`num_splits_heuristic`: below 0.8 blocks of 64 queries for each half of a multiprocessor).
     """
     tiles = _WIDE.get(gpu.capability) if case.head_dim == 256 else _OF_FLASH_2.get(case.head_dim)
-    if not tiles or gpu.capability not in _WIDE or not has_formula(case):
+    if not tiles or gpu.capability not in _WIDE or uncovered(case):
         return Moved()
     blocks = -(-case.sequence_length // 64) * case.batch * case.heads
     whole = blocks >= 0.8 * 2 * gpu.processors

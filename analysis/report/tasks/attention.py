@@ -210,10 +210,12 @@ def traffic(kernels: list[dict[str, Any]], runs: Sequence[Run]) -> list[TrafficL
             scores = of("score_bytes")
             if scores is not None and (reasons or l2 is not None):
                 formula, shape = of("formula_bytes"), written(point)
-                config = RunConfig.model_validate(configs[point.runs[0]])
-                lacking = [_no_formula(point.attention, config.attention_case)] * (formula is None)
-                why = "; ".join([*lacking, *reasons])
-                lines.append(TrafficLine(shape, point.attention, direction, scores, formula, l2, dram, why))
+                why = [*reasons]
+                if formula is None:
+                    config = RunConfig.model_validate(configs[point.runs[0]])
+                    why.insert(0, _no_formula(point.attention, config.attention_case))
+                told = "; ".join(why)
+                lines.append(TrafficLine(shape, point.attention, direction, scores, formula, l2, dram, told))
     return lines
 
 
