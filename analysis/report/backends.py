@@ -169,17 +169,14 @@ class Backends:
         """
         by_backend = grouped(self.certificates, itemgetter("attention"))
         verdicts = Counter(map(_verdict_of, by_backend.values()))
-        counts = [f"{verdicts[words]} {words}" for words in sorted(verdicts, key=_kindest_first)]
+        # Those that are right throughout first, then those that are in part.
+        ordered = sorted(verdicts, key=lambda words: (_VERDICTS.index(words.split()[0]), words))
+        counts = [f"{verdicts[words]} {words}" for words in ordered]
         without = {group.attention for group in self.without if group.attention}
         return [*counts, *([f"{len(without)} without a certificate"] if without else [])]
 
 
 _VERDICTS = ("right", "wrong", "unsupported")
-
-
-def _kindest_first(words: str) -> tuple[int, str]:
-    """Sort key of `_verdict_of`: backends that are right throughout, then those that are in part."""
-    return next(n for n, verdict in enumerate(_VERDICTS) if words.startswith(verdict)), words
 
 
 def _verdict_of(rows: Sequence[CertificateRow]) -> str:
@@ -334,8 +331,8 @@ def _line(name: str, runs: Sequence[Run], trust: Backends, done: Set[str]) -> Ba
     apart = all(len({row[of] for row in certificates}) > 1 for of in ("verdict", "dtype"))
     keys_of: dict[tuple[str, str, str | None], list[str]] = {}
     for row in certificates:
-        said = row["verdict"], row["device_name"] or "no device", row["dtype"] if apart else None
-        keys_of.setdefault(said, []).append(row["key"])
+        place = row["verdict"], row["device_name"] or "no device", row["dtype"] if apart else None
+        keys_of.setdefault(place, []).append(row["key"])
     several = len({device for _, device, _ in keys_of}) > 1
     verdicts = tuple(
         BackendVerdict(verdict, keys[0], len(keys), device if several else None, dtype)

@@ -91,13 +91,13 @@ def attend_by_length(backend: attention.Backend, case: attention.Case) -> Attend
 
     def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
         keys = k_BTKD.shape[1]
-        if case.fp8 and q_BTHD.shape[1] == keys:
-            assert backend.fp8  # `refusals` says so of others
-            rounded = _fp8.quantised(q_BTHD, k_BTKD, v_BTKD, backend.fp8.one_scale)
-            return attention.attend(backend, prompt, *rounded)
-        if q_BTHD.shape[1] == keys:
+        if q_BTHD.shape[1] < keys:
+            return attention.attend(backend, case.decoding(keys), q_BTHD, k_BTKD, v_BTKD)
+        if not case.fp8:
             return attention.attend(whole, prompt, q_BTHD, k_BTKD, v_BTKD)
-        return attention.attend(backend, case.decoding(keys), q_BTHD, k_BTKD, v_BTKD)
+        assert backend.fp8  # `refusals` says so of others
+        rounded = _fp8.quantised(q_BTHD, k_BTKD, v_BTKD, backend.fp8.one_scale)
+        return attention.attend(backend, prompt, *rounded)
 
     return attend
 

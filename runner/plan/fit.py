@@ -1,6 +1,6 @@
 """Which runs will probably not complete, for lack of memory or of what a version has.
 
-A run that is too large, or whose backend lacks a kind of call, starts nevertheless: a study may show that.
+A run that is too large starts nevertheless: a study may show that.
 """
 
 from __future__ import annotations
