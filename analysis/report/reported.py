@@ -25,7 +25,7 @@ _SAME_WORK = (
     *("data.mode", "train.learning_rate"),
     *("train.steps", "train.warmup_steps", "train.log_every"),
     *("inference.steps", "inference.warmup_steps"),
-    *("call.steps", "call.backends"),
+    *("call.steps", "call.backends", "call.traffic"),
 )
 _MOST_NAMED = 4  # settings that a note names
 

@@ -116,6 +116,11 @@ def test_runs_that_a_scale_made_other_work_have_no_ratio_and_the_settings_are_na
     ]
 
 
+def test_what_is_counted_beside_the_timing_changes_no_work() -> None:
+    counted = {"overridden": {"call.traffic": {"own": False, "by": "scale full"}}}
+    assert line([planned("auto", 0.4, **counted)]).values[0].ratio == "1.25"
+
+
 def test_a_shorter_run_on_another_device_has_a_rate_to_compare_and_no_loss() -> None:
     names = ("train.steps", "data.path", "device")
     short = {"overridden": {name: {"own": 1, "by": "`--set`"} for name in names}, "final_loss": 7.0}
