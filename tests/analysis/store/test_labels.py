@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from analysis.store.collect import collect
 from model.record.config import DataConfig, RunConfig, TrainConfig
 from tests.analysis.conftest import Ask
@@ -95,6 +97,24 @@ def test_a_given_label_that_another_group_has_by_its_factors_is_told_apart(root:
     collect(root)
     labels = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")]
     assert labels == ["compile=1 #000000", "compile=1 #111111"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels"),
+    [
+        ((("B1", "flash math"), ("B2", "flash custom")), ["B1", "B2"]),
+        ((("B1", "flash math"), ("B1", "flash custom")), ["flash math", "flash custom"]),
+    ],
+)
+def test_the_backends_that_runs_call_are_named_only_where_nothing_else_tells_the_runs_apart(
+    root: Path, sql: Ask, cells: tuple[tuple[str, str], ...], labels: list[str]
+) -> None:
+    for number, (shape, backends) in enumerate(cells):
+        factors = {"call.shape": shape, "call.backends": backends}
+        Folder(root, plan(f"r{number}", factors=factors, group=f"g{number}"))
+    collect(root)
+    named = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")]
+    assert [label.partition("=")[2] for label in named] == labels
 
 
 def test_where_runs_do_not_agree_on_a_baseline_labels_have_all_factors(root: Path, sql: Ask) -> None:
