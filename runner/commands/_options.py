@@ -171,12 +171,12 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
     from runner.execute import queue
 
     name, root = given, Settings.root
-    if is_file(given):
+    names = sorted({*study_names(root), *also})
+    if is_file(given) or (given not in names and Path(given).is_dir()):
         from runner.inputs.study import read_study
 
-        name = read_study(local_path(given)).name
-    if name not in (names := sorted({*study_names(root), *also})):
-        _refuse_folder(given)
+        name = read_study(local_path(given)).name  # of a folder, its error says which studies are in it
+    if name not in names:
         if waits := queue.waits(root, name):
             raise UserError(f"no runs of study '{name}' yet: {waits[0]}")
         if (runs := like(root, given)) and not is_file(given):
@@ -211,13 +211,6 @@ def several_studies(given: Sequence[str], also: Sequence[str] = ()) -> list[str]
     return [*names]
 
 
-def _refuse_folder(given: str) -> None:
-    """Say which studies a folder has, where one is wanted. Raises UserError if it is a folder."""
-    if Path(given).is_dir():
-        files = ", ".join(map(str, study_files([Path(given)])))
-        raise UserError(f"{given} is a folder of studies, and one is wanted here: name one of {files}")
-
-
 def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | None]:
     """Resolve a study's name or file, or a run, to the study, and to the run if it is one.
 
@@ -231,9 +224,8 @@ def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | 
 
     root = Settings.root
     names = {*study_names(root), *also}
-    if given not in names:
-        _refuse_folder(given)
-    if is_file(given) or given in names or not names or queue.waits(root, given):
+    is_path = is_file(given) or Path(given).is_dir()
+    if is_path or given in names or not names or queue.waits(root, given):
         return study_name(given, also), None
     state = find(root, given, studies=sorted(names))
     return state.brief.study, state
