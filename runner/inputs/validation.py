@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -139,14 +140,26 @@ def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
         case "string_type":
             return "must be text" + (f', such as "{as_yaml(got)}" in quotes' if scalar else "")
         case "int_type" | "int_parsing" | "int_from_float":
-            whole = isinstance(got, float) and got.is_integer()
-            fits = whole and not _wrong_with(kind, detail, int(got))
-            return "must be a whole number" + (f": write {got:.0f}" if fits else "")
+            number = _as_number(got)
+            fits = number is not None and number.is_integer() and not _wrong_with(kind, detail, int(number))
+            return "must be a whole number" + (f": write {number:.0f}" if fits else "")
         case "float_type" | "float_parsing":
-            return "must be a number"
+            number = _as_number(got)
+            fits = number is not None and not _wrong_with(kind, detail, number)
+            return "must be a number" + (f": write {repr(number).removesuffix('.0')}" if fits else "")
         case "bool_type" | "bool_parsing":
             return "must be true or false"
     return message.replace("Input should be", "must be").replace("String should", "must")
+
+
+def _as_number(given: Any) -> float | None:
+    """The number that a text such as `1/16` or `8` stands for; None of what stands for none."""
+    if not isinstance(given, str | float):
+        return None
+    try:
+        return float(Fraction(given))
+    except (ValueError, ArithmeticError):  # no number, infinite, or divided by zero
+        return None
 
 
 def as_yaml(value: Any) -> str:

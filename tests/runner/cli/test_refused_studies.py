@@ -89,6 +89,9 @@ FILES = {
     "number as an attention": ("title: t\nbase: {attention: 4}\n", "2:8", "'attention' must name a backend (valid: auto, "),
     "number as a task": ("title: t\nbase: {task: 4}\n", "2:8", "'task' must be text: unknown task '4' (valid: training, "),
     "one number as tiles": (f"{CALLS}}}}}\nmatrix: {{call.tile: 64}}\n", "3:10", "'call.tile' must be a list, got 64"),
+    "dropout of calls as a fraction": (
+        f"{CALLS}, dropout: 3/16}}}}\n", "2:48", "'call.dropout' must be a number: write 0.1875, got '3/16'",
+    ),
     "negative steps with a point": (f"{CALLS}, steps: -3.0}}}}\n", "2:48", "'call.steps' must be a whole number, got -3.0"),
     "nested axis of no setting": (
         f"{CALLS}}}}}\nmatrix: {{call: {{tiles: [1]}}}}\n", "3:10", "as one dotted name, such as SECTION.SETTING",
@@ -134,7 +137,13 @@ ADDED = {
     "infinity": ("matrix: {train.learning_rate: [1e999]}\n", "7:32", "a finite number"),
     "matrix is a list": ("matrix: [seed]\n", "7:1", "'matrix' must have keys and values of its own"),
     "steps true": ("matrix: {train.steps: [true]}\n", "7:24", "'train.steps' must be a whole number, got true"),
-    "steps as text": ("matrix: {train.steps: ['4']}\n", "7:24", "must be a whole number, got '4'"),
+    "steps as text": ("matrix: {train.steps: ['4']}\n", "7:24", "must be a whole number: write 4, got '4'"),
+    "steps as a fraction": ("matrix: {train.steps: [8/2, 9/2]}\n", "7:24", "must be a whole number: write 4, got '8/2'"),
+    "steps as a broken fraction": ("matrix: {train.steps: [9/2]}\n", "7:24", "must be a whole number, got '9/2'"),
+    "dropout as a fraction": ("matrix: {train.attention_dropout: [1/16]}\n", "7:36", "must be a number: write 0.0625, got '1/16'"),
+    "dropout as a fraction that it cannot be": ("matrix: {train.attention_dropout: [1/10]}\n", "7:36", "must be a number, got '1/10'"),
+    "rate over zero": ("matrix: {train.learning_rate: [1/0]}\n", "7:32", "must be a number, got '1/0'"),
+    "margin as a fraction": ("margins: {loss: 1/50}\n", "7:11", "must be a number: write 0.02, got '1/50'"),
     "steps 1e3": ("matrix: {train.steps: [1e3]}\n", "7:24", "must be a whole number: write 1000"),
     "steps of 27 digits": (f"matrix: {{train.steps: [{'9' * 27}]}}\n", "7:24", "must be less than 2147483648"),
     "batch_size 2**63": (f"matrix: {{train.batch_size: [{2**63}]}}\n", "7:29", "must be less than 2147483648"),
@@ -164,7 +173,7 @@ ADDED = {
     "nothing to gather": ("matrix: {parallel.shard: [2, 1], parallel.reshard: [false]}\n", "7:53", "reshard false keeps gathered parameters, but shard 1 gathers none"),
     "reshard by a number": ("matrix: {parallel.reshard: [0]}\n", "7:29", "must be true or false, got 0"),
     "no process": ("matrix: {parallel.shard: [0]}\n", "7:27", "'parallel.shard' must be greater than 0"),
-    "processes as text": ("matrix: {parallel.context: ['2']}\n", "7:29", "must be a whole number, got '2'"),
+    "processes as text": ("matrix: {parallel.context: ['2']}\n", "7:29", "must be a whole number: write 2, got '2'"),
     "negative processes": ("matrix: {parallel.tensor: [-1]}\n", "7:28", "must be greater than 0"),
     "processes misspelt": ("matrix: {parallel.shards: [2]}\n", "7:10", "did you mean 'parallel.shard'"),
     "processes of inference": ("matrix: {task: [inference], parallel.shard: [2]}\n", "7:46", "'parallel.shard' has no effect on task inference"),
@@ -216,7 +225,7 @@ ADDED = {
     "axis of a scale": ("scales: {full: {matrix: {seed: [0]}}}\n", "7:26", "is not an axis of `matrix` (there are none yet)"),
     "number as scale": ("scales: {1: {}}\n", "7:10", "a key must be a string"),
     "budget of nothing": ("budget: {gpu_hours: 0}\n", "7:10", "must be greater than 0"),
-    "budget as text": ("budget: {gpu_hours: '3'}\n", "7:10", "must be a number, got '3'"),
+    "budget as text": ("budget: {gpu_hours: '3'}\n", "7:10", "must be a number: write 3, got '3'"),
 }  # fmt: skip
 STUDIES = {**FILES, **{name: (TINY + text, *rest) for name, (text, *rest) in ADDED.items()}}
 
