@@ -1150,7 +1150,7 @@ def call_memory(study: Study, name: str) -> str:
 
 @cell("backends", "Fastest at")
 def fastest_at(study: Study, name: str) -> str:
-    every = [case for case in calls.cases(study) if calls.timed(study, case)]
+    every = [case for case in calls.cases(study) if len(calls.timed(study, case)) > 1]
     leads = [
         ahead
         for case in every

@@ -61,6 +61,14 @@ QUERIES = Axis(
 )
 
 
+TILES = Axis("tile", lambda case: (case.tile or (0, 0))[0] * 10**6 + (case.tile or (0, 0))[1], (_shape,))
+
+
+def in_words(case: Case) -> str:
+    """`128 x 64`, queries and keys of its tiles."""
+    return "{} x {}".format(*case.tile or ())
+
+
 def _ratio(over: Value | None, under: Value | None) -> Value | None:
     return Value(over.middle / under.middle) if over and under else None
 
@@ -126,6 +134,7 @@ FIGURES = {
     ),
     "kernel_tile_keys": Figure(KEYS, "time", "ms", _time("both"), OF_CALLS),
     "kernel_tile_queries": Figure(QUERIES, "time", "ms", _time("both"), OF_CALLS),
+    "kernel_tile": Figure(TILES, "time", "ms", _time("both"), OF_CALLS),
 }  # fmt: skip
 
 
@@ -138,9 +147,10 @@ def shared(case: Case, fixed: Fixed, of_tiles: bool, mask: str) -> str:
 
 
 def series(study: Study, figure: str) -> dict[str, list[Case]]:
-    """The cases along a figure's axis, by what they share: those of three values or more."""
+    """The cases along a figure's axis, by what they share: those of three values or more, of tiles of two."""
     axis, grouped = FIGURES[figure].axis, dict[str, list[Case]]()
-    of_tiles, every = axis in (KEYS, QUERIES), calls.cases(study)
+    of_tiles, every = axis in (KEYS, QUERIES, TILES), calls.cases(study)
+    fewest = 2 if axis is TILES else 3
     for fixed in axis.fixed:
         for case in every:
             if of_tiles and not case.tile:
@@ -151,7 +161,7 @@ def series(study: Study, figure: str) -> dict[str, list[Case]]:
                     continue
                 mask = "causal and without a mask"
             grouped.setdefault(shared(case, fixed(case), of_tiles, mask), []).append(case)
-    return {text: ones for text, ones in grouped.items() if len({axis.at(case) for case in ones}) > 2}
+    return {text: ones for text, ones in grouped.items() if len({axis.at(case) for case in ones}) >= fewest}
 
 
 def mapped(study: Study) -> list[Case]:

@@ -15,7 +15,7 @@ from tests.oracle.truth import Study
 
 # Numbers of a headline that are no values: of steps, groups, repeats and GPUs.
 _COUNTS = re.compile(
-    r"step [\d,]+|\b(?:all|and) \d+ (?:groups|more)|repeat of \d+|\d+ repeats|up to \d+ records|\bon \d+ GPUs|at \d+ GPUs|last tenth|=\d+|(?:dim|sequence length|batch|keys of a tile|queries of a tile) [\d,]*\d(?=[,):])|[BTHD]\d+|\b8 bits|^Figure \d+\. "
+    r"step [\d,]+|\b(?:all|and) \d+ (?:groups|more)|repeat of \d+|\d+ repeats|up to \d+ records|\bon \d+ GPUs|at \d+ GPUs|last tenth|=\d+|(?:dim|sequence length|batch|keys of a tile|queries of a tile) [\d,]*\d(?=[,):])| in \d+ x \d+|[BTHD]\d+|\b8 bits|^Figure \d+\. "
 )
 _FASTER = re.compile(r"([\d.]+) % (faster|slower): ([^;(]+)")
 _PARTED = re.compile(r" and |, ")

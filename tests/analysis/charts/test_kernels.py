@@ -28,7 +28,7 @@ from model.record.config import CallConfig, RunConfig
 from tests.analysis.fabricate import Folder, certificate, plan
 from tests.analysis.timed import kernels
 
-TILES = ("kernel_tile_keys", "kernel_tile_queries")
+TILES = ("kernel_tile", "kernel_tile_keys", "kernel_tile_queries")
 CHARTS = [
     name for name in charts.names() if name.startswith("kernel_") and name not in (*TILES, "kernel_fp8")
 ]
@@ -261,6 +261,11 @@ def test_tiles_as_an_axis_have_figures_over_their_keys_and_queries_and_rows_of_t
     assert by_place[f"flash1; {fixed}", "256"][-1] == "unsupported"
     assert queries and "keys of a tile 64, causal" in queries.caption
     assert {place[1] for place in cells(queries)} == {"16", "32", "64"}
+    both = draw(tmp_path, "kernel_tile")
+    assert both and both.finding
+    assert (
+        both.finding == "Shortest time over tiles: 3.50 ms (flash1) in 64 x 16, 7.00 ms (portable) in 16 x 64"
+    )
 
     with store.open_for_reading(tmp_path) as connection:
         found = facts.gather(connection, "kernels")
@@ -273,6 +278,48 @@ def test_tiles_as_an_axis_have_figures_over_their_keys_and_queries_and_rows_of_t
     assert {cell.gone for cell in graph.lines[-1].cells} == {"not run"}
     # The host's time is that of calls from Python: a graph leaves it out.
     assert eager.has_host and not graph.has_host
+
+
+def test_tiles_of_two_sizes_along_each_axis_have_one_figure_which_names_those_without_a_time(
+    tmp_path: Path,
+) -> None:
+    """Over the keys and the queries of a tile there is no line of two values; the tiles themselves are rows."""
+    case = Case("cuda", "bfloat16", 4, 4096, 32, 32, 64)
+    slower = {(64, 64): 1.25, (64, 128): 1.0, (128, 64): 1.5, (128, 128): 2.0}
+    for place, (tile, factor) in enumerate(slower.items()):
+        for length in (4096, 8192):
+            at = replace(case, tile=tile, sequence_length=length)
+            folder = planned(tmp_path, f"r{place}{length}", at)
+            folder.start(flop_per_token=None, parameter_count=None)
+            ends = {"flash1": 2 * factor, "portable": factor if tile != (64, 128) else "unsupported"}
+            ends |= {"flash1": "oom_gpu", "portable": "unsupported"} if tile == (128, 128) else {}
+            kernels(folder, at, math="unsupported", **ends)
+            folder.end(steps=7, final_loss=None)
+    planned(tmp_path, "r9", replace(case, sequence_length=8192, tile=(32, 256)))
+    collect(tmp_path)
+
+    with store.open_for_reading(tmp_path) as connection:
+        rows = answer(connection, facts.literal(charts.load("kernel_tile").sql, "kernels")).parsed()
+    assert [name for name in TILES if charts.load(name).applies(rows)] == ["kernel_tile"]
+    figure = draw(tmp_path, "kernel_tile")
+    assert figure
+    assert (
+        figure.finding
+        == "Shortest time over tiles: 4.38 ms (portable) in 64 x 64, 7.00 ms (flash1) in 64 x 128"
+    )
+    fixed = "batch 4, sequence length 8,192, heads 32, head dim 64, causal, bfloat16, NVIDIA H200"
+    said = (
+        "Without a time: flash1, math and portable in 32 x 256 (not run); math in 64 x 64 and 128 x 64 (unsupported); "
+        "math and portable in 64 x 128 and 128 x 128 (unsupported); flash1 in 128 x 128 (OOM). "
+        f"OOM: out of memory. Replayed from CUDA graphs: {fixed}. The table has 1 more series."
+    )
+    assert figure.caption.endswith(said), figure.caption
+    assert figure.table
+    took = {row[0]: row[1:] for row in figure.table.rows}
+    assert took[f"128 x 64, flash1; {fixed}"] == ("10.50", "10.18 \N{EN DASH} 10.81", "1", "\N{EN DASH}")
+    assert took[f"64 x 128, portable; {fixed}"][-1] == "unsupported"
+    assert f"64 x 64, flash1; {fixed.replace('8,192', '4,096')}" in took
+    assert figure.used == {f"r{place}{length}" for place in range(3) for length in (4096, 8192)}
 
 
 def test_calls_with_dropout_are_another_case_and_no_repeats_of_those_without(tmp_path: Path) -> None:

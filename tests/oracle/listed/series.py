@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tests.oracle import calls, series
 from tests.oracle.calls import Case
-from tests.oracle.kinds import NONE
+from tests.oracle.kinds import NONE, listed
 from tests.oracle.listing import Cell, Spot, column, text
 from tests.oracle.pages import NUMBER
 from tests.oracle.reported import described, hollow
@@ -46,6 +46,8 @@ def series_caption(spot: Spot, match: re.Match[str]) -> str:
         return f"one of {list(several)}"
     more = f" The table has {len(several) - 1} more series." if len(several) > 1 else ""
     before = match["before"]
+    if spot.figure == "kernel_tile":
+        before = _gone_in_tiles(before, of_line(spot, fixed[0]))
     if hollow(spot).strip() and hollow(spot).strip() not in before:
         return "hollow marks"
     by_flop = {"kernel_forward": "Of a forward, 4 B", "kernel_backward": "Of a backward, 2.5 times 4 B"}.get(
@@ -54,6 +56,16 @@ def series_caption(spot: Spot, match: re.Match[str]) -> str:
     if not before.startswith(by_flop):
         return by_flop
     return f"{before}{match['called']}: {fixed[0]}.{more}"
+
+
+def _gone_in_tiles(before: str, values: dict[tuple[str, Case], Value | None]) -> str:
+    """What a caption says before the shape, with the tiles in which backends have no time."""
+    lacking: dict[str, list[str]] = {}
+    for name, case in sorted(values, key=lambda key: key[1].tile or (0, 0)):
+        if not values[name, case]:
+            lacking.setdefault(name, []).append(series.in_words(case))
+    texts = [f"{name} in {listed(tiles)} (unsupported)" for name, tiles in lacking.items()]
+    return before.partition("Without a time")[0] + (f"Without a time: {'; '.join(texts)}. " if texts else "")
 
 
 @text(r"Line plot over (?P<axis>[^:]+): (?P<what>.+?) from .* to .*", "figcaption")
@@ -78,6 +90,37 @@ def series_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
                 f"Line plot over {figure.axis.title}: {title(figure)} from {low} to {high}.{lacking}{described(spot)}"
                 for high in ends[1]
             )
+
+
+@text(r"Dot plot by tile and backend: time, ms from .* to .*", "figcaption")
+def tiles_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
+    for fixed in series.series(spot.study, "kernel_tile"):
+        every = of_line(spot, fixed)
+        values = {key: value.middle for key, value in every.items() if value}
+        gone = len(every) - len(values)
+        lacking = f" {gone} cell{' has' if gone == 1 else 's have'} no value." if gone else ""
+        ends = [
+            f"{values[end]} ({series.in_words(end[1])}, {end[0]})"
+            for end in (min(values, key=lambda key: values[key]), max(values, key=lambda key: values[key]))
+        ]
+        yield f"Dot plot by tile and backend: time, ms from {ends[0]} to {ends[1]}.{lacking}"
+
+
+@column("Time by tile: values", ".+")
+def cells_of_tiles(cell: Cell) -> str:
+    spot = cell.spot._replace(figure="kernel_tile")
+    for fixed in series.series(spot.study, spot.figure):
+        for (name, case), value in of_line(spot, fixed).items():
+            if cell.first.replace(",", "") == f"{series.in_words(case)} {name}; {fixed.replace(',', '')}":
+                ends = {row["outcome"] for row in calls.rows(spot.study, case, name)} - {"completed"}
+                return {
+                    "Group": cell.first,
+                    "Time, ms": f"{value.middle}" if value else NONE,
+                    "Interval": f"{value.ends[0]} {NONE} {value.ends[1]}" if value and value.ends else NONE,
+                    "n": f"{int(bool(value))}",
+                    "Not completed": ", ".join(ends) or NONE,
+                }[cell.head]
+    return "of no tile"
 
 
 def figure_of(cell: Cell) -> str:

@@ -14,7 +14,7 @@ from runner.inputs.expansion import expand
 from runner.inputs.study import read_study
 
 STUDY = Path(__file__).parents[3] / "experiments" / "kernels.yaml"
-TILES = {"kernel_tile_keys", "kernel_tile_queries"}
+TILES = {"kernel_tile", "kernel_tile_keys", "kernel_tile_queries"}
 FIGURES = {name for name in charts.names() if name.startswith("kernel_")}
 OF_SHAPES = FIGURES - TILES - {"kernel_fp8"}
 OVER_LENGTH = {
