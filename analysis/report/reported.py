@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
 from analysis.charts._kernels import Point, points
@@ -36,8 +37,8 @@ class _Quantity:
 
     Attributes:
         ours: of a group, its completed runs, and the point of attention alone; None if they have none.
-        form: of ours, and of theirs where `scale` changes its unit.
-        scale: from the unit of the database to that of the page.
+        form: of ours; of bytes, of theirs in a figure.
+        scale: from bytes to the unit of the figures; 1 of what is not counted in bytes.
         difference: format of ours minus theirs, of what that compares and not a ratio: losses, percentages.
         of_whole_run: whether it depends on how long the run is and what it reads.
     """
@@ -53,7 +54,25 @@ class _Quantity:
         """Ours over theirs, or minus theirs: of percentages in points."""
         return self.difference.format(ours - theirs) if self.difference else number(ours / theirs, "#,.3g")
 
+    def shown(self, printed: str, ours: float | None) -> tuple[str, str, str]:
+        """The title with its unit, theirs with the digits that were printed, and ours: bytes in units of ten.
 
+        Args:
+            printed: theirs, as the study has it.
+            ours: in the unit of the figures.
+        """
+        if self.scale == 1:
+            return self.title, printed, number(ours, self.form)
+        digits, _, exponent = printed.lower().partition("e")
+        theirs, power = Decimal(printed), int(exponent or 0)
+        if power not in _OF_BYTES:
+            power = next((power for power in _OF_BYTES if theirs >= 10**power), min(_OF_BYTES))
+        scaled = theirs.scaleb(-power) if "." in digits else theirs.scaleb(-power).normalize()
+        own = None if ours is None else ours / self.scale / 10**power
+        return f"{self.title}, {_OF_BYTES[power]}", f"{scaled:f}", number(own, "#,.4g")
+
+
+_OF_BYTES = {12: "TB", 9: "GB", 6: "MB", 3: "kB"}  # by power of ten
 _Ours = Callable[["GroupFacts", "Sequence[Run]", Point | None], float | None]
 
 
@@ -108,7 +127,7 @@ _QUANTITIES = {
     ),
     "prefill_milliseconds": _Quantity("Prefill, ms", _estimated("prefill_milliseconds"), "#,.4g"),
     "decode_milliseconds": _Quantity("Decoded token, ms", _estimated("decode_milliseconds"), "#,.4g"),
-    "peak_memory_bytes": _Quantity("Memory, GiB", _estimated("peak_memory_gib"), ",.1f", scale=2**-30),
+    "peak_memory_bytes": _Quantity("Memory", _estimated("peak_memory_gib"), ",.1f", scale=2**-30),
     "time_saved_percentage": _Quantity("Time saved, %", _estimated("time_saved"), ".2f", difference=_POINTS),
     "memory_saved_percentage": _Quantity(
         "Memory saved, %", _estimated("memory_saved"), ".2f", difference=_POINTS
@@ -120,8 +139,8 @@ _QUANTITIES = {
         for column, unit in (("milliseconds", "ms"), ("tflops", "kernel TFLOP/s"))
         for direction in ("forward", "backward", "both")
     },
-    "call_memory_bytes": _Quantity("Memory of a call, MiB", _call_mebibytes, ",.1f", scale=2**-20),
-    "both_dram_bytes": _Quantity("DRAM read and written, GB", _dram_gigabytes, ",.3g", scale=1e-9),
+    "call_memory_bytes": _Quantity("Memory of a call", _call_mebibytes, ",.1f", scale=2**-20),
+    "both_dram_bytes": _Quantity("DRAM read and written", _dram_gigabytes, ",.3g", scale=1e-9),
 }
 
 
@@ -183,14 +202,15 @@ def lines(facts: Facts) -> list[ReportedLine]:
             if row[name] is None:
                 continue
             theirs, ours = row[name] * quantity.scale, quantity.ours(groups[row["label"]], done, point)
-            printed = row["printed"][name] if quantity.scale == 1 else number(theirs, quantity.form)
+            title, printed, own = quantity.shown(row["printed"][name], ours)
             ratio, is_measured = UNKNOWN, is_measured or ours is not None
             if quantity.of_whole_run and other_run and ours is not None:
                 whole.append(quantity.title.partition(",")[0].lower())
             elif ours is not None and not other_work:
                 ratio = quantity.compared(ours, theirs)
-                marks[name] = ReportedMark(theirs, printed, f"{hardware}; {row['source']}")
-            values.append(ReportedValue(quantity.title, printed, number(ours, quantity.form), ratio))
+                in_figure = printed if quantity.scale == 1 else number(theirs, quantity.form)
+                marks[name] = ReportedMark(theirs, in_figure, f"{hardware}; {row['source']}")
+            values.append(ReportedValue(title, printed, own, ratio))
         no_ratio = ""
         if other_work and is_measured:
             no_ratio = f"the runs here are other work than the numbers are about, by {_named(other_work)}"

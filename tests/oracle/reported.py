@@ -29,7 +29,7 @@ class Quoted(NamedTuple):
 
     @property
     def value(self) -> float:
-        """In the unit of the page."""
+        """In the unit of the figures."""
         return float(self.printed) / UNITS.get(self.name, 1)
 
     @property

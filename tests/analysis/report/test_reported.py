@@ -13,7 +13,7 @@ import pytest
 
 from analysis.audit.audit import audit
 from analysis.report.build import build_report
-from analysis.report.render import UNKNOWN
+from analysis.report.render import UNKNOWN, number
 from analysis.report.reported import ReportedLine, lines, marks, no_ratios
 from analysis.stats import over_runs
 from analysis.store.collect import collect
@@ -251,14 +251,48 @@ def test_of_attention_alone_a_backend_has_its_line_and_its_marks_at_the_shape(tm
     section = (out / "index.html").read_text().partition('aria-labelledby="reported"')[2]
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", section)).replace("\N{NO-BREAK SPACE}", " ")
     assert "math, shape=B4 T1024 H8 D64 Both, ms 16.0 28.00 1.75" in text
-    assert "Memory of a call, MiB 4,291.5 8.0 0.00186" in text
-    assert "DRAM read and written, GB 40.3 8.06 0.200" in text, "4.03 GB in each of the two passes"
+    assert "Memory of a call, GB 4.5 0.008389 0.00186" in text
+    assert "DRAM read and written, GB 40.3 8.060 0.200" in text, "4.03 GB in each of the two passes"
     mebibytes = pytest.approx(4.5e9 / 2**20)
     assert [*hollow(out / "kernels.html").values()] == [
         [("math", 16.0, "16.0")],
         [("math", mebibytes, "4,291.5")],
     ]
     assert audit(out).findings == []
+
+
+@pytest.mark.parametrize(
+    ("printed", "title", "theirs", "ours"),
+    [
+        ("32.77e9", "GB", "32.77", "34.36"),
+        ("0.5e9", "GB", "0.5", "34.36"),
+        ("65.30E+9", "GB", "65.30", "34.36"),
+        ("512e6", "MB", "512", "34,360"),
+        ("1.5e12", "TB", "1.5", "0.03436"),
+        ("34359738368", "GB", "34.359738368", "34.36"),
+        ("80000000000", "GB", "80", "34.36"),
+        ("3.2e10", "GB", "32", "34.36"),
+        ("900", "kB", "0.9", "34,359,738"),
+    ],
+)
+def test_bytes_stand_in_the_decimal_unit_that_was_printed_and_ours_in_the_same(
+    printed: str, title: str, theirs: str, ours: str
+) -> None:
+    """32.77 GB are not 30.5 GiB to who compares by eye: ours are 32 GiB, which are 34.36 GB."""
+    row = ROW | {
+        "label": "auto",
+        "peak_memory_bytes": float(printed),
+        "printed": {"peak_memory_bytes": printed},
+    }
+    measured = facts([planned("auto", 0.4)], reported=[row])
+    (made,) = lines(
+        replace(measured, groups=[replace(measured.groups[0], peak_memory_gib=over_runs([32.0]))])
+    )
+    (value,) = made.values
+    assert (value.title, value.theirs, value.ours) == (f"Memory, {title}", theirs, ours)
+    assert value.ratio == number(32 * 2**30 / float(printed), "#,.3g")
+    (mark,) = made.marks.values()
+    assert mark.value == pytest.approx(float(printed) / 2**30), "in the unit of the figure"
 
 
 def test_the_table_is_there_as_csv_and_the_report_stands_an_audit(report: Path) -> None:

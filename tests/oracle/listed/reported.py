@@ -9,7 +9,7 @@ from tests.oracle import calls, kinds
 from tests.oracle.kinds import NONE
 from tests.oracle.listed.facts import QUANTITIES
 from tests.oracle.listing import Cell, Spot, cites, column, text
-from tests.oracle.reported import OTHER_WORK, SHORTER, Quoted, flags, quoted
+from tests.oracle.reported import OTHER_WORK, SHORTER, UNITS, Quoted, flags, quoted
 from tests.oracle.truth import Run, Study, Value, arithmetic_median, median
 
 QUOTED = r"Numbers that the study quotes, .*"
@@ -48,7 +48,12 @@ def _call_rate(direction: str) -> Callable[[Study, Quoted], float | None]:
 
 def _call_memory(study: Study, one: Quoted) -> float | None:
     rows = [row for row in one.run.kernels if (row["attention"], row["mode"]) == (one.backend, "eager")]
-    return float(max(row["memory_bytes"] for row in rows)) / 2**20
+    return float(max(row["memory_bytes"] for row in rows)) / 1e6
+
+
+def _memory(study: Study, one: Quoted) -> float | None:
+    peak = kinds.peak_of(study, one.label)
+    return peak.middle * 2**30 / 1e9 if peak else None
 
 
 OURS: dict[str, tuple[str, Callable[[Study, Quoted], float | None]]] = {
@@ -58,10 +63,10 @@ OURS: dict[str, tuple[str, Callable[[Study, Quoted], float | None]]] = {
     "training_tokens_percentage": ("Tokens that train, %", _over(_training_share)),
     "final_loss": ("Final loss", _value(kinds.final_loss)),
     "training_seconds": ("Training time, s", _over(lambda run: run.training)),
-    "peak_memory_bytes": ("Memory, GiB", _value(kinds.peak_of)),
+    "peak_memory_bytes": ("Memory, GB", _memory),
     "time_saved_percentage": ("Time saved, %", _value(kinds.time_saved)),
     "memory_saved_percentage": ("Memory saved, %", _value(kinds.memory_saved)),
-    "call_memory_bytes": ("Memory of a call, MiB", _call_memory),
+    "call_memory_bytes": ("Memory of a call, MB", _call_memory),
     **{
         f"{way}_milliseconds": (f"{way.capitalize()}, ms", _call(way))
         for way in ("forward", "backward", "both")
@@ -86,14 +91,15 @@ def quoted_cells(cell: Cell) -> str:
     else:
         return "of no group"
     ours, gpus, read = ours_of(study, one), one.entry.get("gpus", 1), one.entry["read_from"]
+    theirs = one.value * UNITS.get(one.name, 1) / {"GB": 1e9, "MB": 1e6}.get(title.rpartition(", ")[2], 1)
     ratio = NONE
     if ours is not None and one.has_ratio:
         is_share = one.name == "mfu" or one.name.endswith("_percentage")
         in_points = is_share and "point" in cell.row[cell.head]
-        ratio = f"{ours - one.value:+} points" if in_points else f"{ours / one.value}"
+        ratio = f"{ours - one.value:+} points" if in_points else f"{ours / theirs}"
         ratio = f"{ours - one.value:+}" if one.name == "final_loss" else ratio
     texts = {
-        "Theirs": f"{one.value}",
+        "Theirs": f"{theirs}",
         "Ours": NONE if ours is None else f"{ours}",
         "Their hardware": f"{gpus} x {one.entry['hardware']}" if gpus > 1 else f"{one.entry['hardware']}",
         "Source": f"{one.entry['source']} read from {'the' if read == 'text' else 'a'} {read}",
