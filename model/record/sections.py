@@ -202,6 +202,7 @@ class TaskSection(Strict):
         length_key: the setting that says how many tokens a sample has.
         trains: whether a step has a backward pass and an update.
         compares_backends: whether each run calls several backends in turn, and compares them itself.
+        has_rate: whether its runs have one, by which a study compares its groups.
         measures: which of the quantities that others report its runs measure too.
         later: settings that came after studies were published, whose runs keep their ids.
     """
@@ -213,6 +214,7 @@ class TaskSection(Strict):
     length_key: ClassVar[str] = ""
     trains: ClassVar[bool] = False
     compares_backends: ClassVar[bool] = False
+    has_rate: ClassVar[bool] = True
     measures: ClassVar[tuple[str, ...]] = ()
     later: ClassVar[tuple[str, ...]] = ()
 

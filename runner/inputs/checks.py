@@ -123,14 +123,16 @@ def baseline_that_never_completes(
 def unmeasured_quantities(study: Study, scale: str, task: str) -> Iterator[Problem]:
     """The keys that judge quantities which no run of the task measures."""
     design = study.design(scale)
-    if TASKS[task].compares_backends:
+    if not TASKS[task].has_rate:
+        why = "its runs have no rate to compare; leave it out"
+        if TASKS[task].compares_backends:
+            why = (
+                "each run compares its backends itself, call by call; leave it out, and give `repeats` to "
+                "measure in several processes"
+            )
         for key in ("baseline", "margins", "until"):
             if getattr(design, key) and (key != "margins" or design.margins.stated):
-                text = (
-                    f"'{key}' has no effect on task {task}: each run compares its backends itself, call by "
-                    "call; leave it out, and give `repeats` to measure in several processes"
-                )
-                yield Problem(study.key_at(scale, key), text)
+                yield Problem(study.key_at(scale, key), f"'{key}' has no effect on task {task}: {why}")
     elif not TASKS[task].trains and design.margins.loss is not None:
         text = f"runs of task {task} have no loss; only those of task training do: leave out `loss`"
         yield Problem(study.key_at(scale, "margins", "loss"), text)

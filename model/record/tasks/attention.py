@@ -26,6 +26,7 @@ class CallConfig(TaskSection):
     key: ClassVar[str] = "call"
     purpose: ClassVar[str] = "Attention alone, for task attention."
     compares_backends: ClassVar[bool] = True
+    has_rate: ClassVar[bool] = False
     unread: ClassVar[Mapping[str, str]] = {"attention": "call.backends"}
     measures: ClassVar[tuple[str, ...]] = (
         *("forward_milliseconds", "backward_milliseconds", "both_milliseconds"),

@@ -25,6 +25,7 @@ class FrontierConfig(TaskSection):
     purpose: ClassVar[str] = "The largest setting that fits into memory, for task frontier."
     reads: ClassVar[tuple[str, ...]] = ("model",)
     length_key: ClassVar[str] = "frontier.sequence_length"
+    has_rate: ClassVar[bool] = False
 
     find: Quantity = Field(
         "sequence_length",

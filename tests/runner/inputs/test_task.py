@@ -261,6 +261,28 @@ def test_attention_alone_takes_no_key_that_compares_runs(tmp_path, key, value):
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("baseline", "{attention: math}"),
+        ("margins", "{tokens_per_second: 1%}"),
+        ("until", "{tokens_per_second: 1%, at_most: 3}"),
+    ],
+)
+def test_a_frontier_takes_no_key_that_compares_rates_but_may_be_repeated(tmp_path, key, value):
+    """It has no rate: `until` would search again and again, up to its last repeat."""
+    path = tmp_path / "s.yaml"
+    study = "title: t\nbase: {task: frontier}\nmatrix: {attention: [math, flash]}\nrepeats: 2\n"
+    base = "" if key == "baseline" else "baseline: {attention: math}\n"
+    path.write_text(f"{study}{base}{key}: {value}\n")
+    place = 5 + bool(base)
+    why = rf"s\.yaml:{place}:1: '{key}' has no effect on task frontier: its runs have no rate to compare"
+    with pytest.raises(InvalidFile, match=why):
+        expand(read_study(path))
+    path.write_text(study)
+    assert len(expand(read_study(path))) == 4
+
+
+@pytest.mark.parametrize(
     ("key", "meant"),
     [
         ("call.backend", "call.backends"),
