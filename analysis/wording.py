@@ -88,9 +88,7 @@ def _rate(verdict: Verdict) -> str:
             ends = "" if verdict.low is None or verdict.high is None else (
                 f" ({1 + verdict.low:.4g} to {1 + verdict.high:.4g} over its records)"
             )  # fmt: skip
-            how = f"write `repeats: {FEWEST_RUNS}` in the study"
-            if verdict.imported:
-                how = f"{FEWEST_RUNS} logs of each"
+            how = f"{FEWEST_RUNS} {'logs' if verdict.imported else 'runs'} of each"
             return (
                 f"{first} ran at {1 + (verdict.difference or 0):.4g} of the rate of {second}{ends} "
                 f"{in_runs(runs)}: {verdict.kind}, not a finding. Repeats would make it one: {how}."

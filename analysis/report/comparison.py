@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -91,7 +93,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Run]) ->
         factors = [run["factors"] for run in measured or runs]
         axes = (axis for axis in factors[0] if axis != "seed")
         axis = next((axis for axis in axes if len({str(other.get(axis)) for other in factors}) > 1), None)
-        advice = f"baseline: {{{axis}: {factors[0][axis]}}}" if axis else None
+        advice = f"baseline: {{{axis}: {_as_yaml(factors[0][axis])}}}" if axis else None
     at_the_end = [("Losses at the end", literal(FINAL_LOSSES, study))] if trained else []
     return StudyComparison(
         rates=rates(measured),
@@ -109,6 +111,17 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Run]) ->
         queries=[("Rates of the runs", literal(MEASURED_RUNS, study)), *at_the_end],
         saved={"time": time_saved(measured), "memory": memory_saved(measured)},
     )
+
+
+_PLAIN = re.compile(r"[A-Za-z][\w .+-]*(?<! )")
+_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
+
+
+def _as_yaml(value: object) -> str:
+    """A value as a study has it between braces: text that could be read as anything else is in quotes."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False)  # which YAML reads, too
 
 
 def tables(comparison: StudyComparison) -> dict[str, bytes]:

@@ -629,6 +629,10 @@ def single_runs(study: Study) -> Iterator[str]:
         how = f"To make {finding}, write repeats: 6 in the study."
         if study.imported:
             how = f"6 logs of each would make {finding}."
+        if len(study.measured) == 1:
+            how = "6 logs would show it." if study.imported else "To show it, write repeats: 6 in the study."
+            yield f"What another start would give is unknown: one run ({names}) completed. {how}"
+            return
         yield f"The {of} ({names}) cannot be told apart from the machine's own between two starts. {how}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from analysis.charts._kernels import Point, place, points
@@ -120,19 +121,8 @@ def of_calls(
 
 
 def _not_compared(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
-    if singles := comparison.singles:
-        groups = listed([group_name(label) for label in singles])
-        if len(singles) == len(facts.groups) > FEW:
-            groups = f"one of each of {len(facts.groups)} groups"
-        of, finding = "differences of single runs", "findings of them"
-        if len(singles) == 1:
-            of, finding = "difference of a single run", "a finding of it"
-        how = f"To make {finding}, write `repeats: {ENOUGH}` in the study."
-        if set(singles) <= facts.imported:
-            how = f"{ENOUGH} logs of each would make {finding}."
-        yield Sentence(
-            f"The {of} ({groups}) cannot be told apart from the machine's own between two starts. {how}"
-        )
+    if comparison.singles:
+        yield _single_runs(facts, comparison.singles)
     if comparison.advice and facts.imported:
         yield Sentence(
             "Groups are not compared with a baseline: the import named none. "
@@ -146,6 +136,38 @@ def _not_compared(facts: Facts, comparison: StudyComparison) -> Iterator[Sentenc
     if comparison.alone:
         groups = listed([group_name(label) for label in comparison.alone])
         yield Sentence(f"Not compared, because {comparison.why_alone}: {groups}.")
+
+
+def _single_runs(facts: Facts, singles: Sequence[str]) -> Sentence:
+    """What single runs leave open, and what to do about it: repeats, or those that are planned once more."""
+    groups = listed([group_name(label) for label in singles])
+    if len(singles) == len(facts.groups) > FEW:
+        groups = f"one of each of {len(facts.groups)} groups"
+    aim = "make findings of them" if len(singles) > 1 else "make a finding of it"
+    of = "differences of single runs" if len(singles) > 1 else "difference of a single run"
+    text = f"The {of} ({groups}) cannot be told apart from the machine's own between two starts."
+    logs = f"{ENOUGH} logs of each"
+    if sum(group.n > 0 for group in facts.groups) == 1:
+        text = f"What another start would give is unknown: one run ({groups}) completed."
+        aim, logs = "show it", f"{ENOUGH} logs"
+    if set(singles) <= facts.imported:
+        return Sentence(f"{text} {logs} would {aim}.")
+
+    runs = grouped(facts.runs, itemgetter("label"))
+    if any(len(runs[label]) == 1 for label in singles):
+        scales = {run["scale"] for label in singles for run in runs[label]}
+        (scale,) = scales if len(scales) == 1 else {None}
+        where = "the study" if scale in (None, "full") else f"the study's scale `{scale}`"
+        text += f" To {aim}, write `repeats: {ENOUGH}` in {where}."
+    again = [
+        label
+        for label in singles
+        if any(run["outcome"] not in (None, "completed", run["expected_outcome"]) for run in runs[label])
+    ]
+    if again:
+        names = listed([group_name(label) for label in again])
+        text += f" Other runs of {names} did not complete: `runner retry {facts.study}` starts them again."
+    return Sentence(text)
 
 
 def _machines(done: Sequence[Run]) -> Iterator[Sentence]:

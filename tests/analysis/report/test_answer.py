@@ -427,6 +427,32 @@ def test_one_run_against_several_is_not_called_single_runs() -> None:
     assert single.endswith("To make a finding of it, write `repeats: 6` in the study.")
 
 
+def test_a_group_whose_other_repeats_failed_is_told_to_be_retried_and_not_to_have_repeats() -> None:
+    lost = [planned("flash", repeat=n, outcome="failed", step_seconds=None, final_loss=None) for n in (2, 3)]
+    (single,) = [each.text for each in of([*repeats("cudnn", 1), planned("flash", 0.3), *lost]).cannot_say
+                 if "single run" in each.text]  # fmt: skip
+    assert single == (
+        "The difference of a single run (`flash`) cannot be told apart from the machine's own between two starts. "
+        "Other runs of `flash` did not complete: `runner retry study` starts them again."
+    )
+    alone = [each.text for each in of([planned("flash", 0.3), *lost]).cannot_say if "one run" in each.text]
+    assert alone == [
+        "What another start would give is unknown: one run (`flash`) completed. "
+        "Other runs of `flash` did not complete: `runner retry study` starts them again."
+    ]
+    expected = [row | {"expected_outcome": "failed"} for row in lost]  # which a retry leaves alone
+    (single,) = [each.text for each in of([*repeats("cudnn", 1), planned("flash", 0.3), *expected]).cannot_say
+                 if "single run" in each.text]  # fmt: skip
+    assert single.endswith("between two starts.")
+
+
+def test_repeats_are_to_be_written_in_the_scale_that_ran() -> None:
+    """The scale's own number would hide that of the study."""
+    runs = [planned(label, 0.3, scale="laptop") for label in ("cudnn", "flash")]
+    (single,) = [each.text for each in of(runs).cannot_say if "single runs" in each.text]
+    assert single.endswith("To make findings of them, write `repeats: 6` in the study's scale `laptop`.")
+
+
 def test_where_every_one_of_many_groups_has_one_run_they_are_counted_and_not_listed() -> None:
     (single,) = [
         each.text

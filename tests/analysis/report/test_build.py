@@ -20,6 +20,7 @@ from analysis.store.database import open_for_reading
 from model.record.errors import UserError
 from model.record.files import read, write
 from model.record.records import DesignRecord
+from runner.inputs.document import read_document
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import Folder, completed, plan
 
@@ -293,6 +294,54 @@ def test_a_study_of_one_group_is_not_told_to_declare_a_baseline(root: Path, tmp_
     with open_for_reading(root) as connection:
         found = comparison.of_study(connection, "backends", facts.gather(connection, "backends").runs)
     assert found.advice is None
+
+
+def test_the_one_group_that_completed_is_not_told_to_declare_a_baseline(root: Path, tmp_path: Path) -> None:
+    """The study has another group, but nothing of it that could be compared."""
+    completed(root, "r1")
+    other = Folder(root, plan("r2", attention="math", factors={"attention": "math", "seed": 0}))
+    other.start()
+    other.end("oom_gpu", steps=0, final_loss=None, peak_memory_bytes=None, reason="CUDA out of memory")
+    collect(root)
+    text = words(build_report(root, "backends", tmp_path / "out"))
+    assert "baseline: {" not in text and "cannot be told apart" not in text
+    assert "What another start would give is unknown: one run ( auto ) completed." in text
+    assert "To show it, write repeats: 6 in the study." in text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "flash",
+        "math tiled",
+        "B1 T64 H2 D16",
+        "64x64",
+        "",
+        "yes",
+        "null",
+        "a, b",
+        "a: b #c",
+        "1e-3",
+        True,
+        8,
+        1e-5,
+    ],
+)
+def test_the_baseline_to_write_is_yaml_that_names_the_first_group(
+    root: Path, tmp_path: Path, value: object
+) -> None:
+    for run_id, of_run in (("r1", value), ("r2", "zz")):
+        folder = Folder(root, plan(run_id, group=run_id, factors={"some.axis": of_run, "seed": 0}))
+        folder.start()
+        for step in range(1, 8):
+            folder.step(step)
+        folder.end(steps=7)
+    collect(root)
+    with open_for_reading(root) as connection:
+        advice = comparison.of_study(connection, "backends", facts.gather(connection, "backends").runs).advice
+    (tmp_path / "study.yaml").write_text(f"title: t\n{advice}\n")
+    read_back = read_document(tmp_path / "study.yaml").data["baseline"]["some.axis"]
+    assert (read_back, type(read_back)) == (value, type(value))
 
 
 def test_runs_on_two_devices_are_flagged_before_they_are_compared(root: Path, tmp_path: Path) -> None:

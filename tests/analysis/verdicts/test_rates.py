@@ -30,7 +30,7 @@ def test_single_runs_are_paired_by_step_and_observed_not_ranked() -> None:
     assert compared.ratio.ratio == pytest.approx(1.012, abs=0.002)
     assert compared.ratio.low is not None
     assert compared.ratio.low > 1.005  # unpaired, the intervals of the two overlap by far
-    assert f"`repeats: {ENOUGH}`" in sentence(compared.verdict)
+    assert f"{ENOUGH} runs of each" in sentence(compared.verdict)
     assert "faster" not in sentence(compared.verdict)
     assert found.rankings == ()
 

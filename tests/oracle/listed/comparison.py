@@ -122,10 +122,10 @@ def pairs_caption(spot: Spot, match: re.Match[str]) -> str:
     return cites(match[0], 95)
 
 
-@text(r"Not ranked, because they have a single run: .*\. With repeats: 6 in the study they would be\.")
+@text(r"Not ranked, because they have a single completed run: .*\. With more they would be\.")
 def not_ranked(spot: Spot, match: re.Match[str]) -> str:
     singles = [label for label in spot.study.measured if len(spot.study.completed(label)) == 1]
-    return f"Not ranked, because they have a single run: {kinds.joined(singles)}. With repeats: 6 in the study they would be."
+    return f"Not ranked, because they have a single completed run: {kinds.joined(singles)}. With more they would be."
 
 
 @text(r".+", "dl.notes")
