@@ -214,19 +214,26 @@ def left_out(facts: Facts, comparison: StudyComparison, rate_name: str) -> Itera
     measured = {run["run_id"] for run in facts.runs if run["outcome"] == "completed" and run["step_seconds"]}
     ranked = [label for ranking in comparison.rates.rankings for tier in ranking.tiers for label in tier]
     groups = by_label(facts.runs)
+    quantities: dict[str, list[str]] = {}  # by `2 of 5 runs of flash (2 failed)`
     for quantity, compared, more, used in (
         (rate_name, comparison.rates.compared, ranked, measured),
         ("loss", comparison.losses, [], set[str]()),
     ):
         labels = [label for verdict in compared for label in (verdict.label, verdict.baseline)]
         with_verdict = used.union(*(verdict.runs for verdict in compared))
-        gaps = []  # `2 of 5 runs of flash (2 failed)`
+        gaps: dict[tuple[str, str], list[str]] = {}  # groups, by `2 of 5 runs` and `2 failed`
         for label in dict.fromkeys([*labels, *more]):
             ends = Counter(run["outcome"] for run in groups[label] if run["run_id"] not in with_verdict)
             names = {"completed": "without measured steps", None: "without an outcome yet"}
             why = listed([f"{count} {names.get(end, f'`{end}`')}" for end, count in ends.items()])
             if ends:
-                of = f"{counted(len(groups[label]), 'run')} of {group_name(label)}"
-                gaps.append(f"{ends.total()} of {of} ({why})")
+                few = f"{ends.total()} of {counted(len(groups[label]), 'run')}"
+                gaps.setdefault((few, why), []).append(group_name(label))
         if gaps:
-            yield Sentence(f"The verdicts on {quantity} leave out {listed(gaps)}.")
+            left = [
+                f"{few} of {'each of ' if len(of) > 1 else ''}{listed(of)} ({why})"
+                for (few, why), of in gaps.items()
+            ]
+            quantities.setdefault(listed(left), []).append(quantity)
+    for runs, about in quantities.items():
+        yield Sentence(f"The verdicts on {listed(about)} leave out {runs}.")

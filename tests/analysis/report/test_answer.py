@@ -410,6 +410,16 @@ def test_a_verdict_says_how_many_planned_runs_it_leaves_out_and_why() -> None:
         "The verdicts on tokens per second leave out 2 of 5 runs of `flash` (1 `failed` and 1 without an outcome "
         "yet) and 1 of 4 runs of `cudnn` (1 `oom_gpu`)."
     )
+    open_ = [planned(label, repeat=4, outcome=None) for label in ("cudnn", "flash")]
+    (several,) = [
+        each.text
+        for each in of([*repeats("cudnn", 1), *repeats("flash", 1.05), *open_]).cannot_say
+        if "leave out" in each.text
+    ]
+    assert several == (
+        "The verdicts on tokens per second leave out 1 of 4 runs of each of `flash` and `cudnn` "
+        "(1 without an outcome yet)."
+    )
     whole = of([*repeats("cudnn", 1), *repeats("flash", 1.05)])
     assert not any("leave out" in each.text for each in whole.cannot_say)
 
