@@ -225,10 +225,16 @@ def size(line: GroupLine) -> TableCell:
 def outcome(line: GroupLine) -> TableCell:
     """How a group's runs ended, with the reason of those that did not complete."""
     ends = Counter(map(shown_outcome, line.runs))
+    # A backend's own reason says which setting it lacks, whatever the study expected.
     reasons = [
-        str(run["because"] or run["reason"])
+        str(told)
         for run in line.runs
-        if run["outcome"] not in (Outcome.COMPLETED, None) and (run["because"] or run["reason"])
+        if run["outcome"] not in (Outcome.COMPLETED, None)
+        and (
+            told := (run["outcome"] == Outcome.UNSUPPORTED and run["reason"])
+            or run["because"]
+            or run["reason"]
+        )
     ]
     words = [
         f"{count} {end or 'not ended'}" if len(ends) > 1 else end or "not ended"

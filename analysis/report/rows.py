@@ -179,7 +179,7 @@ class Run(TypedDict):
 
 
 class UntimedRow(TypedDict):
-    """A backend that runs of attention alone did not time, in how many of them, and why."""
+    """A backend that runs of attention alone did not time, in how many of them, with their ids, and why."""
 
     attention: str
     dtype: str
@@ -188,6 +188,7 @@ class UntimedRow(TypedDict):
     outcome: str
     reason: str
     runs: int
+    run_ids: str
 
 
 class UnreadFile(TypedDict):

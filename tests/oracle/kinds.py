@@ -1166,7 +1166,18 @@ def fastest_at(study: Study, name: str) -> str:
 @cell("backends", "Outcome")
 def call_outcome(study: Study, name: str) -> tuple[str, str]:
     (row,) = {row["outcome"]: row for row in calls.rows(study, calls.main(study), name)}.values()
-    return {"oom_gpu": "OOM"}.get(row["outcome"], row["outcome"]), row.get("reason", "")
+    ended, why = {"oom_gpu": "OOM"}.get(row["outcome"], row["outcome"]), row.get("reason", "")
+    refused = [
+        one["reason"]
+        for case in calls.cases(study)
+        if case != calls.main(study)
+        for one in calls.rows(study, case, name, "eager")
+        if (one["outcome"], one["direction"]) == ("unsupported", "forward")
+    ]
+    if refused:
+        runs = f"{len(refused)} other run{'s' * (len(refused) > 1)}"
+        ended, why = f"{ended} unsupported in {runs}", "; ".join(sorted({*filter(None, [why]), *refused}))
+    return ended, why
 
 
 # Small figures: with bars, and why there are none.

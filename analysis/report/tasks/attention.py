@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -282,7 +282,8 @@ class TimedBackend:
         lead: over the fastest other backend there; None without one, or without rounds in common.
         fastest_at: the number of shapes at which it is faster than every other backend, of `shapes`, at which
             two or more were timed.
-        wrong: why it was not timed at all; empty where it was.
+        wrong: why it was not timed there; empty where it was.
+        refused: the runs at other shapes in which it is unsupported, with dropout or another tile, by reason.
     """
 
     point: Point
@@ -290,6 +291,7 @@ class TimedBackend:
     fastest_at: int
     shapes: int
     wrong: str
+    refused: Mapping[str, int]
 
     def cell(self, direction: str) -> TableCell:
         """The median time of a call, in milliseconds, with its interval."""
@@ -317,10 +319,14 @@ class TimedBackend:
 
     @property
     def outcome(self) -> TableCell:
-        """How its calls at the shape ended."""
-        if self.point.timed(self.point.whole):
-            return TableCell("completed")
-        return TableCell(", ".join(self.point.gone()) or "not timed", "", self.wrong)
+        """How its calls at the shape ended, and in how many runs at others it is unsupported."""
+        refused = ""
+        if many := sum(self.refused.values()):
+            refused = f"unsupported in {counted(many, 'other run')}"
+        ended = "completed"
+        if not self.point.timed(self.point.whole):
+            ended = ", ".join(self.point.gone()) or "not timed"
+        return TableCell(ended, refused, "; ".join(dict.fromkeys(filter(None, (self.wrong, *self.refused)))))
 
     @property
     def memory(self) -> Estimate | None:
@@ -342,19 +348,31 @@ def _backend_lines(
         if (ahead := lead(point, at_shape)) and ahead.clear
     )
     main = main_shape(timed)
-    precisions = {point.shape["dtype"] for point in main}
-    reasons = {row["attention"]: row["reason"] for row in facts.untimed if row["dtype"] in precisions}
     of_main = {point.attention: point for point in main}
     there = {place(point) for point in main}
     here = of_main | {p.attention: p for p in every if place(p) in there and p.attention not in of_main}
     return {
         name: TimedBackend(
             here[name], lead(here[name], main) if name in of_main else None, wins[name], len(at_shapes),
-            "" if name in of_main else reasons.get(name) or "",
+            *_refused(facts, here[name]),
         )
         for name in names(every)
         if name in here
     }  # fmt: skip
+
+
+def _refused(facts: Facts, point: Point) -> tuple[str, dict[str, int]]:
+    """Why a backend has no time at a shape, if so; and why it is unsupported at others, in how many runs."""
+    wrong, refused = "", dict[str, int]()
+    for row in facts.untimed:
+        run_ids = {*row["run_ids"].split()}
+        if row["attention"] != point.attention or "forward" not in row["directions"]:
+            continue
+        if run_ids & {*point.runs}:
+            wrong = wrong or ("" if point.timed(point.whole) else row["reason"] or "")
+        elif row["outcome"] == "unsupported" and "eager" in row["modes"]:
+            refused[row["reason"]] = refused.get(row["reason"], 0) + len(run_ids)
+    return wrong, refused
 
 
 def _panel(title: str, direction: str) -> PanelSpec:

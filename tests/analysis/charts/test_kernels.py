@@ -17,14 +17,16 @@ from analysis.charts import Figure, _kernels
 from analysis.charts._kernels import SEQUENCE, points, slices
 from analysis.query.ask import answer
 from analysis.query.statements import KERNEL_TIMES
-from analysis.report import facts
+from analysis.report import facts, tasks
 from analysis.report.answer import calls
 from analysis.report.build import build_report
 from analysis.report.tasks.attention import shapes
 from analysis.store import database as store
 from analysis.store.collect import collect
+from model.record import files
 from model.record.case import Case
 from model.record.config import CallConfig, RunConfig
+from model.record.folder import KERNELS
 from tests.analysis.fabricate import Folder, certificate, plan
 from tests.analysis.timed import kernels
 
@@ -423,3 +425,38 @@ def test_a_study_of_training_has_no_page_of_attention_alone() -> None:
     for name in CHARTS:
         assert charts.load(name).tasks == ("attention",)
     assert _kernels.points([]) == []
+
+
+def test_why_a_backend_is_unsupported_is_that_of_its_shape_and_those_of_others_are_told_too(
+    tmp_path: Path,
+) -> None:
+    """Without dropout all are timed, of which the table is; flex has none, and flash4 takes no such head dim."""
+    case = Case("cuda", "bfloat16", 4, 4096, 32, 32, 64)
+    ends: dict[str, float | str] = {"flex": 2.0, "math": 3.0, "flash4": "unsupported"}
+    reasons = {
+        0.0: {"flash4": "takes no head dim of 64"},
+        0.125: {"flash4": "is not built", "flex": "has no dropout"},
+    }
+    for place, dropout in enumerate((0.0, 0.125, 0.25)):
+        dropping = replace(case, dropout=dropout)
+        folder = planned(tmp_path, f"r{place}", dropping)
+        folder.start(flop_per_token=None, parameter_count=None)
+        made = kernels(folder, dropping, **ends | ({"flex": "unsupported"} if dropout else {}))
+        why = reasons[min(dropout, 0.125)]
+        times = [
+            row.model_copy(update={"reason": why[row.attention]}) if row.outcome == "unsupported" else row
+            for row in made.times
+        ]
+        files.write(folder.path / "attempt-1" / KERNELS, made.model_copy(update={"times": times}))
+        folder.end(steps=7, final_loss=None)
+    collect(tmp_path)
+    page = " ".join(build_report(tmp_path, "kernels", tmp_path / "report").read_text().split())
+    with store.open_for_reading(tmp_path) as connection:
+        found = facts.gather(connection, "kernels")
+    lines = tasks.load("attention").lines(found, None, ())  # type: ignore[arg-type]
+    assert {name: tuple(line.outcome) for name, line in lines.items()} == {
+        "flex": ("completed", "unsupported in 2 other runs", "has no dropout"),
+        "math": ("completed", "", ""),
+        "flash4": ("unsupported", "unsupported in 2 other runs", "takes no head dim of 64; is not built"),
+    }
+    assert page.count("has no dropout") == 2, "below the overview, and where backends that were not timed are"

@@ -92,6 +92,20 @@ def test_a_reason_that_several_groups_share_is_one_note() -> None:
     ]
 
 
+def test_an_unsupported_group_has_the_reason_of_its_backend_whatever_the_study_gave_as_one() -> None:
+    ends = {
+        "outcome": "unsupported",
+        "expected_outcome": "unsupported",
+        "because": "not everywhere",
+        "steps": None,
+    }
+    page = first_page([planned("auto"), planned("flex", reason="has no dropout on a CPU", **ends)])
+    assert page.notes == {"a": "has no dropout on a CPU"}
+    oom = ends | {"outcome": "oom_gpu", "because": "it stores all scores"}
+    page = first_page([planned("auto"), planned("math", reason="CUDA out of memory", **oom)])
+    assert page.notes == {"a": "it stores all scores"}
+
+
 def test_an_end_that_nobody_expected_is_marked_and_a_log_without_a_plan_has_an_unknown_one() -> None:
     page = first_page(
         [planned("auto", outcome="failed"), planned("log", imported={"format": "csv"}, planned_steps=None)]
