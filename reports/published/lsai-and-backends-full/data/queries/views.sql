@@ -91,10 +91,14 @@ WITH named_runs AS (
     SELECT scope, kinds.key AS kind, axis.key AS axis, axis.value ->> '$' AS value
     FROM kinds, json_each(axes) axis
     UNION ALL SELECT scope, key, 'scale', scale FROM kinds
+), listed AS (  -- scopes whose runs are told apart without the backends that they call: these are in every table
+    SELECT scope FROM kinds GROUP BY scope
+    HAVING count(DISTINCT (scale, json_merge_patch(axes, '{"call.backends": null}'))) = count(DISTINCT (scale, axes))
 ), varying AS (
     SELECT scope, axis, split_part(axis, '.', -1) AS last, count(*) OVER (PARTITION BY scope) AS axes,
         count(*) OVER (PARTITION BY scope, last) AS alike
     FROM (SELECT scope, axis FROM cells GROUP BY scope, axis HAVING count(DISTINCT value) > 1)
+    WHERE axis <> 'call.backends' OR scope NOT IN (FROM listed)
 ), baselines AS (  -- only one that all runs agree on, and of several settings: a backend alone is always named
     SELECT scope, axis.key AS axis, axis.value ->> '$' AS base
     FROM (
