@@ -37,7 +37,7 @@ from runner.job.ranks.meeting import (
     show_own_gpu,
 )
 from runner.job.ranks.others import Other, Others
-from runner.job.ranks.standstill import Standstill, Whereabouts, describe, whereabouts
+from runner.job.ranks.standstill import Standstill, Whereabouts, describe, ranges, whereabouts
 from runner.job.tasks import Progress
 from runner.state.attempts import jobs_folder
 from runner.state.endings import Ending
@@ -239,8 +239,7 @@ class Ranks:
                 if self._cause:
                     raise Lost(self._cause[0])
                 if end is not None and time.monotonic() > end:
-                    ranks = ", ".join(map(str, late))
-                    raise NobodyCame(f"ranks that did not start within {patience:g} s: {ranks}")
+                    raise NobodyCame(f"ranks that did not start within {patience:g} s: {ranges(late)}")
                 self._others.changed.wait(POLL_SECONDS)
 
     def _watch(self) -> None:

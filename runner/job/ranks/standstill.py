@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from threading import Thread, main_thread
 from types import FrameType
 
@@ -24,6 +25,12 @@ _WAITING = frozenset(
 # Modules whose callers wait for a thread of theirs, and how its name begins.
 _HELPERS = {"model.training.keeper": "checkpoint_", "model.training.feed": "data_"}
 _OWN = ("model", "runner")
+# What a process does, and what several do, by whether it waits; None: it has not answered recently.
+_VERBS = {
+    None: ("does not answer", "do not answer"),
+    True: ("waits for the others", "wait for the others"),
+    False: ("is", "are"),
+}
 
 
 @dataclass(frozen=True)
@@ -134,14 +141,21 @@ class Silence:
 
 
 def describe(places: Mapping[int, Whereabouts | None], nodes: Mapping[int, str]) -> str:
-    """Where each process is; those that the others wait for come first."""
-    waiting = [rank for rank, place in places.items() if place and place.waits]
+    """Where the processes are, those at one place together; those that the others wait for come first."""
+    together: dict[Whereabouts | None, list[int]] = {}
+    for rank, place in places.items():
+        together.setdefault(place, []).append(rank)
     words = []
-    for rank in [*(rank for rank in places if rank not in waiting), *waiting]:
-        place, subject = places[rank], f"rank {rank} on {nodes.get(rank, '?')}"
-        if place is None:
-            words.append(f"{subject} does not answer")
-        else:
-            verb = "waits for the others" if place.waits else "is"
-            words.append(f"{subject} {verb} after step {place.steps}, at {place.line}")
+    for place, ranks in sorted(together.items(), key=lambda item: bool(item[0] and item[0].waits)):
+        several, where = len(ranks) > 1, dict.fromkeys(nodes.get(rank, "?") for rank in ranks)
+        subject = f"rank{'s' * several} {ranges(ranks)} on {', '.join(where)}"
+        after = f" after step {place.steps}, at {place.line}" if place else ""
+        words.append(f"{subject} {_VERBS[place.waits if place else None][several]}{after}")
     return "; ".join(words)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Ascending numbers in words, those in a row by their first and last: 0-5, 7, 9-10."""
+    groups = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    rows = [[number for _, number in group] for _, group in groups]
+    return ", ".join(f"{row[0]}-{row[-1]}" if len(row) > 1 else str(row[0]) for row in rows)

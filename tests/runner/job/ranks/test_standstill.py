@@ -57,6 +57,17 @@ def test_a_hang_names_first_who_did_not_come():
     )
 
 
+def test_a_hang_of_many_names_those_at_one_place_together():
+    still, nodes = Standstill(), {rank: f"n{rank // 4 + 1}" for rank in range(16)}
+    places = dict.fromkeys(range(16), WAITS) | {4: AT_WORK, 6: None, 7: None, 12: None}
+    still.reason(0.0, places, nodes)
+    assert still.reason(121.0, places, nodes) == (
+        "hangs: nothing has moved for 121 s; rank 4 on n2 is after step 6, at trainer.py:80; "
+        "ranks 6-7, 12 on n2, n4 do not answer; "
+        "ranks 0-3, 5, 8-11, 13-15 on n1, n2, n3, n4 wait for the others after step 7, at world.py:60"
+    )
+
+
 @pytest.mark.parametrize(("begun", "turns"), [(True, 24), (False, 108)], ids=["trains", "loads libraries"])
 def test_rank_0_hangs_if_it_says_nothing_while_another_process_stands_still(begun, turns):
     silence = Silence(begun=begun)
