@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import signal
 
 import psutil
@@ -14,7 +13,7 @@ from tests.conftest import PACED, PATIENCE_SECONDS, TINY, until
 from tests.faults.daemons import training
 from tests.faults.test_files import SITE
 from tests.slurm.test_cluster import SANDBOX
-from tests.slurm.test_packing import PACKED
+from tests.slurm.test_packing import adjusted
 
 pytestmark = pytest.mark.slurm
 TWO = TINY + "  parallel: {shard: 2}\n"
@@ -209,34 +208,14 @@ def test_if_rank_0_stops_another_node_says_so_and_srun_ends_the_job(
     assert rows()[0]["reason"].startswith(said), "also if rank 0 heard of it when srun ended it"
 
 
-@pytest.fixture
-def packed(tmp_path, cluster):
-    """A profile with which two runs of two processes share a node, and how to reach the cluster.
-
-    Nodes have two CPUs: Slurm is told to give them to four tasks.
-    """
-    text = PACKED.read_text()
-    for before, after in (("gpus_per_node: 2", "gpus_per_node: 4"), ("memory: 1GiB", "memory: 512MiB")):
-        assert before in text
-        text = text.replace(before, after)
-    (path := tmp_path / "packed.yaml").write_text(text)
-    (commands := tmp_path / "commands").mkdir()
-    more = {"sbatch": "--ntasks=2 --ntasks-per-node=2", "srun": "--ntasks-per-node=4 --ntasks=4 --overcommit"}
-    for name, options in more.items():
-        real = shutil.which(name, path=cluster["PATH"])
-        (commands / name).write_text(f'#!/bin/sh\nexec {real} {options} "$@"\n')
-        (commands / name).chmod(0o755)
-    return path, {"PATH": f"{commands}:{cluster['PATH']}"}
-
-
 def test_if_rank_0_is_killed_before_the_others_find_it_they_end_and_the_run_beside_it_goes_on(
-    slurm, study, root, rows, packed, daemons
+    slurm, study, root, rows, tmp_path
 ):
-    """Slurm leaves them alone where runs share a job."""
+    """Slurm leaves them alone where runs share a job: here two runs of two processes a node."""
     fault = {"PYTHONPATH": str(SITE), "FAULT_FILE": r"\.meeting$", "FAULT_ROOT": str(root), "FAULT": "kill"}
     path = study("matrix: {seed: [0, 1]}\n", base=TWO)
-    profile, reach = packed
-    slurm("launch", path, "--profile", profile, "--wait", rc=1, **reach, **fault)
+    packed = adjusted(tmp_path, ("gpus_per_node: 2", "gpus_per_node: 4"), ("memory: 1GiB", "memory: 512MiB"))
+    slurm("launch", path, "--profile", packed, "--wait", rc=1, **fault)
     killed, other = sorted(rows(), key=lambda row: row["outcome"] == "completed")
     assert other["outcome"] == "completed"
     assert killed["job_id"] == other["job_id"], "they shared a job"

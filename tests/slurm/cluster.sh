@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A real Slurm cluster with accounting on this machine: four nodes of 2 CPUs, 4000 MB and 4 stand-in GPUs.
+# A real Slurm cluster with accounting on this machine: four nodes of 4 CPUs, 4000 MB and 4 stand-in GPUs.
 #
 #   cluster.sh up FOLDER     starts it, everything it writes below FOLDER; then: . FOLDER/env
 #   cluster.sh down FOLDER   stops it
@@ -110,6 +110,7 @@ KillWait=3
 UnkillableStepTimeout=600 # a step daemon whose parent crashed may take a minute to give up on it, which drains its node
 FirstJobId=$((base * 100)) # the control groups of two clusters on this machine differ by the job's number alone
 SlurmdTimeout=15
+SlurmdParameters=config_overrides # nodes have the CPUs below, however many this machine has
 MaxJobCount=200000
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
@@ -119,7 +120,7 @@ JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=2
 GresTypes=gpu
 MpiDefault=none
-NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((base + 101))-$((base + 104))] CPUs=2 RealMemory=4000 Gres=gpu:4 State=UNKNOWN
+NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((base + 101))-$((base + 104))] CPUs=4 RealMemory=4000 Gres=gpu:4 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 ${SLURM_EXTRA:-}
 X

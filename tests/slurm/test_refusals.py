@@ -100,7 +100,7 @@ def profile(tmp_path):
             "  gres: 'gpu:h100:1'",
             11,
             "Requested node configuration is not available",
-            "2 CPUs, 4000 MB, gpu:4",
+            "4 CPUs, 4000 MB, gpu:4",
         ),
         ("  gres: 'tpu:1'", 11, "Invalid generic resource (gres) specification", "a node has gpu:4"),
         ("  constraint: fast", 11, "Invalid feature specification", "a node has no features"),
