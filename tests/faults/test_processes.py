@@ -87,35 +87,6 @@ def test_a_run_that_the_cluster_has_too_few_nodes_for_is_named_when_it_is_launch
     assert f"it never starts as asked: `runner cancel tiny/{run_id}` ends that" in warned
 
 
-def test_a_process_that_is_killed_on_another_node_ends_the_run_and_is_named(
-    slurm, study, root, rows, profile, daemons
-):
-    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *FOR_EVER, rc=0)
-    _, attempt = trains(root)
-    node = manifest(attempt)["ranks"][1]["node"]
-    follower(attempt).kill()
-    until((attempt / "result.json").exists)
-    assert told(attempt) == ("failed", f"rank 1 on {node}: killed by SIGKILL")
-    until(lambda: not daemons.ask("squeue", "-h"))
-    assert [(row["outcome"], row["attempt"]) for row in rows()] == [("failed", 1)]
-
-
-def test_a_node_that_is_lost_gives_the_whole_run_to_others(slurm, study, root, rows, profile, daemons, hurry):
-    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *LONGER, rc=0)
-    _, attempt = trains(root)
-    node = manifest(attempt)["ranks"][1]["node"]
-    daemons.crash(node)
-    hurry()
-    until((attempt / "result.json").exists)
-    assert told(attempt) == (
-        "node_failed",
-        f"rank 1 on {node}: both it and its Slurm task are gone",
-    )
-    until(lambda: rows()[0]["outcome"] == "completed")
-    again = manifest(attempt.with_name("attempt-2"))
-    assert node not in [rank["node"] for rank in again["ranks"]]
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_node_that_is_lost_before_the_first_step_gives_the_run_to_others(
     slurm, study, root, rows, profile, daemons, rank, hurry
@@ -221,21 +192,6 @@ def test_if_rank_0_is_killed_before_the_others_find_it_they_end_and_the_run_besi
     assert killed["job_id"] == other["job_id"], "they shared a job"
     assert killed["outcome"] == "failed"
     assert re.match(r"rank 0 on n\d: killed by SIGKILL \(Slurm: FAILED, ", killed["reason"])
-
-
-def test_a_retry_on_other_processes_asks_for_their_nodes_and_goes_on(
-    slurm, study, root, rows, profile, daemons, hurry
-):
-    slurm("launch", study(ONE_RUN), "--profile", profile, *LONGER, rc=0)
-    _, attempt = trains(root)
-    slurm("cancel", "tiny", rc=0)
-    until(lambda: rows()[0]["outcome"] == "cancelled")
-    hurry()
-    slurm("retry", "tiny", "--outcome", "cancelled", "--set", "parallel.shard=2", "--wait", rc=0)
-    again = manifest(attempt.with_name("attempt-2"))
-    assert (rows()[0]["outcome"], rows()[0]["attempt"]) == ("completed", 2)
-    assert (again["resumed_attempt"], again["nodes"], again["parallel"]["shard"]) == (1, 2, 2)
-    assert len({rank["node"] for rank in again["ranks"]}) == 2
 
 
 def test_a_rehearsal_starts_the_processes_on_their_nodes(slurm, study, root, profile, daemons):

@@ -127,8 +127,10 @@ def trained(device):
 
 
 @pytest.mark.trains
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_GPUS)])
+@pytest.mark.parametrize(
+    ("device", "rank"),
+    [("cpu", 0), *(pytest.param("cuda", rank, marks=ON_GPUS) for rank in (0, 1))],
+)
 def test_a_run_one_of_whose_processes_was_killed_goes_on_to_the_loss_of_a_run_that_was_not(
     background, runner, study, root, tmp_path, device, rank
 ):
@@ -279,14 +281,8 @@ def test_a_rehearsal_of_several_processes_starts_all_of_them(runner, root, study
 
 
 @pytest.mark.trains
-@pytest.mark.parametrize("compiled", [False, True], ids=["", "compiled"])
-def test_processes_that_were_started_train_as_one_process_does(runner, root, study, compiled):
-    """Two of them also with compiled blocks."""
-    runner(
-        "launch",
-        study(f"zip: [{{parallel.shard: [1, 2], train.compile: [false, {str(compiled).lower()}]}}]\n"),
-        rc=0,
-    )
+def test_processes_that_were_started_train_with_compiled_blocks_as_one_process_does(runner, root, study):
+    runner("launch", study("zip: [{parallel.shard: [1, 2], train.compile: [false, true]}]\n"), rc=0)
     found = {
         json.loads((path.parent.parent / "run.json").read_text())["factors"]["parallel.shard"]: json.loads(
             path.read_text()
