@@ -94,6 +94,11 @@ PEAK_MEMORY = CellQuantity(
     "Over the whole run, allocated by PyTorch on one GPU, or resident memory of the process on a CPU.",
     _of_groups(peak_memory_gib),
 )  # fmt: skip
+ENERGY = CellQuantity(
+    "energy per token", "mJ", ",.3g",
+    "All GPUs of a run, by NVML, over its steps' tokens, padding included. Pauses between steps count.",
+    _of_groups(lambda runs: stats.over_runs([1000 * run["joules_per_token"] for run in runs])),
+)  # fmt: skip
 FINAL_LOSS = CellQuantity(
     "final loss", "nats per token", ".3f",
     "Loss of the last step: the median over seeds; repeats of a seed count once, as their mean.",

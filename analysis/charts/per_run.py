@@ -1,11 +1,11 @@
-"""One number of every completed run: throughput, utilisation, time of a step, peak memory."""
+"""One number of every completed run: throughput, energy, utilisation, time of a step, peak memory."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._quantities import PEAK_KEY, PEAK_MEMORY
+from analysis.charts._quantities import ENERGY, PEAK_KEY, PEAK_MEMORY
 from analysis.charts._rows import DotAxis, dot_figure, rate_figure, run_name
 from analysis.charts._values import Ends
 from analysis.query.statements import COMPLETED_RUNS
@@ -104,6 +104,22 @@ def _memory(rows: list[Row], styles: Styles) -> Figure | None:
     return dot_figure(points, PEAK_MEMORY.estimates(rows), styles, axis, what, rows)
 
 
+_ENERGY_SQL = """\
+SELECT label, run_id, seed, repeat, joules_per_token
+FROM runs
+WHERE study = $study AND outcome = 'completed' AND joules_per_token IS NOT NULL
+ORDER BY place, seed, repeat, run_id"""
+
+
+def _energy(rows: list[Row], styles: Styles) -> Figure | None:
+    if not rows:
+        return None
+    points = [(row["label"], run_name(row), 1000 * row["joules_per_token"]) for row in rows]
+    ends = Ends("energy per token", " mJ", "least", "most", high_first=False)
+    axis = DotAxis("millijoules per token", ENERGY.number, ends)
+    return dot_figure(points, ENERGY.estimates(rows), styles, axis, ENERGY.what, rows)
+
+
 charts = {
     "tokens_per_second": Chart(
         title="Tokens per second",
@@ -113,6 +129,17 @@ charts = {
         sql=COMPLETED_RUNS,
         build=_tokens_per_second,
         empty="No run completed with step records after the warm-up.",
+        tasks=("training", "inference"),
+    ),
+    "energy": Chart(
+        title="Energy per token",
+        page="tokens",
+        order=25,
+        question="How much energy do the GPUs take for a token?",
+        sql=_ENERGY_SQL,
+        build=_energy,
+        applies=bool,  # CPUs have no counter here
+        empty="No run completed with readings of its GPUs' energy.",
         tasks=("training", "inference"),
     ),
     "mfu": Chart(

@@ -93,7 +93,8 @@ def _caption(
     if paired:
         ranges = [comparison.label for comparison in paired if RANGE in comparison.ratio.method]
         how = f"; lines: {STEADY}{f'; of {names(ranges)}, ranges' if ranges else ''}"
-        sentences.append(f"Open marks: one run each, paired by step{how if _any_interval(paired) else ''}.")
+        lines = how if _any_interval(paired) else ""
+        sentences.append(f"Open marks: the medians of one run each{lines}.")
     if len(paired) < len(single):
         sentences.append("Open marks without a line: medians, where one of the two groups has one run.")
     if verdicts:
@@ -170,7 +171,7 @@ def _finding(comparisons: tuple[RateVerdict, ...]) -> str:
 
 def _pairs(comparison: RateVerdict) -> str:
     if comparison.ratio.level == RECORDS:
-        return "records of one run each"
+        return "run each"
     plural = "" if comparison.ratio.n == 1 else "s"
     return f"run{plural}, unpaired" if "unpaired" in comparison.ratio.method else f"pair{plural} of runs"
 

@@ -1,14 +1,15 @@
-"""The ratio of two rates, paired: by step or round within one run each, or by seed and repeat over runs."""
+"""The ratio of two rates: of one run each, by round in one process, or by seed and repeat over runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, hypot, log
 
 from analysis.stats.estimate import CONFIDENCE, FEWEST_RECORDS, RANGE, median, within_run
 from analysis.stats.student import mean_of
 from model.record.kernels import interval
+from model.record.units import counted
 
 RECORDS = "records of one run each"
 RUNS = "runs"
@@ -36,26 +37,30 @@ class Ratio:
     method: str
 
 
-def paired_records(a: Mapping[int, float], b: Mapping[int, float]) -> Ratio:
-    """The median ratio of two runs at the same steps, which saw the same documents.
+def single_pair(a: Sequence[float], b: Sequence[float]) -> Ratio:
+    """The ratio of the medians of one run each, which is that of what tables show of the two.
+
+    The runs are apart: the ends of their medians' intervals combine as independent errors of logarithms.
 
     Args:
-        a, b: seconds per step by step; steps that only one of them has are left out.
+        a, b: seconds per token of the records, in their order.
 
     Raises:
-        ValueError: no step in common.
+        ValueError: a run has no records.
     """
-    steps = sorted(a.keys() & b.keys())
-    if not steps:
-        raise ValueError("the two runs have no step in common")
-    estimate = within_run([b[step] / a[step] for step in steps])
+    of_a, of_b = within_run(a), within_run(b)
+    ratio = of_b.median / of_a.median
+    if of_a.low is None or of_a.high is None or of_b.low is None or of_b.high is None:
+        few = f"{counted(min(len(a), len(b)), 'record')}, at least {FEWEST_RECORDS} are needed"
+        return Ratio(ratio, None, None, 1, RECORDS, f"medians of one run each, no interval: {few}")
+    below = hypot(log(of_b.median / of_b.low), log(of_a.high / of_a.median))
+    above = hypot(log(of_b.high / of_b.median), log(of_a.median / of_a.low))
+    counts = " and ".join(dict.fromkeys((f"{len(a)}", f"{len(b)}")))
+    how = f"95 % interval over {counts} records of one run each, allowing for their autocorrelation"
+    if RANGE in of_a.method or RANGE in of_b.method:
+        how = f"{RANGE} {counts} records of one run each, whose autocorrelation allows none"
     return Ratio(
-        estimate.median,
-        estimate.low,
-        estimate.high,
-        len(steps),
-        RECORDS,
-        f"paired by step, {estimate.method}",
+        ratio, ratio * exp(-below), ratio * exp(above), 1, RECORDS, f"{how}: not what another run would give"
     )
 
 

@@ -205,6 +205,7 @@ CREATE TABLE run_measures (  --: What the step records of a run come to, one row
     first_step_seconds DOUBLE,  --: Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.
     energy_joules DOUBLE,  --: Energy of all GPUs of the run in the logged steps in joules, including the warm-up; coarse where records are shorter than a second, as of prefills. NULL if unknown for any of them, and on a CPU.
     power_watts DOUBLE,  --: Mean power of all GPUs of the run in watts: power_joules / (power_seconds + 0.1) over the records that count and have them (see steps.power_watts). NULL if none does, if unknown, and on a CPU.
+    joules_per_token DOUBLE,  --: Energy of all GPUs of the run in joules per token, padding included: the energy that power_watts is of, over the tokens of those steps. Pauses between them count; the counter's delay shifts either end by up to 0.1 s. NULL where power_watts or the tokens are.
     data_wait_percentage DOUBLE,  --: Percentage of the time of the records that count in which the device waited for data. NULL if unknown.
     sm_mhz_low DOUBLE,  --: Lowest clock of the GPU's multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.
     sm_mhz_high DOUBLE,  --: Highest clock of the same, in MHz.

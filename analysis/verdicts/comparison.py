@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from analysis.stats.equivalence import beyond, by_sample, change, losses, means, noise_floor
 from analysis.stats.estimate import median_of_known
-from analysis.stats.paired import paired_records
+from analysis.stats.paired import single_pair
 from analysis.stats.rows import paired_by
 from analysis.stats.verdict import MarginTest, SingleRuns, Verdict, of_single_runs
 from analysis.verdicts.guard import SPEED_AND_LOSS, Difference, RunSet, differences, withheld
@@ -266,7 +266,7 @@ def outcomes(a: Sequence[Row], b: Sequence[Row]) -> Outcomes:
 
 
 def speed(a: Measured, b: Measured, margin: float | None, single_runs: bool = False) -> Verdict | None:
-    """The change of the rate from A to B: over runs, or over the records of one run each at the same steps.
+    """The change of the rate from A to B: over runs, or of the medians of one run each.
 
     Args:
         a, b: completed runs of one group.
@@ -281,15 +281,14 @@ def speed(a: Measured, b: Measured, margin: float | None, single_runs: bool = Fa
     if not (before and after):
         return None
     ratio = None
-    if len(before) == len(after) == 1:  # paired by step
+    if len(before) == len(after) == 1:
         sides = []
         for side in (a, b):
             (run,) = (run for run in side.runs if run["step_seconds"])
             records, tokens = side.records[run["run_id"]].seconds, _tokens(run, per_token)
-            sides.append({step: seconds / tokens for step, seconds in records.items()})
-        of_a, of_b = sides
-        if of_a.keys() & of_b.keys():
-            ratio = paired_records(of_b, of_a)
+            sides.append([seconds / tokens for _, seconds in sorted(records.items())])
+        if all(sides):
+            ratio = single_pair(sides[1], sides[0])
     if ratio is None:
         return change(before, after, margin or None)
     numbers = (1, ratio.level, ratio.method)

@@ -8,7 +8,7 @@ from math import exp
 
 from analysis.stats.equivalence import TESTS, beyond, change
 from analysis.stats.estimate import CONFIDENCE, FEWEST_RUNS, median
-from analysis.stats.paired import RUNS, Ratio, paired_records, paired_runs
+from analysis.stats.paired import RUNS, Ratio, paired_runs, single_pair
 from analysis.stats.ranking import Ranking, rank
 from analysis.stats.repeats import error_of_a_look, look
 from analysis.stats.student import log_ratio
@@ -178,26 +178,21 @@ def _why_apart(a: Group, b: Group) -> str | None:
 
 
 def ratio_of(a: Group, b: Group) -> Ratio:
-    """The rate of a over that of b: over runs where both have several, else by record of one run each.
+    """The rate of a over that of b: over runs where both have several, else of medians.
 
     Over runs it is paired or not like the test behind the verdict: otherwise the two could contradict each
-    other. Where a group has a single run, it is by step to its pair in the other group, or else of medians.
+    other. Where a group has a single run, it is to its pair in the other group, or else to its median.
     """
     first, second = a.seconds, b.seconds
     common = [key for key in first if key in second]
     if min(len(first), len(second)) == 1:
         if common:
             one, other = (
-                {
-                    step: value / run["tokens_per_step"]
-                    for step, value in zip(
-                        run["counted_steps"] or (), run["counted_step_seconds"] or (), strict=True
-                    )
-                }
+                [value / run["tokens_per_step"] for value in run["counted_step_seconds"] or ()]
                 for run in (group.pairs[common[0]] for group in (a, b))
             )
-            if one.keys() & other.keys():
-                return paired_records(one, other)
+            if one and other:
+                return single_pair(one, other)
         ratio = median(list(second.values())) / median(list(first.values()))
         method = f"no interval, {in_runs(SingleRuns(len(a.runs), len(b.runs)))}, unpaired"
         return Ratio(ratio, None, None, 1, RUNS, method)

@@ -142,8 +142,7 @@ def _ratios(contents: Contents) -> str:
     ]
     caption = (
         "Tokens per second over those of the baseline, paired by seed and repeat where enough of these are "
-        "common, or by step where $n$ "
-        "counts records of one run each. "
+        "common, or the medians of one run each. "
         + _methods([pair.shown.method for pair in contents.comparison.rates.compared])
     )
     heads = ("Group", "Baseline", "Ratio", r"95\,\% interval", "$n$", "Verdict")

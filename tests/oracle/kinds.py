@@ -154,8 +154,8 @@ def prompts_read(study: Study) -> Iterator[str]:
 @said("ran")
 def attention_timed(study: Study) -> Iterator[str]:
     if study.task == "attention":
-        shapes = {(run.sizes, calls.case_of(run).causal) for run in study.runs}
-        timed = {(run.sizes, calls.case_of(run).causal) for run in study.runs if run.kernels}
+        shapes = {run.sizes for run in study.runs}
+        timed = {run.sizes for run in study.runs if run.kernels}
         at = f"{len(timed)} of {len(shapes)}" if len(timed) < len(shapes) else f"{len(shapes)}"
         narrow = any(calls.case_of(run).dtype == calls.FP8 for run in study.runs)
         ways = "forward and backward" + (" (of 8 bits forward alone)" if narrow else "")
@@ -1014,6 +1014,11 @@ def peak(study: Study, label: str) -> str:
 def peak_of(study: Study, label: str) -> Value:
     """Median over the completed runs."""
     return over_runs([run.peak_gib for run in study.completed(label)])
+
+
+def energy_of(study: Study, label: str) -> Value:
+    """Millijoules per token over the completed runs that have a reading."""
+    return over_runs([each for run in study.completed(label) if (each := run.millijoules)])
 
 
 @cell("groups", "Final loss")

@@ -155,6 +155,7 @@ TITLES: dict[str, Values] = {
     "time": _time,
     "step_time": lambda study, label: [study.over(label, lambda _run, seconds: seconds).middle],
     "memory": lambda study, label: [kinds.peak_of(study, label).middle],
+    "energy": lambda study, label: [kinds.energy_of(study, label).middle],
     "loss": _loss,
     "loss_difference": _loss_difference,
     "tokens_over_steps": _spread,

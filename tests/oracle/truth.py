@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import cache, cached_property
 from itertools import combinations
-from math import asin, comb, exp, gamma, log, pi, sin, sqrt
+from math import asin, comb, exp, gamma, hypot, log, pi, sin, sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -133,6 +133,17 @@ class Run:
         """Of a step."""
         counted = self.counted
         return float(sum(record["tokens"] for record in counted) / sum(record["steps"] for record in counted))
+
+    @cached_property
+    def millijoules(self) -> float | None:
+        """Of a token, by the counted records whose last reading of the counter is of a second or more."""
+        drawn = [
+            record
+            for record in self.counted
+            if record.get("power_joules") and record["step"] - record["power_steps"] >= self.warmup
+        ]
+        tokens = sum(record["tokens"] / record["steps"] * record["power_steps"] for record in drawn)
+        return float(1000 * sum(record["power_joules"] for record in drawn) / tokens) if drawn else None
 
     @property
     def gpus(self) -> int:
@@ -379,14 +390,18 @@ class Study:
             runs = {run.key: run for run in self.completed(label)}
             (key,) = [key for key in own if key in base][:1]
             other = next(run for run in self.completed(baseline) if run.key == key)
-            theirs = {record["step"]: record["step_seconds"] / other.tokens for record in other.counted}
-            shared = [
-                theirs[record["step"]] / (record["step_seconds"] / runs[key].tokens)
-                for record in runs[key].counted
-                if record["step"] in theirs
-            ]
-            ends = over_records(shared)
-            return Value(median(shared), ends, ends == (min(shared), max(shared)) and ends[0] < ends[1])
+            middles, logs, ranges = [], [], []
+            for run in (runs[key], other):
+                records = [record["step_seconds"] / run.tokens for record in run.counted]
+                middles.append(median(records))
+                if not (ends := over_records(records)):
+                    return Value(median(base.values()) / median(own.values()))
+                logs.append([abs(log(end / middles[-1])) for end in ends])
+                ranges.append(ends == (min(records), max(records)) and ends[0] < ends[1])
+            (down, up), (their_down, their_up) = logs
+            ratio = middles[1] / middles[0]
+            around = ratio / exp(hypot(their_down, up)), ratio * exp(hypot(their_up, down))
+            return Value(ratio, around, any(ranges))
         confidence = 0.90 if self.design["margins"].get("tokens_per_second") else 0.95
         mean, error, freedom = log_ratio(own, base)
         half = t_quantile((1 + confidence) / 2, freedom) * error

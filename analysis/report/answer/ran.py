@@ -106,8 +106,8 @@ def called(facts: Facts) -> Sentence:
     return Sentence(f"{text}.", tuple(numbers))
 
 
-def _shapes(runs: Iterable[Run]) -> set[tuple[str, bool]]:
-    return {(run["config"]["call"]["shape"], run["config"]["call"]["causal"]) for run in runs}
+def _shapes(runs: Iterable[Run]) -> set[str]:
+    return {run["config"]["call"]["shape"] for run in runs}
 
 
 def _was(runs: Sequence[Run], words: str) -> str:
@@ -255,19 +255,22 @@ def _why(because: str | None) -> str:
 
 def out_of_memory(facts: Facts) -> Iterator[Sentence]:
     """Backends that had no memory enough for attention alone. That is a result."""
-    return _untimed(facts, OUT_OF_MEMORY, "ran out of memory in {runs} and was not timed there.")
+    return _untimed(facts, OUT_OF_MEMORY, "ran out of memory in {runs} and was not timed there")
 
 
 def _untimed(facts: Facts, outcomes: Sequence[str], form: str) -> Iterator[Sentence]:
     """Backends without times of attention alone, by outcome; an unsupported one says so itself."""
-    kinds: dict[tuple[str, str], set[str]] = {}
-    for row in facts.kernels:
-        if row["outcome"] in outcomes:
-            kinds.setdefault((row["attention"], row["outcome"]), set()).add(row["run_id"])
-    for (backend, outcome), runs in kinds.items():
-        text = form.format(runs=counted(len(runs), "run"), outcome=outcome)
+    timed = {(row["attention"], row["run_id"]) for row in facts.kernels if row["outcome"] == "completed"}
+    gone = [row for row in facts.kernels if row["outcome"] in outcomes]
+    for (backend, outcome), rows in grouped(gone, itemgetter("attention", "outcome")).items():
+        runs = {row["run_id"] for row in rows}
+        whole = {run for run in runs if (backend, run) not in timed}
+        text = form.format(runs=counted(len(whole), "run"), outcome=outcome) if whole else ""
+        if part := len(runs - whole):
+            more = f"{part:,d} more" if whole else counted(part, "run")
+            text += f"{', and ' if whole else ''}ended as `{outcome}` in some of its calls in {more}"
         number = Number(f"runs in which {backend} ended as {outcome}", len(runs), None, None, "runs")
-        yield Sentence(f"{group_name(backend)} {text}", (number,))
+        yield Sentence(f"{group_name(backend)} {text}.", (number,))
 
 
 def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
@@ -312,7 +315,7 @@ def without_times(facts: Facts) -> Iterator[Sentence]:
         text = f"{counted(len(lost), 'completed run')} {have} no times: "
         text += f"{their} `kernels.json` is missing or holds none."
         yield Sentence(text, (Number("completed runs without times", len(lost), None, None, "runs"),))
-    yield from _untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`.")
+    yield from _untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`")
 
 
 def _without_a_run(facts: Facts) -> Iterator[Sentence]:

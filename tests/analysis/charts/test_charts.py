@@ -38,6 +38,7 @@ ELSEWHERE = (
     "decode_",
     "prefill_",
     "frontier_",
+    "energy",
     "time_saved_",
     "memory_saved_",
 )

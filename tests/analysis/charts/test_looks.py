@@ -139,7 +139,7 @@ def test_single_runs_without_intervals_have_no_layer_no_tooltip_and_no_word_of_t
     collect(root)
     for name, figure in draw(root).items():
         if figure is None:
-            assert name in ("certificates", "step_profile", "prefill_profile") or name.startswith(
+            assert name in ("certificates", "energy", "step_profile", "prefill_profile") or name.startswith(
                 ("sweep_", "scaling_", "kernel_", "decode_", "frontier_", "time_saved_", "memory_saved_")
             )
             continue
@@ -183,6 +183,7 @@ def test_sixty_groups_with_long_names_are_drawn_in_every_figure(root: Path) -> N
         if figure is None:
             assert chart in (
                 "certificates",
+                "energy",
                 "loss_difference",
                 "step_profile",
                 "prefill_profile",
@@ -349,7 +350,7 @@ def test_the_caption_says_why_a_drawn_interval_may_cross_the_margin_of_an_equiva
         ([run("cudnn"), run("flash")], "without a line", "lines:"),
         (
             [timed("cudnn", 10), timed("flash", 10)],
-            "Open marks: one run each, paired by step",
+            "Open marks: the medians of one run each",
             "lines:",
         ),
         ([timed("cudnn", 60), timed("flash", 60)], "lines: how steady", "ithout a line"),

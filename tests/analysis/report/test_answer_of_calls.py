@@ -14,7 +14,7 @@ import pytest
 from analysis.report.answer.calls import sentences
 from analysis.report.answer.limits import apart, of_calls
 from analysis.report.answer.ran import called as sentence
-from analysis.report.answer.ran import without_times
+from analysis.report.answer.ran import out_of_memory, without_times
 from analysis.report.build import build_report
 from analysis.store.collect import collect
 from model.record.case import Case
@@ -41,6 +41,30 @@ def test_rounds_are_counted(rounds: tuple[int, int], said: str) -> None:
     ]
     text = sentence(SimpleNamespace(runs=runs, calls=True, kernels=times)).text  # type: ignore[arg-type]
     assert "at 2 shapes, forward and backward, in " + said + " all backends." in text
+
+
+def test_masks_are_no_shapes() -> None:
+    about: defaultdict[str, Any] = defaultdict(lambda: None, outcome="completed", planned_steps=31)
+    runs = [
+        about | {"run_id": str(causal), "config": {"call": {"shape": "B1 T16 H2 D16", "causal": causal}}}
+        for causal in (True, False)
+    ]
+    facts = SimpleNamespace(runs=runs, calls=True, kernels=[])
+    assert " at 1 shape, " in sentence(facts).text  # type: ignore[arg-type]
+
+
+def test_what_ran_out_of_memory_in_some_calls_alone_was_timed() -> None:
+    ends = [("r1", "graph", "oom_gpu"), ("r1", "eager", "completed"), ("r2", "graph", "oom_gpu")]
+    ends += [("r2", "eager", "oom_gpu"), ("r3", "graph", "completed")]
+    names = ("run_id", "mode", "outcome")
+    times = [dict(zip(names, end, strict=True)) | {"attention": "math"} for end in ends]
+    texts = [part.text for part in out_of_memory(SimpleNamespace(kernels=times))]  # type: ignore[arg-type]
+    assert texts == [
+        "`math` ran out of memory in 1 run and was not timed there, and ended as `oom_gpu` in some of its "
+        "calls in 1 more."
+    ]
+    (alone,) = out_of_memory(SimpleNamespace(kernels=times[:2]))  # type: ignore[arg-type]
+    assert alone.text == "`math` ended as `oom_gpu` in some of its calls in 1 run."
 
 
 @pytest.mark.parametrize(

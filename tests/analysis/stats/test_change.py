@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.stats.equivalence import change
-from analysis.stats.paired import RECORDS, ROUNDS, RUNS, paired_records, paired_rounds, paired_runs
+from analysis.stats.paired import RECORDS, ROUNDS, RUNS, paired_rounds, paired_runs, single_pair
 from analysis.wording import sentence
 from tests.analysis.stats.simulate import autoregression
 
@@ -71,40 +71,36 @@ def test_no_runs_or_no_margin_is_an_error(before: dict[object, float], margin: f
         change(before, {1: 1.0}, margin)
 
 
-def test_pairing_by_step_sees_through_what_both_runs_share() -> None:
-    """All backends slow down at the same steps, which hold the same documents."""
-    draw = np.random.default_rng(1)
-    shared = np.exp(0.05 * draw.normal(size=38))
-    a, b = (shared * np.exp(0.003 * draw.normal(size=38)) for _ in range(2))
-    steps = range(20, 400, 10)
-    found = paired_records(dict(zip(steps, a, strict=True)), dict(zip(steps, b * 1.012, strict=True)))
-    assert found.low is not None
-    assert 1.0 < found.low < found.ratio < 1.02
-    assert (found.n, found.level) == (38, RECORDS)
+def test_single_runs_are_compared_by_the_medians_that_tables_show() -> None:
+    """Step by step, b looks faster: its steps are in another order. By its median it is slower."""
+    a, b = [1.0, 2.0, 9.0, 1.9] * 20, [9.5, 1.0, 2.1, 2.05] * 20
+    assert np.median(np.divide(a, b)) > 1
+    found = single_pair(b, a)
+    assert found.ratio == pytest.approx(1.9493589 / 2.0748494)  # of two in the middle the geometric mean
+    assert (found.n, found.level) == (1, RECORDS)
 
 
-def test_paired_log_ratios_by_record_hold_the_truth_in_95_percent() -> None:
-    """The interval is that of within_run, whose simulation covers any series; here it is of ratios."""
+def test_the_interval_of_single_runs_holds_the_truth_in_at_least_95_percent() -> None:
     draw = np.random.default_rng(2)
-    logs, steps, hits = 0.01 * autoregression(draw, 1000, 38, 0.5), range(38), 0
-    for row in np.exp(logs).tolist():
-        found = paired_records(dict.fromkeys(steps, 1.0), dict(zip(steps, row, strict=True)))
-        assert found.low is not None
-        assert found.high is not None
-        hits += found.low <= 1 <= found.high
-    assert 0.93 <= hits / 1000 <= 0.98
+    logs = 0.01 * autoregression(draw, 2000, 38, 0.5)
+    hits = 0
+    for a, b in zip(np.exp(logs[:1000]).tolist(), (1.012 * np.exp(logs[1000:])).tolist(), strict=True):
+        found = single_pair(a, b)
+        assert found.low is not None and found.high is not None
+        hits += found.low <= 1.012 <= found.high
+    assert 0.93 <= hits / 1000 <= 0.99
 
 
-def test_steps_that_one_run_lacks_are_left_out_and_too_few_have_no_interval() -> None:
-    found = paired_records({1: 1.0, 2: 1.0, 3: 9.0}, {1: 2.0, 2: 2.0})
-    assert (found.ratio, found.low, found.n) == (2.0, None, 2)
-    assert "at least 24 are needed" in found.method
+def test_too_few_records_of_a_single_run_have_no_interval() -> None:
+    found = single_pair([1.0, 1.0], [2.0] * 40)
+    assert (found.ratio, found.low, found.n) == (2.0, None, 1)
+    assert found.method == "medians of one run each, no interval: 2 records, at least 24 are needed"
 
 
 @pytest.mark.refused
-def test_no_step_in_common_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no step in common"):
-        paired_records({1: 1.0}, {2: 1.0})
+def test_a_run_without_records_is_an_error() -> None:
+    with pytest.raises(ValueError):
+        single_pair([1.0], [])
 
 
 def test_what_slows_a_whole_round_down_cancels_in_the_ratio_of_its_calls() -> None:

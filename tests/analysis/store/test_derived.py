@@ -58,6 +58,9 @@ SELECT s.study, s.run_id, max(s.step) AS last_step, last(s.loss ORDER BY s.step)
     round(sum(s.joules) FILTER (s.counted AND s.warm)
         / (sum(s.seconds) FILTER (s.counted AND s.warm AND s.joules IS NOT NULL)
             + 0.1 * count(DISTINCT if(s.counted AND s.warm AND s.joules IS NOT NULL, s.attempt, NULL))), 3) AS power_watts,
+    round(sum(if(s.counted AND s.warm AND s.tokens IS NOT NULL, s.joules, NULL))
+        / sum(if(s.counted AND s.warm AND s.joules IS NOT NULL, (s.step - s.since) * s.tokens / s.steps, NULL)), 9)
+        AS joules_per_token,
     round(100 * sum(s.data_wait_seconds) FILTER (s.counted)
         / sum(s.step_seconds * s.steps) FILTER (s.counted AND s.data_wait_seconds IS NOT NULL), 4) AS data_wait_percentage,
     min(s.sm_mhz) FILTER (s.counted) AS sm_mhz_low, max(s.sm_mhz) FILTER (s.counted) AS sm_mhz_high,

@@ -31,6 +31,7 @@ def test_a_run_has_the_energy_of_all_its_steps_and_the_power_of_those_that_count
     known = {"energy_joules": 1200.0, "data_wait_seconds": 0.5}
     found = measured(root, sql, known, known | {"data_wait_seconds": 0.1})
     assert (found["energy_joules"], found["power_watts"]) == (3400.0, 585.366)
+    assert found["joules_per_token"] == pytest.approx(2400 / (10 * found["tokens_per_step"]))
     assert found["data_wait_percentage"] == 15.0
     assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [1000 / 4.1, *[1200 / 2.1] * 2]
 

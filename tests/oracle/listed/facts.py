@@ -158,6 +158,7 @@ QUANTITIES: dict[str, Callable[[Study, str], Value | None]] = {
     "seconds per step": lambda study, label: study.over(label, lambda _run, s: s),
     "GiB of memory at the peak": kinds.peak_of,
     "GiB per GPU of memory at the peak": kinds.peak_of,
+    "millijoules per token": kinds.energy_of,
     "milliseconds per prefill": kinds.prefill_of,
     "milliseconds per decoded token": kinds.over_decoded,
     "final loss": kinds.final_loss,
@@ -166,7 +167,7 @@ QUANTITIES: dict[str, Callable[[Study, str], Value | None]] = {
 
 BY_FIGURE = {
     "tokens_per_second": "tokens per second", "mfu": "percent of the peak (MFU)", "step_time": "seconds per step",
-    "memory": "GiB of memory at the peak", "prefill_latency": "milliseconds per prefill",
+    "memory": "GiB of memory at the peak", "energy": "millijoules per token", "prefill_latency": "milliseconds per prefill",
     "decode_latency": "milliseconds per decoded token",
     "sweep_tokens": "tokens per second", "sweep_mfu": "percent of the peak (MFU)", "sweep_step_time": "seconds per step",
     "sweep_memory": "GiB of memory at the peak", "sweep_loss": "final loss",
@@ -250,7 +251,9 @@ def ratio_interval(study: Study, label: str, base: str) -> str:
 
 def paired_records(study: Study, label: str, base: str) -> str:
     """How the interval of a ratio to the baseline was made from a run each."""
-    return f"paired by step, {of_records(study.rate_ratio(label), shared_records(study, label, base))}"
+    counts = shared_records(study, label, base)
+    made = of_records(study.rate_ratio(label), 0).replace("of one run", "of one run each")
+    return made.replace("0 records", " and ".join(dict.fromkeys(map(str, counts))) + " records")
 
 
 def shared_runs(study: Study, label: str, base: str) -> int:
@@ -258,11 +261,11 @@ def shared_runs(study: Study, label: str, base: str) -> int:
     return len(set(study.per_token(label)) & set(study.per_token(base)))
 
 
-def shared_records(study: Study, label: str, base: str) -> int:
-    """Steps that count in the first pair of runs."""
+def shared_records(study: Study, label: str, base: str) -> tuple[int, int]:
+    """Steps that count in either run of the first pair."""
     own, theirs = ({run.key: run for run in study.completed(group)} for group in (label, base))
     key = next(key for key in own if key in theirs)
-    return len({r["step"] for r in own[key].counted} & {r["step"] for r in theirs[key].counted})
+    return len(own[key].counted), len(theirs[key].counted)
 
 
 @text(r"Warm-up: left out: the first \d+ steps", "dl.facts")

@@ -180,7 +180,7 @@ def ratio_caption(spot: Spot, match: re.Match[str]) -> str:
     intervals = {label: at_95(study, label) for label in compared if at_95(study, label).ends}
     drawn = [label for label, value in intervals.items() if not kinds.vague(value)]
     if of_one:
-        text += " Open marks: one run each, paired by step"
+        text += " Open marks: the medians of one run each"
         if set(of_one) & set(drawn):
             text += "; lines: how steady these two runs were, not what others give"
             ranges = [label for label in of_one if at_95(study, label).is_range]

@@ -7,7 +7,7 @@ import re
 from tests.oracle import kinds, series
 from tests.oracle.frontiers import frontiers
 from tests.oracle.kinds import NONE
-from tests.oracle.listed.facts import QUANTITIES, certificates, how_made, shared_records, shared_runs
+from tests.oracle.listed.facts import QUANTITIES, certificates, how_made, shared_runs
 from tests.oracle.listed.figures import (
     both_ends,
     call_rate,
@@ -91,10 +91,10 @@ def runs_of_group(cell: Cell) -> str:
 
 
 def ratio_size(study: Study, label: str) -> str:
-    """How many pairs of runs, or of records of one pair."""
+    """How many pairs of runs."""
     base = study.against(label) or ""
     if min(len(study.completed(label)), len(study.completed(base))) == 1:
-        return f"{shared_records(study, label, base)} records of one run each"
+        return "1 run each"
     return f"{shared_runs(study, label, base)} pairs of runs"
 
 
