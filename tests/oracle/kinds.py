@@ -298,11 +298,15 @@ def decoded_fastest(study: Study) -> Iterator[str]:
     if study.task == "inference":
         times = {label: value for label in study.measured if (value := over_decoded(study, label))}
         middles = {label: value.middle for label, value in times.items()}
-        fast, slow = (times[end(middles, key=lambda label: middles[label])] for end in (min, max))
-        overlap = bool(fast.ends and slow.ends) and fast.ends[1] >= slow.ends[0]
-        shown = ": their intervals do not tell them apart" * (overlap and fast.middle != slow.middle)
+        ordered = sorted(middles, key=lambda label: middles[label])
+        several = [label for label in ordered if len(study.completed(label)) > 1]
+        ends = {label: None if vague(times[label]) else times[label].ends for label in ordered}
+        best, near = ends[ordered[0]], list[str]()
+        if ordered[0] in several:
+            near = [one for one in several[1:] if not best or not (own := ends[one]) or best[1] >= own[0]]
+        shown = f"; no interval tells it from {joined(near) if len(near) < 4 else f'{len(near)} others'};"
         for text in _ends(study, middles, "ms a token", ("shortest time", "longest"), False, "Decoding: "):
-            yield f"{text[:-1]}{shown}."
+            yield text.replace(";", shown, 1) if near else text
 
 
 def _ends(

@@ -137,11 +137,19 @@ def ends(
         text += (
             f"tests do not tell it from {listed(ties) if len(ties) <= _NAMED else f'{len(ties)} others'}; "
         )
-    text += f"{name(last, facts)} the {words[1]}, {texts[last]}"
-    ends = [value for label in (first, last) if (value := values[label]) and value.low is not None]
-    if not judged and len(ends) == 2 and ends[0].overlaps(ends[1]):
-        text += ": their intervals do not tell them apart"
-    yield Sentence(f"{text}.", numbers)
+    best, near = values[first], list[str]()
+    if best and runs[first] > 1 and not judged and not most:  # no test is behind it
+        near = [
+            name(label, facts)
+            for label in ordered[1:]
+            if (value := values[label]) and runs[label] > 1
+            and (best.low is None or value.low is None or best.overlaps(value))
+        ]  # fmt: skip
+    if near:
+        text += (
+            f"no interval tells it from {listed(near) if len(near) <= _NAMED else f'{len(near)} others'}; "
+        )
+    yield Sentence(f"{text}{name(last, facts)} the {words[1]}, {texts[last]}.", numbers)
 
 
 def name(label: str, facts: Facts) -> str:
