@@ -120,7 +120,7 @@ def goes_wrong_after(calls):
 
 
 @pytest.fixture
-def attempted(monkeypatch):
+def attempted(monkeypatch, ceilings_here):
     """Runs an attempt in this process with a backend that no trial has seen, and returns its folder."""
 
     def run(folder, number, backend):
@@ -174,26 +174,26 @@ def test_no_other_run_gets_the_gpu_while_the_step_is_profiled(tmp_path, corpus, 
         pass
 
 
-@pytest.mark.parametrize("told", ["passed", "none", "failed", "torn", "damaged", "failed earlier"])
-def test_a_checkpoint_is_used_only_if_no_audit_of_its_attempt_failed(
-    told, tmp_path, corpus, attempted, monkeypatch
-):
+def test_a_checkpoint_is_used_only_if_no_audit_of_its_attempt_failed(tmp_path, corpus, attempted):
     folder = small(tmp_path, corpus, steps=30)
     first = attempted(folder, 1, attention.load("math"))
-    lines = (first.path / "audits.jsonl").read_text().splitlines(keepends=True)
-    failed = lines[-1].replace('"passed":true', '"passed":false')
-    content = {
-        "passed": lines, "none": [], "failed": [*lines[:-1], failed], "torn": [*lines, failed[:40]],
-        "damaged": [failed[:40] + "\n", *lines], "failed earlier": [failed, *lines],
-    }  # fmt: skip
-    (first.path / "audits.jsonl").write_text("".join(content[told]))
-    resumed = resumption(folder, 2)
-    used = told in ("passed", "none", "torn")
-    assert resumed.get("resumed_attempt") == (1 if used else None)
-    assert ("not_resumed" not in resumed) == used
     folder.attempt(2).path.mkdir()
     (folder.attempt(2).path / "checkpoint").symlink_to(first.path / "checkpoint")
-    assert resumption(folder, 3)["resumed_attempt"] == 2  # the run has started over
+    lines = (first.path / "audits.jsonl").read_text().splitlines(keepends=True)
+    failed = lines[-1].replace('"passed":true', '"passed":false')
+    for told, content, used in (
+        ("passed", lines, True),
+        ("none", [], True),
+        ("failed", [*lines[:-1], failed], False),
+        ("torn", [*lines, failed[:40]], True),
+        ("damaged", [failed[:40] + "\n", *lines], False),
+        ("failed earlier", [failed, *lines], False),
+    ):
+        (first.path / "audits.jsonl").write_text("".join(content))
+        resumed = resumption(folder, 2)
+        assert resumed.get("resumed_attempt") == (1 if used else None), told
+        assert ("not_resumed" not in resumed) == used, told
+        assert resumption(folder, 3)["resumed_attempt"] == 2, f"{told}: the run has started over"
 
 
 @pytest.mark.parametrize(("own", "peak"), [(5, 7), (9, 9)])

@@ -21,7 +21,7 @@ from tests.model.inference.test_infer import NEW, PROMPT, run_config
 
 
 @pytest.fixture
-def attempted(tmp_path, corpus, monkeypatch):
+def attempted(tmp_path, corpus, monkeypatch, ceilings_here):
     """Runs an attempt in this process without a trial, and returns it."""
     monkeypatch.setattr(Stop, "listen", lambda _: None)
     monkeypatch.setattr(attempt, "require_certificate", lambda *_: "key")
