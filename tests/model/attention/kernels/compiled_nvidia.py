@@ -1,10 +1,10 @@
 """Compiles the project's attention in plain Triton for NVIDIA GPUs, without one, and prints what comes out, as JSON.
 
-    python -m tests.model.attention.kernels.compiled_nvidia portable 75
-    python -m tests.model.attention.kernels.compiled_nvidia flash1 80 64 256 101376
+    python -m tests.model.attention.kernels.compiled_nvidia '[["portable", "75"], ["flash1", "80", "64", "256", "101376"]]'
 
-It is compiled as its callers launch it. A process of its own, like `compiled.py`. With a tile's queries and keys and the
-shared memory of a card, it says why both passes at head dim 128 have no room there; null where they have.
+It is compiled as its callers launch it. A process of its own, like `compiled.py`, which forks one for each of these
+questions, in which torch and Triton are then imported. With a tile's queries and keys and the shared memory of a card,
+it says why both passes at head dim 128 have no room there; null where they have.
 """
 
 import json
@@ -114,9 +114,9 @@ def refusal(attend: Any) -> list[str] | None:
     return None
 
 
-if __name__ == "__main__":
+def answer() -> Any:
+    """What is asked by this process's arguments."""
     name, capability = sys.argv[1], divmod(int(sys.argv[2]), 10)
-    usual = triton.runtime.jit.JITFunction.run
     triton.runtime.driver.set_active(CardThatIsNotThere() if sys.argv[3:] else NoDriver())
     half = torch.float16 if capability < (8, 0) else torch.bfloat16
     if name == "portable":
@@ -138,8 +138,7 @@ if __name__ == "__main__":
             (compile_flash1, head_dim, dtype) for dtype in (half, torch.float32) for head_dim in (16, 64, 128)
         ]
     if sys.argv[3:]:
-        sys.stdout.write(json.dumps(refusal(attention.load(name).attend_by_tile)))
-        sys.exit()
+        return refusal(attention.load(name).attend_by_tile)
     for compile_both, head_dim, dtype in cases:
         name_of_dtype = str(dtype).removeprefix("torch.")
         triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim} {name_of_dtype}")
@@ -148,4 +147,21 @@ if __name__ == "__main__":
             label = f"D{head_dim} {name_of_dtype} dropout"
             triton.runtime.jit.JITFunction.run = instead_of_launches(label)
             compile_portable(head_dim, dtype, 2, torch.zeros((), dtype=torch.int64))
-    sys.stdout.write(json.dumps(found))
+    return found
+
+
+if __name__ == "__main__":
+    usual = triton.runtime.jit.JITFunction.run
+    questions, answers = json.loads(sys.argv[1]), []
+    for question in questions:
+        with tempfile.TemporaryFile("w+") as file:
+            if not (pid := os.fork()):
+                sys.argv[1:] = question
+                json.dump(answer(), file)
+                file.flush()
+                os._exit(0)
+            if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+                sys.exit(f"{question} ended with code {code}")
+            file.seek(0)
+            answers.append(json.load(file))
+    sys.stdout.write(json.dumps(answers))

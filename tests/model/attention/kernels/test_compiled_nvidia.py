@@ -23,21 +23,26 @@ KERNELS = {
 HEAD_DIMS = {"portable": (64, 128, 256), "flash1": (16, 64, 128)}  # of smaller ones the tiles are those of 64
 
 
-@cache
-def compiled(name: str, capability: str, *card: str) -> Any:
-    """Slow: a minute where Triton's cache has none of them.
+# A tile, by what has it: queries and keys. It has no room in the shared memory of an Ada, and some in a Hopper's.
+TILES = {"portable": ("64", "128"), "flash1": ("64", "256")}
 
-    Args:
-        card: queries and keys of a tile, and the shared memory of a program: what is refused there.
-    """
-    if reasons := versions.lacking(f"attention={name}"):
+
+@cache
+def answers() -> dict[tuple[str, ...], Any]:
+    """Slow: minutes where Triton's cache has none of them."""
+    if reasons := [reason for name in KERNELS for reason in versions.lacking(f"attention={name}")]:
         pytest.skip("; ".join(reasons))
+    kernels = [(name, capability) for name in KERNELS for capability in SHARED_BYTES]
+    cards = [
+        (name, "80", *tile, str(SHARED_BYTES[of])) for name, tile in TILES.items() for of in ("89", "90")
+    ]
+    questions = [*kernels, *cards]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.model.attention.kernels.compiled_nvidia", name, capability, *card],
+        [sys.executable, "-m", "tests.model.attention.kernels.compiled_nvidia", json.dumps(questions)],
         cwd=REPOSITORY, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return dict(zip(questions, json.loads(done.stdout), strict=True))
 
 
 @pytest.mark.parametrize("capability", SHARED_BYTES)
@@ -45,7 +50,7 @@ def compiled(name: str, capability: str, *card: str) -> Any:
 def test_every_kernel_compiles_fits_and_multiplies_as_its_gpu_can(name: str, capability: str) -> None:
     """In tensor cores, but not in float32, nor on Turing, for which Triton makes no matrix instruction."""
     half = "float16" if capability == "75" else "bfloat16"
-    found = compiled(name, capability)
+    found = answers()[name, capability]
     wanted = {
         f"{kernel} D{head_dim} {precision}"
         for kernel in KERNELS[name]
@@ -71,16 +76,15 @@ def test_every_kernel_compiles_fits_and_multiplies_as_its_gpu_can(name: str, cap
             assert ("wgmma.mma_async" in kernel["instructions"]) is (capability == "90"), label
 
 
-@pytest.mark.parametrize(("name", "keys"), [("flash1", "256"), ("portable", "128")])
-def test_a_tile_is_refused_by_the_shared_memory_of_the_card_and_fits_into_a_larger_one(
-    name: str, keys: str
-) -> None:
+@pytest.mark.parametrize("name", TILES)
+def test_a_tile_is_refused_by_the_shared_memory_of_the_card_and_fits_into_a_larger_one(name: str) -> None:
     """The same kernels, on cards that are not there: one with an Ada's memory, one with a Hopper's."""
-    (reason,) = compiled(name, "80", "64", keys, str(SHARED_BYTES["89"]))
+    queries, keys = TILES[name]
+    (reason,) = answers()[name, "80", queries, keys, str(SHARED_BYTES["89"])]
     match = re.fullmatch(
-        rf"needs ([\d,]+) bytes of shared memory for a tile of 64 x {keys}, and this GPU has 101,376: "
+        rf"needs ([\d,]+) bytes of shared memory for a tile of {queries} x {keys}, and this GPU has 101,376: "
         "change call.tile",
         reason,
     )
     assert match and int(match[1].replace(",", "")) > SHARED_BYTES["89"]
-    assert compiled(name, "80", "64", keys, str(SHARED_BYTES["90"])) is None
+    assert answers()[name, "80", queries, keys, str(SHARED_BYTES["90"])] is None
