@@ -1,8 +1,8 @@
 """Runs the Hopper kernels on the CPU, in Gluon's stand-in, and prints how wrong their results are, as JSON.
 
-    python -m tests.model.attention.kernels.simulated '[{"head_dim": 128, "dtype": "bfloat16", "causal": true}]'
+    python -m tests.model.attention.kernels.simulated <<<'[{"head_dim": 128, "dtype": "bfloat16", "causal": true}]'
 
-A process of its own: the kernels are imported with the stand-in, and Triton decides at its first import whether the
+It answers each line of its input by one. A process of its own: the kernels are imported with the stand-in, and Triton decides at its first import whether the
 passes around the backward are compiled or interpreted.
 """
 
@@ -138,4 +138,6 @@ def main(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main(json.loads(sys.argv[1]))))
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(main(json.loads(line))) + "\n")
+        sys.stdout.flush()

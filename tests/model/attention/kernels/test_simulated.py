@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -76,15 +77,32 @@ RISING = {**FP8, "logits": 4, "processors": 1}  # rows whose maximum grows from 
 SEEDS = range(4)
 
 
-def simulated(cases: list[dict]) -> list[dict]:
+Simulated = Callable[[list[dict]], list[dict]]
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
+    """Runs cases in one process, which imports torch and the kernels once."""
     if reasons := custom.lacking(CUDA):
         pytest.skip("; ".join(reasons))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.model.attention.kernels.simulated", json.dumps(cases)],
-        cwd=REPOSITORY, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    errors = tmp_path_factory.mktemp("simulated") / "stderr"
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.model.attention.kernels.simulated"], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=REPOSITORY, env=environment(),
+        ) as process,
+    ):  # fmt: skip
+
+        def run(cases: list[dict]) -> list[dict]:
+            assert process.stdin and process.stdout
+            process.stdin.write(json.dumps(cases) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+            assert line, errors.read_text()
+            return json.loads(line)
+
+        yield run
 
 
 def wrong(case: dict, found: dict) -> list[str]:
@@ -97,7 +115,7 @@ def wrong(case: dict, found: dict) -> list[str]:
 
 
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
-def test_the_kernels_compute_attention_whatever_comes_late(head_dim: int) -> None:
+def test_the_kernels_compute_attention_whatever_comes_late(simulated: Simulated, head_dim: int) -> None:
     others = [WHOLE, WHOLE_16, UNSEEN, MIXED, {**MIXED, "causal": False}]
     late = [{**CASES[1], "late": f"partition{each}"} for each in range(3)]
     cases = [{"head_dim": head_dim, **case} for case in [*CASES, *others, *late]]
@@ -106,7 +124,9 @@ def test_the_kernels_compute_attention_whatever_comes_late(head_dim: int) -> Non
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])
-def test_numbers_of_8_bits_are_multiplied_with_their_scales_whatever_comes_late(head_dim: int) -> None:
+def test_numbers_of_8_bits_are_multiplied_with_their_scales_whatever_comes_late(
+    simulated: Simulated, head_dim: int
+) -> None:
     """The error is P's rounding to four bits: FA3's table 3 has 0.024 for its own."""
     more = [{"late": late} for late in ("stores", "copies", "products", "warps")]
     more += [{"causal": False, "lengths": [130, 270]}, {"lengths": [70, 170], "query_offset": 100}]
@@ -116,7 +136,7 @@ def test_numbers_of_8_bits_are_multiplied_with_their_scales_whatever_comes_late(
         assert wrong(case, found) == [], case
 
 
-def test_three_warpgroups_share_a_block_whichever_is_late() -> None:
+def test_three_warpgroups_share_a_block_whichever_is_late(simulated: Simulated) -> None:
     cases = [{**THREE, "late": late} for late in ("stores", "copies", "products", "warps")]
     cases += [{**THREE, "causal": True, "query_offset": offset} for offset in (0, 300)]
     for case, found in zip(cases, simulated(cases), strict=True):
@@ -124,20 +144,20 @@ def test_three_warpgroups_share_a_block_whichever_is_late() -> None:
 
 
 @pytest.mark.parametrize("case", GROWING, ids=["head dim 256", "three warpgroups"])
-def test_rows_keep_their_reference_while_their_maximum_grows_little(case: dict) -> None:
+def test_rows_keep_their_reference_while_their_maximum_grows_little(simulated: Simulated, case: dict) -> None:
     always = {**case, "module": "_forward", "old": "gl.constexpr(8.0)", "new": "gl.constexpr(0.0)"}
     found, exact = simulated([case, always])
     assert found["o"]["error"] < 2 * exact["o"]["error"] < TOLERANCE["float16"]
     assert found["o"]["bits"] != exact["o"]["bits"]  # the case has such rows
 
 
-def test_two_and_three_warpgroups_give_the_same_bits() -> None:
+def test_two_and_three_warpgroups_give_the_same_bits(simulated: Simulated) -> None:
     """A capture takes the kernel that is loaded, which may be the other one."""
     three, two = simulated([GROWING[1], {**GROWING[1], "consumers": 2}])
     assert three["o"]["bits"] == two["o"]["bits"]
 
 
-def test_very_large_logits_keep_their_gradients() -> None:
+def test_very_large_logits_keep_their_gradients(simulated: Simulated) -> None:
     """A maximum of 1e7 and log2 of a sum would not fit into one float32 number."""
     cases = [{**HUGE, "head_dim": head_dim} for head_dim in HEAD_DIMS]
     for case, found in zip(cases, simulated(cases), strict=True):
@@ -145,7 +165,9 @@ def test_very_large_logits_keep_their_gradients() -> None:
 
 
 @pytest.mark.parametrize(("head_dim", "module"), [(64, "_backward"), (256, "_backward_wide")])
-def test_blocks_that_take_turns_give_the_same_bits_in_whatever_order_they_run(head_dim, module) -> None:
+def test_blocks_that_take_turns_give_the_same_bits_in_whatever_order_they_run(
+    simulated: Simulated, head_dim, module
+) -> None:
     """And blocks that do not wait for their turn give others: the float32 sums of dQ come in another order."""
     no_turns = {"module": module, "old": "wait_for_turn(turn, block)", "new": "pass"}
     case = {**ONE_AFTER_THE_OTHER, "head_dim": head_dim, "deterministic": True}
@@ -236,7 +258,7 @@ FAULTS = [
 ]  # fmt: skip
 
 
-def test_only_the_fault_is_wrong_in_the_cases_that_find_faults() -> None:
+def test_only_the_fault_is_wrong_in_the_cases_that_find_faults(simulated: Simulated) -> None:
     cases = [
         case for number, (*_, case) in enumerate(FAULTS) if case not in [each for *_, each in FAULTS[:number]]
     ]
@@ -244,7 +266,7 @@ def test_only_the_fault_is_wrong_in_the_cases_that_find_faults() -> None:
         assert wrong(case, found) == [], case
 
 
-def test_faults_of_the_kernels_are_found() -> None:
+def test_faults_of_the_kernels_are_found(simulated: Simulated) -> None:
     cases = [{**case, "module": module, "old": old, "new": new} for module, old, new, case in FAULTS]
     for case, found in zip(cases, simulated(cases), strict=True):
         assert wrong(case, found), case
