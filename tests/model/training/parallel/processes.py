@@ -1,5 +1,6 @@
 """Runs a function in the processes of a run, connected by gloo on the CPU and by NCCL on GPUs."""
 
+import importlib
 import multiprocessing
 import os
 import socket
@@ -19,6 +20,8 @@ def together(function, *given, device="cpu", **parallel):
 
     On GPUs each process has its own, and starts anew: CUDA cannot be forked.
     """
+    if device == "cpu":
+        importlib.import_module("torch._dynamo")  # for seconds; so that each fork has it
     parallel = ParallelConfig(**parallel)
     context = multiprocessing.get_context("fork" if device == "cpu" else "spawn")
     listening = socket.create_server(("127.0.0.1", 0))
