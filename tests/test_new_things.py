@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PATIENCE_SECONDS, REPOSITORY, TINY, environment
-
-pytestmark = pytest.mark.trains
+from tests.faults.test_files import SITE
 
 PARTS = ("runner", "model", "analysis", "cluster_profiles", "reports/templates")
 STUDY = TINY + "matrix: {seed: [0]}\n"
@@ -45,7 +44,7 @@ class House:
             capture_output=True,
             text=True,
             cwd=self.folder,
-            env=environment(PYTHONPATH=str(self.folder)),
+            env=environment(PYTHONPATH=f"{self.folder}:{SITE}"),
             stdin=subprocess.DEVNULL,
             timeout=PATIENCE_SECONDS,
             check=False,
@@ -85,10 +84,11 @@ def test_a_verb_is_one_file(house):
     assert house.run("greet") == "good morning\n"
 
 
+@pytest.mark.trains
 def test_a_backend_is_one_file(house):
     """A second one, which declares the same, harms neither the first nor those that were there."""
     example = REPOSITORY / "examples" / "backend" / "assay_chunked.py"
-    names = ["chunked", "math", "tiled", "twice"]
+    names = ["chunked", "math", "twice"]
     for name in ("chunked", "twice"):
         shutil.copy(example, house.folder / "model" / "attention" / f"{name}.py")
     (house.folder / "tiny.yaml").write_text(TINY + f"matrix: {{attention: {names}}}\n")
@@ -277,6 +277,7 @@ matrix: {pause.milliseconds: [4, 40]}
 """
 
 
+@pytest.mark.trains
 def test_a_task_is_one_file_on_each_floor_and_has_its_report(house):
     for path, text in TASK.items():
         house.add(path, text)
@@ -334,6 +335,7 @@ matrix: {attention: [flash]}
 """
 
 
+@pytest.mark.trains
 def test_a_study_of_what_is_saved_and_what_fits_is_yaml_alone(house):
     """One that others reported of, some of whose cells may run out of memory, and a frontier, in a folder."""
     (house.folder / "both").mkdir()
