@@ -29,7 +29,9 @@ class Provenance(Frozen):
     """Which code planned a run, and by which command."""
 
     git_sha: str | None = Field(description="Commit of the project, None outside a repository.")
-    git_dirty: bool | None = Field(description="Whether the working tree differed from that commit.")
+    git_dirty: bool | None = Field(
+        description="Whether a tracked file differed from that commit, or a run can import an untracked one."
+    )
     command: list[str] = Field(description="The launching command line.")
     version: str = Field(description="Version of assay-studies.")
     python: str | None = Field(None, description="Version of the launching Python.")

@@ -12,7 +12,10 @@ import stat
 import subprocess
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from importlib.machinery import all_suffixes
 from pathlib import Path
+
+from runner.state.code import snapshot
 
 TIMEOUT_SECONDS = 5.0
 MAX_DIFF_BYTES = 2**20
@@ -37,9 +40,10 @@ class RepositoryState:
     """A repository's state. None means unknown: no git, no repository, no commit, or a timeout.
 
     Attributes:
-        dirty: whether a tracked file differs from the commit, or an untracked file is not ignored.
-        diff: the changes, for `git apply`, including untracked text files; comment lines at the end list
-            what was left out. None also if nothing differs.
+        dirty: whether a tracked file differs from the commit, or a run can import a file that is neither
+            tracked nor ignored. Others, such as tables that were exported, make no run another.
+        diff: the changes, for `git apply`, including untracked text files of any kind; comment lines at the
+            end list what was left out. None also if nothing differs.
     """
 
     commit: str | None = None
@@ -61,6 +65,7 @@ def state(folder: Path) -> RepositoryState:
     # A file that was touched but not changed has only a header line.
     parts = [part for part in re.split(rb"(?m)^(?=diff --git )", tracked) if part.count(b"\n") > 1]
     names = [name for name in others.split(b"\0") if name]
+    dirty = bool(parts) or any(_importable(Path(top), name) for name in names)
     parts += [_untracked(Path(top), name) for name in names]
     if not parts:
         return RepositoryState(commit, dirty=False)
@@ -78,7 +83,7 @@ def state(folder: Path) -> RepositoryState:
                 % (part.partition(b"\n")[0].removeprefix(b"diff --git "), len(part))
             )
     more = [b"# left out: %d more\n" % (len(left_out) - _NAMED_LEFT_OUT)] * (len(left_out) > _NAMED_LEFT_OUT)
-    return RepositoryState(commit, True, b"".join([*kept, *left_out[:_NAMED_LEFT_OUT], *more]))
+    return RepositoryState(commit, dirty, b"".join([*kept, *left_out[:_NAMED_LEFT_OUT], *more]))
 
 
 def _git(folder: Path, *arguments: str, settings: dict[str, str]) -> bytes:
@@ -106,6 +111,19 @@ def _without_filters(folder: Path) -> dict[str, str]:
     names = {os.fsdecode(key).rpartition(".")[0] for key in listed.split(b"\0") if key}
     off = {"clean": "", "smudge": "", "process": "", "required": "false"}
     return {f"{name}.{key}": value for name in sorted(names) for key, value in off.items()}
+
+
+def _importable(top: Path, name: bytes) -> bool:
+    """Whether a run can import an untracked file, or one lies in a package, which may read it.
+
+    Of a repository inside this one, git names the folder alone: it may hold anything. Snapshots of
+    code beside a study's runs are copies of what these imported.
+    """
+    path = Path(os.fsdecode(name))
+    if snapshot.FOLDER in path.parts:
+        return False
+    in_package = any((top / folder / "__init__.py").is_file() for folder in (path, *path.parents))
+    return in_package or name.endswith(b"/") or path.name.endswith(tuple(all_suffixes()))
 
 
 def _untracked(top: Path, name: bytes) -> bytes:

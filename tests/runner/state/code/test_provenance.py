@@ -13,6 +13,7 @@ from model.record.errors import UserError
 from model.record.records import Provenance
 from runner.state import guard
 from runner.state.code import provenance, repository, snapshot
+from tests.conftest import REPOSITORY
 
 
 @pytest.fixture
@@ -113,6 +114,62 @@ def test_the_diff_makes_the_working_tree_from_the_commit(repo, tmp_path):
 def test_a_file_that_was_only_touched_is_no_change(repo):
     os.utime(repo / "a.py", (1, 1))
     assert repository.state(repo).dirty is False
+
+
+@pytest.mark.parametrize(
+    ("name", "dirty"),
+    [
+        ("exports/first/tables/runs.csv", False),
+        ("reports/build/first/assets/page.js", False),
+        ("experiments/first.yaml", False),
+        ("roots/first/.code/0123/model/__init__.py", False),
+        ("plugin.py", True),
+        ("tools/plugin.py", True),
+        ("kernel.so", True),
+        ("ours/kernels/attention.cu", True),
+    ],
+)
+def test_an_untracked_file_makes_code_another_only_if_a_run_can_import_it(repo, name, dirty):
+    (repo / "ours").mkdir()
+    (repo / "ours" / "__init__.py").touch()
+    commit(repo)
+    (repo / name).parent.mkdir(parents=True, exist_ok=True)
+    (repo / name).write_text("text\n")
+    state = repository.state(repo)
+    assert state.dirty is dirty
+    assert name.encode() in state.diff, "kept as evidence, whatever it is"
+
+
+def test_an_untracked_link_to_a_package_and_a_repository_inside_make_code_another(repo, tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    (repo / "linked").symlink_to(tmp_path / "package")
+    assert repository.state(repo).dirty is True
+    (repo / "linked").unlink()
+    assert repository.state(repo).dirty is False
+    git(repo, "init", "-q", "inner")
+    (repo / "inner" / "text.txt").write_text("text\n")
+    commit(repo / "inner")
+    assert repository.state(repo).dirty is True
+
+
+def test_the_folders_that_verbs_write_by_default_are_ignored_here():
+    done = subprocess.run(
+        [
+            "git",
+            "-C",
+            str(REPOSITORY),
+            "check-ignore",
+            "--no-index",
+            "exports/x",
+            "reports/build/x",
+            "runs/x",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["exports/x", "reports/build/x", "runs/x"]
 
 
 def test_what_does_not_fit_is_named_and_the_rest_can_be_applied(repo, tmp_path, monkeypatch):
