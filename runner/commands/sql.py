@@ -5,6 +5,7 @@ Examples:
   runner sql "select * from steps" --format csv > steps.csv
   runner sql --list
   runner sql @speed --study backends
+  runner sql @reported --study experiments/seeds/002.yaml
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import typer
 
 from model.record.errors import UserError
 from runner.commands._console import table
-from runner.commands._options import Settings, Timeout
+from runner.commands._options import Settings, Timeout, named, study_name
 
 
 def command(
@@ -29,7 +30,12 @@ def command(
     ] = "table",
     study: Annotated[
         str | None,
-        typer.Option("--study", metavar="STUDY", help="The study that @NAME queries, or --list is for."),
+        typer.Option(
+            "--study",
+            metavar="STUDY",
+            help="The study that @NAME queries, or --list is for: its name or file.",
+            callback=named,
+        ),
     ] = None,
     listed: Annotated[
         bool, typer.Option("--list", help="List the named queries of the task of the study.")
@@ -42,9 +48,11 @@ def command(
 ) -> None:
     from analysis.query.child import in_child
     from analysis.query.formats import query as answer
-    from analysis.store.database import can_collect, open_for_reading
+    from analysis.store.database import can_collect, open_for_reading, studies
 
     root = Settings.root
+    if study is not None and (listed or (query or "").startswith("@")):
+        study = study_name(study, studies(root))
     if listed or query == "@":
         from analysis.report.named import queries_of
 

@@ -108,6 +108,28 @@ def test_the_command_line_lists_them(root: Path, arguments: list[str], says: str
     assert re.search(says, done.output + str(done.exception or ""))
 
 
+def test_a_study_may_be_named_by_its_file_and_of_a_folder_its_files_are_listed(
+    root: Path, tmp_path: Path
+) -> None:
+    def asked(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["--root", str(root), "sql", *arguments])
+        return done.output + str(done.exception or "")
+
+    folder = tmp_path / "studies"
+    folder.mkdir()
+    for name in ("one", "two"):
+        completed(root, "a1", study=name)
+        (folder / f"{name}.yaml").write_text(f"title: {name}\nbase: {{data.path: a.parquet}}\n")
+    collect(root)
+    assert "@speed " in asked("--list", "--study", str(folder / "one.yaml"))
+    for arguments in (["--list"], ["@runs"]):
+        text = asked(*arguments, "--study", str(folder))
+        files = ", ".join(str(folder / f"{name}.yaml") for name in ("one", "two"))
+        assert f"a folder of studies, and one is wanted here: name one of {files}" in text
+    assert "no runs of study 'three'" in asked("@runs", "--study", "three")
+    assert "the name is empty" in asked("@runs", "--study", "")
+
+
 def test_the_list_has_the_queries_of_the_tasks_of_the_studies(root: Path) -> None:
     assert queries_of(root, None) == queries()
     completed(root, "r1", study="trained")
