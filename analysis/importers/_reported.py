@@ -15,12 +15,13 @@ from pydantic import ValidationError
 
 from analysis.importers._checks import DISAGREE, FLOP_FORMULA, digits_apart, flop_unit
 from analysis.importers._points import NumberRange
-from model.measure.flops import attention_flop, of_run, peak
+from model.measure.flops import Peak, attention_flop, of_run, parameter_count, peaks
 from model.record.case import Case
 from model.record.config import RunConfig
 from model.record.kernels import Direction
 from model.record.records import Override, RunRecord
 from model.record.reported import Reported
+from model.record.traffic import BYTES
 
 
 class Checked(NamedTuple):
@@ -58,14 +59,20 @@ def checked(
     whole = _as_written(config, overridden) if reported else None
     if whole is None:
         why = "not held against the study's FLOP or a peak: its changes here cannot be undone one by one"
-        return [Checked([*_impossible(one)], [why]) for one in reported]
+        return [Checked([*_impossible(one), *_contradicted(one, reported)], [why]) for one in reported]
     precision = whole.section.precision
     checks = []
     for one in reported:
-        check = Checked([*_broken(one, whole)], [])
-        if _RATES & one.numbers.keys() and peak(one.hardware, precision) is None:
+        check = Checked([*_broken(one, whole), *_contradicted(one, reported)], [])
+        cards = peaks(one.hardware, precision)
+        has_rate = not _RATES.isdisjoint(one.numbers)
+        if has_rate and not cards:
             why = f"not held to a peak: none is known of '{one.hardware}' in {precision}"
             check = check._replace(unchecked=[why], no_peak=precision)
+        elif has_rate and len(cards) > 1:
+            meant = f"'{one.hardware}' can be {' or '.join(cards)}"
+            why = f"{meant}: held to the peak of the fastest, {_fastest(cards)}"
+            check = check._replace(unchecked=[why])
         checks.append(check)
     return checks
 
@@ -100,12 +107,62 @@ def _between(one: Reported) -> dict[str, NumberRange]:
     return ranges
 
 
-def _impossible(one: Reported) -> Iterator[str]:
-    """Shares of more than everything."""
+def _contradicted(one: Reported, others: Sequence[Reported]) -> Iterator[str]:
+    """Quantities of which another entry about the same runs has another number from the same source."""
     between = _between(one)
+    for other in others:
+        if _origin(other) != _origin(one):
+            continue
+        theirs = _between(other)
+        for name in between.keys() & theirs.keys():
+            if between[name].low > theirs[name].high or theirs[name].low > between[name].high:
+                yield (
+                    f"{name} is {one.numbers[name]} here, and {other.numbers[name]} in another entry of the "
+                    "same runs, hardware and source: rule one number of one measurement"
+                )
+
+
+def _origin(one: Reported) -> tuple[str | None, str, int, str]:
+    return one.backend, one.hardware, one.gpus, one.source
+
+
+def _impossible(one: Reported) -> Iterator[str]:
+    """Shares of more than everything, and parts of bytes."""
+    between = _between(one)
+    for name, text in one.numbers.items():
+        if name.endswith("_bytes") and Decimal(text) % 1:
+            yield (
+                f"{name} is {text}, a part of a byte, as where a unit is missing (40.3 GB are 40.3e9): "
+                "rule bytes are whole numbers"
+            )
     for name in ("mfu", *(name for name in between if name.endswith("_percentage"))):
         if name in between and between[name].low > 100:
             yield f"{name} is {one.numbers[name]} %, and at most 100 % can be: rule {name} <= 100"
+
+
+def _fastest(cards: Mapping[str, Peak]) -> str:
+    return max(cards, key=lambda card: cards[card].flops)
+
+
+def _too_few_bytes(one: Reported, config: RunConfig) -> Iterator[str]:
+    """Bytes below what must be there, whatever the implementation: the numbers themselves, each once."""
+    least = {"peak_memory_bytes": (parameter_count(config.model) // one.gpus, "the parameters, a byte each,")}
+    if one.backend is not None:
+        case = config.attention_case
+        queries = case.batch * (case.queries or case.sequence_length) * case.heads * case.head_dim
+        keys = case.batch * case.sequence_length * case.kv_heads * case.head_dim
+        both = 2 * (queries + keys) * BYTES[case.dtype] if case.trains else 0
+        least = {
+            "call_memory_bytes": (both, "the output and the gradients of Q, K and V"),
+            "both_dram_bytes": (2 * both, "Q, K, V, the output and the gradients of all four"),
+        }
+    for name, (count, what) in least.items():
+        text = one.numbers.get(name)
+        if text is not None and not Decimal(text) % 1 and _between(one)[name].high < count:
+            yield (
+                f"{name} is {text}, below the {count:,} bytes that {what} take, as where a unit is missing "
+                "(40.3 GB are 40.3e9): rule bytes >= those of the tensors themselves"
+            )
 
 
 _CALLS: dict[Direction, str] = {
@@ -124,7 +181,7 @@ _RATES = {
 
 def _broken_of_calls(one: Reported, case: Case, precision: str) -> Iterator[str]:
     """Times and rates of attention alone against each other, the peak, and the whole against its parts."""
-    between, printed, most = _between(one), one.numbers, peak(one.hardware, precision)
+    between, printed, cards = _between(one), one.numbers, peaks(one.hardware, precision)
     for direction, call in _CALLS.items():
         time, rate = (between.get(f"{direction}_{quantity}") for quantity in ("milliseconds", "tflops"))
         flop = attention_flop(case, direction)
@@ -138,9 +195,9 @@ def _broken_of_calls(one: Reported, case: Case, precision: str) -> Iterator[str]
                 "rule tflops x milliseconds = FLOP"
             )
         least = max(rate.low if rate else 0.0, flop / 1e9 / time.high if time else 0.0)
-        if most and least > most.flops / 1e12 * (1 + DISAGREE):
+        if cards and least > (most := cards[_fastest(cards)]).flops / 1e12 * (1 + DISAGREE):
             yield (
-                f"{least:,.1f} TFLOP/s or more in {call} is above the peak of {one.hardware}, "
+                f"{least:,.1f} TFLOP/s or more in {call} is above the peak of {_fastest(cards)}, "
                 f"{most.flops / 1e12:,.1f} TFLOP/s in {precision} ({most.source}): rule tflops <= peak"
             )
     forward, backward, both = (between.get(f"{direction}_milliseconds") for direction in _CALLS)
@@ -155,12 +212,13 @@ def _broken_of_calls(one: Reported, case: Case, precision: str) -> Iterator[str]
 
 def _broken(one: Reported, config: RunConfig) -> Iterator[str]:
     yield from _impossible(one)
+    yield from _too_few_bytes(one, config)
     if one.backend is not None:
         yield from _broken_of_calls(one, config.attention_case, config.section.precision)
         return
     between, printed = _between(one), one.numbers
     rate, tflops, mfu = (between.get(name) for name in ("tokens_per_second", "tflops", "mfu"))
-    flop, most = of_run(config), peak(one.hardware, config.section.precision)
+    flop, cards = of_run(config), peaks(one.hardware, config.section.precision)
 
     # Rates of tokens and of FLOP.
     if rate and tflops and flop:
@@ -179,18 +237,21 @@ def _broken(one: Reported, config: RunConfig) -> Iterator[str]:
     # Rates of FLOP of one GPU, by whichever numbers say them, against its peak.
     if not tflops and rate and flop:
         tflops = NumberRange(rate.low * flop / one.gpus / 1e12, rate.high * flop / one.gpus / 1e12)
-    if not (tflops and most):
+    if not (tflops and cards):
         return
-    limit = most.flops / 1e12
+    fastest = _fastest(cards)
+    limit = cards[fastest].flops / 1e12
     if tflops.low > limit * (1 + DISAGREE):
         what = f"{printed['tflops']} TFLOP/s" if "tflops" in printed else f"{tflops.low:,.1f} TFLOP/s or more"
         yield (
-            f"{what} is above the peak of {one.hardware}, {limit:,.1f} TFLOP/s in {config.section.precision} "
-            f"({most.source}): rule tflops <= peak"
+            f"{what} is above the peak of {fastest}, {limit:,.1f} TFLOP/s in {config.section.precision} "
+            f"({cards[fastest].source}): rule tflops <= peak"
         )
-    if mfu and not tflops.over(mfu, 100).holds(limit, DISAGREE):
+    if mfu and not any(tflops.over(mfu, 100).holds(card.flops / 1e12, DISAGREE) for card in cards.values()):
         middle = 100 * (tflops.low + tflops.high) / (mfu.low + mfu.high)
+        limits = ", that of ".join(f"{name} is {card.flops / 1e12:,.1f}" for name, card in cards.items())
+        sources = "; ".join(dict.fromkeys(card.source for card in cards.values()))
         yield (
-            f"mfu is that of a peak of {middle:,.1f} TFLOP/s, and that of {one.hardware} is {limit:,.1f} "
-            f"in {config.section.precision} ({most.source}): rule mfu = tflops / peak"
+            f"mfu is that of a peak of {middle:,.1f} TFLOP/s, and that of {limits} in "
+            f"{config.section.precision} ({sources}): rule mfu = tflops / peak"
         )

@@ -172,13 +172,28 @@ def peak(device_name: str, dtype: str) -> Peak | None:
     return Peak(tflops[dtype] * 1e12, source + without)
 
 
+def peaks(device_name: str, dtype: str) -> dict[str, Peak]:
+    """The peak of each card that a name can mean, by the card's usual name; empty if it is of none.
+
+    A name that several cards' names begin with means any of these: `H100` the SXM, the PCIe and the NVL.
+    """
+    if own := peak(device_name, dtype):
+        return {device_name: own}
+    return {card: kind for card in _kinds(device_name) if (kind := peak(card, dtype))}
+
+
 def with_peaks(device_name: str) -> str:
     """Of what there are peaks: the precisions of this device, or the devices if it is none of them."""
     if tflops := _card(device_name)[0]:
         return f"(valid: {', '.join(tflops)})"
-    names = [name for name, *_ in _PEAKS]
-    kinds = [name for name in names if _plain(name).startswith(f"{_plain(device_name)} ")]
-    return did_you_mean(device_name, names, "' or '".join(kinds))
+    return did_you_mean(device_name, [name for name, *_ in _PEAKS], "' or '".join(_kinds(device_name)))
+
+
+def _kinds(device_name: str) -> list[str]:
+    """The cards whose usual names begin with this one, if there are several: `H100`, or `NVIDIA H100`."""
+    start = _plain(device_name).removeprefix("nvidia ") + " "
+    kinds = [name for name, *_ in _PEAKS if _plain(name).startswith(start)]
+    return kinds if len(kinds) > 1 else []
 
 
 def _card(device_name: str) -> tuple[dict[str, float], str]:

@@ -72,7 +72,8 @@ class ReportedOrigin(Strict):
     hardware: str = Field(
         min_length=1,
         description="What it ran on. A card by its usual name, such as `H100 SXM` or `A100`, or by its "
-        "driver's, is held to its peak; of others it is said that they are not.",
+        "driver's, is held to its peak, `H100` alone to that of the fastest; of others it is said that they "
+        "are not.",
     )
     gpus: int = Field(1, gt=0, description="How many of them.")
     backend: str | None = Field(

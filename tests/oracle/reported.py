@@ -109,7 +109,15 @@ def broken(run: Run, entry: dict[str, Any]) -> Iterator[str]:
                 )
     if "call" not in run.config:
         return
-    flop = case_of(run).flop("forward")
+    case = case_of(run)
+    least = 4 * 2 * case.batch * case.length * case.heads * case.dim  # in bfloat16, as many key heads
+    if values.get("call_memory_bytes", least) < least:
+        yield (
+            f"call_memory_bytes is {entry['numbers']['call_memory_bytes']}, below the {least} bytes that the output and the "
+            "gradients of Q, K and V take, as where a unit is missing (40.3 GB are 40.3e9): "
+            "rule bytes >= those of the tensors themselves"
+        )
+    flop = case.flop("forward")
     if {"forward_milliseconds", "forward_tflops"} <= values.keys():
         count = 1e9 * values["forward_milliseconds"] * values["forward_tflops"]
         if abs(count / flop - 1) > 0.05:

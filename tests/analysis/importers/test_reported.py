@@ -93,6 +93,75 @@ def test_a_card_is_held_to_its_peak_by_its_usual_name():
     assert flag.startswith("1100.5 TFLOP/s is above the peak of H100 SXM, 989.4 TFLOP/s in bfloat16")
 
 
+def test_a_name_of_several_cards_is_held_to_the_fastest_of_them_and_that_is_said():
+    """989.4 TFLOP/s of the SXM, 835 of the NVL, 756 of the PCIe."""
+    row = rows(tflops="995.5", hardware="NVIDIA H100")
+    (flag,) = row["flags"]
+    assert flag.startswith("995.5 TFLOP/s is above the peak of H100 SXM, 989.4 TFLOP/s in bfloat16")
+    assert row["unchecked"] == [
+        "'NVIDIA H100' can be H100 SXM or H100 PCIe or H100 NVL: held to the peak of the fastest, H100 SXM"
+    ]
+    assert rows(tflops="900.5", hardware="H100")["flags"] == [], "an SXM can"
+    assert rows(final_loss="6.7", hardware="H100")["unchecked"] == [], "no rate"
+
+
+def test_an_mfu_may_be_over_the_peak_of_any_card_that_a_name_can_mean():
+    assert flags(mfu="50.00", tflops="378.00", hardware="H100") == [], "of a PCIe"
+    assert flags(mfu="50.00", tflops="494.70", hardware="H100") == [], "of an SXM"
+    (flag,) = flags(mfu="50.00", tflops="200.00", hardware="H100")
+    assert flag.startswith(
+        "mfu is that of a peak of 400.0 TFLOP/s, and that of H100 SXM is 989.4, that of H100 PCIe is 756.0, "
+        "that of H100 NVL is 835.0 in bfloat16 ("
+    )
+
+
+@pytest.mark.parametrize("hardware", ["H", "NVIDIA", "AMD Instinct", "Tesla", "B100"])
+def test_a_name_that_begins_no_several_cards_is_held_to_none(hardware):
+    assert "none is known of" in rows(tflops="9000", hardware=hardware)["unchecked"][0]
+
+
+def contradicted(*entries):
+    """Flags of entries about the same runs: of each, what differs from a default, and its numbers."""
+    default = {"hardware": GH200, "source": "table 1", "read_from": "table"}
+    reported = [Reported(**default | entry) for entry in entries]
+    return [row["flags"] for row in reported_rows(plan("a" * 12, config=EIGHT, reported=reported))]
+
+
+def test_entries_of_one_source_that_disagree_are_both_flagged():
+    numbers, others = {"tflops": "500.2"}, {"tflops": "406.82", "final_loss": "6.70"}
+    (one,), (other,) = contradicted({"numbers": numbers}, {"numbers": others})
+    assert one == (
+        "tflops is 500.2 here, and 406.82 in another entry of the same runs, hardware and source: "
+        "rule one number of one measurement"
+    )
+    assert other.startswith("tflops is 406.82 here, and 500.2 in another entry")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"numbers": {"tflops": "500"}},  # anything from 499.5 to 500.5
+        {"numbers": {"tflops": "500.20"}},
+        {"numbers": {"mfu": "41.1"}},
+        {"numbers": {"tflops": "406.82"}, "source": "table 2"},
+        {"numbers": {"tflops": "406.82"}, "hardware": "H200"},
+        {"numbers": {"tflops": "406.82"}, "gpus": 8},
+    ],
+)
+def test_what_another_source_or_machine_or_fewer_digits_say_contradicts_nothing(other):
+    assert contradicted({"numbers": {"tflops": "500.2"}}, other) == [[], []]
+
+
+def test_entries_disagree_also_where_a_scale_cannot_be_undone():
+    reported = [
+        Reported(numbers={"tflops": text}, hardware=GH200, source="t", read_from="table")
+        for text in ("406.82", "500.2")
+    ]
+    overridden = {"model.dim": Override(own="wide", by="scale laptop")}
+    run = plan("a" * 12, config=EIGHT, reported=reported, overridden=overridden)
+    assert [len(row["flags"]) for row in reported_rows(run)] == [1, 1]
+
+
 def test_rates_in_float32_are_held_to_its_peak():
     config = EIGHT.model_copy(update={"train": EIGHT.train.model_copy(update={"dtype": "float32"})})
     assert flags(config, tflops="60.5") == []
@@ -186,3 +255,54 @@ def test_rates_of_8_bits_are_held_to_the_peak_of_8_bits():
     assert called("float8_e4m3fn", "NVIDIA H200", forward_tflops="1055") == []
     (flag,) = called("float8_e4m3fn", "NVIDIA H200", forward_tflops="2010")
     assert "1,978.9 TFLOP/s in float8" in flag
+
+
+def test_entries_of_two_backends_of_a_call_contradict_nothing_and_of_one_do():
+    call = CallConfig(shape="B16 T2048 H8 D64", dtype="float16", backends="math tiled")
+    config = RunConfig(task="attention", call=call)
+
+    def flagged(*backends):
+        reported = [
+            Reported(
+                numbers={"both_tflops": text}, hardware="H200", source="t", read_from="table", backend=name
+            )
+            for name, text in zip(backends, ("100.5", "500.2"), strict=True)
+        ]
+        run = plan("a" * 12, config=config, data_file=None, tokenizer=None, data_fingerprint=None,
+                   reported=reported)  # fmt: skip
+        return [row["flags"] for row in reported_rows(run)]
+
+    assert flagged("math", "tiled") == [[], []]
+    assert ["both_tflops is 100.5 here, and 500.2" in flag for (flag,) in flagged("math", "math")] == [
+        True,
+        False,
+    ]
+
+
+def test_bytes_without_their_unit_are_flagged():
+    """Output and gradients of B16 T2048 H8 D64 in float16: 4 tensors of 33,554,432 bytes."""
+    assert called(call_memory_bytes="4.5e9", both_dram_bytes="40.3e9") == []
+    assert called(call_memory_bytes="32.77") == [
+        "call_memory_bytes is 32.77, a part of a byte, as where a unit is missing (40.3 GB are 40.3e9): "
+        "rule bytes are whole numbers"
+    ]
+    assert called(both_dram_bytes="40") == [
+        "both_dram_bytes is 40, below the 268,435,456 bytes that Q, K, V, the output and the gradients of all "
+        "four take, as where a unit is missing (40.3 GB are 40.3e9): rule bytes >= those of the tensors "
+        "themselves"
+    ]
+    (flag,) = called(call_memory_bytes="134217000")
+    assert "the 134,217,728 bytes that the output and the gradients of Q, K and V take" in flag
+    assert called(call_memory_bytes="134.2e6") == [], "134,250,000 is printed so, too"
+    assert called("float8_e4m3fn", "NVIDIA H200", call_memory_bytes="40") == [], "without gradients"
+
+
+def test_the_memory_of_a_model_holds_its_parameters():
+    assert flags(peak_memory_bytes="65.3e9") == []
+    assert flags(peak_memory_bytes="65.3") == [
+        "peak_memory_bytes is 65.3, a part of a byte, as where a unit is missing (40.3 GB are 40.3e9): "
+        "rule bytes are whole numbers"
+    ]
+    (flag,) = flags(peak_memory_bytes="65")
+    assert "below the 8,053,329,920 bytes that the parameters, a byte each, take" in flag
+    assert flags(peak_memory_bytes="2e9", gpus=8) == [], "each of eight has a part"

@@ -143,7 +143,7 @@ def test_a_number_that_breaks_a_rule_is_doubted_at_its_place_and_still_accepted(
 @pytest.mark.parametrize(
     ("hardware", "text"),
     [
-        ("H100", "none is known of 'H100' in float32 (did you mean 'H100 SXM' or 'H100 PCIe' or 'H100 NVL'? valid: B200, H200, "),
+        ("H100 SMX", "none is known of 'H100 SMX' in float32 (did you mean 'H100 SXM'? valid: B200, H200, "),
         ("L4 (32GB)", "none is known of 'L4 (32GB)' in float32 (valid: B200, H200, "),
     ],
 )  # fmt: skip
@@ -151,6 +151,15 @@ def test_a_rate_of_hardware_without_a_peak_is_said_to_be_held_to_none(study, har
     entry = f"tflops: 40, hardware: {hardware}, source: a paper, read_from: table"
     (note,) = doubts(cells(study, f"{TWO}reported:\n  - {{{entry}}}\n"))
     assert str(note).rpartition("/")[2].startswith(f"tiny.yaml:9:5: note: not held to a peak: {text}")
+
+
+def test_entries_that_disagree_are_doubted_each_at_its_place(study):
+    one, other = (f"{{where: {{attention: tiled}}, mfu: {mfu}, {FROM}}}" for mfu in ("41.3", "21.3"))
+    told = doubts(cells(study, f"{TWO}reported:\n  - {one}\n  - {other}\n"))
+    assert [str(doubt).rpartition("/")[2].partition(" here")[0] for doubt in told] == [
+        "tiny.yaml:9:5: warning: mfu is 41.3",
+        "tiny.yaml:10:5: warning: mfu is 21.3",
+    ]
 
 
 def test_a_precision_that_a_card_has_no_peak_in_is_said_with_those_that_it_has(study):
