@@ -15,6 +15,7 @@ from model.record.errors import did_you_mean
 from model.record.outcome import Outcome
 from runner.inputs.cells import Cell, common_settings, idle, list_candidates, matches, mistyped, possible
 from runner.inputs.document import InvalidFile, KeyPath, Problem
+from runner.inputs.options import without_factors
 from runner.inputs.settings import Scalar, Setting, flatten
 from runner.inputs.study import Rule, Study, Where
 
@@ -317,13 +318,14 @@ def _doubtful_numbers(cells: Sequence[Cell]) -> Iterator[Problem]:
 def lacking_calls(cells: Sequence[Cell]) -> list[Problem]:
     """A warning for each cell whose backends all lack a kind of call, at its place, unless it expects that.
 
-    What a backend's kernel or this machine lacks beside, a run says. Torch is imported only if some cell
-    needs such calls.
+    On a CPU the backends say so themselves, as they do to the run. What a backend's kernel or a GPU lacks
+    beside, a run says. Torch is imported only if some cell needs such calls.
 
     Raises:
         InvalidFile: that is so of all cells, so that no run can start.
     """
     warnings = set[Problem]()
+    present = {axis: [cell.factors[axis] for cell in cells] for axis in (cells[0].factors if cells else ())}
     able = not cells
     for cell in cells:
         lacks = {} if Outcome.UNSUPPORTED in cell.expected else _lacking(cell)
@@ -333,7 +335,7 @@ def lacking_calls(cells: Sequence[Cell]) -> list[Problem]:
         told = [
             f"{'each of ' if len(names) > 1 else ''}{listed(names)} {why}" for why, names in lacks.items()
         ]
-        text = f"{'; '.join(told)}; or state `expect: unsupported`"
+        text = f"{without_factors('; '.join(told), present)}; or state `expect: unsupported`"
         setting = next(iter(cell.config.backends.values()))
         warnings.add(Problem(cell.marks.get(setting, cell.origin), text))
     if not able:
@@ -349,7 +351,12 @@ def _lacking(cell: Cell) -> dict[str, list[str]]:
         return {}
     lacks: dict[str, list[str]] = {}
     for name in config.backends:
-        reasons = [] if backends.is_foreign(name) else attention.lacking(attention.load(name), case)
+        if backends.is_foreign(name):
+            return {}
+        backend = attention.load(name)
+        reasons = attention.lacking(backend, case)
+        if not reasons and case.device == "cpu":
+            reasons = attention.refusals(backend, case)
         if not reasons:
             return {}
         lacks.setdefault(config.section.in_own_words("; ".join(reasons)), []).append(f"'{name}'")

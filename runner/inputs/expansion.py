@@ -293,7 +293,12 @@ def _config(study: Study, settings: dict[str, Setting]) -> RunConfig | list[Prob
     if unknown:
         return unknown
     reasons = config.unsupported()
-    return [Problem(_setter(study, settings, name), why) for name, why in reasons.items()] or config
+    factors = dict.fromkeys(study.axes, ())
+    problems = [
+        Problem(_setter(study, settings, name), options.without_factors(why, factors))
+        for name, why in reasons.items()
+    ]
+    return problems or config
 
 
 def _unread(settings: dict[str, Setting]) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -36,6 +37,23 @@ def overrides(sets: Sequence[str], axes: Sequence[str], tasks: Sequence[str] = (
             raise _wrong(text, f"{settings[dotted][1]} sets it too; keep one of the two")
         settings[dotted] = parsed, Mark(f"--set {text}")
     return settings
+
+
+def without_factors(advice: str, present: Mapping[str, Iterable[Any]]) -> str:
+    """Advice as it can be followed: `--set` of a factor is refused, and `--only` selects a value of it.
+
+    Args:
+        present: the values by factor that cells have; where none has that of the advice, the study must.
+    """
+
+    def followed(option: re.Match[str]) -> str:
+        axis, value = option[1], option[2]
+        if axis not in present:
+            return option[0]
+        there = any(meant for _, meant in named(value, present[axis]))
+        return f"--only {axis}={value}" if there else f"{axis}={value} in the study"
+
+    return re.sub(r"--set ([\w.]+)=([^\s,;]+)", followed, advice)
 
 
 def wanted(

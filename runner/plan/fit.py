@@ -19,6 +19,7 @@ from model.record.records import RunRecord
 from model.record.units import size
 from runner.inputs.cells import Cell
 from runner.inputs.document import InvalidFile, Problem
+from runner.inputs.options import without_factors
 from runner.inputs.profile import Cluster, Profile
 from runner.state import gpus
 from runner.state.attempts import label
@@ -107,6 +108,7 @@ def memory_forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str
         room, ends = rooms[group], out_of_memory(run.config.device)
         if room and _need(run.config) > room.bytes and ends not in run.expected:
             large.append((run, room))
+    present = {axis: [run.factors.get(axis) for run in runs] for axis in (runs[0].factors if runs else ())}
     for run, room in large[:_NAMED]:
         axes = [axis for axis in run.factors if axis != "seed"]  # the group's name: without seed and repeat
         name = label(run, axes) if axes else "each run"
@@ -117,7 +119,8 @@ def memory_forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str
             alone = f" ({part}{count}, their gradients and AdamW's two states alone take {size(trained)})"
         yield (
             f"{name} will probably end as {out_of_memory(config.device)}: it needs about "
-            f"{size(_need(config))}{alone}, but {room}; {_instead(config, room.bytes)}"
+            f"{size(_need(config))}{alone}, but {room}; "
+            f"{without_factors(_instead(config, room.bytes), present)}"
         )
     if (more := len(large) - _NAMED) > 0:
         yield f"and so will {more} more"

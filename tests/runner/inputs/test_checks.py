@@ -5,6 +5,7 @@ import re
 import pytest
 
 from model import attention
+from model.record.errors import Unsupported
 from runner.commands.init import STUDY
 from runner.inputs.checks import doubts, lacking_calls
 from runner.inputs.document import InvalidFile
@@ -139,6 +140,49 @@ def test_a_cell_that_cannot_start_beside_others_is_doubted_and_a_backend_beside_
     (line,) = warnings_of(study, both, base=CALLS % EIGHT)
     assert "tiny.yaml:5:26: warning: 'math' takes no numbers of 8 bits" in line
     assert warnings_of(study, "", base=CALLS % f"backends: custom math, {EIGHT}") == []
+
+
+ON_A_CPU = "has no dropout on a CPU: choose math or tiled, or use "
+
+
+def test_a_backend_that_a_cpu_alone_refuses_is_named_as_its_run_would_be(study):
+    """`flash` has dropout on a GPU, so that only its own reasons say so; `math` has it everywhere."""
+    matrix = "matrix: {attention: [flash, math, auto]}\n"
+    lines = warnings_of(study, matrix, sets=["train.attention_dropout=0.5"])
+    assert [line.partition("tiny.yaml:")[2] for line in lines] == [
+        f"7:{column}: warning: '{name}' {ON_A_CPU}--set train.attention_dropout=0; or state `expect: unsupported`"
+        for column, name in ((22, "flash"), (35, "auto"))
+    ]
+    flash, *_ = expand(read_study(study(matrix)), sets=["train.attention_dropout=0.5"])
+    with pytest.raises(Unsupported, match="has no dropout on a CPU"):
+        attention.require("flash", flash.config.attention_case)
+
+
+@pytest.mark.parametrize(
+    ("values", "advice"),
+    [
+        ("[0, 0.5]", "--only train.attention_dropout=0"),
+        ("[0.0, 0.5]", "--only train.attention_dropout=0"),
+        ("[0.25, 0.5]", "train.attention_dropout=0 in the study"),
+    ],
+)
+def test_the_advice_for_a_factor_is_one_that_is_not_refused(study, values, advice):
+    lines = warnings_of(study, f"matrix: {{attention: [flash, math], train.attention_dropout: {values}}}\n")
+    assert {line.partition("warning: ")[2] for line in lines} == {
+        f"'flash' {ON_A_CPU}{advice}; or state `expect: unsupported`"
+    }
+    if advice.startswith("--only"):
+        chosen = study(f"matrix: {{attention: [flash, math], train.attention_dropout: {values}}}\n")
+        cells = expand(read_study(chosen), only=[advice.removeprefix("--only ")])
+        assert [cell.config.train.attention_dropout for cell in cells] == [0, 0]
+        assert lacking_calls(cells) == []
+
+
+def test_a_precision_that_is_a_factor_is_refused_with_advice_for_the_study(study):
+    float16 = "matrix: {train.dtype: [float16, float32]}\n"
+    with pytest.raises(InvalidFile, match="use train.dtype=bfloat16 in the study, or ") as error:
+        expand(read_study(study(float16, base=TINY.replace(", dtype: float32", ""))))
+    assert "--set train.dtype" not in str(error.value)
 
 
 def test_a_training_with_dropout_by_backends_without_it_is_refused(study):

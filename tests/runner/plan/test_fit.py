@@ -72,6 +72,22 @@ def test_what_does_not_fit_is_named_with_what_would():
     assert line.endswith("use a smaller model, or state `expect: oom_gpu`")
 
 
+@pytest.mark.parametrize(
+    ("losses", "advice"),
+    [
+        (("cross_entropy", "linear_cross_entropy"), "use --only train.loss=linear_cross_entropy"),
+        (("cross_entropy", "cross_entropy"), "use train.loss=linear_cross_entropy in the study"),
+    ],
+)
+def test_no_set_of_a_factor_is_advised(losses, advice):
+    runs = [
+        planned(name, loss=loss).model_copy(update={"factors": {"train.loss": loss}})
+        for name, loss in zip("ab", losses, strict=True)
+    ]
+    _, line, *_ = forecast(runs, 70 * GIB)
+    assert line.endswith(f"the profile's GPUs have 70.0 GiB; {advice}")
+
+
 def test_a_group_is_named_without_seed_and_repeat():
     run = planned().model_copy(update={"factors": {"attention": "cudnn", "seed": 2}, "repeat": 3})
     _, line = forecast([run], GIB)
