@@ -58,11 +58,16 @@ def is_coarse(row: Row) -> bool:
     return bool(row["bound"] - row["largest"] > steps * row["multiple"])
 
 
-def outermost(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """The largest frontier and the smallest, as texts, each with all groups that have it."""
+def by_value(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Each frontier as a text, the largest first, with all groups that have it."""
     alike = grouped(sorted(rows, key=lambda row: -row["largest"]), largest)
-    ends = [*alike][:1] + [*alike][-1:]
-    return {text: [*dict.fromkeys(row["label"] for row in alike[text])] for text in ends}
+    return {text: [*dict.fromkeys(row["label"] for row in same)] for text, same in alike.items()}
+
+
+def outermost(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """The largest of these and the smallest."""
+    texts = by_value(rows)
+    return {text: texts[text] for text in ([*texts][:1] + [*texts][-1:])}
 
 
 def _found(rows: list[Row], styles: Styles, find: str) -> Figure | None:

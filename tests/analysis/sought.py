@@ -10,7 +10,7 @@ from model.record.config import FrontierConfig, RunConfig
 from model.record.folder import FRONTIER
 from model.record.frontier import Frontier, Probe
 from model.record.outcome import Outcome
-from tests.analysis.fabricate import START, Folder, plan
+from tests.analysis.fabricate import H200, START, Folder, plan
 
 GIB = 2**30
 
@@ -23,6 +23,7 @@ def frontier(
     ends: dict[int, str],
     fraction: float = 1.0,
     most: int = 65536,
+    device: str = H200,
     **changes: Any,
 ) -> Folder:
     """A run that sought the longest sequence: a token takes a MiB, a tenth more than forecast.
@@ -36,7 +37,7 @@ def frontier(
     no_text = dict.fromkeys(("data_file", "tokenizer", "data_fingerprint"))
     run = plan(run_id, "frontier", attention, config=config, factors=factors, **(no_text | changes))
     folder = Folder(root, run)
-    folder.start(flop_per_token=None)
+    folder.start(device=device, flop_per_token=None)
     probes = []
     for length, outcome in ends.items():
         measured: dict[str, Any] = {}

@@ -82,12 +82,18 @@ def off(study: Study) -> str:
     return " to ".join(dict.fromkeys((f"{min(errors):+}", f"{max(errors):+}")))
 
 
-def outermost(study: Study) -> list[tuple[str, list[str]]]:
-    """The text of the largest frontier and of the smallest, each with the labels of all that have it."""
+def by_size(study: Study) -> list[tuple[str, list[str]]]:
+    """The texts of the frontiers, the largest first, each with the labels of all that have it."""
     known = {label: one for label, one in frontiers(study).items() if one.largest}
     ordered = sorted(known, key=lambda label: -int(known[label].largest or 0))
-    texts = dict.fromkeys(known[label].text for label in (ordered[0], ordered[-1]))
+    texts = dict.fromkeys(known[label].text for label in ordered)
     return [(text, [label for label in ordered if known[label].text == text]) for text in texts]
+
+
+def outermost(study: Study) -> list[tuple[str, list[str]]]:
+    """Those of the largest and of the smallest."""
+    texts = by_size(study)
+    return texts if len(texts) == 1 else [texts[0], texts[-1]]
 
 
 def memory_errors(study: Study) -> list[float]:
@@ -113,14 +119,19 @@ def sought(study: Study) -> Iterator[str]:
 @said("answer", before=kinds.no_result)
 def most_that_fits(study: Study) -> Iterator[str]:
     if frontiers(study):
-        ends = listed([f"{text} {UNIT} under {listed(labels)}" for text, labels in outermost(study)])
-        yield f"The most that fits is {ends}; the forecast was off by {off(study)} %."
+        texts = by_size(study)
+        shown = texts if len(texts) < 4 else outermost(study)
+        told = listed([f"{text} {UNIT} under {listed(labels)}" for text, labels in shown])
+        rest = sum(len(labels) for _, labels in texts) - sum(len(labels) for _, labels in shown)
+        more = f", and between these under {rest} more group{'s' * (rest > 1)}" if rest else ""
+        yield f"The most that fits is {told}{more}; the forecast was off by {off(study)} %."
 
 
 @said("limit")
 def three_steps(study: Study) -> Iterator[str]:
     if frontiers(study):
         yield "Fitting is of three steps on random tokens, without audits, checkpoints or a profile."
+        yield "Each frontier was sought once: another search may end elsewhere."
         yield (
             "A smaller card is emulated by a limit on this one's memory: a card of that size has other kernels, "
             "another context of CUDA, or another machine around it."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts.frontier import UNITS, cards, is_coarse, largest, outermost
+from analysis.charts.frontier import UNITS, by_value, cards, is_coarse, largest, outermost
 from analysis.report.answer import AnswerParts, limits
 from analysis.report.answer.statement import Number, Sentence
 from analysis.report.overview import GroupLine, OverviewColumn, PanelSpec, TableCell, group_lines, outcome
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from analysis.verdicts.guard import Difference
 
 _SECTION = "frontier"
+_NAMED = 3  # values that the answer names; of more it has the ends
 _GIB = 1024.0**3
 
 
@@ -117,10 +119,14 @@ def _headlines(
         known = [row for row in facts.frontiers if row["find"] == find and row["largest"] is not None]
         if not known:
             continue
-        ends = outermost(known)
+        texts = by_value(known)
+        shown = texts if len(texts) <= _NAMED else outermost(known)
+        named = {label for labels in shown.values() for label in labels}
         told = listed(
-            [f"{text} {unit} under {listed([*map(group_name, labels)])}" for text, labels in ends.items()]
+            [f"{text} {unit} under {listed([*map(group_name, labels)])}" for text, labels in shown.items()]
         )
+        if between := {row["label"] for row in known} - named:
+            told += f", and between these under {counted(len(between), 'more group')}"
         errors = sorted(
             row["foreseen_error_percentage"] for row in known if row["is_bounded"] and not is_coarse(row)
         )
@@ -128,7 +134,7 @@ def _headlines(
         numbers = [
             Number(f"largest that fits, {row['label']}", row["largest"], None, None, unit)
             for row in {row["label"]: row for row in known}.values()
-            if any(row["label"] in labels for labels in ends.values())
+            if row["label"] in named
         ]
         off = f"; the forecast was off by {by} %" if by else ""
         yield Sentence(f"The most that fits is {told}{off}.", tuple(numbers))
@@ -139,6 +145,7 @@ def _limits(
 ) -> Iterator[Sentence]:
     yield from limits.differ(differences, limits.MACHINES)
     yield Sentence("Fitting is of three steps on random tokens, without audits, checkpoints or a profile.")
+    yield from _repeated(facts.frontiers)
     if any(row["memory_fraction"] < 1 for row in facts.frontiers):
         yield Sentence(
             "A smaller card is emulated by a limit on this one's memory: a card of that size has other "
@@ -153,6 +160,30 @@ def _limits(
     if holes := [row for row in facts.frontiers if row["holes"]]:
         names = listed([group_name(row["label"]) for row in holes])
         yield Sentence(f"Under {names} some values below the largest do not fit: fitting is not monotone.")
+
+
+def _repeated(frontiers: Sequence[Row]) -> Iterator[Sentence]:
+    """How far the searches of a group agree, where it has several, and why another may end elsewhere."""
+    by_label = grouped(frontiers, lambda row: row["label"])
+    several = {label: rows for label, rows in by_label.items() if len(rows) > 1}
+    if once := len(by_label) - len(several):
+        what = f"Of {counted(once, 'group')} the frontier" if several else "Each frontier"
+        yield Sentence(f"{what} was sought once: another search may end elsewhere.")
+    texts, numbers = [], []
+    for label, rows in several.items():
+        ends = Counter(map(largest, rows))
+        ((most, alike),) = ends.most_common(1)
+        others = listed([text for text in ends if text != most])
+        elsewhere = f", the others at {others}" if others else ""
+        texts.append(f"{alike} of {len(rows)} under {group_name(label)} ended at {most}{elsewhere}")
+        numbers.append(Number(f"searches of {label} that agree", alike, None, None, "searches"))
+    if texts:
+        yield Sentence(f"Of repeated searches, {'; '.join(texts)}.", tuple(numbers))
+    if any((row["device"] or "").startswith("CPU") for row in frontiers):
+        yield Sentence(
+            "On a CPU a probe is held to the resident memory of its process, which varies from one process "
+            "to the next: near the frontier, a value may fit in one search and not in another."
+        )
 
 
 def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
