@@ -122,12 +122,18 @@ class Lead:
     Attributes:
         over: the fastest other: the one over which it gains least.
         ratio: how many times as fast as that one it is.
-        clear: whether it is faster than each of them, by the interval of its ratio over that one.
+        doubt: another from which it is not told, and the ratio over that one, whose interval does not lie
+            above 1: of several the one over which it gains least. None where it is faster than each of them.
     """
 
     over: Point
     ratio: Ratio
-    clear: bool
+    doubt: tuple[Point, Ratio] | None
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is faster than each of the others, by the interval of its ratio over that one."""
+        return self.doubt is None
 
 
 @dataclass(frozen=True)
@@ -181,8 +187,10 @@ def lead(point: Point, among: Sequence[Point], direction: str = "", mode: str = 
     pairs = [(ratio, other) for ratio, other in zip(ratios, others, strict=True) if ratio]
     if not pairs or len(pairs) < len(others):
         return None
-    ratio, other = min(pairs, key=lambda pair: pair[0].ratio)
-    return Lead(other, ratio, all(pair.low is not None and pair.low > 1 for pair, _ in pairs))
+    pairs.sort(key=lambda pair: pair[0].ratio)
+    ratio, over = pairs[0]
+    in_doubt = ((other, pair) for pair, other in pairs if pair.low is None or pair.low <= 1)
+    return Lead(over, ratio, next(in_doubt, None))
 
 
 def points(rows: list[Row]) -> list[Point]:

@@ -155,11 +155,12 @@ def ratio(
 
 
 class Lead(NamedTuple):
-    """The fastest other, the ratio over it, and whether it is faster than every other."""
+    """The fastest other, the ratio over it, whether it is faster than every other, and the first that is in doubt."""
 
     over: str
     ratio: Value
     clear: bool
+    doubt: tuple[str, Value] | None
 
 
 def lead(study: Study, case: Case, name: str, direction: str = "", mode: str = "graph") -> Lead | None:
@@ -169,8 +170,9 @@ def lead(study: Study, case: Case, name: str, direction: str = "", mode: str = "
     known = {other: value for other, value in ratios.items() if value and value.ends}
     if not known or len(known) < len(others):
         return None
-    least = min(known, key=lambda other: known[other].middle)
-    return Lead(least, known[least], all(value.ends[0] > 1 for value in known.values() if value.ends))
+    ordered = sorted(known, key=lambda other: known[other].middle)
+    untold = [(other, known[other]) for other in ordered if (ends := known[other].ends) and ends[0] <= 1]
+    return Lead(ordered[0], known[ordered[0]], not untold, untold[0] if untold else None)
 
 
 def fastest(study: Study, case: Case) -> tuple[str, Lead] | None:

@@ -413,10 +413,11 @@ def at_one_case(study: Study) -> Iterator[str]:
     where = f"At {case.said}, in CUDA graphs"
     if not best:
         yield f"{where}, {took}."
-    elif best[1].clear:
-        yield f"{where}, {best[0]} is the fastest, by {_gain(best[1].ratio)} over {best[1].over}: {took}."
+    elif best[1].doubt:
+        other, value = best[1].doubt
+        yield f"{where}, {took}; {best[0]} is not told from {other}: {_gain(value)}."
     else:
-        yield f"{where}, {took}; {best[0]} is not told from {best[1].over}: {_gain(best[1].ratio)}."
+        yield f"{where}, {best[0]} is the fastest, by {_gain(best[1].ratio)} over {best[1].over}: {took}."
 
 
 @said("answer")

@@ -132,7 +132,8 @@ def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
         return Sentence(f"{where}, {what} {take} {listed(times)}.", tuple(numbers))
 
     first, ahead = fastest
-    ratio, name, over = ahead.ratio, group_name(first.attention), group_name(ahead.over.attention)
+    other, ratio = ahead.doubt or (ahead.over, ahead.ratio)
+    name, over = group_name(first.attention), group_name(other.attention)
     if ratio.low is None or ratio.high is None:
         gain = f"{percent(ratio.ratio - 1)} %, without an interval"
     else:
@@ -142,7 +143,7 @@ def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
     else:
         text = f"{what} {take} {listed(times)}; {name} is not told from {over}: {gain}"
     value, low, high = (None if x is None else 100 * (x - 1) for x in (ratio.ratio, ratio.low, ratio.high))
-    speed = f"speed of {first.attention} over {ahead.over.attention}, change"
+    speed = f"speed of {first.attention} over {other.attention}, change"
     return Sentence(f"{where}, {text}.", (*numbers, Number(speed, value or 0.0, low, high, "percent")))
 
 

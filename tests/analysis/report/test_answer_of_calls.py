@@ -160,6 +160,14 @@ def test_where_the_rounds_do_not_agree_none_is_the_fastest() -> None:
     assert at_each == "At none of 2 shapes is one backend told from the next."
 
 
+def test_the_one_that_it_is_not_told_from_is_named_and_not_the_next_from_which_it_is() -> None:
+    """Of nine rounds an interval ends at the second: `flash` is ahead in two of them."""
+    math = [1.35 * each for each in STEADY]
+    flash = [each * (0.9 if number in (2, 5) else 3) for number, each in enumerate(STEADY)]
+    first, *_ = of(timed(512, cudnn=[*STEADY], math=math, flash=flash))
+    assert first.endswith("; `cudnn` is not told from `flash`: +200 % (-10 to +200 %).")
+
+
 def test_one_that_is_ahead_of_all_others_is_the_fastest_though_these_were_called_apart() -> None:
     """The table prints its ratio in bold. Of two that no process called nothing is said."""
     rows: list[dict[str, Any]] = []
