@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from analysis.report.rows import Run
 
 # Settings in which runs may differ from what the study says and still do the same work, elsewhere or for a
-# shorter time. What follows from a whole run is the same only if it differs in the first of these alone.
+# shorter time. What follows from a whole run is the same only if it differs in the first of these alone, and
+# what depends on the device only if that is of the same kind.
 _ELSEWHERE = ("device", "data.path")
 _SAME_WORK = (
     *_ELSEWHERE,
@@ -41,6 +42,7 @@ class _Quantity:
         scale: from bytes to the unit of the figures; 1 of what is not counted in bytes.
         difference: format of ours minus theirs, of what that compares and not a ratio: losses, percentages.
         of_whole_run: whether it depends on how long the run is and what it reads.
+        of_device: whether it depends on what it ran on, so that a CPU's says nothing of a GPU's.
     """
 
     title: str
@@ -49,6 +51,7 @@ class _Quantity:
     scale: float = 1.0
     difference: str = ""
     of_whole_run: bool = False
+    of_device: bool = True
 
     def compared(self, ours: float, theirs: float) -> str:
         """Ours over theirs, or minus theirs: of percentages in points."""
@@ -118,9 +121,15 @@ _QUANTITIES = {
         ".2f",
         difference=_POINTS,
         of_whole_run=True,
+        of_device=False,
     ),
     "final_loss": _Quantity(
-        "Final loss", _estimated("final_loss"), ".4f", difference=_NATS, of_whole_run=True
+        "Final loss",
+        _estimated("final_loss"),
+        ".4f",
+        difference=_NATS,
+        of_whole_run=True,
+        of_device=False,
     ),
     "training_seconds": _Quantity(
         "Training time, s", _estimated("training_seconds"), ",.4g", of_whole_run=True
@@ -188,7 +197,7 @@ def lines(facts: Facts) -> list[ReportedLine]:
         if row["label"] not in groups:
             continue
         of_group = runs[row["label"]]
-        changed = dict.fromkeys(name for run in of_group for name in run["overridden"] or {})
+        changed = {name: change for run in of_group for name, change in (run["overridden"] or {}).items()}
         other_work = [name for name in changed if name not in _SAME_WORK]
         other_run = [name for name in changed if name not in _ELSEWHERE]
         done = [run for run in of_group if run["outcome"] == "completed"]
@@ -197,7 +206,7 @@ def lines(facts: Facts) -> list[ReportedLine]:
         point = next(here, None)
         hardware = row["hardware"] if row["gpus"] == 1 else f"{row['gpus']} x {row['hardware']}"
         values, marks = list[ReportedValue](), dict[str, ReportedMark]()
-        whole, is_measured = list[str](), False
+        whole, is_measured, on_another = list[str](), False, False
         for name, quantity in _QUANTITIES.items():
             if row[name] is None:
                 continue
@@ -206,16 +215,24 @@ def lines(facts: Facts) -> list[ReportedLine]:
             ratio, is_measured = UNKNOWN, is_measured or ours is not None
             if quantity.of_whole_run and other_run and ours is not None:
                 whole.append(quantity.title.partition(",")[0].lower())
+            elif ours is not None and not other_work and quantity.of_device and "device" in changed:
+                on_another = True
             elif ours is not None and not other_work:
                 ratio = quantity.compared(ours, theirs)
                 in_figure = printed if quantity.scale == 1 else number(theirs, quantity.form)
                 marks[name] = ReportedMark(theirs, in_figure, f"{hardware}; {row['source']}")
             values.append(ReportedValue(title, printed, own, ratio))
-        no_ratio = ""
+        reasons = []
         if other_work and is_measured:
-            no_ratio = f"the runs here are other work than the numbers are about, by {_named(other_work)}"
+            reasons.append(
+                f"the runs here are other work than the numbers are about, by {_named(other_work)}"
+            )
         elif whole:
-            no_ratio = f"{in_a_row(whole)}: the runs here differ from the study by {_named(other_run)}"
+            reasons.append(f"{in_a_row(whole)}: the runs here differ from the study by {_named(other_run)}")
+        if on_another:
+            kinds = ("GPU", "CPU") if changed["device"]["own"] == "cpu" else ("CPU", "GPU")
+            words = "the runs here are on a {}, the numbers are about a {}".format(*kinds)
+            reasons.append(f"what depends on the device: {words}")
         note = [f"Note of the study: {row['note']}"] if row["note"] else []
         made.append(
             ReportedLine(
@@ -229,7 +246,7 @@ def lines(facts: Facts) -> list[ReportedLine]:
                     *(why[:1].upper() + why[1:] for why in row["unchecked"]),
                     *note,
                 ),
-                no_ratio=no_ratio,
+                no_ratio="; ".join(reasons),
                 marks=marks,
                 run_ids=run_ids,
                 backend=row["backend"],

@@ -121,9 +121,8 @@ def test_what_is_counted_beside_the_timing_changes_no_work() -> None:
     assert line([planned("auto", 0.4, **counted)]).values[0].ratio == "1.25"
 
 
-def test_a_shorter_run_on_another_device_has_a_rate_to_compare_and_no_loss() -> None:
-    names = ("train.steps", "data.path", "device")
-    short = {"overridden": {name: {"own": 1, "by": "`--set`"} for name in names}, "final_loss": 7.0}
+def test_a_shorter_run_has_a_rate_to_compare_and_no_loss() -> None:
+    short = {"overridden": {"train.steps": {"own": 1, "by": "`--set`"}}, "final_loss": 7.0}
     made = line([planned("auto", 0.4, **short)])
     assert [value.ratio for value in made.values] == ["1.25", UNKNOWN]
     assert no_ratios([made]) == [
@@ -131,6 +130,34 @@ def test_a_shorter_run_on_another_device_has_a_rate_to_compare_and_no_loss() -> 
     ]
     elsewhere = {"overridden": {"data.path": {"own": "a", "by": "`--set`"}}, "final_loss": 7.0}
     assert [value.ratio for value in line([planned("auto", 0.4, **elsewhere)]).values] == ["1.25", "+0.3000"]
+
+
+@pytest.mark.parametrize(
+    ("own", "kinds"),
+    [
+        ("cuda", "on a CPU, the numbers are about a GPU"),
+        (None, "on a CPU, the numbers are about a GPU"),
+        ("cpu", "on a GPU, the numbers are about a CPU"),
+    ],
+)
+def test_a_cpus_rate_is_not_held_against_a_gpus_and_its_loss_is(own: str | None, kinds: str) -> None:
+    on_another = {"overridden": {"device": {"own": own, "by": "scale laptop"}}, "final_loss": 7.0}
+    made = line([planned("auto", 0.4, **on_another)])
+    assert [value[2:] for value in made.values] == [("10,240", UNKNOWN), ("7.0000", "+0.3000")]
+    assert {*made.marks} == {"final_loss"}
+    why = f"what depends on the device: the runs here are {kinds}"
+    assert no_ratios([made]) == [f"Without a ratio for auto: {why}."]
+
+
+def test_a_run_that_is_shorter_and_on_another_device_has_no_ratio_for_both_reasons() -> None:
+    names = ("device", "train.steps")
+    both = {"overridden": {name: {"own": None, "by": "scale laptop"} for name in names}, "final_loss": 7.0}
+    made = line([planned("auto", 0.4, **both)])
+    assert {value.ratio for value in made.values} == {UNKNOWN}
+    assert made.no_ratio == (
+        "final loss: the runs here differ from the study by `train.steps`; "
+        "what depends on the device: the runs here are on a CPU, the numbers are about a GPU"
+    )
 
 
 def test_a_note_by_hand_and_the_rules_that_numbers_break_are_shown_with_them() -> None:
