@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._kernels import Point, how_called, in_letters, names, points
+from analysis.charts._kernels import Point, how_called, in_letters, names, points, ratio_of_medians
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
 from analysis.charts._style import COLOURS, axis_ends, drawn, inline
 from analysis.charts._values import UNKNOWN, number
@@ -84,9 +84,7 @@ def gains(rows: list[Row]) -> list[Gain]:
             mask = "causal" if point.shape["causal"] else "no mask"
             shape = f"{in_letters(point.shape)} {mask}"  # without a comma, at which names are broken
             label = f"{point.attention}, {shape}" if several else point.attention
-            low = theirs.low / own.high if theirs.low and own.high else None
-            high = theirs.high / own.low if theirs.high and own.low else None
-            ratios.append(Gain(label, point, other, theirs.median / own.median, low, high))
+            ratios.append(Gain(label, point, other, *ratio_of_medians(theirs, own)))
     return ratios
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._kernels import Over, Point, how_called, names, points, slices, some
+from analysis.charts._kernels import Over, Point, Slice, how_called, names, points, slices, some
 from analysis.charts._quantities import CellQuantity, with_decimals
 from analysis.charts._rows import TOP, rows_height, y_of
 from analysis.charts._style import INK, axis_ends, colours, drawn, inline, shapes, styles, styles_for
@@ -38,9 +38,14 @@ _TILES = Over(
 )
 
 
+def of_tiles(every: list[Point]) -> list[Slice]:
+    """The points of each shape that was called in several tiles; the figure shows the first."""
+    return slices(every, _TILES, fewest=2)
+
+
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     every_point = points(rows)
-    every = slices(every_point, _TILES, fewest=2)
+    every = of_tiles(every_point)
     shown = _in_order(every[0].points) if every else []
     cells = [_cell(point) for point in shown]
     timed = {(point.tile, point.attention): time for point in shown if (time := point.timed("both"))}
@@ -142,7 +147,7 @@ chart = Chart(
     question="In which of the tiles is attention the fastest?",
     sql=KERNEL_TIMES_AND_GONE,
     build=_build,
-    applies=lambda rows: bool(slices(points(rows), _TILES, fewest=2)),
+    applies=lambda rows: bool(of_tiles(points(rows))),
     empty="No backend was timed in two tiles of one shape.",
     warmup=None,
     tasks=("attention",),

@@ -394,6 +394,54 @@ def in_8_bits(study: Study) -> Iterator[str]:
         )
 
 
+def _apart(over: Value, under: Value) -> str:
+    """The ratio of two medians, and what the ends of both intervals leave open."""
+    assert over.ends and under.ends
+    low, high = over.ends[0] / under.ends[1], over.ends[1] / under.ends[0]
+    unclear = ": not told apart" if low <= 1 <= high else ""
+    return f"{over.middle / under.middle} times ({low} to {high}{unclear})"
+
+
+@said("answer")
+def by_tile(study: Study) -> Iterator[str]:
+    every = series.series(study, "kernel_tile") if study.task == "attention" else {}
+    if not every:
+        return
+
+    def took(fixed: str) -> dict[str, list[tuple[Value, calls.Case]]]:
+        times: dict[str, list[tuple[Value, calls.Case]]] = {}
+        for case in every[fixed]:
+            for name in calls.backends(study):
+                if value := calls.time(study, case, name, "both"):
+                    times.setdefault(name, []).append((value, case))
+        return {name: sorted(own, key=lambda timed: timed[0].middle) for name, own in times.items()}
+
+    fixed = max(every, key=lambda one: sum(map(len, took(one).values())))
+    texts = [
+        f"{name} has its shortest time, {own[0][0].middle} ms, in {series.in_words(own[0][1])}, "
+        f"{_apart(own[-1][0], own[0][0])} as fast as in {series.in_words(own[-1][1])}, the slowest of {len(own)}"
+        for name, own in sorted(took(fixed).items(), key=lambda item: item[1][0][0].middle)
+    ]
+    yield f"A forward and its backward over tiles of queries x keys, at {fixed}, in CUDA graphs: {'; '.join(texts)}."
+
+
+@said("answer")
+def by_dropout(study: Study) -> Iterator[str]:
+    every = calls.cases(study) if study.task == "attention" else []
+    costs: dict[calls.Case, dict[str, tuple[Value, Value]]] = {}
+    for case in every:
+        for name in calls.timed(study, case) if case.dropout else ():
+            without = calls.time(study, case._replace(dropout=0.0), name, "both")
+            if without and (own := calls.time(study, case, name, "both")):
+                costs.setdefault(case, {})[name] = own, without
+    if costs:
+        case = max(
+            costs, key=lambda one: (len(costs[one]), -min(own.middle for own, _ in costs[one].values()))
+        )
+        texts = [f"{_apart(*costs[case][name])} that without with {name}" for name in costs[case]]
+        yield f"At {case.said}, in CUDA graphs, the time of a forward and its backward is {'; '.join(texts)}."
+
+
 @said("answer")
 def at_one_case(study: Study) -> Iterator[str]:
     if study.task != "attention":

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from analysis.charts._kernels import Lead, Point, lead, main_shape, place, points, said
+from analysis.charts._kernels import Lead, Point, lead, main_shape, place, points, ratio_of_medians, said
 from analysis.charts.kernel_fp8 import NARROW, Gain, gains
+from analysis.charts.kernel_tile import of_tiles
 from analysis.report.answer.statement import Number, Sentence
 from analysis.stats import grouped
-from analysis.wording import group_name, in_parentheses, listed, percent, readable
+from analysis.wording import decimals, group_name, in_parentheses, listed, percent, readable
 from model.record.case import FP8
 from model.record.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.facts import Facts
 
+_NAMED = 3  # backends that a sentence about an axis names
 _WHOLE = {"both": "a forward and its backward", "forward": "a forward"}
 _Fastest = tuple[Point, Lead]
 
@@ -26,6 +28,8 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
     if not timed:
         return
     yield from _in_8_bits(facts)
+    yield from _by_tile(timed)
+    yield from _by_dropout(timed)
     yield _at_one_shape(main_shape(timed))
     leads = [fastest for at_shape in grouped(timed, place).values() if (fastest := _fastest(at_shape))]
     if len(leads) > 1:
@@ -77,6 +81,70 @@ def _errors(gain: Gain) -> Sentence | None:
     return Sentence(text, tuple(numbers))
 
 
+def _by_tile(timed: list[Point]) -> Iterator[Sentence]:
+    """Each backend's fastest tile and its slowest, at the shape that the figure of tiles shows."""
+    shape = next(iter(of_tiles(timed)), None)
+    by_backend = grouped(shape.points if shape else [], lambda point: point.attention)
+    several = [sorted(own, key=_milliseconds) for own in by_backend.values() if len(own) > 1]
+    if not shape or not several:
+        return
+    texts, numbers = [], []
+    for own in sorted(several, key=lambda own: _milliseconds(own[0])):
+        first, last, name = own[0], own[-1], own[0].attention
+        gain = _over(last, first)
+        slowest = f", the slowest of {len(own)}" if len(own) > 2 else ""
+        texts.append(
+            f"{group_name(name)} has its shortest time, {_in_words(_milliseconds(first))}, in {first.tile}, "
+            f"{_in_times(*gain)} as fast as in {last.tile}{slowest}"
+        )
+        numbers.append(Number(f"speed of {name} in {first.tile} over {last.tile}", *gain, "times"))
+    what = f"{_WHOLE[shape.points[0].whole].capitalize()} over tiles of queries x keys"
+    where = f"{what}, at {shape.fixed}{_in_graphs(shape.points[0])}"
+    yield Sentence(f"{where}: {_of_few(texts)}.", tuple(numbers[:_NAMED]))
+
+
+def _by_dropout(timed: list[Point]) -> Iterator[Sentence]:
+    """How many times as long a call takes with dropout, of the backends that were called without it, too."""
+
+    def but_dropout(point: Point) -> tuple[Any, ...]:
+        return point.attention, *(value for name, value in point.shape.items() if name != "dropout")
+
+    without = {but_dropout(point): point for point in timed if not point.shape["dropout"]}
+    both = [point for point in timed if point.shape["dropout"] and but_dropout(point) in without]
+    at_shape = main_shape(both)
+    if not at_shape:
+        return
+    costs = {point.attention: _over(point, without[but_dropout(point)]) for point in at_shape}
+    ordered = sorted(costs, key=lambda name: costs[name][0])
+    texts = [f"{_in_times(*costs[name])} that without with {group_name(name)}" for name in ordered]
+    numbers = [Number(f"time of {name} with dropout over without", *costs[name], "times") for name in ordered]
+    where, what = f"At {said(at_shape[0])}{_in_graphs(at_shape[0])}", _WHOLE[at_shape[0].whole]
+    yield Sentence(f"{where}, the time of {what} is {_of_few(texts)}.", tuple(numbers[:_NAMED]))
+
+
+def _over(point: Point, other: Point) -> tuple[float, float | None, float | None]:
+    own, theirs = point.timed(point.whole), other.timed(other.whole)
+    assert own and theirs
+    return ratio_of_medians(own, theirs)
+
+
+def _in_times(ratio: float, low: float | None, high: float | None) -> str:
+    """`1.83 times (1.82 to 1.84)`; of an interval that has 1 in it, that nothing is told apart."""
+    if low is None or high is None:
+        return f"{ratio:.2f} times"
+    digits = decimals((low - 1, high - 1), None, 2)
+    unclear = ": not told apart" if low <= 1 <= high else ""
+    return f"{ratio:.{digits}f} times ({low:.{digits}f} to {high:.{digits}f}{unclear})"
+
+
+def _of_few(texts: Sequence[str]) -> str:
+    """The first ones, and how many backends there are beyond these."""
+    more = len(texts) - _NAMED
+    return "; ".join(
+        [*texts[:_NAMED], *([f"the tables have {counted(more, 'more backend')}"] if more > 0 else [])]
+    )
+
+
 def _fastest(at_shape: Sequence[Point]) -> _Fastest | None:
     """The one that gains most over the next; None of a single backend.
 
@@ -121,13 +189,11 @@ def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
     times, numbers = [], []
     for point in [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered:
         took = _milliseconds(point)
-        # Three digits of more would have a power of ten.
-        words = f"{readable(took / 1e3, ',.3g')} s" if took >= 999.5 else f"{took:.3g} ms"
-        times.append(f"{words} with {group_name(point.attention)}")
+        times.append(f"{_in_words(took)} with {group_name(point.attention)}")
         numbers.append(Number(f"milliseconds of {what} by {point.attention}", took, None, None, "ms"))
     if len(ordered) > 2:
         times[1] += f", the slowest of {len(ordered)} backends"
-    where = f"At {said(at_shape[0])}{', in CUDA graphs' if at_shape[0].mode == 'graph' else ''}"
+    where = f"At {said(at_shape[0])}{_in_graphs(at_shape[0])}"
     if not fastest:
         return Sentence(f"{where}, {what} {take} {listed(times)}.", tuple(numbers))
 
@@ -145,6 +211,17 @@ def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
     value, low, high = (None if x is None else 100 * (x - 1) for x in (ratio.ratio, ratio.low, ratio.high))
     speed = f"speed of {first.attention} over {other.attention}, change"
     return Sentence(f"{where}, {text}.", (*numbers, Number(speed, value or 0.0, low, high, "percent")))
+
+
+def _in_graphs(point: Point) -> str:
+    return ", in CUDA graphs" if point.mode == "graph" else ""
+
+
+def _in_words(milliseconds: float) -> str:
+    """In ms, and in s where three digits of ms would have a power of ten."""
+    if milliseconds >= 999.5:
+        return f"{readable(milliseconds / 1e3, ',.3g')} s"
+    return f"{milliseconds:.3g} ms"
 
 
 def _milliseconds(point: Point) -> float:

@@ -203,3 +203,63 @@ def test_times_of_a_second_and_more_are_in_seconds() -> None:
     assert "take 3.5 s with `cudnn` and 3.5 s with `auto`" in of(rows)[0]
     rows = [row for name, time in (("cudnn", 285.7), ("auto", 571429.0)) for row in called(name, time, 512)]
     assert "take 1 s with `cudnn` and 2,000 s with `auto`" in of(rows)[0]
+
+
+def shaped(
+    name: str, factor: float, tile: tuple[int, int] | None = None, dropout: float = 0.0
+) -> list[dict[str, Any]]:
+    """A backend in the rounds of a run of its own, that many times as slow; both take 3.5 times a forward."""
+    rows = timed(512, **{name: [factor * each for each in STEADY]})
+    queries, keys = tile or (None, None)
+    about = {"tile_queries": queries, "tile_keys": keys, "dropout": dropout, "run_id": f"{tile}, {dropout}"}
+    return [
+        row
+        | about
+        | {"milliseconds_low": 0.98 * row["milliseconds"], "milliseconds_high": 1.02 * row["milliseconds"]}
+        for row in rows
+    ]
+
+
+def test_of_tiles_the_fastest_stands_beside_the_slowest_for_three_backends() -> None:
+    slower = {(64, 16): 4.0, (64, 64): 1.5, (128, 64): 1.0}
+    backends = {"flash1": 1.0, "portable": 2.0, "tiled": 3.0, "custom": 5.0}
+    rows = [
+        row
+        for tile, factor in slower.items()
+        for name, own in backends.items()
+        for row in shaped(name, own * (factor if name != "portable" else 1.0), tile)
+    ]
+    (by_tile, *_) = sentences(SimpleNamespace(kernels=rows, eight_bits=[]))  # type: ignore[arg-type]
+    assert by_tile.text == (
+        "A forward and its backward over tiles of queries x keys, at batch 4, sequence length 512, heads 8, "
+        "head dim 64, causal, bfloat16, a GPU, in CUDA graphs: "
+        "`flash1` has its shortest time, 1.04 ms, in 128 x 64, 4.00 times (3.84 to 4.16) as fast as in 64 x 16, "
+        "the slowest of 3; "
+        "`portable` has its shortest time, 2.08 ms, in 64 x 16, 1.00 times (0.96 to 1.04: not told apart) as fast "
+        "as in 128 x 64, the slowest of 3; "
+        "`tiled` has its shortest time, 3.12 ms, in 128 x 64, 4.00 times (3.84 to 4.16) as fast as in 64 x 16, "
+        "the slowest of 3; the tables have 1 more backend."
+    )
+    assert [number.value for number in by_tile.numbers] == pytest.approx([4.0, 1.0, 4.0])
+
+
+def test_the_time_with_dropout_stands_beside_that_without_where_a_backend_has_both() -> None:
+    rows = [
+        *shaped("flash", 1.0),
+        *shaped("flash", 1.25, dropout=0.125),
+        *shaped("cudnn", 1.0),
+        *shaped("cudnn", 1.01, dropout=0.125),
+        *shaped("math", 1.0),
+    ]
+    (by_dropout, *_) = sentences(SimpleNamespace(kernels=rows, eight_bits=[]))  # type: ignore[arg-type]
+    assert by_dropout.text == (
+        "At batch 4, sequence length 512, heads 8, head dim 64, dropout 0.125, causal, bfloat16, in CUDA graphs, "
+        "the time of a forward and its backward is 1.01 times (0.97 to 1.05: not told apart) that without with "
+        "`cudnn`; 1.25 times (1.20 to 1.30) that without with `flash`."
+    )
+    assert [number.value for number in by_dropout.numbers] == pytest.approx([1.01, 1.25])
+
+
+def test_without_a_tile_or_dropout_nothing_is_said_of_them() -> None:
+    assert not any(word in text for text in of(shaped("flash", 1.0)) for word in ("tile", "dropout"))
+    assert not any("without" in text for text in of(shaped("flash", 1.0, dropout=0.125)))
