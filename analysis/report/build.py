@@ -303,6 +303,7 @@ def _write_pages(out: Path, contents: Contents, run_pages: runs.RunPages, shared
         "missing": facts.missing(study.runs),
         "removed": facts.removed(study),
         "reported": reported_lines,
+        "about_reported": reported.ABOUT,
         "no_ratios": reported.no_ratios(reported_lines),
         "shapes": shapes(study.kernels_and_gone),
         "traffic": traffic(study.kernels_and_gone, study.runs),

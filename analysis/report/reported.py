@@ -29,6 +29,11 @@ _SAME_WORK = (
     *("inference.steps", "inference.warmup_steps"),
     *("call.steps", "call.backends", "call.traffic"),
 )
+ABOUT = (
+    "Numbers that the study quotes, as they were printed, beside the medians of its own runs. The hardware "
+    "may differ. They are in no comparison, ranking or verdict. Ours against theirs is ours divided by "
+    "theirs; of losses and percentages it is ours minus theirs."
+)
 _MOST_NAMED = 4  # settings that a note names
 
 
@@ -184,6 +189,11 @@ class ReportedLine:
     marks: dict[str, ReportedMark]
     run_ids: tuple[str, ...]
     backend: str | None
+
+    @property
+    def read(self) -> str:
+        """How the numbers were read: `read from a table`."""
+        return f"read from {'the' if self.read_from == 'text' else 'a'} {self.read_from}"
 
 
 def lines(facts: Facts) -> list[ReportedLine]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.query.latex import breakable, escaped, said, tabular
-from analysis.report import correctness
+from analysis.report import correctness, reported
 from analysis.report.build import Contents
 from analysis.stats import Estimate
 from analysis.stats.estimate import RANGE
@@ -16,13 +16,14 @@ from analysis.wording import readable as shown
 _LONGEST = 30  # rows of a table that is not broken over pages
 _WIDE = 22  # characters of LaTeX of a column of text that is not broken into lines
 _FEW = 5  # columns, beyond which a table with broken lines has smaller gaps between them
+_GAPS = r"@{\hspace{6pt}}"
 _DASH = "--"
 
 
 def tables(contents: Contents) -> dict[str, str]:
     """LaTeX by file name; a table without rows is left out."""
     backends = {"backends": _backends(contents), "correctness": _correctness(contents)}
-    made = {"setup": _setup(contents)}
+    made = {"setup": _setup(contents), "reported": _reported(contents)}
     if contents.task.calls_every_backend:
         return {name: text for name, text in (made | backends).items() if text}
     made |= {"groups": _groups(contents), "ratios": _ratios(contents), "losses": _losses(contents)}
@@ -70,8 +71,7 @@ def _broken(align: str, rows: Sequence[Sequence[str]]) -> str:
         return align
     column = rf">{{\raggedright\arraybackslash}}p{{{2.8 if len(align) > _FEW else 3.4}cm}}"
     kinds = [column if place in wide else kind for place, kind in enumerate(align)]
-    gaps = r"@{\hspace{6pt}}" if len(align) > _FEW else ""
-    return gaps.join(kinds)
+    return (_GAPS if len(align) > _FEW else "").join(kinds)
 
 
 def _setup(contents: Contents) -> str:
@@ -172,6 +172,27 @@ def _losses(contents: Contents) -> str:
         rows,
         "llrrrl",
     )
+
+
+def _reported(contents: Contents) -> str:
+    """What others report, beside ours; below each entry what is wrong with it, over all columns."""
+    heads = ("Group", "Quantity", "Theirs", "Ours", "Ours against theirs", "Their hardware", "Source")
+    lines, ragged = reported.lines(contents.facts), r">{\raggedright\arraybackslash}p"
+    rows: list[tuple[str, ...]] = []
+    for line in lines:
+        first, *rest = [
+            (said(value.title), said(value.theirs), said(value.ours), said(value.ratio))
+            for value in line.values
+        ]
+        about = breakable(line.hardware), f"{breakable(line.source)}, {line.read}"
+        rows += [(breakable(line.label), *first, *about), *(("", *values, "", "") for values in rest)]
+        for flag in line.flags:
+            rows.append((rf"\multicolumn{{{len(heads)}}}{{{ragged}{{15cm}}}}{{\emph{{{said(flag)}}}}}",))
+    two_lines = r">{\raggedleft\arraybackslash}p{1.7cm}"
+    texts = [f"{ragged}{{{centimetres}cm}}" for centimetres in (2.6, 2, 2, 3)]
+    align = _GAPS.join((*texts[:2], "r", "r", two_lines, *texts[2:]))
+    caption = said(" ".join((reported.ABOUT, *reported.no_ratios(lines))))
+    return table("reported", caption, heads, rows, align)
 
 
 def _backends(contents: Contents) -> str:

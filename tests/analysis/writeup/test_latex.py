@@ -24,6 +24,7 @@ from analysis.writeup import numbers, references
 from analysis.writeup.tables import ends, table
 from analysis.writeup.write import write
 from model.record import backends
+from model.record.reported import Reported
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import completed
 from tests.analysis.sought import frontier
@@ -112,6 +113,43 @@ def test_a_task_without_rates_has_its_own_table_of_groups(tmp_path: Path) -> Non
     assert "$n$" not in groups and "measured rate" not in cited and "8{,}704" in cited
     assert r"of three training steps of a llama~\cite{touvron2023llama}." in methods
     assert "A probe is a process of its own" in methods
+
+
+@pytest.fixture(scope="module")
+def quoting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The text of a study that quotes others, with a hostile source."""
+    root = tmp_path_factory.mktemp("quoting")
+    one = Reported(
+        numbers={"tokens_per_second": "8127.71", "mfu": "142.36", "final_loss": "9.50"},
+        hardware="GH200 & 120_GB",
+        source=EVIL,
+        read_from="plot",
+        note="100% no such card",
+    )
+    for seed in range(2):
+        completed(root, f"a{seed}", attention="auto", seed=seed, reported=[one])
+    collect(root)
+    return build_report(root, "backends", root / "pages", extra=write).parent / "latex"
+
+
+def test_what_others_report_is_a_table_with_its_digits_and_what_is_wrong_with_it(quoting: Path) -> None:
+    written = (quoting / "tables" / "reported.tex").read_text()
+    rows = [line for line in written.splitlines() if line.endswith(r"\\")]
+    assert rows[1].startswith(r"auto & Tokens/s & 8127.71 & 10,240 & 1.26 & GH200 \& 120\_GB & ")
+    assert rows[1].endswith(r", read from a plot \\")
+    assert r" & Final loss & 9.50 & 9.0000 & \ensuremath{-}0.5000 &  &  \\" in rows
+    assert any(r"\emph{Flagged: mfu is 142.36" in row for row in rows)
+    assert any(r"\emph{Note of the study: 100\% no such card}" in row for row in rows)
+    assert "They are in no comparison, ranking or verdict." in written
+    assert r"\input{tables/reported}" in (quoting / "report.tex").read_text()
+
+
+@TEX
+def test_a_study_that_quotes_others_compiles(quoting: Path, tmp_path: Path) -> None:
+    shutil.copytree(quoting, tmp_path / "latex")
+    assert "8127.71" in compiled(tmp_path / "latex")
+    log = (tmp_path / "latex" / "report.log").read_text(errors="replace")
+    assert max(map(float, re.findall(r"^Overfull \\hbox \(([\d.]+)pt", log, re.M)), default=0) < 5
 
 
 def test_every_number_has_a_name_of_letters_and_no_name_comes_twice(report: Path) -> None:
