@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from analysis.query.latex import escaped
 from analysis.report.answer.statement import Number
 from analysis.report.build import Contents
+from analysis.stats.estimate import RANGE
 from analysis.wording import decimals, percentage, readable
 
 _DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
+_INTERVAL, _RANGE = ("Low", "High", "Interval"), ("RangeLow", "RangeHigh", "Range")  # after a number's name
 _FORMS = {
     "tokens per second": ",.0f",
     "tokens/s": ",.0f",
@@ -31,8 +33,9 @@ class Cited:
 
     Attributes:
         words: what its command is called, before it is made a control word.
-        value, low, high: as a text says them; the ends are None without an interval.
+        value, low, high: as a text says them; the ends are None without an interval and a range.
         says: what it is, with its unit and how its interval was made.
+        is_range: whether the ends are those of the range of all records, and of no interval.
     """
 
     words: str
@@ -40,6 +43,7 @@ class Cited:
     low: str | None
     high: str | None
     says: str
+    is_range: bool = False
 
 
 def macros(contents: Contents) -> str:
@@ -47,6 +51,7 @@ def macros(contents: Contents) -> str:
     lines = [
         f"% The numbers of study {escaped(contents.facts.study)}, by `runner report --latex`: do not edit.",
         "% \\NAME is a value as a text says it, \\NAMEInterval its interval from \\NAMELow to \\NAMEHigh.",
+        "% Without one, \\NAMERange is the range of all records, from \\NAMERangeLow to \\NAMERangeHigh.",
         "% What it is, with its unit, is in the comment before it.",
     ]
     used: set[str] = set()
@@ -55,9 +60,10 @@ def macros(contents: Contents) -> str:
         name = _unused(study + word(number.words), used)
         lines += ["", f"% {escaped(number.says)}", _command(name, number.value)]
         if number.low is not None and number.high is not None:
-            lines.append(_command(f"{name}Low", number.low))
-            lines.append(_command(f"{name}High", number.high))
-            lines.append(_command(f"{name}Interval", f"{number.low} to {number.high}"))
+            low, high, both = _RANGE if number.is_range else _INTERVAL
+            lines.append(_command(name + low, number.low))
+            lines.append(_command(name + high, number.high))
+            lines.append(_command(name + both, f"{number.low} to {number.high}"))
     return "\n".join(lines) + "\n"
 
 
@@ -70,7 +76,7 @@ def _unused(name: str, used: set[str]) -> str:
     """The name, with a count after it if another number has it, or one of those with its ends."""
     for count in itertools.count(1):
         tried = name if count == 1 else f"{name}No{word(str(count))}"
-        names = {tried + end for end in ("", "Low", "High", "Interval")}
+        names = {tried + end for end in ("", *_INTERVAL, *_RANGE)}
         if not names & used:
             break
     used |= names
@@ -107,7 +113,8 @@ def cited(contents: Contents) -> Iterator[Cited]:
                 low, high = (None if x is None else readable(x, form) for x in (estimate.low, estimate.high))
                 in_unit = "" if unit == quantity else f", {unit}"
                 says = f"{label}: {quantity}{in_unit}: median; {estimate.method}"
-                yield Cited(f"{label} {quantity}", readable(estimate.median, form), low, high, says)
+                is_range = RANGE in estimate.method
+                yield Cited(f"{label} {quantity}", readable(estimate.median, form), low, high, says, is_range)
     for number in contents.answer.numbers:
         yield _of_sentence(number)
 
@@ -121,7 +128,7 @@ def _of_sentence(number: Number) -> Cited:
         shares = [None if x is None else x / 100 for x in (number.low, number.high, number.margin)]
         value, *both = re.findall(r"[-+][\d.,]+", percentage(number.value / 100, *shares))
         low, high = both or (None, None)
-    return Cited(number.name, value, low, high, f"{number.name}, {number.unit}")
+    return Cited(number.name, value, low, high, f"{number.name}, {number.unit}", number.is_range)
 
 
 def _said(value: float, unit: str, digits: int) -> str:

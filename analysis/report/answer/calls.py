@@ -10,6 +10,7 @@ from analysis.charts.kernel_fp8 import NARROW, Gain, gains
 from analysis.charts.kernel_tile import of_tiles
 from analysis.report.answer.statement import Number, Sentence
 from analysis.stats import grouped
+from analysis.stats.estimate import RANGE
 from analysis.wording import decimals, group_name, in_parentheses, listed, percent, readable
 from model.record.case import FP8
 from model.record.units import counted
@@ -200,17 +201,20 @@ def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
     first, ahead = fastest
     other, ratio = ahead.doubt or (ahead.over, ahead.ratio)
     name, over = group_name(first.attention), group_name(other.attention)
+    is_range = RANGE in ratio.method
     if ratio.low is None or ratio.high is None:
         gain = f"{percent(ratio.ratio - 1)} %, without an interval"
     else:
         gain = in_parentheses(ratio.ratio - 1, ratio.low - 1, ratio.high - 1)
+        gain = gain.replace("(", "(range ") if is_range else gain
     if ahead.clear:
         text = f"{name} is the fastest, by {gain} over {over}: {what} {take} {listed(times)}"
     else:
         text = f"{what} {take} {listed(times)}; {name} is not told from {over}: {gain}"
     value, low, high = (None if x is None else 100 * (x - 1) for x in (ratio.ratio, ratio.low, ratio.high))
     speed = f"speed of {first.attention} over {other.attention}, change"
-    return Sentence(f"{where}, {text}.", (*numbers, Number(speed, value or 0.0, low, high, "percent")))
+    gained = Number(speed, value or 0.0, low, high, "percent", is_range=is_range)
+    return Sentence(f"{where}, {text}.", (*numbers, gained))
 
 
 def _in_graphs(point: Point) -> str:

@@ -40,7 +40,14 @@ def rows(facts: Facts, comparison: StudyComparison, rate_name: str) -> list[Verd
         rate = group.tokens_per_second
         if rate and group.label in comparison.singles:
             name = f"tokens per second of {group.label}"
-            number = Number(name, rate.median, rate.low, rate.high, "tokens per second")
+            number = Number(
+                name,
+                rate.median,
+                rate.low,
+                rate.high,
+                "tokens per second",
+                is_range=RANGE in rate.method,
+            )
             value, reason = f"{rate.median:,.0f}", "not a finding: one run"
             single.append(_observed("alone", rate_name, group.label, value, reason, number))
     verdicts = [*scaling, *rates, *losses, *single]
@@ -78,7 +85,8 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_nam
         if verdict.difference is None or kind == "withheld"
         else percentage(verdict.difference, verdict.low, verdict.high, rate.margin).partition("; ")
     )
-    if interval and RANGE in verdict.method:
+    is_range = RANGE in verdict.method
+    if interval and is_range:
         interval = f"range {interval}"
     return VerdictRow(
         about="rate",
@@ -91,7 +99,13 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_nam
         verdict=faster(verdict) if kind == "different" else kind,
         reason=reason,
         number=Number(
-            f"rate of {rate.label} against {rate.baseline}", share or 0.0, low, high, "percent", margin
+            f"rate of {rate.label} against {rate.baseline}",
+            share or 0.0,
+            low,
+            high,
+            "percent",
+            margin,
+            is_range,
         )
         if kind != "withheld"
         else None,
@@ -122,6 +136,7 @@ def _loss(loss: LossVerdict) -> VerdictRow:
             verdict.high,
             "nats per token",
             loss.margin,
+            RANGE in verdict.method,
         )
         if has_numbers
         else None,
@@ -158,7 +173,7 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
         reasons.append(f"not a finding: {point.observed}")
     if point.beyond_ideal:
         reasons.append(HELD_UP)
-    is_range = "range " if RANGE in point.ratio.method else ""
+    is_range = RANGE in point.ratio.method
     at = f"{curve.kind} scaling at {point.processes} {what}{over}, {about}"
     return VerdictRow(
         about="scaling",
@@ -166,14 +181,21 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
         group=point.label,
         against=curve.base,
         difference=f"{value:.1f} % of ideal",
-        interval="" if low is None or high is None else f"{is_range}{low:.1f} to {high:.1f} %",
+        interval="" if low is None or high is None else f"{'range ' * is_range}{low:.1f} to {high:.1f} %",
         kind="observed" if observed else "measured",
         verdict="observed" if observed else "measured",
         reason=". ".join(reasons),
-        number=Number(f"efficiency of {at}", value or 0.0, low, high, "percent"),
+        number=Number(f"efficiency of {at}", value or 0.0, low, high, "percent", is_range=is_range),
         level=point.ratio.level,
         method=point.ratio.method,
-        speedup=Number(f"speed-up of {at}", point.ratio.ratio, point.ratio.low, point.ratio.high, "times"),
+        speedup=Number(
+            f"speed-up of {at}",
+            point.ratio.ratio,
+            point.ratio.low,
+            point.ratio.high,
+            "times",
+            is_range=is_range,
+        ),
     )
 
 

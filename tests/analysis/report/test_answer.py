@@ -155,6 +155,14 @@ def test_single_runs_are_observed_and_what_would_make_a_finding_is_said() -> Non
     assert any("write `repeats: 6` in the study" in each.text for each in found.cannot_say)
 
 
+def test_a_number_of_a_verdict_knows_whether_its_ends_are_those_of_a_range() -> None:
+    steady, ramp = recorded("flex", 0.8, 0.802, 0.804), recorded("flash", *(0.8 + n / 100 for n in range(60)))
+    found = rows(of([recorded("cudnn", 0.4, 0.401, 0.402), steady, ramp]))
+    assert found["flash"].interval.startswith("range ")
+    flash, flex = (found[name].number for name in ("flash", "flex"))
+    assert flash and flash.is_range and flex and not flex.is_range
+
+
 def test_single_runs_differ_only_where_their_interval_leaves_out_0() -> None:
     """As in a study on a busy laptop: -3 %, interval -40 to +37 %."""
     apart, wide = recorded("flash", 0.8, 0.8), recorded("flex", 0.3, 0.37, 0.43, 0.6)

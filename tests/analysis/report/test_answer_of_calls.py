@@ -147,6 +147,14 @@ def test_a_smaller_median_does_not_make_a_backend_that_is_behind_in_nearly_all_r
     assert "`auto` is the fastest, by +0.10 % (" in first
 
 
+def test_the_range_of_rounds_without_an_interval_is_called_one() -> None:
+    """Over 40 rounds `auto` becomes ever slower beside `cudnn`: rounds that no interval allows for."""
+    ramp = [1.5 + number / 100 for number in range(40)]
+    (made,) = sentences(SimpleNamespace(kernels=timed(512, cudnn=[1.0] * 40, auto=ramp), eight_bits=[]))  # type: ignore[arg-type]
+    assert "`cudnn` is the fastest, by +69 % (range +50 to +89 %) over `auto`" in made.text
+    assert [number.is_range for number in made.numbers] == [False, False, True]
+
+
 def test_where_the_rounds_do_not_agree_none_is_the_fastest() -> None:
     unlike = [each * (1.01 if number % 2 else 0.99) for number, each in enumerate(STEADY)]
     rows = timed(512, cudnn=[*STEADY], auto=unlike) + timed(1024, cudnn=[*STEADY], auto=[2.0] * 9)

@@ -232,6 +232,33 @@ def test_the_peak_memory_of_several_runs_is_cited_with_its_interval() -> None:
     assert "GiB: median; 95 % t interval of the geometric mean over 3 runs" in memory.says
 
 
+def test_a_range_of_all_records_is_cited_as_one_and_never_as_an_interval() -> None:
+    ramp = within_run([1000.0 + step for step in range(101)])
+    steady = over_runs([9.0, 10.0, 11.0])
+    groups = [GroupFacts(name, 1, 1, rate, None, None, None) for name, rate in (("a", ramp), ("b", steady))]
+    cited = [
+        Number("rate of c", 3.0, 1.0, 5.0, "percent", is_range=True),
+        Number("rate of d", 3.0, 1.0, 5.0, "percent"),
+    ]
+    facts, answer = SimpleNamespace(groups=groups, study="it"), SimpleNamespace(numbers=cited)
+    text = numbers.macros(SimpleNamespace(facts=facts, answer=answer, task=training.TASK))  # type: ignore[arg-type]
+    defined = dict(re.findall(r"\\newcommand{\\It([A-Za-z]+)}{(.*)}", text))
+    assert defined["ATokensPerSecondRange"] == "1{,}000 to 1{,}100"
+    assert (defined["ATokensPerSecondRangeLow"], defined["ATokensPerSecondRangeHigh"]) == (
+        "1{,}000",
+        "1{,}100",
+    )
+    assert defined["RateOfCRange"] == "+1.0 to +5.0"
+    assert {name for name in defined if name.endswith("Interval")} == {
+        "BTokensPerSecondInterval",
+        "RateOfDInterval",
+    }
+    assert {name for name in defined if name.endswith("High") and "Range" not in name} == {
+        "BTokensPerSecondHigh",
+        "RateOfDHigh",
+    }
+
+
 def test_a_long_identifier_breaks_at_its_punctuation_and_a_hash_anywhere() -> None:
     assert breakable("train.sequence_length=256") == (
         r"train.\allowbreak{}sequence\_\allowbreak{}length=\allowbreak{}256"
