@@ -172,6 +172,7 @@ class Run(TypedDict):
     tokenizer: str | None
     overridden: Mapping[str, Any] | None
     scale_description: str
+    reported_elsewhere: list[int] | None
     given_label: str | None
     highest_learning_rate: float | None
     history: NotRequired[list[AttemptRow]]

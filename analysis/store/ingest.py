@@ -252,6 +252,7 @@ def _run_row(run: RunRecord) -> Row:
         "processes": config.parallel.processes,
         "expected_outcome": str(run.expected_outcome),
         "reported": reported,
+        "reported_elsewhere": dumps(run.reported_elsewhere),
         "also_expected": dumps(run.also_expected),
         "why": dumps(run.why),
         "memory_limit_bytes": run.memory_bytes,

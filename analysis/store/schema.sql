@@ -46,6 +46,7 @@ CREATE TABLE run_records (  --: run.json, one row per planned run. Use the view 
     because VARCHAR,  --: Why the study expects that outcome, if it says so.
     label VARCHAR,  --: What the study calls the run's group; NULL if it does not say, and in an imported run. runs.label is what it is called in the end.
     reported JSON,  --: What the study says that others report of the run's group: a JSON array of objects of numbers (by quantity, as printed), hardware, gpus, source, read_from, note, flags and unchecked. NULL if it says nothing. The view reported has it by column.
+    reported_elsewhere JSON,  --: Entries of the study's reported that are about no cell at the scale of the run: a JSON array of their numbers in the study's file, from 1; empty also in records of versions that do not say it. NULL in an imported run.
     why JSON,  --: FILE:LINE:COL of each entry in the study that led to this run: a JSON array.
     memory_limit_bytes BIGINT,  --: Limit on the run's host memory in bytes.
     time_limit_seconds BIGINT,  --: Time limit in seconds.

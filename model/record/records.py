@@ -111,6 +111,10 @@ class RunRecord(Frozen):
     reported: list[Reported] = Field(
         default=[], description="What the study says that others report of the run's group."
     )
+    reported_elsewhere: list[int] = Field(
+        default=[],
+        description="Entries of the study's `reported` that are about no cell at this scale, from 1.",
+    )
     why: list[str] = Field(description="FILE:LINE:COL of what made this cell.")
     scale: str
     profile: str = Field(description="Name of the profile.")

@@ -69,13 +69,28 @@ def idle_reported(study: Study, scale: str, cells: Sequence[Mapping[str, Setting
         every = [*cells]
         for name in study.scale_names:
             if name != scale:
-                overlay, place = study.scale(name)
-                common = common_settings(study, overlay, place)
-                shared = {axis: common[axis] for axis in study.axes if axis in common}
                 with suppress(InvalidFile):  # that scale has problems of its own
-                    every += (shared | cell for cell, _ in list_candidates(study, overlay, place, 1))
+                    every += _factors(study, name)
         if not (known and any(matches(cell, where) for cell in every)):
             yield idle(study, where, path, every)
+
+
+def reported_elsewhere(study: Study, scale: str) -> list[int]:
+    """The numbers, from 1, of the entries of `reported` that are about no cell at a scale."""
+    cells = [*_factors(study, scale)] if study.file.reported else []
+    return [
+        number
+        for number, entry in enumerate(study.file.reported, 1)
+        if not any(matches(cell, entry.where) for cell in cells)
+    ]
+
+
+def _factors(study: Study, scale: str) -> Iterator[Mapping[str, Setting]]:
+    """The factors of all cells at a scale, base included. Raises InvalidFile: it has problems of its own."""
+    overlay, place = study.scale(scale)
+    common = common_settings(study, overlay, place)
+    shared = {axis: common[axis] for axis in study.axes if axis in common}
+    yield from (shared | cell for cell, _ in list_candidates(study, overlay, place, 1))
 
 
 def wrong_baseline(study: Study, scale: str, cells: Sequence[Mapping[str, Setting]]) -> Iterator[Problem]:

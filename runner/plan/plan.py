@@ -19,6 +19,7 @@ from model.record.imported import PREFIX
 from model.record.outcome import Outcome
 from model.record.records import RunRecord, StudyRecord, now
 from runner.inputs.cells import Cell
+from runner.inputs.checks import reported_elsewhere
 from runner.inputs.document import InvalidFile, Problem
 from runner.inputs.profile import Cluster, Resources, profile_files, read_cluster
 from runner.inputs.study import Study, read_study
@@ -41,6 +42,7 @@ _DESCRIPTIONS = (
         "because",
         "label",
         "reported",
+        "reported_elsewhere",
         "title",
         "description",
         "scale_description",
@@ -128,6 +130,7 @@ def plan(
         "profile_file": str(cluster.file),
         "scale": scale,
         "scale_description": study.scale(scale)[0].description,
+        "reported_elsewhere": reported_elsewhere(study, scale),
         "design": study.design(scale).record(study.name),
         "provenance": provenance.provenance(study.path.resolve().parent),
     }

@@ -112,5 +112,6 @@ def answer(
             *ran.endless(facts.runs),
             *verdicts.left_out(facts, comparison, parts.rate),
             *parts.limits(facts, comparison, differences),
+            *limits.reported_elsewhere(facts),
         ],
     )

@@ -213,6 +213,18 @@ def _runs(point: Point) -> set[str]:
     return {row["run_id"] for row in point.rows(point.whole) if row["outcome"] == "completed"}
 
 
+def reported_elsewhere(facts: Facts) -> Iterator[Sentence]:
+    """How many entries of others' numbers no run is about, as no scale of the runs has their cells."""
+    newest = {run["scale"]: run for run in sorted(facts.runs, key=itemgetter("created_at"))}
+    lacking = [set(run["reported_elsewhere"] or ()) for run in newest.values()]
+    if many := len(set.intersection(*lacking)) if lacking else 0:
+        what = "1 entry of `reported` is" if many == 1 else f"{many:,d} entries of `reported` are"
+        its, at = "its cell" if many == 1 else "their cells", "scale" if len(newest) == 1 else "scales"
+        scales = listed([f"`{scale}`" for scale in newest])
+        text = f"What others report: {what} not shown, as there is no run of {its} at {at} {scales}."
+        yield Sentence(text, (Number("entries of reported without a run", many, None, None, "entries"),))
+
+
 def held_up(runs: Sequence[Run]) -> Iterator[Sentence]:
     """Which completed runs waited for one of their processes."""
     ranked = [run for run in runs if run["outcome"] == "completed" and run["ranked_records"]]

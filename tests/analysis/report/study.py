@@ -67,6 +67,7 @@ def planned(label: str, seconds: float = 0.4, **changes: Any) -> Row:
         "overridden": {},
         "command": ["runner", "launch", "study.yaml"],
         "scale_description": "",
+        "reported_elsewhere": [],
         "tokenizer": "bytes",
         "study_file": "study.yaml",
         "peak_source": "a data sheet",

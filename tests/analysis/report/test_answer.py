@@ -482,6 +482,23 @@ def test_where_every_one_of_many_groups_has_one_run_they_are_counted_and_not_lis
     )
 
 
+def test_numbers_of_others_that_no_run_is_about_are_counted() -> None:
+    def told(*runs: Row) -> list[str]:
+        return [each.text for each in of(list(runs)).cannot_say if "others report" in each.text]
+
+    laptop = {"scale": "laptop", "reported_elsewhere": [1, 2, 4]}
+    assert told(planned("auto"), planned("flash")) == []
+    assert told(planned("auto", **laptop)) == [
+        "What others report: 3 entries of `reported` are not shown, as there is no run of their cells at scale "
+        "`laptop`."
+    ]
+    assert told(planned("auto", **laptop), planned("flash", scale="full", reported_elsewhere=[4])) == [
+        "What others report: 1 entry of `reported` is not shown, as there is no run of its cell at scales "
+        "`laptop` and `full`."
+    ]
+    assert told(planned("auto", **laptop), planned("flash", scale="full", reported_elsewhere=None)) == []
+
+
 def test_one_run_that_is_paired_with_one_of_several_says_with_which() -> None:
     times = {
         "counted_steps": list(range(20, 80)),

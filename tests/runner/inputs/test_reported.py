@@ -3,7 +3,7 @@
 import jsonschema
 import pytest
 
-from runner.inputs.checks import doubts
+from runner.inputs.checks import doubts, reported_elsewhere
 from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
 from runner.inputs.schema import json_schema
@@ -60,6 +60,8 @@ def test_numbers_may_be_about_cells_of_another_scale(study):
     scaled += "    matrix: {attention: [auto]}\n"
     assert [bool(cell.reported) for cell in cells(study, TWO + scaled, "laptop")] == [False, False]
     assert sum(bool(cell.reported) for cell in cells(study, TWO + scaled)) == 2
+    read = read_study(study(TWO + scaled))
+    assert (reported_elsewhere(read, "laptop"), reported_elsewhere(read, "full")) == ([1], [])
 
 
 @pytest.mark.parametrize(

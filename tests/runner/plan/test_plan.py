@@ -193,6 +193,20 @@ def test_a_run_records_what_is_said_of_its_scale_and_what_the_study_says_itself(
     assert run.overridden["train.steps"].model_dump() == {"own": 6, "by": "scale small"}
 
 
+def test_a_run_records_which_numbers_of_others_no_cell_of_its_scale_is_about(study, root):
+    about = "mfu: 41, hardware: a card, source: a paper, read_from: table"
+    path = study(
+        "matrix: {attention: [auto, tiled]}\n"
+        f"reported:\n  - {{where: {{attention: auto}}, {about}}}\n  - {{where: {{attention: tiled}}, {about}}}\n"
+        "scales:\n  small: {matrix: {attention: [auto]}}\n"
+    )
+    read = read_study(path)
+    made = plan(read, expand(read, "small"), "small", read_cluster("local"), root)
+    assert [run.reported_elsewhere for run, _ in made.runs] == [[2]]
+    made = plan(read, expand(read, "full", only=["attention=auto"]), "full", read_cluster("local"), root)
+    assert [run.reported_elsewhere for run, _ in made.runs] == [[]], "another launch may run the other"
+
+
 @pytest.mark.refused
 def test_a_study_whose_task_changed_is_refused_while_its_runs_are_there(planned, study, root):
     """One study has one task, and the runs of before would be ranked with the new ones."""
