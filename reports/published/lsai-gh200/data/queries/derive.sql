@@ -87,7 +87,8 @@ SELECT l.*, a.run, a.attempt, a.measured_attempt, a.decided,
     l.step - coalesce(l.power_steps, l.steps) AS drawn_from,
     CASE WHEN counted AND drawn_from >= a.warmup_steps AND drawn_from IS DISTINCT FROM a.resumed_step
         THEN coalesce(power_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules END) END AS drawn_joules,
-    coalesce(power_seconds, step_seconds * steps) AS drawn_seconds
+    coalesce(power_seconds, step_seconds * steps) AS drawn_seconds,
+    coalesce(l.power_steps, l.steps) * tokens / l.steps AS drawn_tokens
 FROM step_lines l JOIN shared a ON a.file = l.file;
 
 -- Rates come from seconds and counts, never from averages of rates.
@@ -114,6 +115,8 @@ SELECT run,
     -- The first reading of each attempt's may have been late by 0.1 s, as in the view steps.
     round(sum(drawn_joules) / (sum(drawn_seconds) FILTER (drawn_joules IS NOT NULL)
         + 0.1 * count(DISTINCT attempt) FILTER (drawn_joules IS NOT NULL)), 3) AS power_watts,
+    round(sum(drawn_joules) FILTER (drawn_tokens IS NOT NULL)
+        / sum(drawn_tokens) FILTER (drawn_joules IS NOT NULL), 9) AS joules_per_token,
     round(100 * sum(data_wait_seconds) FILTER (counted)
         / sum(step_seconds * steps) FILTER (counted AND data_wait_seconds IS NOT NULL), 4) AS data_wait_percentage,
     min(sm_mhz) FILTER (counted) AS sm_mhz_low, max(sm_mhz) FILTER (counted) AS sm_mhz_high

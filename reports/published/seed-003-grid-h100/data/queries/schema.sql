@@ -46,6 +46,7 @@ CREATE TABLE run_records (  --: run.json, one row per planned run. Use the view 
     because VARCHAR,  --: Why the study expects that outcome, if it says so.
     label VARCHAR,  --: What the study calls the run's group; NULL if it does not say, and in an imported run. runs.label is what it is called in the end.
     reported JSON,  --: What the study says that others report of the run's group: a JSON array of objects of numbers (by quantity, as printed), hardware, gpus, source, read_from, note, flags and unchecked. NULL if it says nothing. The view reported has it by column.
+    reported_elsewhere JSON,  --: Entries of the study's reported that are about no cell at the scale of the run: a JSON array of their numbers in the study's file, from 1; empty also in records of versions that do not say it. NULL in an imported run.
     why JSON,  --: FILE:LINE:COL of each entry in the study that led to this run: a JSON array.
     memory_limit_bytes BIGINT,  --: Limit on the run's host memory in bytes.
     time_limit_seconds BIGINT,  --: Time limit in seconds.
@@ -205,6 +206,7 @@ CREATE TABLE run_measures (  --: What the step records of a run come to, one row
     first_step_seconds DOUBLE,  --: Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.
     energy_joules DOUBLE,  --: Energy of all GPUs of the run in the logged steps in joules, including the warm-up; coarse where records are shorter than a second, as of prefills. NULL if unknown for any of them, and on a CPU.
     power_watts DOUBLE,  --: Mean power of all GPUs of the run in watts: power_joules / (power_seconds + 0.1) over the records that count and have them (see steps.power_watts). NULL if none does, if unknown, and on a CPU.
+    joules_per_token DOUBLE,  --: Energy of all GPUs of the run in joules per token, padding included: the energy that power_watts is of, over the tokens of those steps. Pauses between them count; the counter's delay shifts either end by up to 0.1 s. NULL where power_watts or the tokens are.
     data_wait_percentage DOUBLE,  --: Percentage of the time of the records that count in which the device waited for data. NULL if unknown.
     sm_mhz_low DOUBLE,  --: Lowest clock of the GPU's multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.
     sm_mhz_high DOUBLE,  --: Highest clock of the same, in MHz.

@@ -292,7 +292,7 @@ SELECT
     -- All other columns of the run, of its measures and of its measured attempt, but for those that stand above, those
     -- that the columns above are made of, and those that only people who look for them need: a new one is here by itself.
     r.* EXCLUDE (run_id, study, attention, seed, repeat, factors, config, profile, position, block, design, expected_outcome, also_expected,
-        git_sha, git_dirty, created_at, label, processes, scale_description, study_file, overridden, why, memory_limit_bytes,
+        git_sha, git_dirty, created_at, label, processes, scale_description, reported_elsewhere, study_file, overridden, why, memory_limit_bytes,
         time_limit_seconds, data_file, tokenizer, command, version, git_diff),
     m.* EXCLUDE (study, run_id, step_seconds, training_tokens_percentage, energy_joules, final_loss, last_step, memory_bytes,
         counted_records, step_seconds_25, step_seconds_75, printed_tokens_per_second, highest_learning_rate, startup_seconds,
