@@ -77,6 +77,19 @@ Keeps = Literal["", "weights", "copies", "output"]
 Holds = Literal["", "float32"]
 
 
+@cache
+def imports_torch(name: str) -> bool:
+    """Whether importing a backend's file imports torch, which takes seconds; so it is assumed of others'."""
+    path = _FOLDER / f"{name}.py"
+    modules_imported = {
+        alias.name
+        for node in (ast.parse(path.read_bytes()).body if path.is_file() else ())
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    return is_foreign(name) or "torch" in modules_imported
+
+
 @dataclass(frozen=True)
 class Described:
     """Parts of a `Backend` that are literals: its summary, references, memory, and what it computes with.

@@ -331,10 +331,10 @@ def _doubtful_numbers(cells: Sequence[Cell]) -> Iterator[Problem]:
 
 
 def lacking_calls(cells: Sequence[Cell]) -> list[Problem]:
-    """A warning for each cell whose backends all lack a kind of call, at its place, unless it expects that.
+    """A warning for each cell whose backends all lack its kind of call, at its place, unless it expects that.
 
-    On a CPU the backends say so themselves, as they do to the run. What a backend's kernel or a GPU lacks
-    beside, a run says. Torch is imported only if some cell needs such calls.
+    On a CPU the backends say so themselves of any call, as they do to the run. What a backend's kernel or a
+    GPU lacks beside, a run says. Torch is imported only if some cell needs such calls.
 
     Raises:
         InvalidFile: that is so of all cells, so that no run can start.
@@ -362,7 +362,8 @@ def lacking_calls(cells: Sequence[Cell]) -> list[Problem]:
 def _lacking(cell: Cell) -> dict[str, list[str]]:
     """What the cell's backends lack, each with their names; empty if one of them may run it."""
     config, case = cell.config, cell.config.attention_case
-    if not (case.context > 1 or case.new_tokens or case.fp8 or case.tile or case.dropout):
+    plain = not (case.context > 1 or case.new_tokens or case.fp8 or case.tile or case.dropout)
+    if plain and (case.device != "cpu" or any(map(backends.imports_torch, config.backends))):
         return {}
     lacks: dict[str, list[str]] = {}
     for name in config.backends:

@@ -295,7 +295,7 @@ def test_processes_on_gpus_need_a_profile_that_has_some(cli, tmp_path):
 
 # These are found only when the data is looked at, which `expand` does not do.
 WITH_DATA = {
-    "missing data": ("title: x\nbase: {device: cpu, data: {path: none.parquet}}\n", "2:28", "runner data"),
+    "missing data": ("title: x\nbase: {device: cuda, data: {path: none.parquet}}\n", "2:29", "runner data"),
     "corrupt data": ("title: x\nbase: {data: {path: bad.parquet}}\n", "2:15", "not a Parquet file"),
     "truncated data": ("title: x\nbase: {data: {path: cut.parquet}}\n", "2:15", "not a Parquet file"),
     "no such column": (

@@ -249,7 +249,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(ru
 
 def test_retry_says_which_settings_of_another_profile_it_does_not_take(runner, study, tmp_path):
     """A run that did not fit into memory would fail again, without a word."""
-    runner("launch", study("matrix: {attention: [custom]}\n"), rc=1)
+    runner("launch", study("matrix: {attention: [custom, auto]}\n"), rc=1)
     assert "that they were planned with" not in runner("retry", "tiny", rc=1).stderr
     (other := tmp_path / "other.yaml").write_text("executor: local\nmemory: 7GiB\ntime_limit: 1:23:00\n")
     said = runner("retry", "tiny", "--profile", other, rc=1).stderr

@@ -1,6 +1,8 @@
 """A study that can hardly mean what it says is warned of at the line."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -98,9 +100,10 @@ def test_a_backend_without_parts_of_sequences_is_named_at_its_line(study):
 
 def test_a_backend_that_cannot_decode_is_named_unless_it_reads_prompts_alone(study):
     matrix = "matrix: {attention: [flex, math]}\n"
-    (line,) = warnings_of(study, matrix, base=READS)
+    base = READS.replace("cpu", "cuda")
+    (line,) = warnings_of(study, matrix, base=base)
     assert f"'flex' {attention.NOT_CACHED}" in line
-    assert warnings_of(study, matrix, sets=["inference.new_tokens=0"], base=READS) == []
+    assert warnings_of(study, matrix, sets=["inference.new_tokens=0"], base=base) == []
 
 
 def test_what_the_study_expects_is_no_surprise(study):
@@ -112,7 +115,19 @@ def test_no_backend_is_loaded_where_no_run_asks_for_such_calls(study, monkeypatc
         pytest.fail(f"{name} was loaded")
 
     monkeypatch.setattr(attention, "load", load)
-    assert warnings_of(study, "matrix: {attention: [flash, cudnn]}\n") == []
+    assert warnings_of(study, "matrix: {attention: [flash, cudnn]}\n", base=TINY.replace("cpu", "cuda")) == []
+
+
+def test_on_a_cpu_a_backend_for_gpus_is_named_without_torch_being_imported(study):
+    path = study("matrix: {attention: [tiled, cudnn]}\n")
+    code = (
+        "import sys; from pathlib import Path; from runner.inputs import checks, expansion, study; "
+        f"cells = expansion.expand(study.read_study(Path({str(path)!r}))); "
+        "print(*checks.lacking_calls(cells), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "tiny.yaml:7:29: warning: 'cudnn' needs an NVIDIA GPU, but the device is 'cpu'" in done.stdout
+    assert done.stdout.endswith("False\n"), "`tiled` imports it, and is not asked"
 
 
 CALLS = "title: t\nbase:\n  task: attention\n  call: {shape: B1 T128 H2 D16, %s}\n"
