@@ -1277,3 +1277,13 @@ PANELS.update({
     "Kernel TFLOP/s, both": lambda study, name: calls.rate(study, calls.main(study), name, "both"),
     "Memory, GiB": lambda study, name: Value(float(call_memory(study, name))),
 })  # fmt: skip
+
+
+@said("limit")
+def reported_elsewhere(study: Study) -> Iterator[str]:
+    entries = study.runs[0].plan.get("reported_elsewhere", ())
+    if entries:
+        yield (
+            f"What others report: {len(entries)} entries of reported are not shown, as there is no run of their cells at "
+            f"scale {study.runs[0].plan['scale']}."
+        )
