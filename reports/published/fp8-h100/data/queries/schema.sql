@@ -56,7 +56,7 @@ CREATE TABLE run_records (  --: run.json, one row per planned run. Use the view 
     command JSON,  --: Command line of the launch: a JSON array.
     version VARCHAR,  --: Version of assay-studies that planned or imported the run.
     git_sha VARCHAR,  --: Commit that the run was planned from; NULL outside a repository.
-    git_dirty BOOLEAN,  --: Whether the working tree differed from that commit.
+    git_dirty BOOLEAN,  --: Whether a tracked file differed from that commit, or there was another that a run can import.
     git_diff VARCHAR,  --: SHA-256 of the uncommitted changes; NULL without any.
     code VARCHAR,  --: SHA-256 of the code that the jobs of the run execute; NULL in an imported run.
     created_at TIMESTAMP,  --: When the run was planned, or first imported, UTC.
