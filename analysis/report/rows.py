@@ -144,6 +144,7 @@ class Run(TypedDict):
     floor_seconds: float | None
     floor_percentage: float | None
     power_watts: float | None
+    joules_per_token: float | None
     data_wait_percentage: float | None
     sm_mhz_low: float | None
     sm_mhz_high: float | None

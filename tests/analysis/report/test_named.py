@@ -35,10 +35,10 @@ def opened(demo: Path) -> Iterator[DuckDBPyConnection]:
 @pytest.mark.parametrize("name", sorted(queries()))
 def test_each_named_query_is_answered(demo: Path, opened: DuckDBPyConnection, name: str) -> None:
     rows = answer(opened, find(demo, name, "backends")[0]).rows
-    # These need runs whose data has the same fingerprint, profiled steps, a study over numbers, several processes, others' numbers.
+    # These need a counter of energy, runs whose data has the same fingerprint, profiled steps, a study over numbers, several processes, others' numbers.
     assert (
         rows
-        or name in ("loss_difference", "step_profile", "prefill_profile", "reported")
+        or name in ("energy", "loss_difference", "step_profile", "prefill_profile", "reported")
         or name.startswith(("sweep", "kernel_", "decode_", "scaling_", "frontier", "probes"))
     )
 
