@@ -88,7 +88,7 @@ SELECT l.*, a.run, a.attempt, a.measured_attempt, a.decided,
     CASE WHEN counted AND drawn_from >= a.warmup_steps AND drawn_from IS DISTINCT FROM a.resumed_step
         THEN coalesce(power_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules END) END AS drawn_joules,
     coalesce(power_seconds, step_seconds * steps) AS drawn_seconds,
-    coalesce(l.power_steps, l.steps) * tokens / l.steps AS drawn_tokens
+    tokens / l.steps * coalesce(l.power_steps, l.steps) AS drawn_tokens
 FROM step_lines l JOIN shared a ON a.file = l.file;
 
 -- Rates come from seconds and counts, never from averages of rates.
