@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# One row per completed run with a rate. Step times come with those runs alone that are compared step by step:
+# One row per completed run with a rate. Step times come with those runs alone whose medians get an interval:
 # the single runs of their groups, and the baseline's where there are such.
 MEASURED_RUNS = """\
 WITH done AS (
@@ -11,14 +11,13 @@ WITH done AS (
   FROM runs
   WHERE study = $study AND outcome = 'completed' AND step_seconds > 0 AND tokens_per_step > 0
 ), times AS (
-  SELECT run_id, list(step ORDER BY step) AS counted_steps,
-    list(step_seconds ORDER BY step) AS counted_step_seconds
+  SELECT run_id, list(step_seconds ORDER BY step) AS counted_step_seconds
   FROM steps
   WHERE study = $study AND counted AND step_seconds > 0 AND run_id IN (
     SELECT run_id FROM done WHERE alone OR is_baseline AND EXISTS (FROM done WHERE alone))
   GROUP BY run_id
 )
-SELECT d.* EXCLUDE (alone, is_baseline), t.counted_steps, t.counted_step_seconds,
+SELECT d.* EXCLUDE (alone, is_baseline), t.counted_step_seconds,
   a.load_before, a.load_after, a.cores, a.resumed_step
 FROM done d
 JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.measured_attempt

@@ -53,7 +53,7 @@ def test_a_name_of_several_lines_is_around_the_middle_of_its_row() -> None:
 
 def timed(label: str, steps: int) -> Row:
     """A run with so many counted steps."""
-    return run(label, counted_steps=list(range(steps)), counted_step_seconds=[0.4] * steps)
+    return run(label, counted_step_seconds=[0.4] * steps)
 
 
 def ratios_of(rows: list[Row]) -> Figure:

@@ -110,7 +110,7 @@ def test_single_runs_with_too_few_records_have_no_interval_in_the_caption() -> N
         trained(8) + trained(8, 0.9, shard=2), "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup."
     )
     assert made and "Open marks: single runs" in made.caption
-    times = {"counted_steps": list(range(5)), "counted_step_seconds": [0.1] * 5}
+    times = {"counted_step_seconds": [0.1] * 5}
     few = trained(8, **times) + trained(8, 0.9, shard=2, **times)
     made = scaling_figure(few, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
     assert made and "lines:" not in made.caption

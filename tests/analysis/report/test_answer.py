@@ -137,7 +137,7 @@ def test_a_slower_group_is_called_slower_where_the_verdict_is_the_rankings() -> 
 def recorded(label: str, *seconds: float, **changes: object) -> Row:
     """A run whose counted steps take these times in turn."""
     steps = list(range(20, 80))
-    times = {"counted_steps": steps, "counted_step_seconds": [seconds[n % len(seconds)] for n in steps]}
+    times = {"counted_step_seconds": [seconds[n % len(seconds)] for n in steps]}
     return planned(label, seconds[0], **times | changes)
 
 
@@ -501,7 +501,6 @@ def test_numbers_of_others_that_no_run_is_about_are_counted() -> None:
 
 def test_one_run_that_is_paired_with_one_of_several_says_with_which() -> None:
     times = {
-        "counted_steps": list(range(20, 80)),
         "counted_step_seconds": [0.4 + n % 3 / 1e3 for n in range(60)],
     }
     several = [planned("cudnn", 0.4, repeat=n, **times) for n in (1, 2, 3)]
