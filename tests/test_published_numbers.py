@@ -70,6 +70,16 @@ WITH losses AS (SELECT run_id, avg(loss) AS loss FROM step_records WHERE step > 
 ordered AS (SELECT losses.loss, rate FROM losses JOIN runs USING (run_id) ORDER BY rate DESC)
 SELECT fastest.loss - other.loss FROM (FROM ordered LIMIT 1) fastest, (FROM ordered OFFSET 1) other"""
 
+# By how many percent training under `custom` is faster than under `flash3`, with its interval over pairs (t, 4 degrees
+# of freedom).
+GAINS = """
+WITH pairs AS (
+    SELECT ln(custom.rate / flash3.rate) AS gain FROM runs custom JOIN runs flash3 USING (seed, repeat)
+    WHERE custom.attention = 'custom' AND flash3.attention = 'flash3'),
+means AS (SELECT avg(gain) AS mean, 2.776 * stddev(gain) / sqrt(count(*)) AS half, count(*) AS n FROM pairs)
+SELECT 100 * (exp(mean) - 1) AS gain, 100 * (exp(mean - half) - 1) AS low, 100 * (exp(mean + half) - 1) AS high, n
+FROM means"""
+
 
 class Claim(NamedTuple):
     """Rows of a query, as a page's text has them: `{}` stands for a value, ` ... ` for text that is left out."""
@@ -477,6 +487,53 @@ CLAIMS = [
         "`custom` is right and reaches {0[tflops]:.0f} TFLOP/s",
         "custom forward B1 T16384 H16 D128 causal",
     ),
+    Claim(  # 4.303: Student's t of 2 degrees of freedom
+        "docs/benchmarks.md",
+        "scaling-h200",
+        "| one H200, batch {}: {:,.0f} ({:,.0f} to {:,.0f}), {:.4f} J a token | {} | yes |",
+        """WITH one AS (
+            SELECT median(rate) AS rate, avg(ln(rate)) AS mean, 4.303 * stddev(ln(rate)) / sqrt(count(*)) AS half,
+                any_value(batch_size) AS batch, count(*) AS n FROM runs WHERE gpus = 1),
+        energies AS (
+            SELECT sum(power_joules) / sum(power_steps * s.tokens / s.steps) AS joules
+            FROM step_records s JOIN runs r USING (run_id)
+            WHERE gpus = 1 AND power_joules > 0 AND step - power_steps >= greatest(1, least(10, planned_steps // 10))
+            GROUP BY run_id)
+        SELECT batch, rate, exp(mean - half), exp(mean + half), (SELECT median(joules) FROM energies), n FROM one""",
+    ),
+    Claim(
+        "docs/benchmarks.md",
+        "scaling-h200",
+        "| over two, gathered once: {:.1f} % ({:.1f} to {:.1f}) | {} | open |",
+        """WITH pairs AS (
+            SELECT ln(r.rate_each / one.rate_each) AS log
+            FROM runs r JOIN runs one ON one.gpus = 1 AND one.repeat = r.repeat AND one.seed = r.seed
+            WHERE r.factors LIKE '%reshard":false%'),
+        means AS (SELECT avg(log) AS mean, 4.303 * stddev(log) / sqrt(count(*)) AS half, count(*) AS n FROM pairs)
+        SELECT 100 * exp(mean), 100 * exp(mean - half), 100 * exp(mean + half), n FROM means""",
+    ),
+    Claim(
+        "docs/benchmarks.md",
+        "context-h200",
+        "| {:,} tokens over four GPUs at 55 % MFU | over {:word}: {:.1f} % | {} | open |",
+        "SELECT sequence_length, gpus, mfu, (SELECT count(*) FROM run_records) FROM runs",
+    ),
+    Claim(
+        "docs/benchmarks.md",
+        "custom-h200",
+        "| {:word} pairs: {:+.1f} % ({:+.1f} to {:+.1f}) | {} | open |",
+        f"WITH gains AS ({GAINS}) SELECT n, gain, low, high, n FROM gains",
+    ),
+    Claim(
+        "docs/benchmarks.md",
+        "inference-h200",
+        "| {:word} pairs: {:+.1f} % ({:+.1f} to {:+.1f}) | {} | yes |",
+        """WITH pairs AS (
+            SELECT ln(custom.rate / auto.rate) AS log FROM runs custom JOIN runs auto USING (seed, repeat)
+            WHERE custom.attention = 'custom' AND auto.attention = 'auto'),
+        means AS (SELECT avg(log) AS mean, 4.303 * stddev(log) / sqrt(count(*)) AS half, count(*) AS n FROM pairs)
+        SELECT n, 100 * (exp(mean) - 1), 100 * (exp(mean - half) - 1), 100 * (exp(mean + half) - 1), n FROM means""",
+    ),
     Claim(
         "docs/benchmarks.md",
         "kernels-goals-h200",
@@ -523,11 +580,7 @@ CLAIMS = [
         "docs/benchmarks.md",
         "custom-h200",
         "{:+.1f} % ({:+.1f} to {:+.1f}), {:word} runs each",
-        """WITH pairs AS (
-            SELECT ln(custom.rate / flash3.rate) AS gain FROM runs custom JOIN runs flash3 USING (seed, repeat)
-            WHERE custom.attention = 'custom' AND flash3.attention = 'flash3'),
-        means AS (SELECT avg(gain) AS gain, 2.776 * stddev(gain) / sqrt(count(*)) AS half, count(*) AS n FROM pairs)
-        SELECT 100 * (exp(gain) - 1), 100 * (exp(gain - half) - 1), 100 * (exp(gain + half) - 1), n FROM means""",
+        GAINS,
     ),
     Claim(  # least squares with an effect of each GPU: 10 runs, 3 parameters
         "docs/benchmarks.md",
@@ -727,7 +780,7 @@ EXEMPT = [
         "docs/backends.md", "off by 0.8 to 1.4 roundings", "of a CPU; the report is named for what follows"
     ),
     Exempt("docs/benchmarks.md", "at 131,072, since|B1 T16384 H16 D128", "a setting"),
-    Exempt("docs/benchmarks.md", r"goal: 92 %|goal of 95 % is for four GPUs", "a goal"),
+    Exempt("docs/benchmarks.md", "goal: 92 %", "a goal"),
     Exempt("docs/benchmarks.md", "Torch 2.11", "a version"),
     Exempt(
         "docs/benchmarks.md",
@@ -735,6 +788,12 @@ EXEMPT = [
         "of the script that it names, whose output is in no report",
     ),
     Exempt("docs/seeds.md", r"\b00\d\b", "the number of a study"),
+    Exempt(
+        "docs/benchmarks.md",
+        r"an 8B llama at 12,000 tokens/s|FSDP2 over four GPUs keeps 95 % of|over four GPUs at 55 % MFU|"
+        "With 95 % intervals.*|`flash3`, within 1 %",
+        "goals",
+    ),
     Exempt(
         "docs/seeds.md",
         r"^\|[^|]*\|[^|]*\|(?=[^|]*\|$)",
