@@ -180,13 +180,6 @@ def speed_over(point: Point, other: Point, direction: str = "", mode: str = "") 
     return Ratio(over.median, over.low, over.high, over.n, RUNS, over.method)
 
 
-def ratio_of_medians(over: stats.Estimate, under: stats.Estimate) -> tuple[float, float | None, float | None]:
-    """One time over another, of runs that are not paired, and what the ends of both intervals leave open."""
-    low = over.low / under.high if over.low and under.high else None
-    high = over.high / under.low if over.high and under.low else None
-    return over.median / under.median, low, high
-
-
 def lead(point: Point, among: Sequence[Point], direction: str = "", mode: str = "") -> Lead | None:
     """How a backend stands beside the others; None without any, and where no process called both."""
     others = [other for other in among if other is not point]

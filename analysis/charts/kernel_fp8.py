@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._kernels import Point, how_called, in_letters, names, points, ratio_of_medians
+from analysis.charts._kernels import Point, how_called, in_letters, names, points
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
 from analysis.charts._style import COLOURS, axis_ends, drawn, inline
 from analysis.charts._values import UNKNOWN, number
+from analysis.stats.paired import ratio_of_medians
 from model.record.case import FP8
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Gain:
 
     Attributes:
         label: the backend, and the shape where there are several.
-        ratio, low, high: how many times as fast 8 bits are, and what the intervals of the medians leave open.
+        ratio, low, high: how many times as fast 8 bits are, by the medians, with its interval.
     """
 
     label: str
@@ -113,7 +114,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
             *(number(None if (x := gain.error(name)) is None else 100 * x, ".2f") for name in _ERRORS),
         ))  # fmt: skip
     heads = (
-        *("backend", f"speed over {NARROW}", "ends of the intervals", "8 bits, ms", f"{NARROW}, ms"),
+        *("backend", f"speed over {NARROW}", "95 % interval", "8 bits, ms", f"{NARROW}, ms"),
         *("kernel TFLOP/s of 8 bits", "error over the allowed", *_ERRORS.values()),
     )
     return Figure(
@@ -126,7 +127,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         description=f"Dot plot of the forward's speed in 8 bits over {NARROW}: "
         + "; ".join(f"{gain.label} {number(gain.ratio, '.3f')}" for gain in every)
         + ".",
-        interval="from the ends of both medians' intervals, so wider than 95 %; the runs are not paired",
+        interval="95 % interval of the ratio of both medians; the runs are not paired",
         used=frozenset(run for gain in every for run in (*gain.fp8.runs, *gain.narrow.runs)),
         finding=f"Attention to 8 bits is up to {told}"
         if len(every) > 1

@@ -1,4 +1,4 @@
-"""The ratio of two rates: of one run each, by round in one process, or by seed and repeat over runs."""
+"""The ratio of two rates: of two medians, by round in one process, or by seed and repeat over runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, hypot, log
 
-from analysis.stats.estimate import CONFIDENCE, FEWEST_RECORDS, RANGE, median, within_run
+from analysis.stats.estimate import CONFIDENCE, FEWEST_RECORDS, RANGE, Estimate, median, within_run
 from analysis.stats.student import mean_of
 from model.record.kernels import interval
 from model.record.units import counted
@@ -37,10 +37,23 @@ class Ratio:
     method: str
 
 
+def ratio_of_medians(over: Estimate, under: Estimate) -> tuple[float, float | None, float | None]:
+    """One median over another, of runs that are not paired, and the ends of its 95 % interval.
+
+    Logarithms of the two have independent errors: how far each end of the ratio's interval lies from the
+    ratio is the root of the squares of how far the ends that lead there lie from their medians (Zou and
+    Donner 2008, Statistics in Medicine 27). There is no interval where either median has none.
+    """
+    ratio = over.median / under.median
+    if over.low is None or over.high is None or under.low is None or under.high is None:
+        return ratio, None, None
+    below = hypot(log(over.median / over.low), log(under.high / under.median))
+    above = hypot(log(over.high / over.median), log(under.median / under.low))
+    return ratio, ratio * exp(-below), ratio * exp(above)
+
+
 def single_pair(a: Sequence[float], b: Sequence[float]) -> Ratio:
     """The ratio of the medians of one run each, which is that of what tables show of the two.
-
-    The runs are apart: the ends of their medians' intervals combine as independent errors of logarithms.
 
     Args:
         a, b: seconds per token of the records, in their order.
@@ -49,19 +62,15 @@ def single_pair(a: Sequence[float], b: Sequence[float]) -> Ratio:
         ValueError: a run has no records.
     """
     of_a, of_b = within_run(a), within_run(b)
-    ratio = of_b.median / of_a.median
-    if of_a.low is None or of_a.high is None or of_b.low is None or of_b.high is None:
+    ratio, low, high = ratio_of_medians(of_b, of_a)
+    if low is None:
         few = f"{counted(min(len(a), len(b)), 'record')}, at least {FEWEST_RECORDS} are needed"
         return Ratio(ratio, None, None, 1, RECORDS, f"medians of one run each, no interval: {few}")
-    below = hypot(log(of_b.median / of_b.low), log(of_a.high / of_a.median))
-    above = hypot(log(of_b.high / of_b.median), log(of_a.median / of_a.low))
     counts = " and ".join(dict.fromkeys((f"{len(a)}", f"{len(b)}")))
     how = f"95 % interval over {counts} records of one run each, allowing for their autocorrelation"
     if RANGE in of_a.method or RANGE in of_b.method:
         how = f"{RANGE} {counts} records of one run each, whose autocorrelation allows none"
-    return Ratio(
-        ratio, ratio * exp(-below), ratio * exp(above), 1, RECORDS, f"{how}: not what another run would give"
-    )
+    return Ratio(ratio, low, high, 1, RECORDS, f"{how}: not what another run would give")
 
 
 def paired_rounds(a: Sequence[float], b: Sequence[float]) -> Ratio:

@@ -395,11 +395,12 @@ def in_8_bits(study: Study) -> Iterator[str]:
 
 
 def _apart(over: Value, under: Value) -> str:
-    """The ratio of two medians, and what the ends of both intervals leave open."""
-    assert over.ends and under.ends
-    low, high = over.ends[0] / under.ends[1], over.ends[1] / under.ends[0]
+    """The ratio of two medians, with its interval."""
+    ratio = over.over(under)
+    assert ratio.ends
+    low, high = ratio.ends
     unclear = ": not told apart" if low <= 1 <= high else ""
-    return f"{over.middle / under.middle} times ({low} to {high}{unclear})"
+    return f"{ratio.middle} times ({low} to {high}{unclear})"
 
 
 @said("answer")

@@ -30,6 +30,16 @@ class Value(NamedTuple):
     ends: Ends = None
     is_range: bool = False  # its ends are the smallest and the largest of one run's records
 
+    def over(self, other: Value) -> Value:
+        """The ratio of two medians of runs that are apart: errors of logarithms add as squares."""
+        assert self.ends and other.ends
+        (down, up), (their_down, their_up) = (
+            [abs(log(end / value.middle)) for end in value.ends] for value in (self, other)
+        )
+        ratio = self.middle / other.middle
+        around = ratio / exp(hypot(down, their_up)), ratio * exp(hypot(up, their_down))
+        return Value(ratio, around, self.is_range or other.is_range)
+
 
 class Attempt(NamedTuple):
     """One attempt's files."""
@@ -390,18 +400,14 @@ class Study:
             runs = {run.key: run for run in self.completed(label)}
             (key,) = [key for key in own if key in base][:1]
             other = next(run for run in self.completed(baseline) if run.key == key)
-            middles, logs, ranges = [], [], []
+            values = []
             for run in (runs[key], other):
                 records = [record["step_seconds"] / run.tokens for record in run.counted]
-                middles.append(median(records))
                 if not (ends := over_records(records)):
                     return Value(median(base.values()) / median(own.values()))
-                logs.append([abs(log(end / middles[-1])) for end in ends])
-                ranges.append(ends == (min(records), max(records)) and ends[0] < ends[1])
-            (down, up), (their_down, their_up) = logs
-            ratio = middles[1] / middles[0]
-            around = ratio / exp(hypot(their_down, up)), ratio * exp(hypot(their_up, down))
-            return Value(ratio, around, any(ranges))
+                is_range = ends == (min(records), max(records)) and ends[0] < ends[1]
+                values.append(Value(median(records), ends, is_range))
+            return values[1].over(values[0])
         confidence = 0.90 if self.design["margins"].get("tokens_per_second") else 0.95
         mean, error, freedom = log_ratio(own, base)
         half = t_quantile((1 + confidence) / 2, freedom) * error

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts._kernels import Lead, Point, lead, main_shape, place, points, ratio_of_medians, said
+from analysis.charts._kernels import Lead, Point, lead, main_shape, place, points, said
 from analysis.charts.kernel_fp8 import NARROW, Gain, gains
 from analysis.charts.kernel_tile import of_tiles
 from analysis.report.answer.statement import Number, Sentence
 from analysis.stats import grouped
 from analysis.stats.estimate import RANGE
+from analysis.stats.paired import ratio_of_medians
 from analysis.wording import decimals, group_name, in_parentheses, listed, percent, readable
 from model.record.case import FP8
 from model.record.units import counted

@@ -241,11 +241,11 @@ def test_of_tiles_the_fastest_stands_beside_the_slowest_for_three_backends() -> 
     assert by_tile.text == (
         "A forward and its backward over tiles of queries x keys, at batch 4, sequence length 512, heads 8, "
         "head dim 64, causal, bfloat16, a GPU, in CUDA graphs: "
-        "`flash1` has its shortest time, 1.04 ms, in 128 x 64, 4.00 times (3.84 to 4.16) as fast as in 64 x 16, "
+        "`flash1` has its shortest time, 1.04 ms, in 128 x 64, 4.00 times (3.89 to 4.11) as fast as in 64 x 16, "
         "the slowest of 3; "
-        "`portable` has its shortest time, 2.08 ms, in 64 x 16, 1.00 times (0.96 to 1.04: not told apart) as fast "
+        "`portable` has its shortest time, 2.08 ms, in 64 x 16, 1.00 times (0.97 to 1.03: not told apart) as fast "
         "as in 128 x 64, the slowest of 3; "
-        "`tiled` has its shortest time, 3.12 ms, in 128 x 64, 4.00 times (3.84 to 4.16) as fast as in 64 x 16, "
+        "`tiled` has its shortest time, 3.12 ms, in 128 x 64, 4.00 times (3.89 to 4.11) as fast as in 64 x 16, "
         "the slowest of 3; the tables have 1 more backend."
     )
     assert [number.value for number in by_tile.numbers] == pytest.approx([4.0, 1.0, 4.0])
@@ -262,8 +262,8 @@ def test_the_time_with_dropout_stands_beside_that_without_where_a_backend_has_bo
     (by_dropout, *_) = sentences(SimpleNamespace(kernels=rows, eight_bits=[]))  # type: ignore[arg-type]
     assert by_dropout.text == (
         "At batch 4, sequence length 512, heads 8, head dim 64, dropout 0.125, causal, bfloat16, in CUDA graphs, "
-        "the time of a forward and its backward is 1.01 times (0.97 to 1.05: not told apart) that without with "
-        "`cudnn`; 1.25 times (1.20 to 1.30) that without with `flash`."
+        "the time of a forward and its backward is 1.01 times (0.98 to 1.04: not told apart) that without with "
+        "`cudnn`; 1.25 times (1.22 to 1.29) that without with `flash`."
     )
     assert [number.value for number in by_dropout.numbers] == pytest.approx([1.01, 1.25])
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from math import exp
+
 import numpy as np
 import pytest
 
 from analysis.stats.equivalence import change
-from analysis.stats.paired import RECORDS, ROUNDS, RUNS, paired_rounds, paired_runs, single_pair
+from analysis.stats.estimate import Estimate
+from analysis.stats.paired import (
+    RECORDS,
+    ROUNDS,
+    RUNS,
+    paired_rounds,
+    paired_runs,
+    ratio_of_medians,
+    single_pair,
+)
 from analysis.wording import sentence
 from tests.analysis.stats.simulate import autoregression
 
@@ -78,6 +89,15 @@ def test_single_runs_are_compared_by_the_medians_that_tables_show() -> None:
     found = single_pair(b, a)
     assert found.ratio == pytest.approx(1.9493589 / 2.0748494)  # of two in the middle the geometric mean
     assert (found.n, found.level) == (1, RECORDS)
+
+
+def test_the_ends_of_two_medians_combine_as_independent_errors_of_logarithms() -> None:
+    """Triangles of 3, 4, 5 and 5, 12, 13, in percent: below with the end above of the other, and the reverse."""
+    over = Estimate(2.0, 2 * exp(-0.03), 2 * exp(0.05), 1, "")
+    under = Estimate(1.0, exp(-0.12), exp(0.04), 1, "")
+    assert ratio_of_medians(over, under) == pytest.approx((2.0, 2 * exp(-0.05), 2 * exp(0.13)))
+    assert ratio_of_medians(under, over) == pytest.approx((0.5, exp(-0.13) / 2, exp(0.05) / 2))
+    assert ratio_of_medians(over, Estimate(1.0, None, None, 1, "")) == (2.0, None, None)
 
 
 def test_the_interval_of_single_runs_holds_the_truth_in_at_least_95_percent() -> None:

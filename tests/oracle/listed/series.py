@@ -262,7 +262,7 @@ def gain_cells(cell: Cell) -> str:
     texts = {
         "backend": cell.first,
         "speed over bfloat16": f"{value.middle}",
-        "ends of the intervals": f"{value.ends[0]} {NONE} {value.ends[1]}",
+        "95 % interval": f"{value.ends[0]} {NONE} {value.ends[1]}",
         "8 bits, ms": f"{narrow.middle}",
         "bfloat16, ms": f"{wide.middle}",
         "kernel TFLOP/s of 8 bits": f"{rate.middle}",
@@ -270,7 +270,7 @@ def gain_cells(cell: Cell) -> str:
     return texts[cell.head] if cell.head in texts else f"{errors(study, name, own)[cell.head]}"
 
 
-@text(r"Interval: from the ends of both medians' intervals, so wider than 95 %; .*", "dl.facts")
+@text(r"Interval: 95 % interval of the ratio of both medians; .*", "dl.facts")
 @text(r"Of a forward, in runs of the two precisions at the same shape\. .*", "figcaption")
 @text(r".*\b8 bits.*")
 def words_of_8_bits(spot: Spot, match: re.Match[str]) -> str:
