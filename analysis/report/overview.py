@@ -223,8 +223,14 @@ def size(line: GroupLine) -> TableCell:
 
 
 def outcome(line: GroupLine) -> TableCell:
-    """How a group's runs ended, with the reason of those that did not complete."""
+    """How a group's runs ended, with the reason of those that did not complete.
+
+    How many completed is not said again beside the same number with a rate, which is a column of its own.
+    """
     ends = Counter(map(shown_outcome, line.runs))
+    several_ends = len(ends) > 1
+    if several_ends and ends[Outcome.COMPLETED] == line.group.n:
+        del ends[Outcome.COMPLETED]
     # A backend's own reason says which setting it lacks, whatever the study expected.
     reasons = [
         str(told)
@@ -237,8 +243,7 @@ def outcome(line: GroupLine) -> TableCell:
         )
     ]
     words = [
-        f"{count} {end or 'not ended'}" if len(ends) > 1 else end or "not ended"
-        for end, count in ends.items()
+        f"{count} {end or 'not ended'}" if several_ends else end or "not ended" for end, count in ends.items()
     ]
     unexpected = any(run["outcome"] not in (None, run["expected_outcome"]) for run in line.runs)
     several = [len(run["history"]) for run in line.runs if len(run["history"]) > 1]

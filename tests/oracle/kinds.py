@@ -1005,9 +1005,15 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
 # The overview's table of groups.
 
 
-@cell("groups", "Tokens/s", "Prompt tokens/s")
+@cell("groups", "Tokens/s")
 def rate(study: Study, label: str) -> str:
     return estimate(study.over(label, lambda run, s: run.tokens / s)) if label in study.measured else NONE
+
+
+@cell("groups", "Prompt tokens/s")
+def prompt_rate(study: Study, label: str) -> str:
+    """Without an interval, which is that of the milliseconds."""
+    return f"{study.over(label, lambda run, s: run.tokens / s).middle}" if label in study.measured else NONE
 
 
 @cell("groups", "Against baseline")
@@ -1130,7 +1136,12 @@ def outcome(study: Study, label: str) -> tuple[str, str]:
     if study.imported and "steps" not in runs[0].config["train"]:
         return "unknown", ""
     counts = Counter(run.outcome or "not ended" for run in runs)
-    text = ", ".join(f"{many} {end}" if len(counts) > 1 else end for end, many in counts.items())
+    ends = {
+        end: many
+        for end, many in counts.items()
+        if len(counts) == 1 or end != "completed" or many != len(study.completed(label))
+    }
+    text = ", ".join(f"{many} {end}" if len(counts) > 1 else end for end, many in ends.items())
     failed = [run for run in runs if run.outcome not in (None, "completed")]
     unexpected = any(run.outcome != run.expected for run in failed)
     why = (failed[0].plan["because"] or failed[0].measured.result["reason"]) if failed else ""

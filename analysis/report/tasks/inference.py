@@ -20,7 +20,6 @@ from analysis.report.tasks._llama import (
     MFU_PANEL,
     MODEL,
     OUTCOME,
-    RATE,
     RATES_NOTE,
     RUN_RATES,
     N,
@@ -131,7 +130,13 @@ TASK = ReportTask(
     columns=(
         OverviewColumn("Prefill, ms", estimated(lambda group: group.prefill_milliseconds, "#,.4g")),
         OverviewColumn("Floor, %", lambda line: TableCell(number(line.group.floor_percentage, ".1f"))),
-        OverviewColumn("Prompt tokens/s", RATE.cell),
+        # Its interval is that of the milliseconds.
+        OverviewColumn(
+            "Prompt tokens/s",
+            lambda line: TableCell(
+                number(line.group.tokens_per_second and line.group.tokens_per_second.median, ",.0f")
+            ),
+        ),
         *AGAINST_BASELINE,
         MFU,
         OverviewColumn("Decoded token, ms", estimated(lambda group: group.decode_milliseconds, "#,.4g")),

@@ -116,6 +116,14 @@ def test_an_end_that_nobody_expected_is_marked_and_a_log_without_a_plan_has_an_u
     ]  # fmt: skip
 
 
+def test_an_outcome_does_not_say_again_how_many_have_a_rate() -> None:
+    waiting = {"outcome": None, "steps": None, "step_seconds": None, "repeat": 2}
+    page = first_page([planned("auto"), planned("auto", **waiting), planned("flash", **waiting)])
+    at_n, at_outcome = (heads(page).index(head) for head in ("n", "Outcome"))
+    texts = {label: (cells[at_n][0].text, cells[at_outcome][0].text) for label, cells in page.lines.items()}
+    assert texts == {"auto": ("1 of 2", "1 not ended"), "flash": ("0 of 1", "not ended")}
+
+
 def test_a_wide_interval_of_a_difference_is_left_out_with_its_reason() -> None:
     runs = [planned("cudnn", seconds, repeat=n) for n, seconds in enumerate((0.4, 0.8), 1)]
     runs += [planned("flash", seconds, repeat=n) for n, seconds in enumerate((0.9, 0.3), 1)]
