@@ -42,6 +42,7 @@ class StudyComparison:
         absent: why that is so for all groups, where the baseline has no completed run at all.
         drift: over the blocks.
         gpus: whether they differ in speed; None where fewer than two are known.
+        gaps: the blocks that a group lacks, by label, where two blocks have no GPU in common.
         order, load: how the runs were started, and how busy the machines were, in words.
         busy: a warning if other work may have slowed runs down.
         advice: what to write in the study to have groups compared; None if it declares a baseline.
@@ -63,6 +64,7 @@ class StudyComparison:
     advice: str | None
     queries: list[tuple[str, str]]
     saved: Mapping[str, list[Saving]] = field(default_factory=dict)
+    gaps: Mapping[str, list[int]] = field(default_factory=dict)
 
     @property
     def unlike(self) -> set[str]:
@@ -110,6 +112,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Run]) ->
         advice=advice,
         queries=[("Rates of the runs", literal(MEASURED_RUNS, study)), *at_the_end],
         saved={"time": time_saved(measured), "memory": memory_saved(measured)},
+        gaps=conditions.gaps_of(measured),
     )
 
 

@@ -28,6 +28,7 @@ _CLOCKS = {
     "sm_mhz": "GPU clock {:,.0f} MHz",
     "memory_mhz": "memory clock {:,.0f} MHz",
 }
+_LETTERS = 8  # of a GPU's UUID, which tell it from others
 _HELD = {"power_capped_seconds": "by the power limit", "slowed_seconds": "by heat or the power supply"}
 
 
@@ -86,12 +87,46 @@ def _design(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
         ("Seeds", listed(numbers), ""),
         ("Repeats", _repeats(runs), _given(runs, "--repeats")),
         ("Order of the runs", comparison.order, ""),
+        ("Blocks", "; ".join(capped(_blocks(runs), "blocks")), ""),
         ("Baseline", _factors(baseline) if baseline else none, ""),
         ("Margins", value(runs, margins), ""),
         ("Stopping rule", f"{UNKNOWN}: the runs were imported" if imported else _stopping(facts), ""),
     ):
         if text:
             yield Setting(topic, text, change, "Design")
+
+
+def _blocks(runs: Sequence[Run]) -> list[str]:
+    """On which machines and days each block ran, and what it lacks: `2: on vm, GPU 1a2b3c4d, 2026-03-01`.
+
+    Blocks next to each other of which the same is true are one entry.
+    """
+    by_block = grouped([run for run in runs if run["block"] is not None], lambda run: run["block"] or 0)
+    texts = {number: _place_and_day(by_block[number]) for number in sorted(by_block)}
+    entries = []
+    for text, alike in itertools.groupby(texts, key=texts.__getitem__):
+        numbers = list(alike)
+        of = listed([f"{number}" for number in numbers])
+        entries.append(f"{of if len(numbers) < 3 else f'{numbers[0]} to {numbers[-1]}'}: {text}")
+    return entries
+
+
+def _place_and_day(block: Sequence[Run]) -> str:
+    started = [run for run in block if run["started_at"]]
+    if not started:
+        return "not started"
+    nodes = sorted({f"`{run['node']}`" for run in started if run["node"]})
+    gpus = sorted({run["gpu_uuid"].removeprefix("GPU-")[:_LETTERS] for run in started if run["gpu_uuid"]})
+    days = sorted({f"{run['started_at']:%Y-%m-%d}" for run in started if run["started_at"]})
+    parts = [f"on {listed(nodes)}"] if nodes else []
+    if gpus:
+        # The records of a run of several name one at most.
+        more = any(run["gpus"] and (run["gpus"] > 1 or not run["gpu_uuid"]) for run in started)
+        parts.append(f"GPU{'s' * (len(gpus) > 1 or more)} {listed([*gpus, *['others'] * more])}")
+    parts.append(" to ".join(dict.fromkeys((days[0], days[-1]))))
+    if waiting := list(dict.fromkeys(run["label"] for run in block if run["outcome"] is None)):
+        parts.append(f"without {groups(waiting)}")
+    return ", ".join(parts)
 
 
 def _factors(given: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 from math import expm1
 
 from analysis.stats.estimate import CONFIDENCE, median
@@ -20,11 +20,12 @@ class Ranking:
     """What may be said of the order of groups.
 
     Attributes:
-        tiers: labels from fastest to slowest median, in sets whose members cannot be told apart; a label can
-            be in several. Groups of one run are in none.
+        tiers: labels from the fastest to the slowest, in sets whose members cannot be told apart; a label can
+            be in several. Groups of one run are in none. The order is that of medians; where groups share
+            some keys and not all, it is that of the mean log ratio to the others.
         singles: labels of groups of one run, as they came: they have no order.
-        verdicts: of each pair of labels, the first over the second; each pair comes once, the faster median
-            first, and pairs with a single run in the order in which they came.
+        verdicts: of each pair of labels, the first over the second; each pair comes once, the faster one
+            first, by the same rule, and pairs with a single run in the order in which they came.
     """
 
     tiers: tuple[tuple[str, ...], ...]
@@ -45,7 +46,16 @@ def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
     """
     repeated = [label for label, runs in groups.items() if len(runs) > 1]
     ordered = sorted(repeated, key=lambda label: median(list(groups[label].values())))
-    tests = {pair: log_ratio(*(groups[label] for label in pair)) for pair in combinations(ordered, 2)}
+    pairs = list(combinations(ordered, 2))
+    keys = [frozenset(groups[label]) for label in repeated]
+    if any(one != other and one & other for one, other in combinations(keys, 2)):
+        ahead = {
+            (one, other): log_ratio(groups[one], groups[other]).mean.value
+            for one, other in permutations(ordered, 2)
+        }
+        ordered.sort(key=lambda label: -sum(ahead[label, other] for other in repeated if other != label))
+        pairs = [pair if ahead[pair] >= 0 else (pair[1], pair[0]) for pair in combinations(ordered, 2)]
+    tests = {(one, other): log_ratio(groups[one], groups[other]) for one, other in pairs}
     # Adjusted p values: the i-th smallest of m times m - i, never below the one before (Holm 1979).
     p_values, so_far = {pair: test.mean.p_value() for pair, test in tests.items()}, 0.0
     for place, (pair, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):

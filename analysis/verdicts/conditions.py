@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import expm1
 from statistics import fmean
 
@@ -58,6 +59,31 @@ def order_of(rows: Sequence[Row]) -> str:
     return ", ".join(parts)
 
 
+def places_of(rows: Sequence[Row]) -> dict[int, set[tuple[str | None, str | None]]]:
+    """The machine and the GPU of the runs that started, by block: two machines may share a name."""
+    places: dict[int, set[tuple[str | None, str | None]]] = {}
+    for row in rows:
+        if row["block"] is not None and row["started_at"] is not None:
+            places.setdefault(row["block"], set()).add((row["node"], row["gpu_uuid"]))
+    return places
+
+
+def gaps_of(rows: Sequence[Row]) -> dict[str, list[int]]:
+    """The blocks that a group lacks and others have, by its label: its median is not of the same GPUs.
+
+    None where every two blocks have a GPU in common.
+
+    Args:
+        rows: the answer to MEASURED_RUNS.
+    """
+    places = places_of(rows)
+    if all(one & other for one, other in combinations(places.values(), 2)):
+        return {}
+    ran = {label: {run["block"] for run in group.runs} for label, group in groups_of(rows).items()}
+    lacking = {label: sorted(places.keys() - blocks) for label, blocks in ran.items()}
+    return {label: blocks for label, blocks in lacking.items() if blocks}
+
+
 def load_of(rows: Sequence[Row]) -> str:
     """How busy the machines were before the runs, and who else was on the devices.
 
@@ -107,6 +133,7 @@ def _unknown(count: int) -> str:
 
 
 _NAMED = 3  # groups that a sentence names
+_CANCELS = "Paired runs were on the same GPU, so its speed cancels in their ratios."
 _SEEN = 5e-5  # a share that is not nought to the digits of a sentence
 
 
@@ -173,7 +200,9 @@ def gpus_of(rows: Sequence[Row]) -> Gpus | None:
     if tested.differ:
         sentences.append(_pairs(placed, tested.effects))
     few = [group for group, gpus in gpus_of_group.items() if 2 * len(gpus) <= used]
-    if few and (tested.differ or tested.p is None):
+    if tested.p is None and _on_one_each(placed):
+        sentences.append(_CANCELS)
+    elif few and (tested.differ or tested.p is None):
         sentences.append(
             f"{_named(few)} ran on half of the GPUs or fewer: what sets them apart may be the GPUs."
         )
@@ -189,12 +218,8 @@ def _pairs(runs: Sequence[Row], effects: dict[str, float]) -> str:
 
     It may put one group ahead of another by its share of the GPUs alone.
     """
-    places: dict[Hashable, set[str]] = {}
-    for group in groups_of(runs).values():
-        for key, run in group.pairs.items():
-            places.setdefault(key, set()).add(run["gpu_uuid"])
-    if all(len(gpus) == 1 for gpus in places.values()):
-        return "Paired runs were on the same GPU, so this cancels in their ratios."
+    if _on_one_each(runs):
+        return _CANCELS
 
     effects_of_group: dict[str, list[float]] = {}
     for run in runs:
@@ -210,6 +235,15 @@ def _pairs(runs: Sequence[Row], effects: dict[str, float]) -> str:
         f"puts {group_name(first)} {_unsigned(ahead)} % ahead of {group_name(last)}"
     )
     return f"Pairs of runs on different GPUs include this difference, which widens the intervals; {favour}."
+
+
+def _on_one_each(runs: Sequence[Row]) -> bool:
+    """Whether the runs of each pair were on one GPU."""
+    places: dict[Hashable, set[str]] = {}
+    for group in groups_of(runs).values():
+        for key, run in group.pairs.items():
+            places.setdefault(key, set()).add(run["gpu_uuid"])
+    return all(len(gpus) == 1 for gpus in places.values())
 
 
 def _named(groups: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from tests.oracle.pages import Element, read
 from tests.oracle.truth import Study
 
 NAMES = (
-    "ends", "pair", "ramp", "margins", "scaling", "disturbed", "moved", "waiting", "prompts", "profiled", "calls", "shapes",
+    "ends", "pair", "ramp", "margins", "scaling", "disturbed", "grown", "moved", "waiting", "prompts", "profiled", "calls", "shapes",
     "alone", "swept", "watched", "sought", "planned", "saved", "places", "tiled", "eight", "theirs", "endless",
 )  # fmt: skip
 IMPORTED = ("theirs", "endless")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import exp
 from statistics import fmean
 from statistics import median as plain_median
@@ -312,7 +312,11 @@ def decoded_fastest(study: Study) -> Iterator[str]:
 def _ends(
     study: Study, values: dict[str, float], unit: str, words: tuple[str, str], most: bool, before: str
 ) -> Iterator[str]:
-    ordered = sorted(values, key=lambda label: values[label], reverse=most)
+    order = values
+    if not before and lacking(study):
+        before = "Within blocks, "
+        order = {label: study.rate_ratio(label).middle if study.against(label) else 1.0 for label in values}
+    ordered = sorted(order, key=lambda label: order[label], reverse=most)
     texts = {label: f"{value} {unit}" for label, value in values.items()}
     first, last = ordered[0], ordered[-1]
     if len(values) == 1:
@@ -321,7 +325,7 @@ def _ends(
     if values[first] == values[last]:
         yield f"All {len(values)} groups: {texts[first]}."
         return
-    if not before:
+    if most:
         for label in (first, last):
             if study.against(label) and verdict(study, label)[0] != "withheld":
                 change = 100 * (study.rate_ratio(label).middle - 1)
@@ -667,8 +671,30 @@ def left_out(study: Study) -> Iterator[str]:
             if gone:
                 yield (
                     f"The verdicts on tokens per second and loss leave out {len(gone)} of "
-                    f"{len(study.groups[label])} runs of {label} ({len(gone)} {gone[0].outcome})."
+                    f"{len(study.groups[label])} runs of {label} "
+                    f"({len(gone)} {gone[0].outcome or 'without an outcome yet'})."
                 )
+
+
+def lacking(study: Study) -> dict[str, list[int]]:
+    """The blocks that a group lacks, where two blocks have no GPU in common."""
+    gpus: dict[int, set[str]] = {}
+    for run in study.done:
+        if block := run.plan.get("block"):
+            gpus.setdefault(block, set()).add(run.measured.manifest.get("gpu_uuid"))
+    if all(one & other for one, other in combinations(gpus.values(), 2)):
+        return {}
+    ran = {label: {run.plan["block"] for run in study.completed(label)} for label in study.measured}
+    return {label: sorted(gpus.keys() - blocks) for label, blocks in ran.items() if gpus.keys() - blocks}
+
+
+@said("limit")
+def other_gpus(study: Study) -> Iterator[str]:
+    for label, blocks in lacking(study).items():
+        yield (
+            f"Medians are over different GPUs, as {label} lacks block {blocks[0]}; ratios of paired runs stay within "
+            "blocks."
+        )
 
 
 @said("limit")
@@ -752,7 +778,12 @@ def gpus_not_tested(study: Study) -> Iterator[str]:
         label: {run.measured.manifest.get("gpu_uuid") for run in study.completed(label)}
         for label in study.measured
     }
-    if study.task == "training" and len(used) > 1 and all(len(gpus) == 1 for gpus in on.values()):
+    if lacking(study):
+        yield (
+            f"Whether the {len(used)} GPUs differ in speed was not tested: too few groups ran several times and on several "
+            "GPUs. Paired runs were on the same GPU, so its speed cancels in their ratios."
+        )
+    elif study.task == "training" and len(used) > 1 and all(len(gpus) == 1 for gpus in on.values()):
         few = [label for label, gpus in on.items() if 2 * len(gpus) <= len(used)]
         yield (
             f"Whether the {len(used)} GPUs differ in speed was not tested: too few groups ran several times and on several "

@@ -32,6 +32,7 @@ def write(root: Path) -> None:
     margins(root)
     scaling(root)
     disturbed(root)
+    grown(root)
     moved(root)
     waiting(root)
     prompts(root)
@@ -136,6 +137,20 @@ def disturbed(root: Path) -> None:
                 "device_users": int(block == 3),
             }
             study.trained(name, 0, block, wavy(usual * 1.01**block * noise), 3.0, place=place, where=where)
+
+
+def grown(root: Path) -> None:
+    """A block a day, each slower, the third on another machine of the same name, where a backend has not run."""
+    study = Study(root, "grown", "Which is fastest?", {"attention": "auto"}, order="interleaved")
+    for block, (gpu, slower) in enumerate((("GPU-a", 1.0), ("GPU-a", 1.14), ("GPU-b", 1.3)), start=1):
+        study.clock = 86400.0 * block
+        for name, usual in (("auto", 0.02), ("flash", 0.0201 + 1e-5 * block)):
+            place = {"repeat": block, "block": block, "position": study.count + 1}
+            if (name, block) == ("flash", 3):
+                study.planned(name, 0, block, place=place)
+            else:
+                where = {"host": "vm", "gpu_uuid": gpu}
+                study.trained(name, 0, block, wavy(usual * slower), 3.0, place=place, where=where)
 
 
 def moved(root: Path) -> None:

@@ -601,10 +601,12 @@ def drift(study: Study) -> tuple[float, float, float, float, int]:
         for run in study.completed(label)
     }
     labels, blocks = sorted({label for label, _ in cells}), sorted({block for _, block in cells})
-    effects = [fmean(cells[label, block] for label in labels) for block in blocks]
+    # Least squares by block and group: a cell may be missing.
+    rows = [[block == b for b in blocks] + [label == one for one in labels] for label, block in cells]
+    effects = np.linalg.lstsq(np.array(rows, dtype=float), np.array([*cells.values()]))[0][: len(blocks)]
     x = np.array(blocks, dtype=float) - fmean(blocks)
-    slope = float(x @ np.array(effects)) / float(x @ x)
-    rest = np.array(effects) - fmean(effects) - slope * x
+    slope = float(x @ effects) / float(x @ x)
+    rest = effects - effects.mean() - slope * x
     freedom = len(blocks) - 2
     error = sqrt(float(rest @ rest) / freedom / float(x @ x))
     span, half = blocks[-1] - blocks[0], t_quantile(0.975, freedom) * error
@@ -637,10 +639,9 @@ def gpu_effect(study: Study) -> tuple[int, float, Ends, float]:
 def tiers(study: Study) -> list[set[str]]:
     """The largest sets of groups with repeats of which no test tells two apart, from the fastest."""
     p = study.holm
-    names = sorted(
-        {label for pair in p for label in pair},
-        key=lambda label: fmean(map(log, study.per_token(label).values())),
-    )
+    every = sorted({label for pair in p for label in pair})
+    times = {label: study.per_token(label) for label in every}
+    names = sorted(every, key=lambda label: -sum(log_ratio(times[label], times[one])[0] for one in every))
     alike = [
         set(some)
         for size in range(len(names), 0, -1)

@@ -50,14 +50,19 @@ def rates(
     """The groups with the highest and the lowest rate, and their verdicts against the baseline.
 
     Groups of different numbers of processes have no order. Of a grid, whose cells have baselines of their
-    own, it is what they save of these.
+    own, it is what they save of these. Where groups lack blocks on other GPUs, their order is that of the
+    ratios to the baseline, which are of runs in the same block.
     """
     if len({pair.baseline for pair in comparison.rates.compared}) > 1:
         yield from _saved(facts, comparison)
     elif not comparison.scaling and len(comparison.rates.rankings) <= 1:
         values = {group.label: group.tokens_per_second for group in facts.groups}
         judged = {row.group: row for row in verdicts if row.about == "rate"}
-        yield from ends(facts, values, unit, judged, comparison, ("highest rate", "lowest"))
+        ratios: dict[str, float] = {}
+        if comparison.gaps:
+            ratios = {label: row.number.value for label, row in judged.items() if row.number}
+            ratios |= {row.against: 0.0 for row in judged.values()}
+        yield from ends(facts, values, unit, judged, comparison, ("highest rate", "lowest"), by_ratio=ratios)
 
 
 def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
@@ -93,6 +98,7 @@ def ends(
     words: tuple[str, str],
     most: bool = True,
     before: str = "",
+    by_ratio: Mapping[str, float] | None = None,
 ) -> Iterator[Sentence]:
     """Both ends of a quantity: `flash3 has the highest rate, 10,327 tokens/s (...); ...`.
 
@@ -104,11 +110,15 @@ def ends(
         words: for the first and the last group: `highest rate`, `lowest`.
         most: whether the largest value comes first.
         before: what the sentence begins with, such as `Decoding: `.
+        by_ratio: of each group to the baseline: the order, where medians are of different blocks.
     """
     medians = {label: value.median for label, value in values.items() if value and label not in facts.flagged}
     if not medians:
         return
-    ordered = sorted(medians, key=medians.__getitem__, reverse=most)
+    order = medians
+    if by_ratio and medians.keys() <= by_ratio.keys():
+        order, before = {label: by_ratio[label] for label in medians}, "Within blocks, "
+    ordered = sorted(order, key=order.__getitem__, reverse=most)
     first, last = ordered[0], ordered[-1]
     form = ",.0f" if min(medians.values()) >= 100 else "#,.3g"
     numbers = tuple(

@@ -40,6 +40,17 @@ def of_any(
     facts: Facts, comparison: StudyComparison, differences: Sequence[Difference]
 ) -> Iterator[Sentence]:
     """What is not compared, and how far the rest reaches."""
+    if comparison.gaps:
+        by_blocks = grouped(comparison.gaps, lambda label: tuple(comparison.gaps[label]))
+        lacking = [
+            f"{listed(list(map(group_name, labels)))} {'lack' if len(labels) > 1 else 'lacks'} "
+            f"block{'s' if len(blocks) > 1 else ''} {listed(list(map(str, blocks)))}"
+            for blocks, labels in by_blocks.items()
+        ]
+        yield Sentence(
+            f"Medians are over different GPUs, as {listed(lacking)}; ratios of paired runs stay within "
+            "blocks."
+        )
     yield from _not_compared(facts, comparison)
     yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
     yield from differ(differences)

@@ -137,3 +137,15 @@ def test_identical_groups_are_not_told_apart() -> None:
     found = rank(named(a=[1.0, 1.0, 1.0], b=[1.0, 1.0, 1.0]))
     assert found.verdicts["a", "b"].kind == "inconclusive"
     assert found.tiers == (("a", "b"),)
+
+
+def test_groups_that_lack_a_slow_machine_are_not_first_for_that() -> None:
+    """By its median b is the fastest; in both blocks that it shares with a, a is."""
+    a = {1: 1.000, 2: 1.101, 3: 2.0}
+    b = {1: 1.010, 2: 1.112}
+    c = {1: 1.100, 2: 1.211, 3: 2.2}
+    found = rank({"b": b, "a": a, "c": c})
+    assert [tier[0] for tier in found.tiers] == ["a", "b", "c"]
+    first = found.verdicts["a", "b"]
+    assert (first.kind, first.n) == ("different", 2)
+    assert first.difference == pytest.approx((1.01 / 1 * 1.112 / 1.101) ** 0.5 - 1)

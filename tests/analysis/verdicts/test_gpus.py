@@ -52,7 +52,7 @@ def test_a_group_with_more_runs_on_the_faster_gpu_is_said_to_be_ahead_by_that_al
 
 def test_pairs_on_one_gpu_are_said_to_cancel_it() -> None:
     text = said(spread("cudnn", 0.02) + spread("flash", 0.02))
-    assert "Paired runs were on the same GPU, so this cancels in their ratios." in text
+    assert "Paired runs were on the same GPU, so its speed cancels in their ratios." in text
 
 
 def test_a_group_on_few_of_the_gpus_is_named() -> None:

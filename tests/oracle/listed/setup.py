@@ -135,6 +135,11 @@ def added_of(study: Study) -> str:
     """Runs that were planned after the first result."""
     first = min(run.ended for run in study.runs if run.attempts)
     added = sum(run.plan["created_at"] > first for run in study.runs)
+    blocks = {run.plan.get("block") for run in study.runs}
+    waiting = {run.plan.get("block") for run in study.runs if run.outcome is None}
+    if not added and waiting:
+        ended = f"blocks that have ended so far: {len(blocks - waiting)} of {len(blocks)}"
+        return f"none: the number of runs was fixed in advance; {ended}"
     return f"none, and the number of runs was not fixed in advance: {added} runs added after the first result"
 
 
@@ -273,6 +278,29 @@ def memory_of(study: Study) -> str:
     )
 
 
+def blocks_of(study: Study) -> str:
+    """Where and when each block ran, and what it lacks; neighbours that are alike are one entry."""
+    entries: list[tuple[str, list[int]]] = []
+    for block in sorted({run.plan["block"] for run in study.runs}):
+        runs = [run for run in study.runs if run.plan["block"] == block]
+        manifests = [run.measured.manifest for run in runs if run.attempts]
+        hosts = sorted({manifest["host"] for manifest in manifests})
+        gpus = sorted({manifest["gpu_uuid"][4:12] for manifest in manifests if manifest.get("gpu_uuid")})
+        days = sorted({manifest["started_at"][:10] for manifest in manifests})
+        missing = [run.label for run in runs if run.outcome is None]
+        gpus += ["others"] * (bool(gpus) and any(run.attempts and run.gpus > 1 for run in runs))
+        text = f"on {listed(hosts)}, " + f"GPU{'s' * (len(gpus) > 1)} {listed(gpus)}, " * bool(gpus)
+        text += " to ".join(days[:: max(1, len(days) - 1)]) + f", without {listed(missing)}" * bool(missing)
+        if entries and entries[-1][0] == text:
+            entries[-1][1].append(block)
+        else:
+            entries.append((text, [block]))
+    return "; ".join(
+        f"{f'{blocks[0]} to {blocks[-1]}' if len(blocks) > 2 else listed([*map(str, blocks)])}: {text}"
+        for text, blocks in entries
+    )
+
+
 SETTINGS: dict[str, Setting] = {
     "Parameters": parameters_of, "Layers": _model("layers"), "Dimension": _model("dim"), "Attention heads": heads_of,
     "Feed-forward dimension": _model("ffn_dim"), "Vocabulary": _model("vocab_size"), "FLOP per token": flop_of,
@@ -288,7 +316,7 @@ SETTINGS: dict[str, Setting] = {
     "Steps": steps_of, "Padding": lambda study: "0.0 % of the tokens, which tokens per second include",
     "Varied": varied_of, "Repeats": repeats_of, "Margins": margins_of, "Stopping rule": added_of,
     "Seeds": lambda study: listed([f"{seed}" for seed in dict.fromkeys(run.key[0] for run in study.runs)]),
-    "Order of the runs": order_of, "Runs side by side": beside_of, "Load": load, "Peak for MFU": peak_of_setup,
+    "Order of the runs": order_of, "Blocks": blocks_of, "Runs side by side": beside_of, "Load": load, "Peak for MFU": peak_of_setup,
     "Device": devices_of, "Host": hosts_of,
     "Driver": lambda study: "570.86", "Packages": packages_of,
     "Commit": lambda study: str(study.runs[0].plan["provenance"]["git_sha"])[:10],

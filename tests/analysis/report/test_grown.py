@@ -1,0 +1,99 @@
+"""A study that grew over days and machines: where each block ran, and comparisons that stay within blocks."""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+import re
+from datetime import timedelta
+from math import exp, log, sqrt
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from analysis.report.build import build_report
+from analysis.store.collect import collect
+from analysis.verdicts.conditions import gaps_of
+from tests.analysis.fabricate import START, Folder, plan
+from tests.analysis.verdicts.rows import run
+
+SECONDS = {"auto": 0.40, "cudnn": 0.41, "flash3": 0.402}
+MACHINES = (("GPU-aaaaaaaa-0", 1.0, 0), ("GPU-bbbbbbbb-0", 1.2, 2))  # its GPU, how slow it is, and the day
+DESIGN = {"order": "interleaved", "baseline": {"attention": "auto"}, "margins": {"tokens_per_second": 0.01}}
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two blocks on machines of one name, the second a fifth slower and without flash3; and its report."""
+    root, draw = tmp_path_factory.mktemp("grown"), Random(2)
+    for block, (gpu, slower, day) in enumerate(MACHINES, start=1):
+        for place, (attention, seconds) in enumerate(SECONDS.items()):
+            numbers = {"repeat": block, "block": block, "position": 3 * block + place, "design": DESIGN}
+            named = {"group": attention, "factors": {"attention": attention}}
+            folder = Folder(root, plan(f"{attention}-{block}", attention=attention, **numbers, **named))
+            if (attention, block) == ("flash3", 2):
+                continue
+            began = START + timedelta(days=day, minutes=10 * place)
+            folder.start(host="vm", gpu_uuid=gpu, started_at=began)
+            for step in range(5, 151, 5):
+                folder.step(step, seconds=seconds * slower * exp(draw.gauss(0, 0.003)))
+            folder.end(started_at=began, ended_at=began + timedelta(minutes=5))
+    collect(root)
+    build_report(root, "backends", root / "report")
+    return root
+
+
+def median_log(root: Path, attention: str, block: int) -> float:
+    """Of the seconds of a run's steps from the eleventh on, from its file."""
+    lines = (root / "backends" / f"{attention}-{block}/attempt-1/steps.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    logs = sorted(log(record["step_seconds"]) for record in records if record["step"] - record["steps"] >= 10)
+    return (logs[(len(logs) - 1) // 2] + logs[len(logs) // 2]) / 2
+
+
+def text_of(root: Path) -> str:
+    page = (root / "report/index.html").read_text(encoding="utf-8").partition("<main")[2]
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", page)).split())
+
+
+def test_ratios_and_their_intervals_are_of_pairs_within_a_block(grown: Path) -> None:
+    with (grown / "report/data/findings/ratios.csv").open(encoding="utf-8") as file:
+        rows = {row["label"]: row for row in csv.DictReader(file)}
+
+    def ratio(attention: str, block: int) -> float:
+        return median_log(grown, "auto", block) - median_log(grown, attention, block)
+
+    first, second = ratio("cudnn", 1), ratio("cudnn", 2)
+    half = 12.7062 * abs(first - second) / sqrt(2) / sqrt(2)  # Student's t of one degree of freedom
+    ends = exp((first + second) / 2 - half), exp((first + second) / 2 + half)
+    cudnn, flash3 = rows["cudnn"], rows["flash3"]
+    assert float(cudnn["ratio"]) == pytest.approx(exp((first + second) / 2))
+    assert (float(cudnn["low"]), float(cudnn["high"])) == pytest.approx(ends, rel=1e-5)
+    assert float(flash3["ratio"]) == pytest.approx(exp(ratio("flash3", 1))), "over the run of auto in block 1"
+    assert float(flash3["low"]) < float(flash3["ratio"]) < float(flash3["high"])
+
+
+def test_the_answer_orders_groups_within_blocks_where_one_lacks_the_slower_machine(grown: Path) -> None:
+    """The median of flash3 is the highest, as it did not run on the slower machine."""
+    text = text_of(grown)
+    assert "Within blocks, auto has the highest rate" in text
+    assert "as flash3 lacks block 2; ratios of paired runs stay within blocks." in text
+
+
+def test_blocks_that_share_a_gpu_are_on_one_machine_whichever_of_its_gpus_each_used() -> None:
+    placed = [("auto", 1, "a"), ("cudnn", 1, "b"), ("auto", 2, "b")]
+    rows = [run(label, block=block, gpu_uuid=gpu, repeat=block) for label, block, gpu in placed]
+    assert gaps_of(rows) == {}
+    rows[-1]["gpu_uuid"] = "c"
+    assert gaps_of(rows) == {"cudnn": [2]}
+
+
+def test_one_line_says_where_and_when_each_block_ran_and_what_it_lacks(grown: Path) -> None:
+    text = text_of(grown)
+    assert "1: on vm, GPU aaaaaaaa, 2026-03-01; 2: on vm, GPU bbbbbbbb, 2026-03-03, without flash3" in text, (
+        "two machines of one name are two"
+    )
+    assert "blocks that have ended so far: 1 of 2" in text
+    assert "Paired runs were on the same GPU, so its speed cancels in their ratios." in text
