@@ -226,7 +226,7 @@ def _in_words(milliseconds: float) -> str:
     """In ms, and in s where three digits of ms would have a power of ten."""
     if milliseconds >= 999.5:
         return f"{readable(milliseconds / 1e3, ',.3g')} s"
-    return f"{milliseconds:.3g} ms"
+    return f"{readable(milliseconds, '#.3g')} ms"
 
 
 def _milliseconds(point: Point) -> float:

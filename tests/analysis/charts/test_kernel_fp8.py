@@ -111,7 +111,7 @@ def test_a_report_says_how_fast_a_forward_is_and_makes_up_no_backward(tmp_path, 
     text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", pages)).split())
     if precisions == (FP8,):
         assert "at 1 shape, forward alone, in 7 rounds" in text
-        assert "a forward takes 8 ms with" in text
+        assert "a forward takes 8.00 ms with" in text
         assert "a forward and its backward take" not in text
     else:
         assert "at 1 shape, forward and backward (of 8 bits forward alone), in 7 rounds" in text

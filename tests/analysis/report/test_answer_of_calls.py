@@ -104,7 +104,7 @@ def test_a_report_of_one_backend_compares_it_with_no_other(tmp_path: Path) -> No
     page = build_report(tmp_path, "kernels", tmp_path / "report").read_text(encoding="utf-8")
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "at 1 shape, forward and backward, in 7 rounds." in text
-    assert "a forward and its backward take 3.5 ms with custom ." in text
+    assert "a forward and its backward take 3.50 ms with custom ." in text
     for words in ("astest", "all backends", "the others", "Speed over"):
         assert words not in text
 
@@ -134,7 +134,7 @@ def test_the_fastest_is_the_one_that_is_ahead_round_by_round() -> None:
     first, at_each = of(rows)
     assert first.endswith(
         "`cudnn` is the fastest, by +0.50 % (+0.50 to +0.50 %) over `auto`: a forward and its backward "
-        "take 1.04 ms with `cudnn` and 9 ms with `math`, the slowest of 3 backends."
+        "take 1.04 ms with `cudnn` and 9.00 ms with `math`, the slowest of 3 backends."
     )
     assert at_each == "Over 2 shapes, the fastest is `cudnn` at 2 (+0.5 % over the next)."
 
@@ -203,7 +203,7 @@ def test_records_without_the_times_of_rounds_name_no_fastest() -> None:
     """Reports of earlier versions carry medians alone."""
     rows = timed(512, cudnn=[1.0] * 9, auto=[2.0] * 9) + timed(1024, cudnn=[1.0] * 9, auto=[2.0] * 9)
     (said,) = of([row | {"seconds": None} for row in rows])
-    assert said.endswith("a forward and its backward take 1 ms with `cudnn` and 2 ms with `auto`.")
+    assert said.endswith("a forward and its backward take 1.00 ms with `cudnn` and 2.00 ms with `auto`.")
 
 
 def test_times_of_a_second_and_more_are_in_seconds() -> None:
