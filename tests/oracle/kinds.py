@@ -229,7 +229,14 @@ def fastest_and_slowest(study: Study) -> Iterator[str]:
     unit = "prompt tokens/s" if study.task == "inference" else "tokens/s"
     right = [label for label in study.measured if label not in study.wrong]
     rates = {label: study.over(label, lambda run, s: run.tokens / s).middle for label in right}
-    yield from _ends(study, rates, unit, ("highest rate", "lowest"), True, "")
+    ends = (max(right, key=rates.__getitem__), min(right, key=rates.__getitem__))
+    for text in _ends(study, rates, unit, ("highest rate", "lowest"), True, ""):
+        first, *rest = text.split(unit)
+        latencies = [f", {prefill_of(study, label).middle} ms a prefill" for label in ends]
+        inferred = study.task == "inference"
+        yield first + "".join(
+            f"{unit}{latency * inferred}{part}" for latency, part in zip(latencies, rest, strict=False)
+        )
 
 
 def axes(study: Study, labels: Sequence[str] = ()) -> list[str]:

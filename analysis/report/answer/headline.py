@@ -45,13 +45,20 @@ def in_times(row: VerdictRow) -> tuple[str, str]:
 
 
 def rates(
-    facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow], unit: str = "tokens/s"
+    facts: Facts,
+    comparison: StudyComparison,
+    verdicts: Sequence[VerdictRow],
+    unit: str = "tokens/s",
+    beside: Mapping[str, str] | None = None,
 ) -> Iterator[Sentence]:
     """The groups with the highest and the lowest rate, and their verdicts against the baseline.
 
     Groups of different numbers of processes have no order. Of a grid, whose cells have baselines of their
     own, it is what they save of these. Where groups lack blocks on other GPUs, their order is that of the
     ratios to the baseline, which are of runs in the same block.
+
+    Args:
+        beside: what the rate of a group comes to, by its label: `104 ms a prefill`.
     """
     if len({pair.baseline for pair in comparison.rates.compared}) > 1:
         yield from _saved(facts, comparison)
@@ -62,7 +69,8 @@ def rates(
         if comparison.gaps:
             ratios = {label: row.number.value for label, row in judged.items() if row.number}
             ratios |= {row.against: 0.0 for row in judged.values()}
-        yield from ends(facts, values, unit, judged, comparison, ("highest rate", "lowest"), by_ratio=ratios)
+        words = ("highest rate", "lowest")
+        yield from ends(facts, values, unit, judged, comparison, words, by_ratio=ratios, beside=beside or {})
 
 
 def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
@@ -99,6 +107,7 @@ def ends(
     most: bool = True,
     before: str = "",
     by_ratio: Mapping[str, float] | None = None,
+    beside: Mapping[str, str] | None = None,
 ) -> Iterator[Sentence]:
     """Both ends of a quantity: `flash3 has the highest rate, 10,327 tokens/s (...); ...`.
 
@@ -111,6 +120,7 @@ def ends(
         most: whether the largest value comes first.
         before: what the sentence begins with, such as `Decoding: `.
         by_ratio: of each group to the baseline: the order, where medians are of different blocks.
+        beside: in other words, by group.
     """
     medians = {label: value.median for label, value in values.items() if value and label not in facts.flagged}
     if not medians:
@@ -131,6 +141,8 @@ def ends(
         yield Sentence(f"{before}{which[:1].upper()}{which[1:]}: {texts[first]}.", numbers)
         return
     for label in (first, last):
+        if beside and label in beside:
+            texts[label] += f", {beside[label]}"
         if (row := judged.get(label)) and row.difference:
             texts[label] += f" ({row.difference} against {name(row.against, facts)}: {row.verdict})"
     runs = {group.label: group.n for group in facts.groups}

@@ -70,7 +70,12 @@ _TOPICS = (
 
 
 def _headlines(facts: Facts, comparison: StudyComparison, rows: Sequence[VerdictRow]) -> Iterator[Sentence]:
-    yield from headline.rates(facts, comparison, rows, "prompt tokens/s")
+    prefills = {
+        group.label: f"{number(group.prefill_milliseconds.median, '#,.3g')} ms a prefill"
+        for group in facts.groups
+        if group.prefill_milliseconds
+    }
+    yield from headline.rates(facts, comparison, rows, "prompt tokens/s", prefills)
     decoding = {group.label: group.decode_milliseconds for group in facts.groups}
     yield from headline.ends(
         facts,
