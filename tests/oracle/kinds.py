@@ -194,6 +194,8 @@ def _under(study: Study) -> str:
     groups = list(study.groups)
     counts = [len(study.completed(label)) for label in groups if study.completed(label)]
     each = f"{span(counts)} runs" if counts and counts != [1] * len(counts) else "one run"
+    if counts and any(run.outcome is None for run in study.runs):
+        each = f"{span(counts)} of {span([len(runs) for runs in study.groups.values()])} planned runs"
     each = f", {each} each" if counts else ""
     if len(groups) == 1:
         return ", in one run" if counts else ""
@@ -734,6 +736,7 @@ def no_baseline(study: Study) -> Iterator[str]:
         and not study.imported
         and not study.design.get("baseline")
         and len(study.groups) > 1
+        and study.name != "scaling"
     ):
         axis, value = next(iter(study.runs[0].plan["factors"].items()))
         yield (
@@ -877,7 +880,7 @@ def unlike_profile(study: Study) -> Iterator[str]:
 
 @said("limit")
 def waiting(study: Study) -> Iterator[str]:
-    if runs := [run for run in study.runs if run.outcome is None]:
+    if runs := [run for run in study.runs if run.outcome is None and not study.completed(run.label)]:
         yield f"{len(runs)} run of {runs[0].label} has no outcome yet."
 
 

@@ -139,7 +139,7 @@ def _not_compared(facts: Facts, comparison: StudyComparison) -> Iterator[Sentenc
             "Groups are not compared with a baseline: the import named none. "
             "Import again with `--baseline FACTOR=VALUE`."
         )
-    elif comparison.advice:
+    elif comparison.advice and not comparison.scaling:  # the groups of which are compared with its first
         yield Sentence(
             "Groups are not compared with a baseline: the study declares none. "
             f"Write it in the study, for example `{comparison.advice}`."
@@ -201,8 +201,9 @@ def _machines(done: Sequence[Run]) -> Iterator[Sentence]:
 
 
 def _unfinished(facts: Facts) -> Iterator[Sentence]:
-    waiting = [run for run in facts.runs if run["outcome"] is None]
-    if waiting:
+    # Of the others the first sentence says how many of the planned runs there are.
+    done = {run["label"] for run in facts.runs if run["outcome"] == "completed"}
+    if waiting := [run for run in facts.runs if run["outcome"] is None and run["label"] not in done]:
         groups = listed(list(dict.fromkeys(group_name(run["label"]) for run in waiting)))
         have = "has" if len(waiting) == 1 else "have"
         yield Sentence(f"{counted(len(waiting), 'run')} of {groups} {have} no outcome yet.")

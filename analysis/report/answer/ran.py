@@ -176,6 +176,8 @@ def _groups(facts: Facts, done: Sequence[Run]) -> str:
     counts = Counter(run["label"] for run in done)
     runs = span(counts.values())
     each = "" if not done else "one run" if runs == "1" else f"{runs} runs"
+    if done and any(run["outcome"] is None for run in facts.runs):
+        each = f"{runs} of {span(Counter(run['label'] for run in facts.runs).values())} planned runs"
     if many == 1:
         return f", in {each}" if each else ""
     each = f", {each} each" if each else ""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from analysis.report.answer.limits import FEW
 from analysis.report.answer.statement import About, Number, Sentence, VerdictRow
 from analysis.stats import by_label, grouped
 from analysis.stats.estimate import RANGE, median
@@ -252,10 +253,10 @@ def left_out(facts: Facts, comparison: StudyComparison, rate_name: str) -> Itera
                 few = f"{ends.total()} of {counted(len(groups[label]), 'run')}"
                 gaps.setdefault((few, why), []).append(group_name(label))
         if gaps:
-            left = [
-                f"{few} of {'each of ' if len(of) > 1 else ''}{listed(of)} ({why})"
-                for (few, why), of in gaps.items()
-            ]
+            left = []
+            for (few, reasons), of in gaps.items():
+                whose = listed(of) if len(of) <= FEW else counted(len(of), "group")
+                left.append(f"{few} of {'each of ' if len(of) > 1 else ''}{whose} ({reasons})")
             quantities.setdefault(listed(left), []).append(quantity)
     for runs, about in quantities.items():
         yield Sentence(f"The verdicts on {listed(about)} leave out {runs}.")
