@@ -261,9 +261,9 @@ def watched(root: Path) -> None:
             "throttle_reasons": "power cap",
         }
         record |= {"sm_mhz": 1700.0 + step % 56}
-        if step % 50 == 0:  # once a second
-            power = sum(one["step_seconds"] for one in records[step - 50 : step])
-            record |= {"power_joules": 650 * power, "power_seconds": power, "power_steps": 50}
+        if step % 30 == 10 and step > 10:
+            power = sum(one["step_seconds"] for one in records[step - 30 : step])
+            record |= {"power_joules": 650 * power, "power_seconds": power, "power_steps": 30}
     lines(run / "steps.jsonl", records)
     result = json.loads((run / "result.json").read_text())
     dump(run / "result.json", {**result, "clocks": {**before, "power_capped_seconds": 12.25}})
