@@ -241,6 +241,23 @@ def fastest_and_slowest(study: Study) -> Iterator[str]:
         )
 
 
+@said("answer")
+def shown_of_groups(study: Study) -> Iterator[str]:
+    if study.task == "attention" or study.name == "scaling" or is_grid(study):
+        return
+    words: dict[str, list[str]] = {"faster": [], "equivalent": [], "slower": [], "inconclusive": []}
+    judged = [label for label in study.measured if study.against(label) and label not in study.wrong]
+    for label in judged:
+        words.setdefault(verdict(study, label)[0], []).append(label)
+    if len(judged) > 2 and any(words[word] for word in ("faster", "equivalent", "slower")):
+        parts = [
+            f"{listed(labels) if len(labels) < 4 else len(labels)} {'is' if len(labels) == 1 else 'are'} {word}"
+            for word, labels in words.items()
+            if labels and word != "observed"
+        ]
+        yield f"Against {study.against(judged[0])}, {listed(parts)}."
+
+
 def axes(study: Study, labels: Sequence[str] = ()) -> list[str]:
     """The numeric factors with three values or more in some groups: most values first."""
     values: dict[str, set[Any]] = {}

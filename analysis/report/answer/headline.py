@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from analysis.stats import Estimate
 
 _NAMED = 3  # groups that a sentence names; of more it says how many
+_SHOWN = ("faster", "equivalent", "slower")  # verdicts of several runs
 _LONG = 40  # characters of a name, beyond which a sentence has the group's number
 
 
@@ -71,6 +72,25 @@ def rates(
             ratios |= {row.against: 0.0 for row in judged.values()}
         words = ("highest rate", "lowest")
         yield from ends(facts, values, unit, judged, comparison, words, by_ratio=ratios, beside=beside or {})
+        yield from _findings(facts, judged)
+
+
+def _findings(facts: Facts, judged: Mapping[str, VerdictRow]) -> Iterator[Sentence]:
+    """What is shown of each group: `Against auto, custom is faster and 5 are slower.`.
+
+    Nothing where the two ends say it: of fewer than three groups, or where nothing is shown of any.
+    """
+    right = [row for label, row in judged.items() if label not in facts.flagged]
+    by_verdict = grouped(right, lambda row: row.verdict)
+    if len(right) < 3 or by_verdict.keys().isdisjoint(_SHOWN):
+        return
+    texts = []
+    for verdict in (*_SHOWN, "inconclusive"):
+        if rows := by_verdict.get(verdict):
+            names = [name(row.group, facts) for row in rows]
+            which = listed(names) if len(names) <= _NAMED else f"{len(names)}"
+            texts.append(f"{which} {'is' if len(names) == 1 else 'are'} {verdict}")
+    yield Sentence(f"Against {name(right[0].against, facts)}, {listed(texts)}.")
 
 
 def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
