@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import pairwise
-from math import inf, isfinite, ulp
+from math import inf, isfinite, isnan, ulp
 from statistics import median
 from typing import Any, get_args
 
@@ -60,6 +60,7 @@ class LogPoint:
         step: counted from 1.
         values: quantity -> number, in the default unit; NaN and infinities as the log has them.
         printed: quantity -> the value as the log has it, and what it was multiplied with.
+        restarted: whether elapsed seconds count anew since the record that was written before.
     """
 
     line: int
@@ -67,6 +68,7 @@ class LogPoint:
     time: datetime | None
     values: dict[LogQuantity, float]
     printed: dict[LogQuantity, tuple[Any, float]]
+    restarted: bool = False
 
     def get(self, quantity: LogQuantity) -> float | None:
         """The value, if there is one and it is finite."""
@@ -137,30 +139,42 @@ def logs_of(table: LogTable, mapping: Mapping) -> list[LoggedRun]:
         raise Refused(table.problems[-1])
     logs = []
     for part, rows in parts.items():
-        if rows[-1].line == table.unended and len(rows) > 1:
-            table.skip(
-                rows.pop().line,
-                "no line break ends it, so it may lack digits or more; add one if it is whole",
-            )
         log = LoggedRun(table, part)
+        if rows[-1].line == table.unended and len(rows) > 1:
+            cut = "no line break ends it, so it may lack digits or more; add one if it is whole"
+            log.problems.append(f"{log.at(rows.pop().line)}: {cut}")
         points = [point for row in rows if (point := _point(log, row, mapping))]
         if not points:
             about = log.problems or [f"{log.at(rows[0].line)}: no record has a step and a value"]
             raise Refused(about[0])
-        log.points = _in_order(log, _joined(points))
-        if any(point.step == 0 for point in log.points):
-            log.from_zero = True
-            for point in log.points:
-                point.step += 1
+        written = _joined(points)
+        for before, after in pairwise(written):
+            past, now = before.get("elapsed_seconds"), after.get("elapsed_seconds")
+            if past is not None and now is not None and now < past:
+                log.clocks.append(f"{log.at(after.line)}: elapsed seconds go back by {past - now:g} s")
+                after.restarted = True
+        log.points = _in_order(log, written)
+        _count_from_one(log, mapping.config.train.steps)
         for before, after in pairwise(log.points):
             if before.time and after.time and after.time < before.time:
                 back = (before.time - after.time).total_seconds()
                 log.clocks.append(f"{log.at(after.line)}: the clock goes back by {back:,.0f} s")
-            past, now = before.get("elapsed_seconds"), after.get("elapsed_seconds")
-            if past is not None and now is not None and now < past:
-                log.clocks.append(f"{log.at(after.line)}: elapsed seconds go back by {past - now:g} s")
         logs.append(log)
     return logs
+
+
+def _count_from_one(log: LoggedRun, planned: int | None) -> None:
+    """Add 1 to steps that count from 0; leave a step 0 out that was before the first of those planned."""
+    if log.points[0].step:
+        return
+    if log.points[-1].step == planned:
+        log.problems.append(
+            f"{log.at(log.points.pop(0).line)}: step 0 was before the first of {planned} steps"
+        )
+        return
+    log.from_zero = True
+    for point in log.points:
+        point.step += 1
 
 
 def _check_columns(table: LogTable, mapping: Mapping) -> None:
@@ -244,19 +258,26 @@ def _joined(points: Sequence[LogPoint]) -> list[LogPoint]:
     """The points in the order of writing, with those of one step joined as long as no quantity is said twice.
 
     Programs write the quantities of a step in one row or in several, next to each other or one quantity after
-    the other. Where a quantity comes back to a step, or goes back to an earlier one, it is logged again.
+    the other. Where a quantity comes back to a step, or goes back to an earlier one, it is logged again. In
+    one of two rows of a step, NaN is no value of the quantity: it fills tables.
     """
     written, rows, last = list[LogPoint](), dict[int, LogPoint](), dict[LogQuantity, int]()
     for point in points:
         quantities = [quantity for quantity in point.values if quantity != "elapsed_seconds"]
-        if any(point.step <= last.get(quantity, -1) for quantity in quantities):
+        before = rows[point.step].values if point.step in rows else {}
+        if any(
+            point.step < last.get(quantity, -1)
+            or (quantity in before and not isnan(before[quantity]) and not isnan(point.values[quantity]))
+            for quantity in quantities
+        ):
             written += (rows[step] for step in sorted(rows))
             rows, last = {}, {}
         last |= dict.fromkeys(quantities, point.step)
         row = rows.setdefault(point.step, point)
         if row is not point:
-            row.values |= point.values
-            row.printed |= point.printed
+            for quantity, value in point.values.items():
+                if quantity not in row.values or not isnan(value):
+                    row.values[quantity], row.printed[quantity] = value, point.printed[quantity]
             row.time = point.time or row.time
     return [*written, *(rows[step] for step in sorted(rows))]
 
@@ -271,8 +292,8 @@ def _in_order(log: LoggedRun, points: Sequence[LogPoint]) -> list[LogPoint]:
     pairs = list(pairwise(points))
     again = [(before, after) for before, after in pairs if after.step == before.step]
     returns = [(before, after) for before, after in pairs if after.step < before.step]
-    single = len(points) - len(again) == 1
-    if again and (single or 2 * len(again) >= len(points) - len(again) > _MOST_RETURNS):
+    steps = len(points) - len(again)
+    if again and (steps == 1 or 2 * len(again) >= max(3, steps)):
         before, after = again[0]
         more = f", and {counted(len(again) - 1, 'more record')} like it" if len(again) > 1 else ""
         raise Refused(f"{_again(log, before, after)}{more}: several runs in one file; {log.table.several}")
@@ -280,7 +301,7 @@ def _in_order(log: LoggedRun, points: Sequence[LogPoint]) -> list[LogPoint]:
         if after.step <= points[0].step:
             raise Refused(
                 f"{log.at(after.line)}: step {after.step} follows step {before.step}: two runs in one file; "
-                f"{log.table.several}"
+                f"{log.table.several}; if they are one run, sort its records by step"
             )
     if len(returns) > _MOST_RETURNS:
         before, after = returns[0]
@@ -290,13 +311,25 @@ def _in_order(log: LoggedRun, points: Sequence[LogPoint]) -> list[LogPoint]:
         )
     kept: list[LogPoint] = []
     for place, point in enumerate(points):
+        if not kept or kept[-1].step < point.step:
+            kept.append(point)
+            continue
+        later = {after.step for after in points[place:]}
         while kept and kept[-1].step >= point.step:
             old = kept.pop()
+            point.restarted |= old.restarted
             if old is points[place - 1] and old.step == point.step:
                 log.problems.append(_again(log, old, point))
-            else:
-                resumed = f"step {old.step} was logged again by a run that resumed on line {point.line}"
-                log.problems.append(f"{log.at(old.line)}: {resumed}")
+                continue
+            if old.step not in later and old.step < max(later):
+                raise Refused(
+                    f"{log.at(point.line)}: step {point.step} follows step {old.step}, which is not logged "
+                    "again: the records are not in order; sort them by step, or remove those that a resumed "
+                    "run replaced"
+                )
+            how = "was logged again" if old.step in later else "is replaced"
+            by = f"by a run that resumed on line {point.line}"
+            log.problems.append(f"{log.at(old.line)}: step {old.step} {how} {by}")
         kept.append(point)
     return kept
 
@@ -430,7 +463,7 @@ def _seconds(
         made.sources.setdefault("step_seconds", "tokens / tokens per second, as printed")
         return tokens / rate / steps
     now, past = point.get("elapsed_seconds"), before.get("elapsed_seconds") if before else None
-    if now is None or past is None or now < past:
+    if now is None or past is None or point.restarted:
         return None
     made.sources.setdefault(
         "step_seconds", "differences of elapsed seconds: they include everything that was done"

@@ -310,3 +310,83 @@ def test_a_baseline_that_no_imported_run_is_gets_refused_before_anything_is_writ
     with pytest.raises(UserError, match=r"--baseline attention=cuddn: no run .* \(.*attention=cudnn\)"):
         write_runs(tmp_path / "root", "theirs", runs, ImportDesign({}, {"attention": "cuddn"}))
     assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    "table, why",
+    [
+        (
+            "1,9\n1,8\n2,8\n2,7\n3,7\n3,6\n",
+            "2: step 1 is logged again on line 3, and 2 more .*: several runs",
+        ),
+        (
+            "1,9\n2,8\n4,6\n3,7\n5,5\n",
+            "5: step 3 follows step 4, which is not logged again: the records are not",
+        ),
+    ],
+    ids=["two runs of few steps that take turns", "one record out of order"],
+)
+def test_records_of_which_some_would_be_dropped_are_refused(table: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=rf"a\.csv:{why}"):
+        made.read(_csv(tmp_path / "a.csv", f"step,loss\n{table}"), "csv", LOSSES)
+
+
+@pytest.mark.refused
+def test_a_run_that_resumed_and_has_not_come_as_far_as_before_counts_from_there(tmp_path: Path) -> None:
+    path = _csv(tmp_path / "a.csv", "step,loss\n10,9\n20,8\n30,7\n20,8.5\n")
+    assert _left_out(path, "csv") == (
+        [10, 20],
+        [
+            ":4: step 30 is replaced by a run that resumed on line 5",
+            ":3: step 20 was logged again by a run that resumed on line 5",
+        ],
+    )
+
+
+def test_nan_that_fills_a_table_of_sparse_rows_is_no_loss(tmp_path: Path) -> None:
+    """As Lightning logs, written with NaN where a row has no value; a NaN that stands alone is a loss."""
+    rows = "2,nan,0.1\n2,2.5,nan\n2,nan,nan\n4,2.25,nan\n4,nan,0.2\n6,nan,0.3\n8,2,0.4\n"
+    path = _csv(tmp_path / "a.csv", f"step,loss,lr\n{rows}")
+    (whole,) = made.read(path, "csv")
+    assert [(step.step, step.loss, step.learning_rate) for step in whole.steps] == [
+        (2, 2.5, 0.1),
+        (4, 2.25, 0.2),
+        (6, None, 0.3),
+        (8, 2, 0.4),
+    ]
+    assert findings(whole, "values") == ["a: the loss of 1 record is NaN or infinite, first at step 6."]
+
+
+def test_elapsed_seconds_that_a_resumed_run_counts_anew_give_no_duration(tmp_path: Path) -> None:
+    path = _csv(tmp_path / "a.csv", "step,s,loss\n1,10,9\n2,20,8\n3,30,7\n2,15,8\n3,25,7\n4,35,6\n")
+    (whole,) = made.read(path, "csv", {"columns": LOSSES["columns"] | {"elapsed_seconds": "s"}})
+    assert [step.step_seconds for step in whole.steps] == [None, None, 10, 10]
+    assert "a.csv:5: elapsed seconds go back by 15 s" in findings(whole, "clock", "error")[0]
+
+
+@pytest.mark.parametrize("planned, steps", [(3, [1, 2, 3]), (4, [1, 2, 3, 4]), (None, [1, 2, 3, 4])])
+def test_step_0_is_the_first_step_unless_as_many_as_were_planned_follow_it(
+    planned: int | None, steps: list[int], tmp_path: Path
+) -> None:
+    path = _csv(tmp_path / "a.csv", "step,loss\n0,9\n1,8\n2,7\n3,6\n")
+    (whole,) = made.read(path, "csv", {"config": {"train": {"steps": planned}}})
+    assert [step.step for step in whole.steps] == steps
+    assert (whole.steps[-1].loss, whole.result.steps) == (6, steps[-1])
+
+
+@pytest.mark.refused
+def test_a_chart_of_two_runs_of_one_name_is_refused_and_one_that_was_cut_off_keeps_whole_rows(
+    tmp_path: Path,
+) -> None:
+    path = _csv(tmp_path / "a.csv", '"Step","base - loss","base - loss"\n1,9,5\n2,8,4\n')
+    with pytest.raises(Refused, match=r"a\.csv:1: two columns are called 'base - loss', of two runs of one"):
+        made.read(path, "wandb")
+    for axis, first in (("Step", "3"), ("train/global_step", "30")):
+        path = _csv(tmp_path / "a.csv", f'"{axis}","a - loss","b - loss"\n{first},9.5,5.5\n40,8.5,4.5')
+        both = made.read(path, "wandb")
+        assert [(run.name, [(s.step, s.loss) for s in run.steps]) for run in both] == [
+            ("a", [(int(first), 9.5)]),
+            ("b", [(int(first), 5.5)]),
+        ]
+        assert all("no line break ends it" in str(run.run.imported.not_imported) for run in both)
