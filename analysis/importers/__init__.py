@@ -7,8 +7,9 @@ from a mapping of columns to the folders of runs, knows no format.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -31,6 +32,7 @@ __all__ = [
     "RunRecords",
     "Written",
     "checked",
+    "file_names",
     "load",
     "names",
     "read",
@@ -76,8 +78,27 @@ def load(name: str) -> Importer:
     return importer
 
 
-def read(file: Path, mapping: Mapping, origin: Origin) -> list[RunRecords]:
+def file_names(files: Sequence[Path]) -> list[str]:
+    """What the run of each file is called: as the file, with the folders that tell it from others like it."""
+    plain, whole = [_plain(file) for file in files], [file.absolute() for file in files]
+    names = list[str]()
+    for name, path in zip(plain, whole, strict=True):
+        alike = {other for other, called in zip(whole, plain, strict=True) if called == name}
+        shared = os.path.commonpath([other.parent for other in alike])
+        names.append(path.relative_to(shared).as_posix() if len(alike) > 1 else name)
+    return names
+
+
+def _plain(file: Path) -> str:
+    """A file's name without its ending, which a folder has none of: `lr0.001`."""
+    return file.name if file.is_dir() else file.stem
+
+
+def read(file: Path, mapping: Mapping, origin: Origin, name: str | None = None) -> list[RunRecords]:
     """The runs of one file, in the format that `origin` names.
+
+    Args:
+        name: what to call the run, if the file has one and the mapping has no factors of its name.
 
     Raises:
         Refused: the file has none.
@@ -88,17 +109,21 @@ def read(file: Path, mapping: Mapping, origin: Origin) -> list[RunRecords]:
     table = importer.read(file)
 
     # What is missing, where a user's mapping names what the file does not have.
+    plain = _plain(file)
     if there := table.columns():
         for quantity, column in mapping.columns.items():
             if column.column not in there:
                 choices = did_you_mean(column.column, there)
                 table.skip(1, f"{quantity} is unknown: no column '{column.column}' {choices}")
-        if mapping.file_name and not re.fullmatch(mapping.file_name, file.stem):
-            table.skip(1, f"no factors from its name: '{file.stem}' does not match {mapping.file_name}")
+        if mapping.file_name and not re.fullmatch(mapping.file_name, plain):
+            table.skip(1, f"no factors from its name: '{plain}' does not match {mapping.file_name}")
 
     named = mapping_by_name(table, mapping, importer.mapping)
     whole = mapping.over(importer.mapping).over(named)
-    return runs_of(table, whole, _sha256(file), origin, by_name=columns_sentence(named))
+    match = re.fullmatch(whole.file_name, plain) if whole.file_name else None
+    factors = {factor: value for factor, value in (match.groupdict() if match else {}).items() if value}
+    called = factors.get("attention") or name or plain
+    return runs_of(table, whole, _sha256(file), origin, called, factors, columns_sentence(named))
 
 
 def _sha256(file: Path) -> str:

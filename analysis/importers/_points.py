@@ -6,7 +6,6 @@ what follows from them, and where each quantity comes from.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -336,14 +335,6 @@ def _in_order(log: LoggedRun, points: Sequence[LogPoint]) -> list[LogPoint]:
 
 def _again(log: LoggedRun, old: LogPoint, new: LogPoint) -> str:
     return f"{log.at(old.line)}: step {old.step} is logged again on line {new.line}"
-
-
-def name_and_factors(log: LoggedRun, pattern: str | None) -> tuple[str, dict[str, str]]:
-    """What to call the run, and the factors that its file's name states."""
-    stem = log.table.file.stem
-    match = re.fullmatch(pattern, stem) if pattern else None
-    groups = {name: value for name, value in (match.groupdict() if match else {}).items() if value}
-    return log.part or groups.get("attention") or stem, groups
 
 
 @dataclass

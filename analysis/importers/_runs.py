@@ -12,7 +12,7 @@ from pathlib import Path
 
 from analysis.importers._checks import ReadLog, counts_of, findings
 from analysis.importers._mapping import Mapping
-from analysis.importers._points import logs_of, name_and_factors, steps_of
+from analysis.importers._points import logs_of, steps_of
 from analysis.importers._table import LogTable
 from model.record.files import dumps
 from model.record.imported import PREFIX, Finding, Imported, ImportedRun, ImportedStep
@@ -49,12 +49,20 @@ class RunRecords:
 
 
 def runs_of(
-    table: LogTable, mapping: Mapping, sha256: str, origin: Origin, by_name: str | None = None
+    table: LogTable,
+    mapping: Mapping,
+    sha256: str,
+    origin: Origin,
+    called: str,
+    factors: dict[str, str],
+    by_name: str | None = None,
 ) -> list[RunRecords]:
     """The runs of one file.
 
     Args:
         sha256: of the file's content.
+        called: what to call a run that the file has no name for.
+        factors: those that the file's name states.
         by_name: which columns were taken by their names alone.
 
     Raises:
@@ -62,13 +70,14 @@ def runs_of(
     """
     runs = []
     for log in logs_of(table, mapping):
-        name, groups = name_and_factors(log, mapping.file_name)
-        read = ReadLog(name, log, mapping, steps_of(log, mapping), counts_of(log.points, mapping))
+        read = ReadLog(
+            log.part or called, log, mapping, steps_of(log, mapping), counts_of(log.points, mapping)
+        )
         if by_name:
             read.steps.sources["columns"] = f"by their names: {by_name}"
         run_id = PREFIX + _hash([sha256, log.part])
         manifest, result = _attempt(run_id, read)
-        run = _run(run_id, read, groups, sha256, origin)
+        run = _run(run_id, read, factors, sha256, origin)
         runs.append(RunRecords(run, manifest, read.steps.records, result))
     return runs
 

@@ -277,7 +277,7 @@ def write_runs(root: Path, study: str, new: Sequence[RunRecords], design: Import
 
     Raises:
         UserError: the study has runs of its own, no run is the baseline, or the root cannot be written to.
-        Refused: a log continues one that was imported when it was shorter, or is an older copy of it.
+        Refused: a run is another one once more, or is called as another one.
     """
     folder = root / study
     if planned := [name for name in folders(folder) if not name.startswith(PREFIX)]:
@@ -287,19 +287,17 @@ def write_runs(root: Path, study: str, new: Sequence[RunRecords], design: Import
         )
     old = {whole.run.run_id: whole for whole in imported_runs(root, study)}
 
-    # Two states of one log would count as two runs.
+    # One log would count as two runs, and two runs of one name as repeats.
+    ids = {whole.run.run_id for whole in new}
+    beside = [(other, _logged_values(other)) for run_id, other in old.items() if run_id not in ids]
+    kept = len(beside)
     for whole in new:
         own = _logged_values(whole)
-        for other in (other for other in old.values() if other.run.run_id != whole.run.run_id):
-            theirs = _logged_values(other)
-            short = min(len(own), len(theirs))
-            if short > 1 and own[:short] == theirs[:short] and len(own) != len(theirs):
-                which = "continues" if len(own) > len(theirs) else "is an older state of"
-                raise Refused(
-                    f"{whole.run.imported.file}: it {which} {other.run.study}/{other.run.run_id}, imported "
-                    f"from {other.run.imported.file} with {counted(len(theirs), 'record')}: remove its "
-                    "folder to replace it"
-                )
+        for place, (other, theirs) in enumerate(beside):
+            if why := _not_beside(whole, own, other, theirs):
+                instead = "remove its folder to replace it" if place < kept else "leave one out"
+                raise Refused(f"{whole.run.imported.file}: {why}: {instead}")
+        beside.append((whole, own))
 
     both = dict(old)
     for whole in new:
@@ -343,7 +341,32 @@ def imported_runs(root: Path, study: str) -> list[RunRecords]:
     return runs
 
 
-def _logged_values(whole: RunRecords) -> list[tuple[object, ...]]:
+_Values = list[tuple[object, ...]]
+
+
+def _not_beside(whole: RunRecords, own: _Values, other: RunRecords, theirs: _Values) -> str:
+    """Why two runs cannot be in one study, by their logged values too; empty if they can."""
+    one, two = whole.run.imported, other.run.imported
+    records = counted(len(theirs), "record")
+    place = f"{other.run.study}/{other.run.run_id}, imported from {two.file} with {records}"
+    if one.sha256 == two.sha256:
+        differs = (one.part is None) != (two.part is None)
+        return f"it is the log of {place}, by a mapping without `run:` or with it" if differs else ""
+    short = min(len(own), len(theirs))
+    if short > 1 and own[:short] == theirs[:short]:
+        if len(own) != len(theirs):
+            return f"it {'continues' if len(own) > len(theirs) else 'is an older state of'} {place}"
+        if any(step.time for step in whole.steps):
+            return f"it has the same records as {place}"
+    if "log" in other.run.factors and other.run.factors == whole.run.factors:
+        return (
+            f"it is called {whole.name}, as {place}; import both with one command, tell them apart by the "
+            "names of their files, with `file_name: (?P<source>.+)` in a mapping, or, if one is obsolete"
+        )
+    return ""
+
+
+def _logged_values(whole: RunRecords) -> _Values:
     return [(step.step, step.time, step.loss, step.step_seconds) for step in whole.steps]
 
 

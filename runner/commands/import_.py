@@ -110,13 +110,13 @@ def _read(files: Sequence[Path], mapping: Mapping, origin: Origin) -> tuple[list
     Raises:
         UserError: all were.
     """
-    from analysis.importers import Refused, read
+    from analysis.importers import Refused, file_names, read
 
     new: dict[str, RunRecords] = {}
     refused = []
-    for file in files:
+    for file, name in zip(files, file_names(files), strict=True):
         try:
-            wholes = read(file, mapping, origin)
+            wholes = read(file, mapping, origin, name)
         except Refused as error:
             refused.append(str(error))
             continue

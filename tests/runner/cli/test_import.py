@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from analysis.importers import file_names
+from analysis.importers._study import imported_runs
 from analysis.query.ask import ask
 from analysis.query.formats import write_table
 from model.record import files
@@ -332,3 +334,41 @@ def test_a_line_break_in_a_runs_name_breaks_no_row_of_a_table(cli: Cli, tmp_path
     for lines in (out.getvalue().decode().splitlines(), cli("status").out.splitlines()):
         assert sum("log-" in line for line in lines) == 2
         assert all("log-" in line for line in lines if "two" in line)
+
+
+@pytest.mark.refused
+def test_logs_of_one_name_are_no_repeats(cli: Cli, root: Path, tmp_path: Path) -> None:
+    """Programs call every log alike, and the folders of some runs are named by numbers with a point."""
+    for name, loss in (("lr0.001", 9), ("lr0.01", 8)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.csv").write_text(f"step,loss\n1,{loss}\n2,{loss - 1}\n")
+    one, two = "lr0.001/metrics.csv", "lr0.01/metrics.csv"
+    arguments = ("--format", "csv", "--study", "theirs")
+    assert cli("import", one, *arguments).code == 0
+    refused = cli("import", two, *arguments)
+    assert refused.code == 2
+    assert f"{two}: it is called metrics, as theirs/log-" in refused.err
+    assert "import both with one command" in refused.err
+    assert cli("import", two, one, *arguments).code == 0
+    assert {run.run.factors["log"] for run in imported_runs(root, "theirs")} == {one, two}
+    assert file_names([tmp_path / "lr0.001", tmp_path / "lr0.01"]) == ["lr0.001", "lr0.01"]
+
+
+@pytest.mark.refused
+def test_one_log_does_not_count_as_two_runs(cli: Cli, tmp_path: Path) -> None:
+    """Whether it was written anew, is there in two states, or its mapping names the column of the runs later."""
+    rows = [f"{step},{9 - step},2026-01-01 00:00:0{step}" for step in (1, 2, 3)]
+    for name, lines in (("long", rows), ("short", rows[:2]), ("anew", [f"{row},a" for row in rows])):
+        head = "step,loss,time" + ",note" * (name == "anew")
+        (tmp_path / f"{name}.csv").write_text("\n".join([head, *lines, ""]))
+    for given, why in ((("long", "anew"), "has the same records as"), (("short", "long"), "continues")):
+        both = cli("import", *(f"{name}.csv" for name in given), "--format", "csv", "--study", given[0])
+        assert both.code == 2
+        assert f"{given[1]}.csv: it {why} {given[0]}/log-" in both.err
+        assert both.err.endswith("records: leave one out\n")
+    (tmp_path / "runs.csv").write_text("name,step,loss\na,1,9\na,2,8\n")
+    (tmp_path / "runs.yaml").write_text("run: name\n")
+    assert cli("import", "runs.csv", "--format", "csv", "--study", "runs").code == 0
+    again = cli("import", "runs.csv", "--format", "csv", "--study", "runs", "--mapping", "runs.yaml")
+    assert again.code == 2
+    assert "by a mapping without `run:` or with it: remove its folder to replace it" in again.err
