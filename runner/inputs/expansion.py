@@ -270,14 +270,19 @@ def _config(study: Study, settings: dict[str, Setting]) -> RunConfig | list[Prob
     except ValidationError as error:
         problems = list[Problem]()
         for detail in error.errors(include_url=False):
-            dotted = ".".join(map(str, detail["loc"]))
+            if (
+                detail["type"] == "none_required"
+            ):  # of a section that may be absent; its other error says more
+                continue
+            place = [step for step in map(str, detail["loc"]) if not step[:1].isupper()]  # a union's class
+            dotted = ".".join(place)
             if detail["type"] == "missing":  # of all settings, only data.path has no default
                 problems.append(Problem(_setter(study, settings, dotted), NO_DATA))
                 continue
             # At the last of the settings that it concerns.
             wrong = detail.get("ctx", {}).get("error")
             together = wrong.settings if isinstance(wrong, Mismatch) else ()
-            names = [".".join(map(str, (*detail["loc"], name))) for name in together] or [dotted]
+            names = [".".join((*place, name)) for name in together] or [dotted]
             problems.append(Problem(_setter(study, settings, *names), explain(RunConfig, detail, dotted)))
         return problems
     # Checked here and not in RunConfig, so that records of backends removed since then stay readable.

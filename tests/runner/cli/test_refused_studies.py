@@ -81,6 +81,12 @@ FILES = {
     "section at the top": (HEAD + "model: {dim: 3}\n", "3:1", "belongs under `base`"),
     "no title": ("base: {data: {path: text.parquet}}\n", "1:1", "missing key 'title'"),
     # Advice that would be refused in turn is none.
+    "number as the data": (
+        "title: t\nbase: {data: {path: 3}}\n", "2:15: 'data.path'", "must be text, such as \"3\" in quotes",
+    ),
+    "number as a column of the data": (
+        "title: t\nbase: {data: {path: a.parquet, text_column: 3}}\n", "2:32: 'data.text_column'", "must be text",
+    ),
     "number as a tile": (
         f"{CALLS}, tile: 64}}}}\n", "2:48", "'call.tile' must be text: tile '64' must look like 128x64: whole numbers",
     ),
@@ -239,6 +245,7 @@ def test_a_bad_study_is_refused_with_its_place_and_line(cli, root, tmp_path, cas
     assert f"s.yaml:{place}" in err
     assert says in err
     assert "Traceback" not in err
+    assert "must be None" not in err
     assert out == ""
     assert not root.exists()
 
