@@ -19,7 +19,7 @@ from analysis.importers._mapping import Mapping, columns_sentence, mapping_by_na
 from analysis.importers._reported import checked, reported_rows
 from analysis.importers._runs import Origin, RunRecords, runs_of
 from analysis.importers._study import ImportDesign, Written, write_runs
-from analysis.importers._table import LogTable, Refused, content_of, shortened
+from analysis.importers._table import LogTable, Refused, content_of, listed_columns, shortened
 from model import modules
 from model.record.errors import UserError, did_you_mean
 
@@ -120,10 +120,15 @@ def read(file: Path, mapping: Mapping, origin: Origin, name: str | None = None) 
 
     named = mapping_by_name(table, mapping, importer.mapping)
     whole = mapping.over(importer.mapping).over(named)
+    used = {whole.run, *(column.column for column in whole.columns.values())}
+    others = [] if mapping.columns else [column for column in there if column not in used]
     match = re.fullmatch(whole.file_name, plain) if whole.file_name else None
     factors = {factor: value for factor, value in (match.groupdict() if match else {}).items() if value}
     called = factors.get("attention") or name or plain
-    return runs_of(table, whole, _sha256(file), origin, called, factors, columns_sentence(named))
+    sources = {"columns": f"by their names: {by_name}"} if (by_name := columns_sentence(named)) else {}
+    if others:
+        sources["left out"] = f"the columns {listed_columns(others)}"
+    return runs_of(table, whole, _sha256(file), origin, called, factors, sources)
 
 
 def _sha256(file: Path) -> str:

@@ -402,7 +402,14 @@ def _uneven(read: ReadLog) -> Iterator[Finding]:
 
 
 def _mfu_and_peak(read: ReadLog) -> Iterator[Finding]:
-    """The mfu must be tflops over a single peak, and the right one."""
+    """The mfu must be at most 100 %, and tflops over a single peak, the right one."""
+    if over := [(value, point) for point in read.points if (value := point.get("mfu") or 0.0) > 100]:
+        value, point = over[0]
+        sentence = (
+            f"{read.name}: mfu is above 100 % in {counted(len(over), 'record')}, first at step {point.step} "
+            f"({read.log.at(point.line)}), {value:g} %: its unit or the peak that it is over is wrong."
+        )
+        yield _metrics(sentence, steps=[point.step for _, point in over][:100])
     implied = implied_values(read.points, "tflops", "mfu", 1e14)
     if not implied:
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from math import isfinite, log
+from math import inf, isfinite, log
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
@@ -220,9 +220,12 @@ _NAMES: dict[LogQuantity, dict[str, str | None]] = {  # name -> unit, if it is n
             "step_seconds", "seconds_per_step", "sec_per_step", "s_per_step", "step_time_s", "step_time_sec",
             "step_time_seconds", "time_per_step_s", "time_metrics_end_to_end_s",
         )),
-        **dict.fromkeys(("step_time_ms", "ms_per_step", "iter_time_ms", "time_per_step_ms", "step_ms"), "ms"),
+        **dict.fromkeys((
+            "step_time_ms", "ms_per_step", "iter_time_ms", "time_per_step_ms", "step_ms",
+            "elapsed_time_per_iteration_ms",
+        ), "ms"),
     },
-    "interval_seconds": dict.fromkeys(("interval_seconds", "time_delta")),
+    "interval_seconds": dict.fromkeys(("interval_seconds",)),
     "elapsed_seconds": dict.fromkeys(("elapsed_seconds", "elapsed_s", "_runtime")),
     "total_tokens": dict.fromkeys((
         "total_tokens", "n_tokens_seen", "tokens_seen", "num_tokens_seen", "num_input_tokens_seen",
@@ -242,6 +245,7 @@ _NAMES: dict[LogQuantity, dict[str, str | None]] = {  # name -> unit, if it is n
     "mfu": {"mfu": None, "train_mfu": None, "mfu_percent": "percent", "mfu_fraction": "fraction"},
     "tflops": dict.fromkeys((
         "tflops", "tflop_s", "tflops_s", "tflops_per_gpu", "tflops_gpu", "tflops_per_second",
+        "throughput_per_gpu_tflop_s_gpu",
     )),
     "memory_bytes": {
         **dict.fromkeys(("memory_bytes", "peak_memory_bytes", "max_memory_bytes")),
@@ -279,7 +283,7 @@ def mapping_by_name(table: LogTable, given: Mapping, beside: Mapping) -> Mapping
             continue
         unit = units[_plain_name(column)]
         if quantity == "mfu" and not unit:  # nothing is above a fraction of 1; below, it may be either
-            if max(_numbers_of(table, column), default=0.0) <= 1:
+            if max(_numbers_of(table, column), default=inf) <= 1:
                 continue
             unit = "percent"
         columns[quantity] = MappedColumn(column=column, unit=unit)

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from analysis.importers._mapping import LogQuantity, Mapping
+from analysis.importers._mapping import UNITS, LogQuantity, Mapping
 from analysis.importers._table import LogRow, LogTable, Refused, mapping_example
 from model.record.imported import ImportedStep
 from model.record.units import counted
@@ -27,6 +27,9 @@ LARGEST = 2.0**53
 _MOST_RETURNS = 5  # times that a run may be resumed before its steps count as in no order
 _OPERATIONS = 4  # whose rounding adds up in a number that a program printed
 _FROM_1970 = 1e8  # seconds: less cannot be when a model was trained
+_ABSENT = ("", "none", "null", "na", "n/a", "#n/a", "<na>")  # how tables write that there is no value
+_ANY_SIGN: tuple[LogQuantity, ...] = ("loss", "step", "step_seconds", "interval_seconds")  # or checked later
+_PLAIN = "; write it with a decimal point, and without separators, signs and units, such as 8127.71"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +208,15 @@ def _check_columns(table: LogTable, mapping: Mapping) -> None:
 def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
     """A row's numbers; None if it has none that is mapped, or one that is no number, or no step."""
     values, printed = dict[LogQuantity, float](), dict[LogQuantity, tuple[Any, float]]()
-    cells = {quantity: row.values.get(column.column) for quantity, column in mapping.columns.items()}
+    cells: dict[LogQuantity, Any] = {
+        quantity: cell
+        for quantity, column in mapping.columns.items()
+        if not _absent(cell := row.values.get(column.column))
+    }
     time_given = cells.pop("time", None)
     step_column = mapping.column("step")
     try:
         for quantity, cell in cells.items():
-            if cell is None or cell == "":
-                continue
             name, factor = mapping.columns[quantity].column, mapping.factor(quantity)
             number = not isinstance(cell, bool) and isinstance(cell, int | float | str | Decimal)
             try:
@@ -219,9 +224,13 @@ def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
                     raise ValueError
                 value = float(cell) * factor
             except (ValueError, OverflowError):
-                raise ValueError(f"'{name}' is {str(cell)[:40]!r}, not a number") from None
+                plain = _PLAIN if isinstance(cell, str) and any(map(str.isdecimal, cell)) else ""
+                raise ValueError(f"'{name}' is {str(cell)[:40]!r}, not a number{plain}") from None
             if isfinite(value) and abs(value) > LARGEST:  # it could not be counted exactly
                 raise ValueError(f"'{name}' is {value:g}, which is too large")
+            if value < 0 and quantity not in _ANY_SIGN:
+                log.problems.append(f"{log.at(row.line)}: '{name}' is {cell}, below 0; left out")
+                continue
             values[quantity], printed[quantity] = value, (cell, factor)
         step = values.pop("step", None if step_column else mapping.config.train.steps)
         if not values.keys() - {"elapsed_seconds"}:
@@ -237,9 +246,13 @@ def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
     return LogPoint(row.line, int(step), moment, values, printed)
 
 
+def _absent(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, str) and cell.strip().lower() in _ABSENT)
+
+
 def _time(value: Any, unit: str) -> datetime | None:
     """A moment in UTC. One without an offset is taken for UTC; only differences are relied on."""
-    if value is None or value == "":
+    if value is None:
         return None
     try:
         if isinstance(value, datetime) or unit == "iso":
@@ -250,7 +263,8 @@ def _time(value: Any, unit: str) -> datetime | None:
             raise ValueError(f"'{value}' does not count from 1970; map it as elapsed_seconds")
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError, TypeError) as error:
-        raise ValueError(f"not a time in unit {unit}: {error}") from None
+        valid = ", ".join(UNITS["time"])
+        raise ValueError(f"not a time in unit {unit}: {error} (units: {valid})") from None
 
 
 def _joined(points: Sequence[LogPoint]) -> list[LogPoint]:

@@ -55,7 +55,7 @@ def runs_of(
     origin: Origin,
     called: str,
     factors: dict[str, str],
-    by_name: str | None = None,
+    sources: dict[str, str],
 ) -> list[RunRecords]:
     """The runs of one file.
 
@@ -63,7 +63,7 @@ def runs_of(
         sha256: of the file's content.
         called: what to call a run that the file has no name for.
         factors: those that the file's name states.
-        by_name: which columns were taken by their names alone.
+        sources: which columns were taken by their names alone, and which were not.
 
     Raises:
         Refused: it has no run that could be imported.
@@ -73,8 +73,7 @@ def runs_of(
         read = ReadLog(
             log.part or called, log, mapping, steps_of(log, mapping), counts_of(log.points, mapping)
         )
-        if by_name:
-            read.steps.sources["columns"] = f"by their names: {by_name}"
+        read.steps.sources.update(sources)
         run_id = PREFIX + _hash([sha256, log.part])
         manifest, result = _attempt(run_id, read)
         run = _run(run_id, read, factors, sha256, origin)

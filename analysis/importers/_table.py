@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,10 +69,20 @@ def text_of(file: Path) -> str:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         byte = f"byte 0x{content[error.start]:02x} is not UTF-8"
-        raise Refused(f"{file}:{line}: {byte}: not a text file") from error
+        raise Refused(f"{file}:{line}: {byte}: not a text file{_unpacked(content)}") from error
     if not text.strip():
         raise Refused(f"{file}:1: the file is empty")
     return text
+
+
+def _unpacked(content: bytes) -> str:
+    """What to do with a file that begins so, before it is imported; empty if nothing is known."""
+    begins = {
+        b"\x1f\x8b": "unpack it with gunzip",
+        b"PK": "unpack it with unzip",
+        b"\xff\xfe": "save it as UTF-8",
+    }
+    return next((f"; {what} first" for start, what in begins.items() if content.startswith(start)), "")
 
 
 def content_of(file: Path) -> bytes:
@@ -111,6 +124,13 @@ def json_lines(file: Path) -> LogTable:
         else:
             table.skip(number, "not a JSON object")
     if len(table.problems) >= max(1, len(table.rows)):
+        with suppress(ValueError, RecursionError):  # of one document the records may be a part
+            document = json.loads(text_of(file))
+            records = ".log_history" if "log_history" in document else "."
+            raise Refused(
+                f"{file}:1: one JSON document, not an object a line: write its records with "
+                f"jq -c '{records}[]' {shlex.quote(file.name)} > records.jsonl"
+            )
         bad = counted(len(table.problems), "bad line")
         raise Refused(f"{table.problems[0]}; {bad}, {len(table.rows)} good: not a JSONL log")
     return table
@@ -125,10 +145,22 @@ def shortened(problems: Iterable[str]) -> list[str]:
 
 def mapping_example(table: LogTable) -> str:
     """How to say which column is which, with the columns that there are."""
-    there = [name if name.isidentifier() else json.dumps(name) for name in table.columns()]
-    step, loss = (*there, "STEP", "LOSS")[:2] if len(there) > 1 else ("STEP", "LOSS")
-    listed = ", ".join([*there[:_MOST_COLUMNS], *(["..."] * (len(there) > _MOST_COLUMNS))]) or "none"
+    there = table.columns()
+    likely = (name for name in there if re.search("step|iter|batch", name, re.I))
+    step = next(likely, next((name for name in there if "loss" not in name.lower()), "STEP"))
+    others = [name for name in there if name != step]
+    loss = next((name for name in others if "loss" in name.lower()), next(iter(others), "LOSS"))
     return (
         "Name it in a YAML file and give that with --mapping, such as "
-        f"`columns: {{step: {step}, loss: {loss}}}` (columns: {listed})"
+        f"`columns: {{step: {_quoted(step)}, loss: {_quoted(loss)}}}` (columns: {listed_columns(there)})"
     )
+
+
+def listed_columns(names: Sequence[str]) -> str:
+    """Names of columns as a mapping has them."""
+    shown = [_quoted(name) for name in names[:_MOST_COLUMNS]]
+    return ", ".join([*shown, *(["..."] * (len(names) > _MOST_COLUMNS))]) or "none"
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() else json.dumps(name)

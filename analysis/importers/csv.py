@@ -22,7 +22,9 @@ def read(file: Path) -> LogTable:
     """
     text, table = text_of(file), LogTable(file)
     delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True
+    )
     header: list[str] = []
     try:
         for values in reader:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,13 @@ def read(file: Path) -> LogTable:
             f"{file}:1: not a Parquet file, or a truncated one ({str(error).splitlines()[0]})"
         ) from error
     table = LogTable(file, twice={name for name, count in Counter(names).items() if count > 1})
-    columns: dict[str, list[Any]] = {}
+    # pandas keeps an index that counts in the file's metadata alone.
+    indexes = json.loads((source.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    columns: dict[str, Sequence[Any]] = {
+        index["name"]: range(index["start"], index["stop"], index["step"])
+        for index in indexes
+        if isinstance(index, dict) and index["name"]
+    }
     for name, column in zip(names, source.columns, strict=True):
         moments = pa.types.is_timestamp(column.type)  # Python's hold no nanoseconds
         moments_known = column.cast(pa.timestamp("us", column.type.tz), safe=False) if moments else column

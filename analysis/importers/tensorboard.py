@@ -58,7 +58,7 @@ def read(file: Path) -> LogTable:
     if not table.rows:
         why = "no scalars in it; is it an event file, or the folder of one run?"
         lines = [f"{file}: {why}", *table.problems[:1]]
-        below = sorted({str(path.parent) for path in file.rglob("*tfevents*")}) if file.is_dir() else []
+        below = sorted({str(path.parent) for path in file.glob("*/**/*tfevents*")}) if file.is_dir() else []
         if below:
             lines.append(f"its folders have event files: give {', '.join(below)}")
         raise Refused("\n".join(lines))

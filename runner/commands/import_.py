@@ -145,6 +145,8 @@ def _show(written: Sequence[Written]) -> None:
     sources = [origin.sources for origin in imported]
     for columns in dict.fromkeys(source["columns"] for source in sources if "columns" in source):
         say(visible(f"columns {columns}; other choices: --mapping"))
+    for unused in dict.fromkeys(source["left out"] for source in sources if "left out" in source):
+        say(visible(f"left out: {unused}"))
     for origin in imported:
         for line in shortened(origin.not_imported):
             say(visible(f"not imported: {line}"))

@@ -90,3 +90,20 @@ def test_an_mfu_that_may_be_percent_or_a_fraction_is_not_guessed(tmp_path: Path)
     path = write(tmp_path / "a.csv", [{"step": step, "loss": 9.0, "mfu": 0.4} for step in (1, 2)])
     (whole,) = made.read(path, "csv")
     assert "mfu" not in whole.run.imported.sources["columns"]
+
+
+def test_columns_that_are_not_taken_are_told(tmp_path: Path) -> None:
+    """So that nobody takes a loss alone for all that a log had."""
+    rows = [{"step": step, "loss": 9.0, "mfu": 0.4, "time_delta": 450, "val/loss": 9} for step in (1, 2)]
+    (whole,) = made.read(write(tmp_path / "a.csv", rows), "csv")
+    assert whole.run.imported.sources["left out"] == 'the columns mfu, time_delta, "val/loss"'
+    (whole,) = made.read(tmp_path / "a.csv", "csv", {"columns": {"loss": "loss"}})
+    assert "left out" not in whole.run.imported.sources
+
+
+@pytest.mark.refused
+def test_the_example_of_a_mapping_takes_columns_that_are_likely(tmp_path: Path) -> None:
+    """As of what the Trainer of Hugging Face logs, with its mean at the end."""
+    path = write(tmp_path / "a.csv", [{"epoch": 1, "loss": 9.0, "step": 1, "train_loss": 8.0}])
+    with pytest.raises(Refused, match=r"`columns: \{step: step, loss: loss\}` \(columns: epoch, loss, "):
+        made.read(path, "csv")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -390,3 +391,67 @@ def test_a_chart_of_two_runs_of_one_name_is_refused_and_one_that_was_cut_off_kee
             ("b", [(int(first), 5.5)]),
         ]
         assert all("no line break ends it" in str(run.run.imported.not_imported) for run in both)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("cell", ['"8,127.71"', "8127 tok/s", "42.36%", "1/10"])
+def test_a_number_with_more_than_a_number_is_refused_with_how_to_write_it(cell: str, tmp_path: Path) -> None:
+    why = r"a\.csv:2: 'mfu' is '.*', not a number; write it with a decimal point, and without separators"
+    with pytest.raises(Refused, match=why):
+        made.read(_csv(tmp_path / "a.csv", f"step,loss,mfu\n1,9,{cell}\n"), "csv")
+
+
+@pytest.mark.parametrize("cell", ["", "None", "null", "NA", "N/A", "<NA>", " "])
+def test_a_word_for_no_value_leaves_the_other_values_of_its_line(cell: str, tmp_path: Path) -> None:
+    path = _csv(tmp_path / "a.csv", f"step, loss, grad_norm\n1, 9, {cell}\n2, 8, 0.5\n")
+    (whole,) = made.read(path, "csv")
+    assert [(step.loss, step.grad_norm) for step in whole.steps] == [(9, None), (8, 0.5)]
+    assert not whole.run.imported.not_imported
+
+
+@pytest.mark.refused
+def test_values_that_cannot_be_are_left_out_or_an_error(tmp_path: Path) -> None:
+    """NanoGPT logs an MFU of -100 % before it knows one."""
+    path = _csv(tmp_path / "a.csv", "iter,loss,mfu,memory_gib\n0,9,-100,-3\n1,8,140,3\n2,7,40,3\n")
+    (whole,) = made.read(path, "csv")
+    assert whole.run.imported.not_imported == [
+        f"{path}:2: 'mfu' is -100, below 0; left out",
+        f"{path}:2: 'memory_gib' is -3, below 0; left out",
+    ]
+    assert [step.memory_bytes for step in whole.steps] == [None, 3 << 30, 3 << 30]
+    assert whole.run.imported.printed["mfu"] == 90
+    (sentence,) = findings(whole, "metrics", "error")
+    assert sentence.startswith(f"a: mfu is above 100 % in 1 record, first at step 2 ({path}:3), 140 %")
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    "content, why",
+    [
+        (gzip.compress(b"step,loss\n1,9\n"), "not a text file; unpack it with gunzip first"),
+        ("step,loss\n1,9\n".encode("utf-16"), "not a text file; save it as UTF-8 first"),
+        (b'{"log_history": [\n {"step": 1, "loss": 9}\n]}', r"jq -c '\.log_history\[\]' a > records\.jsonl"),
+        (b'[\n{"step": 1, "loss": 9}]', r"one JSON document, .* jq -c '\.\[\]' a > records\.jsonl"),
+    ],
+    ids=["gz", "UTF-16", "trainer_state.json", "a list"],
+)
+def test_a_file_that_a_command_makes_readable_is_refused_with_it(
+    content: bytes, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_bytes(content)
+    with pytest.raises(Refused, match=why):
+        made.read(tmp_path / "a", "jsonl")
+
+
+def test_an_index_that_pandas_keeps_in_the_files_metadata_is_a_column(tmp_path: Path) -> None:
+    index = {"kind": "range", "name": "step", "start": 10, "stop": 40, "step": 10}
+    table = pa.table({"loss": [9.0, 8.0, 7.0]})
+    for name, steps in (("step", [10, 20, 30]), (None, None)):
+        kept = {b"pandas": json.dumps({"index_columns": [index | {"name": name}, "x"]}).encode()}
+        pq.write_table(table.replace_schema_metadata(kept), tmp_path / "a.parquet")
+        if steps is None:
+            with pytest.raises(Refused, match=r"which column is the step\?"):
+                made.read(tmp_path / "a.parquet", "parquet")
+            continue
+        (whole,) = made.read(tmp_path / "a.parquet", "parquet")
+        assert [step.step for step in whole.steps] == steps
