@@ -124,6 +124,8 @@ def read(file: Path, mapping: Mapping, origin: Origin, name: str | None = None) 
     others = [] if mapping.columns else [column for column in there if column not in used]
     match = re.fullmatch(whole.file_name, plain) if whole.file_name else None
     factors = {factor: value for factor, value in (match.groupdict() if match else {}).items() if value}
+    if not (seed := factors.get("seed", "0")).isdecimal():
+        raise Refused(f"{file}: the seed in its name is '{seed}', not a whole number; change `file_name`")
     called = factors.get("attention") or name or plain
     sources = {"columns": f"by their names: {by_name}"} if (by_name := columns_sentence(named)) else {}
     if others:

@@ -337,7 +337,7 @@ def _clock_unit(table: LogTable, name: str) -> str | None:
         if isinstance(first, datetime):
             return "iso"
         number = float(first)
-        return "s" if 1e8 < number < 1e10 else "ms" if 1e11 < number < 1e13 else None
+        return "s" if 1e9 < number < 1e10 else "ms" if 1e12 < number < 1e13 else None  # from 2001 on
     except (TypeError, ValueError):
         pass
     try:

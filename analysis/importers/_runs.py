@@ -141,7 +141,7 @@ def _attempt(run_id: str, read: ReadLog) -> tuple[Manifest, Result]:
 def _run(run_id: str, read: ReadLog, groups: dict[str, str], sha256: str, origin: Origin) -> ImportedRun:
     constants, counts, config = read.mapping.constants, read.counts, read.mapping.config.nested()
     attention = groups.get("attention") or constants.attention
-    seed = int(groups["seed"]) if groups.get("seed", "").isdecimal() else constants.seed
+    seed = int(groups["seed"]) if "seed" in groups else constants.seed
     # What its file's name and the mapping say of a run; its own name, if that is nothing that varies.
     factors: dict[str, Factor] = {**({"attention": attention} if attention else {}), **groups}
     if not groups or read.log.part:

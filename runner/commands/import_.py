@@ -69,7 +69,7 @@ def command(
     for text in baseline or ():
         name, _, value = text.partition("=")
         if not name or not value:
-            raise UserError(f"--baseline {text}: expected NAME=VALUE, such as loss=0.02")
+            raise UserError(f"--baseline {text}: expected NAME=VALUE, such as attention=cudnn")
         try:
             group[name] = float(value)
         except ValueError:

@@ -203,12 +203,19 @@ def _refuse_another_task(cells: Sequence[Cell], root: Path, study: str) -> None:
 
 
 def _state(root: Path, run: RunRecord) -> RunState | None:
-    """The status of a run; None if it is not on disk. Raises UserError if its data has changed."""
+    """The status of a run; None if it is not on disk.
+
+    Raises:
+        UserError: a file of it cannot be read, or its data has changed.
+    """
     folder = RunFolder(root / run.study / run.run_id)
     if not (folder.path / "run.json").exists():
         return None
-    state = ledger.state(folder)
-    fingerprint = state.run.data_fingerprint
+    try:
+        state = ledger.state(folder)
+        fingerprint = state.run.data_fingerprint
+    except Unreadable as error:
+        raise UserError(f"{error}; restore that file, or remove {folder.path} to run it anew") from error
     if fingerprint != run.data_fingerprint:
         changed = f"{run.data_file} has changed since run {run.run_id} was planned"
         raise UserError(f"{changed}: rename the study, or remove {folder.path}")

@@ -455,3 +455,18 @@ def test_an_index_that_pandas_keeps_in_the_files_metadata_is_a_column(tmp_path: 
             continue
         (whole,) = made.read(tmp_path / "a.parquet", "parquet")
         assert [step.step for step in whole.steps] == steps
+
+
+@pytest.mark.refused
+def test_a_seed_in_a_files_name_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    """Runs of other seeds are repeats, whatever the seeds are."""
+    path = _csv(tmp_path / "run_sx.csv", "step,loss\n1,9\n")
+    with pytest.raises(Refused, match=r"the seed in its name is 'x', not a whole number; change `file_name`"):
+        made.read(path, "csv", {"file_name": "run_s(?P<seed>.+)"})
+
+
+def test_a_time_that_cannot_be_a_moment_of_a_training_is_not_taken_for_one(tmp_path: Path) -> None:
+    """Microseconds since the start look like seconds since 1970 to who takes any number for them."""
+    path = _csv(tmp_path / "a.csv", "step,loss,time\n1,9,200000000\n2,8,400000000\n")
+    (whole,) = made.read(path, "csv")
+    assert whole.result.wall_seconds is None

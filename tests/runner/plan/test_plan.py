@@ -230,3 +230,14 @@ def test_what_others_report_can_be_added_when_the_runs_are_planned_and_changed_l
     assert reported("") == []
     assert reported(entry) == [{"mfu": "41.10"}]
     assert reported(entry.replace("41.10", "41.2")) == [{"mfu": "41.2"}]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("name", ["run.json", "attempt-1/result.json"])
+def test_a_launch_that_meets_a_damaged_file_says_what_to_remove(planned, root, name):
+    folder = planned.folder(planned.runs[0][0]).path
+    (folder / "attempt-1").mkdir()
+    (folder / name).write_text('{"x')
+    parsed = read_study(Path("tiny.yaml"))
+    with pytest.raises(UserError, match=rf"{name}: .*; restore that file, or remove {folder} to run it anew"):
+        plan(parsed, expand(parsed), "full", read_cluster("mine.yaml"), root)
