@@ -15,7 +15,7 @@ from functools import wraps
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -39,8 +39,9 @@ def verbs() -> dict[str, Path]:
 def _refuse_slips(command: Any, ctx: Any, args: list[str], own: int | None = None) -> None:
     """Refuse what click would take for something else.
 
-    That is an option that is given twice but holds one value, of which click would drop all but the last, and
-    a long option with one dash, of which click would take all letters but the first for the value of that.
+    That is an option that is given twice but holds one value, of which click would drop all but the last; a
+    long option with one dash, of which click would take all letters but the first for the value of that; and
+    an empty path, such as that of an unset shell variable, which would be the working directory.
 
     Args:
         own: how many of these arguments may be options of this command; None: all.
@@ -51,8 +52,11 @@ def _refuse_slips(command: Any, ctx: Any, args: list[str], own: int | None = Non
     for name in (arg.partition("=")[0] for arg in args[:own]):
         if len(name) > 2 and not name.startswith("--") and f"-{name}" in long:
             raise UserError(f"{name}: no such option; type -{name}")
-    *_, given = command.make_parser(ctx).parse_args(args=list(args))
+    values, _, given = command.make_parser(ctx).parse_args(args=list(args))
     for param in given:
+        texts = values[param.name] if isinstance(values[param.name], list | tuple) else [values[param.name]]
+        if "" in texts and param.name in getattr(command, "paths", ()):
+            raise typer.BadParameter("the path is empty; write it in full", ctx=ctx, param=param)
         flag = getattr(param, "is_flag", False) and not param.secondary_opts
         if given.count(param) > 1 and not (param.multiple or flag):
             names = " / ".join(f"'{name}'" for name in (*param.opts, *param.secondary_opts))
@@ -65,7 +69,13 @@ class ReaderGone(Exception):
 
 
 class _Verb(TyperCommand):
-    """A verb. Click's types are Any: some typer versions bundle their own click."""
+    """A verb. Click's types are Any: some typer versions bundle their own click.
+
+    Attributes:
+        paths: the parameters whose values are paths.
+    """
+
+    paths: frozenset[str]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         options = {name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
@@ -124,7 +134,9 @@ class _Verbs(TyperGroup):
         single.command(cmd_name, cls=_Verb, help=help_text, context_settings=_CONTEXT)(
             _taking_local_paths(module.command)
         )
-        command = typer.main.get_command(single)
+        command: Any = typer.main.get_command(single)
+        hints = get_type_hints(module.command)
+        command.paths = frozenset(name for name, hint in hints.items() if Path in (hint, *get_args(hint)))
 
         # `--root` may also follow the verb. Its default and the variable are for the one before the verb.
         ahead = next(param for param in self.params if param.name == "root")

@@ -170,6 +170,8 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
     """
     from runner.execute import queue
 
+    if not given.strip():
+        raise UserError(f"'{given}' names no study; list them with `runner status`")
     name, root = given, Settings.root
     names = sorted({*study_names(root), *also})
     if is_file(given) or (given not in names and Path(given).is_dir()):
@@ -200,7 +202,7 @@ def several_studies(given: Sequence[str], also: Sequence[str] = ()) -> list[str]
 
     known, names = {*study_names(Settings.root), *also}, dict[str, None]()
     for text in given:
-        if text in known or not Path(text).is_dir():
+        if not text or text in known or not Path(text).is_dir():
             names[study_name(text, also)] = None
             continue
         files = {read_study(path).name: path for path in study_files([Path(text)])}

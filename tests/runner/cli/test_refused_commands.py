@@ -73,6 +73,11 @@ COMMANDS = [
     ("status ''", "the name is empty; leave it out for all studies"),
     ("gc ' '", "the name is empty; leave it out for all studies"),
     ("doctor --profile=", "no profile ''"),
+    # As an unset shell variable gives it: as a path, it would be the working directory.
+    ("launch tiny.yaml ''", "'STUDY': the path is empty; write it in full"),
+    ("report tiny --out=", "'--out' / '-o': the path is empty; write it in full"),
+    ("report ''", "'' names no study; list them with `runner status`"),
+    ("cancel ''", "'' names no study; list them with `runner status`"),
     ("launch", "Missing argument 'STUDY'"),
     ("--root elsewhere status", "'--root' (env var: 'RUNNER_ROOT'): given more than once"),
     ("status --root elsewhere", "--root is given before status and after it; keep one"),
