@@ -291,13 +291,26 @@ def mapping_by_name(table: LogTable, given: Mapping, beside: Mapping) -> Mapping
         for name in (name for plain in _TIMES for name in there.get(plain, ())):
             if "time" not in columns and (unit := _clock_unit(table, name)):
                 columns["time"] = MappedColumn(column=name, unit=unit)
-    named_like_runs = (
-        name
+    return Mapping(columns=columns, run=given.run or table.run or _run_column(table, there))
+
+
+def _run_column(table: LogTable, there: dict[str, list[str]]) -> str | None:
+    """The column that tells runs apart by its name; of several that tell the same runs apart the first."""
+    values = {
+        name: [str(row.values.get(name)) for row in table.rows]
         for plain in _RUNS
         for name in there.get(plain, ())
-        if len({str(row.values.get(name)) for row in table.rows}) > 1 and not any(_numbers_of(table, name))
-    )
-    return Mapping(columns=columns, run=given.run or table.run or next(named_like_runs, None))
+        if not any(_numbers_of(table, name))
+    }
+    values = {name: texts for name, texts in values.items() if len(set(texts)) > 1}
+    most = max((len(set(texts)) for texts in values.values()), default=0)
+    if len(set(zip(*values.values(), strict=True))) > most:
+        choices = " or ".join(f"'{name}'" for name in values)
+        raise Refused(
+            f"{table.file}:1: which column tells runs apart, {choices}? Name one that does as `run:` in a "
+            "mapping; add it if no column tells all apart"
+        )
+    return next((name for name, texts in values.items() if len(set(texts)) == most), None)
 
 
 def _plain_name(name: str) -> str:
@@ -341,7 +354,7 @@ def _clock_unit(table: LogTable, name: str) -> str | None:
     except (TypeError, ValueError):
         pass
     try:
-        return "iso" if datetime.fromisoformat(str(first)) else None
+        return "iso" if datetime.fromisoformat(str(first)) and ":" in str(first) else None  # not a day alone
     except ValueError:
         return None
 

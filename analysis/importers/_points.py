@@ -239,7 +239,7 @@ def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
         if step is None:
             raise ValueError(f"no step in column '{step_column}'")
         if not isfinite(step) or step != int(step) or step < 0:
-            raise ValueError(f"step {step:g} is not a whole number, 0 or more")
+            raise ValueError(f"step {step:.15g} is not a whole number, 0 or more")
     except ValueError as error:
         log.problems.append(f"{log.at(row.line)}: {error}")
         return None

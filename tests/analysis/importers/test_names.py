@@ -107,3 +107,22 @@ def test_the_example_of_a_mapping_takes_columns_that_are_likely(tmp_path: Path) 
     path = write(tmp_path / "a.csv", [{"epoch": 1, "loss": 9.0, "step": 1, "train_loss": 8.0}])
     with pytest.raises(Refused, match=r"`columns: \{step: step, loss: loss\}` \(columns: epoch, loss, "):
         made.read(path, "csv")
+
+
+@pytest.mark.refused
+def test_runs_that_one_column_alone_does_not_tell_apart_are_not_mixed(tmp_path: Path) -> None:
+    rows = [{"run": f"{m}{b}", "model": m, "backend": b, "step": 1, "loss": 9} for m in "AB" for b in "xy"]
+    runs = made.read(write(tmp_path / "a.csv", rows), "csv")
+    assert [run.name for run in runs] == ["Ax", "Ay", "Bx", "By"]
+    without = [{name: value for name, value in row.items() if name != "run"} for row in rows]
+    with pytest.raises(Refused, match="which column tells runs apart, 'model' or 'backend'"):
+        made.read(write(tmp_path / "a.csv", without), "csv")
+
+
+def test_a_day_is_not_the_time_of_a_record(tmp_path: Path) -> None:
+    """A run would have taken no time, or whole days."""
+    rows = [
+        {"date": f"2026-01-0{step}", "time": "10:00:00", "step": step, "loss": 9 - step} for step in (1, 2, 3)
+    ]
+    (whole,) = made.read(write(tmp_path / "a.csv", rows), "csv")
+    assert whole.result.wall_seconds is None
