@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from model.record.config import Frozen, Strict
 from model.record.records import DesignRecord, Order
@@ -86,6 +86,14 @@ class DesignKeys(Frozen):
     until: Until | None = Field(
         None, description="Add repeats until the comparison with the baseline is this precise."
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _has_a_value(cls, value: Any, key: ValidationInfo) -> Any:
+        name = str(key.field_name)
+        if value is None and cls.model_fields[name].default is None:  # it would unset nothing
+            raise ValueError(f"'{name}' has no value: write one, or leave the key out")
+        return value
 
 
 @dataclass(frozen=True)
