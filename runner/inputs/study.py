@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +47,7 @@ def _one_line(text: str) -> str:
 def _label(text: str) -> str:
     if not text.isprintable() or text != text.strip() or not 0 < len(text) <= MAX_LABEL:
         raise ValueError(f"a label is one line of at most {MAX_LABEL} characters, without spaces around it")
-    return text
+    return unicodedata.normalize("NFC", text)  # two that look alike are one
 
 
 Axis = Annotated[list[Scalar], Field(min_length=1)]

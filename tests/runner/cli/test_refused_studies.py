@@ -210,6 +210,7 @@ ADDED = {
     "label of two lines": (RULE % 'label: "a\\nb"', "8:28", "a label is one line"),
     "number as label": (RULE % "label: 3", "8:28", "'label' must be text"),
     "label of two groups": ("matrix: {attention: [auto, tiled, math], seed: [0, 1]}\nrules: [{where: {seed: [0, 1]}, label: x}]\n", "8:33", "'x' would be the label of 3 groups: tell them apart in `where`, by attention"),
+    "label that looks like another": ("matrix: {attention: [auto, math]}\nrules: [{where: {attention: auto}, label: \u00e9}, {where: {attention: math}, label: e\u0301}]\n", "8:36", "'\u00e9' would be the label of 2 groups"),
     "label of a part of a group": ("matrix: {attention: [auto, tiled], seed: [0, 1, 2]}\nrules: [{where: {seed: 0}, label: alpha}]\n", "8:28", "'alpha' would be the label of seed 0 but not of seed 1, 2 of the same group, and a label names a group: leave `seed` out of `where`"),
     "two labels in a group": ("matrix: {seed: [0, 1]}\nrules: [{where: {seed: 0}, label: a}, {where: {seed: 1}, label: b}]\n", "8:28", "'a' would be the label of seed 0 but not of seed 1 of the same group"),
     "label of another value": ("matrix: {train.learning_rate: [1e-3, 3e-3]}\nrules: [{where: {train.learning_rate: 1e-3}, label: learning_rate=3e-3}]\n", "8:46", "'learning_rate=3e-3' is not true of this group, which has learning_rate=0.001"),
