@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from model.measure.flops import flop_per_token, parameter_count
-from model.record.config import ModelConfig
+from model.measure.flops import flop_per_token, of_run, parameter_count
+from model.record.config import ModelConfig, RunConfig
 
 # All that counts depend on: the mapping of an imported log states these alone.
 _SIZES = frozenset({"dim", "layers", "heads", "kv_heads", "ffn_dim", "vocab_size"})
@@ -29,7 +30,9 @@ def without_embedding(config: Mapping[str, Any]) -> int | None:
 
 
 def flop(config: Mapping[str, Any], sequence_length: int | None) -> int | None:
-    """FLOP per token of a training step."""
+    """FLOP per token of a step, by the task's own formula; of a training step if only the model is known."""
+    with suppress(ValidationError):
+        return of_run(RunConfig.model_validate(config))
     model = _model(config)
     return flop_per_token(model, sequence_length) if model and sequence_length else None
 

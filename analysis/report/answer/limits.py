@@ -53,12 +53,12 @@ def of_any(
         )
     yield from _not_compared(facts, comparison)
     yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
+    if comparison.gpus and comparison.gpus.is_limit:
+        yield Sentence(comparison.gpus.sentence)
     yield from differ(differences)
     done = [run for run in facts.runs if run["outcome"] == "completed"]
     if done and comparison.drift.change is None:
         yield Sentence(drift(comparison.drift))
-    if comparison.gpus and comparison.gpus.is_limit:
-        yield Sentence(comparison.gpus.sentence)
     yield from _machines(done)
     yield from _unfinished(facts)
 
