@@ -22,11 +22,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 STARTS = ("PYTHON", "LC_", "LANG", "TZ", "CLOCK_FILE")
-LAZY = ("duckdb", "pyarrow.parquet", "submitit.slurm.slurm")  # what many verbs import inside functions
+LAZY = (  # what many verbs import inside functions
+    "analysis.export.pack", "analysis.query.ask", "analysis.store.collect", "analysis.store.steps", "duckdb", "psutil",
+    "pyarrow.parquet", "ruamel.yaml", "submitit.slurm.slurm",
+)  # fmt: skip
 AVAILABLE = hasattr(os, "pidfd_open")  # Linux
 
 
@@ -143,17 +147,33 @@ def started(env: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name.startswith(STARTS)}
 
 
+def models(base: type[Any]) -> Iterator[type[Any]]:
+    """The classes below one."""
+    for child in base.__subclasses__():
+        yield child
+        yield from models(child)
+
+
 def prepare() -> None:
     """Import all verbs, and what they import inside functions; `runner.cli.main` arms signals and is left out.
 
+    What each would make of the same code and packages is made here: pydantic's validators, and the hashes of both.
     New databases are copies of one, as in the tests' own processes.
     """
+    from pydantic import BaseModel
+
     import runner.cli.run
     import runner.commands
+    from runner.state.code import provenance, snapshot
 
     verbs = (f"runner.commands.{verb.name}" for verb in pkgutil.iter_modules(runner.commands.__path__))
     for name in (*verbs, *LAZY):
         importlib.import_module(name)
+    for model in models(BaseModel):
+        model.model_rebuild()
+    snapshot.current()
+    packages = provenance.packages()
+    provenance.packages = lambda: packages
     runpy.run_path(str(Path(__file__).with_name("blank.py")))["install"]()
     gc.collect()
     gc.freeze()  # so that no fork copies these pages to count references
