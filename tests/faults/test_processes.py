@@ -203,23 +203,6 @@ def test_a_rehearsal_starts_the_processes_on_their_nodes(slurm, study, root, pro
 
 
 @pytest.mark.trains
-def test_a_disk_that_is_full_on_one_node_alone_fails_a_run_that_must_save_and_names_the_process(
-    slurm, study, root, rows, profile, daemons
-):
-    fault = {"FAULT_FILE": r"-1\.safetensors", "FAULT_ROOT": str(root), "FAULT": "refuse"}
-    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *FOR_EVER, rc=0, **fault)
-    _, attempt = trains(root)
-    slurm("cancel", "tiny", rc=0)
-    until((attempt / "result.json").exists)
-    outcome, reason = told(attempt)
-    assert outcome == "failed"
-    assert "No space left on device (rank 1)" in reason
-    assert not (attempt / "checkpoint").exists()
-    until(lambda: not daemons.ask("squeue", "-h"))
-    assert follower(attempt) is None
-
-
-@pytest.mark.trains
 def test_a_disk_that_is_full_on_one_node_costs_a_checkpoint_and_the_run_goes_on(
     slurm, study, root, rows, profile, daemons
 ):

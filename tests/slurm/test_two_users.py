@@ -123,11 +123,10 @@ def test_two_users_work_in_a_project_folder_and_in_one_root_and_read_the_results
         # Under the sticky bit nobody can replace the database of who was first.
         user.runner(root, "collect", rc=2 if sticky and user is neighbour else 0)
     owner.runner(root, "collect")
-    for user in users:
+    for user, others in ((owner, "second"), (neighbour, "first")):
         rows = json.loads(user.runner(root, "sql", "from runs", "--format", "json").stdout)
         assert {row["study"]: row["outcome"] for row in rows} == {"first": "completed", "second": "completed"}
-        for study in ("first", "second"):
-            user.runner(root, "report", study, "--out", user.home / study)
+        user.runner(root, "report", others, "--out", user.home / others)
     refused = neighbour.launch(root, "first", matrix="matrix: {seed: [1]}\n", rc=2)
     assert "give this one another `name:`, or use another --root" in refused.stderr
 

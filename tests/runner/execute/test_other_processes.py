@@ -8,7 +8,7 @@ import pytest
 from model.training import checkpoint
 from tests.conftest import PACED, PATIENCE_SECONDS, until
 
-STUDY = "matrix: {train.steps: [200], parallel.shard: [2], attention: [math]}\n"
+STUDY = "matrix: {train.steps: [200], parallel.shard: [2]}\n"
 
 
 @pytest.fixture
