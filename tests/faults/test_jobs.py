@@ -152,7 +152,6 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
     assert counted == [{"tokens": 400 * 64, "once": True}]
 
 
-@pytest.mark.trains
 def test_a_cancelled_job_keeps_a_checkpoint_and_a_relaunch_goes_on_from_it(slurm, study, root, rows, hurry):
     path = study(LONGER)
     slurm("launch", path, "--profile", SANDBOX, rc=0)

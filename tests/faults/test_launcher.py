@@ -18,16 +18,12 @@ LAUNCHER = [
     "runner.state.ledger:_append before 1",  # the claim is there, its line in the ledger is not
     "runner.state.ledger:claim after 1",
     "runner.state.ledger:claim after 2",
-    "runner.state.ledger:intend before 1",
     "runner.state.ledger:intend after 1",
     "runner.state.ledger:intend after 2",
-    "runner.state.ledger:flush before 1",
     "runner.state.ledger:flush after 1",
     "submitit.slurm.slurm:SlurmExecutor._make_submission_file_text after 1",
     "runner.execute.slurm.client:job_id before 1",  # after sbatch
-    "submitit.core.utils:JobPaths.move_temporary_file before 1",
     "submitit.core.utils:JobPaths.move_temporary_file after 1",
-    "runner.state.ledger:submitted before 1",
     "runner.state.ledger:submitted after 1",
     "runner.state.ledger:submitted after 2",
 ]

@@ -200,19 +200,3 @@ def test_a_rehearsal_starts_the_processes_on_their_nodes(slurm, study, root, pro
     (attempt,) = root.glob("tiny.rehearsal/*/attempt-1")
     assert len({rank["node"] for rank in manifest(attempt)["ranks"]}) == 2
     assert [json.loads(line)["step"] for line in (attempt / "steps.jsonl").read_text().splitlines()] == [1, 2]
-
-
-@pytest.mark.trains
-def test_a_disk_that_is_full_on_one_node_costs_a_checkpoint_and_the_run_goes_on(
-    slurm, study, root, rows, profile, daemons
-):
-    """The next periodic checkpoint is complete again."""
-    profile.write_text(f'{profile.read_text()}checkpoint_every: "0:00:01"\n')
-    fault = {"FAULT_FILE": r"-1\.safetensors", "FAULT_ROOT": str(root), "FAULT": "refuse"}
-    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *FOR_EVER, rc=0, **fault)
-    _, attempt = trains(root)
-    until((attempt / "checkpoint" / "meta.json").exists)
-    said = (attempt / "stderr.log").read_text() + (attempt / "stdout.log").read_text()
-    assert "No space left on device (rank 1)" in said
-    slurm("cancel", "tiny", rc=0)
-    until(lambda: rows()[0]["outcome"] == "cancelled")

@@ -44,6 +44,8 @@ MACHINES = {
 }
 
 
+# Those that are short of something other than cores: there a run outgrows its memory, and the report is made twice.
+SHORT = ("64 cores, 100 open files, 2000 processes", "2 GiB, 64 threads of 256 MiB")
 # What `runner doctor` says of some of them.
 DOCTOR = {
     "1 core, no HOME": "cpus: 1",
@@ -120,12 +122,10 @@ def test_the_small_demo_works_on_a_strange_machine(request, on, small, name):
         env["GROUP"] = str(request.getfixturevalue("group"))
     if "unshare" in machine and os.geteuid():
         pytest.skip("mounting needs root")
-    if name.startswith(("1 ", "256 ")):
-        (certificate,) = json.loads(on(machine, "verify", "--backend", "auto", "--json", **env))
-        assert certificate["verdict"] == "right"
-    launch_and_read(on, machine, env)
+    launch_and_read(on, machine, env, outgrows=name in SHORT)
     on(machine, "report", "small", "--out", "pages", **env)
-    on(machine, "audit", "pages", **env)
+    if name in SHORT:
+        on(machine, "audit", "pages", **env)
     checks = {check["what"]: check["found"] for check in json.loads(on(machine, "doctor", "--json", **env))}
     assert DOCTOR.get(name, "") in "\n".join(f"{what}: {found}" for what, found in checks.items())
 
@@ -133,7 +133,7 @@ def test_the_small_demo_works_on_a_strange_machine(request, on, small, name):
 @pytest.mark.trains
 def test_where_little_may_be_mapped_all_works_but_figures_and_these_say_what_to_type(on):
     machine = "ulimit -v 8000000; " + RUN
-    launch_and_read(on, machine, {})
+    launch_and_read(on, machine, {}, outgrows=True)
     said = on(machine, "report", "small", "--out", "pages", rc=2)
     assert "but `ulimit -v` allows 7.6 GiB to be mapped: run `ulimit -v unlimited` first" in said
     on(RUN, "report", "small", "--out", "pages")
@@ -147,13 +147,15 @@ def test_where_little_may_be_mapped_all_works_but_figures_and_these_say_what_to_
     assert not checks["figures"]["works"] and "`ulimit -v` allows" in checks["limits"]["found"]
 
 
-def launch_and_read(on, machine, env):
-    on(machine, "launch", "small.yaml", "--profile", "here.yaml", **env)
+def launch_and_read(on, machine, env, outgrows):
+    runs = "auto,cudnn,math" if outgrows else "auto,cudnn"
+    on(machine, "launch", "small.yaml", "--profile", "here.yaml", "--only", f"attention={runs}", **env)
     on(machine, "collect", **env)
     query = "select label, outcome, reason from runs order by label"
-    runs = json.loads(on(machine, "sql", query, "--format", "json", **env))
-    assert [run["outcome"] for run in runs] == ["completed", "unsupported", "oom_host"]
-    assert "in use (`memory` of profile here)" in runs[2]["reason"]
+    rows = json.loads(on(machine, "sql", query, "--format", "json", **env))
+    assert [row["outcome"] for row in rows] == ["completed", "unsupported", "oom_host"][: 2 + outgrows]
+    if outgrows:
+        assert "in use (`memory` of profile here)" in rows[2]["reason"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
