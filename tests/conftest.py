@@ -165,10 +165,11 @@ def outcomes(rows: Callable[[], list[dict[str, Any]]]) -> Callable[[], dict[str,
 
 @pytest.fixture(scope="session", autouse=True)
 def blank() -> None:
-    """New databases are copies of one."""
-    from tests import blank
+    """New databases are copies of one, and snapshots of this code links to one."""
+    from tests import blank, linked
 
     blank.install()
+    linked.install()
 
 
 @pytest.fixture(scope="session")

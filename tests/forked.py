@@ -174,7 +174,10 @@ def prepare() -> None:
     snapshot.current()
     packages = provenance.packages()
     provenance.packages = lambda: packages
-    runpy.run_path(str(Path(__file__).with_name("blank.py")))["install"]()
+    for name in ("blank.py", "linked.py"):
+        made = runpy.run_path(str(Path(__file__).with_name(name)))
+        made.get("prepare", bool)()
+        made["install"]()
     gc.collect()
     gc.freeze()  # so that no fork copies these pages to count references
 
