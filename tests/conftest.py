@@ -63,6 +63,12 @@ LONGEST_FIRST = (
     "tests/runner/job",
 )  # fmt: skip
 
+# A file whose tests share a Slurm cluster of their own goes to one worker, which starts it once.
+OWN_CLUSTER = (
+    "tests/faults/test_preemption.py", "tests/slurm/test_centres.py", "tests/slurm/test_doctor.py",
+    "tests/slurm/test_refusals.py", "tests/slurm/test_two_users.py",
+)  # fmt: skip
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let only `-m gpu` see GPUs: once torch has found one, its autograd cannot be forked, as tests on the CPU do."""
@@ -91,7 +97,7 @@ def together(nodeid: str) -> str:
 
     Those that wait long go alone; others by file or by folder.
     """
-    if nodeid.startswith(LONGEST_FIRST):
+    if nodeid.startswith(LONGEST_FIRST) and not nodeid.startswith(OWN_CLUSTER):
         return nodeid
     return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
 
@@ -109,12 +115,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:
-    """Ask again and again until the answer is true, and return it."""
+    """Ask again and again until the answer is true, and return it.
+
+    Where an answer takes long, it sleeps longer: Slurm's takes its daemons as long as whoever asks.
+    """
     end = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < end:
+    while (asked := time.monotonic()) < end:
         if result := condition():
             return result
-        time.sleep(pause_seconds)
+        time.sleep(max(pause_seconds, min(1.0, 5 * (time.monotonic() - asked))))
     pytest.fail("it did not happen in time")
 
 
