@@ -1,6 +1,6 @@
 """Snapshots of this code as hard links to one that this process, or the one that it is a fork of, has written.
 
-To write and sync the 400 files of a snapshot takes a processor 0.1 s; tests take some thousand of them. Where the disk
+To write and sync the 400 files of a snapshot takes a processor 0.08 s; tests take hundreds of them. Where the disk
 is to fail, or is another one, or the code is another, they are written. A test that edits one in place asks for
 `written`: through a link it would edit all of them, and each later launch would refuse its own.
 """

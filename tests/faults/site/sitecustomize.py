@@ -10,7 +10,7 @@ test only needs to be there then leaves the processor to the others, and goes on
 STAND_IN_TRAINER, if set, gives jobs a stand-in for the trainer and torch.
 
 ASSAY_TEST_SHARED is a folder where jobs keep what they compile of a snapshot, by the hash of the source: a snapshot
-keeps no byte code, and each of some thousand jobs would take a processor 0.1 s to compile the same files. They also
+keeps no byte code, and each of several hundred jobs would take a processor 0.1 s to compile the same files. They also
 keep there what they measure of this machine.
 
 CLOCK_FILE holds the seconds by which the wall clock is off, and may change at any time. The monotonic clock
