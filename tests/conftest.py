@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import importlib.util
 import os
 import shutil
@@ -54,14 +55,18 @@ base:
 """
 
 
-# One worker for each of these folders, from the start: their files share what is long to import or to make, which is
-# PyTorch and its compiler, a browser and its report, the report of the demo.
-TOGETHER = ("tests/model/", "tests/browser/", "tests/analysis/report/")
-# Then what waits longest, so that no worker is left alone with it at the end.
+# One worker for each of these folders: their files share what is long to make, such as a browser and its report, the
+# report of the demo, or the reports that are compared.
+TOGETHER = (
+    "tests/model/attention/", "tests/model/", "tests/browser/", "tests/analysis/report/", "tests/oracle/",
+)  # fmt: skip
+# Each test of these waits long, and goes alone.
 LONGEST_FIRST = (
     "tests/faults/test_jobs.py", "tests/faults/test_nodes.py", "tests/slurm", "tests/faults", "tests/runner/execute",
     "tests/runner/job",
 )  # fmt: skip
+# What keeps a worker busy for long, then what waits longest, so that none is left alone with it at the end.
+ORDER = (*TOGETHER[:4], *LONGEST_FIRST)
 
 # A file whose tests share a Slurm cluster of their own goes to one worker, which starts it once.
 OWN_CLUSTER = (
@@ -78,11 +83,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the tests by how long their files take."""
-    first = (*TOGETHER, *LONGEST_FIRST)
 
     def place(item: pytest.Item) -> int:
-        matches = (rank for rank, prefix in enumerate(first) if item.nodeid.startswith(prefix))
-        return next(matches, len(first))
+        matches = (rank for rank, prefix in enumerate(ORDER) if item.nodeid.startswith(prefix))
+        return next(matches, len(ORDER))
 
     items.sort(key=place)
     for item in items:
@@ -90,6 +94,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fault)
         if item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.flaky(reruns=1))  # the machine can take a node from a real cluster
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is there by now, thousands of tests and PyTorch, from being looked through again at each collection.
+
+    Runs collect garbage at each record of theirs.
+    """
+    gc.freeze()
 
 
 def together(nodeid: str) -> str:

@@ -54,6 +54,8 @@ def test_tests_that_share_a_browser_or_a_report_go_to_one_worker():
     files = (REPOSITORY / "tests" / "browser").glob("test_*.py")
     browser = [f"tests/browser/{path.name}::test_a[1]" for path in files]
     assert {together(nodeid) for nodeid in browser} == {"tests/browser/"}
+    assert together("tests/model/attention/verify/test_fp8.py::test_a") == "tests/model/attention/"
+    assert together("tests/model/training/test_step.py::test_a") == "tests/model/"
     assert together("tests/runner/cli/test_cli.py::test_a[x::y]") == "tests/runner/cli/test_cli.py"
     assert together("tests/slurm/test_cluster.py::test_a") == "tests/slurm/test_cluster.py::test_a"
 
