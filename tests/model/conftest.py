@@ -11,6 +11,7 @@ from model import attention
 from model.record import backends
 from model.record.config import RunConfig
 from tests.model.attempts import attempt
+from tests.model.attention.kernels import interpreted
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def reference(tiny, corpus, tmp_path_factory):
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request):
+def device(request, monkeypatch):
     """Where Triton's kernels run: a GPU, or its interpreter on a CPU, which tests/conftest.py chooses.
 
     The interpreter rounds to float32 as a GPU does, and to 16 bits as none does.
@@ -78,4 +79,5 @@ def device(request):
         pytest.importorskip("triton", reason="needs triton: pip install 'assay-studies[dev]'")
         if os.environ.get("TRITON_INTERPRET") != "1":
             pytest.skip("the kernels are compiled: this machine has a GPU")
+        interpreted.hasten(monkeypatch)
     return request.param

@@ -56,7 +56,7 @@ WHOLE = {
     **BF16,
     "lengths": [256, 384],
     "query_offset": 128,
-    "heads": [4, 2],
+    "heads": [2, 1],
     "batch": 2,
     "deterministic": True,
     "causal": True,
@@ -74,7 +74,7 @@ FEW_PROGRAMS = {
     "seed": 1,
 }
 RISING = {**FP8, "logits": 4, "processors": 1}  # rows whose maximum grows from tile to tile
-SEEDS = range(4)
+SEEDS = range(3)
 
 
 Simulated = Callable[[list[dict]], list[dict]]
@@ -117,7 +117,7 @@ def wrong(case: dict, found: dict) -> list[str]:
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_the_kernels_compute_attention_whatever_comes_late(simulated: Simulated, head_dim: int) -> None:
     others = [WHOLE, WHOLE_16, UNSEEN, MIXED, {**MIXED, "causal": False}]
-    late = [{**CASES[1], "late": f"partition{each}"} for each in range(3)]
+    late = [{**CASES[1], "heads": [2, 1], "late": f"partition{each}"} for each in range(3)]
     cases = [{"head_dim": head_dim, **case} for case in [*CASES, *others, *late]]
     for case, found in zip(cases, simulated(cases), strict=True):
         assert wrong(case, found) == [], case
@@ -258,15 +258,25 @@ FAULTS = [
 ]  # fmt: skip
 
 
+def found_in(module: str, old: str, case: dict) -> dict:
+    """The case without the backward, where a fault of the forward is not in what that is given."""
+    given = "T_STATS" in old
+    return {**case, "backward": module != "_forward" or given}
+
+
 def test_only_the_fault_is_wrong_in_the_cases_that_find_faults(simulated: Simulated) -> None:
-    cases = [
-        case for number, (*_, case) in enumerate(FAULTS) if case not in [each for *_, each in FAULTS[:number]]
-    ]
+    cases: list[dict] = []
+    for module, old, _, case in FAULTS:
+        if (without := found_in(module, old, case)) not in cases:
+            cases.append(without)
     for case, found in zip(cases, simulated(cases), strict=True):
         assert wrong(case, found) == [], case
 
 
 def test_faults_of_the_kernels_are_found(simulated: Simulated) -> None:
-    cases = [{**case, "module": module, "old": old, "new": new} for module, old, new, case in FAULTS]
+    cases = [
+        {**found_in(module, old, case), "module": module, "old": old, "new": new}
+        for module, old, new, case in FAULTS
+    ]
     for case, found in zip(cases, simulated(cases), strict=True):
         assert wrong(case, found), case
