@@ -12,20 +12,21 @@ import sys
 from typing import Any
 
 os.environ.pop("TRITON_INTERPRET", None)
+os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # a tenth of the time
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
+from model import attention
 from model.attention.kernels.portable import backward, forward, tiles
 from model.training.kernels import adamw, cross_entropy
 
-CASES = [  # queries, keys, heads, key heads, causal, precision
-    (256, 256, 8, 2, True, torch.bfloat16),
-    (100, 259, 3, 1, True, torch.float16),
-    (1, 2048, 8, 2, False, torch.bfloat16),
-]
-FLOAT32 = [(*case[:-1], torch.float32) for case in CASES]
+HEAD_DIMS = (16, 64, 128, 256)  # 32 has the tiles of 64
+Case = tuple[int, int, int, int, bool, torch.dtype]  # queries, keys, heads, key heads, causal, precision
+FULL_TILES: Case = (256, 256, 8, 2, True, torch.bfloat16)
+CUT_TILES: Case = (100, 259, 3, 1, True, torch.float16)
+ONE_QUERY: Case = (1, 2048, 8, 2, False, torch.bfloat16)
 
 
 class NoDriver:
@@ -67,14 +68,25 @@ def _said(compiled: Any) -> dict[str, Any]:
     }
 
 
-def compile_attention(head_dim: int, cases: list[tuple[Any, ...]], *dropout: Any) -> None:
-    """Both passes, in all that changes what is compiled: masks, groups, precision, lengths that fill no tile."""
-    for queries, keys, heads, kv_heads, causal, dtype in cases:
-        q, do = torch.zeros(2, 1, queries, heads, head_dim, dtype=dtype)
-        k, v = torch.zeros(2, 1, keys, kv_heads, head_dim, dtype=dtype)
-        o, lse = forward.forward(q, k, v, causal, keys - queries, None, *dropout)
-        if queries > 1:
-            backward.backward(do, q, k, v, o, lse, causal, keys - queries, None, *dropout)
+def compile_attention(of: str, head_dim: int, case: Case, *dropout: Any) -> None:
+    """Both passes; of one query, the forward."""
+    triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim}{of}")
+    queries, keys, heads, kv_heads, causal, dtype = case
+    q, do = torch.zeros(2, 1, queries, heads, head_dim, dtype=dtype)
+    k, v = torch.zeros(2, 1, keys, kv_heads, head_dim, dtype=dtype)
+    o, lse = forward.forward(q, k, v, causal, keys - queries, None, *dropout)
+    if queries > 1:
+        backward.backward(do, q, k, v, o, lse, causal, keys - queries, None, *dropout)
+
+
+def compile_in_turn(head_dim: int, turn: bool) -> None:
+    """In 16 bits always. What else changes the code comes at a head dim for one of two GPUs, and for the other at the next."""
+    compile_attention("", head_dim, CUT_TILES if turn else FULL_TILES)
+    if turn:
+        compile_attention(" dropout", head_dim, FULL_TILES, 2, torch.zeros((), dtype=torch.int64))
+    else:
+        compile_attention("", head_dim, ONE_QUERY)
+        compile_attention(" float32", head_dim, (*CUT_TILES[:-1], torch.float32))
 
 
 def compile_training(dtype: torch.dtype) -> None:
@@ -94,12 +106,9 @@ if __name__ == "__main__":
     tiles.chosen = lambda kernel, head_dim, dtype, device: tiles.for_gpu(None, dtype)[kernel][
         max(64, head_dim)
     ]
-    for head_dim in (16, 64, 128, 256):  # 32 has the tiles of 64
-        for of, cases in {"": CASES, " float32": FLOAT32}.items():
-            triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim}{of}")
-            compile_attention(head_dim, cases)
-        triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim} dropout")
-        compile_attention(head_dim, CASES[:1], 2, torch.zeros((), dtype=torch.int64))
+    second = attention.load("portable").supports.amd.index(sys.argv[1])
+    for place, head_dim in enumerate(HEAD_DIMS):
+        compile_in_turn(head_dim, (place + second) % 2 == 1)
     triton.runtime.jit.JITFunction.run = instead_of_launches("training")
     compile_training(torch.bfloat16)
     sys.stdout.write(json.dumps(found))

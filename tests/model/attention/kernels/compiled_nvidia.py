@@ -1,8 +1,9 @@
 """Compiles the project's attention in plain Triton for NVIDIA GPUs, without one, and prints what comes out, as JSON.
 
-    python -m tests.model.attention.kernels.compiled_nvidia '[["portable", "75"], ["flash1", "80", "64", "256", "101376"]]'
+    python -m tests.model.attention.kernels.compiled_nvidia \
+        '[["portable", "75", "D64 float16", "D64 float16 dropout"], ["flash1", "80", "64", "256", "101376"]]'
 
-It is compiled as its callers launch it. A process of its own, like `compiled.py`, which forks one for each of these
+It is compiled as its callers launch it, for a GPU at some head dims and precisions. A process of its own, like `compiled.py`, which forks one for each of these
 questions, in which torch and Triton are then imported. With a tile's queries and keys and the shared memory of a card,
 it says why both passes at head dim 128 have no room there; null where they have.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.pop("TRITON_INTERPRET", None)
+os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # a tenth of the time
 
 import torch
 import triton
@@ -116,37 +118,24 @@ def refusal(attend: Any) -> list[str] | None:
 
 def answer() -> Any:
     """What is asked by this process's arguments."""
-    name, capability = sys.argv[1], divmod(int(sys.argv[2]), 10)
-    triton.runtime.driver.set_active(CardThatIsNotThere() if sys.argv[3:] else NoDriver())
-    half = torch.float16 if capability < (8, 0) else torch.bfloat16
-    if name == "portable":
-        tiles.chosen = lambda kernel, head_dim, dtype, device: tiles.for_gpu(capability, dtype)[kernel][
-            max(64, head_dim)
-        ]
-        cases = [
-            (compile_portable, head_dim, dtype)
-            for dtype in (half, torch.float32)
-            for head_dim in (64, 128, 256)
-            if capability >= (8, 0)
-            or (head_dim, dtype) != (256, torch.float32)  # for which Turing has no room
-        ]
-    else:
-        flash1.tile_of = lambda which, dtype, columns, device: flash1.for_gpu(capability, dtype)[
-            which, max(64, columns)
-        ]
-        cases = [
-            (compile_flash1, head_dim, dtype) for dtype in (half, torch.float32) for head_dim in (16, 64, 128)
-        ]
-    if sys.argv[3:]:
+    name, capability, *more = sys.argv[1:]
+    of_gpu = divmod(int(capability), 10)
+    tiles.chosen = lambda kernel, head_dim, dtype, device: tiles.for_gpu(of_gpu, dtype)[kernel][
+        max(64, head_dim)
+    ]
+    flash1.tile_of = lambda which, dtype, columns, device: flash1.for_gpu(of_gpu, dtype)[
+        which, max(64, columns)
+    ]
+    if more[0].isdecimal():
+        triton.runtime.driver.set_active(CardThatIsNotThere())
         return refusal(attention.load(name).attend_by_tile)
-    for compile_both, head_dim, dtype in cases:
-        name_of_dtype = str(dtype).removeprefix("torch.")
-        triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim} {name_of_dtype}")
-        compile_both(head_dim, dtype)
-        if name == "portable" and dtype == half:
-            label = f"D{head_dim} {name_of_dtype} dropout"
-            triton.runtime.jit.JITFunction.run = instead_of_launches(label)
-            compile_portable(head_dim, dtype, 2, torch.zeros((), dtype=torch.int64))
+    triton.runtime.driver.set_active(NoDriver())
+    for label in more:
+        head_dim, precision, *dropout = label.split()
+        triton.runtime.jit.JITFunction.run = instead_of_launches(label)
+        compile_both = {"portable": compile_portable, "flash1": compile_flash1}[name]
+        given = (2, torch.zeros((), dtype=torch.int64)) if dropout else ()
+        compile_both(int(head_dim[1:]), getattr(torch, precision), *given)
     return found
 
 
