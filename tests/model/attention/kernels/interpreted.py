@@ -7,9 +7,9 @@ import torch
 
 LENGTHS = {  # queries, keys, the first query's place, heads, key heads, causal
     "decoding": (1, 50, 49, 8, 2, True),
-    "decoding by several programs": (1, 300, 299, 8, 2, True),
-    "programs that see no key": (2, 300, 100, 4, 1, True),
-    "several programs without a mask": (1, 301, 0, 8, 2, False),
+    "decoding by several programs": (1, 150, 149, 4, 1, True),
+    "programs that see no key": (2, 150, 40, 4, 1, True),
+    "several programs without a mask": (1, 151, 0, 4, 2, False),
     "a chunk in the middle": (33, 100, 20, 3, 1, True),
     "some queries see no key": (40, 64, -7, 2, 2, True),
     "no query sees a key": (33, 20, -33, 2, 1, True),
