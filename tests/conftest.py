@@ -81,6 +81,20 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
+    """One worker collects first: the others read the bytecode of all tests that it leaves, instead of making it, too."""
+    if not hasattr(session.config, "workerinput"):
+        return (yield)
+    with Path(os.environ["ASSAY_TEST_SHARED"], "collected").open("a") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if os.fstat(turn.fileno()).st_size:
+            fcntl.flock(turn, fcntl.LOCK_UN)
+        collected = yield
+        turn.write("once")
+    return collected
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the tests by how long their files take."""
 
