@@ -126,8 +126,8 @@ def planted(attend):
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize(("calls", "wrong"), [(3000, forward_off), (60, backward_off), (60, last_key_lost)])
-def test_a_backend_that_goes_wrong_after_its_three_thousandth_call_is_found(calls, wrong, corpus, each_step):
+@pytest.mark.parametrize(("calls", "wrong"), [(1000, forward_off), (60, backward_off), (60, last_key_lost)])
+def test_a_backend_that_goes_wrong_after_its_thousandth_call_is_found(calls, wrong, corpus, each_step):
     config = run_config("math", steps=2000, log_every=1, sequence_length=16, batch_size=2)
     found, records = audited(config, corpus, planted(After(calls, wrong)))
     assert [one.passed for one in found] == [True] * (calls // 2) + [False]  # two layers call it in a step

@@ -43,7 +43,8 @@ def audited(world, texts, config):  # noqa: F811
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_audit_is_made_by_one_process_and_kept_by_the_first(way, texts):  # noqa: F811
-    found = together(audited, texts, config(WAYS[way], steps=12, **MORE), **WAYS[way])
+    more = {} if "tensor" in WAYS[way] else MORE  # blocks of TP that are computed again are audited below
+    found = together(audited, texts, config(WAYS[way], steps=12, **more), **WAYS[way])
     assert sum(len(judged) for judged, _ in found) == 12
     assert all(len(judged) < 12 for judged, _ in found)
     assert all(

@@ -44,6 +44,11 @@ WAYS = {
     "CP with TP": {"context": 2, "tensor": 2},
 }
 MORE = {"whole": {}, "in parts, recomputed": {"accumulate": 2, "checkpoint_activations": True}}
+# With parts that are recomputed, each kind and each two kinds, but not all sizes of them.
+PAIRS = [
+    (way, more) for way in WAYS for more in MORE
+    if more == "whole" or way not in ("FSDP2 on 4", "TP with replicas", "CP on 4")
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +73,15 @@ def records(world, texts, config):
     return found
 
 
-@pytest.fixture(scope="module", params=MORE, ids=list(MORE))
-def more(request, texts):
-    return MORE[request.param], records(ALONE, texts, config(**MORE[request.param]))
+@pytest.fixture(scope="module")
+def alone(texts):
+    """The records of one process, by what its steps are made of."""
+    return {more: records(ALONE, texts, config(**settings)) for more, settings in MORE.items()}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_same_batches_give_the_same_losses_and_norms_on_any_number_of_processes(way, more, texts):
-    settings, alone = more
+@pytest.mark.parametrize(("way", "more"), PAIRS)
+def test_the_same_batches_give_the_same_losses_and_norms_on_any_number_of_processes(way, more, alone, texts):
+    settings, alone = MORE[more], alone[more]
     first, *others = together(records, texts, config(WAYS[way], **settings), **WAYS[way])
     assert not any(others)  # the first process alone reports
     for name in ("loss", "grad_norm"):
