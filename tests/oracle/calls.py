@@ -69,6 +69,7 @@ def case_of(run: Run) -> Case:
     return Case(*run.sizes, call.get("causal", True), dtype, dropout, tile)  # type: ignore[arg-type]
 
 
+@cache
 def cases(study: Study) -> list[Case]:
     """Those with a row, each once."""
     return list(dict.fromkeys(case_of(run) for run in study.runs if run.kernels))

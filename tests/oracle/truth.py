@@ -234,18 +234,18 @@ class Run:
         """When its last attempt ended."""
         return str(self.attempts[-1].result["ended_at"])
 
-    @property
+    @cached_property
     def kernels(self) -> list[dict[str, Any]]:
         """Calls of attention alone: a row for each backend, direction and mode."""
         return list(_json(self.folder / "attempt-1" / "kernels.json").get("times", []))
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, int, int, int]:
         """Batch, tokens, heads and head dim of a call."""
         batch, length, heads, dim = (int(part[1:]) for part in self.config["call"]["shape"].split())
         return batch, length, heads, dim
 
-    @property
+    @cached_property
     def profile(self) -> dict[str, float]:
         """Seconds of each part of a profiled step."""
         parts = _json(self.folder / "attempt-1" / "profile.json").get("parts", [])
