@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gc
 import importlib.util
 import os
 import shutil
@@ -108,14 +107,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fault)
         if item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.flaky(reruns=1))  # the machine can take a node from a real cluster
-
-
-def pytest_collection_finish() -> None:
-    """Keep what is there by now, thousands of tests and PyTorch, from being looked through again at each collection.
-
-    Runs collect garbage at each record of theirs.
-    """
-    gc.freeze()
 
 
 def together(nodeid: str) -> str:

@@ -355,7 +355,9 @@ def _ends(
         for label in (first, last):
             if study.against(label) and verdict(study, label)[0] != "withheld":
                 change = 100 * (study.rate_ratio(label).middle - 1)
-                texts[label] += f" ({change:+} % against {study.against(label)}: {verdict(study, label)[0]})"
+                opposite = (values[label] - values.get(study.against(label), values[label])) * change < 0
+                shown = "" if opposite else f"{change:+} % "
+                texts[label] += f" ({shown}against {study.against(label)}: {verdict(study, label)[0]})"
     singles = [len(study.completed(label)) == 1 for label in (first, last)]
     if all(singles):
         before += "in one run each, " if before else "In one run each, "

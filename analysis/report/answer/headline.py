@@ -164,7 +164,10 @@ def ends(
         if beside and label in beside:
             texts[label] += f", {beside[label]}"
         if (row := judged.get(label)) and row.difference:
-            texts[label] += f" ({row.difference} against {name(row.against, facts)}: {row.verdict})"
+            # Of pairs of runs, whose mean can be on the other side than the medians: then none is said.
+            ahead = medians[label] - medians.get(row.against, medians[label])
+            change = f"{row.difference} " if not row.number or ahead * row.number.value >= 0 else ""
+            texts[label] += f" ({change}against {name(row.against, facts)}: {row.verdict})"
     runs = {group.label: group.n for group in facts.groups}
     single = [label for label in (first, last) if runs[label] == 1]
     if len(single) == 2:
