@@ -221,10 +221,20 @@ WITH spent AS (
 ), decoded AS (
     SELECT study, run_id, attempt, count(*) AS decoded_tokens, median(seconds) AS decode_seconds
     FROM decoding GROUP BY study, run_id, attempt
+), planned AS (  -- a block has one run of a group: another is of a launch elsewhere, which counted from 1, too
+    SELECT study, run_id, block,
+        row_number() OVER (PARTITION BY study, group_id, scale, block ORDER BY created_at, run_id) AS launch
+    FROM run_records WHERE block IS NOT NULL
+), blocks AS (
+    SELECT study, run_id, CASE WHEN launch = 1 THEN block ELSE max(block) FILTER (launch = 1) OVER (PARTITION BY study)
+        + dense_rank() OVER (PARTITION BY study, launch = 1 ORDER BY launch, block) END AS block
+    FROM planned
 )
 SELECT
     r.run_id, r.study, r.attention, r.seed, r.repeat, r.factors, r.config, r.profile,
-    r.position, r.block, r.design,
+    r.position,
+    k.block,  --: Block of the run, from 1: one repetition of every group, planned to run together. Blocks that were planned in another root, from 1 again, come after those of this one. NULL if the order has no blocks.
+    r.design,
     a.outcome,  --: completed if any attempt completed, otherwise the outcome of the last attempt; NULL if in flight or never started.
     CASE WHEN json_contains(r.also_expected, to_json(a.outcome)) THEN a.outcome ELSE r.expected_outcome END
         AS expected_outcome,  --: Outcome that the study expects; where it expects any of several, that of the run if it is one of these, else the likeliest. An expected failure is a result.
@@ -311,6 +321,7 @@ LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
     AND NOT coalesce(c.device_name <> a.device, false)
 LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
 LEFT JOIN floors f ON f.study = d.study AND f.run_id = d.run_id AND f.attempt = d.measured
+LEFT JOIN blocks k ON k.study = r.study AND k.run_id = r.run_id
 LEFT JOIN decoded q ON q.study = d.study AND q.run_id = d.run_id AND q.attempt = d.attempt
 LEFT JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
 LEFT JOIN (
