@@ -133,7 +133,7 @@ def _ends(comparison: RateVerdict) -> tuple[float, float] | tuple[None, None]:
 
 
 def _finding(comparisons: tuple[RateVerdict, ...]) -> str:
-    """By how much groups are faster or slower than the baseline, by verdict; single runs as observed."""
+    """By how much groups are faster or slower than the baseline, by verdict; single runs, above or below."""
     short = shortened(
         {label for comparison in comparisons for label in (comparison.label, comparison.baseline)}
     )
@@ -143,7 +143,8 @@ def _finding(comparisons: tuple[RateVerdict, ...]) -> str:
     for comparison in comparisons:
         kind: str = comparison.verdict.kind
         if kind in ("different", "observed"):
-            way = "faster" if comparison.ratio.ratio > 1 else "slower"
+            words_for = ("above", "below") if kind == "observed" else ("faster", "slower")
+            way = words_for[comparison.ratio.ratio <= 1]
             kind = f"{way}, {comparison.observed}" if kind == "observed" else way
         by_kind.setdefault(kind, []).append(comparison)
     words = {

@@ -309,6 +309,10 @@ SAVED = {"time": time_saved, "memory": memory_saved}
 def saved(study: Study) -> Iterator[str]:
     for what, saving in SAVED.items() if is_grid(study) else ():
         values = {label: value.middle for label in study.measured if (value := saving(study, label))}
+        judged = {label: verdict(study, label)[0] for label in values if study.against(label)}
+        open_ = [label for label, word in judged.items() if word == "inconclusive" and what == "time"]
+        open_ = open_ if len(open_) < len(judged) else []
+        values = {label: value for label, value in values.items() if label not in open_}
         ends = [end(values, key=lambda label: values[label]) for end in (min, max)]
         singles = [len(pairs_of(study, label)) == 1 for label in ends]
         texts = [
@@ -316,7 +320,8 @@ def saved(study: Study) -> Iterator[str]:
             for label, single in zip(ends, singles, strict=True)
         ]
         once = ", in one run each" if all(singles) else ""
-        yield f"{what.capitalize()} saved against the baseline: {' to '.join(texts)}{once}."
+        left = f"; {len(open_)} undecided" if open_ else ""
+        yield f"{what.capitalize()} saved against the baseline: {' to '.join(texts)}{once}{left}."
 
 
 @said("answer")

@@ -94,9 +94,15 @@ def _findings(facts: Facts, judged: Mapping[str, VerdictRow]) -> Iterator[Senten
 
 
 def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
-    """The least and the most that a cell of a grid saves, of time and of memory."""
+    """The least and the most that a cell of a grid saves, of time and of memory.
+
+    Of time, cells that are undecided are counted instead, where others are not.
+    """
+    compared = [pair for pair in comparison.rates.compared if pair.label not in facts.flagged]
+    open_ = {pair.label for pair in compared if pair.verdict.kind == "inconclusive"}
     for what, savings in comparison.saved.items():
-        right = [saving for saving in savings if saving.label not in facts.flagged]
+        left_out = open_ if what == "time" and len(open_) < len(compared) else set()
+        right = [saving for saving in savings if saving.label not in {*facts.flagged, *left_out}]
         ordered = sorted(right, key=lambda saving: saving.percent.median)
         if not ordered:
             continue
@@ -112,8 +118,9 @@ def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
             for one in shown
         )
         once = ", in one run each" if all(single) else ""
+        undecided = f"; {len(left_out)} undecided" if left_out else ""
         yield Sentence(
-            f"{what.capitalize()} saved against the baseline: {' to '.join(texts)}{once}.", numbers
+            f"{what.capitalize()} saved against the baseline: {' to '.join(texts)}{once}{undecided}.", numbers
         )
 
 
