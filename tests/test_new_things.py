@@ -384,7 +384,7 @@ def test_a_column_of_runs_is_one_line(house):
         ("schema.sql", "CREATE TABLE run_measures (", "ticks BIGINT DEFAULT 7,  --: Ticks of a clock."),
         (
             "views.sql",
-            "    r.position, r.block, r.design,",
+            "    r.design,",
             "2 * r.planned_steps AS twice,  --: Twice the steps.",
         ),
     ):
