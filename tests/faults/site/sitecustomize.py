@@ -10,8 +10,7 @@ test only needs to be there then leaves the processor to the others, and goes on
 STAND_IN_TRAINER, if set, gives jobs a stand-in for the trainer and torch.
 
 ASSAY_TEST_SHARED is a folder where jobs keep what they compile of a snapshot, by the hash of the source: a snapshot
-keeps no byte code, and each of several hundred jobs would take a processor 0.1 s to compile the same files. They also
-keep there what they measure of this machine.
+keeps no byte code, and each of several hundred jobs would take a processor 0.1 s to compile the same files.
 
 CLOCK_FILE holds the seconds by which the wall clock is off, and may change at any time. The monotonic clock
 is as it is. (Debian's faketime lets time.sleep of Python 3.11 fail.)
@@ -27,10 +26,6 @@ import sys
 import time
 from pathlib import Path
 
-# What is added to one of our modules in jobs.
-ADDED = {
-    "runner.job.ceilings": b"\nimport kept_ceilings\nknown_ceilings = kept_ceilings.kept(known_ceilings, key_of)\n"
-}
 WRITES = os.O_WRONLY | os.O_RDWR
 
 
@@ -112,7 +107,6 @@ def keep_compiled(folder):
     compiled = SourceFileLoader.source_to_code
 
     def source_to_code(loader, data, path, **how):
-        data += ADDED.get(loader.name, b"")
         kept = Path(folder, f"{hashlib.sha256(data).hexdigest()}.{sys.implementation.cache_tag}")
         try:
             code = marshal.loads(kept.read_bytes())
