@@ -211,7 +211,8 @@ def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
     cells: dict[LogQuantity, Any] = {
         quantity: cell
         for quantity, column in mapping.columns.items()
-        if not _absent(cell := row.values.get(column.column))
+        if (cell := row.values.get(column.column)) is not None
+        and not (isinstance(cell, str) and cell.strip().lower() in _ABSENT)
     }
     time_given = cells.pop("time", None)
     step_column = mapping.column("step")
@@ -244,10 +245,6 @@ def _point(log: LoggedRun, row: LogRow, mapping: Mapping) -> LogPoint | None:
         log.problems.append(f"{log.at(row.line)}: {error}")
         return None
     return LogPoint(row.line, int(step), moment, values, printed)
-
-
-def _absent(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, str) and cell.strip().lower() in _ABSENT)
 
 
 def _time(value: Any, unit: str) -> datetime | None:

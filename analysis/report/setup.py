@@ -117,7 +117,7 @@ def _place_and_day(block: Sequence[Run]) -> str:
         return "not started"
     nodes = sorted({f"`{run['node']}`" for run in started if run["node"]})
     gpus = sorted({run["gpu_uuid"].removeprefix("GPU-")[:_LETTERS] for run in started if run["gpu_uuid"]})
-    days = sorted({f"{run['started_at']:%Y-%m-%d}" for run in started if run["started_at"]})
+    days = sorted({f"{run['started_at']:%Y-%m-%d}" for run in started})
     parts = [f"on {listed(nodes)}"] if nodes else []
     if gpus:
         # The records of a run of several name one at most.

@@ -59,15 +59,6 @@ def order_of(rows: Sequence[Row]) -> str:
     return ", ".join(parts)
 
 
-def places_of(rows: Sequence[Row]) -> dict[int, set[tuple[str | None, str | None]]]:
-    """The machine and the GPU of the runs that started, by block: two machines may share a name."""
-    places: dict[int, set[tuple[str | None, str | None]]] = {}
-    for row in rows:
-        if row["block"] is not None and row["started_at"] is not None:
-            places.setdefault(row["block"], set()).add((row["node"], row["gpu_uuid"]))
-    return places
-
-
 def gaps_of(rows: Sequence[Row]) -> dict[str, list[int]]:
     """The blocks that a group lacks and others have, by its label: its median is not of the same GPUs.
 
@@ -76,8 +67,12 @@ def gaps_of(rows: Sequence[Row]) -> dict[str, list[int]]:
     Args:
         rows: the answer to MEASURED_RUNS.
     """
-    places = places_of(rows)
-    if all(one & other for one, other in combinations(places.values(), 2)):
+    # By machine and GPU, since two machines may share a name.
+    places: dict[int, set[tuple[str | None, str | None]]] = {}
+    for row in rows:
+        if row["block"] is not None and row["started_at"] is not None:
+            places.setdefault(row["block"], set()).add((row["node"], row["gpu_uuid"]))
+    if all(one & other for one, other in combinations(set(map(frozenset, places.values())), 2)):
         return {}
     ran = {label: {run["block"] for run in group.runs} for label, group in groups_of(rows).items()}
     lacking = {label: sorted(places.keys() - blocks) for label, blocks in ran.items()}

@@ -270,10 +270,8 @@ def _config(study: Study, settings: dict[str, Setting]) -> RunConfig | list[Prob
     except ValidationError as error:
         problems = list[Problem]()
         for detail in error.errors(include_url=False):
-            if (
-                detail["type"] == "none_required"
-            ):  # of a section that may be absent; its other error says more
-                continue
+            if detail["type"] == "none_required":
+                continue  # of a section that may be absent, whose other error says more
             place = [step for step in map(str, detail["loc"]) if not step[:1].isupper()]  # a union's class
             dotted = ".".join(place)
             if detail["type"] == "missing":  # of all settings, only data.path has no default

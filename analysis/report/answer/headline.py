@@ -99,9 +99,9 @@ def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
     Of time, cells that are undecided are counted instead, where others are not.
     """
     compared = [pair for pair in comparison.rates.compared if pair.label not in facts.flagged]
-    open_ = {pair.label for pair in compared if pair.verdict.kind == "inconclusive"}
+    inconclusive = {pair.label for pair in compared if pair.verdict.kind == "inconclusive"}
     for what, savings in comparison.saved.items():
-        left_out = open_ if what == "time" and len(open_) < len(compared) else set()
+        left_out = inconclusive if what == "time" and len(inconclusive) < len(compared) else set()
         right = [saving for saving in savings if saving.label not in {*facts.flagged, *left_out}]
         ordered = sorted(right, key=lambda saving: saving.percent.median)
         if not ordered:
