@@ -24,10 +24,12 @@ def _decode(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
     batches = ", ".join(f"{size:,}" for size in sorted({row["batch_size"] for row in rows}))
-    what = (
-        f"One token of each sample (batch {batches}), with a cache: the median of a run's positions. Blocks "
-        "run eagerly: launches can take longer than kernels."
-    )
+    what = f"One token of each sample (batch {batches}), with a cache: the median of a run's positions."
+    eager = list(dict.fromkeys(row["label"] for row in rows if not row["graphs"]))
+    if len(eager) < len({row["label"] for row in rows}):
+        what += f" In CUDA graphs{', but ' + names(eager) if eager else ''}."
+    if eager:
+        what += " Blocks run eagerly: launches can take longer than kernels."
     ends = Ends("time per decoded token", " ms", "shortest", "longest", high_first=False)
     axis = DotAxis("milliseconds per decoded token", ",.3f", ends, reported="decode_milliseconds")
     return rate_figure(rows, styles, axis, lambda _row, s: 1e3 * s, what)

@@ -91,7 +91,8 @@ ORDER BY place, seed, repeat, done.run_id"""
 # A run's median position takes the place of its median step, and its positions that of its steps.
 DECODED_RUNS = """\
 WITH done AS (
-  SELECT label, place, run_id, seed, repeat, deciding_attempt, batch_size, decode_seconds AS step_seconds
+  SELECT label, place, run_id, seed, repeat, deciding_attempt, batch_size, decode_seconds AS step_seconds,
+    coalesce((config->>'$.inference.cuda_graphs')::BOOLEAN, false) AS graphs
   FROM runs
   WHERE study = $study AND outcome = 'completed' AND decode_seconds > 0
 ), times AS (

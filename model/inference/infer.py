@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from functools import partial
 
 import torch
@@ -25,6 +24,7 @@ from model.training.meter import Meter, clock, no_collector
 from model.training.profile import mark
 
 Asked = Callable[[], bool]
+Read = Callable[[Tensor], tuple[Tensor, Tensor]]  # as `next_token`, of a model and a cache
 
 
 @no_collector()
@@ -61,15 +61,22 @@ def infer(
     asked = config.inference
     cache = Cache.empty(config.model, asked.batch_size, asked.room, model.embedding.weight)
     prompts_BT, logits_BV = _prefills(config, source, model, cache, report, should_stop)
+    graphs: Graphs | None = None
     if asked.new_tokens:
         watch = Watch(config, model, judge)
+
+        def eager(tokens_B1: Tensor, timed: bool) -> tuple[Tensor, Tensor]:
+            with watch.call(cache.length + 1, timed):
+                return next_token(model, cache, tokens_B1)
+
         for timed in (False, True):  # the first pass may load or compile something at each length
-            cache.length = asked.prompt_length
-            watched = partial(watch.call, timed=timed)
-            records = [*_decode(config, model, cache, logits_BV, should_stop, watched)]
+            cache.length, read = asked.prompt_length, partial(eager, timed=timed)
+            if timed and asked.cuda_graphs:
+                graphs = Graphs(read, cache, asked.new_tokens, logits_BV)
+            records = [*_decode(config, graphs or read, logits_BV, should_stop)]
         watch.settle()
         decoded(records)
-    return Inferred(config, model, cache, prompts_BT)
+    return Inferred(config, model, cache, prompts_BT, graphs)
 
 
 def built(config: RunConfig) -> Llama:
@@ -132,21 +139,13 @@ def _prefills(
     return prompts.inputs_BT, logits_BV
 
 
-def _decode(
-    config: RunConfig,
-    model: Llama,
-    cache: Cache,
-    logits_BV: Tensor,
-    should_stop: Asked,
-    watched: Callable[[int], AbstractContextManager[None]],
-) -> Iterator[DecodeRecord]:
+def _decode(config: RunConfig, read: Read, logits_BV: Tensor, should_stop: Asked) -> Iterator[DecodeRecord]:
     """Decode from the end of the prompts on. Only the end of the pass waits for the device."""
     asked = config.inference
     marks, tokens, largest = clock(torch.device(config.device)), [logits_BV.argmax(-1, keepdim=True)], []
     marks.start()
     for _ in range(asked.new_tokens):
-        with watched(cache.length + 1):
-            logit_B1, token_B1 = next_token(model, cache, tokens[-1])
+        logit_B1, token_B1 = read(tokens[-1])
         tokens.append(token_B1)
         largest.append(logit_B1)  # NaN where any logit is
         marks.mark()
@@ -172,17 +171,58 @@ def next_token(model: Llama, cache: Cache, tokens_B1: Tensor) -> tuple[Tensor, T
     return model.extend(cache, tokens_B1).max(-1, keepdim=True)
 
 
+class Graphs:
+    """CUDA graphs that read one token of each sample, one for each length of the cache.
+
+    Args:
+        read: what a graph repeats. It was called before at these lengths, since what it loads or compiles
+            cannot be captured.
+        count: lengths, from that of the cache on, which is left as it is.
+        like: on the device, with a row for each sample.
+
+    Raises:
+        Unsupported: something in it cannot be captured.
+    """
+
+    def __init__(self, read: Read, cache: Cache, count: int, like: Tensor) -> None:
+        self._cache, self._first = cache, cache.length
+        self._tokens_B1 = like.new_zeros(like.shape[0], 1, dtype=torch.long)
+        self._graphs = list[tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]]]()
+        pool = torch.cuda.graph_pool_handle()  # one memory for all: they are replayed one after another
+        for _ in range(count):
+            graph = torch.cuda.CUDAGraph()
+            try:
+                with torch.cuda.graph(graph, pool=pool):
+                    largest = read(self._tokens_B1)
+            except RuntimeError as error:
+                raise Unsupported([f"decoding cannot be captured as a CUDA graph: {error}"]) from error
+            self._graphs.append((graph, largest))
+        cache.length = self._first
+
+    def __call__(self, tokens_B1: Tensor) -> tuple[Tensor, Tensor]:
+        """As `next_token`; what it returns is overwritten by the next call at the same length."""
+        graph, largest = self._graphs[self._cache.length - self._first]
+        self._tokens_B1.copy_(tokens_B1)
+        graph.replay()
+        self._cache.length += 1
+        return largest
+
+
 class Inferred:
     """A run after its last token, which reads its last prompts again, and decodes one more token.
 
     Args:
         cache: holds keys and values of the run's last tokens.
         prompts_BT: (B, T).
+        graphs: with which it decoded, if it did.
     """
 
-    def __init__(self, config: RunConfig, model: Llama, cache: Cache, prompts_BT: Tensor) -> None:
+    def __init__(
+        self, config: RunConfig, model: Llama, cache: Cache, prompts_BT: Tensor, graphs: Graphs | None
+    ) -> None:
         self.config, self.model = config, model
         self._cache, self._prompts_BT = cache, prompts_BT
+        self._read: Read = graphs or partial(next_token, model, cache)
 
     @property
     def phases(self) -> dict[Phase, Callable[[], None]]:
@@ -201,4 +241,4 @@ class Inferred:
         """One token of each sample, with the median number of keys. Which one it is changes no work."""
         self._cache.length = self.config.inference.median_keys - 1
         with mark("forward"):
-            next_token(self.model, self._cache, self._prompts_BT[:, -1:])
+            self._read(self._prompts_BT[:, -1:])

@@ -89,7 +89,8 @@ def _profiled(
         unwatched: seconds of a step without the profiler; None on a CPU.
     """
     device, compiles = done.config.device, done.config.train.compile or done.config.inference.compile
-    compiled = compiles and phase == "step"  # decoding is eager
+    # In compiled blocks and in CUDA graphs, attention's kernels are told by their names alone.
+    unmarked = compiles if phase == "step" else done.config.inference.cuda_graphs
     steps, work = _count(phase, device), done.phases[phase]
     _mark(done.model, inside=compiles == (phase == "decode"))  # once
     if unwatched is not None:
@@ -108,7 +109,7 @@ def _profiled(
     seconds = slowed if unwatched is None else unwatched
     pieces = _operators(events) if unwatched is None else _kernels(events)
     names = f"{kernels.forward}|{kernels.backward}" if kernels and not kernels.operators else _NO_NAME
-    return seconds, split(pieces, _spans(events), names if compiled else None, steps, seconds)
+    return seconds, split(pieces, _spans(events), names if unmarked else None, steps, seconds)
 
 
 _NO_NAME = r"(?!)"

@@ -45,7 +45,8 @@ def _decoded(run: Run) -> str | None:
     tokens = setting(_SECTION, "new_tokens")(run)
     if not tokens:
         return None if tokens is None else "nothing"
-    return f"{counted(tokens, 'token')}, greedily, with a KV cache"
+    graphs = ", in CUDA graphs" if setting(_SECTION, "cuda_graphs")(run) else ""
+    return f"{counted(tokens, 'token')}, greedily, with a KV cache{graphs}"
 
 
 def _precision(run: Run) -> str | None:
@@ -61,7 +62,7 @@ def _compiled(run: Run) -> str | None:
 _TOPICS = (
     SetupTopic("Prompt length", whole(setting(_SECTION, "prompt_length")), ("inference.prompt_length",)),
     SetupTopic("Batch", whole(setting(_SECTION, "batch_size")), ("inference.batch_size",)),
-    SetupTopic("Decoded after the last prompts", _decoded, ("inference.new_tokens",)),
+    SetupTopic("Decoded after the last prompts", _decoded, ("inference.new_tokens", "inference.cuda_graphs")),
     SetupTopic("Prefills", whole(setting(_SECTION, "steps")), ("inference.steps",)),
     SetupTopic("Prefills of warm-up", whole(setting(_SECTION, "warmup_steps")), ("inference.warmup_steps",)),
     SetupTopic("Precision", _precision, ("inference.dtype", "inference.attention_dtype")),

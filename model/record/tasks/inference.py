@@ -15,6 +15,7 @@ NO_PADDING = (
     "data.mode=pad ends short prompts with padding, and decoding would continue from it: "
     "use --set data.mode=pack"
 )
+NO_GRAPHS = "CUDA graphs need device: cuda: use --set inference.cuda_graphs=false"
 
 
 class InferenceConfig(TaskSection):
@@ -30,7 +31,7 @@ class InferenceConfig(TaskSection):
         *("time_saved_percentage", "memory_saved_percentage"),
     )
 
-    later: ClassVar[tuple[str, ...]] = ("attention_dtype",)
+    later: ClassVar[tuple[str, ...]] = ("attention_dtype", "cuda_graphs")
 
     steps: Positive = Field(
         60, description="Prefills, including the warm-up, each on a new batch of prompts."
@@ -53,6 +54,11 @@ class InferenceConfig(TaskSection):
     )
     compile: bool = Field(
         False, description="Pass each block of the model through torch.compile; decoding stays eager."
+    )
+    cuda_graphs: bool = Field(
+        False,
+        description="Decode with CUDA graphs, one for each number of keys, captured before it is timed, so "
+        "that launches take no time. Needs device: cuda.",
     )
 
     @model_validator(mode="after")
@@ -100,8 +106,11 @@ class InferenceConfig(TaskSection):
         return self.model_copy(update={"steps": 2, "warmup_steps": 1})
 
     def unsupported(self, run: SharedConfig) -> dict[str, str]:
-        """Refuse prompts that end in padding."""
-        return {"data.mode": NO_PADDING} if run.data and run.data.mode == "pad" else {}
+        """Refuse prompts that end in padding, and CUDA graphs without CUDA."""
+        padded = {"data.mode": NO_PADDING} if run.data and run.data.mode == "pad" else {}
+        return padded | (
+            {"inference.cuda_graphs": NO_GRAPHS} if self.cuda_graphs and run.device != "cuda" else {}
+        )
 
     def savings(self, run: SharedConfig) -> Iterator[dict[str, Any]]:  # noqa: ARG002
         """Settings that need less memory; what changes the study least comes first."""

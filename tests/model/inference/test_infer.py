@@ -232,3 +232,31 @@ def test_a_run_stops_when_asked_and_keeps_nothing(corpus, asks, done):
     calls = iter(range(1, 100))
     with pytest.raises(Interrupted, match=f"its {done} steps are lost"):
         infer(run_config(), Source(corpus), lambda _: None, pytest.fail, lambda: next(calls) >= asks)
+
+
+def test_cuda_graphs_need_cuda():
+    asked = run_config(cuda_graphs=True)
+    reason = asked.unsupported()["inference.cuda_graphs"]
+    assert "device: cuda" in reason and "--set inference.cuda_graphs=false" in reason
+
+
+def test_without_cuda_graphs_a_run_has_the_id_it_had_before_them():
+    plain, graphs = run_config().identity(), run_config(cuda_graphs=True).identity()
+    assert "cuda_graphs" not in plain["inference"]
+    assert graphs["inference"].pop("cuda_graphs") and graphs == plain
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("backend", ["auto", "math", "flash"])
+def test_cuda_graphs_decode_the_same_tokens(corpus, backend):
+    """A graph repeats the kernels of eager calls, so that both agree to the last bit."""
+    decoded_ids = []
+    for graphs in (False, True):
+        asked = run_config(backend, dtype="bfloat16", cuda_graphs=graphs).model_copy(
+            update={"device": "cuda"}
+        )
+        rows = []
+        done = infer(asked, Source(corpus), lambda _: None, rows.extend)
+        done.decode()  # once more, at the median length
+        decoded_ids.append([row.token_ids for row in rows])
+    assert len(decoded_ids[0]) == NEW and decoded_ids[0] == decoded_ids[1]
