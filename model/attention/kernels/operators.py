@@ -65,10 +65,11 @@ def differentiate(forward: Any, backward: Any, also: Callable[[], tuple[Any, ...
     def gradient(ctx: Any, dfirst: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
         if dfirst is None:  # what follows in the graph has no gradient
             return (None,) * len(ctx.needs_input_grad)
-        count = len(ctx.saved_tensors) - len(ctx.options)
-        chosen = ctx.saved_tensors[count:]
+        saved = ctx.saved_tensors  # once: recomputed activations are handed out a single time
+        count = len(saved) - len(ctx.options)
+        chosen = saved[count:]
         options = (x if tensor is None else tensor for x, tensor in zip(ctx.options, chosen, strict=True))
-        gradients = backward(dfirst, *ctx.saved_tensors[:count], *options, *also())
+        gradients = backward(dfirst, *saved[:count], *options, *also())
         return *gradients, *(None for _ in ctx.options)
 
     def second_gradient(ctx: Any, *_: Any) -> None:

@@ -1,1 +1,0 @@
-SELECT path, reason FROM quarantine WHERE study = 'backends' ORDER BY path

@@ -1,1 +1,0 @@
-SELECT * FROM reported WHERE study = 'backends' ORDER BY place, label, entry

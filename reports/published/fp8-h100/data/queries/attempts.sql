@@ -1,1 +1,0 @@
-SELECT * FROM attempts WHERE study = 'fp8' ORDER BY run_id, attempt

@@ -1,1 +1,0 @@
-SELECT * FROM reported WHERE study = 'fp8' ORDER BY place, label, entry

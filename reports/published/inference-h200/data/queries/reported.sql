@@ -1,1 +1,0 @@
-SELECT * FROM reported WHERE study = 'inference' ORDER BY place, label, entry

@@ -1,1 +1,0 @@
-SELECT * FROM reported WHERE study = 'kernels' ORDER BY place, label, entry

@@ -1,1 +1,0 @@
-SELECT * FROM runs WHERE study = 'lsai' ORDER BY place, seed, repeat, run_id

@@ -1,1 +1,0 @@
-SELECT * FROM attempts WHERE study = 'lsai' ORDER BY run_id, attempt

@@ -1,1 +1,0 @@
-SELECT path, reason FROM quarantine WHERE study = 'lsai' ORDER BY path

@@ -1,1 +1,0 @@
-SELECT * FROM reported WHERE study = 'lsai' ORDER BY place, label, entry

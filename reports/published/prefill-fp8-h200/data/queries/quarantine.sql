@@ -1,1 +1,0 @@
-SELECT path, reason FROM quarantine WHERE study = 'prefill-fp8' ORDER BY path

@@ -1,1 +1,0 @@
-SELECT path, reason FROM quarantine WHERE study = 'seed-001-training' ORDER BY path

@@ -1,1 +1,0 @@
-SELECT * FROM attempts WHERE study = 'seed-002' ORDER BY run_id, attempt

@@ -1,1 +1,0 @@
-SELECT * FROM reported WHERE study = 'seed-002' ORDER BY place, label, entry

@@ -1,1 +1,0 @@
-SELECT * FROM attempts WHERE study = 'seed-003-kernels' ORDER BY run_id, attempt

@@ -1,1 +1,0 @@
-SELECT * FROM reported WHERE study = 'seed-003-kernels' ORDER BY place, label, entry

@@ -1,1 +1,0 @@
-SELECT * FROM reported WHERE study = 'seed-004' ORDER BY place, label, entry

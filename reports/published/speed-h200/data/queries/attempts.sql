@@ -1,1 +1,0 @@
-SELECT * FROM attempts WHERE study = 'speed' ORDER BY run_id, attempt

@@ -1,1 +1,0 @@
-SELECT * FROM reported WHERE study = 'speed' ORDER BY place, label, entry
