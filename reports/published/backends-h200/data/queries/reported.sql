@@ -1,0 +1,1 @@
+SELECT * FROM reported WHERE study = 'backends' ORDER BY place, label, entry

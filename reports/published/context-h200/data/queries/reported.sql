@@ -1,0 +1,1 @@
+SELECT * FROM reported WHERE study = 'scaling' ORDER BY place, label, entry

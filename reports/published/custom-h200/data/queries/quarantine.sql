@@ -1,0 +1,1 @@
+SELECT path, reason FROM quarantine WHERE study = 'backends' ORDER BY path

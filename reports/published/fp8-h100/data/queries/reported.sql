@@ -1,0 +1,1 @@
+SELECT * FROM reported WHERE study = 'fp8' ORDER BY place, label, entry

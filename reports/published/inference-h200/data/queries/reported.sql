@@ -1,0 +1,1 @@
+SELECT * FROM reported WHERE study = 'inference' ORDER BY place, label, entry

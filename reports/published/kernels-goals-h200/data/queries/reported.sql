@@ -1,0 +1,1 @@
+SELECT * FROM reported WHERE study = 'kernels' ORDER BY place, label, entry

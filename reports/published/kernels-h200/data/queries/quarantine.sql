@@ -1,0 +1,1 @@
+SELECT path, reason FROM quarantine WHERE study = 'kernels' ORDER BY path

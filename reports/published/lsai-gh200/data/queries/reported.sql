@@ -1,0 +1,1 @@
+SELECT * FROM reported WHERE study = 'lsai' ORDER BY place, label, entry

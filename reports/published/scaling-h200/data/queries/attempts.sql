@@ -1,0 +1,1 @@
+SELECT * FROM attempts WHERE study = 'scaling' ORDER BY run_id, attempt

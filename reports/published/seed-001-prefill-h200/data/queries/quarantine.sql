@@ -1,0 +1,1 @@
+SELECT path, reason FROM quarantine WHERE study = 'seed-001-prefill' ORDER BY path

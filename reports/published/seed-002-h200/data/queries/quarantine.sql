@@ -1,0 +1,1 @@
+SELECT path, reason FROM quarantine WHERE study = 'seed-002' ORDER BY path

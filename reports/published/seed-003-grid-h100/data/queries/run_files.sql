@@ -1,0 +1,2 @@
+SELECT run_id, path, size_bytes, sha256, missing_since FROM files
+WHERE study = 'seed-003-grid' AND run_id IN ('3813e49fef74', '8c1d01c1468b', '67f1142d8674', '6bfa58639a95', '76bcc2927f2e', '8c400c726a5a', 'c4b45969210d', '7886752f1b18', 'bb5102bb15fb', '971205f1ee98', '49f882347467', 'be2131b7e084', 'dcc28984e6f8', '060f3084ce56', '185738ca3af4', '2462f61496d5', 'dfa444efaf72', 'c108683165f2', '17eb459f81fc', 'e6aa76ada632', 'd46e259d1f2c', '8b39c9d88137', 'f320e13cddbe', 'ba5910f1672b', '5fb00d891b30', '6f98ce833786', 'a69eb7be2a23', 'aae95fc7766d') ORDER BY path

@@ -1,0 +1,1 @@
+SELECT * FROM attempts WHERE study = 'seed-003-kernels' ORDER BY run_id, attempt

@@ -1,0 +1,5 @@
+SELECT table_name, column_name, lower(data_type) AS type, comment FROM duckdb_columns()
+WHERE table_name IN ('runs', CASE WHEN EXISTS (FROM kernels WHERE study = 'seed-003-kernels') THEN 'kernels'
+    WHEN EXISTS (FROM probes WHERE study = 'seed-003-kernels') THEN 'probes' ELSE 'steps' END)
+  AND NOT internal AND database_name <> 'temp'
+ORDER BY table_name, column_index

@@ -1,0 +1,1 @@
+SELECT * FROM attempts WHERE study = 'seed-004' ORDER BY run_id, attempt

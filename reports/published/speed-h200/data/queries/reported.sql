@@ -1,0 +1,1 @@
+SELECT * FROM reported WHERE study = 'speed' ORDER BY place, label, entry

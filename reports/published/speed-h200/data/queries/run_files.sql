@@ -1,0 +1,2 @@
+SELECT run_id, path, size_bytes, sha256, missing_since FROM files
+WHERE study = 'speed' AND run_id IN ('1ff7927b2114', 'e0c221be4340', '66d44fe7089e', 'e5f8f2fb2948', '9b2d6acba81c', '0f619094bc4a', '6035d2dc944d', 'cd8b539952c1', '6659ed89f16c', 'ea86e0a2277b', '232ce8298cb7', '1779c3bfcf0f', '418c9f845f51', '681bf155e210', '57c0dfec2f5b', '9fbfa33b43fb', 'e4d54bc499d1', '42fb41ae8cd9') ORDER BY path
