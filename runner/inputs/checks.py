@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -17,7 +18,7 @@ from runner.inputs.cells import Cell, common_settings, idle, list_candidates, ma
 from runner.inputs.document import InvalidFile, KeyPath, Problem
 from runner.inputs.options import without_factors
 from runner.inputs.settings import Scalar, Setting, flatten
-from runner.inputs.study import Rule, Study, Where
+from runner.inputs.study import MAX_LABEL, PLACE, Rule, Study, Where
 
 LABEL = "label"  # where a cell's marks have the key that gave it
 REPORTED = "reported {}"  # where they have each entry of what others report of it
@@ -201,6 +202,30 @@ def several_tasks(cells: Sequence[Cell]) -> Iterator[Problem]:
             return
 
 
+def filled(label: str, values: Mapping[str, Any]) -> str:
+    """A label with a factor's value in the place of `{factor}`; integers as in texts: 16,384."""
+
+    def value(name: re.Match[str]) -> str:
+        if name[1] not in values:  # `unfillable_labels` says so
+            return name[0]
+        given = values[name[1]]
+        return f"{given:,}" if type(given) is int else str(given)
+
+    return PLACE.sub(value, label)
+
+
+def unfillable_labels(study: Study, rules: Sequence[tuple[Rule, KeyPath]]) -> Iterator[Problem]:
+    """Labels with braces around what is no factor of the study, or is its seed."""
+    factors = [axis for axis in study.axes if axis != "seed"]
+    for rule, path in rules:
+        for name in PLACE.findall(rule.label or ""):
+            if name not in factors:
+                text = (
+                    f"'{{{name}}}' in a label stands for a factor's value: choose from {', '.join(factors)}"
+                )
+                yield Problem(study.document.mark((*path, "label")), text)
+
+
 def misleading_labels(cells: Sequence[Cell], baseline: Mapping[str, Any] | None = None) -> Iterator[Problem]:
     """Labels of several groups or of a part of one, and those that name another backend, value or group.
 
@@ -214,6 +239,8 @@ def misleading_labels(cells: Sequence[Cell], baseline: Mapping[str, Any] | None 
             labelled.setdefault(cell.label, {}).setdefault(cell.group, cell)
     for label, groups in labelled.items():
         first, *others = groups.values()
+        if len(label) > MAX_LABEL:
+            yield Problem(first.marks[LABEL], f"'{label}' is longer than a label's {MAX_LABEL} characters")
         if others:
             differing = (
                 axis

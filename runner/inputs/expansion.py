@@ -79,6 +79,7 @@ def expand(
     shared = {axis: common[axis] for axis in study.axes if axis in common}
     settings = [shared | factors for factors, _ in candidates]
     problems = [*checks.idle_rules(study, rules, settings), *checks.wrong_baseline(study, scale, settings)]
+    problems += checks.unfillable_labels(study, rules)
     problems += checks.idle_reported(study, scale, settings)
     problems += [problem for result in results if isinstance(result, list) for problem in result]
     if problems:
@@ -227,6 +228,8 @@ class Resolver:
                     expected, because = tuple(dict.fromkeys(listed)), rule.because
                 if rule.label:
                     label, own_marks = rule.label, {checks.LABEL: study.document.mark((*path, "label"))}
+                    if "{" in label:
+                        label = checks.filled(label, {axis: value for axis, (value, _) in given.items()})
                 resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))
                 why.append(place)
         reported = [(numbers, mark) for where, numbers, mark in self.reported if matches(given, where)]

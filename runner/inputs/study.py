@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from runner.inputs.validation import validated
 MAX_CELLS = 100_000
 MAX_NAME = 100
 MAX_LABEL = 60
+PLACE = re.compile(r"\{([^{}]*)\}")  # of a factor's value in a label
 
 
 def valid_name(name: str) -> str:
@@ -45,7 +47,7 @@ def _one_line(text: str) -> str:
 
 
 def _label(text: str) -> str:
-    if not text.isprintable() or text != text.strip() or not 0 < len(text) <= MAX_LABEL:
+    if not text.isprintable() or text != text.strip() or not text or len(PLACE.sub("", text)) > MAX_LABEL:
         raise ValueError(f"a label is one line of at most {MAX_LABEL} characters, without spaces around it")
     return unicodedata.normalize("NFC", text)  # two that look alike are one
 
@@ -73,7 +75,9 @@ class Rule(Frozen):
     )
     because: str | None = Field(None, description="Why that outcome is expected; shown in the report.")
     label: Annotated[str, AfterValidator(_label)] | None = Field(
-        None, description="What charts and tables call this group, in place of its factors."
+        None,
+        description="What charts and tables call this group, in place of its factors; `{train.batch_size}` "
+        "stands for that factor's value.",
     )
 
     @model_validator(mode="after")

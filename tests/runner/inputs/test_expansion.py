@@ -332,6 +332,37 @@ def test_the_last_matching_rule_that_has_a_label_gives_it(study):
     assert labels == ["PyTorch's choice"] * 2 + ["tiles in a loop"] * 2 + [None] * 2
 
 
+def test_factors_in_braces_stand_for_their_values_in_a_label(study):
+    path = study(
+        "matrix: {attention: [auto, math], train.sequence_length: [64, 16384], seed: [0, 1]}\n"
+        "rules: [{where: {attention: [auto, math]}, label: '{attention}: {train.sequence_length} tokens'}]\n"
+    )
+    labels = [cell.label for cell in expand(read_study(path)) if cell.config.seed == 1]
+    assert labels == ["auto: 64 tokens", "auto: 16,384 tokens", "math: 64 tokens", "math: 16,384 tokens"]
+
+
+@pytest.mark.parametrize("name", ["train.steps", "seed", "", "0"])
+def test_only_factors_stand_in_braces_in_a_label(study, name):
+    path = study(
+        f"matrix: {{attention: [auto], seed: [0, 1]}}\nrules: [{{where: {{attention: auto}}, label: 'x {{{name}}}'}}]\n"
+    )
+    with pytest.raises(InvalidFile) as refused:
+        expand(read_study(path))
+    (problem,) = refused.value.problems
+    assert f"'{{{name}}}' in a label stands for a factor's value: choose from attention" in problem.text
+    assert "label:" in path.read_text().splitlines()[problem.mark.line - 1]
+
+
+def test_a_label_that_grows_too_long_is_refused(study):
+    long = "a" * 59
+    path = study(
+        "matrix: {attention: [auto], train.sequence_length: [64]}\n"
+        f"rules: [{{where: {{attention: auto}}, label: '{long}{{attention}}'}}]\n"
+    )
+    with pytest.raises(InvalidFile, match="longer than a label's 60 characters"):
+        expand(read_study(path))
+
+
 def test_a_label_is_not_part_of_a_runs_id(study):
     text = "matrix: {attention: [auto, tiled]}\nrules: [{where: {attention: auto}, %s}]\n"
     plain = expand(read_study(study(text % "expect: completed")))
