@@ -59,14 +59,15 @@ def submit(plan: Plan, wait: bool) -> Sequence[NextAttempt]:
     Raises:
         SchedulerError: Slurm refused or cannot be reached.
     """
-    require("sbatch")
-    site.max_array_size()  # if Slurm does not answer, nothing is written
-    _require_time_there(plan)
+    if plan.left:  # other names for runs that are done need no cluster
+        require("sbatch")
+        site.max_array_size()  # if Slurm does not answer, nothing is written
+        _require_time_there(plan)
     warn_of_risks(plan.root / plan.study.name, plan.cluster)
     reconciled(plan.root, plan.study.name)
     with alone(plan):
         now, attempts = _next_attempts(plan)
-        left = submit_attempts(plan, attempts, wait=wait)
+        left = submit_attempts(plan, attempts, wait=wait) if attempts else []
     _log(plan, f"{len(attempts) - len(left)} submitted to {plan.cluster.name}{_others(plan, now)}")
     log.info("see their status with `runner status %s`", plan.study.name)
     return left

@@ -14,6 +14,7 @@ from analysis.verdicts.source import StudySource, read
 from model.record.folder import study_record
 from model.record.outcome import Outcome
 from runner.commands._start import begun, worth_repeating
+from runner.execute.launch import submit
 from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
 from runner.inputs.profile import read_cluster
@@ -180,6 +181,18 @@ def test_a_retry_and_a_rehearsal_change_nothing_of_this(launch, study, root):
     assert again.record is None and rehearsal(again).record is None
     write_runs(again)
     assert study_record(root, "tiny") == before
+
+
+def test_runs_that_are_done_get_other_names_where_no_cluster_is(launch, study, root, monkeypatch):
+    launch(TWO)
+    monkeypatch.setenv("PATH", "/nowhere")
+    path = study(
+        TWO + "rules: [{where: {train.learning_rate: [1e-3, 3e-3]}, label: 'at {train.learning_rate}'}]\n"
+    )
+    parsed = read_study(path)
+    whole = plan(parsed, expand(parsed), "full", read_cluster("slurm"), root)
+    assert not whole.left and submit(whole, wait=False) == []
+    assert labels(root) == {"at 0.001": 2, "at 0.003": 2}
 
 
 def test_a_launch_that_finds_nothing_to_do_records_what_the_study_has(launch, root):
