@@ -24,17 +24,22 @@ _LONG = 40  # characters of a name, beyond which a sentence has the group's numb
 
 
 def scaling(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
-    """How many times as fast the most processes are: `Weak scaling from 1 to 4 GPUs: ...`."""
+    """How many times as fast the most processes are: `Weak scaling from 1 to 4 GPUs: ...`.
+
+    Of more than two groups, those that come closest to the ideal and least close.
+    """
     rows = [row for row in verdicts if row.about == "scaling" and row.number]
     for quantity, alike in grouped(rows, lambda row: row.quantity).items():
         texts, numbers = [], []
-        for row in alike:
+        ordered = sorted(alike, key=lambda row: row.number.value if row.number else 0.0)
+        for row in alike if len(alike) <= 2 else (ordered[-1], ordered[0]):
             value, ends = in_times(row)
             times = f"{value}{f' ({ends})' if ends else ''} times as fast"
             texts.append(f"{name(row.group, facts)} {times}, {row.difference}")
             numbers += [row.speedup] if row.speedup else []
         once = " (one run each: observed)" if all(row.kind == "observed" for row in alike) else ""
-        yield Sentence(f"{quantity[:1].upper()}{quantity[1:]}: {'; '.join(texts)}{once}.", tuple(numbers))
+        text = "; ".join(texts) if len(alike) <= 2 else f"most {texts[0]}; least {texts[1]}"
+        yield Sentence(f"{quantity[:1].upper()}{quantity[1:]}: {text}{once}.", tuple(numbers))
 
 
 def in_times(row: VerdictRow) -> tuple[str, str]:
