@@ -4,6 +4,7 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from model.attention.kernels.operators import differentiate, operator
 
@@ -35,6 +36,14 @@ def test_an_operator_has_its_gradient_eager_and_compiled() -> None:
         call(x).sum().backward()
         assert x.grad is not None
         assert x.grad.tolist() == [0, -6, -12]
+
+
+def test_an_operator_has_its_gradient_where_activations_are_recomputed() -> None:
+    """Each recomputed tensor is handed out a single time."""
+    x = torch.arange(3.0, requires_grad=True)
+    checkpoint(squared, x, use_reentrant=False).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0, -6, -12]
 
 
 class Cut(torch.autograd.Function):
