@@ -95,7 +95,7 @@ def unpack(archive: Path, root: Path) -> Unpacked:
             names = ", ".join(f"{study}/{run}" for run in other[:_SHOWN]) + ", ..." * (len(other) > _SHOWN)
             raise UserError(
                 f"{archive}: runs of these names already exist with different records: {names}: "
-                "unpack it into another root"
+                f"unpack it into another root, or first remove those of {root / study} that it should replace"
             )
         new = [run for run in runs if run not in present]
         try:

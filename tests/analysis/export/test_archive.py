@@ -217,9 +217,16 @@ def test_an_attempt_that_counts_as_lost_here_and_completed_there_is_never_counte
     lost = LedgerEvent(time=now(), event="ended", attempt=1, outcome=Outcome.LOST)
     append(there / "backends" / "r1" / "ledger.jsonl", lost)
     before = outcomes(there)
-    with pytest.raises(UserError, match="different records: backends/r1: unpack it into another root"):
+    with pytest.raises(
+        UserError, match="different records: backends/r1: .*, or first remove those of"
+    ) as refused:
         unpack(archive, there)
     assert outcomes(there) == before
+
+    assert f"remove those of {there / 'backends'} that it should replace" in str(refused.value)
+    shutil.rmtree(there / "backends" / "r1")
+    unpack(archive, there)
+    assert [row[:3] for row in outcomes(there) if row[0] == "r1"] == [("r1", "completed", 1)]
 
 
 def _both(*_: None) -> None:
