@@ -105,6 +105,23 @@ def calls(report: str, dtype: str, text: str, *names: str) -> Claim:
     )
 
 
+# Joules a token of each run, after its warm-up, of a study of training.
+SPENT = """
+SELECT r.*, energy.joules, count(*) OVER (PARTITION BY r.factors) AS n
+FROM runs r JOIN (
+    SELECT run_id, sum(power_joules) / sum(power_steps * s.tokens / s.steps) AS joules
+    FROM step_records s JOIN runs USING (run_id)
+    WHERE power_joules > 0 AND step - power_steps >= greatest(1, least(10, planned_steps // 10)) GROUP BY run_id
+) energy USING (run_id)"""
+
+# The share of one GPU's rate with as many samples that each of several keeps, in percent, at samples of 4,096 tokens.
+KEPT = f"""
+SELECT r.*, r.batch_size // r.gpus AS each, 100 * r.rate_each / one.rate_each AS kept,
+    r.factors LIKE '%reshard":false%' AS once, (r.config ->> '$.train.accumulate')::INT AS parts,
+    if(r.factors LIKE '%replicate":1%', 'FSDP2', 'DDP') AS way
+FROM ({SPENT}) r JOIN runs one ON one.gpus = 1 AND one.sequence_length = 4096 AND one.batch_size = r.batch_size // r.gpus
+WHERE r.sequence_length = 4096"""
+
 CLAIMS = [
     Claim(
         "README.md",
@@ -131,12 +148,12 @@ CLAIMS = [
     Claim(
         "README.md",
         "inference-h200",
-        "reading a prompt under {:word} backends, {:word} runs of all but {:word}: ours is {:.1f} % faster than "
+        "reading a prompt under {:word} backends, {:word} runs each: ours is {:.1f} % faster than "
         "PyTorch's choice, {:word} are slower by over 1 %; decoding under {:word}",
         """WITH backends AS (
             SELECT attention, exp(avg(ln(rate))) AS rate, count(*) FILTER (outcome = 'completed') AS n
             FROM runs GROUP BY ALL)
-        SELECT count(*), max(n), count(*) FILTER (n < 3),
+        SELECT count(*), min(n),
             100 * (max(rate) FILTER (attention = 'custom') / max(rate) FILTER (attention = 'auto') - 1),
             (SELECT count(*) FROM ratios WHERE verdict = 'different' AND ratio < 1),
             (SELECT count(DISTINCT attention) FROM decoding JOIN run_records USING (run_id))
@@ -152,12 +169,14 @@ CLAIMS = [
     Claim(
         "README.md",
         "scaling-h200",
-        "| {:Word} GPUs | each keeps {:.1f} to {:.1f} % of the rate of one",
-        """WITH one AS (SELECT exp(avg(ln(rate_each))) AS rate FROM runs WHERE gpus = 1),
-        groups AS (SELECT gpus, exp(avg(ln(rate_each))) AS rate FROM runs WHERE gpus > 1 GROUP BY gpus, factors)
-        SELECT max(gpus), 100 * min(groups.rate / one.rate), 100 * max(groups.rate / one.rate) FROM groups, one""",
+        "| {:Word} GPUs | one run each so far: an 8B llama under FSDP2 keeps {:.1f} to {:.1f} % of the rate of one GPU "
+        "on each; a sample of {:,} tokens is trained on at {:.1f} % MFU |",
+        """WITH four AS (SELECT 100 * r.rate_each / one.rate_each AS kept
+            FROM runs r JOIN runs one ON one.gpus = 1 AND one.batch_size = r.batch_size / 4
+            WHERE r.gpus = 4 AND r.factors LIKE '%shard":4%')
+        SELECT max(gpus), (SELECT min(kept) FROM four), (SELECT max(kept) FROM four), max(sequence_length),
+            max_by(mfu, sequence_length) FROM runs""",
     ),
-    Claim("README.md", "context-h200", "{:,} tokens", "SELECT sequence_length FROM run_records"),
     Claim(
         "README.md",
         "seed-003-grid-h100",
@@ -183,6 +202,18 @@ CLAIMS = [
             - avg(ln(rate)) FILTER (factors NOT LIKE '%float8%')) - 1) FROM runs""",
     ),
     Claim(
+        "docs/scaling.md",
+        "scaling-h200",
+        "This is for {:word} H200s of one machine; on {:word},",
+        "SELECT max(gpus), 2 * max(gpus) FROM runs",
+    ),
+    Claim(
+        "docs/seeds.md",
+        "backends-full-h200",
+        "one run each on one of {:word} H200s",
+        "SELECT count(DISTINCT gpu_uuid) FROM attempts",
+    ),
+    Claim(
         "docs/seeds.md",
         "backends-full-h200",
         "| {} | {:,.0f} | {:,.0f} | {:.2f} | {:.1f} | {:.1f} | {:.1f} |",
@@ -197,7 +228,8 @@ CLAIMS = [
         "backends-full-h200",
         "The rest is {:.0f} to {:.0f} % faster here",
         """SELECT 100 * (min(ours.rate / theirs.rate) - 1), 100 * (max(ours.rate / theirs.rate) - 1)
-        FROM (VALUES ('baseline', 'auto'), ('flash-attn-cudnn', 'cudnn'), ('flash-attn-fa', 'flash'))
+        FROM (VALUES ('baseline', 'auto'), ('flash-attn-efficient', 'efficient'), ('flash-attn-cudnn', 'cudnn'),
+            ('flash-attn-fa', 'flash'))
             names (log, backend)
         JOIN "lsai-gh200".runs theirs ON theirs.attention = log JOIN runs ours ON ours.attention = backend""",
     ),
@@ -491,36 +523,32 @@ CLAIMS = [
         "`custom` is right and reaches {0[tflops]:.0f} TFLOP/s",
         "custom forward B1 T16384 H16 D128 causal",
     ),
-    Claim(  # 4.303: Student's t of 2 degrees of freedom
+    Claim(
         "docs/benchmarks.md",
         "scaling-h200",
-        "| one H200, batch {}: {:,.0f} ({:,.0f} to {:,.0f}), {:.4f} J a token | {} | yes |",
-        """WITH one AS (
-            SELECT median(rate) AS rate, avg(ln(rate)) AS mean, 4.303 * stddev(ln(rate)) / sqrt(count(*)) AS half,
-                any_value(batch_size) AS batch, count(*) AS n FROM runs WHERE gpus = 1),
-        energies AS (
-            SELECT sum(power_joules) / sum(power_steps * s.tokens / s.steps) AS joules
-            FROM step_records s JOIN runs r USING (run_id)
-            WHERE gpus = 1 AND power_joules > 0 AND step - power_steps >= greatest(1, least(10, planned_steps // 10))
-            GROUP BY run_id)
-        SELECT batch, rate, exp(mean - half), exp(mean + half), (SELECT median(joules) FROM energies), n FROM one""",
+        "| over {:word} H200s, gathered once, {} samples each: {:,.0f}, {:.4f} J a token; one with {} samples in "
+        "{:word} parts: {:,.0f}, {:.4f} J | {} | observed |",
+        f"""WITH spent AS ({SPENT})
+        SELECT many.gpus, many.batch_size // many.gpus, many.rate_each, many.joules, one.batch_size,
+            (one.config ->> '$.train.accumulate')::INT, one.rate_each, one.joules, one.n
+        FROM spent many, spent one WHERE many.factors LIKE '%reshard":false%' AND many.batch_size = 16
+            AND one.gpus = 1 AND one.batch_size = 8""",
     ),
     Claim(
         "docs/benchmarks.md",
         "scaling-h200",
-        "| over two, gathered once: {:.1f} % ({:.1f} to {:.1f}) | {} | open |",
-        """WITH pairs AS (
-            SELECT ln(r.rate_each / one.rate_each) AS log
-            FROM runs r JOIN runs one ON one.gpus = 1 AND one.repeat = r.repeat AND one.seed = r.seed
-            WHERE r.factors LIKE '%reshard":false%'),
-        means AS (SELECT avg(log) AS mean, 4.303 * stddev(log) / sqrt(count(*)) AS half, count(*) AS n FROM pairs)
-        SELECT 100 * exp(mean), 100 * exp(mean - half), 100 * exp(mean + half), n FROM means""",
+        "| gathered once: {:.1f} % with {} samples a GPU, {:.1f} % with {}; gathered for each pass: {:.1f}, {:.1f} % | {} | observed |",
+        f"""WITH kept AS ({KEPT})
+        SELECT max(kept) FILTER (once AND each = 2), 2, max(kept) FILTER (once AND each = 4), 4,
+            max(kept) FILTER (NOT once AND each = 2), max(kept) FILTER (NOT once AND each = 4), max(n)
+        FROM kept WHERE gpus = 4 AND way = 'FSDP2'""",
     ),
     Claim(
         "docs/benchmarks.md",
-        "context-h200",
-        "| {:,} tokens over four GPUs at 55 % MFU | over {:word}: {:.1f} % | {} | open |",
-        "SELECT sequence_length, gpus, mfu, (SELECT count(*) FROM run_records) FROM runs",
+        "scaling-h200",
+        "| {:,} tokens over four GPUs at 55 % MFU | over {:word}: {:.1f} % | {} | observed |",
+        """SELECT sequence_length, gpus, mfu, count(*) OVER (PARTITION BY factors)
+        FROM runs WHERE sequence_length = 65536 AND gpus = 4""",
     ),
     Claim(
         "docs/benchmarks.md",
@@ -652,56 +680,51 @@ CLAIMS = [
         SELECT (SELECT min(seconds) FROM nodes), (SELECT max(seconds) FROM nodes), max(floor), min(ms), max(ms),
             100 * avg(floor / ms) FROM best""",
     ),
-    Claim(  # Student's intervals of 2 degrees of freedom
+    Claim(
         "docs/benchmarks.md",
         "scaling-h200",
-        "| {} | {:,.0f} | {} | {:.1f} | {:.1f} |",
-        """WITH pairs AS (
-            SELECT r.factors, r.gpus, ln(r.rate_each / one.rate_each) AS log, r.rate_each, r.mfu, r.gib
-            FROM runs r JOIN runs one ON one.gpus = 1 AND one.repeat = r.repeat AND one.seed = r.seed),
-        groups AS (
-            SELECT factors, gpus, median(rate_each) AS rate, median(mfu) AS mfu, max(gib) AS gib,
-                exp(avg(log)) AS kept, exp(4.303 * stddev(log) / sqrt(count(*))) AS width
-            FROM pairs GROUP BY factors, gpus)
-        SELECT CASE WHEN gpus = 1 THEN 'one GPU' WHEN factors LIKE '%replicate":2%' THEN 'DDP on two'
-                WHEN factors LIKE '%reshard":false%' THEN 'FSDP2, gathered once a step (`parallel.reshard: false`)'
-                ELSE 'FSDP2 over two' END, rate,
-            CASE WHEN gpus = 1 THEN '100'
-                ELSE format('{:.1f} ({:.1f} to {:.1f})', 100 * kept, 100 * kept / width, 100 * kept * width) END,
-            mfu, gib FROM groups""",
+        "| {} | {} | {:,.0f} | {} | {:.1f} | {:.1f} | {:.4f} |",
+        f"""WITH kept AS ({KEPT})
+        SELECT CASE WHEN gpus = 1 THEN 'one GPU' ELSE way || ' over ' || gpus END
+                || if(parts > 1, ', in ' || parts || ' parts', '') || if(once, ', gathered once', ''),
+            each, rate_each, CASE WHEN gpus = 1 THEN '' ELSE format('{{:.1f}}', kept) END, mfu, gib, joules FROM kept""",
     ),
     Claim(
         "docs/benchmarks.md",
         "scaling-h200",
-        "products take {:.0f} ms longer in a step of {:.0f}, elementwise work (copies of weights and gradients) "
-        "{:.0f}, attention {:.0f}, and exposed communication {:.0f}; half the optimizer gives back {:.0f}",
+        "At {} samples a GPU under FSDP2 over {:word}, kernels of products take {:.0f} ms longer in a step of {:.0f}, "
+        "elementwise work (copies of weights and gradients) {:.0f}, attention {:.0f}, and exposed communication {:.0f}; "
+        "a quarter of the optimizer gives back {:.0f}",
         """WITH parts AS (
-            SELECT part, 1000 * (median(p.seconds) FILTER (factors LIKE '%reshard":true%shard":2%')
-                - median(p.seconds) FILTER (processes = 1)) AS ms
-            FROM step_profile p JOIN run_records USING (run_id) WHERE phase = 'step' GROUP BY part)
-        SELECT max(ms) FILTER (part = 'products'),
-            (SELECT 1000 * median(seconds) FROM runs WHERE factors LIKE '%reshard":true%shard":2%'),
+            SELECT part, 1000 * (max(p.seconds) FILTER (processes = 4) - max(p.seconds) FILTER (processes = 1)) AS ms
+            FROM step_profile p JOIN run_records USING (run_id)
+            WHERE phase = 'step' AND batch_size = 2 * processes AND sequence_length = 4096
+                AND (processes = 1 OR factors LIKE '%reshard":true%shard":4%') GROUP BY part)
+        SELECT 2, 4, max(ms) FILTER (part = 'products'),
+            (SELECT 1000 * seconds FROM runs WHERE batch_size = 8 AND factors LIKE '%reshard":true%shard":4%'),
             max(ms) FILTER (part = 'elementwise'), max(ms) FILTER (part = 'attention'),
             max(ms) FILTER (part = 'communication'), -max(ms) FILTER (part = 'optimizer') FROM parts""",
     ),
     Claim(
         "docs/benchmarks.md",
         "scaling-h200",
-        "A step begins {:.1f} to {:.1f} s after the start of a run on two GPUs, in the first of them {:.0f} s, "
-        "and {:.1f} to {:.1f} s on one",
+        "A step begins {:.1f} to {:.1f} s after the start of a run on {:word} GPUs, where {:,} tokens are a sample; on one, "
+        "{:.0f} s in the first runs of the machine, whose certificates and compiled blocks the others share, "
+        "and {:.0f} s after them",
         """WITH begun AS (
-            SELECT gpus, started_at, date_diff('microsecond', started_at, time) / 1e6 - step_seconds AS s
-            FROM step_records JOIN attempts USING (run_id) WHERE step = 1)
-        SELECT min(s) FILTER (gpus = 2), max(s) FILTER (gpus = 2 AND started_at > (SELECT min(started_at) FROM begun)),
-            min_by(s, started_at), min(s) FILTER (gpus = 1), max(s) FILTER (gpus = 1) FROM begun""",
+            SELECT gpus, sequence_length, date_diff('microsecond', started_at, time) / 1e6 - step_seconds AS s
+            FROM step_records JOIN attempts USING (run_id) JOIN run_records USING (run_id)
+            WHERE step = 1 AND sequence_length = 4096)
+        SELECT min(s) FILTER (gpus = 4), max(s) FILTER (gpus = 4), 4, 4096, max(s) FILTER (gpus = 1),
+            min(s) FILTER (gpus = 1) FROM begun""",
     ),
     Claim(  # FLOP of attention: 12 x layers x heads x head dim x tokens, half of them under the mask
         "docs/benchmarks.md",
-        "context-h200",
+        "scaling-h200",
         "{:,} tokens over {:word} GPUs, {:word} run: {:,.0f} tokens/s per GPU, {:.1f} % MFU ({:.1f} % if",
-        """SELECT sequence_length, gpus, (SELECT count(*) FROM run_records), rate_each, mfu,
+        """SELECT sequence_length, gpus, count(*) OVER (PARTITION BY factors), rate_each, mfu,
             mfu * (1 - 6 * (config ->> '$.model.layers')::INT * (config ->> '$.model.dim')::INT * sequence_length
-                / flop_per_token) FROM runs""",
+                / flop_per_token) FROM runs WHERE sequence_length = 65536 AND gpus = 4""",
     ),
     Claim(
         "docs/inference.md",
@@ -765,10 +788,8 @@ CLAIMS = [
     Claim(
         "docs/benchmarks.md",
         "scaling-h200",
-        "on {:word} H200s (8B, {} samples of {:,} tokens per GPU, `custom`; report), n = {}:",
-        """SELECT max(gpus), any_value(batch_size // processes), any_value(sequence_length),
-            count(*) // count(DISTINCT factors)
-        FROM runs HAVING count(DISTINCT (batch_size / processes, sequence_length)) = 1""",
+        "on {:word} H200s of one node (8B, samples of {:,} tokens, `custom`; report), {:word} run each so far:",
+        "SELECT max(gpus), min(sequence_length), max(repeat) FROM runs WHERE sequence_length = 4096",
     ),
     Claim(
         "docs/backends.md",

@@ -1,2 +1,2 @@
 SELECT run_id, path, size_bytes, sha256, missing_since FROM files
-WHERE study = 'scaling' AND run_id IN ('abd6103e8ded', '241b2ba65b66', '9122474269a2', '660ddfad66af', '9906b56119a4', '76191f30ec70', '4244556081af', 'd3dc8295bae1', '0bc180ee186c', '103b30bc493b', 'a68308a6bc2c', '30ba51e956c3') ORDER BY path
+WHERE study = 'scaling' AND run_id IN ('3b10f185f73e', '248f7e19af41', '5b5a2d214574', '6817b1a2577e', 'a6ba82c18d40', 'a61baf5cde53', 'b2f333b1a693', 'c4b9f82dcc05', 'd389e7ca8614', '032eb100e137', '4c155ed8b362', '4d809f5a657e', 'fc7808170b90', 'f9281935dd5c') ORDER BY path

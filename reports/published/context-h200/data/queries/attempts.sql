@@ -1,1 +1,0 @@
-SELECT * FROM attempts WHERE study = 'scaling' ORDER BY run_id, attempt

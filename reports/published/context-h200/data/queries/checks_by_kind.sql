@@ -1,3 +1,0 @@
-SELECT certificate, name, count(*) AS checks, count(*) FILTER (NOT passed) AS failed
-FROM verifications WHERE certificate IN (SELECT certificate FROM admissions WHERE study = 'scaling')
-GROUP BY certificate, name ORDER BY certificate, min(place)

@@ -1,4 +1,0 @@
-SELECT label, run_id, seed, repeat, joules_per_token
-FROM runs
-WHERE study = 'scaling' AND outcome = 'completed' AND joules_per_token IS NOT NULL
-ORDER BY place, seed, repeat, run_id

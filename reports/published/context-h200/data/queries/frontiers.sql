@@ -1,5 +1,0 @@
-SELECT r.label, r.place, r.seed, r.repeat, r.attention, r.device, r.outcome AS run_outcome, f.* EXCLUDE (study, attempt),
-  (r.config ->> '$.frontier.resolution')::DOUBLE AS resolution
-FROM frontiers f JOIN runs r USING (study, run_id)
-WHERE f.study = 'scaling'
-ORDER BY r.place, r.seed, r.repeat, f.run_id

@@ -1,1 +1,0 @@
-SELECT * FROM output WHERE study = 'scaling' ORDER BY run_id, attempt, stream DESC

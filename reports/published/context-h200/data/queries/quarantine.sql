@@ -1,1 +1,0 @@
-SELECT path, reason FROM quarantine WHERE study = 'scaling' ORDER BY path

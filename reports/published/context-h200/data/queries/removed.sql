@@ -1,1 +1,0 @@
-SELECT run_id, differs FROM removed_runs WHERE study = 'scaling' ORDER BY run_id

@@ -1,1 +1,0 @@
-SELECT * FROM reported WHERE study = 'scaling' ORDER BY place, label, entry
