@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from model.measure import hostmemory
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, until
 
 GIB = 2**30
 
@@ -162,11 +164,17 @@ print("held")
 os._exit(0)
 """
 STACKS = "[threading.Thread(target=done.wait, daemon=True).start() for _ in range(60)]"
-SPARSE = "m = [mmap.mmap(-1, 400 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(1)]; time.sleep(1); m += [mmap.mmap(-1, 400 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)]"
+# As pyarrow does at its first allocation, before sixteen processes are joined and a checkpoint is read.
+SPARSE = "limit.exceeded = lambda: None\n" + (
+    "m = mmap.mmap(-1, 1024 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); "
+    + STACKS
+    + "; bytearray(64 * MIB)"
+)
 FILE = """
 with open(sys.argv[1], "wb") as file: file.truncate(400 * MIB)
 m = mmap.mmap(os.open(sys.argv[1], os.O_RDONLY), 400 * MIB, access=mmap.ACCESS_READ); sum(m[::4096])
 """
+ALL_USED = "held = b'x' * 1024 * MIB"
 GROWTH = "held = []\nwhile True: held.append(bytearray(b'x' * 10 * MIB)); time.sleep(0.05)"
 SHARED = (
     "x = bytearray(b'x' * 120 * MIB)\nfor _ in range(3):\n  if os.fork() == 0: time.sleep(4); os._exit(0)"
@@ -184,10 +192,11 @@ except MemoryError: print("refused", limit.state(), flush=True); os._exit(0)
     ("work", "printed"),
     [
         pytest.param(STACKS, "held", id="stacks of threads"),
-        pytest.param(SPARSE, "held", id="mapped and never touched"),
+        pytest.param(SPARSE, "held", id="mapped and never touched while nobody looks"),
         pytest.param(FILE, "held", id="pages of a file"),
         pytest.param(SHARED, "held", id="pages that forked processes share"),
         pytest.param(GROWTH, "ended: out of host memory: ", id="grows little by little"),
+        pytest.param(ALL_USED, "ended: out of host memory: ", id="more than there is, and in use"),
         pytest.param(CHILDS, "ended: out of host memory: ", id="a process that it started"),
         pytest.param(AT_ONCE, "refused ", id="more at once than there is"),
     ],
@@ -212,6 +221,21 @@ def test_a_process_with_a_limit_of_its_own_is_not_counted():
         check=True,
     )
     assert done.stdout == "held\n"
+
+
+def test_a_look_that_a_busy_machine_makes_long_does_not_put_off_the_next(monkeypatch):
+    """A pause is as long as 20 looks, so that they cost little; by the clock, that would be 4 seconds here."""
+    limit, pauses = hostmemory.Limit(GIB, "p"), []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        limit.release()
+
+    monkeypatch.setattr(limit, "exceeded", lambda: time.sleep(0.2))
+    monkeypatch.setattr(hostmemory, "time", SimpleNamespace(**{**vars(time), "sleep": pause}))
+    limit.watch(pytest.fail)
+    until(lambda: pauses)
+    assert pauses[0] < 1
 
 
 def test_without_a_limit_nothing_is_watched_or_said():
