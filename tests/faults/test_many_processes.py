@@ -1,4 +1,4 @@
-"""Runs of many processes over the four nodes of a real Slurm cluster."""
+"""Runs of sixteen and of eight processes over the four nodes of a real Slurm cluster."""
 
 import json
 import re
@@ -50,35 +50,39 @@ def followers(attempt):
 
 
 @pytest.mark.trains
-def test_four_of_which_one_is_killed_go_on_as_two_and_four_and_lose_what_one_process_does(
+def test_eight_of_which_one_is_killed_go_on_as_four_and_eight_and_lose_what_one_process_does(
     slurm, study, root, rows, profile, daemons, hurry
 ):
     """A cancelled run saves its last step; a killed one goes on from its last checkpoint, and takes steps again."""
     base, slow = LARGER.replace("steps: 6", "steps: 24"), {"PACE_SECONDS": "1"}
-    path = study("matrix: {parallel.shard: [1, 4]}\n", base=base)
-    slurm("launch", path, "--profile", profile(2), "--only", "parallel.shard=4", rc=0, **slow)
+    path = study("matrix: {parallel.shard: [1, 8]}\n", base=base)
+    slurm("launch", path, "--profile", profile(2), "--only", "parallel.shard=8", rc=0, **slow)
     rank_0, killed = trains(root)
-    until(lambda: len(losses(killed)) > 3 and (killed / "checkpoint" / "meta.json").exists())
-    followers(killed)[2].kill()
+    saved, result = killed / "checkpoint" / "meta.json", killed / "result.json"
+    until(lambda: (len(losses(killed)) > 3 and saved.exists()) or result.exists())
+    assert not result.exists(), told(killed)
+    followers(killed)[5].kill()
     until((killed / "result.json").exists)
-    node = manifest(killed)["ranks"][2]["node"]
-    assert told(killed) == ("failed", f"rank 2 on {node}: killed by SIGKILL")
+    node = manifest(killed)["ranks"][5]["node"]
+    assert told(killed) == ("failed", f"rank 5 on {node}: killed by SIGKILL")
     until(lambda: not daemons.ask("squeue", "-h"))
-    assert not followers(killed) and not rank_0.is_running(), "the other three have ended"
-    change = ("--set", "parallel.shard=2", "--profile", profile(1))
+    assert not followers(killed) and not rank_0.is_running(), "the other seven have ended"
+    change = ("--set", "parallel.shard=4", "--profile", profile(1))
     slurm("retry", "tiny", "--outcome", "failed", *change, rc=0, **slow)
-    trains(root)
+    _, stopped = trains(root)
     slurm("cancel", "tiny", rc=0)
-    until(lambda: rows()[0]["outcome"] == "cancelled")
+    until((stopped / "result.json").exists)
+    assert told(stopped)[0] == "cancelled"
+    until(lambda: rows()[0]["outcome"] == "cancelled")  # the job has ended, too
     hurry()
-    slurm("launch", path, "--profile", profile(2), "--only", "parallel.shard=1", rc=0)
-    change = ("--set", "parallel.shard=4", "--profile", profile(2))
+    slurm("launch", path, "--profile", profile(2), "--only", "parallel.shard=1", "--wait", rc=0)
+    change = ("--set", "parallel.shard=8", "--profile", profile(2))
     slurm("retry", "tiny", "--outcome", "cancelled", *change, "--wait", rc=0)
-    until(lambda: {row["outcome"] for row in rows()} == {"completed"})
+    assert {row["outcome"] for row in rows()} == {"completed"}
     attempts = sorted(killed.parent.glob("attempt-*"))
     assert [manifest(attempt)["resumed_attempt"] for attempt in attempts] == [None, 1, 2]
     places = [nodes_of(attempt) for attempt in attempts]
-    assert [(len(nodes), len({*nodes})) for nodes in places] == [(4, 2), (2, 2), (4, 2)]
+    assert [(len(nodes), len({*nodes})) for nodes in places] == [(8, 4), (4, 4), (8, 4)]
     (alone,) = (losses(first) for first in root.glob("tiny/*/attempt-1") if first != killed)
     for attempt in attempts:
         taken = losses(attempt)
