@@ -29,8 +29,8 @@ _REMOVALS = 20  # attempts to remove a group
 _NEARLY = 2**24  # bytes below its limit at which a group that the kernel ends may be
 _UNLIMITED = 2**62  # version 1 writes no limit as a number of this size
 # Bytes that a process may map and not use, beside its cores' threads, however long nobody looks. Most seen on
-# CPUs, in a run of 16 processes: 1.3 GiB, of which pyarrow reserves 1 GiB at once (pyarrow 26, torch 2.13).
-_SPARE = 2 * 2**30
+# CPUs, in a run of 16 processes: 0.3 GiB (torch 2.13).
+_SPARE = 2**30
 _ON_A_GPU = 2 * 2**30  # that CUDA maps at once and does not use: 1.7 GiB on an H100 (torch 2.11, CUDA 13.0)
 _LITTLE = 2**28  # bytes left of a limit that may have been too few for a thread's stack, or for CUDA
 

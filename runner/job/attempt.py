@@ -51,6 +51,7 @@ def run_attempt(
     stop.listen()
     # What is known of it before torch is imported.
     os.environ.update(machine.thread_limits(run.cpus, run.config.processes if slot is None else 1))
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own pool maps 1 GiB at once
     manifest = first_manifest(run.run_id, number, 1 if slot is None else slurm.nodes_of_job())
     manifest = manifest.model_copy(update={"parallel": attempt.parallel, **resumption(folder, number)})
     progress = Progress(manifest)

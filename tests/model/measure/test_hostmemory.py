@@ -164,9 +164,9 @@ print("held")
 os._exit(0)
 """
 STACKS = "[threading.Thread(target=done.wait, daemon=True).start() for _ in range(60)]"
-# As pyarrow does at its first allocation, before sixteen processes are joined and a checkpoint is read.
+# As while sixteen processes are joined and a checkpoint is read.
 SPARSE = "limit.exceeded = lambda: None\n" + (
-    "m = mmap.mmap(-1, 1024 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); "
+    "m = mmap.mmap(-1, 400 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); "
     + STACKS
     + "; bytearray(64 * MIB)"
 )

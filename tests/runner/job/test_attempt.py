@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -133,6 +135,21 @@ def attempted(monkeypatch, ceilings_here):
         return folder.attempt(number)
 
     return run
+
+
+def test_reading_a_text_maps_little_of_the_memory_that_a_run_may_map(
+    tmp_path, corpus, attempted, monkeypatch
+):
+    """pyarrow's own pool would map 1 GiB at its first allocation, which a busy machine takes for use."""
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    attempted(small(tmp_path, corpus), 1, attention.load("math"))
+    read = (
+        "import pyarrow.parquet as pq, re, pathlib\n"
+        "mapped = lambda: int(re.search(r'VmData:\\s+(\\d+)', pathlib.Path('/proc/self/status').read_text())[1])\n"
+        f"before = mapped(); pq.ParquetFile({str(corpus)!r}).read(); print((mapped() - before) // 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", read], check=True, capture_output=True, text=True)
+    assert int(done.stdout) < 300  # MiB, most of them stacks of its threads
 
 
 @pytest.mark.fault
