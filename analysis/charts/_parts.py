@@ -17,8 +17,16 @@ if TYPE_CHECKING:
 Look = tuple[str, float]  # colour and opacity of a part
 _OPACITIES = (0.35, 1.0, 0.6, 0.15)  # so that neighbours differ in print without colours too
 _BAR = 14  # pixels of its height
-MIDDLE_RUN = "Bars: the median run (of two, the shorter). Marks: runs."
 _LEGEND = 18  # pixels above the head of the column, for the row of each part
+
+
+def middle_run(of: str) -> str:
+    """Which run of each group the bars show, for a caption.
+
+    Args:
+        of: what its own is the median of.
+    """
+    return f"Bars: the run of the median {of} (of two, the shorter). Marks: runs."
 
 
 def pieces(label: str, parts: Mapping[str, float | None]) -> list[Row]:

@@ -8,8 +8,8 @@ from string import Template
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._parts import (
     FORWARD_PARTS,
-    MIDDLE_RUN,
     PART_NAMES,
+    middle_run,
     part_columns,
     part_looks,
     pieces,
@@ -18,8 +18,8 @@ from analysis.charts._parts import (
 )
 from analysis.charts._rows import run_name
 from analysis.charts._values import UNKNOWN, capital, in_single_runs, names, number, shortened
-from analysis.stats import by_label, grouped, middle
-from analysis.verdicts.profiles import UNLIKE, impossible, unlike
+from analysis.stats import by_label, grouped
+from analysis.verdicts.profiles import UNLIKE, impossible, median_run, unlike
 from analysis.wording import in_a_row
 from model.record.units import counted
 
@@ -74,7 +74,7 @@ class Profiled:
             return None
         unit, factor = ("ms", 1e-3) if max(map(whole_seconds, rows)) < 10 else ("s", 1.0)
         groups = by_label(rows)
-        middles = {label: middle(groups[label], whole_seconds) for label in styles if label in groups}
+        middles = {label: median_run(groups[label]) for label in styles if label in groups}
         bars, descriptions = list[Row](), []
         for label, row in middles.items():
             bars += pieces(label, {name: (row[part] or 0.0) / factor for part, name in PART_NAMES.items()})
@@ -155,7 +155,7 @@ class Profiled:
                 f" Wrong for {in_a_row(list(wrong))}: attention would take less than its floor, so some "
                 "kernels count as other parts."
             )
-        return f"{MIDDLE_RUN} Attention includes its products. {how}"
+        return f"{middle_run(f'timed {self.noun}')} Attention includes its products. {how}"
 
     def _table(
         self, middles: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float

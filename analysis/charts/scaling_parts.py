@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._parts import (
-    MIDDLE_RUN,
     PART_NAMES,
+    middle_run,
     part_columns,
     part_looks,
     pieces,
@@ -47,7 +48,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     labels = [label for label in groups if any(label in curve.labels for curve in all_curves)]
     if not labels:
         return None
-    middles = {label: middle(groups[label], whole_seconds) for label in labels}
+    middles = {label: middle(groups[label], itemgetter("step_seconds")) for label in labels}
     unit = f"{process_noun(rows, many=False)}-seconds per million tokens"
 
     # A name for each group, of what the figure is about; its label where several would have that name.
@@ -113,8 +114,9 @@ def _costs(row: Row) -> dict[str, float]:
 def _caption(rows: list[Row], labels: list[str], what: str) -> str:
     sentences = (
         f"Seconds of a timed step times {what}, over tokens: with ideal scaling, bars of one sample length "
-        f"are equally long. {MIDDLE_RUN} Parts: their shares of profiled steps of the first process. "
-        "Communication: what nothing else hid, with waiting. In the title, costs are of paired runs."
+        f"are equally long. {middle_run('timed step')} Parts: their shares of profiled steps of the "
+        "first process. Communication: what nothing else hid, with waiting. In the title, costs are of "
+        "paired runs."
     )
     if not all(row["gpus"] for row in rows):
         sentences += " On a CPU, the profiler slows the operators, and idle is the time between them."

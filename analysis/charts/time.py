@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._parts import MIDDLE_RUN, default_looks, pieces, stacked_bars
+from analysis.charts._parts import default_looks, middle_run, pieces, stacked_bars
 from analysis.charts._reported import hollow_caption, hollow_description, mark_rows, marks_of
 from analysis.charts._rows import run_name
 from analysis.charts._values import in_single_runs, names, number, shortened
@@ -96,9 +96,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             bars, wholes, list(middles), default_looks(list(shown.values())), f"{unit} per run", theirs
         ),
         caption=(
-            f"Runs of {steps}, without pauses between attempts. {MIDDLE_RUN} Start-up: to the first step, "
-            "with the backend's certificate. First step's extra: beyond a median step; with the steps, it is "
-            f"the training time.{lost} Rest: records, audits, checkpoints, the end.{gaps}"
+            f"Runs of {steps}, without pauses between attempts. {middle_run('time')} Start-up: to the "
+            "first step, with the backend's certificate. First step's extra: beyond a median step; with the "
+            f"steps, it is the training time.{lost} Rest: records, audits, checkpoints, the end.{gaps}"
             f"{hollow_caption(marks)}{' They are of the steps.' if marks else ''}"
         ),
         description=(

@@ -6,14 +6,16 @@ other work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from operator import itemgetter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from analysis.stats import by_label, middle
 from analysis.verdicts.values import Row
 
 UNLIKE = 10.0  # percent more or less than the timed step, from which a profile says nothing of that
 _OFF = 0.9  # of its least possible time, which is only as exact as the measured ceilings: less cannot be
+
+R = TypeVar("R", bound=Mapping[str, Any])
 
 # A row for each completed run and phase that was profiled.
 PROFILED = """\
@@ -30,20 +32,32 @@ GROUP BY r.label, r.run_id, r.place, p.phase
 ORDER BY r.place, r.run_id, p.phase"""
 
 
+def median_run(rows: Sequence[R]) -> R:
+    """The run of a group that figures of parts show: that of the median time, as all other figures have it.
+
+    Of two in the middle the shorter; runs without timed steps count where all of the group are such.
+
+    Args:
+        rows: with timed_seconds, None of a run without timed steps.
+    """
+    timed = [row for row in rows if row["timed_seconds"]]
+    return middle(timed or rows, lambda row: row["timed_seconds"] or 0.0)
+
+
 def unlike(rows: Iterable[Row]) -> dict[str, float]:
-    """By label, how much longer the group's median profiled step took than its run's timed ones, in percent.
+    """By label, how much longer the profiled step of its median run took than the timed ones, in percent.
 
     Below zero where it was shorter.
 
     Args:
-        rows: of one phase, as PROFILED gives them. The median run is the one that the figure shows.
+        rows: of one phase, as PROFILED gives them.
 
     Returns:
         Of groups beyond UNLIKE alone.
     """
     differing = {}
     for label, group in by_label(rows).items():
-        row = middle(group, itemgetter("seconds"))
+        row = median_run(group)
         more = 100 * (row["seconds"] / row["timed_seconds"] - 1) if row["timed_seconds"] else 0.0
         if abs(more) > UNLIKE:
             differing[label] = more
@@ -51,7 +65,7 @@ def unlike(rows: Iterable[Row]) -> dict[str, float]:
 
 
 def impossible(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:
-    """By label, the attention of its median profiled step and the least that it could take, in seconds.
+    """By label, the attention of its median run's profiled step and the least that it could take, in seconds.
 
     Kernels of attention must then have been counted as other parts. For steps and prefills, whose attention
     computes; the cache that a decoded token reads may be faster than memory.
@@ -59,7 +73,7 @@ def impossible(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:
     Returns:
         Of groups alone whose attention took less than it can.
     """
-    middles = {label: middle(group, itemgetter("seconds")) for label, group in by_label(rows).items()}
+    middles = {label: median_run(group) for label, group in by_label(rows).items()}
     times = {
         label: (row["attention"] or 0.0, row["least_attention"] or 0.0) for label, row in middles.items()
     }

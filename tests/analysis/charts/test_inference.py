@@ -188,6 +188,31 @@ def test_a_prefill_and_a_decoded_token_have_a_bar_of_parts_beside_their_floor(
     assert not any("loss" in column or "optimizer" in column for column in figure.table.columns)
 
 
+@pytest.mark.parametrize(
+    ("name", "latency", "column"),
+    [
+        ("prefill_profile", "prefill_latency", "timed prefill, ms"),
+        ("decode_profile", "decode_latency", "timed decoded token, ms"),
+    ],
+)
+def test_the_bar_of_parts_is_of_the_run_whose_time_the_other_figures_show(
+    tmp_path: Path, name: str, latency: str, column: str
+) -> None:
+    """By its profiled time another run is in the middle: that of 200 ms, and of 30 ms a token."""
+    for repeat, (slower, parts) in enumerate(((1, 0.3), (2, 0.1), (3, 0.2)), start=1):
+        folder = inferred(
+            tmp_path, "auto", 0.1 * slower, 0.01 * slower,
+            run_id=f"auto{repeat}", group="auto", repeat=repeat, factors={"attention": "auto"},
+        )  # fmt: skip
+        profile(folder, decoded={"products": parts / 10}, products=parts)
+    collect(tmp_path)
+    profiled, timed = draw(tmp_path, name, "inference"), draw(tmp_path, latency, "inference")
+    assert profiled and profiled.table and timed and timed.table
+    (row,) = (dict(zip(profiled.table.columns, row, strict=True)) for row in profiled.table.rows)
+    assert float(row[column]) == float(timed.table.rows[0][2])
+    assert row["whole, ms"] == row["matrix products, ms"] == ("100.00" if "prefill" in name else "10.00")
+
+
 def test_a_report_has_the_profiles_on_the_pages_of_prefills_and_of_decoding(
     profiled: Path, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.verdicts.profiles import impossible, unlike
+from analysis.verdicts.profiles import impossible, median_run, unlike
 
 
 def profiled(label: str, seconds: float, timed: float | None = 0.5, run_id: str = "r1") -> dict[str, Any]:
@@ -20,10 +20,19 @@ def test_groups_are_named_whose_profiled_steps_are_longer_or_shorter_by_more_tha
 
 
 def test_a_group_is_judged_by_the_run_that_the_figure_shows() -> None:
-    """The median one: of two the shorter, each beside its own timed steps."""
-    runs = [profiled("a", 0.8, run_id="r1"), profiled("a", 0.5, run_id="r2")]
-    assert unlike(runs) == {}
-    assert unlike([*runs, profiled("a", 0.6, 0.4, run_id="r3")]) == {"a": pytest.approx(50.0)}
+    """The one of the median timed step, as other figures show it; of two the shorter."""
+    runs = [profiled("a", 0.8, 0.5, run_id="r1"), profiled("a", 0.5, 0.9, run_id="r2")]
+    assert unlike(runs) == {"a": pytest.approx(60.0)}
+    third = profiled("a", 0.6, 0.6, run_id="r3")
+    assert median_run([*runs, third]) is third
+    assert unlike([*runs, third]) == {}
+
+
+def test_a_run_without_timed_steps_stands_for_a_group_of_such_runs_alone() -> None:
+    untimed = [profiled("a", 0.1, None, run_id=run_id) for run_id in ("r1", "r2")]
+    assert median_run(untimed) is untimed[0]
+    timed = profiled("a", 0.9, 0.8, run_id="r3")
+    assert median_run([*untimed, timed]) is timed
 
 
 def test_attention_that_took_less_than_it_can_was_counted_elsewhere() -> None:

@@ -301,7 +301,7 @@ def difference_lines(study: Study) -> dict[str, dict[int, float]]:
     return {label: line for label, line in lines.items() if not study.is_baseline(label)}
 
 
-MIDDLE_RUN = "Bars: the median run (of two, the shorter). Marks: runs."
+MIDDLE_RUN = "Bars: the run of the median {} (of two, the shorter). Marks: runs."
 
 
 @text(r"Runs of \d+ steps, without pauses .*", "figcaption")
@@ -314,13 +314,13 @@ def time_caption(spot: Spot, match: re.Match[str]) -> str:
     if unknown := sorted(label for label, own in parts.items() if None in (own["start-up"], own["rest"])):
         gaps = f" Start-up or rest are not known of {', '.join(unknown)}."
     return (
-        f"Runs of {steps} steps, without pauses between attempts. {MIDDLE_RUN} Start-up: to the first step, with the "
+        f"Runs of {steps} steps, without pauses between attempts. {MIDDLE_RUN.format('time')} Start-up: to the first step, with the "
         "backend's certificate. First step's extra: beyond a median step; with the steps, it is the training time."
         f"{lost} Rest: records, audits, checkpoints, the end.{gaps}"
     )
 
 
-@text(r"Bars: the median run .* Attention includes its products\. .*", "figcaption")
+@text(r"Bars: the run of the median timed .* Attention includes its products\. .*", "figcaption")
 def profile_caption(spot: Spot, match: re.Match[str]) -> str:
     runs = [run for run in spot.study.done if run.profile]
     floors = {run: run.floor("step", "attention") for run in runs}
@@ -329,7 +329,7 @@ def profile_caption(spot: Spot, match: re.Match[str]) -> str:
     unlike = sum(abs(sum(run.profile.values()) / run.seconds - 1) > 0.1 for run in runs)
     wrong = [run.label for run in short if run.profile["attention"] < 0.9 * floors[run]]
     return (
-        f"{MIDDLE_RUN} Attention includes its products. Timed in a few steps after the last one of the run; idle: the "
+        f"{MIDDLE_RUN.format('timed step')} Attention includes its products. Timed in a few steps after the last one of the run; idle: the "
         "rest of a step without the profiler. Floor: at rates measured on the device, no strict limit: products and "
         "causal attention at those of products, the rest at the memory bandwidth. Shorter than their floor: attention "
         f"in {len(short)} of {len(runs)} runs, by {by} %. In {unlike} of {len(spot.study.measured)} groups these took "
