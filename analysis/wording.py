@@ -29,6 +29,7 @@ from model.record.units import counted
 _MOST_DECIMALS = 7
 _VAGUE = 0.2  # the width of an interval of a relative change, beyond which it says nothing
 _MOST_LISTED = 12  # items of a list within a sentence
+FEW = 4  # groups that a sentence names, where it holds of all
 DECLARE_LOSS_MARGIN = "Declare `margins: {loss: NATS}` in the study before it runs."
 IMPORT_LOSS_MARGIN = "Import again with `--margin loss=NATS`."
 
@@ -276,6 +277,11 @@ def look(seen: Look) -> str:
 def group_name(label: str) -> str:
     """A group's name, set off from the words around it."""
     return f"`{label.replace('`', chr(39))}`"
+
+
+def named_or_counted(labels: Sequence[str]) -> str:
+    """The names of a few groups; of more how many they are."""
+    return listed(list(map(group_name, labels))) if len(labels) <= FEW else counted(len(labels), "group")
 
 
 def listed(items: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
@@ -16,7 +16,7 @@ from analysis.stats.verdict import Kind, Looks, PairTest, SingleRuns, Untested, 
 from analysis.verdicts.groups import Group, compared, declared, differing, groups_of, looks, stated
 from analysis.verdicts.guard import Difference, breaking, withheld
 from analysis.verdicts.values import Row
-from analysis.wording import in_runs, inverse
+from analysis.wording import group_name, in_runs, inverse, named_or_counted
 from analysis.wording import look as look_in_words
 from analysis.wording import withheld as withheld_in_words
 
@@ -77,6 +77,22 @@ class Rates:
         """Whether a verdict is of two one-sided tests, whose 90 % interval is not the ratio's."""
         return any(TESTS in rate.verdict.method for rate in self.compared)
 
+    @property
+    def against_ranking(self) -> tuple[str, ...]:
+        """Where the ranking, corrected for all of its pairs, does not confirm verdicts, of one test each."""
+        undecided: dict[tuple[str, int], list[str]] = {}
+        for rate in self.compared:
+            ranked = _of_pair(_ranked(self.rankings), rate.label, rate.baseline)
+            if rate.verdict.kind == "different" and ranked and ranked.kind != "different":
+                assert isinstance(ranked.reason, PairTest)
+                undecided.setdefault((rate.baseline, ranked.reason.pairs), []).append(rate.label)
+        return tuple(
+            f"Each verdict is tested alone. Corrected for all {pairs} pairs, the ranking does not tell "
+            f"{group_name(baseline)} from {named_or_counted(labels)}, though "
+            f"{'their verdicts say' if len(labels) > 1 else 'its verdict says'} faster or slower."
+            for (baseline, pairs), labels in undecided.items()
+        )
+
     def tiers(self, label: str) -> tuple[str, ...]:
         """The tiers that a group is in: `2`, or `B2` in the second of several rankings."""
         return tuple(
@@ -100,7 +116,7 @@ def rates(rows: Sequence[Row]) -> Rates:
     """
     groups, baseline = groups_of(rows), declared(rows)
     rankings, unranked = _rankings([group for group in groups.values() if len(group.runs) > 1])
-    ranked = {pair: verdict for ranking in rankings for pair, verdict in ranking.verdicts.items()}
+    ranked = _ranked(rankings)
     verdicts = []
     for a, b in compared(groups, baseline):
         ratio, differences, runs = ratio_of(a, b), differing(a, b), [*a.runs, *b.runs]
@@ -123,6 +139,10 @@ def rates(rows: Sequence[Row]) -> Rates:
             )
         )
     return Rates(baseline, tuple(verdicts), tuple(rankings), tuple(unranked))
+
+
+def _ranked(rankings: Iterable[Ranking]) -> dict[tuple[str, str], Verdict]:
+    return {pair: verdict for ranking in rankings for pair, verdict in ranking.verdicts.items()}
 
 
 def _of_pair(ranked: Mapping[tuple[str, str], Verdict], a: str, b: str) -> Verdict | None:

@@ -779,6 +779,24 @@ def unranked(study: Study) -> Iterator[str]:
 
 
 @said("limit")
+def against_ranking(study: Study) -> Iterator[str]:
+    """Verdicts on a margin are of one test; only the ranking is corrected for the number of its pairs."""
+    if study.design.get("baseline"):
+        undecided = [
+            label
+            for label in study.measured
+            if verdict(study, label)[0] in ("faster", "slower")
+            and study.holm[frozenset((label, study.against(label) or ""))] > 0.05
+        ]
+        if undecided:
+            say = "their verdicts say" if len(undecided) > 1 else "its verdict says"
+            yield (
+                f"Each verdict is tested alone. Corrected for all {len(study.holm)} pairs, the ranking does not tell "
+                f"{study.against(undecided[0])} from {listed(undecided)}, though {say} faster or slower."
+            )
+
+
+@said("limit")
 def installed_for_some(study: Study) -> Iterator[str]:
     recorded = [
         run.measured.manifest["software"] for run in study.done if run.measured.manifest.get("software")

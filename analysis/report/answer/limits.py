@@ -14,7 +14,7 @@ from analysis.stats import grouped
 from analysis.verdicts.profiles import UNLIKE, impossible, unlike
 from analysis.verdicts.rates import ENOUGH
 from analysis.verdicts.slowest import holds_up, slowest
-from analysis.wording import drift, group_name, listed
+from analysis.wording import FEW, drift, group_name, listed
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 # Topics of differences that matter to runs of which no verdict compares any two.
 MACHINES = ("device", "commit", "driver", "software")
-FEW = 4  # groups that a sentence names, where it holds of all
 
 
 def disturbed(comparison: StudyComparison) -> Iterator[Sentence]:
@@ -52,7 +51,9 @@ def of_any(
             "blocks."
         )
     yield from _not_compared(facts, comparison)
-    yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
+    yield from (
+        Sentence(sentence) for sentence in (*comparison.rates.against_ranking, *comparison.rates.unranked)
+    )
     if comparison.gpus and comparison.gpus.is_limit:
         yield Sentence(comparison.gpus.sentence)
     yield from differ(differences)

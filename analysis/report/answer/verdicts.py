@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.report.answer.limits import FEW
 from analysis.report.answer.statement import About, Number, Sentence, VerdictRow
 from analysis.stats import by_label, grouped
 from analysis.stats.estimate import RANGE, median
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.scaling import HELD_UP
-from analysis.wording import because, faster, group_name, listed, nats, percentage
+from analysis.wording import because, faster, listed, named_or_counted, nats, percentage
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -244,19 +243,18 @@ def left_out(facts: Facts, comparison: StudyComparison, rate_name: str) -> Itera
     ):
         labels = [label for verdict in compared for label in (verdict.label, verdict.baseline)]
         with_verdict = used.union(*(verdict.runs for verdict in compared))
-        gaps: dict[tuple[str, str], list[str]] = {}  # groups, by `2 of 5 runs` and `2 failed`
+        gaps: dict[tuple[str, str], list[str]] = {}  # labels, by `2 of 5 runs` and `2 failed`
         for label in dict.fromkeys([*labels, *more]):
             ends = Counter(run["outcome"] for run in groups[label] if run["run_id"] not in with_verdict)
             names = {"completed": "without measured steps", None: "without an outcome yet"}
             why = listed([f"{count} {names.get(end, f'`{end}`')}" for end, count in ends.items()])
             if ends:
                 few = f"{ends.total()} of {counted(len(groups[label]), 'run')}"
-                gaps.setdefault((few, why), []).append(group_name(label))
+                gaps.setdefault((few, why), []).append(label)
         if gaps:
             left = []
             for (few, reasons), of in gaps.items():
-                whose = listed(of) if len(of) <= FEW else counted(len(of), "group")
-                left.append(f"{few} of {'each of ' if len(of) > 1 else ''}{whose} ({reasons})")
+                left.append(f"{few} of {'each of ' if len(of) > 1 else ''}{named_or_counted(of)} ({reasons})")
             quantities.setdefault(listed(left), []).append(quantity)
     for runs, about in quantities.items():
         yield Sentence(f"The verdicts on {listed(about)} leave out {runs}.")

@@ -74,6 +74,25 @@ def test_without_a_declared_baseline_nothing_is_compared_with_one() -> None:
     assert len(found.rankings) == 1
 
 
+def test_a_verdict_that_the_ranking_does_not_confirm_is_said_to_be_of_one_test() -> None:
+    """Pairs of two runs each: alone each of three is beyond the margin, among six pairs one is."""
+    stating = DESIGN | {"margins": {"tokens_per_second": 0.01}}
+
+    def groups(*backends: str) -> list[Row]:
+        faster = {"cudnn": (0.4, 0.5), "flash": (0.36, 0.453), "flex": (0.33, 0.42), "flash3": (0.3, 0.378)}
+        return [row for name in backends for row in repeated(name, [*faster[name]], design=stating)]
+
+    compared = rates(groups("cudnn", "flash", "flex", "flash3"))
+    assert [rate.verdict.kind for rate in compared.compared] == ["different"] * 3
+    assert compared.against_ranking == (
+        "Each verdict is tested alone. Corrected for all 6 pairs, the ranking does not tell `cudnn` from "
+        "`flash` and `flex`, though their verdicts say faster or slower.",
+    )
+    alone = rates(groups("cudnn", "flash"))
+    assert [rate.verdict.kind for rate in alone.compared] == ["different"]
+    assert alone.against_ranking == ()  # one test, which the ranking has, too
+
+
 def test_a_margin_makes_groups_equivalent_only_if_all_runs_state_it() -> None:
     stating = DESIGN | {"margins": {"tokens_per_second": 0.01}}
     rows = repeated("cudnn", [0.4, 0.5, 0.45], design=stating)

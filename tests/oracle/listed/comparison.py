@@ -115,7 +115,7 @@ def loss_table_caption(spot: Spot, match: re.Match[str]) -> str:
 
 
 @text(
-    r"Tokens per second of the first group against the second's, with the 95 % interval, and the p value, corrected for all pairs\.",
+    r"Tokens per second of the first group against the second's, with the 95 % interval, and the p value of no difference at all, corrected for all pairs\.",
     "caption",
 )
 def pairs_caption(spot: Spot, match: re.Match[str]) -> str:
