@@ -159,7 +159,7 @@ CLAIMS = [
             (SELECT count(DISTINCT attention) FROM decoding JOIN run_records USING (run_id))
         FROM backends""",
     ),
-    Claim("README.md", "kernels-h200", "{} shapes", "SELECT count(*) FROM run_records"),
+    Claim("README.md", "kernels-h200", "{} cases", "SELECT count(*) FROM run_records"),
     Claim(
         "README.md",
         "kernels-goals-h200",
@@ -569,7 +569,7 @@ CLAIMS = [
     Claim(
         "docs/benchmarks.md",
         "kernels-goals-h200",
-        "The kernel `custom` at the {:word} shapes by which we judge it, in CUDA graphs on {:word} H200s ({} rounds,",
+        "The kernel `custom` in the {:word} cases by which we judge it, in CUDA graphs on {:word} H200s ({} rounds,",
         "SELECT count(*), count(DISTINCT gpu_uuid), (SELECT min(calls) FROM calls) FROM attempts",
     ),
     Claim(

@@ -387,6 +387,12 @@ def beside(shown: list[Point], name: str) -> dict[Shape, Point]:
     return {_key(point.shape): point for point in shown if point.attention == name}
 
 
+def shapes_or_cases(shown: Sequence[Point]) -> str:
+    """`shape`, or `case` where points that share one differ in their mask, precision, dropout or tiles."""
+    sizes = {in_letters(point.shape) for point in shown}
+    return "case" if len(sizes) < len(set(map(place, shown))) else "shape"
+
+
 def _key(shape: dict[str, Any]) -> Shape:
     return tuple(shape[name] for name in SHAPE)
 

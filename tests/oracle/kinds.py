@@ -154,13 +154,17 @@ def prompts_read(study: Study) -> Iterator[str]:
 @said("ran")
 def attention_timed(study: Study) -> Iterator[str]:
     if study.task == "attention":
+        every = [calls.case_of(run) for run in study.runs]
         shapes = {run.sizes for run in study.runs}
         timed = {run.sizes for run in study.runs if run.kernels}
+        parts = {"mask": "causal", "precision": "dtype", "dropout": "dropout", "tile": "tile"}
+        differ = [part for part, name in parts.items() if len({getattr(case, name) for case in every}) > 1]
+        cases = f", {len(set(every))} cases of {listed(['shape', *differ])}" if differ else ""
         at = f"{len(timed)} of {len(shapes)}" if len(timed) < len(shapes) else f"{len(shapes)}"
         narrow = any(calls.case_of(run).dtype == calls.FP8 for run in study.runs)
         ways = "forward and backward" + (" (of 8 bits forward alone)" if narrow else "")
         yield (
-            f"Attention alone was timed{_where(study.runs)} at {at} shape{'s' * (len(shapes) > 1)}, {ways}, in "
+            f"Attention alone was timed{_where(study.runs)} at {at} shape{'s' * (len(shapes) > 1)}{cases}, {ways}, in "
             f"{study.runs[0].config['call']['steps']} rounds of all backends."
         )
 
@@ -520,7 +524,8 @@ def at_each_case(study: Study) -> Iterator[str]:
         f"{name} at {len(gains)} ({' to '.join(dict.fromkeys((f'{min(gains):+.9f}', f'{max(gains):+.9f}')))} % over the next)"
         for name, gains in sorted(won.items(), key=lambda item: -len(item[1]))
     ]
-    apart = len({case.dtype for case in every}) > 1 or any(case.tile or case.dropout for case in every)
+    compared = [case for case in every if calls.fastest(study, case)]
+    apart = len({(case.batch, case.length, case.heads, case.dim) for case in compared}) < len(compared)
     unclear = len(leads) - sum(map(len, won.values()))
     rest = f"; at {unclear}, none is told from the next" if unclear else ""
     yield f"Over {len(leads)} {'cases' if apart else 'shapes'}, the fastest is {listed(texts)}{rest}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts._kernels import Lead, Point, lead, main_shape, place, points, said
+from analysis.charts._kernels import Lead, Point, lead, main_shape, place, points, said, shapes_or_cases
 from analysis.charts.kernel_fp8 import NARROW, Gain, gains
 from analysis.charts.kernel_tile import of_tiles
 from analysis.report.answer.statement import Number, Sentence
@@ -45,7 +45,8 @@ def _in_8_bits(facts: Facts) -> Iterator[Sentence]:
     for name, own in sorted(by_backend.items(), key=lambda item: -max(gain.ratio for gain in item[1])):
         ratios = sorted(gain.ratio for gain in own)
         times = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios[0], ratios[-1])))
-        at, low, high = (f" at {len(own):,d} shapes" if len(own) > 1 else ""), own[0].low, own[0].high
+        many = counted(len(own), shapes_or_cases([gain.fp8 for gain in own]))
+        at, low, high = (f" at {many}" if len(own) > 1 else ""), own[0].low, own[0].high
         ends = "" if at or low is None or high is None else f" ({low:.2f} to {high:.2f})"
         texts.append(f"{times} times{ends} as fast as in {NARROW} with {group_name(name)}{at}")
         numbers += [
@@ -167,9 +168,7 @@ def _at_each(leads: Sequence[_Fastest]) -> Sentence:
         gains = sorted(ahead.ratio.ratio - 1 for _, ahead in wins)
         ends = " to ".join(dict.fromkeys(map(percent, (gains[0], gains[-1]))))
         named.append(f"{group_name(backend)} at {len(wins):,d} ({ends} % over the next)")
-    several = len({point.shape["dtype"] for point, _ in leads}) > 1
-    set_apart = several or any(point.tile or point.shape["dropout"] for point, _ in leads)
-    what = "case" if set_apart else "shape"  # with precision, tiles or dropout
+    what = shapes_or_cases([point for point, _ in leads])
     text = f"Over {counted(len(leads), what)}, the fastest is {listed(named)}"
     if not named:
         text = f"At none of {counted(len(leads), what)} is one backend told from the next"

@@ -8,7 +8,7 @@ from itertools import combinations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from analysis.charts._kernels import Point, place, points
+from analysis.charts._kernels import Point, place, points, shapes_or_cases
 from analysis.report.answer.statement import Number, Sentence
 from analysis.stats import grouped
 from analysis.verdicts.profiles import UNLIKE, impossible, unlike
@@ -112,8 +112,8 @@ def of_calls(
             "Each shape was measured in one process: intervals say how steady it was, "
             "not what another process would give."
         )
-    if many := apart(facts):
-        at = f"At {counted(many, 'shape')}, not all backends were called in one process"
+    if some := apart(facts):
+        at = f"At {counted(len(some), shapes_or_cases(some))}, not all backends were called in one process"
         yield Sentence(f"{at}: two that no process called have no ratio.")
     yield Sentence("Attention alone is not a training step: its share of one was not measured here.")
     # All backends of a shape share the clocks and the GPU of its process, shapes need not.
@@ -213,13 +213,14 @@ def _unfinished(facts: Facts) -> Iterator[Sentence]:
         yield Sentence(f"{files} could not be read: nothing from there is in this report.")
 
 
-def apart(facts: Facts) -> int:
-    """The number of shapes at which no process timed some two of the backends."""
+def apart(facts: Facts) -> list[Point]:
+    """A point of each shape at which no process timed some two of the backends."""
     timed = [point for point in points(facts.kernels) if point.timed(point.whole)]
-    return sum(
-        any(not _runs(one) & _runs(other) for one, other in combinations(at_shape, 2))
+    return [
+        at_shape[0]
         for at_shape in grouped(timed, place).values()
-    )
+        if any(not _runs(one) & _runs(other) for one, other in combinations(at_shape, 2))
+    ]
 
 
 def _runs(point: Point) -> set[str]:

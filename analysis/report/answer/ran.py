@@ -94,8 +94,8 @@ def called(facts: Facts) -> Sentence:
     ways = "forward and backward" if narrow < len(runs) else "forward alone"
     ways += " (of 8 bits forward alone)" if 0 < narrow < len(runs) else ""
     text = (
-        f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {at}{counted(len(shapes), 'shape')}, "
-        f"{ways}, in {rounds}{' of all backends' * (len(backends) != 1)}"
+        f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {at}{counted(len(shapes), 'shape')}"
+        f"{_cases(runs)}, {ways}, in {rounds}{' of all backends' * (len(backends) != 1)}"
     )
     if _done(runs) < len(runs):
         text += f": {_done(runs):,d} of {counted(len(runs), 'run')} completed"
@@ -108,6 +108,17 @@ def called(facts: Facts) -> Sentence:
 
 def _shapes(runs: Iterable[Run]) -> set[str]:
     return {run["config"]["call"]["shape"] for run in runs}
+
+
+def _cases(runs: Sequence[Run]) -> str:
+    """`, 43 cases of shape, mask and precision`, where more than its shape sets a call apart; else empty."""
+    calls = [run["config"]["call"] for run in runs]
+    names = {"shape": "shape", "causal": "mask", "dtype": "precision", "dropout": "dropout", "tile": "tile"}
+    values = {name: [call.get(name) or None for call in calls] for name in names}
+    differ = [name for name in names if name == "shape" or len(set(values[name])) > 1]
+    cases = set(zip(*(values[name] for name in differ), strict=True))
+    what = listed([names[name] for name in differ])
+    return f", {counted(len(cases), 'case')} of {what}" if differ[1:] else ""
 
 
 def _was(runs: Sequence[Run], words: str) -> str:

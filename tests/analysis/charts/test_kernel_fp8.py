@@ -114,7 +114,10 @@ def test_a_report_says_how_fast_a_forward_is_and_makes_up_no_backward(tmp_path, 
         assert "a forward takes 8.00 ms with" in text
         assert "a forward and its backward take" not in text
     else:
-        assert "at 1 shape, forward and backward (of 8 bits forward alone), in 7 rounds" in text
+        assert (
+            "at 1 shape, 2 cases of shape and precision, forward and backward (of 8 bits forward alone), in 7 "
+            "rounds"
+        ) in text
         assert "Attention to 8 bits is up to 1.60 times as fast" in text
         lead, _, rest = text.partition("In 8 bits a forward is ")[2].partition(" At batch 1")
         assert lead == (

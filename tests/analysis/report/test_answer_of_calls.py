@@ -50,7 +50,14 @@ def test_masks_are_no_shapes() -> None:
         for causal in (True, False)
     ]
     facts = SimpleNamespace(runs=runs, calls=True, kernels=[])
-    assert " at 1 shape, " in sentence(facts).text  # type: ignore[arg-type]
+    assert " at 1 shape, 2 cases of shape and mask, forward" in sentence(facts).text  # type: ignore[arg-type]
+
+
+def test_what_is_beyond_a_shape_makes_it_several_cases_wherever_they_are_counted() -> None:
+    causal = timed(512, cudnn=[*STEADY], auto=[2.0] * 9)
+    rows = [*causal, *(row | {"causal": not row["causal"]} for row in causal)]
+    at_each = of(rows)[-1]
+    assert at_each.startswith("Over 2 cases, the fastest is `cudnn` at 2 ")
 
 
 def test_what_ran_out_of_memory_in_some_calls_alone_was_timed() -> None:
@@ -191,7 +198,7 @@ def test_one_that_is_ahead_of_all_others_is_the_fastest_though_these_were_called
         "At 1 shape, not all backends were called in one process: two that no process called have no ratio."
     )
     assert wanted in limits
-    assert apart(SimpleNamespace(kernels=timed(512, flash=[1.0], math=[2.0]))) == 0  # type: ignore[arg-type]
+    assert apart(SimpleNamespace(kernels=timed(512, flash=[1.0], math=[2.0]))) == []  # type: ignore[arg-type]
 
 
 def test_fewer_rounds_than_an_interval_needs_name_no_fastest() -> None:
