@@ -511,20 +511,47 @@ def at_one_case(study: Study) -> Iterator[str]:
 
 
 @said("answer")
+def otherwise(study: Study) -> Iterator[str]:
+    """Another backend that is clearly the fastest at the sizes of the main case, with another precision or mask."""
+    if study.task != "attention":
+        return
+    main = calls.main(study)
+    best = calls.fastest(study, main)
+    texts = []
+    for case in calls.cases(study):
+        alike = case._replace(dtype=main.dtype, causal=main.causal) == main and case.whole == main.whole
+        other = calls.fastest(study, case) if case != main and alike else None
+        if other and other[1].clear and not (best and best[1].clear and best[0] == other[0]):
+            mask = f" {'with' if case.causal else 'without'} a mask" if case.causal != main.causal else ""
+            where = f"{f' in {case.dtype}' if case.dtype != main.dtype else ''}{mask}"
+            texts.append(f"{other[0]} is the fastest{where}, by {_gain(other[1].ratio)} over {other[1].over}")
+    if texts:
+        yield f"At the same sizes, {'; '.join(texts)}."
+
+
+@said("answer")
 def at_each_case(study: Study) -> Iterator[str]:
     every = calls.cases(study) if study.task == "attention" else []
     leads = [best for case in every if (best := calls.fastest(study, case))]
     if len(leads) < 2:
         return
-    won: dict[str, list[float]] = {}
-    for name, ahead in leads:
-        if ahead.clear:
-            won.setdefault(name, []).append(100 * (ahead.ratio.middle - 1))
-    texts = [
-        f"{name} at {len(gains)} ({' to '.join(dict.fromkeys((f'{min(gains):+.9f}', f'{max(gains):+.9f}')))} % over the next)"
-        for name, gains in sorted(won.items(), key=lambda item: -len(item[1]))
-    ]
     compared = [case for case in every if calls.fastest(study, case)]
+    precisions = sorted({case.dtype for case in compared})
+    won: dict[str, list[tuple[float, str]]] = {}
+    for case, (name, ahead) in zip(compared, leads, strict=True):
+        if ahead.clear:
+            won.setdefault(name, []).append((100 * (ahead.ratio.middle - 1), case.dtype))
+    texts = []
+    for name, wins in sorted(won.items(), key=lambda item: -len(item[1])):
+        gains = [gain for gain, _ in wins]
+        counts = {dtype: sum(one == dtype for _, one in wins) for dtype in precisions}
+        by = (
+            "".join(f"{many} in {dtype}, " for dtype, many in counts.items() if many)
+            if precisions[1:]
+            else ""
+        )
+        span_ = " to ".join(dict.fromkeys((f"{min(gains):+.9f}", f"{max(gains):+.9f}")))
+        texts.append(f"{name} at {len(gains)} ({by}{span_} % over the next)")
     apart = len({(case.batch, case.length, case.heads, case.dim) for case in compared}) < len(compared)
     unclear = len(leads) - sum(map(len, won.values()))
     rest = f"; at {unclear}, none is told from the next" if unclear else ""

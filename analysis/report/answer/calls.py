@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts._kernels import Lead, Point, lead, main_shape, place, points, said, shapes_or_cases
+from analysis.charts._kernels import (
+    SHAPE,
+    Lead,
+    Point,
+    lead,
+    main_shape,
+    place,
+    points,
+    said,
+    shapes_or_cases,
+)
 from analysis.charts.kernel_fp8 import NARROW, Gain, gains
 from analysis.charts.kernel_tile import of_tiles
 from analysis.report.answer.statement import Number, Sentence
 from analysis.stats import grouped
 from analysis.stats.estimate import RANGE
-from analysis.stats.paired import ratio_of_medians
+from analysis.stats.paired import Ratio, ratio_of_medians
 from analysis.wording import decimals, group_name, in_parentheses, listed, percent, readable
 from model.record.case import FP8
 from model.record.units import counted
@@ -32,8 +43,10 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
     yield from _in_8_bits(facts)
     yield from _by_tile(timed)
     yield from _by_dropout(timed)
-    yield _at_one_shape(main_shape(timed))
-    leads = [fastest for at_shape in grouped(timed, place).values() if (fastest := _fastest(at_shape))]
+    main, at_shapes = main_shape(timed), grouped(timed, place).values()
+    yield _at_one_shape(main)
+    yield from _otherwise(main, at_shapes)
+    leads = [fastest for at_shape in at_shapes if (fastest := _fastest(at_shape))]
     if len(leads) > 1:
         yield _at_each(leads)
 
@@ -148,6 +161,29 @@ def _of_few(texts: Sequence[str]) -> str:
     )
 
 
+def _otherwise(main: Sequence[Point], at_shapes: Iterable[Sequence[Point]]) -> Iterator[Sentence]:
+    """Which other backend is the fastest at the same sizes in another precision, or with another mask."""
+    best, texts, numbers = _fastest(main), [], []
+    first = best[0].attention if best and best[1].clear else None
+    for at_shape in at_shapes:
+        fastest, shape = _fastest(at_shape), at_shape[0].shape
+        differ = [name for name in SHAPE if shape[name] != main[0].shape[name]]
+        comparable = differ and {"dtype", "causal"}.issuperset(differ) and at_shape[0].whole == main[0].whole
+        if not comparable or not fastest or not fastest[1].clear or fastest[0].attention == first:
+            continue
+        point, ahead = fastest
+        how = {
+            "dtype": f" in {shape['dtype']}",
+            "causal": f" {'with' if shape['causal'] else 'without'} a mask",
+        }
+        where = "".join(how[name] for name in sorted(differ, reverse=True))
+        name, over = group_name(point.attention), group_name(ahead.over.attention)
+        texts.append(f"{name} is the fastest{where}, by {_gain(ahead.ratio)} over {over}")
+        numbers.append(_speed(point, ahead.over, ahead.ratio, where))
+    if texts:
+        yield Sentence(f"At the same sizes, {'; '.join(texts)}.", tuple(numbers))
+
+
 def _fastest(at_shape: Sequence[Point]) -> _Fastest | None:
     """The one that gains most over the next; None of a single backend.
 
@@ -163,11 +199,14 @@ def _at_each(leads: Sequence[_Fastest]) -> Sentence:
     clear = [(point, ahead) for point, ahead in leads if ahead.clear]
     won = grouped(clear, lambda lead: lead[0].attention)
     ordered = sorted(won.items(), key=lambda wins: -len(wins[1]))
+    precisions = sorted({point.shape["dtype"] for point, _ in leads})
     named = []
     for backend, wins in ordered:
         gains = sorted(ahead.ratio.ratio - 1 for _, ahead in wins)
         ends = " to ".join(dict.fromkeys(map(percent, (gains[0], gains[-1]))))
-        named.append(f"{group_name(backend)} at {len(wins):,d} ({ends} % over the next)")
+        by_precision = Counter(point.shape["dtype"] for point, _ in wins) if len(precisions) > 1 else {}
+        where = "".join(f"{by_precision[name]} in {name}, " for name in precisions if name in by_precision)
+        named.append(f"{group_name(backend)} at {len(wins):,d} ({where}{ends} % over the next)")
     what = shapes_or_cases([point for point, _ in leads])
     text = f"Over {counted(len(leads), what)}, the fastest is {listed(named)}"
     if not named:
@@ -201,20 +240,26 @@ def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
     first, ahead = fastest
     other, ratio = ahead.doubt or (ahead.over, ahead.ratio)
     name, over = group_name(first.attention), group_name(other.attention)
-    is_range = RANGE in ratio.method
-    if ratio.low is None or ratio.high is None:
-        gain = f"{percent(ratio.ratio - 1)} %, without an interval"
-    else:
-        gain = in_parentheses(ratio.ratio - 1, ratio.low - 1, ratio.high - 1)
-        gain = gain.replace("(", "(range ") if is_range else gain
+    gain = _gain(ratio)
     if ahead.clear:
         text = f"{name} is the fastest, by {gain} over {over}: {what} {take} {listed(times)}"
     else:
         text = f"{what} {take} {listed(times)}; {name} is not told from {over}: {gain}"
+    return Sentence(f"{where}, {text}.", (*numbers, _speed(first, other, ratio)))
+
+
+def _gain(ratio: Ratio) -> str:
+    """`+0.50 % (+0.48 to +0.52 %)`: how much faster the first is than the second."""
+    if ratio.low is None or ratio.high is None:
+        return f"{percent(ratio.ratio - 1)} %, without an interval"
+    gain = in_parentheses(ratio.ratio - 1, ratio.low - 1, ratio.high - 1)
+    return gain.replace("(", "(range ") if RANGE in ratio.method else gain
+
+
+def _speed(point: Point, other: Point, ratio: Ratio, where: str = "") -> Number:
     value, low, high = (None if x is None else 100 * (x - 1) for x in (ratio.ratio, ratio.low, ratio.high))
-    speed = f"speed of {first.attention} over {other.attention}, change"
-    gained = Number(speed, value or 0.0, low, high, "percent", is_range=is_range)
-    return Sentence(f"{where}, {text}.", (*numbers, gained))
+    speed = f"speed of {point.attention} over {other.attention}{where}, change"
+    return Number(speed, value or 0.0, low, high, "percent", is_range=RANGE in ratio.method)
 
 
 def _in_graphs(point: Point) -> str:

@@ -132,6 +132,22 @@ def of(rows: list[dict[str, Any]]) -> list[str]:
     return [each.text for each in sentences(SimpleNamespace(kernels=rows, eight_bits=[]))]  # type: ignore[arg-type]
 
 
+def test_what_another_precision_contradicts_is_not_left_out() -> None:
+    """The answer led with float16 alone, though in float32 the other backend was the fastest."""
+    half = [row | {"dtype": "float16"} for row in timed(512, flash1=[*STEADY], math=[2.0] * 9)]
+    single = [row | {"dtype": "float32"} for row in timed(512, flash1=[3.0] * 9, math=[2.0] * 9)]
+    first, otherwise, at_each = of([*half, *single])
+    assert "float16, in CUDA graphs, `flash1` is the fastest" in first
+    assert otherwise == (
+        "At the same sizes, `math` is the fastest in float32, by +50.00 % (+50.00 to +50.00 %) over `flash1`."
+    )
+    assert at_each == (
+        "Over 2 cases, the fastest is `flash1` at 1 (1 in float16, +92 % over the next) and `math` at 1 (1 in "
+        "float32, +50 % over the next)."
+    )
+    assert len(of([*half, *(row | {"dtype": "float32"} for row in half)])) == 2  # which agree
+
+
 def test_the_fastest_is_the_one_that_is_ahead_round_by_round() -> None:
     """Half a percent apart, where the clock changes all times by eight: unpaired intervals overlap."""
     slow = [1.005 * each for each in STEADY]
