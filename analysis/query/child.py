@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from analysis.store.database import first_lines, limit_memory
 from model.measure.hostmemory import Limit, oom_kills
-from model.record.errors import AssayError, UserError, memory_ran_out, shortage
+from model.record.errors import STANDARD_OUTPUT, AssayError, UserError, memory_ran_out, shortage
 
 _LESS = {"query": "select less, or ", "audit": ""}  # what else helps
 
@@ -89,7 +89,9 @@ def _child(
     except BrokenPipeError:  # `runner sql ... | head`
         code = 141
     except BaseException as error:
-        if isinstance(error, OSError | ImportError) and (advice := shortage(error)):
+        if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
+            os.write(write, f"{STANDARD_OUTPUT}: {error.strerror}".encode())
+        elif isinstance(error, OSError | ImportError) and (advice := shortage(error)):
             os.write(write, f"the {what} cannot go on: {first_lines(error, 1)}; {advice}".encode())
         else:
             sys.excepthook(*sys.exc_info())

@@ -157,6 +157,7 @@ def _nearest(to: int, numbers: Iterable[int]) -> str:
     return " or ".join(str(number) for number in (below, above) if number is not None)
 
 
+STANDARD_OUTPUT = "standard output"  # what errors in writing to it have for a file's name
 _FREE = "free some space, or name a folder that has some with TMPDIR"
 _SHORT = {  # what the system says where a machine is short of something, and what to do
     errno.ENOSPC: _FREE,

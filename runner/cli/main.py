@@ -14,9 +14,27 @@ if ANSWERED:
 
 import contextlib  # noqa: E402
 import gc  # noqa: E402
+import io  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
-from typing import NoReturn  # noqa: E402
+from typing import TYPE_CHECKING, NoReturn  # noqa: E402
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class _Output(io.FileIO):
+    """Standard output, whose errors name it: those of other open files do not know their names."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Write as much as can be."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            from model.record.errors import STANDARD_OUTPUT
+
+            error.filename = STANDARD_OUTPUT
+            raise
 
 
 def main() -> NoReturn:
@@ -31,9 +49,14 @@ def main() -> NoReturn:
             sys.stderr.write("standard output is closed: redirect it to a file or to /dev/null\n")
             code = 2
         else:
-            for stream in (sys.stdout, sys.stderr):
-                # Not every locale can write every title. JSON is UTF-8 whatever the locale.
-                stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+            # Not every locale can write every title. JSON is UTF-8 whatever the locale.
+            sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+            sys.stdout = io.TextIOWrapper(
+                io.BufferedWriter(_Output(sys.stdout.fileno(), "w", closefd=False)),
+                encoding="utf-8",
+                errors="backslashreplace",
+                line_buffering=bool(sys.stdout.line_buffering or sys.stdout.write_through),  # type: ignore[union-attr]
+            )
             from runner.cli.run import run
             from runner.state.guard import close_umask
 

@@ -53,7 +53,16 @@ def test_a_closed_stdout_is_refused_before_anything_is_done(study, verb):
 @pytest.mark.parametrize("verb", ["expand tiny.yaml --json", "--help"])
 def test_a_full_disk_under_the_output_is_exit_code_2_in_one_sentence(study, verb, unbuffered):
     done = shell(f"runner {verb} >/dev/full", study().parent, PYTHONUNBUFFERED=unbuffered)
-    assert (done.returncode, done.stderr) == (2, "cannot write: No space left on device\n")
+    assert (done.returncode, done.stderr) == (2, "standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "latex", "parquet"])
+def test_an_answer_that_does_not_fit_names_the_output_and_not_the_scratch_disk(tmp_path, form):
+    """Who had their output on a full disk was told to set TMPDIR."""
+    completed(tmp_path, "r1")
+    shell("runner --root . collect", tmp_path)
+    done = shell(f"runner --root . sql 'select range from range(99999)' --format {form} >/dev/full", tmp_path)
+    assert (done.returncode, done.stderr) == (2, "standard output: No space left on device\n")
 
 
 def test_a_full_disk_under_the_messages_changes_no_exit_code(tmp_path):
