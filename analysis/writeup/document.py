@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from analysis.query.latex import breakable, escaped, said
 from analysis.report.build import Contents
 from analysis.report.figures import ReportFigure
+from analysis.writeup.tables import FIGURE
 from model.record.units import counted
 
 _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report && pdflatex report
@@ -60,7 +61,11 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
             head = f"\\paragraph{{{title}}}\n\\begin{{itemize}}\\setlength\\itemsep{{0pt}}"
             paragraphs.append(f"{head}\n{entries}\n\\end{{itemize}}\n")
 
-    there, appendix = set(tables), ("setup", *contents.task.metrics, "backends", "correctness")
+    there, appendix = (
+        set(tables),
+        ("setup", *contents.task.metrics, "ranking", "pairs", "backends", "correctness"),
+    )
+    more = [name for name in tables if name.startswith(("shapes_", FIGURE))]
     pdf = rf"\hypersetup{{pdftitle={{{escaped(facts.title)}}},pdfcreator={{runner report --latex}}}}"
     parts = [
         _HEAD + pdf,
@@ -76,7 +81,7 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
         "\n\\clearpage",
         *(["\\bibliographystyle{plain}\n\\bibliography{references}\n"] if references else []),
         "\\clearpage\n\\appendix\n\\section{Setup and further tables}\n",
-        *(f"\\input{{tables/{name}}}" for name in appendix if name in there),
+        *(f"\\input{{tables/{name}}}" for name in (*appendix, *more) if name in there),
         "\\end{document}\n",
     ]
     return "\n".join(parts)

@@ -7,27 +7,36 @@ from collections.abc import Sequence
 from analysis.query.latex import breakable, escaped, said, tabular
 from analysis.report import correctness, reported
 from analysis.report.build import Contents
+from analysis.report.render import corrected_p
+from analysis.report.tasks.attention import shapes
 from analysis.stats import Estimate
 from analysis.stats.estimate import RANGE
 from analysis.stats.paired import Ratio
 from analysis.stats.verdict import Verdict
+from analysis.wording import in_a_row
 from analysis.wording import readable as shown
 
 _LONGEST = 30  # rows of a table that is not broken over pages
 _WIDE = 22  # characters of LaTeX of a column of text that is not broken into lines
+_MANY = 7  # columns, beyond which a table over several pages has small letters
+_AT_MOST = (
+    r"\ifdim\width>\linewidth\linewidth\else\width\fi"  # the page's width, for a table without paragraphs
+)
 _FEW = 5  # columns, beyond which a table with broken lines has smaller gaps between them
 _GAPS = r"@{\hspace{6pt}}"
 _DASH = "--"
+FIGURE = "figure_"  # what the names of tables of figures' values begin with
 
 
 def tables(contents: Contents) -> dict[str, str]:
-    """LaTeX by file name; a table without rows is left out."""
+    """LaTeX of the tables of all pages, by file name; a table without rows is left out."""
     backends = {"backends": _backends(contents), "correctness": _correctness(contents)}
     made = {"setup": _setup(contents), "reported": _reported(contents)}
     if contents.task.calls_every_backend:
-        return {name: text for name, text in (made | backends).items() if text}
+        made |= {"groups": _overview(contents)} | backends | _shapes(contents) | _values(contents)
+        return {name: text for name, text in made.items() if text}
     made |= {"groups": _groups(contents), "ratios": _ratios(contents), "losses": _losses(contents)}
-    made |= backends
+    made |= _rankings(contents) | backends | _values(contents)
     for name, answer in contents.metrics.items():
         rows = [tuple(map(_cell, row)) for row in answer.rows]
         note = escaped(contents.task.metrics[name].note)
@@ -52,10 +61,12 @@ def table(
     title = rf"\caption{{{caption}}}\label{{tab:{name}}}"
     if len(rows) <= _LONGEST:
         body = tabular(align, heads, rows)
+        body = f"\\resizebox{{{_AT_MOST}}}{{!}}{{%\n{body}}}\n" if set(align) <= set("lr") else body
         return f"\\begin{{table}}[htbp]\n\\centering\\small\n{title}\n{body}\\end{{table}}\n"
     head = f"\\toprule\n{' & '.join(heads)} \\\\\n\\midrule\n"
     lines = "".join(" & ".join(row) + " \\\\\n" for row in rows)
-    start = f"{{\\small\n\\begin{{longtable}}{{{align}}}\n{title}\\\\\n"
+    size = r"\tiny\setlength{\tabcolsep}{2pt}" if len(heads) > _MANY else r"\small"
+    start = f"{{{size}\n\\begin{{longtable}}{{{align}}}\n{title}\\\\\n"
     return (
         f"{start}{head}\\endfirsthead\n{head}\\endhead\n\\bottomrule\n\\endlastfoot\n{lines}"
         "\\end{longtable}}\n"
@@ -172,6 +183,99 @@ def _losses(contents: Contents) -> str:
         rows,
         "llrrrl",
     )
+
+
+def _rankings(contents: Contents) -> dict[str, str]:
+    """The tiers of all rankings, and every pair of each."""
+    rates = contents.comparison.rates
+    tiers = [
+        (rates.name(ranking, number), breakable(in_a_row(tier)))
+        for ranking in rates.rankings
+        for number, tier in enumerate(ranking.tiers, start=1)
+    ]
+    pairs = [
+        (
+            *map(breakable, pair),
+            number(verdict.difference and 1 + verdict.difference, ".4f"),
+            _DASH
+            if verdict.low is None or verdict.high is None
+            else f"{1 + verdict.low:.4f} to {1 + verdict.high:.4f}",
+            escaped(corrected_p(verdict)),
+            {"different": "faster", "inconclusive": "not told apart"}.get(verdict.kind, verdict.kind),
+        )
+        for ranking in rates.rankings
+        for pair, verdict in ranking.verdicts.items()
+    ]
+    about = (
+        "Tiers by tokens per second, from the fastest. Tests do not tell the groups of one tier apart; a "
+        "group can be in several."
+    )
+    each = (
+        "Tokens per second of the first group over those of the second, with the 95\\,\\% interval, and the "
+        "p value of no difference at all, corrected for all pairs."
+    )
+    heads = ("Group", "Against", "Ratio", r"95\,\% interval", "$p$", "Verdict")
+    ragged = r">{\raggedright\arraybackslash}p"
+    return {
+        "ranking": table("ranking", about, ("Tier", "Groups"), tiers, f"l{ragged}{{13cm}}"),
+        "pairs": table("pairs", each, heads, pairs, "llrrrl"),
+    }
+
+
+def _overview(contents: Contents) -> str:
+    """The table of the first page, of a task whose lines are backends."""
+    columns = contents.overview.columns
+    rows = [
+        (breakable(label), *(escaped(cell.text or _DASH) for cell, _ in cells))
+        for label, cells in contents.overview.lines.items()
+    ]
+    heads = [contents.task.first, *(escaped(column.head) for column in columns)]
+    align = "l" + "".join("l" if column.is_text else "r" for column in columns)
+    caption = "Backends at the shape that most were timed at, and at how many cases each is the fastest."
+    return table("groups", caption, heads, rows, align)
+
+
+def _shapes(contents: Contents) -> dict[str, str]:
+    """Every shape, a table for each way of calling: milliseconds of the median call by backend."""
+    made = {}
+    for each in shapes(contents.facts.kernels_and_gone):
+        rows = [
+            (
+                escaped(line.shape),
+                line.direction,
+                *(
+                    escaped(cell.gone) or _DASH
+                    if cell.milliseconds is None
+                    else number(cell.milliseconds, ",.3g")
+                    for cell in line.cells
+                ),
+            )
+            for line in each.lines
+        ]
+        caption = f"Every shape: milliseconds of the median call. {escaped(each.how)}."
+        heads = ("Shape", "Direction", *map(breakable, each.backends))
+        made[f"shapes_{each.mode}"] = table(
+            f"shapes-{each.mode}", caption, heads, rows, "ll" + "r" * len(each.backends)
+        )
+    return made
+
+
+def _values(contents: Contents) -> dict[str, str]:
+    """The values of each figure, as its page has them below it."""
+    made = {}
+    for drawn in contents.figures:
+        if drawn.figure and (values := drawn.figure.table):
+            name, rows = f"{FIGURE}{drawn.name}", [tuple(map(breakable, row)) for row in values.rows]
+            caption = (
+                f"{said(drawn.title)}: values{escaped(f', {values.thinned}' if values.thinned else '')}."
+            )
+            align = "".join(
+                "l" if any(cell.rstrip(".")[-1:].isalpha() for cell in column) else "r"
+                for column in zip(*values.rows, strict=True)
+            )
+            label = name.replace("_", "-")
+            made[name] = table(label, caption, list(map(breakable, values.columns)), rows, f"l{align[1:]}")
+    return made
 
 
 def _reported(contents: Contents) -> str:

@@ -24,7 +24,9 @@ from analysis.writeup import numbers, references
 from analysis.writeup.tables import ends, table
 from analysis.writeup.write import write
 from model.record import backends
+from model.record.case import FP8
 from model.record.reported import Reported
+from tests.analysis.charts.test_kernel_fp8 import measured
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import completed
 from tests.analysis.sought import frontier
@@ -86,6 +88,29 @@ def test_the_document_compiles_and_says_what_the_pages_say(report: Path, tmp_pat
     for words in ("Attention backends compared", "Answer", "cudnn", "Figure 1", "References", "Holm"):
         assert words in text
     assert "\N{MINUS SIGN}" in text
+
+
+def test_the_tables_of_all_pages_are_there_and_in_the_document(report: Path) -> None:
+    """Those of the first page alone were."""
+    there = {path.stem for path in (report / "latex" / "tables").iterdir()}
+    pages = "".join(path.read_text() for path in report.glob("*.html"))
+    figures = {f"figure_{name}" for name in re.findall(r'href="data/(\w+)\.csv"', pages)}
+    shown = {
+        name for name in figures if (report / "figures" / f"{name.removeprefix('figure_')}.svg").exists()
+    }
+    assert {"ranking", "pairs", "ratios", "figure_tokens_per_second", *shown} <= there
+    document = (report / "latex" / "report.tex").read_text()
+    assert {*re.findall(r"\\input\{tables/(\w+)\}", document)} == there
+
+
+@TEX
+def test_a_study_of_attention_alone_has_its_shapes_and_compiles(tmp_path: Path) -> None:
+    measured(tmp_path, ("bfloat16", FP8))
+    latex = build_report(tmp_path, "kernels", tmp_path / "report", extra=write).parent / "latex"
+    tables = {path.stem: path.read_text() for path in (latex / "tables").iterdir()}
+    assert {"groups", "shapes_graph", "shapes_eager"} <= tables.keys()
+    assert "& forward &" in tables["shapes_graph"] and "custom" in tables["groups"]
+    compiled(latex)
 
 
 @TEX
