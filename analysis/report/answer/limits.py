@@ -39,6 +39,7 @@ def of_any(
     facts: Facts, comparison: StudyComparison, differences: Sequence[Difference]
 ) -> Iterator[Sentence]:
     """What is not compared, and how far the rest reaches."""
+    yield from (Sentence(sentence) for sentence in comparison.rates.against_ranking)
     if comparison.gaps:
         by_blocks = grouped(comparison.gaps, lambda label: tuple(comparison.gaps[label]))
         lacking = [
@@ -51,9 +52,7 @@ def of_any(
             "blocks."
         )
     yield from _not_compared(facts, comparison)
-    yield from (
-        Sentence(sentence) for sentence in (*comparison.rates.against_ranking, *comparison.rates.unranked)
-    )
+    yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
     if comparison.gpus and comparison.gpus.is_limit:
         yield Sentence(comparison.gpus.sentence)
     yield from differ(differences)
