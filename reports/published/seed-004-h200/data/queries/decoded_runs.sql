@@ -1,5 +1,6 @@
 WITH done AS (
-  SELECT label, place, run_id, seed, repeat, deciding_attempt, batch_size, decode_seconds AS step_seconds
+  SELECT label, place, run_id, seed, repeat, deciding_attempt, batch_size, decode_seconds AS step_seconds,
+    coalesce((config->>'$.inference.cuda_graphs')::BOOLEAN, false) AS graphs
   FROM runs
   WHERE study = 'seed-004' AND outcome = 'completed' AND decode_seconds > 0
 ), times AS (

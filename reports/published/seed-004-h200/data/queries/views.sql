@@ -221,18 +221,26 @@ WITH spent AS (
 ), decoded AS (
     SELECT study, run_id, attempt, count(*) AS decoded_tokens, median(seconds) AS decode_seconds
     FROM decoding GROUP BY study, run_id, attempt
-), planned AS (  -- a block has one run of a group: another is of a launch elsewhere, which counted from 1, too
-    SELECT study, run_id, block,
-        row_number() OVER (PARTITION BY study, group_id, scale, block ORDER BY created_at, run_id) AS launch
-    FROM run_records WHERE block IS NOT NULL
-), blocks AS (
+), places AS (  -- a place has one run, and a block one of a group: another is of a launch elsewhere, which counted from 1, too
+    SELECT study, run_id, block, position, created_at, greatest(
+        row_number() OVER (PARTITION BY study, position ORDER BY created_at, run_id),
+        if(block IS NULL, 1, row_number() OVER (PARTITION BY study, group_id, scale, block ORDER BY created_at, run_id))
+    ) AS launch
+    FROM run_records WHERE position IS NOT NULL
+), launches AS (  -- as are those that were planned after it
+    SELECT * REPLACE (max(launch) OVER (PARTITION BY study, block ORDER BY created_at, run_id
+        ROWS UNBOUNDED PRECEDING) AS launch)
+    FROM places
+), planned AS (
     SELECT study, run_id, CASE WHEN launch = 1 THEN block ELSE max(block) FILTER (launch = 1) OVER (PARTITION BY study)
-        + dense_rank() OVER (PARTITION BY study, launch = 1 ORDER BY launch, block) END AS block
-    FROM planned
+        + dense_rank() OVER (PARTITION BY study, launch = 1 ORDER BY launch, block) END AS block,
+        CASE WHEN launch = 1 THEN position ELSE max(position) FILTER (launch = 1) OVER (PARTITION BY study)
+        + row_number() OVER (PARTITION BY study, launch = 1 ORDER BY launch, position, run_id) END AS position
+    FROM launches
 )
 SELECT
     r.run_id, r.study, r.attention, r.seed, r.repeat, r.factors, r.config, r.profile,
-    r.position,
+    k.position,  --: Planned place in the order of starting, from 1; runs.started_at says when it began. Runs that were planned in another root, from 1 again, come after those of this one. NULL in an imported run.
     k.block,  --: Block of the run, from 1: one repetition of every group, planned to run together. Blocks that were planned in another root, from 1 again, come after those of this one. NULL if the order has no blocks.
     r.design,
     a.outcome,  --: completed if any attempt completed, otherwise the outcome of the last attempt; NULL if in flight or never started.
@@ -321,7 +329,7 @@ LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
     AND NOT coalesce(c.device_name <> a.device, false)
 LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
 LEFT JOIN floors f ON f.study = d.study AND f.run_id = d.run_id AND f.attempt = d.measured
-LEFT JOIN blocks k ON k.study = r.study AND k.run_id = r.run_id
+LEFT JOIN planned k ON k.study = r.study AND k.run_id = r.run_id
 LEFT JOIN decoded q ON q.study = d.study AND q.run_id = d.run_id AND q.attempt = d.attempt
 LEFT JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
 LEFT JOIN (
