@@ -177,7 +177,10 @@ def _model(runs: list[Run]) -> str:
 
 
 def _where(runs: list[Run]) -> str:
-    names = devices([run for run in runs if run.attempts and run.measured.manifest])
+    started = [run for run in runs if run.attempts and run.measured.manifest]
+    names, counts = devices(started), sorted({run.gpus for run in started})
+    if len({run.device for run in started}) == 1 and len(counts) > 1 and counts[0]:
+        return f" on {listed([str(count) for count in counts])} GPUs ({started[0].device})"
     return f" on {' or '.join(names)}" if names else ""
 
 

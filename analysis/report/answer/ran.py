@@ -178,6 +178,11 @@ def span(values: Iterable[int | None]) -> str:
 
 
 def _where(runs: Sequence[Run]) -> str:
+    """` on NVIDIA H200 (5 of them, one a run)`, ` on 1, 2 and 4 GPUs (NVIDIA H200)`."""
+    cards = {run["device"] for run in runs if run["device"]}
+    counts = sorted({run["gpus"] or 0 for run in runs if run["device"]})
+    if len(cards) == 1 and len(counts) > 1 and counts[0] and all((run["nodes"] or 1) == 1 for run in runs):
+        return f" on {listed([*map(str, counts)])} GPUs ({cards.pop()})"
     return f" on {' or '.join(names)}" if (names := devices(runs)) else ""
 
 

@@ -191,13 +191,14 @@ def test_runs_are_not_said_to_lack_a_value_where_the_baseline_lacks_runs(root: P
 
 
 def test_runs_on_other_numbers_of_gpus_are_not_said_to_have_shared_a_machine() -> None:
-    several = [(1, "GPU-a"), (1, "GPU-b"), (2, "GPU-a"), (2, "GPU-c")]  # the first one's id
+    several = [(1, "GPU-a"), (1, "GPU-b"), (2, "GPU-a"), (4, "GPU-c")]  # the first one's id
     runs = [
         {"device": "NVIDIA H200", "gpus": each, "processes": each, "nodes": 1, "gpu_uuid": name}
         for each, name in several
     ]
-    assert ran._where(runs) == " on 2 x NVIDIA H200 or NVIDIA H200 (2 of them, one a run)"
-    assert ran._where(runs[1:]) == " on 2 x NVIDIA H200 or NVIDIA H200"
+    assert ran._where(runs) == " on 1, 2 and 4 GPUs (NVIDIA H200)"
+    assert ran._where(runs[:2]) == " on NVIDIA H200 (2 of them, one a run)"
+    assert ran._where(runs[2:3]) == " on 2 x NVIDIA H200"
 
 
 def test_groups_without_repeats_are_observed_and_the_page_says_what_would_make_findings(
