@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 _HEIGHT = 320
+_NAMED = 3  # curves that a title names
 _MARKS: dict[str, dict[str, Any]] = {
     "finding": {"filled": True, "size": 65},
     "observed": {"filled": False, "size": 65, "strokeWidth": 2},
@@ -98,8 +99,12 @@ def scaling_figure(
 
 
 def efficiency_sentence(named_curves: dict[str, Curve], what: str) -> str:
-    """The efficiency at the most processes of each curve, in a sentence."""
+    """The efficiency at the most processes of each curve, in a sentence; of many, the ends alone."""
     last = {name: curve.points[-1] for name, curve in named_curves.items()}
+    many = len(last) > _NAMED and not any(point.why_withheld for point in last.values())
+    if many:
+        ordered = sorted(last, key=lambda name: last[name].efficiency[0])
+        last = {name: last[name] for name in (ordered[-1], ordered[0])}
     places = {}
     for name, point in last.items():
         base = named_curves[name].base_processes
@@ -117,6 +122,8 @@ def efficiency_sentence(named_curves: dict[str, Curve], what: str) -> str:
         )
         where = [*([name] if len(last) > 1 else []), *([] if together else [f"on {places[name]}"])]
         clauses.append(f"{text}{' ' if where else ''}{' '.join(where)}")
+    if many:
+        clauses = [f"most {clauses[0]}", f"least {clauses[1]}"]
     kind = next(iter(named_curves.values())).kind.capitalize()
     at = f" on {next(iter(places.values()))}" if together else ""
     once = " (one run each)" if any(evidence_kind(point) == "observed" for point in last.values()) else ""

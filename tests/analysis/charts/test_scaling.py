@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,14 @@ from analysis import charts
 from analysis.charts import Figure
 from analysis.charts._parts import PART_NAMES as PARTS
 from analysis.charts._values import UNKNOWN
-from analysis.charts.scaling import scaling_figure
+from analysis.charts.scaling import efficiency_sentence, scaling_figure
 from analysis.query.statements import MEASURED_RUNS
 from analysis.report import facts
 from analysis.report.build import build_report
+from analysis.stats.paired import RUNS, Ratio
 from analysis.store import database as store
 from analysis.store.collect import collect
-from analysis.verdicts.scaling import curves
+from analysis.verdicts.scaling import Curve, ScalingPoint, curves
 from tests.analysis.charts.test_charts import draw
 from tests.analysis.fabricate import completed
 from tests.analysis.scaled import write_scaling
@@ -103,6 +105,20 @@ def test_repeats_have_filled_marks_and_intervals_over_runs(root: Path) -> None:
     assert "paired over 3 runs each" in made.interval and (made.finding or "").startswith(
         "Weak scaling, of the ideal rate: 91.9 % sharded (FSDP2)"
     )
+
+
+def test_a_title_names_the_best_and_the_worst_of_many_curves() -> None:
+    def curve(share: float) -> Curve:
+        ratio = Ratio(4 * share, 3.9 * share, 4.1 * share, 3, RUNS, "t over 3 pairs")
+        point = ScalingPoint("group", 4, Fraction(4), 4000 * share, ratio, "", None, frozenset())
+        return Curve("weak", "DDP", "2 samples", "one", 1, 1000.0, (point,))
+
+    named = {f"way {n}": curve(share) for n, share in enumerate((0.93, 0.96, 0.91, 0.95), start=1)}
+    assert efficiency_sentence(named, "GPUs") == (
+        "Weak scaling on 4 GPUs, of the ideal rate: most 96.0 % way 2; least 91.0 % way 3"
+    )
+    del named["way 1"]
+    assert efficiency_sentence(named, "GPUs").endswith("96.0 % way 2; 91.0 % way 3; 95.0 % way 4")
 
 
 def test_single_runs_with_too_few_records_have_no_interval_in_the_caption() -> None:
