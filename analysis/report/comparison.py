@@ -43,6 +43,7 @@ class StudyComparison:
         drift: over the blocks.
         gpus: whether they differ in speed; None where fewer than two are known.
         gaps: the blocks that a group lacks, by label, where two blocks have no GPU in common.
+        crossing: the groups that are compared with a run of the baseline in a block on other GPUs.
         order, load: how the runs were started, and how busy the machines were, in words.
         busy: a warning if other work may have slowed runs down.
         advice: what to write in the study to have groups compared; None if it declares a baseline.
@@ -65,6 +66,7 @@ class StudyComparison:
     queries: list[tuple[str, str]]
     saved: Mapping[str, list[Saving]] = field(default_factory=dict)
     gaps: Mapping[str, list[int]] = field(default_factory=dict)
+    crossing: Sequence[str] = ()
 
     @property
     def unlike(self) -> set[str]:
@@ -113,6 +115,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Run]) ->
         queries=[("Rates of the runs", literal(MEASURED_RUNS, study)), *at_the_end],
         saved={"time": time_saved(measured), "memory": memory_saved(measured)},
         gaps=conditions.gaps_of(measured),
+        crossing=conditions.crossing(measured),
     )
 
 

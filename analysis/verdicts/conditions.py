@@ -10,7 +10,8 @@ from statistics import fmean
 
 from analysis.stats.estimate import median
 from analysis.stats.machines import Devices, Drift, TimedRun, devices, drift
-from analysis.verdicts.groups import groups_of
+from analysis.stats.rows import paired_by
+from analysis.verdicts.groups import counterpart, declared, groups_of
 from analysis.verdicts.values import Row
 from analysis.wording import group_name, p_value, percent
 from model.record.units import counted
@@ -67,16 +68,42 @@ def gaps_of(rows: Sequence[Row]) -> dict[str, list[int]]:
     Args:
         rows: the answer to MEASURED_RUNS.
     """
-    # By machine and GPU, since two machines may share a name.
-    places: dict[int, set[tuple[str | None, str | None]]] = {}
-    for row in rows:
-        if row["block"] is not None and row["started_at"] is not None:
-            places.setdefault(row["block"], set()).add((row["node"], row["gpu_uuid"]))
+    places = _places(rows)
     if all(one & other for one, other in combinations(set(map(frozenset, places.values())), 2)):
         return {}
     ran = {label: {run["block"] for run in group.runs} for label, group in groups_of(rows).items()}
     lacking = {label: sorted(places.keys() - blocks) for label, blocks in ran.items()}
     return {label: blocks for label, blocks in lacking.items() if blocks}
+
+
+def crossing(rows: Sequence[Row]) -> list[str]:
+    """The groups of which a run is compared with one of the baseline in a block on other GPUs, by label.
+
+    Runs are paired by seed and repeat, and two launches with `--only` can plan these in blocks of their own.
+
+    Args:
+        rows: the answer to MEASURED_RUNS.
+    """
+    groups, baseline, places = groups_of(rows), declared(rows), _places(rows)
+    found = []
+    for label, group in groups.items():
+        other = counterpart(group, groups, baseline) if baseline else None
+        ours, theirs = paired_by(group.runs), paired_by(other.runs) if other else {}
+        for key in ours.keys() & theirs.keys():
+            one, two = (places.get(run["block"]) for run in (ours[key], theirs[key]))
+            if one and two and not one & two:
+                found.append(label)
+                break
+    return found
+
+
+def _places(rows: Sequence[Row]) -> dict[int, set[tuple[str | None, str | None]]]:
+    """Where each block ran: by machine and GPU, since two machines may share a name."""
+    places: dict[int, set[tuple[str | None, str | None]]] = {}
+    for row in rows:
+        if row["block"] is not None and row["started_at"] is not None:
+            places.setdefault(row["block"], set()).add((row["node"], row["gpu_uuid"]))
+    return places
 
 
 def load_of(rows: Sequence[Row]) -> str:

@@ -61,7 +61,7 @@ def rates(
 
     Groups of different numbers of processes have no order. Of a grid, whose cells have baselines of their
     own, it is what they save of these. Where groups lack blocks on other GPUs, their order is that of the
-    ratios to the baseline, which are of runs in the same block.
+    ratios to the baseline, which are of runs in the same block, unless these were planned apart.
 
     Args:
         beside: what the rate of a group comes to, by its label: `104 ms a prefill`.
@@ -76,7 +76,12 @@ def rates(
             ratios = {label: row.number.value for label, row in judged.items() if row.number}
             ratios |= {row.against: 0.0 for row in judged.values()}
         words = ("highest rate", "lowest")
-        yield from ends(facts, values, unit, judged, comparison, words, by_ratio=ratios, beside=beside or {})
+        ordered = "Within blocks, "
+        if comparison.crossing and judged:
+            ordered = f"By ratios to {name(next(iter(judged.values())).against, facts)}, "
+        yield from ends(
+            facts, values, unit, judged, comparison, words, by_ratio=(ratios, ordered), beside=beside or {}
+        )
         yield from _findings(facts, judged)
 
 
@@ -138,7 +143,7 @@ def ends(
     words: tuple[str, str],
     most: bool = True,
     before: str = "",
-    by_ratio: Mapping[str, float] | None = None,
+    by_ratio: tuple[Mapping[str, float], str] = ({}, ""),
     beside: Mapping[str, str] | None = None,
 ) -> Iterator[Sentence]:
     """Both ends of a quantity: `flash3 has the highest rate, 10,327 tokens/s (...); ...`.
@@ -151,15 +156,17 @@ def ends(
         words: for the first and the last group: `highest rate`, `lowest`.
         most: whether the largest value comes first.
         before: what the sentence begins with, such as `Decoding: `.
-        by_ratio: of each group to the baseline: the order, where medians are of different blocks.
+        by_ratio: of each group to the baseline: the order, where medians are of different blocks; and what
+            the sentence then begins with.
         beside: in other words, by group.
     """
     medians = {label: value.median for label, value in values.items() if value and label not in facts.flagged}
     if not medians:
         return
     order = medians
-    if by_ratio and medians.keys() <= by_ratio.keys():
-        order, before = {label: by_ratio[label] for label in medians}, "Within blocks, "
+    ratios, ordered_by = by_ratio
+    if medians.keys() <= ratios.keys():
+        order, before = {label: ratios[label] for label in medians}, ordered_by
     ordered = sorted(order, key=order.__getitem__, reverse=most)
     first, last = ordered[0], ordered[-1]
     form = ",.0f" if min(medians.values()) >= 100 else "#,.3g"

@@ -47,9 +47,15 @@ def of_any(
             f"block{'s' if len(blocks) > 1 else ''} {listed(list(map(str, blocks)))}"
             for blocks, labels in by_blocks.items()
         ]
+        across = listed([group_name(label) for label in comparison.crossing])
+        but = (
+            f", but not those of {across}: they are over runs in other blocks, on other GPUs"
+            if across
+            else ""
+        )
         yield Sentence(
             f"Medians are over different GPUs, as {listed(lacking)}; ratios of paired runs stay within "
-            "blocks."
+            f"blocks{but}."
         )
     yield from _not_compared(facts, comparison)
     yield from (Sentence(sentence) for sentence in comparison.rates.unranked)

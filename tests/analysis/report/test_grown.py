@@ -15,7 +15,7 @@ import pytest
 
 from analysis.report.build import build_report
 from analysis.store.collect import collect
-from analysis.verdicts.conditions import gaps_of
+from analysis.verdicts.conditions import crossing, gaps_of
 from tests.analysis.fabricate import START, Folder, plan
 from tests.analysis.verdicts.rows import run
 
@@ -88,6 +88,37 @@ def test_blocks_that_share_a_gpu_are_on_one_machine_whichever_of_its_gpus_each_u
     assert gaps_of(rows) == {}
     rows[-1]["gpu_uuid"] = "c"
     assert gaps_of(rows) == {"cudnn": [2]}
+
+
+def test_a_group_that_a_later_launch_put_on_another_machine_is_not_said_to_be_compared_within_blocks(
+    tmp_path: Path,
+) -> None:
+    """As `--only attention=flash3` on a second machine: repeat 1 again, in a block of its own."""
+    for block, attention, gpu in ((1, "auto", "a"), (1, "cudnn", "a"), (2, "flash3", "b")):
+        numbers = {"repeat": 1, "block": block, "position": block, "design": DESIGN}
+        factors = {"attention": attention}
+        folder = Folder(
+            tmp_path, plan(attention, attention=attention, group=attention, factors=factors, **numbers)
+        )
+        folder.start(host="vm", gpu_uuid=f"GPU-{gpu}", started_at=START + timedelta(days=block))
+        draw = Random(block)
+        for step in range(5, 151, 5):
+            folder.step(step, seconds=SECONDS[attention] * exp(draw.gauss(0, 0.003)))
+        folder.end(
+            started_at=START + timedelta(days=block), ended_at=START + timedelta(days=block, minutes=5)
+        )
+    collect(tmp_path)
+    build_report(tmp_path, "backends", tmp_path / "report")
+    text = text_of(tmp_path)
+    assert "By ratios to auto, in one run each, auto has the highest rate" in text
+    assert "stay within blocks, but not those of flash3: they are over runs in other blocks, on other" in text
+    assert "Within blocks" not in text
+
+
+def test_only_pairs_in_blocks_without_a_common_gpu_cross() -> None:
+    placed = [("cudnn", 1, "a"), ("auto", 1, "a"), ("flash3", 2, "a"), ("flex", 3, "b")]
+    rows = [run(label, block=block, gpu_uuid=gpu) for label, block, gpu in placed]
+    assert crossing(rows) == ["flex"]
 
 
 def test_one_line_says_where_and_when_each_block_ran_and_what_it_lacks(grown: Path) -> None:
