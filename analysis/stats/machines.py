@@ -105,8 +105,10 @@ def linked(cells: Iterable[tuple[str, Column]]) -> set[tuple[str, Column]]:
 
 
 _FREEDOM = 3  # degrees of freedom of the residuals
-_NOISIER = 5  # times the spread of the other groups' runs, beyond which a group is left out
-_JUDGED = 4  # runs of a group: the spread of fewer is far from the true one too often
+# How many times the spread of the other groups' runs a group's may be, by its number of runs: the spread of
+# three is often far from the true one, that of two too often.
+_NOISIER = {3: 15}
+_NOISIER_OF_MORE = 5
 
 
 class TimedRun(NamedTuple):
@@ -203,12 +205,13 @@ def _steady(runs: Sequence[TimedRun]) -> tuple[list[TimedRun], tuple[str, ...]]:
         spreads = {
             group: sqrt(sum(value**2 for value in values) / (len(values) - 1))
             for group, values in residuals.items()
-            if len(values) >= _JUDGED
+            if len(values) >= min(_NOISIER)
         }
         noisy = set()
         for group, spread in spreads.items():
             others = [spread_of_other for other, spread_of_other in spreads.items() if other != group]
-            if len(others) > 1 and spread > _NOISIER * median(others):
+            most = _NOISIER.get(len(residuals[group]), _NOISIER_OF_MORE)
+            if len(others) > 1 and spread > most * median(others):
                 noisy.add(group)
         left = [run for run in left if run.group not in noisy]
     there = {run.group for run in left}

@@ -37,6 +37,7 @@ def simulated(studies: int, repeats: int, count: int, spread: float, noise: Sequ
         (5, 4, [0.0027] * 8 + [0.09]),
         (5, 4, [0.002, 0.003, 0.004, 0.005, 0.006, 0.002, 0.003, 0.004, 0.008]),
         (3, 2, [0.01] * 3),
+        (3, 4, [0.0027] * 8 + [0.09]),
         (2, 4, [0.003] * 9),
     ],
 )
@@ -93,3 +94,13 @@ def test_a_single_device_or_too_few_runs_are_not_tested(count: int) -> None:
     for runs in (one, few):
         assert devices(runs).p is devices(runs).spread is devices(runs).low is None
         assert not devices(runs).differ
+
+
+def test_a_noisy_group_of_three_runs_on_gpus_of_its_own_says_nothing_of_them() -> None:
+    steady = [
+        TimedRun(f"g{n}", name, 1 + 0.001 * n * (name == "b")) for n in range(4) for name in ("a", "b", "c")
+    ]
+    noisy = [TimedRun("tiled", name, seconds) for name, seconds in (("a", 1.0), ("d", 1.1), ("e", 0.9))]
+    made = devices([*steady, *noisy])
+    assert made.noisy == ("tiled",) and made.count == 3
+    assert made.spread is not None and made.spread < 0.01
