@@ -17,7 +17,7 @@ from analysis.audit.records import contradictions
 from analysis.query.ask import answer
 from analysis.report import carried, output
 from analysis.report.build import write_certificates, write_report
-from analysis.report.carried import FINDINGS, LIVE, MANIFEST, QUERIES, RECORDS, SCRIPT, ReportManifest
+from analysis.report.carried import FINDINGS, MANIFEST, QUERIES, RECORDS, SCRIPT, ReportManifest
 from analysis.report.figures import csv_bytes
 from analysis.several.index import write_index
 from analysis.several.pair import SIDES, write_pair
@@ -25,7 +25,7 @@ from analysis.store.database import in_memory, scripts
 from analysis.store.records import open_records, selections
 from analysis.writeup.write import write as write_latex
 from model.record.errors import AssayError, UserError, memory_ran_out, shortage
-from model.record.files import Unreadable, no_link, read, sha256
+from model.record.files import no_link, sha256
 
 _CHANGED = "its content has changed: its SHA-256 differs from the manifest's"
 
@@ -70,7 +70,7 @@ def audit(report: Path, root: Path | None = None) -> AuditResult:
     Raises:
         UserError: this is no report, is of a newer version, or carries no records.
     """
-    manifest = _manifest(report)
+    manifest = carried.manifest_with_records(report)
     done = ComparedReport()
 
     # Files that are missing, were added, are links, or changed since the report was written.
@@ -125,32 +125,11 @@ def rebuild(report: Path, out: Path, shared_script: bool | None = None) -> None:
     Raises:
         UserError: this is no report, is of a newer version, or carries no records.
     """
-    manifest = _manifest(report)
+    manifest = carried.manifest_with_records(report)
     if shared_script is not None:
         manifest = manifest.model_copy(update={"shared_script": shared_script})
     with ExitStack() as opened:
         _again(ComparedReport(), report, manifest, None, opened, records=True)(out=out)
-
-
-def _manifest(report: Path) -> ReportManifest:
-    path = report / MANIFEST
-    if not path.is_file():
-        parts = [name for name in (RECORDS, QUERIES, MANIFEST) if not (report / name).exists()]
-        if any(report.glob("*.html")):
-            missing = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-            there = f"{missing} {'are' if len(parts) > 1 else 'is'} missing; audit the whole folder"
-        else:
-            there = "name the folder"
-        raise UserError(f"{report} is not a report that can be audited: {there} that `runner report` wrote")
-    try:
-        manifest = read(path, ReportManifest)
-    except Unreadable as error:
-        raise UserError(f"{error}; a newer version of assay may have written it") from error
-    if LIVE in manifest.files:
-        raise UserError(f"{report} is being rebuilt by `runner report --watch`: audit it when that has ended")
-    if not manifest.records:
-        raise UserError(f"{report} carries no records: it was made with --no-records")
-    return manifest
 
 
 def _there(report: Path, manifest: ReportManifest) -> set[str]:

@@ -23,6 +23,7 @@ from analysis.store.database import scripts
 from analysis.store.records import write_records
 from model.record.backends import described
 from model.record.config import Frozen
+from model.record.errors import UserError
 from model.record.files import Unreadable, read, sha256, write_text
 
 if TYPE_CHECKING:
@@ -192,6 +193,32 @@ def read_manifest(folder: Path) -> ReportManifest | None:
         return read(folder / MANIFEST, ReportManifest)
     except Unreadable:
         return None
+
+
+def manifest_with_records(report: Path) -> ReportManifest:
+    """The manifest of a report that carries its records.
+
+    Raises:
+        UserError: this is no report, is of a newer version, is being written, or carries no records.
+    """
+    path = report / MANIFEST
+    if not path.is_file():
+        parts = [name for name in (RECORDS, QUERIES, MANIFEST) if not (report / name).exists()]
+        if any(report.glob("*.html")):
+            missing = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+            there = f"{missing} {'are' if len(parts) > 1 else 'is'} missing; name the whole folder"
+        else:
+            there = "name the folder"
+        raise UserError(f"{report} is no report with its records: {there} that `runner report` wrote")
+    try:
+        manifest = read(path, ReportManifest)
+    except Unreadable as error:
+        raise UserError(f"{error}; a newer version of assay may have written it") from error
+    if LIVE in manifest.files:
+        raise UserError(f"{report} is being rebuilt by `runner report --watch`: wait until that has ended")
+    if not manifest.records:
+        raise UserError(f"{report} carries no records: it was made with --no-records")
+    return manifest
 
 
 def named(names: Mapping[str, str], asked: Sequence[str]) -> dict[str, str]:

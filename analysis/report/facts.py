@@ -318,7 +318,7 @@ def missing(runs: Iterable[Run]) -> str | None:
     if not gone:
         return None
     since = f"{' since' if len(gone) == 1 else ', the first since'} {min(gone):%Y-%m-%d}"
-    return f"files of {counted(len(gone), 'run')} are gone{since}: what they said had been collected before."
+    return f"files of {counted(len(gone), 'run')} are gone{since}; their records were kept."
 
 
 def removed(facts: Facts) -> tuple[str, str] | None:

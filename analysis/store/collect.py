@@ -339,7 +339,7 @@ def _bring(
 
 def _say_lost(keys: Collection[Key]) -> None:
     if keys:
-        log.warning("%s: collected files are gone; their rows are kept (missing_since)", named(keys))
+        log.warning("%s: no files here; their records are kept (missing_since)", named(keys))
 
 
 class _Read:

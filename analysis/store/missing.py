@@ -9,7 +9,7 @@ import hashlib
 import logging
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from analysis.store.steps import LINES, MEASURES, SAID, STAGE, derive, stage
 from analysis.store.tables import OF_NODES, OWNER, Known, Ledger, Row, insert, read_ledger
 from model.record.config import RunConfig
 from model.record.files import dumps, open_regular, replacing
+from model.record.units import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -196,7 +197,7 @@ def _copy(connection: DuckDBPyConnection, keys: list[Key], tables: list[str]) ->
                 f"WHERE {owner} IN (SELECT (study, run_id) FROM wanted)"
             )
         if "run_records" in tables:
-            _complete(connection)
+            complete(connection)
         derive(connection)
     except BaseException:
         connection.execute("ROLLBACK")
@@ -205,10 +206,13 @@ def _copy(connection: DuckDBPyConnection, keys: list[Key], tables: list[str]) ->
     connection.unregister("wanted")
 
 
-def _complete(connection: DuckDBPyConnection) -> None:
+def complete(connection: DuckDBPyConnection) -> None:
     """Add to configurations of older versions the settings that came later, as reading a run.json does.
 
     Otherwise a run whose files are gone would differ in them from its neighbours, and be compared with none.
+
+    Args:
+        connection: with the keys of these runs in `wanted`.
     """
     import pyarrow as pa
 
@@ -239,8 +243,9 @@ def of_kind(key: Key) -> str:
     return "node" if key[1].startswith(f"{NODES}/") else "run"
 
 
-def named(keys: Iterable[Key]) -> str:
-    """`2 runs (a/1, a/2)`, or as many of them as fit in a message."""
-    ordered, what = ["/".join(key) for key in sorted(keys)], of_kind(min(keys))
-    more = ", ..." if len(ordered) > _SHOWN else ""
-    return f"{len(ordered)} {what}{'s'[: len(ordered) > 1]} ({', '.join(ordered[:_SHOWN])}{more})"
+def named(keys: Collection[Key]) -> str:
+    """`2 runs (a/1, a/2)`, or as many of them as fit in a message. Other kinds have hashes for names."""
+    if (what := of_kind(min(keys))) != "run":
+        return counted(len(keys), what)
+    names = ", ".join("/".join(key) for key in sorted(keys)[:_SHOWN])
+    return f"{counted(len(keys), what)} ({names}{', ...' if len(keys) > _SHOWN else ''})"

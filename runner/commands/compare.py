@@ -1,13 +1,14 @@
 """Compare two studies, or one before and after a change: what changed, and whether it got worse.
 
-A and B are studies of this workspace, or folders ROOT/STUDY of others; STUDY@COMMIT takes only the runs that
-were planned at a commit. B is compared with A. The exit code is 1 if B is shown to be slower by more
-than the margin, to train to a different loss, or to end worse; otherwise 0.
+A and B are studies of this workspace, folders ROOT/STUDY of others, or reports; STUDY@COMMIT takes only
+the runs that were planned at a commit. B is compared with A. The exit code is 1 if B is shown to be slower by
+more than the margin, to train to a different loss, or to end worse; otherwise 0.
 
 Examples:
   runner compare backends ../main/runs/backends
   runner compare backends@a1b2c3d backends@e4f5a6b --margin tokens_per_second=2% --margin loss=0.005
   runner compare backends@a1b2c3d backends@e4f5a6b --html reports/build/change
+  runner compare reports/published/backends-full-h200 backends --across device
   runner compare published mine --match fa3=flash3 --across device
 """
 
@@ -15,7 +16,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,6 +41,7 @@ from runner.inputs.settings import leaves
 if TYPE_CHECKING:
     from analysis.verdicts.source import StudySource
 
+_OF_REPORT = "assay-report-"  # begins the names of workspaces that hold the runs of a report
 Names = Annotated[
     list[str] | None,
     typer.Option(
@@ -85,7 +89,9 @@ Html = Annotated[
 
 def command(
     a: Annotated[str, typer.Argument(metavar="A", help="What B is compared with, such as before a change.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="A study's name or file, ROOT/STUDY, STUDY@COMMIT.")],
+    b: Annotated[
+        str, typer.Argument(metavar="B", help="A study's name or file, ROOT/STUDY, STUDY@COMMIT, or report.")
+    ],
     match: Names = None,
     margin: Stated = None,
     across: Across = None,
@@ -109,18 +115,20 @@ def command(
         if name not in valid:
             raise UserError(f"--across {name}: no such topic {did_you_mean(name, valid)}")
     options = CompareOptions(match or (), least, topics, single_runs)
-    before, after = (dataclasses.replace(_source(text), removed=removed) for text in (a, b))
-    if (before.root, before.study, before.commit) == (after.root, after.study, after.commit):
-        raise UserError(f"{a} and {b} are the same runs: name another study, root or commit")
-    for root, study in dict.fromkeys((source.root, source.study) for source in (before, after)):
-        collected(root, study)
-    for source in (before, after):
-        if gone := source.left_out():
-            what = f"{counted(len(gone), 'run')} that the study no longer has"
-            say(f"{source.text}: without {what}; --removed includes {'it' if len(gone) == 1 else 'them'}")
-    comparison = compare(*read(before, after), options)
-    if html:
-        say(f"written: {build_pair(before, after, options, html, replace=replace)}")
+    with ExitStack() as opened:
+        before, after = (dataclasses.replace(_source(text, opened), removed=removed) for text in (a, b))
+        if (before.root, before.study, before.commit) == (after.root, after.study, after.commit):
+            raise UserError(f"{a} and {b} are the same runs: name another study, root or commit")
+        for root, study in dict.fromkeys((source.root, source.study) for source in (before, after)):
+            if not root.name.startswith(_OF_REPORT):
+                collected(root, study)
+        for source in (before, after):
+            if gone := source.left_out():
+                what = f"{counted(len(gone), 'run')} that the study no longer has"
+                say(f"{source.text}: without {what}; --removed includes {'it' if len(gone) == 1 else 'them'}")
+        comparison = compare(*read(before, after), options)
+        if html:
+            say(f"written: {build_pair(before, after, options, html, replace=replace)}")
     if as_json:
         print_json(document(comparison))
     else:
@@ -131,14 +139,16 @@ def command(
     raise typer.Exit(1 if comparison.regressions or (strict and comparison.unsettled) else 0)
 
 
-def _source(text: str) -> StudySource:
+def _source(text: str, opened: ExitStack) -> StudySource:
     """A study of this workspace, or of another one if it is given as a path; with a commit after `@`.
 
-    A path is ROOT/STUDY, or ROOT if that has one study.
+    A path is ROOT/STUDY, or ROOT if that has one study, or a report, whose runs get a workspace of their own.
 
     Raises:
         UserError: there is no such study.
     """
+    from analysis.export.restore import restore
+    from analysis.report.carried import MANIFEST
     from analysis.store.database import studies
     from analysis.verdicts.source import StudySource
 
@@ -151,6 +161,9 @@ def _source(text: str) -> StudySource:
     if is_file(where) or not ("/" in where or path.is_dir()) or where in studies(Settings.root):
         return StudySource(text, Settings.root, study_name(where, studies(Settings.root)), commit or None)
     path = path.absolute()
+    if (path / MANIFEST).exists():
+        root = Path(opened.enter_context(TemporaryDirectory(prefix=_OF_REPORT)))
+        return StudySource(text, root, restore(path, root).study, commit or None)
     if path.name in (beside := _studies(path.parent)):
         return StudySource(text, path.parent, path.name, commit or None)
     within = _studies(path)
@@ -164,5 +177,7 @@ def _source(text: str) -> StudySource:
 
 
 def _studies(root: Path) -> list[str]:
-    """Names of the studies in a folder, which need not be a workspace."""
-    return sorted({path.parent.parent.name for path in root.glob("*/*/run.json")})
+    """Names of the studies in a folder, which need not be a workspace, or in its database."""
+    from analysis.store.database import studies
+
+    return sorted({*(path.parent.parent.name for path in root.glob("*/*/run.json")), *studies(root)})

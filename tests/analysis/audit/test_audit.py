@@ -426,11 +426,11 @@ def _manifest(old: str, new: str) -> Callable[[Path], None]:
         (shutil.rmtree, "name the folder that `runner report` wrote"),
         (
             lambda report: (report / MANIFEST).unlink(),
-            "data/manifest.json is missing; audit the whole folder",
+            "data/manifest.json is missing; name the whole folder",
         ),
         (
             lambda report: shutil.rmtree(report / "data"),
-            "data/records, data/queries and data/manifest.json are missing; audit the whole folder",
+            "data/records, data/queries and data/manifest.json are missing; name the whole folder",
         ),
         (
             _manifest('"schema_version": 1', '"schema_version": 2'),

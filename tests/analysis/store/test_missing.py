@@ -45,7 +45,7 @@ def test_a_purged_run_keeps_its_rows_marked_and_every_collect_says_so(
     for _ in range(2):
         caplog.clear()
         assert collect(root).missing == 1
-        assert "1 run (backends/r1): collected files are gone; their rows are kept" in caplog.text
+        assert "1 run (backends/r1): no files here; their records are kept" in caplog.text
     assert sql(RUNS) == [row("r1", gone=True), row("r2", gone=False)]
     assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'r1'") == [{"n": 21}]
 
@@ -66,18 +66,13 @@ def test_a_study_whose_folder_is_gone_still_has_a_report_that_says_so(root: Path
     shutil.rmtree(root / "backends")
     assert collect(root, "backends").runs == 1
     page = build_report(root, "backends", tmp_path / "out").read_text()
-    assert re.search(
-        r"[Ff]iles of 1 run are gone since \d{4}-\d{2}-\d{2}: what they said had been collected", page
-    )
+    assert re.search(r"[Ff]iles of 1 run are gone since \d{4}-\d{2}-\d{2}; their records were kept", page)
 
 
 def test_of_several_runs_whose_files_are_gone_the_first_is_dated() -> None:
     since = [datetime(2026, 3, day, tzinfo=UTC) for day in (2, 1)]
     said = facts.missing([{"missing_since": each} for each in (*since, None)])
-    assert (
-        said
-        == "files of 2 runs are gone, the first since 2026-03-01: what they said had been collected before."
-    )
+    assert said == "files of 2 runs are gone, the first since 2026-03-01; their records were kept."
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from analysis.report.build import build_report
+from analysis.store.collect import collect
 from model.record.config import CallConfig, RunConfig
 from model.record.errors import UserError
 from model.record.outcome import Outcome
@@ -89,6 +91,18 @@ def test_a_slower_group_exits_with_1_and_is_named() -> None:
     assert "auto: " not in done.stderr
     lines = [line.split("  ") for line in done.stdout.splitlines()]
     assert next(line for line in lines if line[0] == "flash" and "slower" in line)
+
+
+@pytest.mark.parametrize("left", ["report", "database"])
+def test_a_study_counts_of_which_only_a_report_or_the_database_is_left(tmp_path: Path, left: str) -> None:
+    study(tmp_path / "root", BEFORE)
+    collect(tmp_path / "root")
+    report = build_report(tmp_path / "root", "backends", tmp_path / "report").parent
+    shutil.rmtree(tmp_path / "root" / "backends" if left == "database" else tmp_path / "root")
+    before = report if left == "report" else tmp_path / "root/backends"
+    done = compare(str(before), "slow/backends", *MARGINS)
+    assert done.exit_code == 1, done.output
+    assert "flash: speed: Rate -9.09 %" in done.stderr and "auto: " not in done.stderr
 
 
 def test_another_loss_exits_with_1() -> None:
