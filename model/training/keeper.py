@@ -42,12 +42,15 @@ class Checkpoints:
         should_stop: called after every step, so it must be cheap. Each process of a run calls it, and all
             stop if it returns True in one.
         resume_from: the folder of an earlier attempt, whose checkpoint to resume from.
+        before: called in the first process before each is written, by the thread that writes it: puts the
+            records that it must not outlive on disk.
     """
 
     folder: Path
     every_seconds: float | None
     should_stop: Callable[[], bool]
     resume_from: Path | None
+    before: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -132,7 +135,13 @@ class Keeper:
 
             self.group = self.group or shards.connect()  # all processes must call this
             write = partial(shards.save, world=self.world, group=self.group)
-        save = partial(write, self.checkpoints.folder / "checkpoint", self.state, step, position)
+        folder, before = self.checkpoints.folder / "checkpoint", self.checkpoints.before
+
+        def save(**how: tensorfile.Hold) -> None:
+            if self.world.is_first:
+                before()
+            write(folder, self.state, step, position, **how)
+
         if self.stopping:
             save()
             raise Interrupted(step)

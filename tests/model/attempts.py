@@ -41,7 +41,7 @@ class After:
         return self.left == 0
 
 
-def attempt(config, corpus, folder, stop_after=0, every=None, resume=None):
+def attempt(config, corpus, folder, stop_after=0, every=None, resume=None, before=lambda: None):
     folder.mkdir(exist_ok=True)
     done, models = Attempt(folder), []
     with pytest.MonkeyPatch.context() as patch:
@@ -51,7 +51,7 @@ def attempt(config, corpus, folder, stop_after=0, every=None, resume=None):
                 config,
                 Source(corpus),
                 done.records.append,
-                Checkpoints(folder, every, After(stop_after), resume and resume.folder),
+                Checkpoints(folder, every, After(stop_after), resume and resume.folder, before),
             )
         except Interrupted as error:
             done.stopped = error.step

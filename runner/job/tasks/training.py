@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from model.record.files import append, read_lines
+from model.record.files import append, read_lines, to_disk
 from model.record.records import StepRecord
 from runner.job.tasks import Afterwards, RepeatRow, TaskContext, TaskSpec
 from runner.job.tasks._around import keep_audit, note_ceilings, profile_steps
@@ -18,9 +18,10 @@ def run(context: TaskContext) -> Afterwards:
     from model.training.trainer import train
 
     plan, progress, attempt = context.run, context.progress, context.attempt
+    records = attempt / "steps.jsonl"
 
     def report(record: StepRecord) -> None:
-        append(attempt / "steps.jsonl", record, sync=True)  # on disk before a later checkpoint
+        append(records, record)  # to force each to disk would hold up training
         progress.steps, progress.loss = record.step, record.loss
         progress.memory_bytes = record.memory_bytes
 
@@ -33,9 +34,12 @@ def run(context: TaskContext) -> Afterwards:
         every_seconds=plan.checkpoint_seconds,
         should_stop=context.stop.requested,
         resume_from=context.folder.attempt(resumed).path if resumed else None,
+        before=partial(to_disk, records),
     )
     audited = partial(keep_audit, attempt)
     trained = train(plan.config, context.text, report, checkpoints, judge, audited, world)
+    if world.is_first:
+        to_disk(records)
     return partial(profile_steps, trained, progress.manifest, attempt if context.records else None)
 
 

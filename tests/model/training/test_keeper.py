@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from concurrent.futures import wait
+from functools import partial
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -122,6 +123,21 @@ def test_a_run_that_ends_waits_for_the_save_under_way(events, tiny, tmp_path, mo
     monkeypatch.setattr(Keeper, "due", lambda self, step: step == 29)
     attempt(run_config(), tiny, tmp_path / "attempt-1")
     assert events == ["copied", "waits", "saved 29"]
+
+
+@pytest.mark.parametrize(("stop_after", "saves"), [(0, [4, 9]), (3, [3])], ids=["goes on", "stops"])
+def test_records_are_put_on_disk_before_each_checkpoint_that_covers_them(
+    tiny, tmp_path, monkeypatch, stop_after, saves
+):
+    seen, publish = [], checkpoint.publish
+    monkeypatch.setattr(
+        checkpoint, "publish", lambda kept, meta: [seen.append(meta.step), publish(kept, meta)]
+    )
+    if not stop_after:
+        monkeypatch.setattr(Keeper, "due", lambda self, step: step in saves)
+    before = partial(seen.append, "records")
+    attempt(run_config(), tiny, tmp_path / "attempt-1", stop_after, before=before)
+    assert seen == [event for step in saves for event in ("records", step)]
 
 
 @pytest.mark.fault
