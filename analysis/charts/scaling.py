@@ -15,7 +15,7 @@ from analysis.charts._values import UNKNOWN, interval
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats import grouped
 from analysis.stats.estimate import RANGE
-from analysis.verdicts.scaling import HELD_UP, Curve, Kind, ScalingPoint, curves
+from analysis.verdicts.scaling import HELD_UP, Curve, Kind, ScalingPoint, curves, parts_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -69,6 +69,10 @@ def scaling_figure(
     points = [point for curve in named_curves.values() for point in curve.points]
 
     caption = f"{what_is_drawn} {marks_caption(named_curves)}"
+    if any(point.parts for point in points):
+        caption += " Lines join processes that take their samples in different numbers of parts."
+    elif kind == "weak" and any(parts_of(row) > 1 for row in rows):
+        caption += " A line joins processes that take their samples in the same number of parts."
     late = {name: curve.base_processes for name, curve in named_curves.items() if curve.base_processes > 1}
     if late:
         where = ", ".join(f"{name} at {many}" for name, many in late.items())

@@ -21,7 +21,7 @@ from analysis.charts.scaling import process_noun
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats import by_label, middle
 from analysis.verdicts.profiles import UNLIKE, unlike
-from analysis.verdicts.scaling import Curve, curves, once, parallel, processes
+from analysis.verdicts.scaling import Curve, curves, once, parallel, parts_of, processes
 from model.record.units import counted
 
 _PARTS = ", ".join(
@@ -58,6 +58,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         count = processes(row)
         way = "".join(f" {axis}" for axis in parallel(row))
         name = f"{count} {process_noun(rows, many=count > 1)}{way}{once(row)}, batch {row['batch_size']}"
+        name += f" in {parts_of(row)} parts" if parts_of(row) > 1 else ""
         short_names[label] = f"{name}, {row['sequence_length']:,} tokens" if len(lengths) > 1 else name
     several = Counter(short_names.values())
     names = {label: name if several[name] == 1 else label for label, name in short_names.items()}

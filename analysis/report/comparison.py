@@ -153,6 +153,7 @@ def tables(comparison: StudyComparison) -> dict[str, bytes]:
         {"scaling": curve.kind, "way": curve.way, "constant": curve.constant, "first": curve.base}
         | {"label": point.label, "processes": point.processes, "efficiency": point.efficiency[0]}
         | vars(point.ratio)
+        | {"differences": " ".join(filter(None, [point.why_withheld, *point.besides]))}
         for curve in comparison.scaling
         for point in curve.points
     ]

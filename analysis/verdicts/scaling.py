@@ -1,10 +1,13 @@
 """Scaling: how the rate grows with the processes of a run, at a constant batch or a constant batch a process.
 
 Strong and weak scaling are told apart by configuration alone. A curve has the groups that differ in nothing
-but the number of processes (and how each of them splits its part of a batch), and, where it is weak, in a
-batch that grows in proportion. Its first group has the fewest processes; the rate of every other one is
-divided by that group's. Where groups of equally many processes differ in how these split their part of a
-batch, there is a curve for each way to split it, so that each has one first group.
+but the number of processes, and, where it is weak, in a batch that grows in proportion. Its first group has
+the fewest processes; the rate of every other one is divided by that group's.
+
+A process can take its samples in several parts, one after another. On a weak curve, all take as many. A
+strong one joins any numbers, as fewer samples a process need fewer parts, and says where a point's differs
+from the first group's. Where groups of equally many processes differ in their parts, there is a strong curve
+for each way to split the samples, so that each has one first group.
 """
 
 from __future__ import annotations
@@ -52,7 +55,9 @@ class ScalingPoint:
         ratio: its tokens per second over those of the first group.
         observed: how many runs it is of where a single run is involved; empty for a finding over runs.
         why_withheld: why the two cannot be compared, as a sentence; None if they can.
-        besides: what else differs between the two and withholds nothing, as sentences.
+        parts: in how many its processes take their samples, and the first group's, as a sentence; empty if
+            in as many.
+        besides: what else differs between the two and withholds nothing, as sentences; the parts first.
     """
 
     label: str
@@ -63,6 +68,7 @@ class ScalingPoint:
     observed: str
     why_withheld: str | None
     runs: frozenset[str]
+    parts: str = ""
     besides: tuple[str, ...] = ()
 
     @property
@@ -143,6 +149,7 @@ def curves(rows: Sequence[Row]) -> tuple[Curve, ...]:
             apart = differing(_whatever_threads(group), _whatever_threads(base))
             besides = [difference for difference in apart if difference.topic not in _NOT_COMPARED]
             single, broken = single_runs(group, base, ratio), breaking(besides, "speed")
+            parts = _parts_apart(group, base)
             point = ScalingPoint(
                 label=group.label,
                 processes=many,
@@ -152,8 +159,10 @@ def curves(rows: Sequence[Row]) -> tuple[Curve, ...]:
                 observed=in_runs(single) if single else "",
                 why_withheld=withheld(broken) if broken else None,
                 runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
-                besides=tuple(
-                    difference.sentence for difference in besides if "speed" not in difference.breaks
+                parts=parts,
+                besides=(
+                    *([parts] if parts else []),
+                    *(difference.sentence for difference in besides if "speed" not in difference.breaks),
                 ),
             )
             points.append(point)
@@ -204,6 +213,11 @@ def processes(run: Row) -> int:
     return int(run["processes"] or 1)
 
 
+def parts_of(run: Row) -> int:
+    """Parts in which a process takes its samples of a batch, one after another."""
+    return int(run["config"].get("train", {}).get("accumulate", 1))
+
+
 def _way(run: Row) -> str:
     """How its processes share the work, in words; empty for a process that is alone."""
     return " x ".join(_WAYS[axis] for axis in parallel(run)) + once(run)
@@ -232,31 +246,34 @@ def _families(kind: Kind, groups: Sequence[Group]) -> Iterable[Family]:
         for samples, same in grouped(alike, constant).items():
             words = f"{float(samples):.4g} sample{'' if samples == 1 else 's'} a step"
             words += " and process" if kind == "weak" else ""
-            for split, line in _lines(same):
+            for split, line in _lines(kind, same):
                 ordered = sorted(line, key=lambda group: processes(group.runs[0]))
                 yield Family(kind, way, words + split, tuple(ordered))
 
 
-def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
-    """The groups by how a process splits its part of a batch, where that varies at one number of processes.
+def _lines(kind: Kind, groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
+    """The groups that are on a line together, with how a process splits its samples of a step, in words.
 
-    By the number of parts or by the samples of each, whichever leaves more groups on a line; with how they
-    are split, in words. A line has several numbers of processes.
+    On a weak line, into as many parts. On a strong one, into any number; but where that varies at one number
+    of processes, into as many parts or parts of as many samples, whichever leaves more groups on a line. A
+    line has several numbers of processes.
     """
 
     def at_once(run: Row) -> Fraction:  # samples of such a part
         split = parallel(run)
-        parts = split.get("replicate", 1) * split.get("shard", 1) * _accumulate(run)
+        parts = split.get("replicate", 1) * split.get("shard", 1) * parts_of(run)
         return Fraction(run["batch_size"], parts)
 
-    kinds = {(processes(group.runs[0]), _accumulate(group.runs[0])) for group in groups}
-    if len(kinds) == len({many for many, _ in kinds}):
+    each = " a process" if kind == "strong" else ""  # the constant of weak scaling is one of a process
+    by_parts = grouped(groups, lambda group: f", in {counted(parts_of(group.runs[0]), 'part')}{each}")
+    splits = {(processes(group.runs[0]), parts_of(group.runs[0])) for group in groups}
+    varies = len(splits) > len({many for many, _ in splits})
+    if {parts for _, parts in splits} == {1} or (kind == "strong" and not varies):
         by_split = [{"": [*groups]}]
+    elif kind == "weak":
+        by_split = [by_parts]
     else:
-        by_split = [
-            grouped(groups, lambda group: f", in {counted(_accumulate(group.runs[0]), 'part')} a process"),
-            grouped(groups, lambda group: f", {float(at_once(group.runs[0])):.4g} at once"),
-        ]
+        by_split = [by_parts, grouped(groups, lambda group: f", {float(at_once(group.runs[0])):.4g} at once")]
     lines = [
         [
             (words, line)
@@ -268,9 +285,13 @@ def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
     return max(lines, key=lambda split: sum(len(line) for _, line in split))
 
 
-def _accumulate(run: Row) -> int:
-    """Parts in which each process takes its samples of a batch."""
-    return int(run["config"].get("train", {}).get("accumulate", 1))
+def _parts_apart(group: Group, base: Group) -> str:
+    """In how many parts their processes take their samples, as a sentence; empty if in as many."""
+    ours, theirs = (parts_of(side.runs[0]) for side in (group, base))
+    if ours == theirs:
+        return ""
+    text = f"{group.label} takes the samples of a process in {counted(ours, 'part')}"
+    return f"{text}, {base.label} in {theirs}."
 
 
 def _whatever_threads(group: Group) -> Group:

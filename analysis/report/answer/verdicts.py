@@ -169,6 +169,8 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
     over = f" over {curve.base_processes}" if curve.base_processes > 1 else ""
     observed = bool(point.observed) or point.ratio.level == RECORDS
     reasons = [about]
+    if point.parts:
+        reasons.append(point.parts.removesuffix("."))
     if point.observed:
         reasons.append(f"not a finding: {point.observed}")
     if point.beyond_ideal:

@@ -18,7 +18,7 @@ from analysis.report.build import build_report
 from analysis.stats.paired import RUNS, Ratio
 from analysis.store import database as store
 from analysis.store.collect import collect
-from analysis.verdicts.scaling import Curve, ScalingPoint, curves
+from analysis.verdicts.scaling import Curve, Kind, ScalingPoint, curves
 from tests.analysis.charts.test_charts import draw
 from tests.analysis.fabricate import completed
 from tests.analysis.scaled import write_scaling
@@ -99,6 +99,32 @@ def test_what_differs_besides_stands_in_the_table_and_the_caption_says_so() -> N
         assert ("1,000 to 1,900 MHz" in sentence) == bool(changed) == ("what else differs" in made.caption)
 
 
+def test_figures_say_in_how_many_parts_processes_take_their_samples_where_these_differ() -> None:
+    alike = trained(4) + trained(8, shard=2) + trained(16, shard=4)
+    two = trained(8, accumulate=2, shard=2)
+
+    def drawn(rows: list[dict[str, object]], kind: Kind) -> Figure:
+        made = scaling_figure(rows, kind, "efficiency", lambda _, ratio: ratio, ".2f", "Tokens.")
+        assert made
+        return made
+
+    assert "parts" not in drawn(alike, "weak").caption
+    mixed = drawn(alike + two, "weak")
+    assert mixed.caption.endswith(
+        "A line joins processes that take their samples in the same number of parts."
+    )
+    assert {row["group"] for row in table(mixed)} == {row["label"] for row in alike}
+
+    base = trained(8, accumulate=4)
+    strong = drawn(base + two, "strong")
+    assert (
+        "names what else differs. Lines join processes that take their samples in different numbers of parts."
+        in strong.caption
+    )
+    sentence = f"{two[0]['label']} takes the samples of a process in 2 parts, {base[0]['label']} in 4."
+    assert table(strong)[1]["what it is"] == f"observed in one run each. {sentence}"
+
+
 def test_repeats_have_filled_marks_and_intervals_over_runs(root: Path) -> None:
     made = figure(root, "scaling_weak", "repeated")
     assert "Filled marks" in made.caption and "Open marks" not in made.caption
@@ -175,6 +201,18 @@ def test_the_cost_of_a_token_is_the_inverse_of_the_efficiency_however_long_profi
         assert whole == pytest.approx(1e6 * 8 / curve.points[-1].tokens_per_second, rel=0.01)
 
 
+def test_bars_of_costs_name_the_parts_of_a_batch_where_there_are_several(root: Path) -> None:
+    chart = charts.load("scaling_parts")
+    with store.open_for_reading(root) as connection:
+        rows = facts.rows(connection, chart.sql, "scaling")
+    alone = next(row for row in rows if row["processes"] == 1 and row["batch_size"] == 8)
+    alone["config"]["train"]["accumulate"] = 4
+    made = chart.build(rows, {})
+    assert made
+    names = [row["group"] for row in table(made)]
+    assert names[0] == "1 GPU, batch 8 in 4 parts, 4,096 tokens" and not any("part" in n for n in names[1:])
+
+
 def test_lengths_over_context_have_a_line_for_each_number_of_processes(root: Path) -> None:
     made = figure(root, "scaling_context")
     assert {row["Group"] for row in table(made)} == {"1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"}
@@ -198,7 +236,8 @@ def test_a_report_has_the_page_its_sentences_and_their_table(root: Path, tmp_pat
     assert "89.1\N{NO-BREAK SPACE}%" in row and "87.8 to 90.4\N{NO-BREAK SPACE}%" in row
     assert "7.13" in row
     assert "7.13 (7.03 to 7.23) times as fast" in overview[: overview.index("<table")]
-    assert "weak,sharded" in (tmp_path / "there" / "data" / "findings" / "scaling.csv").read_text()
+    written = (tmp_path / "there" / "data" / "findings" / "scaling.csv").read_text()
+    assert "weak,sharded" in written and "have no valid certificate" in written
 
 
 def test_other_studies_have_neither_the_page_nor_the_sentences(tmp_path: Path) -> None:

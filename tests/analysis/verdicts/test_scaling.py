@@ -29,7 +29,7 @@ def trained(
     given = {axis: parallel.pop(axis, 1) for axis in axes}
     count = given["replicate"] * given["shard"] * given["context"] * given["tensor"]
     tokens = float(batch * length)
-    train = {"batch_size": batch, "sequence_length": length, "accumulate": accumulate or 8 // count or 1}
+    train = {"batch_size": batch, "sequence_length": length, "accumulate": accumulate or 1}
     config: dict[str, Any] = {"model": {"dim": 64}, "train": train}
     if count > 1:
         config["parallel"] = given | ({"reshard": False} if gathered_once else {})
@@ -112,6 +112,46 @@ def test_a_curve_has_one_first_group_where_the_parts_of_a_batch_vary_at_one_numb
     for curve in mine:
         assert [point.processes for point in curve.points] == [2, 4]
         assert [point.efficiency[0] for point in curve.points] == pytest.approx([0.9, 0.8])
+
+
+def test_a_weak_line_joins_only_groups_whose_processes_take_as_many_parts() -> None:
+    """One and four GPUs took 4 samples each at once, two in 2 parts: the line of all three mixed them."""
+    one, four = trained(4), trained(16, 0.95, shard=4)
+    two = trained(8, 0.9, accumulate=2, shard=2)
+    (line,) = found(one, two, four)
+    assert (line.kind, line.constant) == ("weak", "4 samples a step and process, in 1 part")
+    assert [(point.processes, point.parts) for point in line.points] == [(4, "")]
+    assert line.points[0].ratio.ratio == pytest.approx(3.8)  # 4 x 1,000 x 0.95 over 1,000 tokens per second
+    assert line.points[0].efficiency[0] == pytest.approx(0.95)
+
+    own, line = found(trained(4, 0.8, accumulate=2), one, two, four)
+    assert [line.constant for line in (own, line)] == [
+        "4 samples a step and process, in 2 parts",
+        "4 samples a step and process, in 1 part",
+    ]
+    assert (own.points[0].processes, line.points[0].processes) == (2, 4)
+    assert own.points[0].ratio.ratio == pytest.approx(2.25)  # 2 x 1,000 x 0.9 over 1,000 x 0.8
+    assert own.points[0].efficiency[0] == pytest.approx(1.125)
+    assert found(trained(4), trained(8, accumulate=2, shard=2)) == []
+
+
+def test_a_strong_line_joins_any_numbers_of_parts_and_says_where_they_differ() -> None:
+    one, two = trained(8, accumulate=4), trained(8, 0.9, accumulate=2, shard=2)
+    four = trained(8, 0.8, accumulate=1, shard=4)
+    (line,) = found(one, two, four)
+    assert (line.kind, line.constant) == ("strong", "8 samples a step")
+    assert [point.ratio.ratio for point in line.points] == pytest.approx([1.8, 3.2])
+    base, labels = one[0]["label"], [group[0]["label"] for group in (two, four)]
+    said = [
+        f"{label} takes the samples of a process in {parts}, {base} in 4."
+        for label, parts in zip(labels, ("2 parts", "1 part"), strict=True)
+    ]
+    assert [(point.parts, point.besides[0]) for point in line.points] == [(text, text) for text in said]
+    assert [scaling_row(line, point, "GPUs").reason for point in line.points] == [
+        f"sharded (FSDP2), 8 samples a step. {text[:-1]}. not a finding: in one run each" for text in said
+    ]
+    (alike,) = found(trained(8), trained(8, shard=2))
+    assert not alike.points[0].parts and not alike.points[0].besides
 
 
 def test_parts_of_as_many_samples_make_a_curve_where_that_keeps_more_groups_on_one() -> None:
