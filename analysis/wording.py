@@ -92,7 +92,8 @@ def _rate(verdict: Verdict) -> str:
             how = f"{FEWEST_RUNS} {'logs' if verdict.imported else 'runs'} of each"
             return (
                 f"{first} ran at {1 + (verdict.difference or 0):.4g} of the rate of {second}{ends} "
-                f"{in_runs(runs)}: {verdict.kind}, not a finding. Repeats would make it one: {how}."
+                f"{in_runs(runs)}{_on_gpus(runs)}: {verdict.kind}, not a finding. "
+                f"Repeats would make it one: {how}."
             )
         case SingleRuns() as runs:
             end = "not tested" if verdict.low is None else "which says nothing about other runs"
@@ -179,7 +180,10 @@ def because(verdict: Verdict, margin: float | None, imported: Collection[str]) -
         case SingleRuns() as runs:
             ends = "range" if RANGE in verdict.method else "interval"
             end = {None: "there is no interval", False: f"the {ends} includes equality"}.get(verdict.apart)
-            return f"{in_runs(runs)}: {end}" if end else f"not a finding: {in_runs(runs)}"
+            if end:
+                return f"{in_runs(runs)}{_on_gpus(runs)}: {end}"
+            includes = ", whose own difference it includes" if runs.on_other_gpus else ""
+            return f"not a finding: {in_runs(runs)}{_on_gpus(runs)}{includes}"
         case NoMargin():
             return "not tested: no margin was stated"
         case PairTest(_, pairs) if verdict.kind == "different":
@@ -235,6 +239,10 @@ def in_runs(runs: SingleRuns) -> str:
         return "in one run each"
     one, other = ("one run" if n == 1 else f"the median of {n}" for n in (runs.first, runs.second))
     return f"in {one} against {other}"
+
+
+def _on_gpus(runs: SingleRuns) -> str:
+    return ", on different GPUs" if runs.on_other_gpus else ""
 
 
 def drift(tested: Drift) -> str:

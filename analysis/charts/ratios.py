@@ -97,6 +97,11 @@ def _caption(
         sentences.append(f"Open marks: the medians of one run each{lines}.")
     if len(paired) < len(single):
         sentences.append("Open marks without a line: medians, where one of the two groups has one run.")
+    if apart := [one.label for one in single if one.single and one.single.on_other_gpus]:
+        sentences.append(
+            f"On another GPU than its baseline: {names(apart)}; such a ratio includes the difference of the "
+            "GPUs."
+        )
     if verdicts:
         over = "; lines: intervals over runs" if _any_interval(verdicts) else ""
         sentences.append(f"Filled marks: several runs, paired by seed and repeat where shared{over}.")

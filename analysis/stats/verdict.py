@@ -55,11 +55,14 @@ class SingleRuns:
     Attributes:
         first, second: number of runs of each side.
         repeat_of: the group of which one of several repeats is compared; empty if all of its runs are.
+        on_other_gpus: whether no run of one side was on a GPU of the other's, so that a difference may be
+            that of the GPUs.
     """
 
     first: int
     second: int
     repeat_of: str = ""
+    on_other_gpus: bool = False
 
 
 @dataclass(frozen=True)

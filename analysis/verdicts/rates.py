@@ -234,9 +234,18 @@ def single_runs(a: Group, b: Group, ratio: Ratio) -> SingleRuns | None:
     sizes = len(a.runs), len(b.runs)
     if min(sizes) > 1:
         return None
-    if ratio.level == RUNS or max(sizes) == 1:
-        return SingleRuns(*sizes)
-    return SingleRuns(*sizes, repeat_of=(a if sizes[0] > 1 else b).label)
+    sides, repeat_of = [a.runs, b.runs], ""
+    if ratio.level != RUNS:
+        key = next(key for key in a.pairs if key in b.pairs)
+        sides = [[a.pairs[key]], [b.pairs[key]]]
+        repeat_of = (a if sizes[0] > 1 else b).label if max(sizes) > 1 else ""
+    # One GPU alone, that is known: no attempt on another one came before.
+    ours, theirs = (
+        {run["gpu_uuid"] if run["gpus"] == 1 and run["resumed_step"] is None else None for run in side}
+        for side in sides
+    )
+    apart = None not in ours | theirs and not ours & theirs
+    return SingleRuns(*sizes, repeat_of=repeat_of, on_other_gpus=apart)
 
 
 def _verdict(a: Group, b: Group, ratio: Ratio, margin: float | None, ranked: Verdict | None) -> Verdict:

@@ -1083,6 +1083,13 @@ def withheld(study: Study, label: str) -> str:
     )
 
 
+def gpus_apart(study: Study, label: str) -> bool:
+    """Whether two runs that stand for their groups were each on a GPU of its own."""
+    pair = [study.completed(name) for name in (label, study.against(label) or "")]
+    places = [{str(run.measured.manifest.get("gpu_uuid")) for run in runs if run.gpus == 1} for runs in pair]
+    return all(len(runs) == 1 for runs in pair) and len(places[0] | places[1]) == 2
+
+
 @cell("groups", "Verdict")
 def verdict(study: Study, label: str) -> tuple[str, str]:
     baseline = study.against(label)
@@ -1097,9 +1104,12 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
         how = "in one run each" + (
             f", the same repeat of {max(sizes)} that {baseline} has" if max(sizes) > 1 else ""
         )
+        apart = gpus_apart(study, label)
+        if apart:
+            how += ", on different GPUs"
         if ends and ends[0] <= 1 <= ends[1]:
             return "inconclusive", f"{how}: the {'range' if ratio.is_range else 'interval'} includes equality"
-        return "observed", f"not a finding: {how}"
+        return "observed", f"not a finding: {how}{', whose own difference it includes' if apart else ''}"
     if margin:
         assert ends
         low, high, stated = ends[0] - 1, ends[1] - 1, f"the stated margin of {100 * margin} %"

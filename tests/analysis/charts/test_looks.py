@@ -355,6 +355,16 @@ def test_the_caption_says_why_a_drawn_interval_may_cross_the_margin_of_an_equiva
         ),
         ([timed("cudnn", 60), timed("flash", 60)], "lines: how steady", "ithout a line"),
         (
+            [timed("cudnn", 60) | {"gpu_uuid": "a"}, timed("flash", 60) | {"gpu_uuid": "b"}],
+            "On another GPU than its baseline: flash; such a ratio includes the difference of the GPUs.",
+            "ithout a line",
+        ),
+        (
+            [timed("cudnn", 60) | {"gpu_uuid": "a"}, timed("flash", 60) | {"gpu_uuid": "a"}],
+            "lines: how steady",
+            "GPU",
+        ),
+        (
             [*repeated("cudnn", [0.4, 0.41]), *repeated("flash", [0.4, 0.41], device="NVIDIA B200")],
             "Crosses: runs that are not comparable",
             "interval",

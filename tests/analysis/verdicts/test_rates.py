@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.verdicts.rates import ENOUGH, MOST_RANKED, rates
-from analysis.wording import sentence
+from analysis.wording import because, sentence
 from tests.analysis.verdicts.rows import DESIGN, Row, repeated, run
 
 NOISE = np.random.default_rng(5)
@@ -33,6 +33,29 @@ def test_single_runs_are_compared_by_their_medians_and_observed_not_ranked() -> 
     assert f"{ENOUGH} runs of each" in sentence(compared.verdict)
     assert "faster" not in sentence(compared.verdict)
     assert found.rankings == ()
+
+
+def test_a_single_run_on_another_gpu_than_the_baselines_is_said_to_be_on_one() -> None:
+    """Of the same kernels on two GPUs of a node, one run was 1.3 % below the other."""
+
+    def note(mine: Row, *baseline: Row) -> str:
+        others = [single("cudnn", 1.0, repeat=n, **changes) for n, changes in enumerate(baseline, start=1)]
+        (compared,) = rates([*others, single("auto", 1.2, **mine)]).compared
+        assert ("on different GPUs" in sentence(compared.verdict)) == bool(
+            compared.single and compared.single.on_other_gpus
+        )
+        return because(compared.verdict, None, ())
+
+    a, b = {"gpu_uuid": "a"}, {"gpu_uuid": "b"}
+    plain = "not a finding: in one run each"
+    assert note(a, b) == f"{plain}, on different GPUs, whose own difference it includes"
+    for mine, theirs in ((a, a), (a, {}), ({}, {}), (a | {"resumed_step": 5}, b), (a | {"gpus": 2}, b)):
+        assert note(mine, theirs) == plain
+    assert note(a, b, a).endswith(" has, on different GPUs, whose own difference it includes")
+    assert note(b, b, a).endswith(" that cudnn has"), "of the same repeat, on the same GPU"
+    alone = "in one run against the median of 2"
+    assert note(a | {"repeat": 9}, b, b) == f"{alone}, on different GPUs: there is no interval"
+    assert note(a | {"repeat": 9}, b, a) == f"{alone}: there is no interval"
 
 
 def test_repeats_are_paired_by_repeat_and_get_a_verdict_over_runs() -> None:

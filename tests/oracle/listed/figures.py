@@ -186,6 +186,8 @@ def ratio_caption(spot: Spot, match: re.Match[str]) -> str:
             ranges = [label for label in of_one if at_95(study, label).is_range]
             text += f"; of {listed(ranges)}, ranges" if ranges else ""
         text += "."
+    if apart := [label for label in of_one if kinds.gpus_apart(study, label)]:
+        text += f" On another GPU than its baseline: {listed(apart)}; such a ratio includes the difference of the GPUs."
     if of_several:
         over = "; lines: intervals over runs" if set(of_several) & set(drawn) else ""
         text += f" Filled marks: several runs, paired by seed and repeat where shared{over}."
