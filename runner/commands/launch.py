@@ -55,6 +55,9 @@ from runner.plan.precision import repeats_forecast
 from runner.state.attempts import JobShape, jobs_folder, label
 from runner.state.slurm import NoAnswer, SchedulerError
 
+_WITHOUT_FILES = """\
+SELECT run_id FROM runs WHERE study = $1 AND outcome = 'completed' AND missing_since IS NOT NULL"""
+
 
 @dataclass(frozen=True)
 class StudyLaunch:
@@ -211,7 +214,29 @@ def _prepared(
         whole = planned = rehearsal(planned)
         say(f"rehearsal: {counted(len(planned.runs), 'run')} of two steps, as study {planned.study.name}")
     warn_of_risks(planned.root / planned.study.name, cluster)
+    if again := [] if rehearse else _only_in_database(planned):
+        what = f"{counted(len(again), 'run')} of these ({', '.join(again[:3])}{', ...' * (len(again) > 3)})"
+        say(
+            f"{what} completed earlier, and their files are gone: a launch starts them anew, in place of the "
+            "records that the database kept; choose others with --only"
+        )
     return StudyLaunch(planned, whole, None if rehearse else design, repeats=bool(until and not blocks))
+
+
+def _only_in_database(planned: Plan) -> list[str]:
+    """Runs that are left to start, although the database holds records of theirs that completed."""
+    from analysis.store.database import database, open_for_reading
+
+    if not planned.left or not database(planned.root).exists():
+        return []
+    try:
+        with open_for_reading(planned.root) as connection:
+            rows = connection.execute(_WITHOUT_FILES, [planned.study.name]).fetchall()
+    except UserError as error:  # it is of another version, or damaged
+        say(f"not looked at: what completed earlier and has no files any more: {error}")
+        return []
+    kept = {run_id for (run_id,) in rows}
+    return [run.run_id for run in planned.left if run.run_id in kept]
 
 
 def _started(launches: Sequence[StudyLaunch], wait: bool | None, fail_fast: bool) -> int:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from analysis.store.collect import collect
 from model.record.errors import UserError
 from runner.cli.app import app
 from runner.commands import _start
@@ -164,6 +166,19 @@ def test_the_names_of_a_dry_run_are_those_that_other_commands_take(study, root):
     shown = launch(root, path, "--dry-run").stdout
     for cell in expand(read_study(path)):
         assert f"\ntiny/{cell.run_id}  " in shown
+
+
+def test_runs_that_completed_and_have_no_files_any_more_are_named_before_they_start_anew(study, root):
+    path = study("matrix: {seed: [0, 1]}\n")
+    first, second = (cell.run_id for cell in expand(read_study(path)))
+    completed(root, first, study="tiny")
+    Folder(root, plan(second, study="tiny")).start()
+    collect(root)
+    shutil.rmtree(root / "tiny")
+    collect(root)
+    told = "completed earlier, and their files are gone"
+    for more, shown in (((), True), (("--only", "seed=0"), True), (("--only", "seed=1"), False)):
+        assert (f"1 run of these ({first}) {told}" in launch(root, path, "--dry-run", *more).stderr) == shown
 
 
 def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm, tmp_path):
