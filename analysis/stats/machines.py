@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import expm1, sqrt
@@ -150,12 +149,15 @@ def devices(runs: Sequence[TimedRun]) -> Devices:
     """Test for any difference of the devices' log seconds, with groups' differences removed.
 
     The F test is of all effects of devices at once; the interval is Scheffe's, which holds for all
-    differences at once, since slowest and fastest are picked after the fact. A group of one run says
-    nothing and is left out; so are groups that vary far more than the others, whose noise would hide what the
-    others show, and devices that no group links with the rest.
+    differences at once, since slowest and fastest are picked after the fact. Groups that vary far more than
+    the others are left out: their noise would hide what the others show. So are runs that nothing confirms,
+    whose noise is fitted whole as the effect of a group or a device (leverage 1): a group's only run, or the
+    only one that links a device with the rest; and devices that no group links with the rest.
     """
-    counts = Counter(run.group for run in runs)
-    runs, noisy = _steady([run for run in runs if counts[run.group] > 1])
+    runs, noisy = _steady(runs)
+    both = _of_both(runs)
+    leverage = np.einsum("ij,jk,ik->i", both, np.linalg.pinv(both.T @ both), both)
+    runs = [run for run, own in zip(runs, leverage.tolist(), strict=True) if own < 1 - 1e-6]
     kept = linked((run.group, run.device) for run in runs)
     runs = [run for run in runs if (run.group, run.device) in kept]
     names = sorted({run.device for run in runs})

@@ -52,7 +52,7 @@ def test_its_manifest_lists_its_files_as_they_are(watched: Path) -> None:
 
 
 def test_an_audit_of_it_says_to_wait(watched: Path) -> None:
-    with pytest.raises(UserError, match="audit it when that has ended"):
+    with pytest.raises(UserError, match="wait until that has ended"):
         audit(watched)
 
 

@@ -96,11 +96,14 @@ def test_a_single_device_or_too_few_runs_are_not_tested(count: int) -> None:
         assert not devices(runs).differ
 
 
-def test_a_noisy_group_of_three_runs_on_gpus_of_its_own_says_nothing_of_them() -> None:
-    steady = [
+@pytest.mark.parametrize("off", [0.01, 0.1])
+def test_devices_that_one_run_alone_links_with_the_rest_say_nothing(off: float) -> None:
+    """Their effects take up its noise whole: what is left looks as quiet as all others."""
+    shared = [
         TimedRun(f"g{n}", name, 1 + 0.001 * n * (name == "b")) for n in range(4) for name in ("a", "b", "c")
     ]
-    noisy = [TimedRun("tiled", name, seconds) for name, seconds in (("a", 1.0), ("d", 1.1), ("e", 0.9))]
-    made = devices([*steady, *noisy])
-    assert made.noisy == ("tiled",) and made.count == 3
+    alone = [TimedRun("tiled", name, seconds) for name, seconds in (("a", 1), ("d", 1 + off), ("e", 1 - off))]
+    there = [TimedRun("there", name, 2.0) for name in ("d", "d")]
+    made = devices([*shared, *alone, *there])
+    assert (made.count, made.effects) == (3, pytest.approx(devices(shared).effects))
     assert made.spread is not None and made.spread < 0.01
