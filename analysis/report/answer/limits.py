@@ -14,7 +14,7 @@ from analysis.stats import grouped
 from analysis.verdicts.profiles import UNLIKE, impossible, unlike
 from analysis.verdicts.rates import ENOUGH
 from analysis.verdicts.slowest import holds_up, slowest
-from analysis.wording import FEW, drift, group_name, listed
+from analysis.wording import FEW, drift, group_name, listed, named_or_counted
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def of_any(
     if comparison.gaps:
         by_blocks = grouped(comparison.gaps, lambda label: tuple(comparison.gaps[label]))
         lacking = [
-            f"{listed(list(map(group_name, labels)))} {'lack' if len(labels) > 1 else 'lacks'} "
+            f"{named_or_counted(labels)} {'lack' if len(labels) > 1 else 'lacks'} "
             f"block{'s' if len(blocks) > 1 else ''} {listed(list(map(str, blocks)))}"
             for blocks, labels in by_blocks.items()
         ]
