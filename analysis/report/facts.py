@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -312,13 +312,17 @@ def environment(runs: Iterable[Row]) -> dict[str, list[str]]:
     }
 
 
-def missing(runs: Iterable[Run]) -> str | None:
-    """What to say about runs whose files are gone; None if all are there."""
-    gone = [run["missing_since"] for run in runs if run["missing_since"]]
-    if not gone:
-        return None
-    since = f"{' since' if len(gone) == 1 else ', the first since'} {min(gone):%Y-%m-%d}"
-    return f"files of {counted(len(gone), 'run')} are gone{since}; their records were kept."
+def missing(runs: Collection[Run]) -> list[tuple[str, str]]:
+    """What to say about runs whose files are gone, and of reports: in a few words, and in full."""
+    told = []
+    if gone := [run["missing_since"] for run in runs if run["missing_since"]]:
+        since = f"{' since' if len(gone) == 1 else ', the first since'} {min(gone):%Y-%m-%d}"
+        what = f"files of {counted(len(gone), 'run')} are gone{since}; their records were kept."
+        told.append(("Only in the database", what))
+    if given := sum(bool(run["from_report"]) for run in runs):
+        what = f"records of {counted(given, 'run')} come from a report, and not from files of their own."
+        told.append(("Taken from a report", what))
+    return told
 
 
 def removed(facts: Facts) -> tuple[str, str] | None:

@@ -128,6 +128,7 @@ class Run(TypedDict):
     deciding_attempt: int | None
     measured_attempt: int | None
     missing_since: datetime | None
+    from_report: str | None
     data_fingerprint: str | None
     code: str | None
     in_study: bool

@@ -13,13 +13,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from analysis.store import scan, steps
+from analysis.store import reports, scan, steps
 from analysis.store.certificates import read_certificate, read_node
 from analysis.store.database import Build, in_memory, open_for_reading, studies, sweep, update
 from analysis.store.ingest import Rows, file_rows, read_run, read_study
 from analysis.store.missing import KINDS, find_lost, inherit, keeping, named, of_kind
 from analysis.store.scan import CERTIFICATES, Key, Seen, hashed, look, same_content, same_stat
-from analysis.store.tables import OF_NODES, OF_RUNS, OF_STUDIES, Ledger, count, forget, insert, read_ledger
+from analysis.store.tables import (
+    OF_CERTIFICATES,
+    OF_NODES,
+    OF_REPORTS,
+    OF_RUNS,
+    OF_STUDIES,
+    Ledger,
+    count,
+    forget,
+    insert,
+    read_ledger,
+)  # fmt: skip
 from model.record.errors import UserError, no_runs
 from model.record.folder import RunFolder, run_folders
 from model.record.outcome import Outcome
@@ -35,10 +46,10 @@ log = logging.getLogger(__name__)
 # What could not be read may be readable now: chmod leaves a file's size and time alone.
 _READABLE = f"""\
 SELECT path, size_bytes, mtime_ns FROM files
-WHERE (study = '{CERTIFICATES}' OR $1 IS NULL OR study = $1) AND missing_since IS NULL AND sha256 <> ''"""
+WHERE ({OF_CERTIFICATES} OR $1 IS NULL OR study = $1) AND missing_since IS NULL AND sha256 <> ''"""
 _LOST = f"""\
 SELECT DISTINCT study, run_id FROM files
-WHERE (study = '{CERTIFICATES}' OR $1 IS NULL OR study = $1) AND missing_since IS NOT NULL"""
+WHERE ({OF_CERTIFICATES} OR $1 IS NULL OR study = $1) AND missing_since IS NOT NULL"""
 # Whether the job of such an attempt goes on, or why it was stopped, only its ledger says.
 _STOPPED = [outcome.value for outcome in Outcome if outcome.may_come_back]
 _OVER = f"""\
@@ -140,7 +151,7 @@ _IN_SCOPE = "($1 IS NULL OR study = $1)"
 _RUNS = _Kind(read_run, f"{OF_RUNS} AND {_IN_SCOPE}", _OF_RUN, 1000)
 _CERTIFICATES = _Kind(
     read_certificate,
-    f"study = '{CERTIFICATES}'",
+    OF_CERTIFICATES,
     ("certificates", "verifications", "files", "quarantine"),
     50,
 )
@@ -208,6 +219,7 @@ def collect(
     def work(build: Build) -> CollectSummary:
         done = _collect_runs(build, root, study, drop=rebuild)
         _collect_certificates(build, root, drop=rebuild)
+        reports.bring(build, root, None if build.changed else study)
         return _summary(count_rows(build.connection, study), done)
 
     return update(root, rebuild, work)
@@ -228,6 +240,7 @@ def collect_certificates(root: Path) -> int:
         if build.changed:
             _collect_runs(build, root, None, drop=False)
         _collect_certificates(build, root, drop=False)
+        reports.bring(build, root, None)
         return count(build.connection, "certificates")
 
     return update(root, False, work)
@@ -249,6 +262,8 @@ def read_folders(root: Path, study: str | None) -> DuckDBPyConnection:
     if study:
         _collect_runs(build, root, study, drop=False)
     _collect_certificates(build, root, drop=False)
+    if study:
+        reports.bring(build, root, study)
     return build.connection
 
 
@@ -258,6 +273,7 @@ def _nothing_new(
     """What the database holds, if that is all that the files say. It is only read, so nobody has to wait."""
     runs = list(map(look, run_folders(root, study)))
     others = [*scan.certificates(root), *scan.nodes(root, study), *scan.studies(root, study)]
+    others += scan.reports(root, study)
     differ = held.differing([*runs, *others])
     in_doubt = [run.key for run in runs if run.key in differ or not held.is_over(run)]
     if settle and in_doubt:
@@ -308,6 +324,8 @@ def _bring(
         drop: forget what only an old database knows.
     """
     connection, seen = build.connection, {folder.key: folder for folder in here}
+    taken = [key for key in read_ledger(connection, OF_REPORTS) if key in seen]
+    forget(connection, taken, kind.tables)  # what the root has itself takes precedence
     inherit(build, root, seen, kind.wanted, kind.tables, drop)
     ledger = read_ledger(connection, kind.wanted, scope)
     lost = find_lost(connection, root, seen, ledger)

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import TypeVar
 
-from analysis.store.scan import FileState, Key, Seen, attempt_numbers
+from analysis.store.scan import FileState, Key, Seen, attempt_numbers, reported_plans
 from analysis.store.tables import Row
 from model.measure.flops import attention_flop
 from model.record.config import CallConfig
@@ -105,8 +105,10 @@ def read_study(root: Path, seen: Seen, rows: Rows) -> None:
     study = seen.key[0]
     path = f"{root}/{study}/{STUDY}"
     record = Reader(root, seen.key, rows).read(path, lambda: read(path, StudyRecord))
+    of_reports = {plan["run_id"] for plan in reported_plans(root, study, "run_id")}
     for run_id, differs in record.removed.items() if record else ():
-        if NAME.fullmatch(run_id) and os.path.lexists(f"{root}/{study}/{run_id}/run.json"):
+        there = os.path.lexists(f"{root}/{study}/{run_id}/run.json") or run_id in of_reports
+        if NAME.fullmatch(run_id) and there:
             rows.removed_runs.append({"study": study, "run_id": run_id, "differs": differs})
 
 

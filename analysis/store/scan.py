@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from model.record.files import sha256
 from model.record.folder import DECODED, FRONTIER, KERNELS, PROFILE, STUDY, RunFolder, folders
@@ -23,8 +24,11 @@ UNHASHED = "not hashed"
 CERTIFICATES = ".certificates"  # under the root; no study can have such a name
 NODES = CEILINGS_FOLDER  # under a study
 
+REPORTS = ".reports"  # under a study: the records of reports that were collected, a folder each
+RUNS_OF_REPORT = "run_records.parquet"
+
 # study, run_id: names of the two folders; CERTIFICATES, key for a certificate; study, NODES/key of a node;
-# study, STUDY for what its last launch left
+# study, STUDY for what its last launch left; study, REPORTS/name for a report that was collected
 Key = tuple[str, str]
 
 
@@ -90,6 +94,29 @@ def studies(root: Path, study: str | None) -> list[Seen]:
     names = [study] if study else folders(root)
     states = [(name, _stat(f"{root}/{name}/{STUDY}", f"{name}/{STUDY}")) for name in names]
     return [Seen((name, STUDY), (state,)) for name, state in states if state]
+
+
+def reports(root: Path, study: str | None) -> list[Seen]:
+    """Stat the records of reports that were collected, of a study or of all, the last one last."""
+    names, reported = [study] if study else folders(root), list[Seen]()
+    for name in names:
+        for path in sorted((root / name / REPORTS).glob(f"[!.]*/{RUNS_OF_REPORT}")):
+            place = f"{REPORTS}/{path.parent.name}"
+            if state := _stat(str(path), f"{name}/{place}/{RUNS_OF_REPORT}"):
+                reported.append(Seen((name, place), (state,)))
+    return reported
+
+
+def reported_plans(root: Path, study: str, *columns: str) -> list[dict[str, Any]]:
+    """Columns of `run_records` of the runs of reports that were collected, as far as these can be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    plans = []
+    for report in reports(root, study):
+        with suppress(pa.ArrowException, OSError):  # a collect says why
+            plans += pq.read_table(root / report.files[0].path, columns=list(columns)).to_pylist()
+    return plans
 
 
 def _kept(root: Path, owner: str, below: str = "") -> Iterator[Seen]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.store.database import quoted
-from analysis.store.scan import CERTIFICATES, NODES, FileState, Key
+from analysis.store.scan import CERTIFICATES, NODES, REPORTS, FileState, Key
 from model.record.folder import STUDY
 
 if TYPE_CHECKING:
@@ -22,10 +22,12 @@ OWNER = {
     "nodes": f"(study, '{NODES}/' || key)",
     "removed_runs": f"(study, '{STUDY}')",
 }
-# Conditions on the table `files`.
-OF_NODES = f"run_id LIKE '{NODES}/%'"
+# Conditions on the table `files`. Whatever came from a report has the file of that report.
+OF_REPORTS = f"path LIKE '%/{REPORTS}/%'"
+OF_NODES = f"run_id LIKE '{NODES}/%' AND NOT {OF_REPORTS}"
 OF_STUDIES = f"run_id = '{STUDY}'"
-OF_RUNS = f"study <> '{CERTIFICATES}' AND NOT {OF_NODES} AND NOT {OF_STUDIES}"
+OF_CERTIFICATES = f"study = '{CERTIFICATES}' AND NOT {OF_REPORTS}"
+OF_RUNS = f"NOT ({OF_CERTIFICATES} OR {OF_NODES} OR {OF_STUDIES} OR {OF_REPORTS})"
 
 _WITH_RUNS = """\
 SELECT table_name FROM duckdb_columns()

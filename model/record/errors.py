@@ -126,7 +126,12 @@ def typed(path: Path) -> str:
 
 
 def no_runs(root: Path, study: str, studies: Sequence[str]) -> UserError:
-    """An error that says that a study has no runs, and what to type instead."""
+    """An error that says that a study has no run folders, and what to type instead."""
+    if (root / study / ".reports").is_dir():
+        return UserError(
+            f"of study '{study}' there are only the records of a report under {root}: "
+            "`runner sql`, `report` and `compare` take its runs, but none can be seen or continued here"
+        )
     none = "(nor of any other: start some with `runner launch STUDY`, or name another folder with --root)"
     return UserError(
         f"no runs of study '{study}' under {root} {did_you_mean(study, studies) if studies else none}"

@@ -3,6 +3,7 @@
 Files are truth; database and reports are made of them.
 
     ROOT/STUDY/.study.json                     StudyRecord, written by each launch
+    ROOT/STUDY/.reports/NAME/TABLE.parquet     the records of a report that was collected
     ROOT/STUDY/RUN_ID/run.json                 RunRecord, written by the launcher before anything is submitted
                                                (ImportedRun where RUN_ID begins with `log-`)
     ROOT/STUDY/RUN_ID/ledger.jsonl             LedgerEvent a line: what launchers and schedulers know

@@ -1,7 +1,7 @@
 """Load the records of run folders into the database, with those of an archive or a report if given one.
 
-An archive of `export` is unpacked into run folders. Of a report, whose runs' files are elsewhere or gone, the
-records come into the database alone.
+An archive of `export` is unpacked into run folders. Of a report, whose run folders are elsewhere or gone, the
+records are kept in ROOT/STUDY/.reports: its runs count like others, but cannot be continued.
 
 Examples:
   runner collect
@@ -12,6 +12,8 @@ Examples:
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -37,11 +39,9 @@ def command(
         bool, typer.Option("--rebuild", help="Rebuild the database from the run folders alone.")
     ] = False,
 ) -> None:
-    from analysis.export.restore import restore
+    from analysis.audit.restore import restore
     from analysis.export.unpack import SUFFIXES, unpack
-    from analysis.report.carried import MANIFEST
     from analysis.store.database import NAME, database, studies
-    from analysis.wording import listed
     from runner.execute.reconcile import collected
 
     root = Settings.root
@@ -54,13 +54,12 @@ def command(
         more = f", {brought.continued} went on from the records that were there" if brought.continued else ""
         runs = f"{counted(brought.added, 'run')} of study {name} unpacked{more}{kept}"
         say(f"{study}: {runs}; {counted(brought.certificates, 'new certificate')}")
-    elif study and (Path(study) / MANIFEST).is_file() and study not in {*study_names(root), *studies(root)}:
-        restored = restore(local_path(study), root)
+    elif study and (report := _report(study, {*study_names(root), *studies(root)})):
+        restored = restore(report, root)
         name = restored.study
-        kept = f", {restored.there} were already there" if restored.there else ""
-        say(f"{study}: {counted(restored.added, 'run')} of study {name} added to the database{kept}")
-        if restored.others:
-            say(f"kept as they are here, with other records: {listed(restored.others)}")
+        own = f"; {restored.own} of them are here already, and stay as they are" if restored.own else ""
+        earlier = ", which were collected before" if restored.again else ""
+        say(f"{study}: {counted(restored.runs, 'run')} of study {name}{earlier}{own}")
     else:
         name = study and study_name(study, studies(root))
     collection = collected(root, name, rebuild)
@@ -73,3 +72,26 @@ def command(
     if collection.quarantined:
         say(f"{counted(collection.quarantined, 'file')} could not be read; see: runner sql 'from quarantine'")
     show(database(root))
+
+
+def _report(given: str, names: Collection[str]) -> Path | None:
+    """The folder of a report, which one of its pages names too; None if a study is given.
+
+    Raises:
+        UserError: it is a path to nothing, to a report that is packed, or to a folder around reports.
+    """
+    from analysis.report.carried import MANIFEST
+
+    if given in names or (not os.path.lexists(given) and "/" not in given):
+        return None
+    path = local_path(given)
+    folder = path.parent if path.suffix == ".html" else path
+    if (folder / MANIFEST).exists():
+        return folder
+    if not path.exists():
+        raise UserError(f"{given}: no such file or folder")
+    if path.suffix == ".zip":
+        raise UserError(f"{given}: unpack it, and name the folder of the report in it")
+    if inner := sorted(str(manifest.parents[1]) for manifest in folder.glob(f"*/{MANIFEST}")):
+        raise UserError(f"{given} has {counted(len(inner), 'report')} in it: name one, such as {inner[0]}")
+    return None

@@ -41,7 +41,6 @@ from runner.inputs.settings import leaves
 if TYPE_CHECKING:
     from analysis.verdicts.source import StudySource
 
-_OF_REPORT = "assay-report-"  # begins the names of workspaces that hold the runs of a report
 Names = Annotated[
     list[str] | None,
     typer.Option(
@@ -120,8 +119,7 @@ def command(
         if (before.root, before.study, before.commit) == (after.root, after.study, after.commit):
             raise UserError(f"{a} and {b} are the same runs: name another study, root or commit")
         for root, study in dict.fromkeys((source.root, source.study) for source in (before, after)):
-            if not root.name.startswith(_OF_REPORT):
-                collected(root, study)
+            collected(root, study)
         for source in (before, after):
             if gone := source.left_out():
                 what = f"{counted(len(gone), 'run')} that the study no longer has"
@@ -147,7 +145,7 @@ def _source(text: str, opened: ExitStack) -> StudySource:
     Raises:
         UserError: there is no such study.
     """
-    from analysis.export.restore import restore
+    from analysis.audit.restore import restore
     from analysis.report.carried import MANIFEST
     from analysis.store.database import studies
     from analysis.verdicts.source import StudySource
@@ -162,7 +160,7 @@ def _source(text: str, opened: ExitStack) -> StudySource:
         return StudySource(text, Settings.root, study_name(where, studies(Settings.root)), commit or None)
     path = path.absolute()
     if (path / MANIFEST).exists():
-        root = Path(opened.enter_context(TemporaryDirectory(prefix=_OF_REPORT)))
+        root = Path(opened.enter_context(TemporaryDirectory(prefix="assay-report-")))
         return StudySource(text, root, restore(path, root).study, commit or None)
     if path.name in (beside := _studies(path.parent)):
         return StudySource(text, path.parent, path.name, commit or None)

@@ -19,9 +19,12 @@ from typing import Annotated
 
 import typer
 
+from model.record.folder import folders
 from model.record.units import counted
 from runner.commands._console import say, show
 from runner.commands._options import Replace, Settings, folder_name, several_studies
+
+_IDS = "SELECT run_id FROM run_records WHERE study = $1 ORDER BY run_id"
 
 
 def command(
@@ -44,7 +47,7 @@ def command(
     ] = False,
     replace: Replace = False,
 ) -> None:
-    from analysis.export.pack import pack
+    from analysis.export.pack import LeftOut, pack
     from analysis.export.tables import write_tables
     from analysis.store.database import open_for_reading, studies
     from runner.execute.reconcile import collected
@@ -56,12 +59,17 @@ def command(
         folder = (out / name if len(names) > 1 else out) if out else Path("exports") / name
         with open_for_reading(root) as connection:
             write_tables(connection, name, folder, root, replace)
-        left = pack(root, name, folder / f"{name}.tar.gz", logs, diffs)
+            ids = connection.execute(_IDS, [name]).fetchall()
+        here = set(folders(root / name))
+        left = pack(root, name, folder / f"{name}.tar.gz", logs, diffs) if here else LeftOut((), ())
         for runs, why in (
+            ([run_id for (run_id,) in ids if run_id not in here], "no files here"),
             (left.in_flight, "in flight"),
             (left.unreadable, "no readable record"),
         ):
             if runs:
                 left_out = f"{counted(len(runs), 'run')} left out of the archive ({why})"
                 say(f"{left_out}: {', '.join(runs[:5])}")
+        if not here:
+            say("there is no archive, since no run has files here: give a report on as it is")
         show(folder)

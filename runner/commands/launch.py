@@ -56,7 +56,8 @@ from runner.state.attempts import JobShape, jobs_folder, label
 from runner.state.slurm import NoAnswer, SchedulerError
 
 _WITHOUT_FILES = """\
-SELECT run_id FROM runs WHERE study = $1 AND outcome = 'completed' AND missing_since IS NOT NULL"""
+SELECT run_id FROM runs
+WHERE study = $1 AND outcome = 'completed' AND (missing_since IS NOT NULL OR from_report IS NOT NULL)"""
 
 
 @dataclass(frozen=True)
@@ -217,8 +218,8 @@ def _prepared(
     if again := [] if rehearse else _only_in_database(planned):
         what = f"{counted(len(again), 'run')} of these ({', '.join(again[:3])}{', ...' * (len(again) > 3)})"
         say(
-            f"{what} completed earlier, and their files are gone: a launch starts them anew, in place of the "
-            "records that the database kept; choose others with --only"
+            f"{what} completed earlier, and have no files here: "
+            "a launch starts them anew, and these count then; choose others with --only"
         )
     return StudyLaunch(planned, whole, None if rehearse else design, repeats=bool(until and not blocks))
 
@@ -233,7 +234,7 @@ def _only_in_database(planned: Plan) -> list[str]:
         with open_for_reading(planned.root) as connection:
             rows = connection.execute(_WITHOUT_FILES, [planned.study.name]).fetchall()
     except UserError as error:  # it is of another version, or damaged
-        say(f"not looked at: what completed earlier and has no files any more: {error}")
+        say(f"not looked at: what completed earlier and has no files here: {error}")
         return []
     kept = {run_id for (run_id,) in rows}
     return [run.run_id for run in planned.left if run.run_id in kept]

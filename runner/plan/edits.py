@@ -94,7 +94,11 @@ def _removed(
 
 
 def _runs_besides(root: Path, study: str, launched: Collection[str] = ()) -> Iterator[RunRecord]:
-    """Runs on disk that are not launched."""
+    """Runs on disk that are not launched, and those of reports that were collected."""
+    from analysis.store import reports, scan
+
+    if scan.reports(root, study):
+        yield from (run for run in reports.planned(root, study) if run.run_id not in launched)
     for name in folders(root / study):
         if name not in launched and not name.startswith(PREFIX):
             try:

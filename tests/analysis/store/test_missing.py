@@ -71,8 +71,8 @@ def test_a_study_whose_folder_is_gone_still_has_a_report_that_says_so(root: Path
 
 def test_of_several_runs_whose_files_are_gone_the_first_is_dated() -> None:
     since = [datetime(2026, 3, day, tzinfo=UTC) for day in (2, 1)]
-    said = facts.missing([{"missing_since": each} for each in (*since, None)])
-    assert said == "files of 2 runs are gone, the first since 2026-03-01; their records were kept."
+    ((_, text),) = facts.missing([{"missing_since": each, "from_report": None} for each in (*since, None)])
+    assert text == "files of 2 runs are gone, the first since 2026-03-01; their records were kept."
 
 
 @pytest.mark.parametrize(

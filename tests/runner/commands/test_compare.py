@@ -37,8 +37,9 @@ def study(root: Path, sha: str, slower: float = 1, loss: float = 0, name: str = 
             changed = backend == "flash"
             for step in range(5, 101, 5):
                 seconds = (0.4 + seed / 2000 + step % 3 / 1000) * (slower if changed else 1)
-                folder.step(step, seconds, loss=10 - step / 100 + seed / 1e4 + (loss if changed else 0))
-            folder.end()
+                final = 10 - step / 100 + seed / 1e4 + (loss if changed else 0)
+                folder.step(step, seconds, loss=final)
+            folder.end(final_loss=final)
 
 
 @pytest.fixture(scope="module")

@@ -168,7 +168,7 @@ def test_the_names_of_a_dry_run_are_those_that_other_commands_take(study, root):
         assert f"\ntiny/{cell.run_id}  " in shown
 
 
-def test_runs_that_completed_and_have_no_files_any_more_are_named_before_they_start_anew(study, root):
+def test_runs_that_completed_and_have_no_files_here_are_named_before_they_start_anew(study, root):
     path = study("matrix: {seed: [0, 1]}\n")
     first, second = (cell.run_id for cell in expand(read_study(path)))
     completed(root, first, study="tiny")
@@ -176,7 +176,7 @@ def test_runs_that_completed_and_have_no_files_any_more_are_named_before_they_st
     collect(root)
     shutil.rmtree(root / "tiny")
     collect(root)
-    told = "completed earlier, and their files are gone"
+    told = "completed earlier, and have no files here"
     for more, shown in (((), True), (("--only", "seed=0"), True), (("--only", "seed=1"), False)):
         assert (f"1 run of these ({first}) {told}" in launch(root, path, "--dry-run", *more).stderr) == shown
 
