@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from analysis.store import scan
 from model.record.config import RunConfig
 from model.record.errors import UserError
 from model.record.files import Unreadable, write
@@ -44,6 +45,10 @@ def launch_record(
     """
     before, launched = study_record(root, study.name), {cell.run_id for cell in cells}
     others = [*_runs_besides(root, study.name, launched)]
+    if scan.reports(root, study.name):
+        from analysis.store import reports
+
+        others += [run for run in reports.planned(root, study.name) if run.run_id not in launched]
     # The last are of launches that were killed before they left a record.
     options = [*(before.sets if before else ()), sorted(sets), *(sorted(_sets(run)) for run in others)]
     options = [list(given) for given in dict.fromkeys(map(tuple, options)) if given]
@@ -94,11 +99,7 @@ def _removed(
 
 
 def _runs_besides(root: Path, study: str, launched: Collection[str] = ()) -> Iterator[RunRecord]:
-    """Runs on disk that are not launched, and those of reports that were collected."""
-    from analysis.store import reports, scan
-
-    if scan.reports(root, study):
-        yield from (run for run in reports.planned(root, study) if run.run_id not in launched)
+    """Runs on disk that are not launched."""
     for name in folders(root / study):
         if name not in launched and not name.startswith(PREFIX):
             try:

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from analysis.audit.restore import restore
+from analysis.report.build import build_report
 from analysis.store.collect import collect
 from model.record.errors import UserError
 from runner.cli.app import app
@@ -179,6 +181,17 @@ def test_runs_that_completed_and_have_no_files_here_are_named_before_they_start_
     told = "completed earlier, and have no files here"
     for more, shown in (((), True), (("--only", "seed=0"), True), (("--only", "seed=1"), False)):
         assert (f"1 run of these ({first}) {told}" in launch(root, path, "--dry-run", *more).stderr) == shown
+
+
+def test_runs_of_a_report_that_a_changed_study_no_longer_gives_are_named_and_left_out(study, root, tmp_path):
+    ids = [cell.run_id for cell in expand(read_study(study("matrix: {seed: [0, 1]}\n")))]
+    for seed, run_id in enumerate(ids):
+        completed(tmp_path / "theirs", run_id, study="tiny", title="tiny", seed=seed, factors={"seed": seed})
+    collect(tmp_path / "theirs")
+    restore(build_report(tmp_path / "theirs", "tiny", tmp_path / "report").parent, root)
+    path = study("matrix: {seed: [0, 2]}\n")
+    done = launch(root, path, "--dry-run")
+    assert "1 run on disk no longer belongs to study tiny" in done.stderr and f"tiny/{ids[1]}" in done.stderr
 
 
 def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm, tmp_path):
