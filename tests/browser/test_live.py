@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from analysis.report import live
 from analysis.report.carried import MANIFEST, ReportManifest, files
@@ -29,6 +32,15 @@ def build(out: Path, text: str, watched: bool) -> None:
         write_text(folder / MANIFEST, made.model_dump_json(), sync=False)
         if watched:
             live.mark(folder, PAUSE)
+
+
+@pytest.fixture(autouse=True)
+def hurried(browser: Any) -> Iterator[None]:
+    """A script waits for a page that is being loaded: where that page reloads itself, for all of the time allowed."""
+    allowed = browser.timeouts.page_load
+    browser.set_page_load_timeout(20)
+    yield
+    browser.set_page_load_timeout(allowed)
 
 
 def becomes(browser: Any, script: str, value: object = True) -> bool:
