@@ -250,9 +250,9 @@ def drift(tested: Drift) -> str:
     if tested.p is None or tested.change is None or tested.low is None or tested.high is None:
         few = f"{counted(tested.blocks, 'block')}, at least {FEWEST_BLOCKS} are needed"
         if tested.of > tested.blocks:
-            linked = f"no more than {tested.blocks} are" if tested.blocks > 1 else "no two are"
+            most = f"no more than {tested.blocks}" if tested.blocks > 1 else "no two"
             but = f" but {listed(tested.noisy)}" if tested.noisy else ""
-            few = f"of {tested.of} blocks, {linked} linked by groups in common{but}; {FEWEST_BLOCKS} must be"
+            few = f"of {tested.of} blocks, {most} have a group in common{but}; {FEWEST_BLOCKS} must"
         why = {
             "blocks": few,
             "order": "the runs were not started in blocks (`order: interleaved`)",
@@ -261,10 +261,15 @@ def drift(tested: Drift) -> str:
         return f"Drift was not tested: {why}."
     if not tested.drifted and tested.high - tested.low > _VAGUE:
         return f"No drift was found, but {tested.blocks} blocks as uneven as these would hide one."
+    blocks = counted(tested.blocks, "block")
+    if tested.of > tested.blocks:
+        blocks = f"{tested.blocks} of {tested.of} blocks"
+    if tested.partial:
+        blocks += f", without {counted(tested.partial, 'group')} that did not run in all of them"
     word = "slower" if tested.change > 0 else "faster"
     without = f", without {listed(tested.noisy)}, whose runs vary far more" if tested.noisy else ""
     trend = (
-        f"{100 * abs(tested.change):.2g} % {word} from the first block to the last ({tested.blocks} blocks); "
+        f"{100 * abs(tested.change):.2g} % {word} from the first block to the last ({blocks}); "
         f"{percent(tested.low)} to {percent(tested.high)} %, p = {tested.p:.2g}{without}."
     )
     return f"The machine drifted: steps became {trend}" if tested.drifted else f"No drift was found: {trend}"

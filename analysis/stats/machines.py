@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import expm1, sqrt
-from statistics import median
-from typing import Literal, NamedTuple, TypeVar
+from math import expm1, log, sqrt
+from statistics import fmean, median
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from analysis.stats.student import Mean
 
 FEWEST_BLOCKS = 3
-Column = TypeVar("Column", int, str)
 
 
 @dataclass(frozen=True)
@@ -24,10 +23,11 @@ class Drift:
         change: relative change of the step time from first to last block; None where it is not tested.
         low, high: ends of its 95 % interval.
         p: p value of no trend.
-        blocks: how many there are; where it is not tested, how many common groups link with each other.
-        of: blocks in all, linked or not.
+        blocks: how many are tested; where none are, the most that a group ran in.
+        of: blocks in all.
         lacking: what a test lacks: enough blocks, an order in blocks, or a known order; None if tested.
         noisy: groups that were left out, because their runs vary far more than the others'.
+        partial: how many were left out, because they lack some of the blocks that are tested.
     """
 
     change: float | None
@@ -38,6 +38,7 @@ class Drift:
     lacking: Literal["blocks", "order", "unknown"] | None = None
     noisy: tuple[str, ...] = ()
     of: int = 0
+    partial: int = 0
 
     @property
     def drifted(self) -> bool:
@@ -46,36 +47,39 @@ class Drift:
 
 
 def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
-    """Test for a straight trend of the log seconds over blocks, with groups' differences removed.
+    """Test for a straight trend over blocks: of their means, in log seconds, over the same groups.
 
-    The runs of a block share the machine's state, so a block is the unit: its mean over groups. Groups and
-    blocks are fitted together, so that a run that is missing biases nothing. Blocks that share no group, as
-    those of groups that a later launch adds, cannot be told from their groups: the longest series of
-    linked ones is tested. A group whose runs vary far more than the others' would be the trend alone, and is
-    left out.
+    The runs of a block share the machine's state, so a block is the unit. Means over the same groups are
+    equally uncertain, whether blocks or runs carry the noise; effects of blocks that other groups ran in are
+    not, and a line through those would be claimed too often. So the test is of as many runs as some groups
+    have in the same blocks, without the other groups and blocks. A group whose runs vary far more than the
+    others' would be the trend alone, and is left out.
 
     Args:
         seconds: per step, by group and block.
     """
-    every = len({block for _, block in seconds})
-    kept = linked(seconds)
-    runs = [TimedRun(group, str(block), seconds[group, block]) for group, block in kept]
-    _, noisy = _steady(sorted(runs))
-    kept = linked(key for key in kept if key[0] not in noisy)
-    seconds = {key: value for key, value in seconds.items() if key in kept}
-    blocks = sorted({block for _, block in seconds})
-    if len(blocks) < FEWEST_BLOCKS:
-        return Drift(None, None, None, None, len(blocks), "blocks", noisy, every)
+    every = {block for _, block in seconds}
+    _, noisy = _steady(
+        [TimedRun(group, str(block), seconds[group, block]) for group, block in sorted(seconds)]
+    )
+    blocks_of: dict[str, set[int]] = {}
+    for group, block in sorted(seconds):
+        if group not in noisy:
+            blocks_of.setdefault(group, set()).add(block)
+    most = max(map(len, blocks_of.values()), default=0)
+    if most < FEWEST_BLOCKS:
+        return Drift(None, None, None, None, most, "blocks", noisy, len(every))
+    # The blocks of some group, and the groups that ran in all of them.
+    series = [
+        (sorted(own), [group for group, others in blocks_of.items() if others >= own])
+        for own in blocks_of.values()
+        if len(own) >= FEWEST_BLOCKS
+    ]
+    blocks, groups = max(series, key=lambda both: (len(both[0]) * len(both[1]), len(both[0])))
 
-    # Log seconds of each block, groups removed: least squares on group and block.
-    groups = sorted({group for group, _ in seconds})
-    design = np.zeros((len(seconds), len(blocks) + len(groups)))
-    for row, (group, block) in enumerate(seconds):
-        design[row, blocks.index(block)] = design[row, len(blocks) + groups.index(group)] = 1
-    fitted: np.ndarray = np.linalg.lstsq(design, np.log(list(seconds.values())), rcond=None)[0]
-
-    # The slope of these over the blocks' numbers, with its standard error.
-    x, y = np.asarray(blocks, dtype=float), fitted[: len(blocks)]
+    # The slope of the blocks' means over their numbers, with its standard error.
+    x = np.asarray(blocks, dtype=float)
+    y = np.array([fmean(log(seconds[group, block]) for group in groups) for block in blocks])
     away = x - x.mean()
     slope = float(away @ y / (away @ away))
     rest = y - y.mean() - slope * away
@@ -83,16 +87,17 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     trend = Mean(slope, sqrt(float(rest @ rest) / freedom / float(away @ away)), freedom)
     span = blocks[-1] - blocks[0]
     change, (low, high) = expm1(trend.value * span), (expm1(end * span) for end in trend.interval(0.95))
-    return Drift(change, low, high, trend.p_value(), len(blocks), noisy=noisy, of=every)
+    partial = len(blocks_of) - len(groups)
+    return Drift(change, low, high, trend.p_value(), len(blocks), None, noisy, len(every), partial)
 
 
-def linked(cells: Iterable[tuple[str, Column]]) -> set[tuple[str, Column]]:
+def linked(cells: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """The cells of the largest set of columns that rows link with each other; of equal ones, the first.
 
     Two columns that no chain of common rows joins cannot be told from the rows that they are in.
     """
     cells = set(cells)
-    sets: list[tuple[set[str], set[Column]]] = []
+    sets: list[tuple[set[str], set[str]]] = []
     for row, column in sorted(cells, key=lambda cell: (cell[1], cell[0])):
         touched = [(rows, columns) for rows, columns in sets if row in rows or column in columns]
         sets = [linked_set for linked_set in sets if linked_set not in touched]

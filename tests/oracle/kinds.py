@@ -693,11 +693,11 @@ def busy(study: Study) -> Iterator[str]:
 @said("warning")
 def drifted(study: Study) -> Iterator[str]:
     if study.design.get("order") == "interleaved":
-        change, low, high, p, blocks = drift(study)
+        change, low, high, p, of = drift(study)
         if p <= 0.05:
             yield (
                 f"The machine drifted: steps became {100 * change} % {'slower' if change > 0 else 'faster'} from the "
-                f"first block to the last ({blocks} blocks); {100 * low:+} to {100 * high:+} %, p = {p}."
+                f"first block to the last ({of}); {100 * low:+} to {100 * high:+} %, p = {p}."
             )
 
 

@@ -593,25 +593,34 @@ def t_quantile(probability: float, freedom: float) -> float:
 
 
 @cache
-def drift(study: Study) -> tuple[float, float, float, float, int]:
-    """Change from the first block to the last, ends of its interval, p value and blocks: a line through them."""
+def drift(study: Study) -> tuple[float, float, float, float, str]:
+    """Change from the first block to the last, ends of its interval, p value and what it is of: a line through means.
+
+    These are over the groups that share most runs in the same blocks.
+    """
     cells = {
         (label, run.plan["block"]): log(run.seconds / run.tokens)
         for label in study.measured
         for run in study.completed(label)
     }
-    labels, blocks = sorted({label for label, _ in cells}), sorted({block for _, block in cells})
-    # Least squares by block and group: a cell may be missing.
-    rows = [[block == b for b in blocks] + [label == one for one in labels] for label, block in cells]
-    effects = np.linalg.lstsq(np.array(rows, dtype=float), np.array([*cells.values()]))[0][: len(blocks)]
+    shared = []
+    for label in study.measured:
+        blocks = sorted(block for one, block in cells if one == label)
+        alike = [one for one in study.measured if all((one, block) in cells for block in blocks)]
+        shared.append((len(blocks) * len(alike) * (len(blocks) > 2), len(blocks), blocks, alike))
+    _, _, blocks, alike = max(shared)
+    means = np.array([fmean(cells[label, block] for label in alike) for block in blocks])
     x = np.array(blocks, dtype=float) - fmean(blocks)
-    slope = float(x @ effects) / float(x @ x)
-    rest = effects - effects.mean() - slope * x
+    slope = float(x @ means) / float(x @ x)
+    rest = means - means.mean() - slope * x
     freedom = len(blocks) - 2
     error = sqrt(float(rest @ rest) / freedom / float(x @ x))
     span, half = blocks[-1] - blocks[0], t_quantile(0.975, freedom) * error
     change, low, high = (exp(span * value) - 1 for value in (slope, slope - half, slope + half))
-    return change, low, high, 2 * t_tail(abs(slope) / error, freedom), len(blocks)
+    every, partial = len({block for _, block in cells}), len(study.measured) - len(alike)
+    of = f"{len(blocks)}{f' of {every}' if every > len(blocks) else ''} blocks"
+    of += f", without {partial} group{'s' * (partial > 1)} that did not run in all of them" if partial else ""
+    return change, low, high, 2 * t_tail(abs(slope) / error, freedom), of
 
 
 @cache

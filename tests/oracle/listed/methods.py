@@ -39,7 +39,7 @@ RULES: dict[str, Callable[[Study, str], tuple[float | str, ...]]] = {
         (90, 5) if "The study states a margin" in rule else ()
     ),
     "Ranking. All pairs of groups": lambda study, rule: (5, 5),
-    "GPUs. They are fitted by group": lambda study, rule: (5,),
+    "GPUs. The logarithms of seconds per token": lambda study, rule: (5,),
     "Prefill. A step is one prefill": lambda study, rule: (study.runs[0].warmup,),
     "Losses are compared over the last fifth": lambda study, rule: (),
     "The forecast counts the peak": lambda study, rule: (0.5,),
