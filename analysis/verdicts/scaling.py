@@ -13,7 +13,6 @@ for each way to split the samples, so that each has one first group.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,7 +24,7 @@ from analysis.stats.paired import Ratio
 from analysis.verdicts.groups import Group, differing, groups_of
 from analysis.verdicts.guard import breaking
 from analysis.verdicts.rates import ratio_of, single_runs
-from analysis.verdicts.values import Row
+from analysis.verdicts.values import Row, without_threads
 from analysis.wording import in_runs, withheld
 from model.record.units import counted
 
@@ -296,11 +295,7 @@ def _parts_apart(group: Group, base: Group) -> str:
 
 def _whatever_threads(group: Group) -> Group:
     """The group with device names that do not count threads: on a CPU, processes share the machine's."""
-    runs = [{**run, "device": run["device"] and _THREADS.sub("", run["device"])} for run in group.runs]
-    return Group(group.label, runs)
-
-
-_THREADS = re.compile(r", \d+ threads$")  # the end of a CPU's name in model.measure.machine
+    return Group(group.label, [{**run, "device": without_threads(run["device"])} for run in group.runs])
 
 
 def rate(group: Group) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,7 +62,16 @@ def device(run: Row) -> str | None:
     several = "{} x " if run["gpus"] else "{} processes on "
     count = several.format(run["processes"]) if (run["processes"] or 1) > 1 else ""
     nodes = f" on {run['nodes']} nodes" if (run["nodes"] or 1) > 1 else ""
-    return f"{count}{run['device']}{nodes}"
+    name = run["device"].replace(", 1 threads", ", 1 thread")  # the record's name stays what it was
+    return f"{count}{name}{nodes}"
+
+
+def without_threads(device: str | None) -> str | None:
+    """The name of a device that is the same for every number of threads that a run took of a CPU."""
+    return device and _THREADS.sub("", device)
+
+
+_THREADS = re.compile(r", \d+ threads$")  # the end of a CPU's name in model.measure.machine
 
 
 def processes(run: Row) -> str | None:

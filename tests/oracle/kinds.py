@@ -7,6 +7,7 @@ figures, `listed` all else.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -919,7 +920,13 @@ def one_seed(study: Study) -> Iterator[str]:
 
 @said("limit")
 def machines(study: Study) -> Iterator[str]:
-    places = [(run.measured.manifest["host"], run.measured.manifest["device_name"]) for run in study.done]
+    places = [
+        (
+            run.measured.manifest["host"],
+            re.sub(r", \d+ threads$", "", run.measured.manifest["device_name"] or ""),
+        )
+        for run in study.done
+    ]
     if len(set(places)) > 1:
         shares = [
             f"{(many := places.count(place))} run{'s' * (many > 1)} on {place[0]} ({place[1]})"

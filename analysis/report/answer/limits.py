@@ -14,6 +14,7 @@ from analysis.stats import grouped
 from analysis.verdicts.profiles import UNLIKE, impossible, unlike
 from analysis.verdicts.rates import ENOUGH
 from analysis.verdicts.slowest import holds_up, slowest
+from analysis.verdicts.values import without_threads
 from analysis.wording import FEW, drift, group_name, listed, named_or_counted
 from model.record.units import counted
 
@@ -190,9 +191,10 @@ def _single_runs(facts: Facts, singles: Sequence[str]) -> Sentence:
 def _machines(done: Sequence[Run]) -> Iterator[Sentence]:
     """The machines of the completed runs, and how many each had; none where one is unknown.
 
-    Lent machines may share a name: those with other devices are others.
+    Lent machines may share a name: those with other devices are others. A CPU is the same, whatever share of
+    its threads a run had.
     """
-    places = Counter((run["node"], run["device"]) for run in done)
+    places = Counter((run["node"], without_threads(run["device"])) for run in done)
     if not places or None in {host for host, _ in places}:
         return
     if len(places) == 1:

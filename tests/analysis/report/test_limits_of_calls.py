@@ -14,6 +14,7 @@ from analysis.report.build import build_report
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 from analysis.verdicts.guard import among
+from analysis.verdicts.values import devices
 from model.record.case import Case
 from model.record.config import CallConfig, RunConfig
 from tests.analysis.fabricate import START, Folder, plan
@@ -103,6 +104,16 @@ def test_runs_on_several_machines_are_said_machine_by_machine(root: Path) -> Non
     )
     assert said in texts
     assert not any("Every completed run" in text for text in texts)
+
+
+@pytest.mark.fault
+def test_a_cpu_whose_threads_runs_share_is_one_machine(root: Path) -> None:
+    for run_id, threads in (("r1", 1), ("r2", 2)):
+        timed(root, run_id, host="vm", device_name=f"CPU: Xeon, {threads} threads")
+    texts = [sentence.text for sentence in limits.of_calls(*collected(root), [])]
+    assert "Every completed run was on a machine named `vm`: others of its kind may differ." in texts
+    assert not any("2 machines" in text for text in texts)
+    assert devices(collected(root)[0].runs) == ["CPU: Xeon, 1 thread", "CPU: Xeon, 2 threads"]
 
 
 def test_a_study_without_a_completed_run_has_no_table_of_backends_and_says_nothing_of_its_times(
