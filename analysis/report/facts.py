@@ -149,8 +149,9 @@ class Facts:
 
     @property
     def about(self) -> str:
-        """The rest of the description."""
-        return self.description.removeprefix(self.question).strip()
+        """The description after its question; all of it without one, unless it is the title."""
+        _, mark, rest = self.description.partition("?")
+        return rest.strip() if mark or self.description == self.title else self.description
 
     @property
     def scales(self) -> dict[str, str]:

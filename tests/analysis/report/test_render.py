@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from analysis.report.facts import Facts
 from analysis.report.render import environment, prose
 
@@ -17,3 +19,20 @@ def test_groups_whose_names_have_commas_are_parted_by_semicolons() -> None:
     known = Facts("study", "title", "", [], [], [], [])
     assert parts.groups(["FSDP2", "DDP"], known).strip() == "FSDP2, DDP"  # type: ignore[attr-defined]
     assert parts.groups(["FSDP2, gathered once", "DDP"], known).strip() == "FSDP2, gathered once; DDP"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("description", "question", "about"),
+    [
+        ("Tiny study.", "Tiny", "Tiny study."),
+        ("Tiny", "Tiny", ""),
+        ("", "Tiny", ""),
+        ("Is it fast? Tiny.", "Is it fast?", "Tiny."),
+        ("Is it fast?", "Is it fast?", ""),
+    ],
+)
+def test_a_description_is_whole_beside_a_title_that_it_begins_with(
+    description: str, question: str, about: str
+) -> None:
+    known = Facts("study", "Tiny", description, [], [], [], [])
+    assert (known.question, known.about) == (question, about)
