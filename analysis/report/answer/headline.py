@@ -195,12 +195,13 @@ def ends(
     elif single:
         texts[single[0]] += ", in one run"
     text = f"{before}{name(first, facts)} has the {words[0]}, {texts[first]}; "
-    tier = next((ranking.tiers[0] for ranking in comparison.rates.rankings if first in ranking.tiers[0]), ())
-    ties = [name(label, facts) for label in ordered if label in tier and label != first]
+    tiers = next((ranking.tiers for ranking in comparison.rates.rankings if first in ranking.tiers[0]), ((),))
+    ties = [name(label, facts) for label in ordered if label in tiers[0] and label != first]
     if ties and not judged and most:
-        text += (
-            f"tests do not tell it from {listed(ties) if len(ties) <= _NAMED else f'{len(ties)} others'}; "
-        )
+        ranked = {label for tier in tiers for label in tier}
+        untested = [name(label, facts) for label in ordered if label not in ranked]
+        text += f"tests do not tell it from {_few(ties)}"
+        text += f", nor compare it with {_few(untested)}; " if untested else "; "
     best, near = values[first], list[str]()
     if best and runs[first] > 1 and not judged and not most:  # no test is behind it
         near = [
@@ -210,10 +211,14 @@ def ends(
             and (best.low is None or value.low is None or best.overlaps(value))
         ]  # fmt: skip
     if near:
-        text += (
-            f"no interval tells it from {listed(near) if len(near) <= _NAMED else f'{len(near)} others'}; "
-        )
+        text += f"no interval tells it from {_few(near)}"
+        alone = [name(label, facts) for label in ordered[1:] if runs[label] == 1]
+        text += f", nor is one over the runs of {_few(alone)}; " if alone else "; "
     yield Sentence(f"{text}{name(last, facts)} the {words[1]}, {texts[last]}.", numbers)
+
+
+def _few(names: Sequence[str]) -> str:
+    return listed(names) if len(names) <= _NAMED else f"{len(names)} others"
 
 
 def name(label: str, facts: Facts) -> str:

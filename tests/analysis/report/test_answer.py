@@ -6,6 +6,7 @@ import pytest
 
 from analysis.report import tasks
 from analysis.report.answer import StudyAnswer, answer, ran
+from analysis.report.answer.headline import ends
 from analysis.report.answer.limits import of_profiles
 from analysis.report.answer.statement import VerdictRow
 from analysis.report.backends import Backends
@@ -249,6 +250,30 @@ def test_without_a_baseline_the_tests_of_the_ranking_say_what_the_first_is_not_t
     )
     assert "tests do not tell it from `flex`;" in first(cudnn=1, flash=1.05, flex=1.05)
     assert "tests do not tell it from" not in first(cudnn=1, flash=1.05, flex=1.1)
+
+
+@pytest.mark.fault
+def test_a_group_that_no_test_compares_with_the_first_is_not_said_to_be_told_from_it() -> None:
+    alone = {"design": DESIGN | {"baseline": None}}
+    other_code = {"git_sha": "b" * 40, "code": "d" * 64}
+    runs = [
+        *repeats("cudnn", 1, **alone),
+        *repeats("flash", 1.05, **alone),
+        *repeats("flex", 1.05, **alone),
+        *repeats("auto", 1.02, **alone, **other_code),
+        planned("math", 0.4, **alone),
+    ]
+    (text,) = headline(of(runs))[:1]
+    assert "tests do not tell it from `flex`, nor compare it with `auto` and `math`; " in text
+
+
+@pytest.mark.fault
+def test_a_single_run_is_not_said_to_be_told_from_the_shortest_time() -> None:
+    runs = [*repeats("cudnn", 1), *repeats("flash", 1), planned("math", 0.3)]
+    known = facts(runs)
+    times = {group.label: group.tokens_per_second for group in known.groups}
+    (said,) = ends(known, times, "ms", {}, comparison(runs), ("shortest time", "longest"), most=False)
+    assert "no interval tells it from `flash`, nor is one over the runs of `math`; " in said.text
 
 
 def test_a_comparison_that_waits_for_more_repeats_is_not_called_uncertain() -> None:
