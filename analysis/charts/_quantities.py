@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analysis import stats
-from analysis.charts._values import fitting, telling
+from analysis.charts._values import fitting
 from analysis.verdicts.groups import final_loss, peak_memory_gib
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def _rate(column: str) -> Callable[[list[Row]], Estimates]:
 
 def _timed(rows: list[Row], value: stats.Quantity) -> Estimates:
     estimated = stats.estimates([row for row in rows if row["step_seconds"]], value)
-    return {label: telling(estimate) for label, estimate in estimated.items()}
+    return {label: estimate.telling for label, estimate in estimated.items()}
 
 
 def _of_groups(estimate: Callable[[list[Row]], stats.Estimate | None]) -> Callable[[list[Row]], Estimates]:
     return lambda rows: {
-        label: telling(estimated)
+        label: estimated.telling
         for label, runs in stats.by_label(rows).items()
         if (estimated := estimate(runs))
     }

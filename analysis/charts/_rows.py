@@ -28,7 +28,7 @@ from analysis.charts._style import (
     shapes,
     styles_for,
 )
-from analysis.charts._values import Ends, d3, estimates_table, fitting, names, number, range_of, telling
+from analysis.charts._values import Ends, d3, estimates_table, fitting, names, number, range_of
 from analysis.stats.estimate import RANGE
 from analysis.wording import methods
 
@@ -135,7 +135,7 @@ def dot_figure(
         what: the quantity in words, as the caption starts.
         used: rows of the runs that it shows.
     """
-    estimates = {label: telling(estimate) for label, estimate in estimates.items()}
+    estimates = {label: estimate.telling for label, estimate in estimates.items()}
     values = [value for _, _, value in points]
     interval_ends = [
         end for estimate in estimates.values() for end in (estimate.low, estimate.high) if end is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import floor, isfinite, log10
 
 from analysis import stats
@@ -41,16 +41,6 @@ def in_a_headline(estimate: stats.Estimate, form: str, digits: int = 4) -> str:
     if estimate.low is not None and estimate.high is not None and estimate.high > estimate.low:
         most.append(1 - floor(log10((estimate.high - estimate.low) / 2)))
     return number(estimate.median, f"{start}.{max(0, min(most))}f")
-
-
-def telling(estimate: stats.Estimate) -> stats.Estimate:
-    """The estimate without an interval that is wider than its value: it says nothing and hides the others."""
-    low, high = estimate.low, estimate.high
-    if low is None or high is None or high - low <= abs(estimate.median):
-        return estimate
-    return replace(
-        estimate, low=None, high=None, method=f"no interval: with n = {estimate.n} it is wider than the value"
-    )
 
 
 def fitting(form: str, values: Iterable[float | None]) -> str:

@@ -6,7 +6,7 @@ from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, mean, points, smoothing
 from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
 from analysis.charts._reported import hollow_caption, hollow_description, mark_rows, marks_of
-from analysis.charts._values import from_to, names, telling
+from analysis.charts._values import from_to, names
 from analysis.stats import by_label, grouped
 from analysis.verdicts.groups import final_loss
 
@@ -107,7 +107,7 @@ def _finding(finals: list[Row], ends: list[Row]) -> str:
     for tokens, rows in sorted(by_tokens.items(), key=lambda one: -len(one[1])):
         logged = by_label({**row, "final_loss": row["value"]} for row in rows)
         losses = {label: loss for label, runs in logged.items() if (loss := final_loss(runs))}
-        estimates = {label: telling(loss) for label, loss in losses.items()}
+        estimates = {label: loss.telling for label, loss in losses.items()}
         seeds, groups = max(seeds, *(loss.n for loss in losses.values())), groups + len(losses)
         runs = {label: len(own) for label, own in logged.items()}
         text = from_to(estimates, "nats", ".4f", runs)

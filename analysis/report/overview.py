@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_BARS = 12  # of a small figure; of more groups, those with the six smallest and the six largest values
 _LONG = 14  # characters of a name, beyond which small figures have a number in its place
-_VAGUE = 1.0  # times its median: the width of an interval, beyond which it says nothing
+_VAGUE = 1.0  # the width of the interval of a ratio, beyond which it says nothing
 _FAR = (
     4.0  # times the second largest value, beyond which a bar is cut, so that it does not flatten the others
 )
@@ -335,19 +335,11 @@ def estimated(value: Callable[[GroupFacts], Estimate | None], form: str) -> Call
         estimate = value(line.group)
         if not estimate:
             return TableCell()
-        ends = interval(estimate, form) if telling(estimate) else ""
+        ends = "" if estimate.telling.low is None else interval(estimate, form)
         is_range = ends and RANGE in estimate.method
         return TableCell(number(estimate.median, form), f"range {ends}" if is_range else ends)
 
     return cell
-
-
-def telling(estimate: Estimate) -> tuple[float, float] | None:
-    """The ends of its interval; None without one, and where it is so wide that it says nothing."""
-    low, high = estimate.low, estimate.high
-    if low is None or high is None or high - low > _VAGUE * abs(estimate.median):
-        return None
-    return low, high
 
 
 def _took(seconds: float) -> str:
@@ -386,8 +378,11 @@ def _bars(spec: PanelSpec, lines: Mapping[str, Any], styles: Styles) -> Panel:
     for place, label in enumerate(lines, start=1):
         if label not in shown:
             continue
-        value, ends = shown[label], telling(shown[label])
-        low, high = (round(max(0.0, min(100.0, scale * end)), 2) for end in ends) if ends else (None, None)
+        value = shown[label].telling
+        low, high = (
+            None if end is None else round(max(0.0, min(100.0, scale * end)), 2)
+            for end in (value.low, value.high)
+        )
         text = number(value.median, spec.form) if spec.form else _took(value.median)
         end = round(min(100.0, scale * value.median), 2)
         bars.append(Bar(label, place, text, styles[label].colour, end, low, high, value.median > most))

@@ -37,6 +37,15 @@ class Estimate:
     n: int
     method: str
 
+    @property
+    def telling(self) -> Estimate:
+        """The estimate, without an interval that is wider than its value: that says nothing."""
+        if self.low is None or self.high is None or self.high - self.low <= abs(self.median):
+            return self
+        return replace(
+            self, low=None, high=None, method=f"no interval: with n = {self.n} it is wider than the value"
+        )
+
     def map(self, function: Callable[[float], float]) -> Estimate:
         """The estimate of a monotone function of the value: the median and the interval carry over."""
         ends = [function(end) for end in (self.low, self.high) if end is not None]

@@ -31,7 +31,7 @@ def _sentences(contents: Contents, keys: set[str]) -> Iterator[str]:
     yield from task.writeup.methods(facts.runs, partial(_cite, keys))
     if task.calls_every_backend:
         return
-    with_rate = [group.tokens_per_second for group in facts.groups if group.tokens_per_second]
+    with_rate = [group.tokens_per_second.telling for group in facts.groups if group.tokens_per_second]
     if methods := "; ".join(dict.fromkeys(estimate.method for estimate in with_rate)):
         cited = _cite(keys, "student1908", "hettmansperger1986")
         yield f"Groups are given as medians. Their intervals: {said(methods)}{cited}."

@@ -102,14 +102,14 @@ def cited(contents: Contents) -> Iterator[Cited]:
         label = group.label
         if contents.task.ranks:
             yield Cited(f"{label} runs", str(group.n), None, None, f"{label}: runs with a measured rate")
-        for quantity, unit, estimate in (
+        for quantity, unit, given in (
             ("tokens per second", "tokens per second", group.tokens_per_second),
             ("MFU", "percent", group.mfu),
             ("final loss", "nats per token", group.final_loss),
             ("peak memory", "GiB", group.peak_memory_gib),
         ):
-            if estimate:
-                form = _FORMS[unit]
+            if given:
+                estimate, form = given.telling, _FORMS[unit]
                 low, high = (None if x is None else readable(x, form) for x in (estimate.low, estimate.high))
                 in_unit = "" if unit == quantity else f", {unit}"
                 says = f"{label}: {quantity}{in_unit}: median; {estimate.method}"

@@ -129,7 +129,7 @@ def _groups(contents: Contents) -> str:
             breakable(group.label),
             str(group.n),
             _middle(rate, ",.0f"),
-            ends(rate, ",.0f") if rate else _DASH,
+            ends(rate.telling, ",.0f") if rate else _DASH,
             escaped(tiers) or _DASH,
             _middle(group.mfu, ".1f"),
             _middle(group.peak_memory_gib, ",.1f"),

@@ -12,7 +12,7 @@ from analysis.charts._kernels import SEQUENCE
 from analysis.charts._lines import StepLines, crowd_caption, line_plot
 from analysis.charts._quantities import CellQuantity
 from analysis.charts._sweep_map import maps_figure as heat_maps
-from analysis.charts._values import from_to, in_a_headline, shortened, telling
+from analysis.charts._values import from_to, in_a_headline, shortened
 from analysis.charts.kernels import FORWARD, lines_over_shapes
 from analysis.charts.scaling import scaling_figure
 from analysis.stats import Estimate, over_runs
@@ -78,9 +78,9 @@ def test_a_value_far_beyond_the_others_leaves_the_axis_with_an_arrow_that_the_ca
 def test_an_interval_wider_than_its_value_is_left_out_with_the_reason() -> None:
     wide, narrow = over_runs([10.0, 4000.0]), over_runs([10.0, 10.1])
     assert wide.high and wide.high > 1e6, "what Student's interval of two runs comes to"
-    assert (telling(wide).low, telling(wide).high) == (None, None)
-    assert telling(wide).method == "no interval: with n = 2 it is wider than the value"
-    assert telling(narrow) is narrow
+    assert (wide.telling.low, wide.telling.high) == (None, None)
+    assert wide.telling.method == "no interval: with n = 2 it is wider than the value"
+    assert narrow.telling is narrow
 
 
 def test_a_headline_has_the_digits_that_the_interval_supports() -> None:

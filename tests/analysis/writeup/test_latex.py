@@ -257,6 +257,15 @@ def test_the_peak_memory_of_several_runs_is_cited_with_its_interval() -> None:
     assert "GiB: median; 95 % t interval of the geometric mean over 3 runs" in memory.says
 
 
+@pytest.mark.fault
+def test_an_interval_that_no_figure_shows_is_not_cited_either() -> None:
+    wide = over_runs([10.0, 4000.0])
+    cited = of_group(GroupFacts("auto", 2, 2, wide, wide, wide, wide))
+    intervals = [(number.low, number.high) for number in cited.values()]
+    assert intervals == [(None, None)] * 5
+    assert "no interval: with n = 2 it is wider than the value" in cited["auto MFU"].says
+
+
 def test_a_range_of_all_records_is_cited_as_one_and_never_as_an_interval() -> None:
     ramp = within_run([1000.0 + step for step in range(101)])
     steady = over_runs([9.0, 10.0, 11.0])
