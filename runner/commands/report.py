@@ -17,16 +17,27 @@ Examples:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from model.record.errors import AssayError, UserError, did_you_mean
+from model.record.errors import AssayError, UserError, did_you_mean, local_path
+from model.record.files import Unreadable
+from model.record.folder import study_record
 from runner.commands._console import say, show
-from runner.commands._options import Removed, Replace, Settings, folder_name, several_studies
+from runner.commands._options import (
+    Removed,
+    Replace,
+    Settings,
+    folder_name,
+    is_file,
+    several_studies,
+    typed,
+)
 from runner.execute import queue
 
 if TYPE_CHECKING:
@@ -119,6 +130,7 @@ def command(
     for name in names:
         for line in queue.waits(root, name):
             say(line)
+    _say_outdated(root, studies, names)
     whole = Path(studies[0]).resolve().name if len(studies) == 1 and len(names) > 1 else "+".join(names)
     folder = out or Path("reports/build") / whole
     build = partial(
@@ -145,6 +157,22 @@ def command(
     if carried > _WORTH_SAYING:
         say(f"the report carries {carried / 2**20:,.0f} MiB of records; --no-records leaves them out")
     show(page)
+
+
+def _say_outdated(root: Path, given: Sequence[str], names: Sequence[str]) -> None:
+    """Say what changed in the files, those given or else those launched, and is not on the pages."""
+    from runner.inputs.study import read_study
+    from runner.plan import edits
+
+    files = {read_study(path).name: path for path in map(local_path, filter(is_file, given))}
+    for name in names:
+        with suppress(
+            UserError, Unreadable
+        ):  # a launch says what is wrong with the file, a collect of the record
+            record = study_record(root, name)
+            if path := files.get(name) or (record and Path(record.file)):
+                for line in edits.describe_outdated(read_study(path), root, typed()):
+                    say(line)
 
 
 def _given(context: typer.Context, name: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -154,6 +155,40 @@ def describe_removed(study: str, gone: Mapping[str, str], runner: str = "runner"
         f"{', '.join(kinds)}{more} ({such}); reports leave "
         f"{'it' if len(gone) == 1 else 'them'} out unless asked with `{runner} report {study} --removed`"
     )
+
+
+def describe_outdated(study: Study, root: Path, runner: str = "runner") -> Iterator[str]:
+    """What reports show as the runs recorded it, although the study's file says otherwise by now.
+
+    Raises:
+        UserError: as `expand`.
+    """
+    runs = [run for run in _runs_besides(root, study.name) if "label" in run.model_fields_set]
+    renewed, kept = dict[str, RunRecord](), False  # the first by what differs, with such a run
+    for scale in {run.scale: None for run in runs if run.scale in study.scale_names}:
+        labels, design = {cell.group: cell.label for cell in expand(study, scale)}, study.design(scale)
+        for run in (run for run in runs if run.scale == scale and run.group in labels):
+            both: dict[str, tuple[object, object]] = {
+                "title": (run.title, study.file.title),
+                "description": (run.description, study.file.description),
+                "labels": (run.label, labels[run.group]),
+            }
+            if run.design:
+                both["baseline"] = (run.design.baseline, design.baseline)
+                kept = kept or run.design.margins != design.margins.stated
+            renewed |= {name: run for name, (before, now) in both.items() if before != now}
+    if renewed:
+        *_, run = renewed.values()
+        how = f"launch {shlex.quote(str(study.path))} --profile {run.profile} --scale {run.scale}"
+        yield (
+            f"{study.path}: {', '.join(renewed)} changed since the launch, and the report shows what was "
+            f"there then: `{runner} {how}` renews that, and starts what is not done (--dry-run shows what)"
+        )
+    if kept:
+        yield (
+            f"{study.path}: margins changed since the launch, and the report judges by those of the launch: "
+            "one that is chosen after the results proves nothing"
+        )
 
 
 def refuse_another_file(study: Study, root: Path) -> None:

@@ -373,3 +373,29 @@ def test_runs_of_versions_without_such_a_record_keep_their_file(launch, study, r
     (tmp_path / "sub" / "tiny.yaml").write_text((tmp_path / "tiny.yaml").read_text() + "repeats: 2\n")
     with pytest.raises(InvalidFile, match="is that of"):
         launch("", path=tmp_path / "sub" / "tiny.yaml")
+
+
+LABEL = "rules: [{{where: {{train.learning_rate: 1e-3}}, label: {}}}]\n"
+
+
+@pytest.mark.fault
+def test_a_report_says_which_launch_renews_what_the_file_says_otherwise(launch, study, cli):
+    def said(extra, *given):
+        study(extra)
+        done = cli("report", *given, "--out", "page", "--figures", "svg", "--no-records")
+        assert done.code == 0, done.err
+        return [line for line in done.err.splitlines() if "changed since" in line]
+
+    launched = TWO + LABEL.format("slow") + "margins: {loss: 0.1}\n"
+    launch(launched)
+    path = study(launched)
+    assert said(launched, "tiny") == said(launched + "repeats: 2\n", "tiny") == []
+    renamed = launched.replace("slow", "steady")
+    (label,) = said(renamed, "tiny")
+    assert f"{path}: labels changed since the launch" in label
+    assert f"launch {path} --profile local --scale full` renews that" in label
+    assert said(renamed, str(path)) == [label]
+    (margin,) = said(launched.replace("0.1", "0.3"), "tiny")
+    assert "margins changed since the launch, and the report judges by those of the launch" in margin
+    launch(renamed)
+    assert said(renamed, "tiny") == []
