@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -12,16 +11,25 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pydantic import TypeAdapter
+
 from analysis.audit.records import contradictions
 from analysis.report.carried import MANIFEST, RECORDS, manifest_with_records
 from analysis.store import scan
 from analysis.store.database import NAME as NAME_OF_DATABASE
 from analysis.store.records import open_records
+from model.record.config import RunConfig
 from model.record.errors import UserError
 from model.record.files import Unreadable, sha256
 from model.record.folder import folders, run_folders
-from model.record.records import NAME
+from model.record.outcome import Outcome
+from model.record.records import NAME, DesignRecord
 
+_PLANS = """\
+SELECT study, run_id, title, factors::VARCHAR, config::VARCHAR, design::VARCHAR, why::VARCHAR, imported
+FROM run_records ANTI JOIN removed_runs USING (study, run_id) ORDER BY run_id"""
+_Factors = TypeAdapter(dict[str, str | int | float | bool | None])
+_Lines = TypeAdapter(list[str])
 _Kind = tuple[str, tuple[str, ...]]  # a study's title, and its factors
 
 
@@ -62,7 +70,10 @@ def restore(report: Path, root: Path) -> Restored:
     if hashes != listed:
         wrong = sorted({*hashes.items()} ^ {*listed.items()})[0][0]
         raise UserError(f"{wrong} is not what {MANIFEST} lists: `runner audit {report}` says more")
-    runs = _runs(report, study)
+    try:
+        runs = _runs(report, study)
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
+        raise UserError(f"{report}: its records are none that this version can read: {error}") from error
     here = {*islice(_kinds(root, study), 20)}
     if here and here.isdisjoint(kind for _, kind in runs):
         theirs, ours = (f"'{title}' over {', '.join(over)}" for title, over in (runs[0][1], min(here)))
@@ -72,34 +83,47 @@ def restore(report: Path, root: Path) -> Restored:
         )
 
     kept = root / study / scan.REPORTS
-    digest = hashlib.sha256(" ".join(hashes.values()).encode()).hexdigest()[:12]
-    names = [path.name for path in kept.glob("[0-9]*-*")]
-    again = any(name.endswith(f"-{digest}") for name in names)
-    if not again:
-        number = 1 + max((int(name.partition("-")[0]) for name in names), default=0)
-        try:
-            kept.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(prefix=".collecting-", dir=kept) as scratch:
-                whole = shutil.copytree(report / RECORDS, Path(scratch) / "records")
-                whole.rename(kept / f"{number:04d}-{digest}")
-        except OSError as error:
-            raise UserError(f"{error.filename}: {error.strerror}: collect it with another --root") from error
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+        names = sorted(path.name for path in kept.iterdir() if scan.OF_REPORT.fullmatch(path.name))
+        number = int(names[-1].partition("-")[0]) + 1 if names else 1
+        with TemporaryDirectory(prefix=".collecting-", dir=kept) as scratch:
+            whole = shutil.copytree(report / RECORDS, Path(scratch) / "records")
+            digest = scan.digest(whole)
+            earlier = [kept / name for name in names if name.endswith(f"-{digest}")]
+            whole.rename(kept / f"{number:04d}-{digest}")
+            for path in earlier:
+                shutil.rmtree(path)
+    except (OSError, shutil.Error) as error:
+        why = error.strerror or "it cannot be copied"
+        raise UserError(f"{kept}: {why}: collect it with another --root") from error
     own = {*folders(root / study)}
-    return Restored(study, len(runs), sum(run_id in own for run_id, _ in runs), again)
+    return Restored(study, len(runs), sum(run_id in own for run_id, _ in runs), bool(earlier))
 
 
 def _runs(report: Path, study: str) -> list[tuple[str, _Kind]]:
-    """The ids of its runs, each with what kind of study it says that it is of."""
+    """The ids of the runs that the study had, each with what kind of study it says that it is of.
+
+    Raises:
+        UserError, ValueError, TypeError, AttributeError, KeyError: the records are no such thing.
+    """
     with closing(open_records(report / RECORDS)) as records:
         if wrong := next(contradictions(records), None):
             raise UserError(f"{report}: its records contradict each other: {wrong}")
-        rows = records.execute("SELECT study, run_id, title, factors::VARCHAR FROM run_records").fetchall()
-    for name, run_id, *_ in rows:
+        for (outcome,) in records.execute("SELECT DISTINCT outcome FROM attempts").fetchall():
+            _ = outcome and Outcome(outcome)
+        rows = records.execute(_PLANS).fetchall()
+    for name, run_id, _, factors, config, design, why, imported in rows:
         if name != study or not NAME.fullmatch(run_id):
             raise UserError(f"{report}: {name}/{run_id} is no run of study {study}")
+        if imported is None:
+            RunConfig.model_validate_json(config)
+            _ = design and DesignRecord.model_validate_json(design)
+            _ = why and _Lines.validate_json(why)
+        _Factors.validate_json(factors)
     if not rows:
         raise UserError(f"{report} has no runs")
-    return [(run_id, (title, tuple(sorted(json.loads(factors))))) for _, run_id, title, factors in rows]
+    return [(run_id, (title, tuple(sorted(json.loads(factors))))) for _, run_id, title, factors, *_ in rows]
 
 
 def _kinds(root: Path, study: str) -> Iterator[_Kind]:
@@ -109,4 +133,5 @@ def _kinds(root: Path, study: str) -> Iterator[_Kind]:
             plan = folder.imported if folder.is_imported else folder.run
             yield plan.title, tuple(sorted(plan.factors))
     for row in scan.reported_plans(root, study, "title", "factors"):
-        yield row["title"], tuple(sorted(json.loads(row["factors"])))
+        with suppress(ValueError, TypeError):
+            yield row["title"], tuple(sorted(json.loads(row["factors"])))

@@ -219,7 +219,7 @@ def collect(
     def work(build: Build) -> CollectSummary:
         done = _collect_runs(build, root, study, drop=rebuild)
         _collect_certificates(build, root, drop=rebuild)
-        reports.bring(build, root, None if build.changed else study)
+        reports.bring(build, root)
         return _summary(count_rows(build.connection, study), done)
 
     return update(root, rebuild, work)
@@ -240,7 +240,7 @@ def collect_certificates(root: Path) -> int:
         if build.changed:
             _collect_runs(build, root, None, drop=False)
         _collect_certificates(build, root, drop=False)
-        reports.bring(build, root, None)
+        reports.bring(build, root)
         return count(build.connection, "certificates")
 
     return update(root, False, work)
@@ -263,7 +263,7 @@ def read_folders(root: Path, study: str | None) -> DuckDBPyConnection:
         _collect_runs(build, root, study, drop=False)
     _collect_certificates(build, root, drop=False)
     if study:
-        reports.bring(build, root, study)
+        reports.bring(build, root)
     return build.connection
 
 

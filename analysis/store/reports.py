@@ -13,25 +13,24 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from analysis.store import scan
-from analysis.store.database import Build
+from analysis.store.database import Build, first_lines
 from analysis.store.ingest import rows_of
 from analysis.store.missing import complete
 from analysis.store.records import open_records, selections
-from analysis.store.scan import CERTIFICATES, NODES, REPORTS, Key, Seen
+from analysis.store.scan import CERTIFICATES, NODES, REPORTS, RUNS_OF_REPORT, UNHASHED, Key
 from analysis.store.steps import LINES, MEASURES, STAGE, derive, label, stage
-from analysis.store.tables import OWNER, forget, insert, read_ledger
+from analysis.store.tables import OF_REPORTS, OWNER, Known, forget, insert, read_ledger
 from model.record.config import RunConfig
 from model.record.errors import UserError
-from model.record.files import sha256
-from model.record.folder import folders
 from model.record.records import DesignRecord, Override, RunRecord
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_PLAN = ("run_id", "repeat", "scale", "factors", "config", "design", "overridden", "imported")
+log = logging.getLogger(__name__)
+_ID = {"run_records": "run_id", "removed_runs": "run_id", "nodes": "key", "certificates": "key"}
 _PLAN = ("run_id", "repeat", "scale", "factors", "config", "design", "overridden", "imported")
 log = logging.getLogger(__name__)
 _KEYS = f"""\
@@ -44,7 +43,7 @@ def planned(root: Path, study: str) -> Iterator[RunRecord]:
     """The plans of the runs that reports know, as far as these carry them and this version can read them."""
     for row in scan.reported_plans(root, study, *_PLAN):
         if row["imported"] is None:
-            with suppress(ValidationError):
+            with suppress(ValueError, TypeError, AttributeError):
                 yield RunRecord.model_construct(
                     **{name: row[name] for name in ("run_id", "repeat", "scale")},
                     factors=json.loads(row["factors"]),
@@ -57,51 +56,85 @@ def planned(root: Path, study: str) -> Iterator[RunRecord]:
                 )
 
 
-def bring(build: Build, root: Path, study: str | None) -> None:
-    """Bring what only reports know up to date, after all that the root has itself.
+def bring(build: Build, root: Path) -> None:
+    """Bring what only reports know up to date, after all that the root has itself."""
+    connection = build.connection
+    before = read_ledger(connection, OF_REPORTS)
+    here = {report.key: report for report in scan.reports(root, None)}
+    own = read_ledger(connection, f"NOT {OF_REPORTS}").keys()
+
+    # Which report each comes from: the last of its study; a certificate, the last of all.
+    wanted: dict[Key, Key] = {}
+    problems: dict[Key, str] = {}
+    for key in here:
+        try:
+            carried = _keys(root / key[0] / key[1], key[0])
+        except (UserError, OSError) as error:
+            problems[key] = str(error)
+        else:
+            wanted |= dict.fromkeys(carried - own, key)
+    wanted = {key: report for key, report in wanted.items() if key not in here}
+
+    def of_report(files: Known) -> Key:
+        study, place, name, _ = min(files).split("/")
+        return study, f"{place}/{name}"
+
+    states = {
+        key: {path: file._replace(sha256="") for path, file in before[key].items()}
+        for key in before
+        if key[1].startswith(f"{REPORTS}/")
+    }
+    if states == {
+        key: {file.path: file for file in report.files} for key, report in here.items()
+    } and wanted == {key: of_report(files) for key, files in before.items() if key not in states}:
+        return
+    for study, place in states.keys() - here.keys():
+        log.warning("%s/%s: its records are gone, and so are the runs that it alone knew", study, place)
+    tables = [table for table in selections(connection, None) if table != "step_records"]
+    refused = connection.execute(f"SELECT study, run_id FROM quarantine WHERE run_id LIKE '{REPORTS}/%'")
+    forget(connection, [*before, *refused.fetchall()], (*tables, *LINES, *MEASURES))
+    for key, report in here.items():
+        files = [file._replace(sha256=UNHASHED) for file in report.files]
+        insert(connection, "files", rows_of(key, files))
+        if key not in problems and (new := [name for name, owner in wanted.items() if owner == key]):
+            try:
+                with closing(open_records(root / key[0] / key[1])) as records:
+                    _copy(records, connection, key[0], new)
+            except (UserError, OSError) as error:
+                problems[key] = str(error)
+            else:
+                (file,) = (file for file in files if file.path.endswith(f"/{RUNS_OF_REPORT}"))
+                insert(connection, "files", [row for name in new for row in rows_of(name, [file])])
+        if reason := problems.get(key):
+            log.warning(
+                "%s/%s: what it alone knows is left out (%s): collect that report again", *key, reason
+            )
+            row = {"study": key[0], "run_id": key[1], "path": "/".join(key), "reason": reason}
+            insert(connection, "quarantine", [row])
+    build.changed = True
+    label(connection)
+
+
+def _keys(folder: Path, study: str) -> set[Key]:
+    """The keys of what a report carries, but of runs that its study no longer had.
 
     Raises:
-        UserError: the records of a report cannot be read.
+        UserError: its records cannot be read, or are not those that were collected.
     """
-    connection = build.connection
-    collected = read_ledger(connection, f"run_id LIKE '{REPORTS}/%'")
-    names = [study] if study else sorted({*folders(root), *(name for name, _ in collected)})
-    changed = False
-    for name in names:
-        here = scan.reports(root, name)
-        before = {key: next(iter(files.values())) for key, files in collected.items() if key[0] == name}
-        if {key: file._replace(sha256="") for key, file in before.items()} == {
-            report.key: report.files[0] for report in here
-        }:
-            continue
-        changed = True
-        of_these = read_ledger(connection, f"path LIKE $1 || '/{REPORTS}/%'", name)
-        tables = [table for table in selections(connection, name) if table != "step_records"]
-        forget(connection, [*of_these], (*tables, *LINES, *MEASURES))
-        for report in reversed(here):
-            _add(connection, root, report)
-    if changed:
-        build.changed = True
-        label(connection)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-
-def _add(connection: DuckDBPyConnection, root: Path, report: Seen) -> None:
-    """Add the rows of what nobody else knows; a report that cannot be read is quarantined."""
-    study, place = report.key
-    file = report.files[0]._replace(sha256=sha256(root / report.files[0].path))
-    insert(connection, "files", rows_of(report.key, [file]))
+    if scan.digest(folder) != folder.name.partition("-")[2]:
+        raise UserError("its records have changed since")
     try:
-        records = open_records((root / file.path).parent)
-    except UserError as error:
-        log.warning("%s: what it knows is left out: %s; collect the report again", file.path, error)
-        lost = {"study": study, "run_id": place, "path": file.path, "reason": str(error)}
-        insert(connection, "quarantine", [lost])
-        return
-    with closing(records):
-        carried = set(records.execute(_KEYS).fetchall())
-        if new := sorted(carried - read_ledger(connection).keys()):
-            _copy(records, connection, study, new)
-            insert(connection, "files", [row for key in new for row in rows_of(key, [file])])
+        ids, removed, nodes, certificates = (
+            set(pq.read_table(folder / f"{table}.parquet", columns=[column])[0].to_pylist())
+            for table, column in _ID.items()
+        )
+    except pa.ArrowException as error:
+        raise UserError(first_lines(error, 1)) from error
+    runs = {(study, run_id) for run_id in ids - removed}
+    return runs | {(study, f"{NODES}/{key}") for key in nodes} | {(CERTIFICATES, key) for key in certificates}
 
 
 def _copy(records: DuckDBPyConnection, into: DuckDBPyConnection, study: str, new: Sequence[Key]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +27,7 @@ CERTIFICATES = ".certificates"  # under the root; no study can have such a name
 NODES = CEILINGS_FOLDER  # under a study
 
 REPORTS = ".reports"  # under a study: the records of reports that were collected, a folder each
+OF_REPORT = re.compile(r"\d{4}-[0-9a-f]{12}")  # such a folder: in which order it was collected, and `digest`
 RUNS_OF_REPORT = "run_records.parquet"
 
 # study, run_id: names of the two folders; CERTIFICATES, key for a certificate; study, NODES/key of a node;
@@ -100,11 +103,19 @@ def reports(root: Path, study: str | None) -> list[Seen]:
     """Stat the records of reports that were collected, of a study or of all, the last one last."""
     names, reported = [study] if study else folders(root), list[Seen]()
     for name in names:
-        for path in sorted((root / name / REPORTS).glob(f"[!.]*/{RUNS_OF_REPORT}")):
-            place = f"{REPORTS}/{path.parent.name}"
-            if state := _stat(str(path), f"{name}/{place}/{RUNS_OF_REPORT}"):
-                reported.append(Seen((name, place), (state,)))
+        for folder in sorted((root / name / REPORTS).glob("*")):
+            if OF_REPORT.fullmatch(folder.name):
+                place = f"{REPORTS}/{folder.name}"
+                paths = sorted({*folder.glob("[a-z]*.parquet"), folder / RUNS_OF_REPORT})
+                states = [_stat(str(path), f"{name}/{place}/{path.name}") for path in paths]
+                reported.append(Seen((name, place), tuple(state for state in states if state)))
     return reported
+
+
+def digest(folder: Path) -> str:
+    """The end of the name of a report's folder: the start of a hash of the hashes of its records."""
+    hashes = [sha256(path) for path in sorted(folder.iterdir())]
+    return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:12]
 
 
 def reported_plans(root: Path, study: str, *columns: str) -> list[dict[str, Any]]:
@@ -115,7 +126,8 @@ def reported_plans(root: Path, study: str, *columns: str) -> list[dict[str, Any]
     plans = []
     for report in reports(root, study):
         with suppress(pa.ArrowException, OSError):  # a collect says why
-            plans += pq.read_table(root / report.files[0].path, columns=list(columns)).to_pylist()
+            path = root / study / report.key[1] / RUNS_OF_REPORT
+            plans += pq.read_table(path, columns=list(columns)).to_pylist()
     return plans
 
 

@@ -127,7 +127,7 @@ def typed(path: Path) -> str:
 
 def no_runs(root: Path, study: str, studies: Sequence[str]) -> UserError:
     """An error that says that a study has no run folders, and what to type instead."""
-    if (root / study / ".reports").is_dir():
+    if any((root / study / ".reports").glob("[0-9]*-*")):
         return UserError(
             f"of study '{study}' there are only the records of a report under {root}: "
             "`runner sql`, `report` and `compare` take its runs, but none can be seen or continued here"

@@ -105,20 +105,24 @@ def test_runs_of_a_report_are_in_every_new_database(report: Path, elsewhere: Pat
     assert collect(elsewhere, rebuild=True).runs == 2
 
 
-def test_the_same_report_twice_changes_nothing_and_a_later_one_takes_its_place(
+def test_of_several_reports_of_a_run_the_one_that_was_collected_last_counts(
     root: Path, report: Path, elsewhere: Path, tmp_path: Path
 ) -> None:
-    early = reported(root, tmp_path / "early")
-    completed(root, "r3", label="renamed")
+    early = shutil.copytree(report, tmp_path / "early")
+    completed(root, "r3")
     late = reported(root, tmp_path / "late")
-    for given, again, ids in (
-        (early, False, ["r1", "r2"]),
-        (early, True, ["r1", "r2"]),
-        (late, False, ["r1", "r2", "r3"]),
-        (early, True, ["r1", "r2", "r3"]),
+    for given, again, of_r1 in (
+        (early, False, "0001"),
+        (early, True, "0002"),
+        (late, False, "0003"),
+        (late, True, "0004"),
+        (early, True, "0005"),
     ):
         assert restore(given, elsewhere).again == again
-        assert [run for run, *_ in rows(elsewhere)] == ids
+        ((first, *_), *others) = rows(elsewhere, "SELECT from_report, run_id FROM runs ORDER BY run_id")
+        assert f"/{of_r1}-" in str(first)
+        assert [run for _, run in others] == ["r2", "r3"][: len(others)]
+    assert len(others) == 2
 
 
 def test_what_a_later_report_knows_better_of_a_run_counts(elsewhere: Path, tmp_path: Path) -> None:
@@ -227,9 +231,107 @@ def test_a_report_that_was_damaged_since_is_left_out_with_the_reason(report: Pat
     os.truncate(kept / "run_records.parquet", 50)
     assert rows(elsewhere) == []
     ((path, reason),) = rows(elsewhere, "SELECT path, reason FROM quarantine")
-    assert str(path).startswith("backends/.reports/0001-") and "run_records.parquet" in str(reason)
+    assert str(path).startswith("backends/.reports/0001-") and reason == "its records have changed since"
     shutil.rmtree(kept)
     assert rows(elsewhere, "FROM quarantine") == []
+
+
+def test_studies_of_like_names_keep_their_own_runs_and_the_certificates_that_both_name(
+    root: Path, elsewhere: Path, tmp_path: Path
+) -> None:
+    for study in ("a-b", "a_b"):
+        shutil.copytree(root, tmp_path / study)
+        (tmp_path / study / "backends").rename(tmp_path / study / study)
+        for path in (tmp_path / study / study).glob("*/run.json"):
+            path.write_text(path.read_text().replace('"backends"', f'"{study}"'))
+        collect(tmp_path / study)
+        restore(build_report(tmp_path / study, study, tmp_path / f"of-{study}").parent, elsewhere)
+    both = [("a-b", 2), ("a_b", 2)]
+    count = "SELECT study, count(*) FROM runs GROUP BY study ORDER BY study"
+    assert rows(elsewhere, count) == both
+    first = rows(elsewhere, "FROM certificates")
+    collect(elsewhere, "a_b")
+    collect(elsewhere, rebuild=True)
+    assert rows(elsewhere, count) == both and rows(elsewhere, "FROM certificates") == first
+    for study, left in (("a_b", 1), ("a-b", 0)):
+        shutil.rmtree(elsewhere / study)
+        assert len(rows(elsewhere, "FROM certificates")) == left
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("purged", ["*", "run_records.parquet", "attempts.parquet"])
+def test_a_report_whose_records_were_purged_is_missed_and_can_be_collected_again(
+    report: Path, elsewhere: Path, purged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    restore(report, elsewhere)
+    assert rows(elsewhere) == GIVEN
+    for path in elsewhere.glob(f"backends/.reports/*/{purged}"):
+        path.unlink()
+    assert rows(elsewhere) == []
+    assert "what it alone knows is left out" in caplog.text
+    restore(report, elsewhere)
+    assert rows(elsewhere) == GIVEN
+    assert rows(elsewhere, "FROM quarantine") == []
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("name", ["backends/r1/run.json", ".certificates/KEY.json"])
+def test_a_torn_file_of_its_own_hides_what_a_report_knows_only_while_it_is_there(
+    root: Path, report: Path, elsewhere: Path, name: str
+) -> None:
+    restore(report, elsewhere)
+    all_rows = "SELECT count(*) FROM runs", "SELECT count(*) FROM certificates"
+    before = [rows(elsewhere, sql) for sql in all_rows]
+    ((key,),) = rows(elsewhere, "SELECT key FROM certificates")
+    torn = elsewhere / name.replace("KEY", str(key))
+    torn.parent.mkdir(parents=True, exist_ok=True)
+    torn.write_text("{")
+    assert [rows(elsewhere, sql) for sql in all_rows] != before
+    torn.unlink()
+    assert [rows(elsewhere, sql) for sql in all_rows] == before
+
+
+@pytest.mark.fault
+def test_nothing_in_a_folder_of_reports_stops_a_collect(report: Path, elsewhere: Path) -> None:
+    restore(report, elsewhere)
+    reports = elsewhere / "backends/.reports"
+    (reports / "0002-0123456789ab/run_records.parquet").mkdir(parents=True)
+    (reports / "0003-0123456789ab").mkdir()
+    (reports / "1x-foo").mkdir()
+    (reports / os.fsdecode(b"0004-\xff")).mkdir()
+    os.mkfifo(reports / "0005-0123456789ab")
+    assert rows(elsewhere) == GIVEN
+    assert restore(report, elsewhere).again
+    assert rows(elsewhere) == GIVEN
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("run_records", "config", "'{}'"),
+        ("run_records", "config", "NULL"),
+        ("run_records", "design", "'[]'"),
+        ("run_records", "factors", "'[1, 2]'"),
+        ("run_records", "factors", "NULL"),
+        ("run_records", "why", "'7'"),
+        ("attempts", "outcome", "'splendid'"),
+        ("step_records", "step_seconds", "'nan'::DOUBLE"),
+        ("step_records", "tokens", "9223372036854775807"),
+    ],
+)
+def test_records_that_no_run_writes_are_refused(
+    report: Path, elsewhere: Path, table: str, column: str, value: str
+) -> None:
+    path = report / f"data/records/{table}.parquet"
+    duckdb.sql(
+        f"COPY (SELECT * REPLACE ({value} AS {column}) FROM read_parquet('{path}')) TO '{path}.new' (FORMAT parquet)"
+    )
+    Path(f"{path}.new").replace(path)
+    relisted(report)
+    with pytest.raises(UserError):
+        restore(report, elsewhere)
+    assert not elsewhere.exists()
 
 
 def test_runs_that_the_study_no_longer_had_do_not_come_back(
