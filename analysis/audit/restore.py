@@ -73,7 +73,8 @@ def restore(report: Path, root: Path) -> Restored:
     try:
         runs = _runs(report, study)
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
-        raise UserError(f"{report}: its records are none that this version can read: {error}") from error
+        why = "; ".join(map(str.strip, str(error).splitlines()[:3]))
+        raise UserError(f"{report}: its records are none that this version can read: {why}") from error
     here = {*islice(_kinds(root, study), 20)}
     if here and here.isdisjoint(kind for _, kind in runs):
         theirs, ours = (f"'{title}' over {', '.join(over)}" for title, over in (runs[0][1], min(here)))

@@ -56,6 +56,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     from analysis.importers import ImportDesign, Mapping, Origin, load, write_runs
+    from analysis.store import scan
     from model.record.records import now
     from runner.inputs.document import read_document
     from runner.inputs.study import valid_name
@@ -81,6 +82,8 @@ def command(
         raise UserError(f"--study {study}: {error}") from error
     origin = Origin(form, study, title or f"Imported logs: {study}", own_version(), now())
     new, refused = _read(files, columns, origin)
+    if scan.reports(Settings.root, study):
+        raise UserError(f"study '{study}' has the runs of a report; choose another name for these logs")
     with locked(Settings.root / study):
         written = write_runs(Settings.root, study, new, design)
     if as_json:

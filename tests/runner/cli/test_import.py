@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from analysis.audit.restore import restore
 from analysis.importers import file_names
 from analysis.importers._study import imported_runs
 from analysis.query.ask import ask
 from analysis.query.formats import write_table
+from analysis.report.build import build_report
+from analysis.store.collect import collect
 from model.record import files
 from runner.commands._options import Settings
 from runner.state.filesystem import study_lock
@@ -172,6 +175,18 @@ base:
   model: {dim: 32, layers: 1, heads: 2, kv_heads: 1, ffn_dim: 64, vocab_size: 300}
   train: {steps: 6, sequence_length: 32, dtype: float32}
 """
+
+
+@pytest.mark.refused
+def test_logs_do_not_join_a_study_that_a_report_knows(theirs: Cli, logs: list[Path], tmp_path: Path) -> None:
+    """One log would count as two runs, as nobody can compare it with what the report was made of."""
+    collect(Settings.root)
+    report = build_report(Settings.root, "theirs", tmp_path / "report").parent
+    restore(report, tmp_path / "other")
+    given = (*logs, "--format", "lsai", "--study", "theirs")
+    done = theirs("import", *given, root=tmp_path / "other")
+    assert done.code == 2
+    assert "study 'theirs' has the runs of a report; choose another name" in done.err
 
 
 @pytest.mark.refused
