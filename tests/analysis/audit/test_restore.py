@@ -27,10 +27,10 @@ RUNS = "SELECT run_id, attempts, steps, final_loss, from_report IS NOT NULL FROM
 GIVEN = [("r1", 1, 100, 9.0, True), ("r2", 2, 100, 9.0, True)]
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Two runs; the second ended on its second attempt, and has a certificate."""
-    root = tmp_path / "root"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, and their report; the second ended on its second attempt, and has a certificate."""
+    root = tmp_path_factory.mktemp("made") / "root"
     completed(root, "r1")
     second = Folder(root, plan("r2", attention="flash"))
     second.start(certificate=certificate(root, "flash", case=None).key)
@@ -40,12 +40,18 @@ def root(tmp_path: Path) -> Path:
         second.step(step, attempt=2)
     second.audit(5, attempt=2)
     second.end(attempt=2, steps=100)
-    return root
+    reported(root, root.parent / "report")
+    return root.parent
 
 
 @pytest.fixture
-def report(root: Path, tmp_path: Path) -> Path:
-    return reported(root, tmp_path / "report")
+def root(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made / "root", tmp_path / "root")
+
+
+@pytest.fixture
+def report(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made / "report", tmp_path / "report")
 
 
 @pytest.fixture
