@@ -177,6 +177,7 @@ class Run(TypedDict):
     reported_elsewhere: list[int] | None
     given_label: str | None
     highest_learning_rate: float | None
+    position_in_root: int | None
     history: NotRequired[list[AttemptRow]]
     page: NotRequired[str | None]
 

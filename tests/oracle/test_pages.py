@@ -19,7 +19,7 @@ from tests.oracle.truth import Study
 MARK = "flagged: "  # of a bar
 PLACES = ("ran", "answer", "warning", "limit")
 # Of the code that makes sentences: what is in the texts for papers alone, and what names tasks that others add.
-ELSEWHERE = (("ran.py", "expected"), ("ran.py", "of_any"))
+ELSEWHERE = (("ran.py", "expected"), ("ran.py", "of_any"), ("ran.py", "_empty_places"))
 
 
 def answer_of(page: Element) -> dict[str, list[str]]:

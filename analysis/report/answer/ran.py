@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _REASON = 320  # letters of a reason that a first page quotes
 _NAMED = 3  # backends that the sentence names; of more it says how many
+_PLACES = 8  # in the order of starting that a sentence lists
+_APART = timedelta(seconds=1)  # between records of one launch at most: the next one needs longer to start
 
 
 def of_any(facts: Facts) -> Sentence:
@@ -337,7 +340,7 @@ def without_times(facts: Facts) -> Iterator[Sentence]:
 
 
 def _without_a_run(facts: Facts) -> Iterator[Sentence]:
-    """What a launch asked for by `--only`, and the records have no run of."""
+    """What a launch asked for by `--only`, and the records have no run of; and empty places of a launch."""
     if facts.removed:  # then a run may be gone because the study no longer has it
         return
     launches = {tuple(run["command"] or ()) for run in facts.runs}
@@ -348,6 +351,38 @@ def _without_a_run(facts: Facts) -> Iterator[Sentence]:
         if missing := sorted(values - there) if there & values else []:
             names = listed([group_name(value) for value in missing])
             yield Sentence(f"A launch asked for {names} (`{axis}`), but there is no record of such a run.")
+    yield from _empty_places(facts.runs)
+
+
+def _empty_places(runs: Sequence[Run]) -> Iterator[Sentence]:
+    """How many runs the largest launch planned at least that the records do not have.
+
+    A launch gives its runs consecutive places in its root, and makes their records within moments. Any run
+    of another launch may be one that this launch planned, too, and takes one off the number.
+    """
+    launches: list[list[Run]] = []
+    placed = [run for run in runs if run["position_in_root"] is not None]
+    for run in sorted(placed, key=itemgetter("created_at")):
+        if launches and run["created_at"] - launches[-1][-1]["created_at"] < _APART:
+            launches[-1].append(run)
+        else:
+            launches.append([run])
+    largest = max(launches, key=len, default=[])
+    taken = [run["position_in_root"] or 0 for run in largest]
+    empty = sorted({*range(min(taken, default=0), max(taken, default=0))} - {*taken})
+    others = len(placed) - len(largest)
+    if len({*taken}) < len(taken) or len(empty) <= others:  # launches of two roots in one moment
+        return
+    total, lost = len(taken) + len(empty), len(empty) - others
+    least, have = "at least " if others else "", "has" if lost == 1 else "have"
+    text = f"A launch planned {total:,d} runs or more, and {least}{lost:,d} of them {have} no record: "
+    text += (
+        f"{counted(len(empty), 'place')} in its order of starting {'is' if len(empty) == 1 else 'are'} empty"
+    )
+    text += f" ({listed([*map(str, empty)])})" if len(empty) <= _PLACES else ""
+    if others:
+        text += f", for which {counted(others, 'run')} of other launches may stand"
+    yield Sentence(f"{text}.", (Number("planned runs without a record", lost, None, None, "runs"),))
 
 
 def _ended(runs: Sequence[Run], rest: str) -> Sentence:

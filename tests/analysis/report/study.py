@@ -58,6 +58,7 @@ def planned(label: str, seconds: float = 0.4, **changes: Any) -> Row:
         "expected_outcome": "completed",
         "because": None,
         "given_label": None,
+        "position_in_root": None,
         "reason": None,
         "config": {"model": MODEL, "data": DATA, "train": train},
         "planned_steps": train["steps"],

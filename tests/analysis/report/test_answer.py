@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
+
 import pytest
 
 from analysis.report import tasks
@@ -12,7 +15,7 @@ from analysis.report.answer.statement import VerdictRow
 from analysis.report.backends import Backends
 from analysis.verdicts.guard import Difference
 from tests.analysis.report.study import NOBODY, Row, comparison, facts, planned
-from tests.analysis.verdicts.rows import DESIGN
+from tests.analysis.verdicts.rows import DESIGN, START
 
 MARGIN = {"design": DESIGN | {"margins": {"tokens_per_second": 0.01, "loss": 0.005}}}
 NOISE = (1.0, 1.002, 0.999)
@@ -588,6 +591,45 @@ def test_a_backend_that_was_launched_and_left_no_record_is_missed() -> None:
     said = "A launch asked for `flex` (`attention`), but there is no record of such a run."
     assert [sentence.text for sentence in of(runs).unexpected] == [said]
     assert not of(runs, removed={"gone": "attention=flex"}).unexpected
+
+
+def launched(places: Sequence[int], seconds: float, start: int = 0) -> list[Row]:
+    """Runs at these places that one launch planned, so many seconds after another."""
+    return [
+        planned(f"b{start + n}", position_in_root=place, created_at=START + timedelta(seconds=seconds, microseconds=n))
+        for n, place in enumerate(places)
+    ]  # fmt: skip
+
+
+def test_empty_places_of_a_launch_are_planned_runs_without_a_record() -> None:
+    """12 of 18 planned runs were a report's, and nothing on it said so."""
+    present = (1, 4, 6, 7, 9, 10, 11, 13, 14, 16, 17, 18)
+    (alone,) = of(launched(present, 0)).unexpected
+    assert alone.text == (
+        "A launch planned 18 runs or more, and 6 of them have no record: 6 places in its order of starting are "
+        "empty (2, 3, 5, 8, 12 and 15)."
+    )
+    (beside,) = of([*launched(present, 0), *launched((1, 2), 600, 12)]).unexpected
+    assert beside.text == (
+        "A launch planned 18 runs or more, and at least 4 of them have no record: 6 places in its order of "
+        "starting are empty (2, 3, 5, 8, 12 and 15), for which 2 runs of other launches may stand."
+    )
+    assert [number.value for number in beside.numbers] == [4]
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        launched((3, 1, 2), 0),
+        [*launched((1, 3), 0), *launched((2, 5, 4), 60, 2)],  # the first was killed while it wrote records
+        [*launched((1, 2, 5, 6), 0), *launched((3, 4), 2, 4)],  # its disk was slow
+        [*launched((1, 2, 3), 0), *launched((1, 5), 0.1, 3)],  # two roots
+        launched((5, 6, 7), 0),  # earlier ones may be of another launch
+    ],
+)  # fmt: skip
+def test_places_that_other_launches_may_have_filled_are_not_called_empty(runs: list[Row]) -> None:
+    assert not of(runs).unexpected
+    assert not of(launched((1, 9), 0), removed={"gone": "seed=3"}).unexpected
 
 
 def test_a_single_run_is_not_all_1_runs() -> None:
