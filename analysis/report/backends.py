@@ -312,20 +312,22 @@ def backend_lines(
         kernels: of runs that time attention alone, their times.
     """
     done = {run["run_id"] for run in runs if run["outcome"] == "completed"}
+    common = {package for run in runs for package in run["software"] or {}}
     names = dict.fromkeys(run["attention"] for run in runs if run["attention"])
     if names:
         by_name = grouped(runs, itemgetter("attention"))
-        return [_line(name, by_name[name], trust, done) for name in names]
+        return [_line(name, by_name[name], trust, done, common) for name in names]
     timed = {(row["attention"], row["run_id"]) for row in kernels if row["outcome"] == "completed"}
     called = dict.fromkeys(row["attention"] for row in trust.certificates)  # each run calls several
-    return [_line(name, runs, trust, {run for run in done if (name, run) in timed}) for name in called]
+    return [
+        _line(name, runs, trust, {run for run in done if (name, run) in timed}, common) for name in called
+    ]
 
 
-def _line(name: str, runs: Sequence[Run], trust: Backends, done: Set[str]) -> BackendLine:
+def _line(name: str, runs: Sequence[Run], trust: Backends, done: Set[str], common: Set[str]) -> BackendLine:
     certificates = [row for row in trust.certificates if row["attention"] == name]
     description = described(name)
     imported = all(run["imported"] for run in runs)
-    common = {package for run in runs for package in run["software"] or {}}
     packages = dict.fromkeys(_packages(name, row["software"], common) for row in certificates)
 
     apart = all(len({row[of] for row in certificates}) > 1 for of in ("verdict", "dtype"))
@@ -359,23 +361,27 @@ def _line(name: str, runs: Sequence[Run], trust: Backends, done: Set[str]) -> Ba
 
 
 def _packages(name: str, software: Mapping[str, str], common: Set[str]) -> str:
-    """The packages that a certificate records for its backend alone, or PyTorch.
+    """The packages that a backend computes with, as its certificate records them, or PyTorch.
+
+    A backend of this project declares them. Those of another package's are what its certificate records
+    beyond every run of the study.
 
     Args:
         software: of the certificate.
-        common: packages that runs record.
+        common: packages that runs of the study record, under any backend: what was installed beside them.
     """
     description = described(name)
     modules = description.modules if description else ()
-    own = [package for package in software if package not in common and not package.startswith("nvidia-")]
-    own += [package for package in software if package in modules or package.startswith(f"nvidia-{name}-")]
+    own = [package for package in software if package in modules or package.startswith(f"nvidia-{name}-")]
     if description and not own:
         own = [package for package in description.packages if package in software]
+    elif not description and common:
+        own = [package for package in software if package not in common and not package.startswith("nvidia-")]
     if modules and not own:
         return f"version of `{modules[0]}` not recorded"
     if not modules and "torch" in software:
         own.insert(0, "torch")
-    return ", ".join(f"{package} {software[package]}" for package in dict.fromkeys(own))
+    return ", ".join(f"{package} {software[package]}" for package in own)
 
 
 def short_kernels(names: Iterable[str]) -> list[str]:

@@ -369,6 +369,24 @@ def test_a_package_that_is_not_called_as_its_module_is_found_in_what_every_run_r
     assert line.packages == "flash-attn-4 4.0.0b36"
 
 
+def test_a_package_that_was_installed_beside_a_backend_is_not_its_own() -> None:
+    """A certificate of `custom`, made where FlashAttention-4 was installed, gave it flash-attn-4."""
+    runs = {"torch": "2.11.0", "triton": "3.6"}
+    installed = runs | {"flash-attn-4": "4.0.0b36"}
+    trust = Backends([certificate(name, software=installed) for name in ("custom", "math", "mine")], [], [])
+    custom, math, mine = backend_lines(
+        [
+            planned("custom", software=runs),
+            planned("math", software=installed),
+            planned("mine", software=runs),
+        ],
+        trust,
+    )
+    assert (custom.packages, math.packages, mine.packages) == ("triton 3.6", "torch 2.11.0", "torch 2.11.0")
+    (unstarted,) = backend_lines([planned("mine", software=None)], Backends(trust.certificates[2:], [], []))
+    assert unstarted.packages == "torch 2.11.0"
+
+
 @pytest.mark.parametrize("name", names())
 def test_a_backends_file_tells_without_torch_what_it_tells_with_it(name: str) -> None:
     backend, said = load(name), described(name)
