@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 _MOST_BARS = 12  # of a small figure; of more groups, those with the six smallest and the six largest values
 _LONG = 14  # characters of a name, beyond which small figures have a number in its place
 _VAGUE = 1.0  # the width of the interval of a ratio, beyond which it says nothing
-_FAR = (
-    4.0  # times the second largest value, beyond which a bar is cut, so that it does not flatten the others
-)
 _WIDTH, _HEIGHT = 100.0, 100.0  # of the drawing of lines, in its own units
 
 
@@ -113,7 +110,6 @@ class Bar(NamedTuple):
     end: float
     low: float | None
     high: float | None
-    is_cut: bool
 
 
 class PanelCurve(NamedTuple):
@@ -368,24 +364,21 @@ def _bars(spec: PanelSpec, lines: Mapping[str, Any], styles: Styles) -> Panel:
         kept = {*ordered[: _MOST_BARS // 2], *ordered[-_MOST_BARS // 2 :]}
         shown = {label: value for label, value in values.items() if label in kept}
 
-    # The axis ends at the largest median, but for one that is far beyond every other.
-    medians = sorted((value.median for value in shown.values()), reverse=True)
-    most = medians[0]
-    if len(medians) > 2 and most > _FAR * medians[1]:
-        most = 1.25 * medians[1]
+    # From zero to the largest value or end of an interval, so that lengths are as the values.
+    told = {label: value.telling for label, value in shown.items()}
+    most = max(max(value.median, value.high or 0.0) for value in told.values())
     scale = 100.0 / most if most > 0 else 0.0
     bars = []
     for place, label in enumerate(lines, start=1):
         if label not in shown:
             continue
-        value = shown[label].telling
+        value = told[label]
         low, high = (
-            None if end is None else round(max(0.0, min(100.0, scale * end)), 2)
-            for end in (value.low, value.high)
+            None if end is None else round(max(0.0, scale * end), 2) for end in (value.low, value.high)
         )
         text = number(value.median, spec.form) if spec.form else _took(value.median)
-        end = round(min(100.0, scale * value.median), 2)
-        bars.append(Bar(label, place, text, styles[label].colour, end, low, high, value.median > most))
+        end = round(max(0.0, scale * value.median), 2)
+        bars.append(Bar(label, place, text, styles[label].colour, end, low, high))
     return Panel(spec.title, spec.page, tuple(bars), left_out=len(values) - len(shown))
 
 

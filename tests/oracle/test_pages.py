@@ -137,7 +137,7 @@ def test_small_figures(built: Built, name: str) -> None:
         if panel.first("svg"):
             _lines(panel, study)
             continue
-        lengths = {}
+        lengths, farthest = dict[float, float](), 0.0
         for bar in bars:
             label, value, stripe = bar.first("span", "name"), bar.first("span", "value"), bar.first("i")
             assert label and value and stripe
@@ -148,12 +148,19 @@ def test_small_figures(built: Built, name: str) -> None:
             assert marked == (group in study.wrong), f"{title} of {group}: {value.text}"
             text = kinds.took(true.middle) if number.endswith(("s", "min", "h")) else f"{true.middle}"
             assert agrees(number, text), f"{title} of {group}: {number}, not {text}"
-            lengths[true.middle] = float(stripe.attributes["style"].split("width: ")[1].partition("%")[0])
-        most = max(lengths, default=0.0)
-        if any("cut" in track.attributes["class"].split() for track in panel.every("span", "track")):
-            most = 1.25 * sorted(lengths)[-2]  # of a bar that leaves no room for the others
+            lengths[true.middle], ends = _share(stripe, "width"), bar.first("b")
+            farthest = max(farthest, _share(stripe, "width"))
+            if ends:
+                farthest = max(farthest, _share(ends, "left") + _share(ends, "width"))
+        assert not bars or farthest == pytest.approx(100, abs=0.02), title
         for true_value, length in lengths.items():
-            assert length == pytest.approx(min(100, 100 * true_value / most), abs=0.01), title
+            share = true_value / max(lengths)
+            assert length == pytest.approx(share * lengths[max(lengths)], abs=0.02), title
+
+
+def _share(part: Element, of: str) -> float:
+    """A percentage of its style."""
+    return float(part.attributes["style"].split(f"{of}: ")[1].partition("%")[0])
 
 
 def _lines(panel: Element, study: Study) -> None:

@@ -49,14 +49,14 @@ def test_a_column_that_says_nothing_is_left_out() -> None:
     assert "Against baseline" not in heads(single) and "Efficiency" not in heads(single)
 
 
-def test_a_bar_that_is_far_beyond_all_others_is_cut_and_does_not_flatten_them() -> None:
-    (panel,) = of({"a": at(1), "b": at(2), "math": at(200)}).panels
-    assert [(bar.label, bar.end, bar.is_cut) for bar in panel.bars] == [
-        ("a", 40.0, False), ("b", 80.0, False), ("math", 100.0, True),
-    ]  # fmt: skip
-    assert panel.bars[2].text == "200", "the number is whole"
-    (panel,) = of({"a": at(1), "b": at(2), "c": at(7)}).panels
-    assert not any(bar.is_cut for bar in panel.bars)
+def test_bars_are_as_long_as_their_values_however_far_apart_these_are() -> None:
+    """0.38 GiB were drawn 80 % as long as 64.44 GiB, whose bar was cut."""
+    (panel,) = of({"a": at(0.38), "b": at(0.5), "math": at(64.44)}).panels
+    assert [bar.end for bar in panel.bars] == [0.59, 0.78, 100.0]
+    (panel,) = of({"a": at(90, 80, 100), "b": at(95, 80, 125)}).panels
+    assert [bar[4:] for bar in panel.bars] == [(72.0, 64.0, 80.0), (76.0, 64.0, 100.0)], (
+        "no end is cut either"
+    )
 
 
 def test_an_interval_that_is_wider_than_its_value_says_nothing_and_is_not_drawn() -> None:
