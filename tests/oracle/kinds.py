@@ -1372,16 +1372,20 @@ def fastest_at(study: Study, name: str) -> str:
 def call_outcome(study: Study, name: str) -> tuple[str, str]:
     (row,) = {row["outcome"]: row for row in calls.rows(study, calls.main(study), name)}.values()
     ended, why = {"oom_gpu": "OOM"}.get(row["outcome"], row["outcome"]), row.get("reason", "")
-    refused = [
-        one["reason"]
-        for case in calls.cases(study)
-        if case != calls.main(study)
-        for one in calls.rows(study, case, name, "eager")
-        if (one["outcome"], one["direction"]) == ("unsupported", "forward")
-    ]
-    if refused:
-        runs = f"{len(refused)} other run{'s' * (len(refused) > 1)}"
-        ended, why = f"{ended} unsupported in {runs}", "; ".join(sorted({*filter(None, [why]), *refused}))
+    elsewhere: dict[str, dict[str, str]] = {}
+    for case in calls.cases(study):
+        for mode in ("eager", "graph") if case != calls.main(study) else ():
+            for one in calls.rows(study, case, name, mode):
+                way = one["outcome"], mode, one["direction"]
+                if way[0] not in ("completed", "unsupported") or way == ("unsupported", "eager", "forward"):
+                    elsewhere.setdefault(way[0], {})[one["run"]] = one["reason"]
+    if elsewhere:
+        ends = [
+            f"{'OOM' if end == 'oom_gpu' else end} in {len(runs)} other run{'s' * (len(runs) > 1)}"
+            for end, runs in sorted(elsewhere.items())
+        ]
+        reasons = {why for end, runs in elsewhere.items() if end != "oom_gpu" for why in runs.values()}
+        ended, why = f"{ended} {', '.join(ends)}", "; ".join(sorted({*filter(None, [why]), *reasons}))
     return ended, why
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -23,6 +23,7 @@ from model.record.backends import described
 from model.record.case import Case
 from model.record.config import RunConfig
 from model.record.kernels import DIRECTIONS
+from model.record.outcome import OUT_OF_MEMORY, Outcome
 from model.record.traffic import uncovered
 from model.record.units import counted
 
@@ -283,7 +284,8 @@ class TimedBackend:
         fastest_at: the number of shapes at which it is faster than every other backend, of `shapes`, at which
             two or more were timed.
         wrong: why it was not timed there; empty where it was.
-        refused: the runs at other shapes in which it is unsupported, with dropout or another tile, by reason.
+        elsewhere: how it ended in runs at other shapes, with dropout or another tile, and their ids.
+        reasons: why.
     """
 
     point: Point
@@ -291,7 +293,8 @@ class TimedBackend:
     fastest_at: int
     shapes: int
     wrong: str
-    refused: Mapping[str, int]
+    elsewhere: Mapping[str, Set[str]]
+    reasons: Sequence[str]
 
     def cell(self, direction: str) -> TableCell:
         """The median time of a call, in milliseconds, with its interval."""
@@ -319,14 +322,14 @@ class TimedBackend:
 
     @property
     def outcome(self) -> TableCell:
-        """How its calls at the shape ended, and in how many runs at others it is unsupported."""
-        refused = ""
-        if many := sum(self.refused.values()):
-            refused = f"unsupported in {counted(many, 'other run')}"
+        """How its calls at the shape ended, and how in how many runs at others, as far as not completed."""
+        ends = [f"{end} in {counted(len(ids), 'other run')}" for end, ids in self.elsewhere.items()]
         ended = "completed"
         if not self.point.timed(self.point.whole):
             ended = ", ".join(self.point.gone()) or "not timed"
-        return TableCell(ended, refused, "; ".join(dict.fromkeys(filter(None, (self.wrong, *self.refused)))))
+        return TableCell(
+            ended, ", ".join(ends), "; ".join(dict.fromkeys(filter(None, (self.wrong, *self.reasons))))
+        )
 
     @property
     def memory(self) -> Estimate | None:
@@ -354,25 +357,33 @@ def _backend_lines(
     return {
         name: TimedBackend(
             here[name], lead(here[name], main) if name in of_main else None, wins[name], len(at_shapes),
-            *_refused(facts, here[name]),
+            *_not_timed(facts, here[name]),
         )
         for name in names(every)
         if name in here
     }  # fmt: skip
 
 
-def _refused(facts: Facts, point: Point) -> tuple[str, dict[str, int]]:
-    """Why a backend has no time at a shape, if so; and why it is unsupported at others, in how many runs."""
-    wrong, refused = "", dict[str, int]()
+def _not_timed(facts: Facts, point: Point) -> tuple[str, dict[str, set[str]], list[str]]:
+    """Why a backend has no time at a shape, if so; how it ended at others, in which runs, and why.
+
+    A call that has no backward, or is in no CUDA graph, is unsupported in part alone, and its run is none of
+    these. A run out of memory says no more of why.
+    """
+    wrong, elsewhere, reasons = "", dict[str, set[str]](), list[str]()
     for row in facts.untimed:
-        run_ids = {*row["run_ids"].split()}
-        if row["attention"] != point.attention or "forward" not in row["directions"]:
+        unsupported = row["outcome"] == Outcome.UNSUPPORTED
+        if row["attention"] != point.attention or (unsupported and "forward" not in row["directions"]):
             continue
+        run_ids = {*row["run_ids"].split()}
         if run_ids & {*point.runs}:
             wrong = wrong or ("" if point.timed(point.whole) else row["reason"] or "")
-        elif row["outcome"] == "unsupported" and "eager" in row["modes"]:
-            refused[row["reason"]] = refused.get(row["reason"], 0) + len(run_ids)
-    return wrong, refused
+        others = run_ids - {*point.runs}
+        if others and not (unsupported and "eager" not in row["modes"]):
+            out_of_memory = row["outcome"] in OUT_OF_MEMORY
+            elsewhere.setdefault("OOM" if out_of_memory else row["outcome"], set()).update(others)
+            reasons += [] if out_of_memory else [row["reason"]]
+    return wrong, elsewhere, reasons
 
 
 def _panel(title: str, direction: str) -> PanelSpec:

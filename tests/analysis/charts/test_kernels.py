@@ -460,3 +460,26 @@ def test_why_a_backend_is_unsupported_is_that_of_its_shape_and_those_of_others_a
         "flash4": ("unsupported", "unsupported in 2 other runs", "takes no head dim of 64; is not built"),
     }
     assert page.count("has no dropout") == 2, "below the overview, and where backends that were not timed are"
+
+
+def test_a_backend_that_ended_otherwise_at_other_shapes_has_not_just_completed(tmp_path: Path) -> None:
+    """`math`, out of memory at another shape, and `flash3`, wrong there, were plainly `completed`."""
+    case = Case("cuda", "bfloat16", 4, 4096, 32, 32, 64)
+    whole: dict[str, float | str] = {"flex": 2.0, "math": 3.0, "flash3": 1.0}
+    for place, ends in enumerate(
+        (whole, whole | {"math": "oom_gpu"}, {"math": "oom_gpu", "flash3": "wrong"})
+    ):
+        at = replace(case, batch=4 - place)
+        folder = planned(tmp_path, f"r{place}", at)
+        folder.start(flop_per_token=None, parameter_count=None)
+        files.write(folder.path / "attempt-1" / KERNELS, kernels(folder, at, **ends))
+        folder.end(steps=7, final_loss=None)
+    collect(tmp_path)
+    with store.open_for_reading(tmp_path) as connection:
+        found = facts.gather(connection, "kernels")
+    lines = tasks.load("attention").lines(found, None, ())  # type: ignore[arg-type]
+    assert {name: tuple(line.outcome[:2]) for name, line in lines.items()} == {
+        "flex": ("completed", ""),
+        "math": ("completed", "OOM in 2 other runs"),
+        "flash3": ("completed", "wrong in 1 other run"),
+    }
