@@ -89,6 +89,7 @@ class PanelSpec:
         absent: what to say where no group has a value.
         chart: name of a chart whose rows have `label`, `step` and `value`.
         instead: the figure in its place where no group has a value.
+        kind: a word after a group's value, where values of several kinds are side by side.
     """
 
     title: str
@@ -98,6 +99,7 @@ class PanelSpec:
     absent: str = "No run has this."
     chart: str = ""
     instead: PanelSpec | None = None
+    kind: Callable[[Any], str] = lambda _line: ""
 
 
 class Bar(NamedTuple):
@@ -298,11 +300,17 @@ def verdict(line: GroupLine) -> TableCell:
 
 
 def efficiency(line: GroupLine) -> TableCell:
-    """Of the first curve that the group is on."""
+    """Of the first curve that the group is on, and whether that is of strong or of weak scaling."""
     if not line.scaling:
         return TableCell()
     row = line.scaling[0]
-    return TableCell(row.difference.removesuffix(" of ideal") or row.verdict, row.interval, row.reason)
+    small = ", ".join(filter(None, (scaling_kind(line), row.interval)))
+    return TableCell(row.difference.removesuffix(" of ideal") or row.verdict, small, row.reason)
+
+
+def scaling_kind(line: GroupLine) -> str:
+    """`strong` or `weak`, of the first curve that the group is on; the two are not compared."""
+    return line.scaling[0].quantity.partition(" ")[0] if line.scaling else ""
 
 
 def speedup(line: GroupLine) -> TableCell:
@@ -377,6 +385,7 @@ def _bars(spec: PanelSpec, lines: Mapping[str, Any], styles: Styles) -> Panel:
             None if end is None else round(max(0.0, scale * end), 2) for end in (value.low, value.high)
         )
         text = number(value.median, spec.form) if spec.form else _took(value.median)
+        text = f"{text} {spec.kind(lines[label])}".rstrip()
         end = round(max(0.0, scale * value.median), 2)
         bars.append(Bar(label, place, text, styles[label].colour, end, low, high))
     return Panel(spec.title, spec.page, tuple(bars), left_out=len(values) - len(shown))

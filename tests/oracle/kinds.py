@@ -1174,7 +1174,7 @@ def of_ideal(study: Study, label: str) -> tuple[str, str]:
     assert share.ends
     low, high = share.ends
     return (
-        f"{100 * share.middle} % {100 * low} to {100 * high} %",
+        f"{100 * share.middle} % weak, {100 * low} to {100 * high} %",
         "replicated (DDP), 4 samples a step and process",
     )
 

@@ -147,6 +147,7 @@ def test_small_figures(built: Built, name: str) -> None:
             marked, number = value.text.startswith(MARK), value.text.removeprefix(MARK)
             assert marked == (group in study.wrong), f"{title} of {group}: {value.text}"
             text = kinds.took(true.middle) if number.endswith(("s", "min", "h")) else f"{true.middle}"
+            text += " weak" if title.startswith("Efficiency") else ""
             assert agrees(number, text), f"{title} of {group}: {number}, not {text}"
             lengths[true.middle], ends = _share(stripe, "width"), bar.first("b")
             farthest = max(farthest, _share(stripe, "width"))

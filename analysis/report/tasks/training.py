@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from analysis.query.latex import escaped
 from analysis.query.statements import TRAINING_METRICS, TRAINING_SUMMARY
 from analysis.report.answer import AnswerParts, headline, limits, ran
-from analysis.report.overview import OverviewColumn, PanelSpec, efficiency_estimate, loss, time_to_train
+from analysis.report.overview import (
+    OverviewColumn,
+    PanelSpec,
+    efficiency_estimate,
+    loss,
+    scaling_kind,
+    time_to_train,
+)
 from analysis.report.render import number
 from analysis.report.rows import Run
 from analysis.report.tasks import CarriedTable, Cite, GroupColumn, ReportTask, RunColumn, WriteupParts
@@ -235,6 +242,7 @@ TASK = ReportTask(
             efficiency_estimate,
             ".1f",
             instead=PanelSpec("Training time", "time", lambda line: line.group.training_seconds, ""),
+            kind=scaling_kind,
         ),
     ),
     run_columns=(*RUN_RATES, RunColumn("Final loss", lambda run: number(run["final_loss"], ".4f"))),

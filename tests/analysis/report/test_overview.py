@@ -140,4 +140,17 @@ def test_a_study_of_scaling_has_its_efficiency_in_place_of_the_time() -> None:
     assert page.panels[-1].title == "Efficiency, % of ideal"
     (_, cells) = page.lines.values()
     efficiency, _ = cells[heads(page).index("Efficiency")]
-    assert (efficiency.text, efficiency.small) == ("90.0 %", "90.0 to 90.0 %")
+    assert (efficiency.text, efficiency.small) == ("90.0 %", "weak, 90.0 to 90.0 %")
+
+
+def test_strong_and_weak_scaling_are_told_apart_at_each_value() -> None:
+    """88.7 and 95.1 % stood in one column and one figure, the one of strong and the other of weak scaling."""
+    curve = [*trained(4), *trained(4, 0.9, shard=2), *trained(8, 0.95, shard=2)]
+    base = planned("base")
+    page = first_page([base | row for row in curve])
+    at_efficiency = heads(page).index("Efficiency")
+    cells = [cells[at_efficiency][0] for cells in page.lines.values()]
+    assert [(cell.text, cell.small.partition(",")[0]) for cell in cells[1:]] == [
+        ("90.0 %", "strong"), ("95.0 %", "weak"),
+    ]  # fmt: skip
+    assert [bar.text for bar in page.panels[-1].bars] == ["90.0 strong", "95.0 weak"]
