@@ -55,7 +55,7 @@ class Point:
         if not rows:
             return None
         if len(rows) > 1:
-            return stats.over_runs([row["milliseconds"] for row in rows])
+            return stats.over_runs([row["milliseconds"] for row in rows]).telling
         (only,) = rows
         how = f"95 % interval between order statistics of {only['calls']} calls in one process"
         if only["milliseconds_low"] is None:

@@ -171,15 +171,16 @@ def marks_caption(estimates: Estimates) -> str:
     """What is drawn, no more: a group may have no interval."""
     drawn_ends = {label: estimate.method for label, estimate in estimates.items() if estimate.low is not None}
     ranges = [label for label, method in drawn_ends.items() if RANGE in method]
-    lines = ""
+    lines = []
     if len(ranges) < len(drawn_ends):
-        where = " where there is one" if len(drawn_ends) < len(estimates) else ""
-        lines = f" Lines: intervals{where}{f'; ranges of the records in {names(ranges)}' if ranges else ''}."
-    elif ranges:
-        lines = (
-            f" Lines: ranges of the records{f' in {names(ranges)}' if len(ranges) < len(estimates) else ''}."
-        )
-    return f"Marks: runs. Bars: their medians.{lines}"
+        lines.append(f"intervals{' where there is one' if len(drawn_ends) < len(estimates) else ''}")
+    for of in ("records", "runs"):
+        if those := [label for label in ranges if (estimates[label].n > 1) == (of == "runs")]:
+            where = f" in {names(those)}" if len(those) < len(estimates) else ""
+            lines.append(f"ranges of the {of}{where}")
+    return " ".join(
+        ["Marks: runs. Bars: their medians.", *([f"Lines: {'; '.join(lines)}."] if lines else [])]
+    )
 
 
 def _plot(

@@ -140,7 +140,9 @@ def _caption(plot: LinesPlot) -> str:
     marks = f"Marks: {plot.quantity.numbers}."
     if not all(without):
         estimates = [cell.estimate for line in plot.lines.values() for cell in line if cell.estimate]
-        ranges = " or ranges of a run's records" if any(RANGE in one.method for one in estimates) else ""
+        of_runs = {one.n > 1 for one in estimates if RANGE in one.method}
+        ranges = " or ranges of a run's records" if False in of_runs else ""
+        ranges += " or ranges of the runs" if True in of_runs else ""
         marks += f" Bars: intervals{ranges}{' where there is one' if any(without) else ''}."
     sentences = [plot.quantity.what, marks]
     if plot.quiet:

@@ -129,6 +129,7 @@ class Panel:
 
     Attributes:
         left_out: how many groups it does not show, because they lie between those that it does.
+        ranges: how many lines on bars are the range of the runs, and no interval.
         ends: what the axes of lines end at: first and last step, smallest and largest value.
         description: of lines, for readers who cannot see them; bars are text.
     """
@@ -139,6 +140,7 @@ class Panel:
     curves: tuple[PanelCurve, ...] = ()
     absent: str = ""
     left_out: int = 0
+    ranges: int = 0
     ends: tuple[str, str, str, str] | None = None
     description: str = ""
 
@@ -333,17 +335,19 @@ def loss(line: GroupLine) -> TableCell:
 
 
 def estimated(value: Callable[[GroupFacts], Estimate | None], form: str) -> Callable[[GroupLine], TableCell]:
-    """The cell of an estimate: its median, and its interval where there is one."""
+    """The cell of an estimate of a group."""
+    return lambda line: estimate_cell(value(line.group), form)
 
-    def cell(line: GroupLine) -> TableCell:
-        estimate = value(line.group)
-        if not estimate:
-            return TableCell()
-        ends = "" if estimate.telling.low is None else interval(estimate, form)
-        is_range = ends and RANGE in estimate.method
-        return TableCell(number(estimate.median, form), f"range {ends}" if is_range else ends)
 
-    return cell
+def estimate_cell(estimate: Estimate | None, form: str) -> TableCell:
+    """Its median, and its interval, or a range in the place of that, where there is one."""
+    if not estimate:
+        return TableCell()
+    told = estimate.telling
+    ends = "" if told.low is None else interval(told, form)
+    if not ends or RANGE not in told.method:
+        return TableCell(number(told.median, form), ends)
+    return TableCell(number(told.median, form), f"range {ends}", told.method if told.n > 1 else "")
 
 
 def _took(seconds: float) -> str:
@@ -388,7 +392,8 @@ def _bars(spec: PanelSpec, lines: Mapping[str, Any], styles: Styles) -> Panel:
         text = f"{text} {spec.kind(lines[label])}".rstrip()
         end = round(max(0.0, scale * value.median), 2)
         bars.append(Bar(label, place, text, styles[label].colour, end, low, high))
-    return Panel(spec.title, spec.page, tuple(bars), left_out=len(values) - len(shown))
+    ranges = sum(RANGE in value.method and value.n > 1 for value in told.values())
+    return Panel(spec.title, spec.page, tuple(bars), left_out=len(values) - len(shown), ranges=ranges)
 
 
 def _curves(spec: PanelSpec, rows: Sequence[Row], styles: Styles) -> Panel:

@@ -14,7 +14,7 @@ from analysis.stats.student import mean_of, quantiles
 from model.record.units import counted
 
 CONFIDENCE = 0.95
-RANGE = "no interval, but the range of all"  # in a method: the ends are the smallest and the largest record
+RANGE = "no interval, but the range of all"  # in a method: the ends are the smallest and the largest value
 FEWEST_RUNS = 6  # the range of fewer holds the median with less than 95 %
 # With fewer, an interval cannot hold the truth in 95 % of runs at an autocorrelation of 0.8.
 FEWEST_RECORDS = 24
@@ -29,6 +29,7 @@ class Estimate:
         low, high: ends of the interval; None where it is refused, and then `method` says why.
         n: number of runs.
         method: what the interval is, worded for a caption.
+        range_of_runs: the same with the smallest and the largest run; None of one run's records.
     """
 
     median: float
@@ -36,13 +37,18 @@ class Estimate:
     high: float | None
     n: int
     method: str
+    range_of_runs: Estimate | None = None
 
     @property
     def telling(self) -> Estimate:
-        """The estimate, without an interval that is wider than its value: that says nothing."""
-        if self.low is None or self.high is None or self.high - self.low <= abs(self.median):
+        """The estimate, with the range of its runs in place of an interval that is wider than its value.
+
+        Such an interval says nothing; without any, the least certain value would look like a certain one.
+        """
+        is_range = RANGE in self.method and self.n > 1
+        if self.low is None or self.high is None or is_range or self.high - self.low <= abs(self.median):
             return self
-        return replace(
+        return self.range_of_runs or replace(
             self, low=None, high=None, method=f"no interval: with n = {self.n} it is wider than the value"
         )
 
@@ -50,7 +56,8 @@ class Estimate:
         """The estimate of a monotone function of the value: the median and the interval carry over."""
         ends = [function(end) for end in (self.low, self.high) if end is not None]
         low, high = (min(ends), max(ends)) if ends else (None, None)
-        return replace(self, median=function(self.median), low=low, high=high)
+        runs = self.range_of_runs and self.range_of_runs.map(function)
+        return replace(self, median=function(self.median), low=low, high=high, range_of_runs=runs)
 
     def overlaps(self, other: Estimate) -> bool:
         """Whether two intervals have a value in common; what has no interval is its median."""
@@ -110,6 +117,8 @@ def over_runs(values: Sequence[float], ratios: bool = True, each: str = "run") -
     middle, n = median(values, ratios), len(values)
     if n == 1:
         return Estimate(middle, None, None, 1, f"no interval: one {each}")
+    why = f"{RANGE} {n} {each}s, as the interval is wider than the value"
+    of_all = Estimate(middle, min(values), max(values), n, why)
     if n < FEWEST_RUNS:
         logs = ratios and min(values) > 0
         low, high = mean_of([log(value) for value in values] if logs else values).interval(CONFIDENCE)
@@ -122,10 +131,11 @@ def over_runs(values: Sequence[float], ratios: bool = True, each: str = "run") -
             high,
             n,
             f"95 % t interval of the {of} over {n} {each}s, which assumes that {assumed}",
+            of_all,
         )
     ordered, depth = np.sort(np.asarray(values, dtype=float)), interpolated_rank(n)
     low, high = (at_rank(ordered, rank, ratios) for rank in (depth, n - 1 - depth))
-    return Estimate(middle, low, high, n, f"95 % interval between order statistics of {n} {each}s")
+    return Estimate(middle, low, high, n, f"95 % interval between order statistics of {n} {each}s", of_all)
 
 
 @lru_cache

@@ -35,7 +35,7 @@ class Cited:
         words: what its command is called, before it is made a control word.
         value, low, high: as a text says them; the ends are None without an interval and a range.
         says: what it is, with its unit and how its interval was made.
-        is_range: whether the ends are those of the range of all records, and of no interval.
+        is_range: whether the ends are those of the range of all records or runs, and of no interval.
     """
 
     words: str
@@ -51,7 +51,7 @@ def macros(contents: Contents) -> str:
     lines = [
         f"% The numbers of study {escaped(contents.facts.study)}, by `runner report --latex`: do not edit.",
         "% \\NAME is a value as a text says it, \\NAMEInterval its interval from \\NAMELow to \\NAMEHigh.",
-        "% Without one, \\NAMERange is the range of all records, from \\NAMERangeLow to \\NAMERangeHigh.",
+        "% Without one, \\NAMERange is that of all records or runs, from \\NAMERangeLow to \\NAMERangeHigh.",
         "% What it is, with its unit, is in the comment before it.",
     ]
     used: set[str] = set()

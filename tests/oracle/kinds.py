@@ -113,14 +113,27 @@ def vague(value: Value) -> bool:
     return bool(value.ends and value.ends[1] - value.ends[0] > abs(value.middle))
 
 
+def told(value: Value) -> Value:
+    """With the range of its runs in place of an interval that says nothing, or without any."""
+    return Value(value.middle, value.extremes, bool(value.extremes)) if vague(value) else value
+
+
 def estimate(value: Value | None) -> str:
     """`51.0 49.0 - 52.0`."""
     if value is None:
         return NONE
+    value = told(value)
     what = "range " if value.is_range else ""
-    return f"{value.middle}" + (
-        "" if vague(value) or not value.ends else f" {what}{value.ends[0]} {NONE} {value.ends[1]}"
-    )
+    return f"{value.middle}{f' {what}{value.ends[0]} {NONE} {value.ends[1]}' if value.ends else ''}"
+
+
+def noted(study: Study, label: str, value: Value | None) -> tuple[str, str]:
+    """The same with its note, where it has the range of runs."""
+    if not value or not vague(value) or not value.extremes:
+        return estimate(value), ""
+    runs = len(study.completed(label))
+    why = f"no interval, but the range of all {runs} runs, as the interval is wider than the value"
+    return estimate(value), why
 
 
 # What was run.
@@ -1141,8 +1154,9 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
 
 
 @cell("groups", "Tokens/s")
-def rate(study: Study, label: str) -> str:
-    return estimate(study.over(label, lambda run, s: run.tokens / s)) if label in study.measured else NONE
+def rate(study: Study, label: str) -> tuple[str, str]:
+    measured = label in study.measured
+    return noted(study, label, study.over(label, lambda run, s: run.tokens / s) if measured else None)
 
 
 @cell("groups", "Prompt tokens/s")
@@ -1289,8 +1303,8 @@ def outcome(study: Study, label: str) -> tuple[str, str]:
 
 
 @cell("groups", "Prefill, ms")
-def prefill(study: Study, label: str) -> str:
-    return estimate(prefill_of(study, label))
+def prefill(study: Study, label: str) -> tuple[str, str]:
+    return noted(study, label, prefill_of(study, label))
 
 
 def prefill_of(study: Study, label: str) -> Value:
@@ -1313,8 +1327,8 @@ def decode_floor(study: Study, label: str) -> str:
 
 
 @cell("groups", "Decoded token, ms")
-def decoded(study: Study, label: str) -> str:
-    return estimate(over_decoded(study, label))
+def decoded(study: Study, label: str) -> tuple[str, str]:
+    return noted(study, label, over_decoded(study, label))
 
 
 def over_decoded(study: Study, label: str) -> Value | None:

@@ -28,7 +28,10 @@ class Value(NamedTuple):
 
     middle: float
     ends: Ends = None
-    is_range: bool = False  # its ends are the smallest and the largest of one run's records
+    is_range: bool = (
+        False  # its ends are the smallest and the largest of one run's records, or of several runs
+    )
+    extremes: Ends = None  # the smallest and the largest of several runs
 
     def over(self, other: Value) -> Value:
         """The ratio of two medians of runs that are apart: errors of logarithms add as squares."""
@@ -515,7 +518,8 @@ def over_runs(values: Sequence[float]) -> Value:
     if n < 6:
         logs = [log(value) for value in values]
         half = t_quantile(0.975, n - 1) * deviation(logs) / sqrt(n)
-        return Value(median(values), (exp(fmean(logs) - half), exp(fmean(logs) + half)))
+        around = exp(fmean(logs) - half), exp(fmean(logs) + half)
+        return Value(median(values), around, extremes=(min(values), max(values)))
     # Hettmansperger and Sheather: between the intervals of the k-th and the next order statistics.
     coverage = [1 - 2 * sum(comb(n, i) for i in range(k)) / 2**n for k in range(n // 2 + 1)]
     k = max(k for k in range(1, n // 2 + 1) if coverage[k] >= 0.95)
@@ -524,7 +528,7 @@ def over_runs(values: Sequence[float]) -> Value:
     logs = sorted(map(log, values))
     low = (1 - weight) * logs[k - 1] + weight * logs[k]
     high = (1 - weight) * logs[n - k] + weight * logs[n - k - 1]
-    return Value(median(values), (exp(low), exp(high)))
+    return Value(median(values), (exp(low), exp(high)), extremes=(min(values), max(values)))
 
 
 def over_records(values: Sequence[float]) -> Ends:

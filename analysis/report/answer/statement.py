@@ -18,7 +18,7 @@ class Number:
     Attributes:
         name: in words, unique within an answer: `rate of flash against cudnn`.
         value: in its unit.
-        low, high: ends of its interval, or of the range of all records; None without either.
+        low, high: ends of its interval, or of the range of all records or runs; None without either.
         unit: `percent`, `nats per token`, `tokens per second`, ...
         margin: that a verdict held the interval against, in the unit: rounding moves no end across it.
         is_range: whether the ends are those of a range.

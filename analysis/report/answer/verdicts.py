@@ -37,7 +37,7 @@ def rows(facts: Facts, comparison: StudyComparison, rate_name: str) -> list[Verd
     scaling = [scaling_row(curve, curve.points[-1], what) for curve in comparison.scaling]
     single = []  # rates of single runs where no baseline is declared, with which they could be compared
     for group in () if comparison.rates.baseline else facts.groups:
-        rate = group.tokens_per_second
+        rate = group.tokens_per_second and group.tokens_per_second.telling
         if rate and group.label in comparison.singles:
             name = f"tokens per second of {group.label}"
             number = Number(

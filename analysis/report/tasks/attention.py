@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts._kernels import HOW, Lead, Point, in_letters, lead, main_shape, names, place, points
 from analysis.report.answer import AnswerParts, calls, limits, ran
-from analysis.report.overview import OverviewColumn, PanelSpec, TableCell
-from analysis.report.render import UNKNOWN, interval, number
+from analysis.report.overview import OverviewColumn, PanelSpec, TableCell, estimate_cell
+from analysis.report.render import UNKNOWN, number
 from analysis.report.rows import Run
 from analysis.report.tasks import Cite, ReportTask, RunColumn, WriteupParts
 from analysis.report.tasks._llama import gib
@@ -298,11 +298,7 @@ class TimedBackend:
 
     def cell(self, direction: str) -> TableCell:
         """The median time of a call, in milliseconds, with its interval."""
-        timed = self.point.timed(direction)
-        if not timed:
-            return TableCell()
-        ends = interval(timed, "#,.3g")
-        return TableCell(number(timed.median, "#,.3g"), "" if ends == UNKNOWN else ends)
+        return estimate_cell(self.point.timed(direction), "#,.3g")
 
     @property
     def over_next(self) -> TableCell:

@@ -11,6 +11,7 @@ from analysis.charts import Figure, styles
 from analysis.charts._kernels import SEQUENCE
 from analysis.charts._lines import StepLines, crowd_caption, line_plot
 from analysis.charts._quantities import CellQuantity
+from analysis.charts._rows import marks_caption
 from analysis.charts._sweep_map import maps_figure as heat_maps
 from analysis.charts._values import from_to, in_a_headline, shortened
 from analysis.charts.kernels import FORWARD, lines_over_shapes
@@ -75,12 +76,24 @@ def test_a_value_far_beyond_the_others_leaves_the_axis_with_an_arrow_that_the_ca
     assert not calm.beyond and calm.domain[0] < 2.0 and calm.domain[1] > 2.059
 
 
-def test_an_interval_wider_than_its_value_is_left_out_with_the_reason() -> None:
+def test_in_place_of_an_interval_wider_than_its_value_is_the_range_of_the_runs() -> None:
     wide, narrow = over_runs([10.0, 4000.0]), over_runs([10.0, 10.1])
     assert wide.high and wide.high > 1e6, "what Student's interval of two runs comes to"
-    assert (wide.telling.low, wide.telling.high) == (None, None)
-    assert wide.telling.method == "no interval: with n = 2 it is wider than the value"
+    told = wide.telling
+    assert (told.low, told.median, told.high) == (10.0, 200.0, 4000.0) and told.telling is told
+    assert told.method == "no interval, but the range of all 2 runs, as the interval is wider than the value"
     assert narrow.telling is narrow
+    slow = wide.map(lambda value: 1 / value).telling
+    assert (slow.low, slow.high, slow.method) == (1 / 4000, 1 / 10, told.method)
+    one = Estimate(1.0, 0.1, 5.0, 1, "over records").telling
+    assert (one.low, one.method) == (None, "no interval: with n = 1 it is wider than the value")
+
+
+def test_a_caption_tells_ranges_of_runs_from_ranges_of_records_and_from_intervals() -> None:
+    wide, narrow = over_runs([18.3, 32.2, 18.5]).telling, over_runs([10.0, 10.1])
+    marks = "Marks: runs. Bars: their medians. Lines:"
+    assert marks_caption({"a": wide, "b": narrow}) == f"{marks} intervals; ranges of the runs in a."
+    assert marks_caption({"a": wide}) == f"{marks} ranges of the runs."
 
 
 def test_a_headline_has_the_digits_that_the_interval_supports() -> None:

@@ -8,7 +8,7 @@ from analysis.charts import styles
 from analysis.report import tasks
 from analysis.report.answer import answer
 from analysis.report.overview import Overview, OverviewColumn, PanelSpec, TableCell, estimated, overview
-from analysis.stats import Estimate
+from analysis.stats import Estimate, over_runs
 from tests.analysis.report.study import NOBODY, Row, comparison, facts, planned
 from tests.analysis.verdicts.rows import DESIGN
 from tests.analysis.verdicts.test_scaling import trained
@@ -59,7 +59,21 @@ def test_bars_are_as_long_as_their_values_however_far_apart_these_are() -> None:
     )
 
 
-def test_an_interval_that_is_wider_than_its_value_says_nothing_and_is_not_drawn() -> None:
+def test_in_place_of_an_interval_that_is_wider_than_its_value_is_the_range_of_the_runs_and_says_so() -> None:
+    """Of runs of 18.3, 32.2 and 18.5 ms there was nothing, as if the value were certain."""
+    wide = over_runs([18.3, 32.2, 18.5])
+    assert wide.low and wide.high and wide.high - wide.low > wide.median
+    cell = estimated(lambda group: group, "#,.3g")
+    line: Any = type("Line", (), {"group": wide})
+    why = "no interval, but the range of all 3 runs, as the interval is wider than the value"
+    assert cell(line) == TableCell("18.5", "range 18.3 \N{EN DASH} 32.2", why)
+    (panel,) = of({"a": wide, "b": at(18, 17, 19)}).panels
+    assert panel.ranges == 1 and [(bar.end, bar.low, bar.high) for bar in panel.bars] == [
+        (57.45, 56.83, 100.0), (55.9, 52.8, 59.01),
+    ]  # fmt: skip
+
+
+def test_an_interval_of_one_run_that_is_wider_than_its_value_says_nothing_and_is_not_drawn() -> None:
     (panel,) = of({"a": at(100, 90, 115), "b": at(100, 8, 1270), "c": at(100)}).panels
     assert [bar.low is not None for bar in panel.bars] == [True, False, False]
     cell = estimated(lambda group: group, ".0f")

@@ -258,12 +258,13 @@ def test_the_peak_memory_of_several_runs_is_cited_with_its_interval() -> None:
 
 
 @pytest.mark.fault
-def test_an_interval_that_no_figure_shows_is_not_cited_either() -> None:
+def test_of_runs_with_an_interval_that_no_figure_shows_the_range_is_cited_and_never_as_an_interval() -> None:
     wide = over_runs([10.0, 4000.0])
     cited = of_group(GroupFacts("auto", 2, 2, wide, wide, wide, wide))
-    intervals = [(number.low, number.high) for number in cited.values()]
-    assert intervals == [(None, None)] * 5
-    assert "no interval: with n = 2 it is wider than the value" in cited["auto MFU"].says
+    rate = cited["auto tokens per second"]
+    assert (rate.low, rate.high, rate.is_range) == ("10", "4,000", True)
+    assert all(number.is_range for name, number in cited.items() if name != "auto runs")
+    assert "median; no interval, but the range of all 2 runs" in cited["auto MFU"].says
 
 
 def test_a_range_of_all_records_is_cited_as_one_and_never_as_an_interval() -> None:

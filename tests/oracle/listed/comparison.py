@@ -140,7 +140,10 @@ def note(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     heads = (
         ("Outcome", "Speed over the fastest other")
         if of_calls
-        else ("Verdict", "Outcome", "Efficiency", "Final loss")
+        else (
+            *(("Prefill, ms", "Decoded token, ms") if study.task == "inference" else ("Tokens/s",)),
+            *("Verdict", "Outcome", "Efficiency", "Final loss"),
+        )
     )
     backends = sorted({row["attention"] for run in study.runs for row in run.kernels})
     for label in backends if of_calls else study.groups:

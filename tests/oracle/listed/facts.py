@@ -191,7 +191,7 @@ def how_made(study: Study, label: str, value: Value) -> str:
     if value.ends is None:
         return "no interval: one run"
     if kinds.vague(value):
-        return f"no interval: with n = {n} it is wider than the value"
+        return f"{RANGE} {n} runs, as the interval is wider than the value"
     if n == 1:
         return of_records(value, len(runs[0].counted))
     if n < 6:

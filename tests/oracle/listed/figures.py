@@ -365,17 +365,23 @@ def _marks(spot: Spot) -> str:
     quantity = QUANTITIES[quantity_of(spot)]
     values = [value for label in spot.study.measured if (value := quantity(spot.study, label))]
     drawn = {
-        label: value
+        label: told
         for label in spot.study.measured
-        if (value := quantity(spot.study, label)) and value.ends and not kinds.vague(value)
+        if (value := quantity(spot.study, label)) and (told := kinds.told(value)).ends
     }
     ranges = [label for label, value in drawn.items() if value.is_range]
-    text = "Marks: runs. Bars: their medians."
+    lines = []
     if len(drawn) > len(ranges):
-        where = " where there is one" if len(drawn) < len(values) else ""
-        return f"{text} Lines: intervals{where}{f'; ranges of the records in {listed(ranges)}' if ranges else ''}."
-    where = f" in {listed(ranges)}" if len(ranges) < len(values) else ""
-    return f"{text} Lines: ranges of the records{where}." if ranges else text
+        lines.append("intervals where there is one" if len(drawn) < len(values) else "intervals")
+    several = {label for label in ranges if len(spot.study.completed(label)) > 1}
+    for what, those in (
+        ("records", [label for label in ranges if label not in several]),
+        ("runs", [label for label in ranges if label in several]),
+    ):
+        where = f" in {listed(those)}" if len(those) < len(values) else ""
+        lines += [f"ranges of the {what}{where}"] if those else []
+    text = "Marks: runs. Bars: their medians."
+    return f"{text} Lines: {'; '.join(lines)}." if lines else text
 
 
 @text(r"One token of each sample \(batch \d+\).*", "figcaption")

@@ -121,7 +121,7 @@ def sweep_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
 def sweep_mfu_caption(spot: Spot, match: re.Match[str]) -> str:
     study = spot.study
     values = [value for label in study.measured if (value := kinds.mfu_of(study, label))]
-    drawn = [value for value in values if value.ends and not kinds.vague(value)]
+    drawn = [one for value in values if (one := kinds.told(value)).ends]
     ranges = " or ranges of a run's records" if any(value.is_range for value in drawn) else ""
     where = " where there is one" if len(drawn) < len(values) else ""
     lost = {run.outcome for run in study.runs if not run.done}

@@ -112,7 +112,7 @@ def interval_of_group(cell: Cell) -> str:
     assert value
     if cell.head == "how the interval was made":
         return how_made(cell.spot.study, cell.first, value)
-    return NONE if kinds.vague(value) else both_ends(value)
+    return both_ends(kinds.told(value))
 
 
 @column("Where the time goes: values", "(?P<part>.+), (?P<unit>seconds|minutes)")
