@@ -117,7 +117,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
 def _finding(rows: list[Row], unit: str, factor: float) -> str:
     """How long the steps alone take, as everywhere the training time, and how much everything else adds.
 
-    That share is of sums over a group's runs: a ratio of two medians is true of no run.
+    That share is of sums over a group's runs: a ratio of two medians is true of no run. The run to which all
+    else adds most is named beside it.
     """
     steps, shares, runs = dict[str, float](), dict[str, float](), dict[str, int]()
     for label, own in by_label(rows).items():
@@ -140,7 +141,19 @@ def _finding(rows: list[Row], unit: str, factor: float) -> str:
     where = f" ({names([short[most]])})" if len(shares) > 1 else ""
     total = " in total" if runs[most] > 1 else ""
     at_most = "at most " if len(shares) > 1 else ""
-    return f"{start}; all else adds {at_most}{number(shares[most], ',.0f')} %{total}{where}"
+    share, worst = (
+        number(shares[most], ",.0f"),
+        max((row for row in rows if row["rest_seconds"] is not None), key=_added),
+    )
+    alone = number(_added(worst), ",.0f")
+    of = f" of {names([short[worst['label']]])}" if worst["label"] != most else ""
+    in_one = f", {alone} % in one run{of}" if alone != share else ""
+    return f"{start}; all else adds {at_most}{share} %{total}{where}{in_one}"
+
+
+def _added(row: Row) -> float:
+    """What all else adds to the steps of a run, in percent of them."""
+    return 100 * (_whole(row) / _training(row) - 1)
 
 
 def _training(row: Row) -> float:

@@ -24,12 +24,17 @@ def _mfu(study: Study, label: str) -> list[float]:
 
 
 def _time(study: Study, label: str) -> list[float]:
-    """The steps alone of the median run, in seconds or minutes, and all else in percent of them, of all runs."""
+    """The steps alone of the median run, in seconds or minutes, and all else in percent of them.
+
+    Of all runs, and of the one to which it adds most.
+    """
     runs = study.completed(label)
     whole = median(run.training for run in runs)
     if study.imported:
         return [whole]
-    return [whole, whole / 60, 100 * (sum(run.wall for run in runs) / sum(run.training for run in runs) - 1)]
+    together = sum(run.wall for run in runs) / sum(run.training for run in runs)
+    alone = max(run.wall / run.training for run in runs)
+    return [whole, whole / 60, 100 * (together - 1), 100 * (alone - 1)]
 
 
 def _loss(study: Study, label: str) -> list[float]:
