@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from string import ascii_lowercase
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from analysis.report.facts import Facts, GroupFacts
     from analysis.report.rows import Run
 
-_MOST_BARS = 12  # of a small figure; of more groups, those with the six smallest and the six largest values
+_MOST_BARS = 12  # of a small figure; of more groups, the six smallest and the six largest in the first one
 _LONG = 14  # characters of a name, beyond which small figures have a number in its place
 _VAGUE = 1.0  # the width of the interval of a ratio, beyond which it says nothing
 _WIDTH, _HEIGHT = 100.0, 100.0  # of the drawing of lines, in its own units
@@ -128,7 +128,8 @@ class Panel:
     """A small figure, ready for a page: bars or lines, or a reason why there are none.
 
     Attributes:
-        left_out: how many groups it does not show, because they lie between those that it does.
+        left_out: how many groups it does not show, because they lie between those that it does; in the figure
+            of title `by`, where that is another one.
         ranges: how many lines on bars are the range of the runs, and no interval.
         ends: what the axes of lines end at: first and last step, smallest and largest value.
         description: of lines, for readers who cannot see them; bars are text.
@@ -140,6 +141,7 @@ class Panel:
     curves: tuple[PanelCurve, ...] = ()
     absent: str = ""
     left_out: int = 0
+    by: str = ""
     ranges: int = 0
     ends: tuple[str, str, str, str] | None = None
     description: str = ""
@@ -190,7 +192,7 @@ def overview(
             for name, row in cells.items()
         },
         notes={letter: note for note, letter in letters.items()},
-        panels=tuple(_panel(spec, lines, chart_rows, styles) for spec in panels),
+        panels=tuple(_panels(panels, lines, chart_rows, styles)),
         numbered=any(len(name) > _LONG for name in lines),
     )
 
@@ -355,26 +357,46 @@ def _took(seconds: float) -> str:
     return f"{seconds:#.3g} s" if seconds < 99.95 else duration(seconds)
 
 
-def _panel(
-    spec: PanelSpec, lines: Mapping[str, Any], chart_rows: Mapping[str, Sequence[Row]], styles: Styles
-) -> Panel:
-    if spec.value is None:
-        return _curves(spec, chart_rows.get(spec.chart, []), styles)
-    if spec.instead and not any(map(spec.value, lines.values())):
-        return _panel(spec.instead, lines, chart_rows, styles)
-    return _bars(spec, lines, styles)
+def _panels(
+    specs: Sequence[PanelSpec],
+    lines: Mapping[str, Any],
+    chart_rows: Mapping[str, Sequence[Row]],
+    styles: Styles,
+) -> Iterator[Panel]:
+    """Figures of bars show the same groups: of many, those at both ends of the first that has too many.
+
+    A group that has no value there is shown where it has one.
+    """
+    shown = [_with_values(spec, lines) for spec in specs]
+    kept, by = {*lines}, ""
+    for spec in shown:
+        values = {
+            name: value.median for name, line in lines.items() if spec.value and (value := spec.value(line))
+        }
+        if len(values) > _MOST_BARS:
+            ordered = sorted(values, key=values.__getitem__)
+            kept, by = kept - {*ordered[_MOST_BARS // 2 : -_MOST_BARS // 2]}, spec.title
+            break
+    for spec in shown:
+        if spec.value:
+            yield _bars(spec, lines, styles, kept, by)
+        else:
+            yield _curves(spec, chart_rows.get(spec.chart, []), styles)
 
 
-def _bars(spec: PanelSpec, lines: Mapping[str, Any], styles: Styles) -> Panel:
+def _with_values(spec: PanelSpec, lines: Mapping[str, Any]) -> PanelSpec:
+    if spec.instead and spec.value and not any(map(spec.value, lines.values())):
+        return _with_values(spec.instead, lines)
+    return spec
+
+
+def _bars(spec: PanelSpec, lines: Mapping[str, Any], styles: Styles, kept: Set[str], by: str) -> Panel:
     assert spec.value
     values = {name: value for name, line in lines.items() if (value := spec.value(line))}
-    if not values:
-        return Panel(spec.title, spec.page, absent=spec.absent)
-    shown = values
-    if len(values) > _MOST_BARS:
-        ordered = sorted(values, key=lambda label: values[label].median)
-        kept = {*ordered[: _MOST_BARS // 2], *ordered[-_MOST_BARS // 2 :]}
-        shown = {label: value for label, value in values.items() if label in kept}
+    shown = {label: value for label, value in values.items() if label in kept}
+    if not shown:
+        absent = "Only groups that these figures leave out have this." if values else spec.absent
+        return Panel(spec.title, spec.page, absent=absent)
 
     # From zero to the largest value or end of an interval, so that lengths are as the values.
     told = {label: value.telling for label, value in shown.items()}
@@ -393,7 +415,8 @@ def _bars(spec: PanelSpec, lines: Mapping[str, Any], styles: Styles) -> Panel:
         end = round(max(0.0, scale * value.median), 2)
         bars.append(Bar(label, place, text, styles[label].colour, end, low, high))
     ranges = sum(RANGE in value.method and value.n > 1 for value in told.values())
-    return Panel(spec.title, spec.page, tuple(bars), left_out=len(values) - len(shown), ranges=ranges)
+    left_out, by = len(values) - len(shown), "" if by == spec.title else by
+    return Panel(spec.title, spec.page, tuple(bars), left_out=left_out, by=by, ranges=ranges)
 
 
 def _curves(spec: PanelSpec, rows: Sequence[Row], styles: Styles) -> Panel:

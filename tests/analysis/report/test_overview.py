@@ -88,6 +88,23 @@ def test_of_many_groups_the_smallest_and_the_largest_are_drawn_and_the_others_co
     assert panel.left_out == 18 and len(page.lines) == 30
 
 
+def test_all_figures_of_bars_leave_out_the_same_groups() -> None:
+    """Of 14 groups, that of the rates left out 2 and 5, and that of the MFU 6 and 7."""
+    lines = {f"g{n}": n for n in range(1, 15)}
+    specs = [
+        PanelSpec("Few", "few", lambda n: at(n) if n < 9 else None),
+        PanelSpec("Rate", "rate", at),
+        PanelSpec("MFU", "mfu", lambda n: at((n * 5) % 14 + 1)),
+        PanelSpec("Middle", "middle", lambda n: at(n) if n in (7, 8) else None),
+    ]
+    few, rate, mfu, middle = overview(lines, (), specs, {}, styles(list(lines))).panels
+    assert [bar.label for bar in rate.bars] == [bar.label for bar in mfu.bars]
+    assert {*lines} - {bar.label for bar in rate.bars} == {"g7", "g8"}
+    assert [bar.label for bar in few.bars] == [f"g{n}" for n in range(1, 7)]
+    assert [(panel.left_out, panel.by) for panel in (few, rate, mfu)] == [(2, "Rate"), (2, ""), (2, "Rate")]
+    assert not middle.bars and middle.absent == "Only groups that these figures leave out have this."
+
+
 def test_long_names_have_numbers_in_the_figures() -> None:
     assert not of({"flash3": at(1), "cudnn": at(2)}).numbered
     page = of({"batch_size=2, learning_rate=0.001": at(1), "cudnn": at(2)})
