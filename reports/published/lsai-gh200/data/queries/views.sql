@@ -291,6 +291,7 @@ SELECT
     d.attempt AS deciding_attempt,  --: Attempt that the outcome and certificate are taken from: the last one that completed, otherwise the last one.
     d.measured AS measured_attempt,  --: Attempt that the device, processes, memory and profile are taken from: the deciding one, and where that ran on other processes than the run's own (attempts.parallel), the last one before it that began on those. NULL if none did: then the device and the GPUs are those of the deciding one, and nothing is measured.
     g.missing_since,  --: When a collect found that some or all of the run's files were gone, UTC: the row is what they said before. NULL if all are there.
+    g.from_report,  --: Path of the report's records that the run was taken from, relative to the root. NULL: from its own files.
     p.power_capped_seconds,  --: Seconds for which the power limit throttled the clocks of the GPU, summed over attempts like wall_seconds. NULL if unknown for any of them, and on a CPU.
     p.slowed_seconds,  --: Seconds for which heat or the power supply throttled the clocks of the GPU, summed over attempts like wall_seconds. NULL if unknown for any of them, and on a CPU.
     f.ceiling_tflops,  --: Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.
@@ -333,7 +334,9 @@ LEFT JOIN planned k ON k.study = r.study AND k.run_id = r.run_id
 LEFT JOIN decoded q ON q.study = d.study AND q.run_id = d.run_id AND q.attempt = d.attempt
 LEFT JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
 LEFT JOIN (
-    SELECT study, run_id, min(missing_since) AS missing_since FROM files WHERE missing_since IS NOT NULL GROUP BY study, run_id) g
+    SELECT study, run_id, min(missing_since) AS missing_since,
+        max(regexp_extract(path, '^.*/\.reports/[^/]*')) FILTER (path LIKE '%/.reports/%') AS from_report
+    FROM files WHERE missing_since IS NOT NULL OR path LIKE '%/.reports/%' GROUP BY study, run_id) g
     ON g.study = r.study AND g.run_id = r.run_id
 LEFT JOIN audited u ON u.study = r.study AND u.run_id = r.run_id;
 
@@ -381,14 +384,15 @@ SELECT certificate,
 FROM tensor_errors GROUP BY certificate;
 
 -- Columns without a comment have that of: certificates, certificate_errors.
-CREATE VIEW backends AS  --: What runner verify found last: the newest certificate of each backend and device that covers everything the backend supports.
+CREATE VIEW backends AS  --: What runner verify found last: the newest certificate of each backend and device that covers everything the backend supports. Those that came with a report do not count.
 SELECT c.attention, c.device_kind, c.device_name,
     c.verdict,  --: right, wrong or unsupported.
     c.key AS certificate, c.checks, c.failed,
     e.o_error,  --: Largest relative error of the output on plain data, a ratio (see tensor_errors).
     e.dq_error, e.dk_error, e.dv_error, e.ratio, c.created_at
 FROM certificates c LEFT JOIN certificate_errors e ON e.certificate = c.key
-WHERE c.run_case IS NULL
+WHERE c.run_case IS NULL AND NOT EXISTS (
+    FROM files f WHERE f.study = '.certificates' AND f.run_id = c.key AND f.path LIKE '%/.reports/%')
 QUALIFY row_number() OVER (
     PARTITION BY c.attention, c.device_kind, c.device_name ORDER BY c.created_at DESC, c.key) = 1;
 

@@ -11,7 +11,7 @@ CREATE TABLE database_version (  --: The schema that this file was built with. A
 CREATE TABLE files (  --: Every file that was read. A run or certificate is read again only if its files have changed.
     study VARCHAR NOT NULL,  --: Name of the study, which is the folder under the root; .certificates for a certificate.
     run_id VARCHAR NOT NULL,  --: Id of the run, which is the folder under the study; for a certificate its key, which is the name of its file.
-    path VARCHAR NOT NULL,  --: Path relative to the root.
+    path VARCHAR NOT NULL,  --: Path relative to the root. Of what came from a report, STUDY/.reports/NAME/run_records.parquet.
     size_bytes BIGINT NOT NULL,  --: Size in bytes when the file was read.
     mtime_ns BIGINT NOT NULL,  --: Modification time in nanoseconds since 1970, UTC.
     sha256 VARCHAR NOT NULL,  --: SHA-256 of the content, in hexadecimal; the words not hashed for step records, which are read again whenever their size or time changes; empty if the file could not be read.
