@@ -65,7 +65,8 @@ def restore(report: Path, root: Path) -> Restored:
         raise UserError(f"{report} is {manifest.subject}: name the report of one study")
     if any((report / place).is_symlink() for place in ("data", RECORDS)):
         raise UserError(f"{report / RECORDS} is a link: name the report that it leads to")
-    hashes = {path: sha256(path) for path in sorted((report / RECORDS).iterdir()) if not path.is_symlink()}
+    files = [path for path in (report / RECORDS).glob("*") if path.is_file() and not path.is_symlink()]
+    hashes = {path: sha256(path) for path in files}
     listed = {report / place: digest for place, digest in manifest.files.items() if place.startswith(RECORDS)}
     if hashes != listed:
         wrong = sorted({*hashes.items()} ^ {*listed.items()})[0][0]

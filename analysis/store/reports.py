@@ -28,15 +28,9 @@ from model.record.records import DesignRecord, Override, RunRecord
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_PLAN = ("run_id", "repeat", "scale", "factors", "config", "design", "overridden", "imported")
-log = logging.getLogger(__name__)
 _ID = {"run_records": "run_id", "removed_runs": "run_id", "nodes": "key", "certificates": "key"}
 _PLAN = ("run_id", "repeat", "scale", "factors", "config", "design", "overridden", "imported")
 log = logging.getLogger(__name__)
-_KEYS = f"""\
-SELECT study, run_id FROM run_records ANTI JOIN removed_runs USING (study, run_id)
-UNION ALL SELECT study, '{NODES}/' || key FROM nodes
-UNION ALL SELECT '{CERTIFICATES}', key FROM certificates"""
 
 
 def planned(root: Path, study: str) -> Iterator[RunRecord]:
@@ -84,9 +78,9 @@ def bring(build: Build, root: Path) -> None:
         for key in before
         if key[1].startswith(f"{REPORTS}/")
     }
-    if states == {
-        key: {file.path: file for file in report.files} for key, report in here.items()
-    } and wanted == {key: of_report(files) for key, files in before.items() if key not in states}:
+    there = {key: {file.path: file for file in report.files} for key, report in here.items() if report.files}
+    now = {key: of_report(files) for key, files in before.items() if key not in states}
+    if (states, now) == (there, wanted):
         return
     for study, place in states.keys() - here.keys():
         log.warning("%s/%s: its records are gone, and so are the runs that it alone knew", study, place)

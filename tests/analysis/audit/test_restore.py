@@ -396,6 +396,7 @@ def _linked(report: Path) -> None:
         ),
         (lambda report: (report / "data/records/nodes.parquet").unlink(), "nodes.parquet is not what"),
         (lambda report: (report / "data/records/more.parquet").touch(), "more.parquet is not what"),
+        (lambda report: shutil.rmtree(report / "data/records"), "attempts.parquet is not what"),
         (lambda report: (report / MANIFEST).unlink(), "data/manifest.json is missing"),
         (_linked, "data/records is a link"),
         (_edit('"records": true', '"records": false'), "carries no records"),
