@@ -82,8 +82,8 @@ def _report(given: str, names: Collection[str]) -> Path | None:
     """
     from analysis.report.carried import MANIFEST
 
-    if given in names or (not os.path.lexists(given) and "/" not in given):
-        return None
+    if given in names or (not os.path.lexists(given) and given.partition("/")[0] in {given, *names}):
+        return None  # a study, or a run, whose name the error says
     path = local_path(given)
     folder = path.parent if path.suffix == ".html" else path
     if (folder / MANIFEST).exists():
