@@ -55,6 +55,8 @@ def bring(build: Build, root: Path) -> None:
     connection = build.connection
     before = read_ledger(connection, OF_REPORTS)
     here = {report.key: report for report in scan.reports(root, None)}
+    if not (before or here):
+        return
     own = read_ledger(connection, f"NOT {OF_REPORTS}").keys()
 
     # Which report each comes from: the last of its study; a certificate, the last of all.

@@ -23,6 +23,7 @@ from typing import Annotated
 
 import typer
 
+from analysis.store.tables import OF_REPORTS
 from model.record.errors import UserError
 from model.record.units import clock, counted
 from runner.commands._console import say, table
@@ -55,9 +56,9 @@ from runner.plan.precision import repeats_forecast
 from runner.state.attempts import JobShape, jobs_folder, label
 from runner.state.slurm import NoAnswer, SchedulerError
 
-_WITHOUT_FILES = """\
-SELECT run_id FROM runs
-WHERE study = $1 AND outcome = 'completed' AND (missing_since IS NOT NULL OR from_report IS NOT NULL)"""
+_WITHOUT_FILES = f"""\
+SELECT DISTINCT run_id FROM files SEMI JOIN (FROM attempts WHERE outcome = 'completed') USING (study, run_id)
+WHERE study = $1 AND (missing_since IS NOT NULL OR {OF_REPORTS})"""
 
 
 @dataclass(frozen=True)
