@@ -182,16 +182,8 @@ def test_a_folder_replaces_records_that_were_made_up_for_it(
     root: Path, report: Path, elsewhere: Path
 ) -> None:
     """Its files may be the very ones whose hashes and times a report names."""
-    path, times = (
-        report / "data/records/step_records.parquet",
-        "step_seconds, step_seconds_min, step_seconds_max",
-    )
-    tenth = ", ".join(f"{name} / 10 AS {name}" for name in times.split(", "))
-    duckdb.sql(
-        f"COPY (SELECT * REPLACE ({tenth}) FROM read_parquet('{path}')) TO '{path}.new' (FORMAT parquet)"
-    )
-    Path(f"{path}.new").replace(path)
-    relisted(report)
+    times = ("step_seconds", "step_seconds_min", "step_seconds_max")
+    forge(report, "step_records", ", ".join(f"{name} / 10 AS {name}" for name in times))
     restore(report, elsewhere)
     seconds = "SELECT step_seconds FROM runs WHERE run_id = 'r1'"
     assert rows(elsewhere, seconds) == [(0.04,)]
@@ -200,23 +192,21 @@ def test_a_folder_replaces_records_that_were_made_up_for_it(
 
 
 def test_records_that_contradict_each_other_are_refused(report: Path, elsewhere: Path) -> None:
-    path = report / "data/records/step_records.parquet"
-    duckdb.sql(
-        f"COPY (SELECT * REPLACE (0 AS steps) FROM read_parquet('{path}')) TO '{path}.new' (FORMAT parquet)"
-    )
-    Path(f"{path}.new").replace(path)
-    relisted(report)
+    forge(report, "step_records", "0 AS steps")
     with pytest.raises(
         UserError, match="its records contradict each other: data/records/step_records.parquet"
     ):
         restore(report, elsewhere)
 
 
-def relisted(report: Path) -> None:
-    """Let the manifest list what is there."""
+def forge(report: Path, table: str, values: str) -> None:
+    """Put other values into columns of a table, and let the manifest list it as it is then."""
+    path = report / f"data/records/{table}.parquet"
+    query = f"SELECT * REPLACE ({values}) FROM read_parquet('{path}')"
+    duckdb.sql(f"COPY ({query}) TO '{path}.new' (FORMAT parquet)")
+    Path(f"{path}.new").replace(path)
     manifest = json.loads((report / MANIFEST).read_text())
-    for path in (report / "data/records").iterdir():
-        manifest["files"][f"data/records/{path.name}"] = sha256(path)
+    manifest["files"][f"data/records/{path.name}"] = sha256(path)
     (report / MANIFEST).write_text(json.dumps(manifest))
 
 
@@ -329,12 +319,7 @@ def test_nothing_in_a_folder_of_reports_stops_a_collect(report: Path, elsewhere:
 def test_records_that_no_run_writes_are_refused(
     report: Path, elsewhere: Path, table: str, column: str, value: str
 ) -> None:
-    path = report / f"data/records/{table}.parquet"
-    duckdb.sql(
-        f"COPY (SELECT * REPLACE ({value} AS {column}) FROM read_parquet('{path}')) TO '{path}.new' (FORMAT parquet)"
-    )
-    Path(f"{path}.new").replace(path)
-    relisted(report)
+    forge(report, table, f"{value} AS {column}")
     with pytest.raises(UserError):
         restore(report, elsewhere)
     assert not elsewhere.exists()
