@@ -164,8 +164,7 @@ def stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -
     """Tell runs to save what they can and end; kill those that take too long, or all in a hurry."""
     for child in children:
         child.process.terminate()
-        with suppress(ProcessLookupError):
-            go_on(child.process.pid)  # one that was stopped would not hear it
+        go_on(child.process.pid)  # one that was stopped would not hear it
     folders = (child.attempt.folder for child in children if not child.attempt.removed)
     grace = max((folder.run.grace_seconds for folder in folders), default=0.0)
     until = time.monotonic() + grace

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,15 +70,15 @@ def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
 
 
 def go_on(pid: int) -> None:
-    """Continue a run's stopped processes on this machine: they can save only together.
+    """Continue the stopped processes of a run on this machine, if any are left.
 
-    They share a process group. A trial has its own, and rank 0 kills it.
+    They can save only together, and share a process group. A trial has its own, and rank 0 kills it.
 
     Raises:
-        ProcessLookupError: there is no such process.
-        PermissionError: it belongs to another user.
+        PermissionError: they belong to another user.
     """
-    os.killpg(os.getpgid(pid), signal.SIGCONT)
+    with suppress(ProcessLookupError):  # a signal sent just before may have ended them
+        os.killpg(os.getpgid(pid), signal.SIGCONT)
 
 
 def me() -> dict[str, Any]:

@@ -1,12 +1,14 @@
-"""Two runs cannot share a GPU."""
+"""Two runs cannot share a GPU, and a process that was sent a signal counts as told."""
 
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
 
 from model.record.errors import UserError
+from model.record.records import Manifest
 from runner.state import process
 
 
@@ -32,3 +34,19 @@ def test_a_gpu_is_one_runs_alone_until_its_process_is_gone():
 
 def test_without_a_gpu_there_is_nothing_to_hold():
     assert process.hold_gpu(None) is None
+
+
+def test_a_process_that_ends_as_soon_as_it_is_told_to_was_told(monkeypatch):
+    program = subprocess.Popen(["sleep", "600"])
+    manifest = Manifest.model_construct(
+        run_id="r1", host=socket.gethostname(), pid=program.pid, pid_started=process.started(program.pid)
+    )
+    kill = os.kill
+
+    def kill_and_reap(pid, by):
+        kill(pid, by)
+        program.wait()
+
+    monkeypatch.setattr(os, "kill", kill_and_reap)
+    assert process.terminate(manifest)
+    assert not process.terminate(manifest)
