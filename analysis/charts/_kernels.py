@@ -382,11 +382,6 @@ def both_masks(shown: list[Point]) -> list[Point]:
     return both
 
 
-def beside(shown: list[Point], name: str) -> dict[Shape, Point]:
-    """A backend's points by shape."""
-    return {_key(point.shape): point for point in shown if point.attention == name}
-
-
 def shapes_or_cases(shown: Sequence[Point]) -> str:
     """`shape`, or `case` where points that share one differ in their mask, precision, dropout or tiles."""
     sizes = {in_letters(point.shape) for point in shown}

@@ -19,7 +19,6 @@ from analysis.charts._kernels import (
     WIDTH,
     Over,
     Point,
-    beside,
     both_masks,
     how_called,
     mode_of,
@@ -126,11 +125,6 @@ def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure |
     )
 
 
-def three_digits(value: float) -> str:
-    """A number with three digits, or all before the decimal point."""
-    return readable(value, "#,.3g")
-
-
 def shape_axis(over: Over, shown: list[Point]) -> SweepAxis:
     """The axis with the values of these points."""
     return SweepAxis(over.title, over.title, tuple(sorted({over.at(point) for point in shown})))
@@ -151,7 +145,7 @@ def _finding(
     if not ordered:
         return None
     unit = {"percent": " %", "": ""}.get(exact.unit, f" {exact.unit}")
-    texts = [f"{three_digits(medians[last][name])}{unit} ({name})" for name in (ordered[0], ordered[-1])]
+    texts = [f"{readable(medians[last][name], '#,.3g')}{unit} ({name})" for name in (ordered[0], ordered[-1])]
     start = f"{capital(exact.name)} at {x.title} {x.text(last)}"
     if len(ordered) == 1:
         return f"{start}: {texts[0]}"
@@ -193,7 +187,7 @@ def _beside_reference(value: Callable[[Point, Point], Estimate | None]) -> Calla
     """The value of a point and the reference at the same shape; None where the reference was not called."""
 
     def of_points(every_point: list[Point]) -> ValueOf:
-        reference = beside(every_point, REFERENCE)
+        reference = {place(point): point for point in every_point if point.attention == REFERENCE}
         return lambda point: value(point, reference[place(point)]) if place(point) in reference else None
 
     return of_points

@@ -13,7 +13,7 @@ from analysis.charts.scaling import STEADY
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats.estimate import RANGE
 from analysis.stats.paired import RECORDS
-from analysis.verdicts.groups import stated
+from analysis.verdicts.groups import common_margin
 from analysis.verdicts.rates import RateVerdict, rates
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     speeds = rates(rows)
     if not speeds.compared:
         return None
-    margin = stated(rows, "margins", "tokens_per_second")
+    margin = common_margin(rows, "tokens_per_second")
     descriptions = []
     for comparison in speeds.compared:
         ends = "" if comparison.shown.low is None else f" ({interval(comparison.shown, _NUMBER)})"

@@ -148,7 +148,7 @@ def write_report(
             compared = comparison.of_study(connection, study, gathered.runs)
             differences = guard.among(gathered.runs)
             answered = answer_study(gathered, compared, trust, differences, task.answer)
-            lines = task.lines(gathered, compared, answered.verdicts)
+            lines = task.lines(gathered, answered.verdicts)
             shown = {figure.name: figure.rows for figure in drawn}
             styles = charts.styles(list(lines), gathered.without_steps)
             metrics = _literal({name: table.sql for name, table in task.metrics.items()}, study)

@@ -86,7 +86,6 @@ class GroupFacts:
         training_seconds: of its steps alone, with the first: median over completed runs, with its interval.
         other_seconds: of its attempts beside these steps: start-up, checkpoints, repeated steps, the end.
         prefill_milliseconds, decode_milliseconds: of a prompt and of a decoded position, with intervals.
-        decode_tokens_per_second: of all samples, with its interval.
         floor_percentage, decode_floor_percentage: medians over completed runs; None if not measured.
         time_saved, memory_saved: percent of its baseline's, where others report theirs; None if not measured.
     """
@@ -102,7 +101,6 @@ class GroupFacts:
     other_seconds: float | None = None
     prefill_milliseconds: stats.Estimate | None = None
     decode_milliseconds: stats.Estimate | None = None
-    decode_tokens_per_second: stats.Estimate | None = None
     floor_percentage: float | None = None
     decode_floor_percentage: float | None = None
     time_saved: stats.Estimate | None = None
@@ -246,7 +244,6 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
     rates = stats.estimates(measured, stats.rate("tokens_per_second"))
     mfus = stats.estimates([row for row in measured if row["mfu"] is not None], stats.rate("mfu"))
     prefills, positions = (stats.estimates(timed, lambda _row, s: 1e3 * s) for timed in (measured, decoded))
-    decoding = stats.estimates(decoded, lambda row, s: row["batch_size"] / s)
     theirs = rows(connection, _REPORTED_SQL, study)
     savings = ("time_saved_percentage", "memory_saved_percentage")
     are_saved = any(row[name] is not None for row in theirs for name in savings)
@@ -275,7 +272,6 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
                 ),
                 prefill_milliseconds=prefills.get(label),
                 decode_milliseconds=positions.get(label),
-                decode_tokens_per_second=decoding.get(label),
                 floor_percentage=median_of_known(run["floor_percentage"] for run in done),
                 decode_floor_percentage=median_of_known(run["decode_floor_percentage"] for run in done),
                 time_saved=of_time.get(label),

@@ -22,7 +22,6 @@ from model.record.units import duration
 if TYPE_CHECKING:
     from analysis.charts import Row, Styles
     from analysis.report.answer.statement import VerdictRow
-    from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts, GroupFacts
     from analysis.report.rows import Run
 
@@ -197,9 +196,7 @@ def overview(
     )
 
 
-def group_lines(
-    facts: Facts, _comparison: StudyComparison, verdicts: Sequence[VerdictRow]
-) -> dict[str, GroupLine]:
+def group_lines(facts: Facts, verdicts: Sequence[VerdictRow]) -> dict[str, GroupLine]:
     """Every group by its label, in the study's order."""
     planned = by_label(facts.runs)
     bases = {row.against for row in verdicts if row.about in ("rate", "loss")}

@@ -52,14 +52,13 @@ def declared(rows: Sequence[Row]) -> dict[str, Any] | None:
     return ((newest and newest["design"]) or {}).get("baseline") or None
 
 
-def stated(rows: Sequence[Row], part: str, name: str) -> float | None:
-    """A number of the design, such as the margin of the loss; None if these runs do not all state the same.
+def common_margin(rows: Sequence[Row], quantity: str) -> float | None:
+    """The margin that all of these runs state; None if they state none, or not the same.
 
     A margin counts only if it was stated in advance: before any of the runs that it is applied to.
     """
-    texts = {json.dumps(((row["design"] or {}).get(part) or {}).get(name)) for row in rows}
-    value: float | None = json.loads(texts.pop()) if len(texts) == 1 else None
-    return value
+    margins: set[float | None] = {((row["design"] or {}).get("margins") or {}).get(quantity) for row in rows}
+    return margins.pop() if len(margins) == 1 else None
 
 
 def looks(rows: Sequence[Row]) -> tuple[float, int] | None:

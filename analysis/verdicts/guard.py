@@ -254,7 +254,7 @@ def _throttling(a: RunSet, b: RunSet) -> Iterator[Difference]:
         ("power_capped_seconds", "The power limit", NOTHING),
         ("slowed_seconds", "Heat or the power supply", SPEED),
     ):
-        of_a, of_b = (of.held_back_in_all(side.runs, column) for side in (a, b))
+        of_a, of_b = (of.held_back(side.runs, column) for side in (a, b))
         if of_a is None or of_b is None or abs(of_a - of_b) <= _THROTTLING_TOLERANCE:
             continue
         text = f"{what} throttled the clocks for {100 * of_a:.0f} % of the wall time of {a.name}"

@@ -9,7 +9,7 @@ from math import nan
 
 from analysis.stats.equivalence import by_sample, losses, means, noise_floor
 from analysis.stats.verdict import Verdict
-from analysis.verdicts.groups import compared, declared, differing, groups_of, stated
+from analysis.verdicts.groups import common_margin, compared, declared, differing, groups_of
 from analysis.verdicts.guard import Difference, withheld
 from analysis.verdicts.values import Row
 
@@ -53,13 +53,13 @@ def loss_verdicts(runs: Sequence[Row], logged: Sequence[Row]) -> list[LossVerdic
         first, second = (
             by_sample((_sample(run), by_run[run["run_id"]]) for run in group.runs) for group in (a, b)
         )
-        margin = stated(both, "margins", "loss")
+        margin = common_margin(both, "loss")
         floor = noise_floor([*first.values(), *second.values()])
         differences = differing(a, b)
         verdict = replace(
             losses(means(first), means(second), margin, floor),
             groups=(a.label, b.label),
-            imported=any(run.get("imported") for run in both),
+            imported=any(run["imported"] for run in both),
         )
         verdict = withheld(verdict, differences, "loss")
         ids = frozenset(run["run_id"] for run in both)

@@ -13,7 +13,7 @@ from analysis.stats.ranking import Ranking, rank
 from analysis.stats.repeats import error_of_a_look, look
 from analysis.stats.student import log_ratio
 from analysis.stats.verdict import Kind, Looks, PairTest, SingleRuns, Untested, Verdict, of_single_runs
-from analysis.verdicts.groups import Group, compared, declared, differing, groups_of, looks, stated
+from analysis.verdicts.groups import Group, common_margin, compared, declared, differing, groups_of, looks
 from analysis.verdicts.guard import Difference, breaking, withheld
 from analysis.verdicts.values import Row
 from analysis.wording import group_name, in_runs, inverse, named_or_counted
@@ -120,7 +120,7 @@ def rates(rows: Sequence[Row]) -> Rates:
     verdicts = []
     for a, b in compared(groups, baseline):
         ratio, differences, runs = ratio_of(a, b), differing(a, b), [*a.runs, *b.runs]
-        margin = stated(runs, "margins", "tokens_per_second")
+        margin = common_margin(runs, "tokens_per_second")
         verdict = replace(
             _verdict(a, b, ratio, margin, _of_pair(ranked, a.label, b.label)),
             groups=(a.label, b.label),

@@ -113,16 +113,6 @@ def clocks(run: Row) -> str | None:
 
 
 def held_back(runs: Sequence[Row], column: str) -> float | None:
-    """The share of all their wall time for which the clocks were held back; None if it is unknown."""
-    recorded = [run for run in runs if run["wall_seconds"] and run[column] is not None]
-    if not recorded:
-        return None
-    held: float = sum(run[column] for run in recorded)
-    wall: float = sum(run["wall_seconds"] for run in recorded)
-    return held / wall
-
-
-def held_back_in_all(runs: Sequence[Row], column: str) -> float | None:
     """The share of all runs' wall time for which the clocks were held back; None if it is unknown."""
     known = [
         (run[column], run["wall_seconds"]) for run in runs if run["wall_seconds"] and run[column] is not None

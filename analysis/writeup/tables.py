@@ -102,7 +102,7 @@ def _setup(contents: Contents) -> str:
 def _groups(contents: Contents) -> str:
     task = contents.task
     if columns := task.writeup.columns:
-        lines = task.lines(contents.facts, contents.comparison, contents.answer.verdicts)
+        lines = task.lines(contents.facts, contents.answer.verdicts)
         return table(
             "groups",
             said(task.writeup.note),

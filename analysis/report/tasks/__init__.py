@@ -6,10 +6,8 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import model
 from analysis.report.answer import AnswerParts
 from analysis.report.overview import OverviewColumn, PanelSpec, group_lines, outcome, size
 from analysis.report.render import templates
@@ -18,7 +16,6 @@ from model.record.config import TASKS
 
 if TYPE_CHECKING:
     from analysis.report.answer.statement import VerdictRow
-    from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts, GroupFacts
     from analysis.report.rows import Run
     from analysis.report.topics import Setting
@@ -124,7 +121,7 @@ class ReportTask:
     not_used: str
     answer: AnswerParts = field(default_factory=AnswerParts)
     writeup: WriteupParts = field(default_factory=WriteupParts)
-    lines: Callable[[Facts, StudyComparison, Sequence[VerdictRow]], Mapping[str, Any]] = group_lines
+    lines: Callable[[Facts, Sequence[VerdictRow]], Mapping[str, Any]] = group_lines
     first: str = "Group"
     columns: tuple[OverviewColumn, ...] = (
         OverviewColumn("n", size),
@@ -158,11 +155,6 @@ class ReportTask:
         """Template with the task's own parts of pages; one for all tasks that have none of their own."""
         own = f"task_{self.name}.html"
         return own if (templates() / own).is_file() else "task.html"
-
-
-def names() -> list[str]:
-    """Names of all tasks."""
-    return list(model.modules(Path(__file__).parent))
 
 
 @cache

@@ -30,7 +30,6 @@ from model.record.units import counted
 if TYPE_CHECKING:
     from analysis.charts import Row
     from analysis.report.answer.statement import VerdictRow
-    from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts
 
 _SIZES = {
@@ -334,9 +333,7 @@ class TimedBackend:
         return None if peak_bytes is None else Estimate(peak_bytes / 2**30, None, None, 1, "")
 
 
-def _backend_lines(
-    facts: Facts, _comparison: StudyComparison, _verdicts: Sequence[VerdictRow]
-) -> dict[str, TimedBackend]:
+def _backend_lines(facts: Facts, _verdicts: Sequence[VerdictRow]) -> dict[str, TimedBackend]:
     every = points(facts.kernels)
     timed = [point for point in every if point.timed(point.whole)]
     at_shapes = [at_shape for at_shape in grouped(timed, place).values() if len(at_shape) > 1]

@@ -55,11 +55,9 @@ class FrontierLine:
         return Estimate(min(known), None, None, len(known), "none: single searches") if known else None
 
 
-def _lines(
-    facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]
-) -> dict[str, FrontierLine]:
+def _lines(facts: Facts, verdicts: Sequence[VerdictRow]) -> dict[str, FrontierLine]:
     by_label = grouped(facts.frontiers, lambda row: row["label"])
-    groups = group_lines(facts, comparison, verdicts)
+    groups = group_lines(facts, verdicts)
     return {label: FrontierLine(line, by_label.get(label, ())) for label, line in groups.items()}
 
 

@@ -87,7 +87,7 @@ def _loss(run: Run) -> str | None:
 
 def _learning_rate(run: Run) -> str | None:
     planned = plain(setting("train", "learning_rate"))(run)
-    if planned is None and run["imported"] and run.get("highest_learning_rate") is not None:
+    if planned is None and run["imported"] and run["highest_learning_rate"] is not None:
         return f"{run['highest_learning_rate']:g} at the highest, by the records"
     return planned
 
@@ -119,14 +119,14 @@ def _optimizer(run: Run) -> str | None:
 
 
 def _reduced(run: Run) -> str | None:
-    if run["imported"] or not (run["config"] or {}).get("parallel"):
+    if run["imported"] or not run["config"].get("parallel"):
         return None
     wide = setting("train", "reduce")(run) == "float32"
     return "added up in float32" if wide else "added up in the precision of the parameters"
 
 
 def _gathered(run: Run) -> str | None:
-    parallel = (run["config"] or {}).get("parallel") or {}
+    parallel = run["config"].get("parallel") or {}
     if run["imported"] or parallel.get("shard", 1) * parallel.get("context", 1) == 1:
         return None
     again = parallel.get("reshard", True)

@@ -453,7 +453,7 @@ def test_why_a_backend_is_unsupported_is_that_of_its_shape_and_those_of_others_a
     page = " ".join(build_report(tmp_path, "kernels", tmp_path / "report").read_text().split())
     with store.open_for_reading(tmp_path) as connection:
         found = facts.gather(connection, "kernels")
-    lines = tasks.load("attention").lines(found, None, ())  # type: ignore[arg-type]
+    lines = tasks.load("attention").lines(found, ())
     assert {name: tuple(line.outcome) for name, line in lines.items()} == {
         "flex": ("completed", "unsupported in 2 other runs", "has no dropout"),
         "math": ("completed", "", ""),
@@ -477,7 +477,7 @@ def test_a_backend_that_ended_otherwise_at_other_shapes_has_not_just_completed(t
     collect(tmp_path)
     with store.open_for_reading(tmp_path) as connection:
         found = facts.gather(connection, "kernels")
-    lines = tasks.load("attention").lines(found, None, ())  # type: ignore[arg-type]
+    lines = tasks.load("attention").lines(found, ())
     assert {name: tuple(line.outcome[:2]) for name, line in lines.items()} == {
         "flex": ("completed", ""),
         "math": ("completed", "OOM in 2 other runs"),

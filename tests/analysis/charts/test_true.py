@@ -11,7 +11,7 @@ from analysis.stats.machines import Drift
 from analysis.stats.machines import drift as trend_of
 from analysis.stats.paired import paired_rounds
 from analysis.store.collect import collect
-from analysis.verdicts.values import held_back_in_all
+from analysis.verdicts.values import held_back
 from analysis.wording import drift
 from model.record.records import DesignRecord
 from tests.analysis.charts.drawn import draw
@@ -196,4 +196,4 @@ def test_blocks_that_could_hide_any_drift_are_said_to() -> None:
 
 def test_the_share_of_the_time_that_clocks_were_held_back_is_of_all_runs_and_not_of_the_worst() -> None:
     runs = [{"wall_seconds": 100.0, "slowed_seconds": held} for held in (59.0, 29.0)]
-    assert held_back_in_all(runs, "slowed_seconds") == 0.44
+    assert held_back(runs, "slowed_seconds") == 0.44

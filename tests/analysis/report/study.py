@@ -70,6 +70,7 @@ def planned(label: str, seconds: float = 0.4, **changes: Any) -> Row:
         "scale_description": "",
         "reported_elsewhere": [],
         "tokenizer": "bytes",
+        "highest_learning_rate": None,
         "study_file": "study.yaml",
         "peak_source": "a data sheet",
         "certificate": None,

@@ -18,7 +18,7 @@ def first_page(runs: list[Row], **changes: Any) -> Overview:
     """The overview of a study that trained."""
     task, known, compared = tasks.load("training"), facts(runs, **changes), comparison(runs)
     rows = answer(known, compared, NOBODY, [], task.answer).verdicts
-    lines = task.lines(known, compared, rows)
+    lines = task.lines(known, rows)
     return overview(lines, task.columns, task.panels, {}, styles(list(lines)))
 
 
