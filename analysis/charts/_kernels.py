@@ -27,6 +27,7 @@ HOW = {
     "eager": "Called from Python, eagerly",
 }
 UNMASKED = "both, without a mask"
+OTHER_SHAPE = "at a shape that the figure does not show"  # why a completed run is not in it
 _NO_GRAPH = "no graph"  # of what runs eagerly, but is nothing that a CUDA graph can hold
 
 

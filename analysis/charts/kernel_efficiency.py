@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._kernels import how_called, main_shape, names, points
+from analysis.charts._kernels import OTHER_SHAPE, how_called, main_shape, names, points
 from analysis.charts._kernels import said as said_of
 from analysis.charts._rows import TOP, rows_height, y_of
 from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
@@ -116,6 +116,7 @@ chart = Chart(
     build=_build,
     applies=bool,
     empty="No backend was timed, or the large product was disturbed.",
+    absent=OTHER_SHAPE,
     warmup=None,
     tasks=("attention",),
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._kernels import Point, how_called, in_letters, names, points
+from analysis.charts._kernels import OTHER_SHAPE, Point, how_called, in_letters, names, points
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
 from analysis.charts._style import COLOURS, axis_ends, drawn, inline
 from analysis.charts._values import UNKNOWN, number
@@ -178,6 +178,7 @@ chart = Chart(
     build=_build,
     applies=lambda rows: any(row["dtype"] == FP8 for row in rows),
     empty="No backend was timed in 8 bits and in bfloat16 at the same shape.",
+    absent=OTHER_SHAPE,
     warmup=None,
     tasks=("attention",),
 )

@@ -6,7 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.charts import Chart, Figure
-from analysis.charts._kernels import BATCH, SEQUENCE, Over, Slice, how_called, points, slices, some
+from analysis.charts._kernels import (
+    BATCH,
+    OTHER_SHAPE,
+    SEQUENCE,
+    Over,
+    Slice,
+    how_called,
+    points,
+    slices,
+    some,
+)
 from analysis.charts._quantities import with_decimals
 from analysis.charts._sweep import Sweep, SweepCell
 from analysis.charts._sweep_map import maps_over
@@ -64,6 +74,7 @@ chart = Chart(
     build=_build,
     applies=lambda rows: _shown(rows) is not None,
     empty="No backend was timed at several batches and sequence lengths.",
+    absent=OTHER_SHAPE,
     warmup=None,
     tasks=("attention",),
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._kernels import Over, Point, Slice, how_called, names, points, slices, some
+from analysis.charts._kernels import OTHER_SHAPE, Over, Point, Slice, how_called, names, points, slices, some
 from analysis.charts._quantities import CellQuantity, with_decimals
 from analysis.charts._rows import TOP, rows_height, y_of
 from analysis.charts._style import INK, axis_ends, colours, drawn, inline, shapes, styles, styles_for
@@ -151,6 +151,7 @@ chart = Chart(
     build=_build,
     applies=lambda rows: bool(of_tiles(points(rows))),
     empty="No backend was timed in two tiles of one shape.",
+    absent=OTHER_SHAPE,
     warmup=None,
     tasks=("attention",),
 )

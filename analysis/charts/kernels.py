@@ -12,6 +12,7 @@ from analysis.charts._kernels import (
     BATCH,
     HEAD_DIM,
     HEADS,
+    OTHER_SHAPE,
     SEQUENCE,
     TILE_KEYS,
     TILE_QUERIES,
@@ -329,6 +330,7 @@ def _line_chart(
         build=lambda rows, _styles: lines_over_shapes(rows, over, measure),
         applies=applies or varies(over),
         empty="No backend was timed at three such shapes.",
+        absent=OTHER_SHAPE,
         warmup=None,
         tasks=("attention",),
     )

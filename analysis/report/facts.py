@@ -27,7 +27,7 @@ from analysis.verdicts.groups import final_loss, peak_memory_gib
 from analysis.verdicts.guard import in_logs
 from analysis.verdicts.profiles import PROFILED
 from analysis.verdicts.savings import memory_saved, time_saved
-from analysis.verdicts.values import Row, commit, devices, shown_outcome, software, task
+from analysis.verdicts.values import Row, commit, devices, shown_outcome, software
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Facts:
     @cached_property
     def tasks(self) -> set[str]:
         """What its runs did: `training`, `attention`."""
-        return {task(run) for run in self.runs}
+        return {run["task"] for run in self.runs}
 
     @property
     def without_steps(self) -> set[str]:

@@ -15,7 +15,7 @@ from analysis.charts._reported import REPORTED
 from analysis.drawings import Drawer, Format
 from analysis.query.ask import Answer, answer
 from analysis.query.formats import write_csv
-from analysis.report import facts, reported, tasks
+from analysis.report import facts, reported
 from analysis.report.facts import Facts
 from analysis.report.rows import Run
 from analysis.stats import grouped
@@ -79,13 +79,14 @@ class ReportFigure:
 
     @property
     def ends_of_left_out(self) -> str:
-        """How the runs ended that the figure does not show."""
-        return ends_of_left_out(self.left_out, self.absent)
-
-    @property
-    def absent(self) -> str:
-        """Why a completed run is not in the figure."""
-        return why_absent(self.chart, self.figure)
+        """How the runs ended that the figure does not show, with their groups."""
+        whys = {"completed": f"completed, {self.chart.absent}", None: "not ended"}
+        by_end = grouped(self.left_out, lambda run: whys.get(run["outcome"], run["outcome"]))
+        ends = [
+            f"{len(ended)} {end}{_names(list(grouped(ended, itemgetter('label'))))}"
+            for end, ended in by_end.items()
+        ]
+        return "; ".join(ends) or "no run of this study"
 
     @property
     def caption(self) -> str:
@@ -197,20 +198,3 @@ def warmup(chart: Chart, shown: list[Run]) -> list[tuple[str, str]]:
     counts = sorted({run["warmup_steps"] for run in shown})
     first = "step" if counts == [1] else f"{' or '.join(map(str, counts))} steps"
     return [("Warm-up", f"left out: the first {first}")]
-
-
-def why_absent(chart: Chart, figure: Figure | None) -> str:
-    """Why a completed run is not in the figure."""
-    only = tasks.load(chart.tasks[0]).absent if figure and len(chart.tasks) == 1 else ""
-    return only or chart.absent
-
-
-def ends_of_left_out(runs: list[Run], absent: str) -> str:
-    """Groups by how their runs ended; the list below the figure names every run."""
-    whys = {"completed": f"completed, {absent}", None: "not ended"}
-    by_end = grouped(runs, lambda run: whys.get(run["outcome"], run["outcome"]))
-    ends = [
-        f"{len(ended)} {end}{_names(list(grouped(ended, itemgetter('label'))))}"
-        for end, ended in by_end.items()
-    ]
-    return "; ".join(ends) or "no run of this study"

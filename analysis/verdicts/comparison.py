@@ -85,7 +85,7 @@ class GroupComparison:
         if not ("completed" in self.outcomes.a or "completed" in self.outcomes.b):
             return []
         verdicts = {"speed": self.speed, "loss": self.loss}
-        if not TASKS[_task(self.pair.a.runs[0])].trains:  # then there is no loss that could be missing
+        if not TASKS[self.pair.a.runs[0]["task"]].trains:  # then there is no loss that could be missing
             del verdicts["loss"]
         return [
             f"{what}: {sentence(verdict) if verdict else 'not measured on both sides'}"
@@ -151,7 +151,7 @@ def compare(a: Measured, b: Measured, options: CompareOptions) -> SourceComparis
             different work, or work whose rates are in another table.
     """
     # Training tokens and prompt tokens are not units of the same rate.
-    tasks = {_task(run): side.name for side in (b, a) for run in side.runs}
+    tasks = {run["task"]: side.name for side in (b, a) for run in side.runs}
     if len(tasks) > 1:
         apart = ", ".join(f"{name} has runs of task {task}" for task, name in sorted(tasks.items()))
         raise UserError(f"only runs of one task can be compared: {apart}")
@@ -193,10 +193,6 @@ def _shared(a: Measured, b: Measured) -> set[tuple[Any, ...]]:
     same = ("run_id", "attempts", "started_at", "ended_at", "wall_seconds", "step_seconds", "final_loss")
     one, other = ({tuple(run.get(column) for column in same) for run in side.runs} for side in (a, b))
     return one & other
-
-
-def _task(run: Row) -> str:
-    return str(run.get("task") or "training")
 
 
 def _result(pair: Pair, a: Measured, b: Measured, options: CompareOptions) -> GroupComparison:

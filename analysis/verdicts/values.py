@@ -82,11 +82,6 @@ def processes(run: Row) -> str | None:
     return f"{run['processes']} process{'' if run['processes'] == 1 else 'es'}{nodes}"
 
 
-def task(run: Row) -> str:
-    """What the run did; all runs once trained, and records of that time do not say it."""
-    return str(run["config"].get("task", "training"))
-
-
 def commit(run: Row) -> str:
     """The commit in short, with a word on uncommitted changes."""
     if not run["git_sha"]:

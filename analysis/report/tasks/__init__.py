@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from analysis.report.answer import AnswerParts
 from analysis.report.overview import OverviewColumn, PanelSpec, group_lines, outcome, size
 from analysis.report.render import templates
-from analysis.verdicts.values import task
 from model.record.config import TASKS
 
 if TYPE_CHECKING:
@@ -107,7 +106,6 @@ class ReportTask:
         checked: at what a backend's certificate for it is made.
         used, not_used: what becomes of a backend that is right, and of one that is not.
         metrics: tables that the report carries, by name.
-        absent: why a completed run is in no figure of this task alone; empty: as the chart says.
         records: what a run's records are called; they are in `table` of the database, by `table_order`.
         has_mfu: whether model FLOPs utilisation is computed.
         ranks: whether its groups are ranked by their rates.
@@ -133,7 +131,6 @@ class ReportTask:
     measured: str = "rates"
     checked: str = "at the shape and precision of the run"
     metrics: Mapping[str, CarriedTable] = field(default_factory=dict)
-    absent: str = ""
     records: str = "step records"
     table: str = "steps"
     table_order: str = "step"
@@ -166,10 +163,10 @@ def load(name: str) -> ReportTask:
 
 def of_run(run: Run) -> ReportTask:
     """The task of a run."""
-    return load(task(run))
+    return load(run["task"])
 
 
 def of_study(runs: Sequence[Run]) -> ReportTask:
     """The task of all runs; where they have several, that which every other adds to."""
-    tasks = {task(run) for run in runs}
+    tasks = {run["task"] for run in runs}
     return load(tasks.pop() if len(tasks) == 1 else "training")

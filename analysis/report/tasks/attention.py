@@ -439,7 +439,6 @@ TASK = ReportTask(
     checked="in the precision of the run and at the sizes that its certificate names",
     used="is timed",
     not_used="is not timed",
-    absent="at a shape that the figure does not show",
     records="times",
     table="kernels",
     table_order="attention, mode, direction",

@@ -303,7 +303,6 @@ TASK = ReportTask(
     checked="at the sizes that its certificate names, which stand for all lengths and batches",
     used="is probed",
     not_used="is not probed",
-    absent="without a probe of this",
     records="probes",
     table="probes",
     table_order="attempt, number",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from analysis import charts
-from analysis.report.figures import ends_of_left_out, sizes, warmup, why_absent
+from analysis.report.figures import ReportFigure, sizes, warmup
 
 FIGURE = charts.Figure({}, "", "", "", frozenset())
 
@@ -60,7 +60,5 @@ def test_completed_runs_are_not_left_out_without_a_reason(chart: str, why: str) 
         {"label": label, "outcome": end}
         for label, end in zip("abc", ("completed", "failed", None), strict=True)
     ]
-    assert (
-        ends_of_left_out(runs, why_absent(charts.load(chart), FIGURE))
-        == f"1 completed, {why} (a); 1 failed (b); 1 not ended (c)"
-    )
+    drawn = ReportFigure(chart, charts.load(chart), "", b"", FIGURE, runs, [])
+    assert drawn.ends_of_left_out == f"1 completed, {why} (a); 1 failed (b); 1 not ended (c)"

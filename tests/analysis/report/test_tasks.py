@@ -17,6 +17,6 @@ def test_every_task_that_a_run_can_have_has_its_file_and_its_template() -> None:
 
 
 def test_runs_of_several_tasks_are_shown_as_training() -> None:
-    runs = [{"config": {"task": name}} for name in ("attention", "inference")]
+    runs = [{"task": name} for name in ("attention", "inference")]
     assert tasks.of_study(runs[:1]).name == "attention"
     assert tasks.of_study(runs).name == "training"

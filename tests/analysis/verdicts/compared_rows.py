@@ -14,6 +14,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "run_id": "r1",
         "label": "auto",
         "attention": "auto",
+        "task": "training",
         "seed": 0,
         "outcome": "completed",
         "config": {
