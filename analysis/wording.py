@@ -349,14 +349,19 @@ def readable(value: float, form: str) -> str:
     return format(value, form).removesuffix(".")
 
 
-def percentage(share: float, low: float | None, high: float | None, margin: float | None = None) -> str:
-    """`-5.22 %; -5.54 to -4.91 %`: digits that tell the interval's ends apart, and from the margin."""
+def percentage(
+    share: float, low: float | None, high: float | None, margin: float | None = None
+) -> tuple[str, str]:
+    """A relative difference, and its interval where there is one: `-5.22 %`, `-5.54 to -4.91 %`.
+
+    With digits that tell the interval's ends apart, and from the margin.
+    """
     if low is None or high is None:
-        return f"{percent(share)} %"
+        return f"{percent(share)} %", ""
     width = 100 * (high - low)
     least = min(4, max(0, 1 - floor(log10(width)))) if width > 1e-9 else 2
     digits = decimals((100 * low, 100 * high), None if margin is None else 100 * margin, least)
-    return f"{100 * share:+.{digits}f} %; {100 * low:+.{digits}f} to {100 * high:+.{digits}f} %"
+    return f"{100 * share:+.{digits}f} %", f"{100 * low:+.{digits}f} to {100 * high:+.{digits}f} %"
 
 
 def enclosed(verdict: Verdict) -> str:
@@ -368,7 +373,7 @@ def in_parentheses(
     share: float | None, low: float | None, high: float | None, margin: float | None = None
 ) -> str:
     """A relative difference and its interval for a sentence: `-5.22 % (-5.54 to -4.91 %)`."""
-    value, _, ends = percentage(share or 0.0, low, high, margin).partition("; ")
+    value, ends = percentage(share or 0.0, low, high, margin)
     return f"{value} ({ends})" if ends else value
 
 

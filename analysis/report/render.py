@@ -70,7 +70,7 @@ def environment() -> Environment:
         "duration": lambda seconds: UNKNOWN if seconds is None else duration(seconds),
         "script_json": script_json,
         "said": prose,
-        "percentages": percentages,
+        "percentage": lambda verdict: percentage(verdict.difference or 0.0, verdict.low, verdict.high),
         "corrected_p": corrected_p,
         "drift": drift,
         "whole": whole,
@@ -136,11 +136,6 @@ def interval(estimate: Estimate | None, form: str = ",.0f") -> str:
     if estimate is None or estimate.low is None or estimate.high is None:
         return UNKNOWN
     return f"{readable(estimate.low, form)} {UNKNOWN} {readable(estimate.high, form)}"
-
-
-def percentages(verdict: Verdict) -> tuple[str, str, str]:
-    """A relative difference, a semicolon, and its interval; the latter two are empty without one."""
-    return percentage(verdict.difference or 0.0, verdict.low, verdict.high).partition("; ")
 
 
 def corrected_p(verdict: Verdict) -> str:

@@ -126,7 +126,7 @@ def _of_sentence(number: Number) -> Cited:
     value = _said(number.value, number.unit, digits)
     if number.unit == "percent":  # with as many digits as its interval allows
         shares = [None if x is None else x / 100 for x in (number.low, number.high, number.margin)]
-        value, *both = re.findall(r"[-+][\d.,]+", percentage(number.value / 100, *shares))
+        value, *both = re.findall(r"[-+][\d.,]+", " ".join(percentage(number.value / 100, *shares)))
         low, high = both or (None, None)
     return Cited(number.name, value, low, high, f"{number.name}, {number.unit}", number.is_range)
 

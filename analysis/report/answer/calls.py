@@ -63,7 +63,7 @@ def _in_8_bits(facts: Facts) -> Iterator[Sentence]:
         ends = "" if at or low is None or high is None else f" ({low:.2f} to {high:.2f})"
         texts.append(f"{times} times{ends} as fast as in {NARROW} with {group_name(name)}{at}")
         numbers += [
-            Number(f"forward in 8 bits over {NARROW}, {gain.label}", gain.ratio, gain.low, gain.high, "times")
+            Number(f"forward in 8 bits over {NARROW}, {gain.label}", "times", gain.ratio, gain.low, gain.high)
             for gain in own
         ]
     if not texts:
@@ -90,10 +90,7 @@ def _errors(gain: Gain) -> Sentence | None:
         f"The output of {group_name(name)} in 8 bits is {whole} % off float64, by its certificate, and in "
         f"{NARROW} {narrow} %; {own} % is the kernel's own error, on the numbers as they were rounded."
     )
-    numbers = (
-        Number(f"error of {name} {words}", shares[part], None, None, "percent")
-        for part, words in parts.items()
-    )
+    numbers = (Number(f"error of {name} {words}", "percent", shares[part]) for part, words in parts.items())
     return Sentence(text, tuple(numbers))
 
 
@@ -113,7 +110,7 @@ def _by_tile(timed: list[Point]) -> Iterator[Sentence]:
             f"{group_name(name)} has its shortest time, {_in_words(_milliseconds(first))}, in {first.tile}, "
             f"{_in_times(*gain)} as fast as in {last.tile}{slowest}"
         )
-        numbers.append(Number(f"speed of {name} in {first.tile} over {last.tile}", *gain, "times"))
+        numbers.append(Number(f"speed of {name} in {first.tile} over {last.tile}", "times", *gain))
     what = f"{_WHOLE[shape.points[0].whole].capitalize()} over tiles of queries x keys"
     where = f"{what}, at {shape.fixed}{_in_graphs(shape.points[0])}"
     yield Sentence(f"{where}: {_of_few(texts)}.", tuple(numbers[:_NAMED]))
@@ -133,7 +130,7 @@ def _by_dropout(timed: list[Point]) -> Iterator[Sentence]:
     costs = {point.attention: _over(point, without[but_dropout(point)]) for point in at_shape}
     ordered = sorted(costs, key=lambda name: costs[name][0])
     texts = [f"{_in_times(*costs[name])} that without with {group_name(name)}" for name in ordered]
-    numbers = [Number(f"time of {name} with dropout over without", *costs[name], "times") for name in ordered]
+    numbers = [Number(f"time of {name} with dropout over without", "times", *costs[name]) for name in ordered]
     where, what = f"At {said(at_shape[0])}{_in_graphs(at_shape[0])}", _WHOLE[at_shape[0].whole]
     yield Sentence(f"{where}, the time of {what} is {_of_few(texts)}.", tuple(numbers[:_NAMED]))
 
@@ -214,8 +211,7 @@ def _at_each(leads: Sequence[_Fastest]) -> Sentence:
     elif unclear := len(leads) - len(clear):
         text += f"; at {unclear:,d}, none is told from the next"
     numbers = (
-        Number(f"shapes at which {backend} is the fastest", len(wins), None, None, "shapes")
-        for backend, wins in ordered
+        Number(f"shapes at which {backend} is the fastest", "shapes", len(wins)) for backend, wins in ordered
     )
     return Sentence(f"{text}.", tuple(numbers))
 
@@ -230,7 +226,7 @@ def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
     for point in [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered:
         took = _milliseconds(point)
         times.append(f"{_in_words(took)} with {group_name(point.attention)}")
-        numbers.append(Number(f"milliseconds of {what} by {point.attention}", took, None, None, "ms"))
+        numbers.append(Number(f"milliseconds of {what} by {point.attention}", "ms", took))
     if len(ordered) > 2:
         times[1] += f", the slowest of {len(ordered)} backends"
     where = f"At {said(at_shape[0])}{_in_graphs(at_shape[0])}"
@@ -259,7 +255,7 @@ def _gain(ratio: Ratio) -> str:
 def _speed(point: Point, other: Point, ratio: Ratio, where: str = "") -> Number:
     value, low, high = (None if x is None else 100 * (x - 1) for x in (ratio.ratio, ratio.low, ratio.high))
     speed = f"speed of {point.attention} over {other.attention}{where}, change"
-    return Number(speed, value or 0.0, low, high, "percent", is_range=RANGE in ratio.method)
+    return Number(speed, "percent", value or 0.0, low, high, is_range=RANGE in ratio.method)
 
 
 def _in_graphs(point: Point) -> str:

@@ -124,8 +124,7 @@ def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
             for one, mark in zip(shown, marks, strict=True)
         ]
         numbers = tuple(
-            Number(f"{what} that {one.label} saves", one.percent.median, None, None, "percent")
-            for one in shown
+            Number(f"{what} that {one.label} saves", "percent", one.percent.median) for one in shown
         )
         once = ", in one run each" if all(single) else ""
         undecided = f"; {len(left_out)} undecided" if left_out else ""
@@ -171,7 +170,7 @@ def ends(
     first, last = ordered[0], ordered[-1]
     form = ",.0f" if min(medians.values()) >= 100 else "#,.3g"
     numbers = tuple(
-        Number(f"{unit} of {label}, {word}", medians[label], None, None, unit)
+        Number(f"{unit} of {label}, {word}", unit, medians[label])
         for label, word in {last: words[1], first: words[0]}.items()
     )
     texts = {label: f"{number(medians[label], form)} {unit}" for label in (first, last)}
@@ -243,7 +242,7 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
     low, high = (end(medians, key=medians.__getitem__) for end in (min, max))
     texts = [f"{medians[label]:.4f}" for label in (low, high)]
     numbers = tuple(
-        Number(f"final loss of {label}, {end}", medians[label], None, None, "nats")
+        Number(f"final loss of {label}, {end}", "nats", medians[label])
         for label, end in {high: "highest", low: "lowest"}.items()
     )
     compared = [row for row in verdicts if row.about == "loss"]

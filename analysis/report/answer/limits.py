@@ -243,7 +243,7 @@ def reported_elsewhere(facts: Facts) -> Iterator[Sentence]:
         its, at = "its cell" if many == 1 else "their cells", "scale" if len(newest) == 1 else "scales"
         scales = listed([f"`{scale}`" for scale in newest])
         text = f"What others report: {what} not shown, as there is no run of {its} at {at} {scales}."
-        yield Sentence(text, (Number("entries of reported without a run", many, None, None, "entries"),))
+        yield Sentence(text, (Number("entries of reported without a run", "entries", many),))
 
 
 def held_up(runs: Sequence[Run]) -> Iterator[Sentence]:
@@ -280,7 +280,7 @@ def of_profiles(facts: Facts, step: str) -> Iterator[Sentence]:
             ]
         )
         times = (
-            Number(f"{what} of a profiled {step} of {label}", 1e3 * seconds, None, None, "ms")
+            Number(f"{what} of a profiled {step} of {label}", "ms", 1e3 * seconds)
             for label, both in wrong.items()
             for what, seconds in zip(("attention", "least possible attention"), both, strict=True)
         )
@@ -293,7 +293,7 @@ def of_profiles(facts: Facts, step: str) -> Iterator[Sentence]:
         if differing := unlike(row for row in facts.profiles if row["phase"] == phase):
             groups = listed([f"{group_name(label)} ({more:+.1f} %)" for label, more in differing.items()])
             numbers = (
-                Number(f"profiled {noun} over timed {noun} of {label}, change", more, None, None, "percent")
+                Number(f"profiled {noun} over timed {noun} of {label}, change", "percent", more)
                 for label, more in differing.items()
             )
             yield Sentence(

@@ -72,7 +72,7 @@ def _model(runs: Sequence[Run]) -> str:
 
 def _numbers(facts: Facts, done: Sequence[Run]) -> tuple[Number, ...]:
     counts = {"runs": len(facts.runs), "completed runs": len(done)}
-    numbers = [Number(what, value, None, None, "runs") for what, value in counts.items()]
+    numbers = [Number(what, "runs", value) for what, value in counts.items()]
     runs = done or facts.runs
     for what, unit, values in (
         ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
@@ -80,7 +80,7 @@ def _numbers(facts: Facts, done: Sequence[Run]) -> tuple[Number, ...]:
         ("tokens per step", "tokens", {_tokens(run) for run in runs}),
     ):
         if len(values) == 1 and (value := values.pop()) is not None:
-            numbers.append(Number(what, value, None, None, unit))
+            numbers.append(Number(what, unit, value))
     return tuple(numbers)
 
 
@@ -105,7 +105,7 @@ def called(facts: Facts) -> Sentence:
     counts = {"runs": len(runs), "completed runs": _done(runs), "shapes": len(shapes)}
     if at:
         counts["timed shapes"] = len(timed)
-    numbers = (Number(what, count, None, None, what.split()[-1]) for what, count in counts.items())
+    numbers = (Number(what, what.split()[-1], count) for what, count in counts.items())
     return Sentence(f"{text}.", tuple(numbers))
 
 
@@ -232,7 +232,7 @@ def expected(runs: Sequence[Run]) -> list[Sentence]:
             return []
         goes = "goes" if len(planned) == 1 else "go"
         text = f"{len(planned):,d} of {counted(len(runs), 'log')} {goes} on to the last planned step."
-        return [Sentence(text, (Number("logs with all steps", len(planned), None, None, "runs"),))]
+        return [Sentence(text, (Number("logs with all steps", "runs", len(planned)),))]
     met = [run for run in runs if run["outcome"] and run["outcome"] == run["expected_outcome"]]
     done = [run for run in met if run["outcome"] == "completed"]
     ended = [run for run in met if run["outcome"] != "completed"]
@@ -250,7 +250,7 @@ def expected(runs: Sequence[Run]) -> list[Sentence]:
         text = f"{len(done):,d} of {counted(len(runs), 'run')} completed, as the study expected."
     else:
         text = f"{len(done):,d} of the {counted(meant, 'run')} that the study expected to complete did."
-    return [Sentence(text, (Number("runs completed", len(done), None, None, "runs"),)), *failures]
+    return [Sentence(text, (Number("runs completed", "runs", len(done)),)), *failures]
 
 
 def endless(runs: Sequence[Run]) -> Iterator[Sentence]:
@@ -266,7 +266,7 @@ def endless(runs: Sequence[Run]) -> Iterator[Sentence]:
             f"Whether {counted(len(logs), 'run')} completed is unknown: {which} at step "
             f"{span({run['steps'] for run in logs})}, and nothing says how many steps were planned."
         )
-        yield Sentence(text, (Number("logs without a planned end", len(logs), None, None, "runs"),))
+        yield Sentence(text, (Number("logs without a planned end", "runs", len(logs)),))
 
 
 def _why(because: str | None) -> str:
@@ -290,7 +290,7 @@ def _untimed(facts: Facts, outcomes: Sequence[str], form: str) -> Iterator[Sente
         if part := len(runs - whole):
             more = f"{part:,d} more" if whole else counted(part, "run")
             text += f"{', and ' if whole else ''}ended as `{outcome}` in some of its calls in {more}"
-        number = Number(f"runs in which {backend} ended as {outcome}", len(runs), None, None, "runs")
+        number = Number(f"runs in which {backend} ended as {outcome}", "runs", len(runs))
         yield Sentence(f"{group_name(backend)} {text}.", (number,))
 
 
@@ -335,7 +335,7 @@ def without_times(facts: Facts) -> Iterator[Sentence]:
         have, their = ("has", "its") if len(lost) == 1 else ("have", "their")
         text = f"{counted(len(lost), 'completed run')} {have} no times: "
         text += f"{their} `kernels.json` is missing or holds none."
-        yield Sentence(text, (Number("completed runs without times", len(lost), None, None, "runs"),))
+        yield Sentence(text, (Number("completed runs without times", "runs", len(lost)),))
     yield from _untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`")
 
 
@@ -382,7 +382,7 @@ def _empty_places(runs: Sequence[Run]) -> Iterator[Sentence]:
     text += f" ({listed([*map(str, empty)])})" if len(empty) <= _PLACES else ""
     if others:
         text += f", for which {counted(others, 'run')} of other launches may stand"
-    yield Sentence(f"{text}.", (Number("planned runs without a record", lost, None, None, "runs"),))
+    yield Sentence(f"{text}.", (Number("planned runs without a record", "runs", lost),))
 
 
 def _ended(runs: Sequence[Run], rest: str) -> Sentence:
@@ -392,7 +392,5 @@ def _ended(runs: Sequence[Run], rest: str) -> Sentence:
     meaning = "" if outcome == Outcome.COMPLETED else f" ({Outcome(outcome).meaning})"
     groups = listed(list(dict.fromkeys(group_name(run["label"]) for run in runs)))
     text = f"{groups} ended as `{outcome}`{meaning} in {counted(len(runs), 'run')}, {rest}."
-    number = Number(
-        f"runs of {groups} that ended as {outcome}".replace("`", ""), len(runs), None, None, "runs"
-    )
+    number = Number(f"runs of {groups} that ended as {outcome}".replace("`", ""), "runs", len(runs))
     return Sentence(text, (number,))

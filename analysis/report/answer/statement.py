@@ -17,18 +17,18 @@ class Number:
 
     Attributes:
         name: in words, unique within an answer: `rate of flash against cudnn`.
+        unit: `percent`, `nats per token`, `tokens per second`, ...
         value: in its unit.
         low, high: ends of its interval, or of the range of all records or runs; None without either.
-        unit: `percent`, `nats per token`, `tokens per second`, ...
         margin: that a verdict held the interval against, in the unit: rounding moves no end across it.
         is_range: whether the ends are those of a range.
     """
 
     name: str
-    value: float
-    low: float | None
-    high: float | None
     unit: str
+    value: float
+    low: float | None = None
+    high: float | None = None
     margin: float | None = None
     is_range: bool = False
 
@@ -49,10 +49,10 @@ class VerdictRow:
         about: which of a group's verdicts it is.
         quantity: what it is about in words, such as `tokens per second`.
         group: its label.
-        against: label of the group that it is compared with; empty where it is not compared.
-        difference, interval: with their units; empty where there is none.
         kind: the verdict's; `measured` of what is compared with an ideal.
         verdict: the kind, or the direction of a difference: `faster`.
+        against: label of the group that it is compared with; empty where it is not compared.
+        difference, interval: with their units; empty where there is none.
         reason: what decided, or what is missing; `backticks` mark code.
         number: the difference, for texts; None where it is not known.
         level: what its interval speaks of, `runs` or `records of one run each`; empty without an inference.
@@ -63,12 +63,12 @@ class VerdictRow:
     about: About
     quantity: str
     group: str
-    against: str
-    difference: str
-    interval: str
     kind: Kind | Literal["measured"]
     verdict: str
-    reason: str
+    against: str = ""
+    difference: str = ""
+    interval: str = ""
+    reason: str = ""
     number: Number | None = None
     level: str = ""
     method: str = ""

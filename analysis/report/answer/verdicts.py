@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from analysis.report.answer.statement import About, Number, Sentence, VerdictRow
 from analysis.stats import by_label, grouped
@@ -39,13 +40,12 @@ def rows(facts: Facts, comparison: StudyComparison, rate_name: str) -> list[Verd
     for group in () if comparison.rates.baseline else facts.groups:
         rate = group.tokens_per_second and group.tokens_per_second.telling
         if rate and group.label in comparison.singles:
-            name = f"tokens per second of {group.label}"
             number = Number(
-                name,
+                f"tokens per second of {group.label}",
+                "tokens per second",
                 rate.median,
                 rate.low,
                 rate.high,
-                "tokens per second",
                 is_range=RANGE in rate.method,
             )
             value, reason = f"{rate.median:,.0f}", "not a finding: one run"
@@ -76,15 +76,13 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_nam
     if rate.label in comparison.unlike:
         reason = f"{reason}; its loss differs" if reason else "its loss differs"
     inferred = verdict.apart is not None
-    share, low, high = (
-        None if end is None else 100 * end for end in (verdict.difference, verdict.low, verdict.high)
+    share, low, high, margin = (
+        None if part is None else 100 * part
+        for part in (verdict.difference, verdict.low, verdict.high, rate.margin)
     )
-    margin = None if rate.margin is None else 100 * rate.margin
-    difference, _, interval = (
-        ("", "", "")
-        if verdict.difference is None or kind == "withheld"
-        else percentage(verdict.difference, verdict.low, verdict.high, rate.margin).partition("; ")
-    )
+    difference, interval = "", ""
+    if verdict.difference is not None and kind != "withheld":
+        difference, interval = percentage(verdict.difference, verdict.low, verdict.high, rate.margin)
     is_range = RANGE in verdict.method
     if interval and is_range:
         interval = f"range {interval}"
@@ -100,12 +98,12 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_nam
         reason=reason,
         number=Number(
             f"rate of {rate.label} against {rate.baseline}",
+            "percent",
             share or 0.0,
             low,
             high,
-            "percent",
-            margin,
-            is_range,
+            margin=margin,
+            is_range=is_range,
         )
         if kind != "withheld"
         else None,
@@ -116,32 +114,33 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_nam
 
 def _loss(loss: LossVerdict) -> VerdictRow:
     verdict = loss.verdict
-    has_numbers = verdict.difference is not None and verdict.kind != "withheld"
-    difference, interval = nats(verdict) if has_numbers else ("", "")
-    reason = because(verdict, loss.margin, frozenset())
-    return VerdictRow(
+    row = VerdictRow(
         about="loss",
         quantity="loss",
         group=loss.label,
-        against=loss.baseline,
-        difference=f"{difference} nats per token" if difference else "",
-        interval=interval,
         kind=verdict.kind,
         verdict=verdict.kind,
-        reason=reason,
+        against=loss.baseline,
+        reason=because(verdict, loss.margin, frozenset()),
+    )
+    if verdict.difference is None or verdict.kind == "withheld":
+        return row
+    difference, interval = nats(verdict)
+    return replace(
+        row,
+        difference=f"{difference} nats per token",
+        interval=interval,
         number=Number(
             f"loss of {loss.label} minus {loss.baseline}",
-            verdict.difference or 0.0,
+            "nats per token",
+            verdict.difference,
             verdict.low,
             verdict.high,
-            "nats per token",
-            loss.margin,
-            RANGE in verdict.method,
-        )
-        if has_numbers
-        else None,
-        level=verdict.level if has_numbers else "",
-        method=verdict.method if has_numbers else "",
+            margin=loss.margin,
+            is_range=RANGE in verdict.method,
+        ),
+        level=verdict.level,
+        method=verdict.method,
     )
 
 
@@ -151,23 +150,22 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
     Args:
         what: is counted, `GPUs` or `processes`.
     """
-    quantity = f"{curve.kind} scaling from {curve.base_processes} to {point.processes} {what}"
     about = f"{curve.way}, {curve.constant}"
+    row = VerdictRow(
+        about="scaling",
+        quantity=f"{curve.kind} scaling from {curve.base_processes} to {point.processes} {what}",
+        group=point.label,
+        kind="withheld",
+        verdict="withheld",
+        against=curve.base,
+    )
     if point.why_withheld:
-        return VerdictRow(
-            "scaling",
-            quantity,
-            point.label,
-            curve.base,
-            "",
-            "",
-            "withheld",
-            "withheld",
-            f"{about}. {point.why_withheld}",
-        )
+        return replace(row, reason=f"{about}. {point.why_withheld}")
     value, low, high = (end and 100 * end for end in point.efficiency)
     over = f" over {curve.base_processes}" if curve.base_processes > 1 else ""
-    observed = bool(point.observed) or point.ratio.level == RECORDS
+    kind: Literal["observed", "measured"] = (
+        "observed" if point.observed or point.ratio.level == RECORDS else "measured"
+    )
     reasons = [about]
     if point.parts:
         reasons.append(point.parts.removesuffix("."))
@@ -175,34 +173,26 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
         reasons.append(f"not a finding: {point.observed}")
     if point.beyond_ideal:
         reasons.append(HELD_UP)
-    is_range = RANGE in point.ratio.method
+    ratio, is_range = point.ratio, RANGE in point.ratio.method
     at = f"{curve.kind} scaling at {point.processes} {what}{over}, {about}"
-    return VerdictRow(
-        about="scaling",
-        quantity=quantity,
-        group=point.label,
-        against=curve.base,
+    return replace(
+        row,
+        kind=kind,
+        verdict=kind,
         difference=f"{value:.1f} % of ideal",
         interval="" if low is None or high is None else f"{'range ' * is_range}{low:.1f} to {high:.1f} %",
-        kind="observed" if observed else "measured",
-        verdict="observed" if observed else "measured",
         reason=". ".join(reasons),
-        number=Number(f"efficiency of {at}", value or 0.0, low, high, "percent", is_range=is_range),
-        level=point.ratio.level,
-        method=point.ratio.method,
-        speedup=Number(
-            f"speed-up of {at}",
-            point.ratio.ratio,
-            point.ratio.low,
-            point.ratio.high,
-            "times",
-            is_range=is_range,
-        ),
+        number=Number(f"efficiency of {at}", "percent", value or 0.0, low, high, is_range=is_range),
+        level=ratio.level,
+        method=ratio.method,
+        speedup=Number(f"speed-up of {at}", "times", ratio.ratio, ratio.low, ratio.high, is_range=is_range),
     )
 
 
 def _observed(about: About, quantity: str, label: str, value: str, reason: str, number: Number) -> VerdictRow:
-    return VerdictRow(about, quantity, label, "", value, "", "observed", "observed", reason, number)
+    return VerdictRow(
+        about, quantity, label, "observed", "observed", difference=value, reason=reason, number=number
+    )
 
 
 def decoding(facts: Facts) -> Iterator[VerdictRow]:
@@ -214,14 +204,14 @@ def decoding(facts: Facts) -> Iterator[VerdictRow]:
     }
     reason = f"medians of {counted(len(decoded), 'run')}; {counted(len(times), 'group')} decode"
     for label in _extremes(times):
-        number = Number(f"milliseconds per decoded token of {label}", times[label], None, None, "ms")
+        number = Number(f"milliseconds per decoded token of {label}", "ms", times[label])
         yield _observed(
             "decoding", "time of a decoded token", label, f"{times[label]:,.3g} ms", reason, number
         )
     for noun, column in (("a prefill", "floor_percentage"), ("a decoded token", "decode_floor_percentage")):
         shares = {group.label: share for group in facts.groups if (share := getattr(group, column))}
         for label in _extremes(shares):
-            number = Number(f"floor of {noun} of {label}", shares[label], None, None, "percent")
+            number = Number(f"floor of {noun} of {label}", "percent", shares[label])
             reason = "by the rates measured on the same device; medians of completed runs"
             value = f"{shares[label]:.0f} % of its time"
             yield _observed("decoding", f"floor of {noun}", label, value, reason, number)

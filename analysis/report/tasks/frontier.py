@@ -106,7 +106,7 @@ def _ran(facts: Facts) -> Sentence:
     numbers = {"runs": len(facts.runs), "completed runs": done, "probes": probes}
     return Sentence(
         f"{text}{memory}{of_them}, by {counted(probes, 'probe')} of three training steps of a llama.",
-        tuple(Number(what, value, None, None, what.split()[-1]) for what, value in numbers.items()),
+        tuple(Number(what, what.split()[-1], value) for what, value in numbers.items()),
     )
 
 
@@ -130,7 +130,7 @@ def _headlines(
         )
         by = " to ".join(dict.fromkeys(f"{error:+.1f}" for error in (errors[:1] + errors[-1:])))
         numbers = [
-            Number(f"largest that fits, {row['label']}", row["largest"], None, None, unit)
+            Number(f"largest that fits, {row['label']}", unit, row["largest"])
             for row in {row["label"]: row for row in known}.values()
             if row["label"] in named
         ]
@@ -174,7 +174,7 @@ def _repeated(frontiers: Sequence[Row]) -> Iterator[Sentence]:
         others = listed([text for text in ends if text != most])
         elsewhere = f", the others at {others}" if others else ""
         texts.append(f"{alike} of {len(rows)} under {group_name(label)} ended at {most}{elsewhere}")
-        numbers.append(Number(f"searches of {label} that agree", alike, None, None, "searches"))
+        numbers.append(Number(f"searches of {label} that agree", "searches", alike))
     if texts:
         yield Sentence(f"Of repeated searches, {'; '.join(texts)}.", tuple(numbers))
     if any((row["device"] or "").startswith("CPU") for row in frontiers):

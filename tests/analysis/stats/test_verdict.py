@@ -27,7 +27,7 @@ def test_percent_has_no_power_of_ten(share: float, said: str) -> None:
 def test_an_interval_has_the_digits_that_part_its_ends_from_zero_and_the_margin(
     low: float, high: float, margin: float | None, said: str
 ) -> None:
-    assert percentage((low + high) / 2, low, high, margin) == said
+    assert "; ".join(percentage((low + high) / 2, low, high, margin)) == said
 
 
 def test_a_sentence_never_rounds_an_interval_onto_the_margin_that_it_crosses() -> None:

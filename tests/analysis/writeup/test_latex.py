@@ -205,18 +205,18 @@ def test_names_are_control_words_whatever_a_group_is_called() -> None:
 @pytest.mark.parametrize(
     ("number", "wanted"),
     [
-        (Number("it", -5.224, -5.542, -4.906, "percent"), ("-5.22", "-5.54", "-4.91")),
-        (Number("it", 0.3, None, None, "percent"), ("+0.3", None, None)),
-        (Number("it", -0.00033, None, None, "nats per token"), ("-0.0003", None, None)),
-        (Number("it", 1.7, 0.996, 2.5, "percent", 1.0), ("+1.700", "+0.996", "+2.500")),
-        (Number("it", -0.4, -0.97, 0.1, "percent", 1.0), ("-0.40", "-0.97", "+0.10")),
+        (Number("it", "percent", -5.224, -5.542, -4.906), ("-5.22", "-5.54", "-4.91")),
+        (Number("it", "percent", 0.3), ("+0.3", None, None)),
+        (Number("it", "nats per token", -0.00033), ("-0.0003", None, None)),
+        (Number("it", "percent", 1.7, 0.996, 2.5, margin=1.0), ("+1.700", "+0.996", "+2.500")),
+        (Number("it", "percent", -0.4, -0.97, 0.1, margin=1.0), ("-0.40", "-0.97", "+0.10")),
         (
-            Number("it", 0.004, 0.003, 0.004996, "nats per token", 0.005),
+            Number("it", "nats per token", 0.004, 0.003, 0.004996, margin=0.005),
             ("+0.004000", "+0.003000", "+0.004996"),
         ),
-        (Number("it", 10445.3, None, None, "tokens per second"), ("10,445", None, None)),
-        (Number("it", -99.7, None, None, "percent"), ("-99.7000", None, None)),
-        (Number("it", 8053329920, None, None, "parameters"), ("8,053,329,920", None, None)),
+        (Number("it", "tokens per second", 10445.3), ("10,445", None, None)),
+        (Number("it", "percent", -99.7), ("-99.7000", None, None)),
+        (Number("it", "parameters", 8053329920), ("8,053,329,920", None, None)),
     ],
 )
 def test_a_number_of_a_sentence_is_cited_with_the_digits_of_the_sentence(
@@ -272,8 +272,8 @@ def test_a_range_of_all_records_is_cited_as_one_and_never_as_an_interval() -> No
     steady = over_runs([9.0, 10.0, 11.0])
     groups = [GroupFacts(name, 1, 1, rate, None, None, None) for name, rate in (("a", ramp), ("b", steady))]
     cited = [
-        Number("rate of c", 3.0, 1.0, 5.0, "percent", is_range=True),
-        Number("rate of d", 3.0, 1.0, 5.0, "percent"),
+        Number("rate of c", "percent", 3.0, 1.0, 5.0, is_range=True),
+        Number("rate of d", "percent", 3.0, 1.0, 5.0),
     ]
     facts, answer = SimpleNamespace(groups=groups, study="it"), SimpleNamespace(numbers=cited)
     text = numbers.macros(SimpleNamespace(facts=facts, answer=answer, task=training.TASK))  # type: ignore[arg-type]
