@@ -15,7 +15,7 @@ from analysis.report import backends, comparison, facts, live, render, reported,
 from analysis.report.answer import StudyAnswer
 from analysis.report.answer import answer as answer_study
 from analysis.report.backends import Backends, backend_lines
-from analysis.report.carried import PROBE, SCRIPT, Parts, carry, named, seal
+from analysis.report.carried import PROBE, SCRIPT, carry, named, seal
 from analysis.report.comparison import StudyComparison
 from analysis.report.facts import Facts
 from analysis.report.figures import FigurePage, ReportFigure, csv_bytes, draw_all, in_pages
@@ -189,7 +189,15 @@ def write_report(
             (out / SCRIPT).write_text(script.result(), encoding="utf-8")
     if extra:
         extra(out, contents)
-    seal(out, study, Parts(records, figures, extra is not None, shared_script), probed=probed.result())
+    seal(
+        out,
+        study,
+        records=records,
+        figures=figures,
+        latex=extra is not None,
+        shared_script=shared_script,
+        probed=probed.result(),
+    )
 
 
 def _literal(queries: Mapping[str, str], study: str) -> dict[str, str]:
@@ -250,7 +258,7 @@ def write_certificates(
     )
     summary.write(out, summary.of_machine(trust))
     carry(connection, None, out, named(queries | _by_file_name(trust), asked), records)
-    seal(out, None, Parts(records, figures, shared_script=shared_script))
+    seal(out, None, records=records, figures=figures, shared_script=shared_script)
 
 
 def _by_file_name(trust: Backends) -> dict[str, str]:

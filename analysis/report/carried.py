@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -112,16 +111,6 @@ class ReportManifest(Frozen):
         return f"the report of study {self.study}" if self.study else "the page of `runner verify`"
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a report was asked to have besides its pages, as `ReportManifest` says."""
-
-    records: bool
-    figures: tuple[drawings.Format, ...] = ("svg",)
-    latex: bool = False
-    shared_script: bool = False
-
-
 def carry(
     connection: DuckDBPyConnection,
     study: str | None,
@@ -151,21 +140,24 @@ def write_queries(folder: Path, queries: Mapping[str, str]) -> None:
 def seal(
     folder: Path,
     study: str | None,
-    parts: Parts,
+    *,
+    records: bool,
+    figures: tuple[drawings.Format, ...] = ("svg",),
+    latex: bool = False,
+    shared_script: bool = False,
     pair: PairManifest | None = None,
     reports: list[str] | None = None,
+    in_order: bool = False,
     only: Sequence[str] | None = None,
     probed: str | None = None,
-    in_order: bool = False,
 ) -> None:
-    """Write the manifest of a folder that has all else.
+    """Write the manifest of a folder that has all else; the arguments are what `ReportManifest` says.
 
     Args:
-        probed: what `renderer` would find, where it is known.
         only: the files that are ours, where the folder has others.
-        in_order: as `ReportManifest` says.
+        probed: what `renderer` would find, where it is known.
     """
-    made = ReportManifest(
+    manifest = ReportManifest(
         study=study,
         pair=pair,
         reports=reports,
@@ -173,13 +165,13 @@ def seal(
         code=code(),
         packages=packages(),
         renderer=probed or renderer(),
-        records=parts.records,
-        figures=parts.figures,
-        latex=parts.latex,
-        shared_script=parts.shared_script,
+        records=records,
+        figures=figures,
+        latex=latex,
+        shared_script=shared_script,
         files={path: sha256(folder / path) for path in only or files(folder)},
     )
-    write_manifest(folder, made)
+    write_manifest(folder, manifest)
 
 
 def write_manifest(folder: Path, manifest: ReportManifest) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from analysis import drawings
 from analysis.report import render
-from analysis.report.carried import MANIFEST, SCRIPT, Parts, ReportManifest, read_manifest, seal
+from analysis.report.carried import MANIFEST, SCRIPT, ReportManifest, read_manifest, seal
 from analysis.report.place import require_room
 from analysis.report.summary import FILE, Summary
 from model.record.errors import UserError
@@ -121,7 +121,7 @@ def write_index(reports: Path, out: Path, names: Sequence[str], in_order: bool =
     seal(
         out,
         None,
-        Parts(records=True),
+        records=True,
         reports=[*names] if in_order else sorted(names),
         in_order=in_order,
         only=(*_OWN, SCRIPT) if shares else _OWN,

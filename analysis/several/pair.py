@@ -14,7 +14,6 @@ from analysis.report.carried import (
     FINDINGS,
     RECORDS,
     PairManifest,
-    Parts,
     SideManifest,
     named,
     seal,
@@ -143,7 +142,7 @@ def write_pair(
     if records:
         for name, side, connection in zip(SIDES, (pair.a, pair.b), (first, second), strict=True):
             write_records(connection, side.study, out / RECORDS / name)
-    seal(out, None, Parts(records), pair)
+    seal(out, None, records=records, pair=pair)
 
 
 def _source(side: SideManifest) -> StudySource:
