@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row, Styles, Table
 from analysis.charts._reported import hollow, hollow_tips
-from analysis.charts._style import INK, QUIET, colours, dashes, drawn, inline, packed, right_edge, styles_for
+from analysis.charts._style import (
+    INK,
+    LONGEST_NAME,
+    QUIET,
+    colours,
+    dashes,
+    drawn,
+    inline,
+    packed,
+    right_edge,
+    styles_for,
+)
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import brief, d3, number, shortened
 
@@ -295,9 +306,6 @@ MOST_NAMED = 12  # lines that are told apart by their looks; of more, the outerm
 OUTERMOST = 5  # of more lines, how many of the highest and of the lowest have a name
 NAME_HEIGHT = 15  # pixels of a line of a name
 _LONG, _WIDE = 30, 34  # characters, beyond which a name is broken at commas, and of a line of it
-LONGEST_NAME = (
-    230  # pixels, beyond which a line of it is cut: pages write a number there, and the names below
-)
 
 
 def labels_to_name(ends: dict[str, float]) -> list[str]:

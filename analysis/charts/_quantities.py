@@ -46,6 +46,11 @@ class CellQuantity:
         """With its unit, as an axis says it."""
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
+    @property
+    def suffix(self) -> str:
+        """Its unit after a number: ` %`, ` ms`; empty where the name says it."""
+        return " %" if self.unit == "percent" else f" {self.unit}" if self.unit else ""
+
 
 def with_decimals(quantity: CellQuantity, estimates: Iterable[stats.Estimate]) -> CellQuantity:
     """The quantity with as many decimals as the smallest of these needs."""

@@ -19,6 +19,7 @@ from analysis.charts._reported import (
 )
 from analysis.charts._style import (
     INK,
+    LONGEST_NAME,
     axis_ends,
     colours,
     drawn,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 TOP = 22  # pixels above the rows, for the head of the column
 _LINE = 14  # pixels of a line of a row's name
-_LONGEST = 230  # pixels of a name, beyond which it is cut: pages write a number there, and the names below
 _LONG = 20  # characters, beyond which a name is broken at its commas
 _MANY, _TALL, _LOW = 24, 30, 18  # rows, beyond which they are lower; pixels of a row
 
@@ -62,7 +62,7 @@ def y_of(labels: Sequence[str], field: str = "label", grid: bool = True) -> alt.
         ]
         if up:
             how["labelOffset"] = {"condition": up, "value": 0}
-    axis = alt.Axis(labelLimit=_LONGEST, labelPadding=8, grid=grid, **how)
+    axis = alt.Axis(labelLimit=LONGEST_NAME, labelPadding=8, grid=grid, **how)
     # The order is a domain: as a sort it would become an expression that contains the labels' text.
     scale = alt.Scale(domain=list(labels))
     return alt.Y(f"{field}:N", scale=scale, sort=None, title=None, axis=axis)
@@ -85,6 +85,18 @@ def number_column(rows: list[Row], y: alt.Y, head: str, field: str, number: str)
         text.encode(x=right_edge(), y=y, text=alt.Text(f"{field}:Q", format=d3(number))),
         above.encode(x=right_edge(), y=top(-12), text="text:N"),
     ]
+
+
+def interval_lines(rows: list[Row], low: alt.X, **encoding: Any) -> list[alt.Chart]:
+    """A layer of lines from `low` to `high`, of the rows that have an interval.
+
+    No layer where none has: an empty one is an image without a name to a screen reader.
+    """
+    with_interval = [row for row in rows if row["low"] is not None and row["high"] is not None]
+    if not with_interval:
+        return []
+    line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
+    return [line.encode(x=low, x2="high:Q", **encoding)]
 
 
 def _on_several_lines(labels: Sequence[str]) -> bool:
@@ -226,12 +238,9 @@ def _plot(
     tick = inline(rows).mark_tick(thickness=2.5, size=16)
     layers.append(tick.encode(x=x("median"), y=y, color=colour, tooltip=tips))
 
-    # A layer only if there is an interval: an empty one is an image without a name to a screen reader.
-    if with_interval := [row for row in rows if row["low"] is not None]:
-        ends = [alt.Tooltip(f"{name}:Q", format=form) for name in ("median", "low", "high")]
-        line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
-        tips = [group, *ends, alt.Tooltip("n:Q", title="runs")]
-        layers.append(line.encode(x=x("low"), x2="high:Q", y=y, color=colour, tooltip=tips))
+    ends = [alt.Tooltip(f"{name}:Q", format=form) for name in ("median", "low", "high")]
+    tips = [group, *ends, alt.Tooltip("n:Q", title="runs")]
+    layers += interval_lines(rows, x("low"), y=y, color=colour, tooltip=tips)
 
     # The opacity of the fill, not of the mark: a PDF has an object of its own for each mark with one.
     values = [{"label": label, "run": run, "value": value} for label, run, value in points]

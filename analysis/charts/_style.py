@@ -23,6 +23,7 @@ _DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3))
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 INK = "currentColor"
+LONGEST_NAME = 230  # pixels, beyond which a name is cut: pages write a number there, and the names below
 QUIET = 0.5  # opacity of what is drawn in grey: 3:1 against light and dark paper
 
 

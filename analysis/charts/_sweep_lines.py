@@ -13,7 +13,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Figure
-from analysis.charts._lines import LONGEST_NAME
 from analysis.charts._quantities import CellQuantity, with_decimals
 from analysis.charts._reported import (
     hollow,
@@ -22,7 +21,18 @@ from analysis.charts._reported import (
     hollow_tips,
     mark_rows,
 )
-from analysis.charts._style import INK, QUIET, colours, dashes, drawn, inline, right_edge, shapes, styles
+from analysis.charts._style import (
+    INK,
+    LONGEST_NAME,
+    QUIET,
+    colours,
+    dashes,
+    drawn,
+    inline,
+    right_edge,
+    shapes,
+    styles,
+)
 from analysis.charts._sweep import (
     Sweep,
     SweepAxis,

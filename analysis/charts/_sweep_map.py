@@ -85,7 +85,6 @@ def maps_over(swept: Sweep, quantity: CellQuantity, note: str = "") -> Figure | 
 
 def _finding(cells: list[SweepCell], axes: tuple[SweepAxis, ...], quantity: CellQuantity) -> str:
     """The largest and the smallest value, with where they are."""
-    unit = {"percent": " %", "": ""}.get(quantity.unit, f" {quantity.unit}")
     valued = sorted(
         ((cell.estimate.median, cell) for cell in cells if cell.estimate), key=lambda one: -one[0]
     )
@@ -93,7 +92,7 @@ def _finding(cells: list[SweepCell], axes: tuple[SweepAxis, ...], quantity: Cell
     ends = []
     for value, cell in (valued[0], valued[-1]):
         where = [*([cell.rest] if several else []), *(f"{axis.title} {axis.of(cell)}" for axis in axes)]
-        ends.append(f"{readable(value, '#,.3g')}{unit} ({', '.join(where)})")
+        ends.append(f"{readable(value, '#,.3g')}{quantity.suffix} ({', '.join(where)})")
     return f"{capital(quantity.name)}: highest {ends[0]}, lowest {ends[1]}"
 
 

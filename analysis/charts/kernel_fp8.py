@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._kernels import OTHER_SHAPE, Point, how_called, in_letters, names, points
-from analysis.charts._rows import TOP, number_column, rows_height, y_of
+from analysis.charts._rows import TOP, interval_lines, number_column, rows_height, y_of
 from analysis.charts._style import COLOURS, axis_ends, drawn, inline
 from analysis.charts._values import UNKNOWN, number
 from analysis.stats.paired import ratio_of_medians
@@ -159,10 +159,7 @@ def _plot(every: list[Gain], backends: list[str]) -> dict[str, Any]:
         alt.Tooltip("ratio:Q", title="times as fast", format=".3f"),
     ]
     layers = [inline([{"one": 1}]).mark_rule(strokeWidth=1.5).encode(x=x("one"))]
-    # A layer only if there is an interval: an empty one is an image without a name to a screen reader.
-    if with_interval := [mark for mark in marks if mark["low"] is not None and mark["high"] is not None]:
-        line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
-        layers.append(line.encode(x=x("low"), x2="high:Q", y=y, color=colour, tooltip=tips))
+    layers += interval_lines(marks, x("low"), y=y, color=colour, tooltip=tips)
     point = inline(marks).mark_point(filled=True, size=75, opacity=1)
     layers.append(point.encode(x=x("ratio"), y=y, color=colour, tooltip=tips))
     layers += number_column(marks, y, "times", "ratio", ".2f")

@@ -8,7 +8,7 @@ from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._kernels import OTHER_SHAPE, Over, Point, Slice, how_called, names, points, slices, some
 from analysis.charts._quantities import CellQuantity, with_decimals
-from analysis.charts._rows import TOP, rows_height, y_of
+from analysis.charts._rows import TOP, interval_lines, rows_height, y_of
 from analysis.charts._style import INK, axis_ends, colours, drawn, inline, shapes, styles, styles_for
 from analysis.charts._sweep import (
     Sweep,
@@ -132,11 +132,7 @@ def _plot(timed: Times, backends: Styles, quantity: CellQuantity) -> dict[str, A
         alt.Tooltip("time:Q", title=quantity.title, format=quantity.number),
         alt.Tooltip("interval:N"),
     ]
-    layers = []
-    # A layer only if there is an interval: an empty one is an image without a name to a screen reader.
-    if with_interval := [mark for mark in marks if mark["low"] is not None]:
-        line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
-        layers.append(line.encode(x=x("low"), x2="high:Q", y=y, color=colour, tooltip=tips))
+    layers = interval_lines(marks, x("low"), y=y, color=colour, tooltip=tips)
     mark = inline(marks).mark_point(filled=True, size=75, opacity=1)
     layers.append(mark.encode(x=x("time"), y=y, color=colour, shape=shapes(backends, legend), tooltip=tips))
     return drawn(layers, rows_height(tiles), TOP)

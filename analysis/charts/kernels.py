@@ -145,8 +145,10 @@ def _finding(
     ordered = sorted(others, key=lambda name: medians[last][name], reverse=measure.highest)
     if not ordered:
         return None
-    unit = {"percent": " %", "": ""}.get(exact.unit, f" {exact.unit}")
-    texts = [f"{readable(medians[last][name], '#,.3g')}{unit} ({name})" for name in (ordered[0], ordered[-1])]
+    texts = [
+        f"{readable(medians[last][name], '#,.3g')}{exact.suffix} ({name})"
+        for name in (ordered[0], ordered[-1])
+    ]
     start = f"{capital(exact.name)} at {x.title} {x.text(last)}"
     if len(ordered) == 1:
         return f"{start}: {texts[0]}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._rows import TOP, number_column, rows_height, y_of
+from analysis.charts._rows import TOP, interval_lines, number_column, rows_height, y_of
 from analysis.charts._style import INK, colours, drawn, inline, styles_for
 from analysis.charts._values import interval, names, shortened
 from analysis.charts.scaling import STEADY
@@ -226,10 +226,7 @@ def _plot(comparisons: tuple[RateVerdict, ...], margin: float | None, styles: St
         band = inline([{"from": 1 - margin, "to": 1 + margin}]).mark_rect(color=INK, opacity=0.08)
         layers.append(band.encode(x=x("from"), x2="to:Q"))
     layers.append(inline([{"one": 1}]).mark_rule(strokeWidth=1.5).encode(x=x("one")))
-    # A layer only if there is an interval: an empty one is an image without a name to a screen reader.
-    if with_interval := [mark for mark in marks if mark["low"] is not None]:
-        line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
-        layers.append(line.encode(x=x("low"), x2="high:Q", y=y, color=colour, tooltip=tips("low", "high")))
+    layers += interval_lines(marks, x("low"), y=y, color=colour, tooltip=tips("low", "high"))
     for look, how in _MARKS.items():
         if rows := [mark for mark in marks if mark["look"] == look]:
             point = inline(rows).mark_point(opacity=1, **how)

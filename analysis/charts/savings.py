@@ -17,7 +17,7 @@ from analysis.charts._reported import (
     mark_rows,
     marks_of,
 )
-from analysis.charts._rows import TOP, number_column, rows_height, y_of
+from analysis.charts._rows import TOP, interval_lines, number_column, rows_height, y_of
 from analysis.charts._style import colours, drawn, inline, round_ends, styles_for
 from analysis.charts._sweep import has_lines
 from analysis.charts._sweep_lines import lines_figure
@@ -107,10 +107,7 @@ def _plot(
         stem.encode(x=x("zero"), x2="percent:Q", y=y, color=colour),
         inline([{"zero": 0}]).mark_rule(strokeWidth=1.5).encode(x=x("zero")),
     ]
-    # A layer only if there is an interval: an empty one is an image without a name to a screen reader.
-    if with_interval := [mark for mark in marks if mark["low"] is not None]:
-        line = inline(with_interval).mark_rule(strokeWidth=2.5, strokeCap="round")
-        layers.append(line.encode(x=x("low"), x2="high:Q", y=y, color=colour, tooltip=tips))
+    layers += interval_lines(marks, x("low"), y=y, color=colour, tooltip=tips)
     point = inline(marks).mark_point(filled=True, size=75, opacity=1)
     layers.append(point.encode(x=x("percent"), y=y, color=colour, tooltip=tips))
     if theirs:

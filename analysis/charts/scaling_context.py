@@ -62,9 +62,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     done = [(cell, cell.estimate) for cell in cells if cell.estimate]
     longest = max(cell.at[axis.name] for cell, _ in done)
     cell, estimate = next((cell, estimated) for cell, estimated in done if cell.at[axis.name] == longest)
-    value = (
-        f"{estimate.median:{quantity.number}} {'%' if quantity.unit == 'percent' else quantity.unit}".strip()
-    )
+    value = f"{estimate.median:{quantity.number}}{quantity.suffix}"
     once = ", one run" if estimate.n == 1 else ""
     sentence = f"Samples of {axis.of(cell)} tokens train on {cell.rest} at {value} {quantity.name}{once}"
     gone = [f"{axis.of(cell)} on {cell.rest}" for cell in cells if "OOM" in cell.word]
