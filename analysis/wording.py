@@ -26,6 +26,7 @@ from analysis.stats.verdict import (
 )
 from model.record.units import counted
 
+UNKNOWN = "\N{EN DASH}"  # in a table, in place of a number
 _MOST_DECIMALS = 7
 _VAGUE = 0.2  # the width of an interval of a relative change, beyond which it says nothing
 _MOST_LISTED = 12  # items of a list within a sentence
@@ -319,6 +320,21 @@ def methods(estimates: Mapping[str, Estimate]) -> str:
     return "; ".join(
         f"n = {n} ({in_a_row(sorted(group))}): {method}" for (n, method), group in labels.items()
     )
+
+
+def capital(text: str) -> str:
+    """The text with a capital, whatever follows it."""
+    return text[:1].upper() + text[1:]
+
+
+def number(value: float | None, form: str) -> str:
+    """A number in a format of Python's or d3's, as `readable` has it; a dash where it is unknown."""
+    return UNKNOWN if value is None else readable(value, form.replace("~", ""))
+
+
+def range_word(method: str) -> str:
+    """What stands before two ends: `range ` where they are a range and no interval, by how they were made."""
+    return "range " if RANGE in method else ""
 
 
 def p_value(p: float) -> str:

@@ -27,7 +27,8 @@ from analysis.charts._style import (
     styles_for,
 )
 from analysis.charts._style import styles as styles_of
-from analysis.charts._values import brief, d3, number, shortened
+from analysis.charts._values import brief, d3, shortened
+from analysis.wording import number
 
 if TYPE_CHECKING:
     import altair as alt

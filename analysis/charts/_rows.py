@@ -29,9 +29,9 @@ from analysis.charts._style import (
     shapes,
     styles_for,
 )
-from analysis.charts._values import Ends, d3, estimates_table, fitting, names, number, range_of
+from analysis.charts._values import Ends, d3, estimates_table, fitting, names, range_of
 from analysis.stats.estimate import RANGE
-from analysis.wording import methods
+from analysis.wording import methods, number
 
 if TYPE_CHECKING:
     import altair as alt

@@ -14,10 +14,8 @@ from analysis import stats
 from analysis.charts import Table
 from analysis.charts._quantities import CellQuantity
 from analysis.charts._reported import ReportedMark
-from analysis.charts._values import capital
 from analysis.stats import Estimate
-from analysis.stats.estimate import RANGE
-from analysis.wording import in_a_row
+from analysis.wording import UNKNOWN, capital, in_a_row, range_word
 from model.record.outcome import NONE_YET, Outcome
 
 if TYPE_CHECKING:
@@ -268,9 +266,6 @@ def _text(value: float, form: str) -> str:
     return f"{value:.{form[1:-2]}g}"
 
 
-_DASH = "\N{EN DASH}"
-
-
 def abbreviations(cells: Iterable[SweepCell]) -> list[str]:
     """What the short words for outcomes stand for, of those that are used."""
     return ["OOM: out of memory."] if any("OOM" in cell.word for cell in cells) else []
@@ -309,20 +304,19 @@ def sweep_table(swept: Sweep, quantity: CellQuantity) -> Table:
     heads = ("Group", *(capital(axis.title) for axis in swept.axes), capital(quantity.title))
     rows = []
     for cell in swept.cells:
-        values = (_DASH, _DASH, "0")
+        values = (UNKNOWN, UNKNOWN, "0")
         if estimate := cell.estimate:
             median = format(estimate.median, quantity.number)
             values = (median, interval_ends(estimate, quantity.number), str(estimate.n))
-        rows.append((cell.rest, *(axis.of(cell) for axis in swept.axes), *values, cell.word or _DASH))
+        rows.append((cell.rest, *(axis.of(cell) for axis in swept.axes), *values, cell.word or UNKNOWN))
     return Table((*heads, "Interval", "n", "Not completed"), tuple(rows))
 
 
 def interval_ends(estimate: Estimate, number: str) -> str:
     """The interval's ends, after the word where they are a range, or a dash."""
     if estimate.low is None or estimate.high is None:
-        return _DASH
-    what = "range " if RANGE in estimate.method else ""
-    return f"{what}{estimate.low:{number}} {_DASH} {estimate.high:{number}}"
+        return UNKNOWN
+    return f"{range_word(estimate.method)}{estimate.low:{number}} {UNKNOWN} {estimate.high:{number}}"
 
 
 def range_description(cells: Sequence[SweepCell], axes: Sequence[SweepAxis], quantity: CellQuantity) -> str:

@@ -46,9 +46,10 @@ from analysis.charts._sweep import (
     sweep_notes,
     sweep_table,
 )
-from analysis.charts._values import capital, of_estimates
+from analysis.charts._values import of_estimates
 from analysis.stats import grouped
 from analysis.stats.estimate import RANGE
+from analysis.wording import capital
 
 if TYPE_CHECKING:
     import altair as alt

@@ -22,8 +22,7 @@ from analysis.charts._sweep import (
     sweep_notes,
     sweep_table,
 )
-from analysis.charts._values import capital
-from analysis.wording import readable
+from analysis.wording import capital, readable
 
 if TYPE_CHECKING:
     import altair as alt

@@ -8,22 +8,12 @@ from math import floor, isfinite, log10
 
 from analysis import stats
 from analysis.charts import Table
-from analysis.stats.estimate import RANGE
 from analysis.stats.paired import Ratio
-from analysis.wording import readable
+from analysis.wording import UNKNOWN, capital, number, range_word
 
-UNKNOWN = "\N{EN DASH}"  # in a table, in place of a number
 _MOST_DECIMALS = 9
 _WIDE = 1_000  # times the smallest value, from which values share digits, not decimals
 _LONG = 40  # characters of a name, beyond which a headline shortens it
-
-
-def number(value: float | None, form: str) -> str:
-    """A value as the figure prints it, in its d3 format, or with the digits that it takes to see it.
-
-    A dash where it is unknown.
-    """
-    return UNKNOWN if value is None else readable(value, form.replace("~", ""))
 
 
 def d3(form: str) -> str:
@@ -62,11 +52,6 @@ def fitting(form: str, values: Iterable[float | None]) -> str:
     return f"{comma}.{places}f"
 
 
-def capital(text: str) -> str:
-    """With a capital, whatever follows it."""
-    return text[:1].upper() + text[1:]
-
-
 def brief(value: float) -> str:
     """A number with two digits, or all before the decimal point: never a power of ten of a large one."""
     return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"
@@ -86,8 +71,7 @@ def interval(ends: stats.Estimate | Ratio, form: str) -> str:
     """Both ends, after the word where they are a range and no interval; a dash without any."""
     if ends.low is None or ends.high is None:
         return UNKNOWN
-    what = "range " if RANGE in ends.method else ""
-    return f"{what}{number(ends.low, form)} to {number(ends.high, form)}"
+    return f"{range_word(ends.method)}{number(ends.low, form)} to {number(ends.high, form)}"
 
 
 def names(labels: Sequence[str], most: int = 4) -> str:

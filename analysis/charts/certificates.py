@@ -8,7 +8,8 @@ from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP
 from analysis.charts._style import INK, colours, drawn, inline, right_edge, shapes
 from analysis.charts._style import styles as styles_of
-from analysis.charts._values import UNKNOWN, names
+from analysis.charts._values import names
+from analysis.wording import UNKNOWN
 
 # The runs that it covers; a figure that belongs to no study leaves this out.
 RUNS = """,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP, number_column, rows_height, run_name, y_of
 from analysis.charts._style import INK, axis_ends, colours, drawn, inline, styles_for
-from analysis.charts._values import UNKNOWN, fitting, names, number, shortened
+from analysis.charts._values import fitting, names, shortened
 from analysis.query.statements import FRONTIERS, PROBES
 from analysis.stats import grouped
+from analysis.wording import UNKNOWN, number
 from model.record.outcome import Outcome
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
 from analysis.charts._rows import DotAxis, rate_figure
-from analysis.charts._values import Ends, fitting, names, number, shortened
+from analysis.charts._values import Ends, fitting, names, shortened
 from analysis.query.statements import COMPLETED_RUNS, DECODED_RUNS
 from analysis.stats import by_label
 from analysis.stats.estimate import median
+from analysis.wording import number
 
 
 def _prefill(rows: list[Row], styles: Styles) -> Figure | None:

@@ -10,8 +10,8 @@ from analysis.charts._kernels import OTHER_SHAPE, how_called, main_shape, names,
 from analysis.charts._kernels import said as said_of
 from analysis.charts._rows import TOP, rows_height, y_of
 from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
-from analysis.charts._values import capital, number
 from analysis.query.statements import KERNEL_TIMES
+from analysis.wording import capital, number
 
 if TYPE_CHECKING:
     import altair as alt

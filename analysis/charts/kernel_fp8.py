@@ -9,8 +9,8 @@ from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._kernels import OTHER_SHAPE, Point, how_called, in_letters, names, points
 from analysis.charts._rows import TOP, interval_lines, number_column, rows_height, y_of
 from analysis.charts._style import COLOURS, axis_ends, drawn, inline
-from analysis.charts._values import UNKNOWN, number
 from analysis.stats.paired import ratio_of_medians
+from analysis.wording import UNKNOWN, number
 from model.record.case import FP8
 
 if TYPE_CHECKING:

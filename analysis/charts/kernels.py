@@ -32,10 +32,9 @@ from analysis.charts._quantities import CellQuantity, with_decimals
 from analysis.charts._reported import REPORTED
 from analysis.charts._sweep import Sweep, SweepAxis, SweepCell, sweep_table
 from analysis.charts._sweep_lines import lines_over
-from analysis.charts._values import capital
 from analysis.query.statements import KERNEL_TIMES
 from analysis.stats import Estimate, over_runs
-from analysis.wording import readable
+from analysis.wording import capital, readable
 
 if TYPE_CHECKING:
     from analysis.charts import Row

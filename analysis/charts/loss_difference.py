@@ -5,7 +5,8 @@ from __future__ import annotations
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import mean, points, smoothing
 from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
-from analysis.charts._values import names, number, shortened
+from analysis.charts._values import names, shortened
+from analysis.wording import number
 
 _SQL = f"""\
 WITH declared AS (  -- the baseline of the run that was planned last; a margin only if all runs state the same

@@ -17,10 +17,10 @@ from analysis.charts._parts import (
     whole_seconds,
 )
 from analysis.charts._rows import run_name
-from analysis.charts._values import UNKNOWN, capital, in_single_runs, names, number, shortened
+from analysis.charts._values import in_single_runs, names, shortened
 from analysis.stats import by_label, grouped
 from analysis.verdicts.profiles import UNLIKE, impossible, median_run, unlike
-from analysis.wording import in_a_row
+from analysis.wording import UNKNOWN, capital, in_a_row, number
 from model.record.units import counted
 
 _OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")

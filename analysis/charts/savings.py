@@ -21,11 +21,12 @@ from analysis.charts._rows import TOP, interval_lines, number_column, rows_heigh
 from analysis.charts._style import colours, drawn, inline, round_ends, styles_for
 from analysis.charts._sweep import has_lines
 from analysis.charts._sweep_lines import lines_figure
-from analysis.charts._values import interval, names, number, shortened
+from analysis.charts._values import interval, names, shortened
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats.estimate import RANGE
 from analysis.verdicts.groups import compared, declared, groups_of
 from analysis.verdicts.savings import Saving, memory_saved, time_saved
+from analysis.wording import number
 
 if TYPE_CHECKING:
     import altair as alt

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts import Chart, Figure, Row, Table
 from analysis.charts._lines import name_marks, name_places
 from analysis.charts._style import INK, colours, dashes, drawn, inline, shapes, styles
-from analysis.charts._values import UNKNOWN, interval
+from analysis.charts._values import interval
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats import grouped
-from analysis.stats.estimate import RANGE
 from analysis.verdicts.scaling import HELD_UP, Curve, Kind, ScalingPoint, curves, parts_of
+from analysis.wording import UNKNOWN, range_word
 
 if TYPE_CHECKING:
     import altair as alt
@@ -117,8 +117,9 @@ def efficiency_sentence(named_curves: dict[str, Curve], what: str) -> str:
     clauses = []
     for name, point in last.items():
         value, low, high = point.efficiency
-        what = "range " if RANGE in point.ratio.method else ""
-        ends = f" ({what}{100 * low:.1f} to {100 * high:.1f})" if low is not None and high is not None else ""
+        ends = ""
+        if low is not None and high is not None:
+            ends = f" ({range_word(point.ratio.method)}{100 * low:.1f} to {100 * high:.1f})"
         text = (
             "not comparable"
             if point.why_withheld

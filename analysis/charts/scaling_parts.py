@@ -16,12 +16,12 @@ from analysis.charts._parts import (
     whole_seconds,
 )
 from analysis.charts._rows import run_name
-from analysis.charts._values import UNKNOWN, number
 from analysis.charts.scaling import process_noun
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats import by_label, middle
 from analysis.verdicts.profiles import UNLIKE, unlike
 from analysis.verdicts.scaling import Curve, curves, once, parallel, parts_of, processes
+from analysis.wording import UNKNOWN, number
 from model.record.units import counted
 
 _PARTS = ", ".join(

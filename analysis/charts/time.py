@@ -6,10 +6,10 @@ from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._parts import default_looks, middle_run, pieces, stacked_bars
 from analysis.charts._reported import hollow_caption, hollow_description, mark_rows, marks_of
 from analysis.charts._rows import run_name
-from analysis.charts._values import in_single_runs, names, number, shortened
+from analysis.charts._values import in_single_runs, names, shortened
 from analysis.stats import by_label, middle
 from analysis.stats.estimate import median
-from analysis.wording import in_a_row
+from analysis.wording import in_a_row, number
 from model.record.units import counted
 
 # Nothing records how long compilation takes. It happens in the first step of an attempt, whose time beyond a

@@ -17,6 +17,7 @@ from analysis.report.facts import literal, rows
 from analysis.report.rows import CertificateRow, Run
 from analysis.stats import grouped
 from analysis.verdicts.values import commit
+from analysis.wording import capital
 from model.record.backends import described
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Backends:
         """What they have in common and so needs no column: `On NVIDIA H200, for B1 ...`."""
         alike = [("On", self.devices), ("for", self.shapes)]
         scope = ", ".join(f"{word} {values[0]}" for word, values in alike if len(values) == 1)
-        return scope[:1].upper() + scope[1:]
+        return capital(scope)
 
     @property
     def commits(self) -> list[str]:

@@ -10,12 +10,12 @@ from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.report.answer.headline import in_times
-from analysis.report.render import UNKNOWN, interval, number
+from analysis.report.render import interval
 from analysis.stats import Estimate, by_label
 from analysis.stats.equivalence import TESTS
 from analysis.stats.estimate import RANGE
 from analysis.verdicts.values import shown_outcome
-from analysis.wording import listed
+from analysis.wording import UNKNOWN, listed, number
 from model.record.outcome import Outcome
 from model.record.units import duration
 

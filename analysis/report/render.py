@@ -18,7 +18,7 @@ from analysis.report.runs import MOST_NAMED
 from analysis.stats import Estimate
 from analysis.stats.verdict import PairTest, Verdict
 from analysis.verdicts.values import shown_outcome
-from analysis.wording import drift, in_a_row, percentage, readable
+from analysis.wording import UNKNOWN, drift, in_a_row, number, percentage, readable
 from model.record.files import write_text
 from model.record.units import counted, duration, in_order
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 ASSETS = ("style.css", "page.js")
-UNKNOWN = "\N{EN DASH}"  # in a table, in place of a number
 
 
 def templates() -> Path:
@@ -117,11 +116,6 @@ def prose(text: str) -> Any:
 def whole(text: str) -> str:
     """A text in which no line breaks before a percent sign."""
     return text.replace(" %", "\N{NO-BREAK SPACE}%")
-
-
-def number(value: float | None, form: str = ",.4g") -> str:
-    """A number, or a dash where it is unknown."""
-    return UNKNOWN if value is None else readable(value, form)
 
 
 def relative_error(value: float | None) -> str:

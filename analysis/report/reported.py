@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from analysis.charts._kernels import Point, points
 from analysis.charts._reported import ReportedMark
-from analysis.report.render import UNKNOWN, number
 from analysis.stats.estimate import median_of_known
-from analysis.wording import in_a_row
+from analysis.wording import UNKNOWN, capital, in_a_row, number
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -253,7 +252,7 @@ def lines(facts: Facts) -> list[ReportedLine]:
                 read_from=row["read_from"],
                 flags=(
                     *(f"Flagged: {rule}" for rule in row["flags"]),
-                    *(why[:1].upper() + why[1:] for why in row["unchecked"]),
+                    *map(capital, row["unchecked"]),
                     *note,
                 ),
                 no_ratio="; ".join(reasons),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.report import tasks
 from analysis.report.answer.ran import varying
-from analysis.report.topics import UNKNOWN, Setting, TextOf, capped, groups, options, value
+from analysis.report.topics import Setting, TextOf, capped, groups, options, value
 from analysis.stats import grouped
 from analysis.verdicts import values
 from analysis.verdicts.groups import declared, factors, looks
@@ -90,7 +90,7 @@ def _design(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
         ("Blocks", "; ".join(capped(_blocks(runs), "blocks")), ""),
         ("Baseline", _factors(baseline) if baseline else none, ""),
         ("Margins", value(runs, margins), ""),
-        ("Stopping rule", f"{UNKNOWN}: the runs were imported" if imported else _stopping(facts), ""),
+        ("Stopping rule", "unknown: the runs were imported" if imported else _stopping(facts), ""),
     ):
         if text:
             yield Setting(topic, text, change, "Design")
@@ -212,7 +212,7 @@ def _conditions(
         amd = all((run["device"] or "").startswith("AMD ") for run in on_gpu)
         why = "not measured on AMD GPUs" if amd else "not recorded"
         yield Setting("Clocks and power", value(on_gpu, clocks, why), "", "Machine")
-        yield Setting("Clock throttling", throttled or f"{UNKNOWN}: {why}", "", "Machine")
+        yield Setting("Clock throttling", throttled or f"unknown: {why}", "", "Machine")
         if task.has_mfu:
             of_mfu = value(on_gpu, peak, "it is in no data sheet known here")
             yield Setting("Peak for MFU", of_mfu, "", "Machine")
@@ -222,7 +222,7 @@ def _conditions(
     driver = value(runs, values.DRIVER.of) if on_gpu or unknown else "none: no run used a GPU"
     yield Setting("Driver", driver, "", "Software")
     packages = [f"{package} {' / '.join(versions)}" for package, versions in values.packages(runs).items()]
-    yield Setting("Packages", ", ".join(packages) or f"{UNKNOWN}: not recorded", "", "Software")
+    yield Setting("Packages", ", ".join(packages) or "unknown: not recorded", "", "Software")
     own = [run for run in every if not run["imported"]]
     of_code: tuple[tuple[str, TextOf], ...] = (
         ("Commit", values.commit),
@@ -233,7 +233,7 @@ def _conditions(
         ("Study file", lambda run: run["study_file"] and f"`{run['study_file']}`"),
     )
     for topic, text_of in of_code:
-        text = value(own, text_of) if own else f"{UNKNOWN}: the runs were imported"
+        text = value(own, text_of) if own else "unknown: the runs were imported"
         yield Setting(topic, text, "", "Code")
 
 
@@ -245,7 +245,7 @@ def _side_by_side(runs: Sequence[Run]) -> str:
             start_and_end = [(attempt["started_at"], 1), (attempt["ended_at"], -1)]
             changes.setdefault(attempt["node"], []).extend(start_and_end)
     if not changes:
-        return f"{UNKNOWN}: not recorded"
+        return "unknown: not recorded"
     most = max(
         max(itertools.accumulate(change for _, change in sorted(on_node))) for on_node in changes.values()
     )

@@ -15,7 +15,6 @@ TextOf = Callable[[Run], str | None]
 _SHOWN = 8  # values of one topic
 _LABELS = 4  # groups that are named beside a value; of more, the first ones
 _ELSEWHERE = "`data/runs.csv` has all of them"
-UNKNOWN = "unknown"
 
 
 class Setting(NamedTuple):
@@ -66,11 +65,11 @@ def value(runs: Sequence[Run], text_of: TextOf, why_unknown: str = "not recorded
     by_text = grouped(runs, text_of)
     missing = by_text.pop(None, [])
     if not by_text:
-        return f"{UNKNOWN}: {why_unknown}" if runs else f"{UNKNOWN}: no run has started"
+        return f"unknown: {why_unknown}" if runs else "unknown: no run has started"
     if len(by_text) == 1 and not missing:
         return str(*by_text)
     texts = [f"{text} ({_who(having, runs)})" for text, having in by_text.items()]
-    more = [f"{UNKNOWN} ({_who(missing, runs)})"] if missing else []
+    more = [f"unknown ({_who(missing, runs)})"] if missing else []
     return "; ".join([*capped(texts, "values"), *more])
 
 

@@ -25,6 +25,7 @@ from analysis.store.records import write_records
 from analysis.verdicts.comparison import CompareOptions, compare
 from analysis.verdicts.sections import sections, summary, wrong
 from analysis.verdicts.source import StudySource, read_open
+from analysis.wording import capital
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -104,7 +105,7 @@ def write_pair(
         **summaries.moments(runs),
         commits=summaries.commits(runs),
         outcomes=facts.endings(runs),
-        answer=next(iter(comparison.regressions), f"{outcome[:1].upper()}{outcome[1:]}."),
+        answer=next(iter(comparison.regressions), f"{capital(outcome)}."),
         warnings=[f"flagged in its log: {label}" for label in wrong_labels],
     )
 

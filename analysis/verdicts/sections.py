@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from analysis.stats.estimate import RANGE
 from analysis.stats.verdict import Verdict
 from analysis.verdicts.comparison import GroupComparison, SourceComparison
 from analysis.verdicts.guard import in_logs
 from analysis.verdicts.match import SideGroup
-from analysis.wording import because, columns, decimals, faster
+from analysis.wording import because, columns, decimals, faster, range_word
 
 
 @dataclass(frozen=True)
@@ -189,9 +188,9 @@ def _with_ends(verdict: Verdict | None, times: float, margin: float | None, leas
     if verdict.low is None or verdict.high is None:
         return f"{times * verdict.difference:+.{least}f}{unit}"
     low, high = times * verdict.low, times * verdict.high
-    what = "range " if RANGE in verdict.method else ""
     form = f"+.{decimals((low, high), margin and times * margin, least)}f"
-    return f"{times * verdict.difference:{form}}{unit} ({what}{low:{form}} to {high:{form}})"
+    ends = f"{range_word(verdict.method)}{low:{form}} to {high:{form}}"
+    return f"{times * verdict.difference:{form}}{unit} ({ends})"
 
 
 def _labels(labels: list[str], comparison: SourceComparison) -> str:

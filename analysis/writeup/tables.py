@@ -10,10 +10,9 @@ from analysis.report.build import Contents
 from analysis.report.render import corrected_p
 from analysis.report.tasks.attention import shapes
 from analysis.stats import Estimate
-from analysis.stats.estimate import RANGE
 from analysis.stats.paired import Ratio
 from analysis.stats.verdict import Verdict
-from analysis.wording import in_a_row
+from analysis.wording import in_a_row, range_word
 from analysis.wording import readable as shown
 
 _LONGEST = 30  # rows of a table that is not broken over pages
@@ -350,8 +349,7 @@ def ends(given: Estimate | Ratio | Verdict, form: str) -> str:
     """Those of an interval, or of a range after that word; a dash where there is none."""
     if given.low is None or given.high is None:
         return _DASH
-    what = "range " if RANGE in given.method else ""
-    return f"{what}{number(given.low, form)} to {number(given.high, form)}"
+    return f"{range_word(given.method)}{number(given.low, form)} to {number(given.high, form)}"
 
 
 def number(value: float | None, form: str) -> str:

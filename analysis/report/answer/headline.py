@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.report.answer.statement import Number, Sentence, VerdictRow
-from analysis.report.render import number
 from analysis.stats import by_label, grouped
-from analysis.stats.estimate import RANGE
-from analysis.wording import group_name, listed
+from analysis.wording import capital, group_name, listed, number, range_word
 from model.record.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -39,15 +37,16 @@ def scaling(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
             numbers += [row.speedup] if row.speedup else []
         once = " (one run each: observed)" if all(row.kind == "observed" for row in alike) else ""
         text = "; ".join(texts) if len(alike) <= 2 else f"most {texts[0]}; least {texts[1]}"
-        yield Sentence(f"{quantity[:1].upper()}{quantity[1:]}: {text}{once}.", tuple(numbers))
+        yield Sentence(f"{capital(quantity)}: {text}{once}.", tuple(numbers))
 
 
 def in_times(row: VerdictRow) -> tuple[str, str]:
     """A speed-up, and its interval or range where it has one: `1.83`, `1.82 to 1.84`."""
     assert row.speedup
-    low, high = row.speedup.low, row.speedup.high
-    what = "range " if RANGE in row.method else ""
-    return f"{row.speedup.value:.2f}", "" if low is None or high is None else f"{what}{low:.2f} to {high:.2f}"
+    value, low, high = f"{row.speedup.value:.2f}", row.speedup.low, row.speedup.high
+    if low is None or high is None:
+        return value, ""
+    return value, f"{range_word(row.method)}{low:.2f} to {high:.2f}"
 
 
 def rates(
@@ -176,7 +175,7 @@ def ends(
     texts = {label: f"{number(medians[label], form)} {unit}" for label in (first, last)}
     if len(ordered) == 1 or len(set(texts.values())) == 1:
         which = name(first, facts) if len(ordered) == 1 else f"all {len(ordered)} groups"
-        yield Sentence(f"{before}{which[:1].upper()}{which[1:]}: {texts[first]}.", numbers)
+        yield Sentence(f"{before}{capital(which)}: {texts[first]}.", numbers)
         return
     for label in (first, last):
         if beside and label in beside:

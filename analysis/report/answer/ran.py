@@ -15,7 +15,7 @@ from analysis.report.topics import options
 from analysis.stats import grouped
 from analysis.verdicts.groups import factors
 from analysis.verdicts.values import devices
-from analysis.wording import group_name, listed
+from analysis.wording import capital, group_name, listed
 from model.record.case import FP8
 from model.record.outcome import OUT_OF_MEMORY, Outcome
 from model.record.units import counted
@@ -35,7 +35,7 @@ def of_any(facts: Facts) -> Sentence:
     """The task, the device, the configurations and their runs."""
     runs, done = _shown(facts)
     names = listed([f"`{name}`" for name in sorted(facts.tasks)])
-    text = f"{names[:1].upper()}{names[1:]} {_was(runs, 'was run')}{_where(runs)}{_groups(facts, done)}."
+    text = f"{capital(names)} {_was(runs, 'was run')}{_where(runs)}{_groups(facts, done)}."
     return Sentence(text, _numbers(facts, done))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analysis.stats.verdict import Kind
-from analysis.wording import group_name
+from analysis.wording import capital, group_name
 
 About = Literal["rate", "loss", "scaling", "alone", "decoding"]
 
@@ -81,7 +81,7 @@ class VerdictRow:
         ends = f" ({self.interval})" if self.interval else ""
         value = f" {self.difference}{ends}," if self.difference else ""
         reason = f": {self.reason}" if self.reason else ""
-        quantity = f"{self.quantity[:1].upper()}{self.quantity[1:]}"
+        quantity = capital(self.quantity)
         return (
             f"{quantity} of {group_name(self.group)}{against}:{value} {self.verdict}{reason}".rstrip(".")
             + "."

@@ -18,10 +18,10 @@ from analysis.report.overview import (
     speedup,
     verdict,
 )
-from analysis.report.render import UNKNOWN, number
 from analysis.report.rows import Run
 from analysis.report.tasks import RunColumn, of_run
 from analysis.report.topics import SetupTopic, setting, whole
+from analysis.wording import UNKNOWN, number
 
 
 def _quartiles(run: Run) -> str:

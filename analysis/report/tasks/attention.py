@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts._kernels import HOW, Lead, Point, in_letters, lead, main_shape, names, place, points
 from analysis.report.answer import AnswerParts, calls, limits, ran
 from analysis.report.overview import OverviewColumn, PanelSpec, TableCell, estimate_cell
-from analysis.report.render import UNKNOWN, number
 from analysis.report.rows import Run
 from analysis.report.tasks import Cite, ReportTask, RunColumn, WriteupParts
 from analysis.report.tasks._llama import gib
 from analysis.report.topics import Setting, SetupTopic, changed, lines, plain, setting, whole
 from analysis.stats import Estimate, grouped
-from analysis.wording import decimals, group_name
+from analysis.wording import UNKNOWN, decimals, group_name, number
 from model.record.backends import described
 from model.record.case import Case
 from model.record.config import RunConfig

@@ -11,13 +11,12 @@ from analysis.charts.frontier import UNITS, by_value, cards, is_coarse, largest,
 from analysis.report.answer import AnswerParts, limits
 from analysis.report.answer.statement import Number, Sentence
 from analysis.report.overview import GroupLine, OverviewColumn, PanelSpec, TableCell, group_lines, outcome
-from analysis.report.render import number
 from analysis.report.rows import Run
 from analysis.report.tasks import Cite, ReportTask, RunColumn, WriteupParts
 from analysis.report.tasks._llama import MODEL, gib
 from analysis.report.topics import Setting, SetupTopic, lines, plain, setting, whole
 from analysis.stats import Estimate, grouped
-from analysis.wording import group_name, listed
+from analysis.wording import group_name, listed, number
 from model.record.units import counted
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from analysis.query.statements import INFERENCE_SUMMARY
 from analysis.report.answer import AnswerParts, headline, limits, ran, verdicts
 from analysis.report.overview import OverviewColumn, PanelSpec, TableCell, estimated
-from analysis.report.render import number
 from analysis.report.rows import Run
 from analysis.report.tasks import CarriedTable, Cite, GroupColumn, ReportTask, RunColumn, WriteupParts
 from analysis.report.tasks._llama import (
@@ -25,6 +24,7 @@ from analysis.report.tasks._llama import (
     N,
 )
 from analysis.report.topics import Setting, SetupTopic, lines, setting, whole
+from analysis.wording import number
 from model.record.units import counted
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from analysis.report.overview import (
     scaling_kind,
     time_to_train,
 )
-from analysis.report.render import number
 from analysis.report.rows import Run
 from analysis.report.tasks import CarriedTable, Cite, GroupColumn, ReportTask, RunColumn, WriteupParts
 from analysis.report.tasks._llama import (
@@ -34,6 +33,7 @@ from analysis.report.tasks._llama import (
     N,
 )
 from analysis.report.topics import Setting, SetupTopic, lines, plain, setting, whole
+from analysis.wording import number
 from model.record.units import counted
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import pytest
 from analysis import charts
 from analysis.charts import Figure
 from analysis.charts._parts import PART_NAMES as PARTS
-from analysis.charts._values import UNKNOWN
 from analysis.charts.scaling import efficiency_sentence, scaling_figure
 from analysis.query.statements import MEASURED_RUNS
 from analysis.report import facts
@@ -19,6 +18,7 @@ from analysis.stats.paired import RUNS, Ratio
 from analysis.store import database as store
 from analysis.store.collect import collect
 from analysis.verdicts.scaling import Curve, Kind, ScalingPoint, curves
+from analysis.wording import UNKNOWN
 from tests.analysis.charts.test_charts import draw
 from tests.analysis.fabricate import completed
 from tests.analysis.scaled import write_scaling

@@ -15,6 +15,7 @@ from analysis.report import facts
 from analysis.report.build import build_report
 from analysis.store import database as store
 from analysis.store.collect import collect
+from analysis.wording import UNKNOWN
 from tests.analysis.charts.test_charts import draw
 from tests.analysis.fabricate import Folder, completed, on_node, plan, profile
 from tests.analysis.report.test_build import words
@@ -87,7 +88,7 @@ def test_the_table_has_every_part_the_timed_step_and_the_floor(root: Path) -> No
     assert (cudnn["runs"], cudnn["matrix products, ms"], cudnn["whole, ms"]) == ("3", "275.00", "438.00")
     assert cudnn["timed step, ms"] == flash["timed step, ms"] == "390.00"
     assert cudnn["floor, % of the timed step"] == f"{float(cudnn['floor, ms']) / 3.9:.0f}"
-    assert flash["floor, ms"] == flash["floor, % of the timed step"] == charts._values.UNKNOWN
+    assert flash["floor, ms"] == flash["floor, % of the timed step"] == UNKNOWN
     assert figure.finding == "Largest part of a step: matrix products, 63 to 64 %; flash in one run"
 
 

@@ -14,8 +14,8 @@ from analysis.audit.audit import audit
 from analysis.query.ask import ask
 from analysis.report.backends import MOST_DETAILED, Backends, short_kernels
 from analysis.report.build import build_report, certificates_page
-from analysis.report.render import UNKNOWN
 from analysis.store.collect import collect, collect_certificates
+from analysis.wording import UNKNOWN
 from model.record.errors import UserError
 from tests.analysis.demo import certify
 from tests.analysis.fabricate import Folder, certificate, check, number, plan

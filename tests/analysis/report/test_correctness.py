@@ -16,8 +16,8 @@ from analysis.audit.audit import audit
 from analysis.query.ask import ask
 from analysis.report.backends import queries
 from analysis.report.build import build_report, certificates_page
-from analysis.report.render import UNKNOWN
 from analysis.store.collect import collect, collect_certificates
+from analysis.wording import UNKNOWN
 from analysis.writeup.write import write
 from model import attention
 from model.attention import Case

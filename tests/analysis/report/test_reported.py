@@ -13,10 +13,10 @@ import pytest
 
 from analysis.audit.audit import audit
 from analysis.report.build import build_report
-from analysis.report.render import UNKNOWN, number
 from analysis.report.reported import ReportedLine, lines, marks, no_ratios
 from analysis.stats import over_runs
 from analysis.store.collect import collect
+from analysis.wording import UNKNOWN, number
 from model.record.case import Case
 from model.record.config import CallConfig, RunConfig
 from model.record.kernels import Counted, Traffic

@@ -11,9 +11,10 @@ import pytest
 
 from analysis import charts
 from analysis.audit.audit import audit
-from analysis.report import output, render, runs
+from analysis.report import output, runs
 from analysis.report.build import build_report
 from analysis.store.collect import collect
+from analysis.wording import UNKNOWN
 from model.record.config import ParallelConfig, TrainConfig
 from model.record.records import RankRecord
 from tests.analysis.fabricate import Folder, completed, plan
@@ -73,7 +74,7 @@ def test_a_page_tells_of_every_attempt_and_of_clocks(build: Callable[..., Path],
         "the time limit was reached",
         "attempt 2 resumed from the one of step 40",
         "Its outcome is that of attempt 2",
-        f"Power limit, W 700 {render.UNKNOWN}",
+        f"Power limit, W 700 {UNKNOWN}",
         "NVIDIA H200 7e634da3 on",
     ):
         assert expected in text, expected
