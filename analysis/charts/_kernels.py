@@ -22,7 +22,7 @@ SHAPE = (
     *("batch", "sequence_length", "heads", "kv_heads", "head_dim", "causal", "dtype", "device"),
     *("dropout", "tile_queries", "tile_keys"),
 )
-HOW = {
+MODES = {  # of calling
     "graph": "Replayed from CUDA graphs, which leave the host's share out",
     "eager": "Called from Python, eagerly",
 }
@@ -35,22 +35,29 @@ _NO_GRAPH = "no graph"  # of what runs eagerly, but is nothing that a CUDA graph
 class Point:
     """One backend at one shape.
 
+    Its methods are about the main direction and the mode of the study's figures, where none is given.
+
     Attributes:
-        mode: in which the study's figures show it.
-        ways: by direction and mode, one row a run.
         shape: the values of SHAPE; `causal` is None of both masks together.
+        mode: in which the study's figures show it.
+        calls: by direction and mode, one row a run.
     """
 
     attention: str
     shape: dict[str, Any]
     mode: str
-    ways: dict[tuple[str, str], list[Row]]
+    calls: dict[tuple[str, str], list[Row]]
 
-    def rows(self, direction: str, mode: str = "") -> list[Row]:
-        """One a run; in another mode where one is given."""
-        return self.ways.get((direction, mode or self.mode), [])
+    @property
+    def main_direction(self) -> str:
+        """The direction that stands for all of a call: of 8 bits there is a forward alone."""
+        return "forward" if self.shape["dtype"] == FP8 else "both"
 
-    def timed(self, direction: str, mode: str = "") -> stats.Estimate | None:
+    def rows(self, direction: str = "", mode: str = "") -> list[Row]:
+        """One a run."""
+        return self.calls.get((direction or self.main_direction, mode or self.mode), [])
+
+    def time(self, direction: str = "", mode: str = "") -> stats.Estimate | None:
         """Milliseconds of a call: over runs, or within the only one."""
         rows = [row for row in self.rows(direction, mode) if row["milliseconds"] is not None]
         if not rows:
@@ -65,26 +72,20 @@ class Point:
             only["milliseconds"], only["milliseconds_low"], only["milliseconds_high"], 1, how
         )
 
-    def of(self, column: str, direction: str, mode: str = "") -> float | None:
+    def median(self, column: str, direction: str = "", mode: str = "") -> float | None:
         """The median over runs of another column; None where no run has it."""
         values = [float(row[column]) for row in self.rows(direction, mode) if row[column] is not None]
         return stats.over_runs(values).median if values else None
 
-    def rate(self, direction: str) -> stats.Estimate | None:
+    def rate(self, direction: str = "") -> stats.Estimate | None:
         """Kernel TFLOP/s."""
-        time, tflops = self.timed(direction), self.of("tflops", direction)
+        time, tflops = self.time(direction), self.median("tflops", direction)
         if time is None or tflops is None:
             return None
         return time.map(lambda milliseconds: tflops * time.median / milliseconds)
 
-    @property
-    def whole(self) -> str:
-        """The direction that stands for all of a call: of 8 bits there is a forward alone."""
-        return "forward" if self.shape["dtype"] == FP8 else "both"
-
-    def gone(self, mode: str = "", direction: str = "") -> dict[str, int]:
-        """How runs without a time ended, in a word, and how many; of all of a call without a direction."""
-        direction = direction or self.whole
+    def gone(self, direction: str = "", mode: str = "") -> dict[str, int]:
+        """How runs without a time ended, in a word, and how many."""
         eager = {row["run_id"] for row in self.rows(direction, "eager") if row["outcome"] == "completed"}
         endings = Counter[str]()
         for row in self.rows(direction, mode):
@@ -97,7 +98,7 @@ class Point:
     @property
     def runs(self) -> tuple[str, ...]:
         """Ids of its runs."""
-        return tuple(dict.fromkeys(row["run_id"] for rows in self.ways.values() for row in rows))
+        return tuple(dict.fromkeys(row["run_id"] for rows in self.calls.values() for row in rows))
 
     @property
     def width(self) -> int:
@@ -111,7 +112,7 @@ class Point:
         return f"{queries} x {keys}" if keys else ""
 
     @property
-    def shared(self) -> int:
+    def queries_per_key(self) -> int:
         """Query heads for each key head."""
         return int(self.shape["heads"] // self.shape["kv_heads"])
 
@@ -121,13 +122,13 @@ class Lead:
     """How a backend stands beside the others at a shape.
 
     Attributes:
-        over: the fastest other: the one over which it gains least.
+        next_best: the fastest other: the one over which it gains least.
         ratio: how many times as fast as that one it is.
         doubt: another from which it is not told, and the ratio over that one, whose interval does not lie
             above 1: of several the one over which it gains least. None where it is faster than each of them.
     """
 
-    over: Point
+    next_best: Point
     ratio: Ratio
     doubt: tuple[Point, Ratio] | None
 
@@ -138,23 +139,23 @@ class Lead:
 
 
 @dataclass(frozen=True)
-class Over:
+class ShapeAxis:
     """An axis of shapes, and what stays the same along it.
 
     Attributes:
-        at: a point's value.
+        value: of a point.
         fixed: what has to be equal, in words by their order, in one way or several.
         of_tiles: whether it is about the size of tiles, where the run chose one.
     """
 
     title: str
-    at: Callable[[Point], float]
+    value: Callable[[Point], float]
     fixed: tuple[Callable[[Point], dict[str, Hashable]], ...]
     of_tiles: bool = False
 
 
 @dataclass
-class Slice:
+class Series:
     """The points of all backends along one axis.
 
     Attributes:
@@ -168,17 +169,17 @@ class Slice:
 def speed_over(point: Point, other: Point, direction: str = "", mode: str = "") -> Ratio | None:
     """How many times as fast a backend is as another, paired by round; of several runs, the median over them.
 
-    None where no process called both. All of a call counts if no direction is given.
+    None where no process called both.
     """
     own, theirs = (
-        {row["run_id"]: row["seconds"] for row in side.rows(direction or side.whole, mode) if row["seconds"]}
+        {row["run_id"]: row["seconds"] for row in side.rows(direction, mode) if row["seconds"]}
         for side in (point, other)
     )
     ratios = [paired_rounds(own[run], theirs[run]) for run in own if run in theirs]
     if len(ratios) < 2:
         return ratios[0] if ratios else None
-    over = stats.over_runs([side.ratio for side in ratios])
-    return Ratio(over.median, over.low, over.high, over.n, RUNS, over.method)
+    estimate = stats.over_runs([ratio.ratio for ratio in ratios])
+    return Ratio(estimate.median, estimate.low, estimate.high, estimate.n, RUNS, estimate.method)
 
 
 def lead(point: Point, among: Sequence[Point], direction: str = "", mode: str = "") -> Lead | None:
@@ -189,25 +190,25 @@ def lead(point: Point, among: Sequence[Point], direction: str = "", mode: str = 
     if not pairs or len(pairs) < len(others):
         return None
     pairs.sort(key=lambda pair: pair[0].ratio)
-    ratio, over = pairs[0]
-    in_doubt = ((other, pair) for pair, other in pairs if pair.low is None or pair.low <= 1)
-    return Lead(over, ratio, next(in_doubt, None))
+    least, next_best = pairs[0]
+    in_doubt = ((other, ratio) for ratio, other in pairs if ratio.low is None or ratio.low <= 1)
+    return Lead(next_best, least, next(in_doubt, None))
 
 
 def points(rows: list[Row]) -> list[Point]:
     """By backend and shape; in CUDA graphs where a study has any, else called eagerly."""
     mode = mode_of(rows)
-    groups = stats.grouped(rows, lambda row: (row["attention"], _key(row)))
-    ways = itemgetter("direction", "mode")
+    groups = stats.grouped(rows, lambda row: (row["attention"], _shape_key(row)))
+    call = itemgetter("direction", "mode")
     return [
-        Point(name, dict(zip(SHAPE, shape, strict=True)), mode, stats.grouped(point_rows, ways))
+        Point(name, dict(zip(SHAPE, shape, strict=True)), mode, stats.grouped(point_rows, call))
         for (name, shape), point_rows in groups.items()
     ]
 
 
 def how_called(rows: list[Row]) -> str:
     """How the calls of the figures were made, for a caption."""
-    return HOW[mode_of(rows)].partition(", which")[0]
+    return MODES[mode_of(rows)].partition(", which")[0]
 
 
 def mode_of(rows: list[Row]) -> str:
@@ -215,7 +216,7 @@ def mode_of(rows: list[Row]) -> str:
     return "graph" if any(row["mode"] == "graph" and row["milliseconds"] for row in rows) else "eager"
 
 
-def names(shown: list[Point]) -> list[str]:
+def backend_names(shown: list[Point]) -> list[str]:
     """The backends, those with a time first: figures of a report give each the same colour."""
     timed = {point.attention for point in shown if has_time(point)}
     return sorted({point.attention for point in shown}, key=lambda name: (name not in timed, name))
@@ -223,12 +224,12 @@ def names(shown: list[Point]) -> list[str]:
 
 def has_time(point: Point) -> bool:
     """Whether any of its runs was timed."""
-    return point.timed("forward") is not None
+    return point.time("forward") is not None
 
 
-def slices(
-    shown: list[Point], over: Over, fewest: int = 3, has_value: Callable[[Point], bool] = has_time
-) -> list[Slice]:
+def series_along(
+    shown: list[Point], axis: ShapeAxis, fewest: int = 3, has_value: Callable[[Point], bool] = has_time
+) -> list[Series]:
     """The points along an axis, for everything that they can share: the one with the most to show first.
 
     Args:
@@ -236,59 +237,64 @@ def slices(
         has_value: whether there is anything to show of a point.
     """
     masks = {True: "causal", False: "no mask", None: "causal and without a mask"}
-    every: dict[str, Slice] = {}
-    for fixed in over.fixed:
+    every: dict[str, Series] = {}
+    for fixed in axis.fixed:
         for point in shown:
-            if over.of_tiles and not point.tile:
+            if axis.of_tiles and not point.tile:
                 continue
-            same = fixed(point)
-            # What is equal along every axis.
-            if point.shared != 1:
-                same |= {"query heads for each key head": point.shared}
-            if point.tile and not over.of_tiles:
-                same["tiles of"] = point.tile
-            if point.shape["dropout"]:
-                same["dropout"] = point.shape["dropout"]
+            same = fixed(point) | _unusual(point, with_tile=not axis.of_tiles)
             same |= {masks[point.shape["causal"]]: None, point.shape["dtype"]: None}
-            shared = words(same | {point.shape["device"] or "unknown device": None})
-            every.setdefault(shared, Slice(shared)).points.append(point)
+            shared = _listed(same | {point.shape["device"] or "unknown device": None})
+            every.setdefault(shared, Series(shared)).points.append(point)
 
-    def interest(part: Slice) -> tuple[float, ...]:
+    def interest(part: Series) -> tuple[float, ...]:
         """Most values, and of these most backends; then causal, then head dim 128, which most models have."""
         shape = part.points[0].shape
         largest = max(point.shape["batch"] * point.shape["sequence_length"] ** 2 for point in part.points)
         return (
-            len({over.at(point) for point in part.points if has_value(point)}),
+            len({axis.value(point) for point in part.points if has_value(point)}),
             sum(map(has_value, part.points)),
             shape["causal"],
             shape["head_dim"] == 128,
             largest,
         )
 
-    whole = [part for part in every.values() if len({over.at(point) for point in part.points}) >= fewest]
+    whole = [part for part in every.values() if len({axis.value(point) for point in part.points}) >= fewest]
     return sorted(whole, key=interest, reverse=True)
 
 
-def words(fixed: dict[str, Hashable]) -> str:
+def _unusual(point: Point, with_tile: bool = True) -> dict[str, Hashable]:
+    """What most shapes do not have: fewer key heads than query heads, a chosen tile, and dropout."""
+    unusual: dict[str, Hashable] = {}
+    if point.queries_per_key > 1:
+        unusual["query heads for each key head"] = point.queries_per_key
+    if point.tile and with_tile:
+        unusual["tiles of"] = point.tile
+    if point.shape["dropout"]:
+        unusual["dropout"] = point.shape["dropout"]
+    return unusual
+
+
+def _listed(fixed: dict[str, Hashable]) -> str:
     """`16 heads, head dim 128, causal, bfloat16`."""
     texts = {name: f"{value:,}" if isinstance(value, int) else value for name, value in fixed.items()}
     return ", ".join(name if text is None else f"{name} {text}" for name, text in texts.items())
 
 
-def some(*what: str) -> Callable[[Point], dict[str, Hashable]]:
-    """What stays the same, by the names of columns, `tokens` and `width`."""
+def sizes(*what: str) -> Callable[[Point], dict[str, Hashable]]:
+    """What gives these sizes of a point in words: columns, `tokens` and `width`."""
 
     def of(point: Point) -> dict[str, Hashable]:
         columns = point.shape | {
             "tokens": point.shape["batch"] * point.shape["sequence_length"],
             "width": point.width,
         }
-        return {_SAID[name]: columns[name] for name in what}
+        return {_SIZES[name]: columns[name] for name in what}
 
     return of
 
 
-_SAID = {
+_SIZES = {
     "batch": "batch",
     "sequence_length": "sequence length",
     "heads": "heads",
@@ -296,44 +302,48 @@ _SAID = {
     "tokens": "batch x sequence length",
     "width": "heads x head dim",
 }
-SEQUENCE = Over(
+SEQUENCE = ShapeAxis(
     "sequence length",
     lambda point: float(point.shape["sequence_length"]),
-    (some("tokens", "heads", "head_dim"), some("batch", "heads", "head_dim")),
+    (sizes("tokens", "heads", "head_dim"), sizes("batch", "heads", "head_dim")),
 )
-BATCH = Over(
-    "batch", lambda point: float(point.shape["batch"]), (some("sequence_length", "heads", "head_dim"),)
+BATCH = ShapeAxis(
+    "batch", lambda point: float(point.shape["batch"]), (sizes("sequence_length", "heads", "head_dim"),)
 )
-HEADS = Over("heads", lambda point: float(point.shape["heads"]), (some("batch", "sequence_length", "width"),))
-WIDTH = Over(
+HEADS = ShapeAxis(
+    "heads", lambda point: float(point.shape["heads"]), (sizes("batch", "sequence_length", "width"),)
+)
+WIDTH = ShapeAxis(
     "embedding dim (heads x head dim)",
     lambda point: float(point.width),
-    (some("batch", "sequence_length", "head_dim"), some("batch", "sequence_length", "heads")),
+    (sizes("batch", "sequence_length", "head_dim"), sizes("batch", "sequence_length", "heads")),
 )
-HEAD_DIM = Over(
-    "head dim", lambda point: float(point.shape["head_dim"]), (some("batch", "sequence_length", "heads"),)
+HEAD_DIM = ShapeAxis(
+    "head dim", lambda point: float(point.shape["head_dim"]), (sizes("batch", "sequence_length", "heads"),)
 )
 
 
-_WHOLE = some("batch", "sequence_length", "heads", "head_dim")
+_ALL_SIZES = sizes("batch", "sequence_length", "heads", "head_dim")
 
 
 def _square(point: Point) -> dict[str, Hashable]:
     """Tiles with as many queries as keys, of which both grow together; every other is alone."""
     square = point.shape["tile_queries"] == point.shape["tile_keys"]
-    return _WHOLE(point) | {"as many queries as keys in a tile" if square else f"tiles of {point.tile}": None}
+    return _ALL_SIZES(point) | {
+        "as many queries as keys in a tile" if square else f"tiles of {point.tile}": None
+    }
 
 
-TILE_KEYS = Over(
+TILE_KEYS = ShapeAxis(
     "keys of a tile",
     lambda point: float(point.shape["tile_keys"]),
-    (lambda point: _WHOLE(point) | {"queries of a tile": point.shape["tile_queries"]}, _square),
+    (lambda point: _ALL_SIZES(point) | {"queries of a tile": point.shape["tile_queries"]}, _square),
     of_tiles=True,
 )
-TILE_QUERIES = Over(
+TILE_QUERIES = ShapeAxis(
     "queries of a tile",
     lambda point: float(point.shape["tile_queries"]),
-    (lambda point: _WHOLE(point) | {"keys of a tile": point.shape["tile_keys"]},),
+    (lambda point: _ALL_SIZES(point) | {"keys of a tile": point.shape["tile_keys"]},),
     of_tiles=True,
 )
 
@@ -344,11 +354,11 @@ def main_shape(shown: list[Point]) -> list[Point]:
     def weight(alike: list[Point]) -> tuple[float, ...]:
         shape = alike[0].shape
         size = shape["batch"] * shape["heads"] * shape["sequence_length"] ** 2 * shape["head_dim"]
-        times = [time.median for point in alike if (time := point.timed(point.whole))]
+        times = [time.median for point in alike if (time := point.time())]
         slowness = min(times, default=0.0) if alike[0].tile else 0.0
         return len(times), shape["causal"], size, -slowness
 
-    return max(stats.grouped(shown, place).values(), key=weight, default=[])
+    return max(stats.grouped(shown, shape_key).values(), key=weight, default=[])
 
 
 def in_letters(shape: dict[str, Any]) -> str:
@@ -357,42 +367,35 @@ def in_letters(shape: dict[str, Any]) -> str:
     return f"B{shape['batch']} T{shape['sequence_length']} H{shape['heads']}{keys} D{shape['head_dim']}"
 
 
-def said(point: Point) -> str:
+def shape_in_words(point: Point) -> str:
     """A shape in words, without the device."""
-    fixed = some("batch", "sequence_length", "heads", "head_dim")(point)
-    if point.shared > 1:
-        fixed |= {"query heads for each key head": point.shared}
-    if point.tile:
-        fixed["tiles of"] = point.tile
-    if point.shape["dropout"]:
-        fixed["dropout"] = point.shape["dropout"]
     mask = "causal" if point.shape["causal"] else "no mask"
-    return f"{words(fixed)}, {mask}, {point.shape['dtype']}"
+    return f"{_listed(_ALL_SIZES(point) | _unusual(point))}, {mask}, {point.shape['dtype']}"
 
 
 def both_masks(shown: list[Point]) -> list[Point]:
     """Each causal point with the rows of the same one without a mask, whose direction is UNMASKED."""
-    places = {(point.attention, place(point)): point for point in shown}
+    by_shape = {(point.attention, shape_key(point)): point for point in shown}
     both = []
     for point in shown:
-        other = places.get((point.attention, _key(point.shape | {"causal": False})))
+        other = by_shape.get((point.attention, _shape_key(point.shape | {"causal": False})))
         if point.shape["causal"] and other:
-            unmasked = {(UNMASKED, mode): rows for (way, mode), rows in other.ways.items() if way == "both"}
+            unmasked = {(UNMASKED, mode): rows for (way, mode), rows in other.calls.items() if way == "both"}
             shape = point.shape | {"causal": None}
-            both.append(Point(point.attention, shape, point.mode, point.ways | unmasked))
+            both.append(Point(point.attention, shape, point.mode, point.calls | unmasked))
     return both
 
 
 def shapes_or_cases(shown: Sequence[Point]) -> str:
     """`shape`, or `case` where points that share one differ in their mask, precision, dropout or tiles."""
-    sizes = {in_letters(point.shape) for point in shown}
-    return "case" if len(sizes) < len(set(map(place, shown))) else "shape"
+    letters = {in_letters(point.shape) for point in shown}
+    return "case" if len(letters) < len(set(map(shape_key, shown))) else "shape"
 
 
-def _key(shape: dict[str, Any]) -> Shape:
-    return tuple(shape[name] for name in SHAPE)
-
-
-def place(point: Point) -> Shape:
+def shape_key(point: Point) -> Shape:
     """A point's shape, to look it up."""
-    return _key(point.shape)
+    return _shape_key(point.shape)
+
+
+def _shape_key(shape: dict[str, Any]) -> Shape:
+    return tuple(shape[name] for name in SHAPE)

@@ -6,8 +6,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._kernels import OTHER_SHAPE, how_called, main_shape, names, points
-from analysis.charts._kernels import said as said_of
+from analysis.charts._kernels import (
+    OTHER_SHAPE,
+    backend_names,
+    how_called,
+    main_shape,
+    points,
+    shape_in_words,
+)
 from analysis.charts._rows import TOP, rows_height, y_of
 from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
 from analysis.query.statements import KERNEL_TIMES
@@ -25,7 +31,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     shown = main_shape(points(rows))
     timed: list[Row] = []
     for point in shown:
-        ceiling = point.of("ceiling_tflops", "forward")
+        ceiling = point.median("ceiling_tflops", "forward")
         for way in _WAYS:
             if ceiling and (rate := point.rate(way)):
                 value = 100 * rate.median / ceiling
@@ -33,7 +39,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     bars = [bar for bar in timed if bar["value"] <= _MOST]
     if not bars:
         return None
-    labels = [name for name in names(shown) if name in {bar["label"] for bar in bars}]
+    labels = [name for name in backend_names(shown) if name in {bar["label"] for bar in bars}]
 
     have_time = {bar["label"] for bar in timed}
     gone = [
@@ -62,7 +68,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         texts = [number(bar.get(column), form) for bar in of_ways for column, (_, form) in forms.items()]
         cells.append((label, *texts))
 
-    shape = said_of(shown[0])
+    shape = shape_in_words(shown[0])
     return Figure(
         spec=_plot(bars, labels),
         caption=(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._kernels import OTHER_SHAPE, Point, how_called, in_letters, names, points
+from analysis.charts._kernels import OTHER_SHAPE, Point, backend_names, how_called, in_letters, points
 from analysis.charts._rows import TOP, interval_lines, number_column, rows_height, y_of
 from analysis.charts._style import COLOURS, axis_ends, drawn, inline
 from analysis.stats.paired import ratio_of_medians
@@ -63,7 +63,7 @@ class Gain:
 
     def error(self, column: str) -> float | None:
         """Of its certificate; None where it has none."""
-        return self.fp8.of(column, "forward", self.fp8.mode)
+        return self.fp8.median(column, "forward", self.fp8.mode)
 
 
 def gains(rows: list[Row]) -> list[Gain]:
@@ -80,7 +80,7 @@ def gains(rows: list[Row]) -> list[Gain]:
     several = len({_without_dtype(point) for point, _ in pairs}) > 1
     ratios = []
     for point, other in pairs:
-        own, theirs = point.timed("forward"), other.timed("forward")
+        own, theirs = point.time("forward"), other.time("forward")
         if own and theirs:
             mask = "causal" if point.shape["causal"] else "no mask"
             shape = f"{in_letters(point.shape)} {mask}"  # without a comma, at which names are broken
@@ -101,7 +101,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     told = f"{number(best.ratio, '.2f')} times as fast as in {NARROW} ({best.label})"
     cells = []
     for gain in every:
-        own, theirs = gain.fp8.timed("forward"), gain.narrow.timed("forward")
+        own, theirs = gain.fp8.time("forward"), gain.narrow.time("forward")
         rate, allowed = gain.fp8.rate("forward"), gain.error("allowed")
         cells.append((
             gain.label,
@@ -118,7 +118,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         *("kernel TFLOP/s of 8 bits", "error over the allowed", *_ERRORS.values()),
     )
     return Figure(
-        spec=_plot(every, names([gain.fp8 for gain in every])),
+        spec=_plot(every, backend_names([gain.fp8 for gain in every])),
         caption=(
             "Of a forward, in runs of the two precisions at the same shape. Q, K and V are rounded to 8 bits "
             "outside of the call. Errors are relative, of the certificates' own normal numbers; outliers: "

@@ -10,12 +10,12 @@ from analysis.charts._kernels import (
     BATCH,
     OTHER_SHAPE,
     SEQUENCE,
-    Over,
-    Slice,
+    Series,
+    ShapeAxis,
     how_called,
     points,
-    slices,
-    some,
+    series_along,
+    sizes,
 )
 from analysis.charts._quantities import with_decimals
 from analysis.charts._sweep import Sweep, SweepCell
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 _AXES = (SEQUENCE, BATCH)
 # Both at once: a number of its own for each place.
-_PLACES = Over(
+_PLACES = ShapeAxis(
     "batch and sequence length",
-    lambda point: BATCH.at(point) * 2**32 + SEQUENCE.at(point),
-    (some("heads", "head_dim"),),
+    lambda point: BATCH.value(point) * 2**32 + SEQUENCE.value(point),
+    (sizes("heads", "head_dim"),),
 )
 
 
@@ -39,7 +39,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     shown = _shown(rows)
     if shown is None:
         return None
-    timed = {point.attention for point in shown.points if point.timed("both")}
+    timed = {point.attention for point in shown.points if point.time("both")}
     timed_points = sorted(
         (point for point in shown.points if point.attention in timed), key=lambda point: point.attention
     )
@@ -47,19 +47,19 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         return None
     cells = []
     for point in timed_points:
-        name, at = point.attention, {over.title: over.at(point) for over in _AXES}
+        name, at = point.attention, {axis.title: axis.value(point) for axis in _AXES}
         cells.append(SweepCell(name, at, name, point.rate("both"), point.gone(), len(point.runs), point.runs))
     quantity = with_decimals(RATE.quantity, (cell.estimate for cell in cells if cell.estimate))
-    axes = tuple(shape_axis(over, timed_points) for over in _AXES)
+    axes = tuple(shape_axis(axis, timed_points) for axis in _AXES)
     figure = maps_over(Sweep(axes, {}, tuple(cells), ()), quantity)
     sentence = f"{how_called(rows)}: {shown.fixed}. Left out: backends without a time at any of these shapes."
     return figure and replace(figure, caption=f"{figure.caption} {sentence}")
 
 
-def _shown(rows: list[Row]) -> Slice | None:
+def _shown(rows: list[Row]) -> Series | None:
     """The shapes that differ in batch and sequence length alone, where each varies while the other stays."""
-    for part in slices(points(rows), _PLACES, fewest=4):
-        places = {tuple(over.at(point) for over in _AXES) for point in part.points}
+    for part in series_along(points(rows), _PLACES, fewest=4):
+        places = {tuple(axis.value(point) for axis in _AXES) for point in part.points}
         if all(len({place[axis] for place in places}) < len(places) for axis in range(len(_AXES))):
             return part
     return None

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._kernels import OTHER_SHAPE, Over, Point, Slice, how_called, names, points, slices, some
+from analysis.charts._kernels import (
+    OTHER_SHAPE,
+    Point,
+    Series,
+    ShapeAxis,
+    backend_names,
+    how_called,
+    points,
+    series_along,
+    sizes,
+)
 from analysis.charts._quantities import CellQuantity, with_decimals
 from analysis.charts._rows import TOP, interval_lines, rows_height, y_of
 from analysis.charts._style import INK, axis_ends, colours, drawn, inline, shapes, styles, styles_for
@@ -30,18 +40,18 @@ if TYPE_CHECKING:
 
 Times = dict[tuple[str, str], stats.Estimate]  # by tile and backend
 
-_TILES = Over(
+_TILES = ShapeAxis(
     "tile",
     # Queries and keys at once: a number of its own for each pair.
     lambda point: float(point.shape["tile_queries"] * 2**32 + point.shape["tile_keys"]),
-    (some("batch", "sequence_length", "heads", "head_dim"),),
+    (sizes("batch", "sequence_length", "heads", "head_dim"),),
     of_tiles=True,
 )
 
 
-def of_tiles(every: list[Point]) -> list[Slice]:
+def of_tiles(every: list[Point]) -> list[Series]:
     """The points of each shape that was called in several tiles; the figure shows the first."""
-    return slices(every, _TILES, fewest=2)
+    return series_along(every, _TILES, fewest=2)
 
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
@@ -49,7 +59,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     every = of_tiles(every_point)
     shown = _in_order(every[0].points) if every else []
     cells = [_cell(point) for point in shown]
-    timed = {(point.tile, point.attention): time for point in shown if (time := point.timed("both"))}
+    timed = {(point.tile, point.attention): time for point in shown if (time := point.time("both"))}
     if not timed:
         return None
     quantity = with_decimals(TIME.quantity, timed.values())
@@ -64,7 +74,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     if every[1:]:
         sentences.append(f"The table has {len(every) - 1} more series.")
     whole = [_cell(point, f"; {part.fixed}") for part in every for point in _in_order(part.points)]
-    backends = styles_for({backend for _, backend in timed}, styles(names(every_point)))
+    backends = styles_for({backend for _, backend in timed}, styles(backend_names(every_point)))
     return Figure(
         spec=_plot(timed, backends, quantity),
         caption=" ".join(sentences),
@@ -77,12 +87,12 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
 
 
 def _in_order(points: list[Point]) -> list[Point]:
-    return sorted(points, key=lambda point: (_TILES.at(point), point.attention))
+    return sorted(points, key=lambda point: (_TILES.value(point), point.attention))
 
 
 def _cell(point: Point, fixed: str = "") -> SweepCell:
     name = f"{point.tile}, {point.attention}{fixed}"
-    return SweepCell(name, {}, name, point.timed("both"), point.gone(), len(point.runs), point.runs)
+    return SweepCell(name, {}, name, point.time("both"), point.gone(), len(point.runs), point.runs)
 
 
 def _without_a_time(shown: list[Point], cells: list[SweepCell]) -> str:

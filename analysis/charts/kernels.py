@@ -18,15 +18,15 @@ from analysis.charts._kernels import (
     TILE_QUERIES,
     UNMASKED,
     WIDTH,
-    Over,
     Point,
+    ShapeAxis,
+    backend_names,
     both_masks,
     how_called,
     mode_of,
-    names,
-    place,
     points,
-    slices,
+    series_along,
+    shape_key,
 )
 from analysis.charts._quantities import CellQuantity, with_decimals
 from analysis.charts._reported import REPORTED
@@ -76,22 +76,22 @@ def _quantity(name: str, unit: str, number: str, what: str, numbers: str = CALLS
     return CellQuantity(name, unit, number, what, lambda _rows: {}, True, GONE, numbers)
 
 
-def varies(over: Over) -> Callable[[list[Row]], bool]:
+def varies(axis: ShapeAxis) -> Callable[[list[Row]], bool]:
     """Whether a study has shapes that differ in this alone."""
-    return lambda rows: bool(slices(points(rows), over))
+    return lambda rows: bool(series_along(points(rows), axis))
 
 
-def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure | None:
+def lines_over_shapes(rows: list[Row], axis: ShapeAxis, measure: Measure) -> Figure | None:
     """Draw a measure over the shapes that differ along one axis alone; None without a value."""
     every_point = points(rows)
     value, gone = measure.of(every_point), measure.gone(every_point)
-    every = slices(measure.among(every_point), over, has_value=lambda point: value(point) is not None)
+    every = series_along(measure.among(every_point), axis, has_value=lambda point: value(point) is not None)
     if not every:
         return None
 
     def cell(point: Point, name: str) -> SweepCell:
-        at = {over.title: over.at(point)}
-        rows = [row for of_way in point.ways.values() for row in of_way]
+        at = {axis.title: axis.value(point)}
+        rows = [row for of_way in point.calls.values() for row in of_way]
         marks = rows[0].get(REPORTED, {}).get(measure.reported, ()) if rows and value(point) else ()
         runs = point.runs
         return SweepCell(point.attention, at, name, value(point), gone(point), len(runs), runs, marks)
@@ -102,8 +102,8 @@ def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure |
     if not estimates:
         return None
     exact = with_decimals(measure.quantity, estimates)
-    x = shape_axis(over, shown.points)
-    by_name = {name: [item for item in cells if item.rest == name] for name in names(every_point)}
+    x = shape_axis(axis, shown.points)
+    by_name = {name: [item for item in cells if item.rest == name] for name in backend_names(every_point)}
     by_name = {
         name: line for name, line in by_name.items() if any(item.estimate or item.word for item in line)
     }
@@ -114,10 +114,10 @@ def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure |
     more = f" The table has {len(every) - 1} more series." if every[1:] else ""
     all_points = [(point, part) for part in every for point in part.points]
     all_cells = tuple(cell(point, f"{point.attention}; {part.fixed}") for point, part in all_points)
-    whole = shape_axis(over, [point for point, _ in all_points])
+    whole = shape_axis(axis, [point for point, _ in all_points])
     return replace(
         figure,
-        title=f"{capital(exact.name)} over {over.title}",
+        title=f"{capital(exact.name)} over {axis.title}",
         caption=f"{figure.caption} {measure.how or how_called(rows)}: {shown.fixed}.{more}",
         used=frozenset(run for point, _ in all_points for run in point.runs),
         finding=_finding(by_name, x, measure, exact),
@@ -125,9 +125,9 @@ def lines_over_shapes(rows: list[Row], over: Over, measure: Measure) -> Figure |
     )
 
 
-def shape_axis(over: Over, shown: list[Point]) -> SweepAxis:
+def shape_axis(axis: ShapeAxis, shown: list[Point]) -> SweepAxis:
     """The axis with the values of these points."""
-    return SweepAxis(over.title, over.title, tuple(sorted({over.at(point) for point in shown})))
+    return SweepAxis(axis.title, axis.title, tuple(sorted({axis.value(point) for point in shown})))
 
 
 def _finding(
@@ -179,7 +179,7 @@ def _within(over: list[Row], under: list[Row], column: str = "milliseconds") -> 
 
 
 def _memory(point: Point) -> Estimate | None:
-    peak_bytes = point.of("memory_bytes", "both", "eager")
+    peak_bytes = point.median("memory_bytes", "both", "eager")
     if peak_bytes is None:
         return None
     return Estimate(peak_bytes / 2**20, None, None, len(point.runs), _COUNTED)
@@ -189,8 +189,8 @@ def _beside_reference(value: Callable[[Point, Point], Estimate | None]) -> Calla
     """The value of a point and the reference at the same shape; None where the reference was not called."""
 
     def of_points(every_point: list[Point]) -> ValueOf:
-        reference = {place(point): point for point in every_point if point.attention == REFERENCE}
-        return lambda point: value(point, reference[place(point)]) if place(point) in reference else None
+        reference = {shape_key(point): point for point in every_point if point.attention == REFERENCE}
+        return lambda point: value(point, found) if (found := reference.get(shape_key(point))) else None
 
     return of_points
 
@@ -201,19 +201,19 @@ def _saved(point: Point, reference: Point) -> Estimate | None:
 
 
 def _mask(point: Point) -> Estimate | None:
-    masked, unmasked = point.timed("both"), point.timed(UNMASKED)
+    masked, unmasked = point.time("both"), point.time(UNMASKED)
     if not masked or not unmasked:
         return None
     return Estimate(masked.median / unmasked.median, None, None, min(masked.n, unmasked.n), _NO_INTERVAL)
 
 
 def _eagerly(_points: list[Point]) -> GoneOf:
-    return lambda point: point.gone("eager")
+    return lambda point: point.gone(mode="eager")
 
 
 TIME = Measure(
     _quantity("time", "ms", ",.2f", f"{_BOTH.capitalize()}, with cold caches and new numbers."),
-    lambda _points: lambda point: point.timed("both"),
+    lambda _points: lambda point: point.time("both"),
     ends=("shortest", "longest"),
     reported="both_milliseconds",
 )
@@ -318,7 +318,7 @@ def _line_chart(
     title: str,
     question: str,
     order: int,
-    over: Over,
+    axis: ShapeAxis,
     measure: Measure,
     applies: Callable[[list[Row]], bool] | None = None,
 ) -> Chart:
@@ -328,8 +328,8 @@ def _line_chart(
         order=order,
         question=question,
         sql=KERNEL_TIMES,
-        build=lambda rows, _styles: lines_over_shapes(rows, over, measure),
-        applies=applies or varies(over),
+        build=lambda rows, _styles: lines_over_shapes(rows, axis, measure),
+        applies=applies or varies(axis),
         empty="No backend was timed at three such shapes.",
         absent=OTHER_SHAPE,
         warmup=None,
@@ -396,7 +396,7 @@ charts = {
     "kernel_mask": _line_chart(
         "Causal or not",
         "How much of the time does a causal mask save?",
-        70, SEQUENCE, MASK, lambda rows: bool(slices(both_masks(points(rows)), SEQUENCE)),
+        70, SEQUENCE, MASK, lambda rows: bool(series_along(both_masks(points(rows)), SEQUENCE)),
     ),
     "kernel_passes": _line_chart(
         "Forward against backward",

@@ -96,17 +96,17 @@ def _median(name: str) -> _Ours:
 
 
 def _of_call(column: str, direction: str) -> _Ours:
-    return lambda _group, _runs, point: point.of(column, direction) if point else None
+    return lambda _group, _runs, point: point.median(column, direction) if point else None
 
 
 def _call_mebibytes(_group: GroupFacts, _runs: Sequence[Run], point: Point | None) -> float | None:
-    peak_bytes = point.of("memory_bytes", "both", "eager") if point else None
+    peak_bytes = point.median("memory_bytes", "both", "eager") if point else None
     return None if peak_bytes is None else peak_bytes / 2**20
 
 
 def _dram_gigabytes(_group: GroupFacts, _runs: Sequence[Run], point: Point | None) -> float | None:
     parts = [
-        point.of(f"dram_{way}_bytes", direction, "eager") if point else None
+        point.median(f"dram_{way}_bytes", direction, "eager") if point else None
         for way in ("read", "write")
         for direction in ("forward", "backward")
     ]

@@ -12,9 +12,9 @@ from analysis.charts._kernels import (
     Point,
     lead,
     main_shape,
-    place,
     points,
-    said,
+    shape_in_words,
+    shape_key,
     shapes_or_cases,
 )
 from analysis.charts.kernel_fp8 import NARROW, Gain, gains
@@ -23,7 +23,7 @@ from analysis.report.answer.statement import Number, Sentence
 from analysis.stats import grouped
 from analysis.stats.estimate import RANGE
 from analysis.stats.paired import Ratio, ratio_of_medians
-from analysis.wording import decimals, group_name, in_parentheses, listed, percent, readable
+from analysis.wording import capital, decimals, group_name, in_parentheses, listed, percent, readable
 from model.record.case import FP8
 from model.record.units import counted
 
@@ -31,19 +31,18 @@ if TYPE_CHECKING:
     from analysis.report.facts import Facts
 
 _NAMED = 3  # backends that a sentence about an axis names
-_WHOLE = {"both": "a forward and its backward", "forward": "a forward"}
 _Fastest = tuple[Point, Lead]
 
 
 def sentences(facts: Facts) -> Iterator[Sentence]:
     """Observed, not found: calls in single processes."""
-    timed = [point for point in points(facts.kernels) if point.timed(point.whole)]
+    timed = [point for point in points(facts.kernels) if point.time()]
     if not timed:
         return
     yield from _in_8_bits(facts)
     yield from _by_tile(timed)
     yield from _by_dropout(timed)
-    main, at_shapes = main_shape(timed), grouped(timed, place).values()
+    main, at_shapes = main_shape(timed), grouped(timed, shape_key).values()
     yield _at_one_shape(main)
     yield from _otherwise(main, at_shapes)
     leads = [fastest for at_shape in at_shapes if (fastest := _fastest(at_shape))]
@@ -111,7 +110,7 @@ def _by_tile(timed: list[Point]) -> Iterator[Sentence]:
             f"{_in_times(*gain)} as fast as in {last.tile}{slowest}"
         )
         numbers.append(Number(f"speed of {name} in {first.tile} over {last.tile}", "times", *gain))
-    what = f"{_WHOLE[shape.points[0].whole].capitalize()} over tiles of queries x keys"
+    what = f"{capital(_call(shape.points[0]))} over tiles of queries x keys"
     where = f"{what}, at {shape.fixed}{_in_graphs(shape.points[0])}"
     yield Sentence(f"{where}: {_of_few(texts)}.", tuple(numbers[:_NAMED]))
 
@@ -131,12 +130,12 @@ def _by_dropout(timed: list[Point]) -> Iterator[Sentence]:
     ordered = sorted(costs, key=lambda name: costs[name][0])
     texts = [f"{_in_times(*costs[name])} that without with {group_name(name)}" for name in ordered]
     numbers = [Number(f"time of {name} with dropout over without", "times", *costs[name]) for name in ordered]
-    where, what = f"At {said(at_shape[0])}{_in_graphs(at_shape[0])}", _WHOLE[at_shape[0].whole]
+    where, what = f"At {shape_in_words(at_shape[0])}{_in_graphs(at_shape[0])}", _call(at_shape[0])
     yield Sentence(f"{where}, the time of {what} is {_of_few(texts)}.", tuple(numbers[:_NAMED]))
 
 
 def _over(point: Point, other: Point) -> tuple[float, float | None, float | None]:
-    own, theirs = point.timed(point.whole), other.timed(other.whole)
+    own, theirs = point.time(), other.time()
     assert own and theirs
     return ratio_of_medians(own, theirs)
 
@@ -165,7 +164,8 @@ def _otherwise(main: Sequence[Point], at_shapes: Iterable[Sequence[Point]]) -> I
     for at_shape in at_shapes:
         fastest, shape = _fastest(at_shape), at_shape[0].shape
         differ = [name for name in SHAPE if shape[name] != main[0].shape[name]]
-        comparable = differ and {"dtype", "causal"}.issuperset(differ) and at_shape[0].whole == main[0].whole
+        same_call = at_shape[0].main_direction == main[0].main_direction
+        comparable = differ and {"dtype", "causal"}.issuperset(differ) and same_call
         if not comparable or not fastest or not fastest[1].clear or fastest[0].attention == first:
             continue
         point, ahead = fastest
@@ -174,9 +174,9 @@ def _otherwise(main: Sequence[Point], at_shapes: Iterable[Sequence[Point]]) -> I
             "causal": f" {'with' if shape['causal'] else 'without'} a mask",
         }
         where = "".join(how[name] for name in sorted(differ, reverse=True))
-        name, over = group_name(point.attention), group_name(ahead.over.attention)
+        name, over = group_name(point.attention), group_name(ahead.next_best.attention)
         texts.append(f"{name} is the fastest{where}, by {_gain(ahead.ratio)} over {over}")
-        numbers.append(_speed(point, ahead.over, ahead.ratio, where))
+        numbers.append(_speed(point, ahead.next_best, ahead.ratio, where))
     if texts:
         yield Sentence(f"At the same sizes, {'; '.join(texts)}.", tuple(numbers))
 
@@ -217,8 +217,8 @@ def _at_each(leads: Sequence[_Fastest]) -> Sentence:
 
 
 def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
-    fastest, what = _fastest(at_shape), _WHOLE[at_shape[0].whole]
-    take = "takes" if at_shape[0].whole == "forward" else "take"
+    fastest, what = _fastest(at_shape), _call(at_shape[0])
+    take = "takes" if at_shape[0].main_direction == "forward" else "take"
     ordered = sorted(
         at_shape, key=lambda point: (not fastest or point is not fastest[0], _milliseconds(point))
     )
@@ -229,12 +229,12 @@ def _at_one_shape(at_shape: Sequence[Point]) -> Sentence:
         numbers.append(Number(f"milliseconds of {what} by {point.attention}", "ms", took))
     if len(ordered) > 2:
         times[1] += f", the slowest of {len(ordered)} backends"
-    where = f"At {said(at_shape[0])}{_in_graphs(at_shape[0])}"
+    where = f"At {shape_in_words(at_shape[0])}{_in_graphs(at_shape[0])}"
     if not fastest:
         return Sentence(f"{where}, {what} {take} {listed(times)}.", tuple(numbers))
 
     first, ahead = fastest
-    other, ratio = ahead.doubt or (ahead.over, ahead.ratio)
+    other, ratio = ahead.doubt or (ahead.next_best, ahead.ratio)
     name, over = group_name(first.attention), group_name(other.attention)
     gain = _gain(ratio)
     if ahead.clear:
@@ -258,6 +258,10 @@ def _speed(point: Point, other: Point, ratio: Ratio, where: str = "") -> Number:
     return Number(speed, "percent", value or 0.0, low, high, is_range=RANGE in ratio.method)
 
 
+def _call(point: Point) -> str:
+    return "a forward" if point.main_direction == "forward" else "a forward and its backward"
+
+
 def _in_graphs(point: Point) -> str:
     return ", in CUDA graphs" if point.mode == "graph" else ""
 
@@ -270,6 +274,6 @@ def _in_words(milliseconds: float) -> str:
 
 
 def _milliseconds(point: Point) -> float:
-    estimate = point.timed(point.whole)
+    estimate = point.time()
     assert estimate
     return estimate.median

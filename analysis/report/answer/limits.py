@@ -8,7 +8,7 @@ from itertools import combinations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from analysis.charts._kernels import Point, place, points, shapes_or_cases
+from analysis.charts._kernels import Point, points, shape_key, shapes_or_cases
 from analysis.report.answer.statement import Number, Sentence
 from analysis.stats import grouped
 from analysis.verdicts.profiles import UNLIKE, impossible, unlike
@@ -222,16 +222,16 @@ def _unfinished(facts: Facts) -> Iterator[Sentence]:
 
 def apart(facts: Facts) -> list[Point]:
     """A point of each shape at which no process timed some two of the backends."""
-    timed = [point for point in points(facts.kernels) if point.timed(point.whole)]
+    timed = [point for point in points(facts.kernels) if point.time()]
     return [
         at_shape[0]
-        for at_shape in grouped(timed, place).values()
+        for at_shape in grouped(timed, shape_key).values()
         if any(not _runs(one) & _runs(other) for one, other in combinations(at_shape, 2))
     ]
 
 
 def _runs(point: Point) -> set[str]:
-    return {row["run_id"] for row in point.rows(point.whole) if row["outcome"] == "completed"}
+    return {row["run_id"] for row in point.rows() if row["outcome"] == "completed"}
 
 
 def reported_elsewhere(facts: Facts) -> Iterator[Sentence]:

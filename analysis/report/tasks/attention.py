@@ -9,7 +9,17 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts._kernels import HOW, Lead, Point, in_letters, lead, main_shape, names, place, points
+from analysis.charts._kernels import (
+    MODES,
+    Lead,
+    Point,
+    backend_names,
+    in_letters,
+    lead,
+    main_shape,
+    points,
+    shape_key,
+)
 from analysis.report.answer import AnswerParts, calls, limits, ran
 from analysis.report.overview import OverviewColumn, PanelSpec, TableCell, estimate_cell
 from analysis.report.rows import Run
@@ -51,11 +61,11 @@ class ShapeCell:
         gone: how runs without a time ended, in words; empty where it was not called either.
     """
 
-    milliseconds: float | None
-    tflops: float | None
-    host: float | None
-    lead: Lead | None
-    gone: str
+    milliseconds: float | None = None
+    tflops: float | None = None
+    host: float | None = None
+    lead: Lead | None = None
+    gone: str = ""
 
     @property
     def form(self) -> str:
@@ -126,18 +136,18 @@ def shapes(kernels: list[dict[str, Any]]) -> list[ShapeTable]:
         kernels: the answer to KERNEL_TIMES_AND_GONE.
     """
     every, tables = points(kernels), []
-    for mode in HOW:
-        timed = {point.attention for point in every if point.timed("forward", mode)}
+    for mode in MODES:
+        timed = {point.attention for point in every if point.time("forward", mode)}
         shown = [point for point in every if point.attention in timed]
-        backends = tuple(name for name in names(shown) if name in timed)
+        backends = tuple(name for name in backend_names(shown) if name in timed)
         written, lines = _written(shown), []
-        for at_shape in grouped(shown, place).values():
+        for at_shape in grouped(shown, shape_key).values():
             by_name = {point.attention: point for point in at_shape}
-            for direction in DIRECTIONS if at_shape[0].whole == "both" else DIRECTIONS[:1]:
+            for direction in DIRECTIONS if at_shape[0].main_direction == "both" else DIRECTIONS[:1]:
                 cells = (_cell(by_name.get(name), at_shape, direction, mode) for name in backends)
                 lines.append(ShapeLine(written(at_shape[0]), direction, tuple(cells)))
         if backends:
-            tables.append(ShapeTable(mode, HOW[mode], backends, tuple(lines)))
+            tables.append(ShapeTable(mode, MODES[mode], backends, tuple(lines)))
     return tables
 
 
@@ -158,14 +168,14 @@ def _written(shown: Sequence[Point]) -> Callable[[Point], str]:
 
 def _cell(point: Point | None, among: Sequence[Point], direction: str, mode: str) -> ShapeCell:
     if point is None:
-        return ShapeCell(None, None, None, None, "")
-    timed = point.timed(direction, mode)
-    if timed is None:
-        return ShapeCell(None, None, None, None, ", ".join(point.gone(mode, direction)))
-    others = [other for other in among if other.timed(direction, mode)]
-    host = point.of("host_milliseconds", direction, mode) if mode == "eager" else None
+        return ShapeCell()
+    time = point.time(direction, mode)
+    if time is None:
+        return ShapeCell(gone=", ".join(point.gone(direction, mode)))
+    others = [other for other in among if other.time(direction, mode)]
+    host = point.median("host_milliseconds", direction, mode) if mode == "eager" else None
     return ShapeCell(
-        timed.median, point.of("tflops", direction, mode), host, lead(point, others, direction, mode), ""
+        time.median, point.median("tflops", direction, mode), host, lead(point, others, direction, mode)
     )
 
 
@@ -296,14 +306,14 @@ class TimedBackend:
 
     def cell(self, direction: str) -> TableCell:
         """The median time of a call, in milliseconds, with its interval."""
-        return estimate_cell(self.point.timed(direction), "#,.3g")
+        return estimate_cell(self.point.time(direction), "#,.3g")
 
     @property
     def over_next(self) -> TableCell:
         """How many times as fast it is as the fastest other backend, with the interval of that."""
         if not self.lead:
             return TableCell()
-        ratio, over = self.lead.ratio, self.lead.over.attention
+        ratio, over = self.lead.ratio, self.lead.next_best.attention
         ends = (
             "" if ratio.low is None or ratio.high is None else f"{ratio.low:.3f} {UNKNOWN} {ratio.high:.3f}"
         )
@@ -319,7 +329,7 @@ class TimedBackend:
         """How its calls at the shape ended, and how in how many runs at others, as far as not completed."""
         ends = [f"{end} in {counted(len(ids), 'other run')}" for end, ids in self.elsewhere.items()]
         ended = "completed"
-        if not self.point.timed(self.point.whole):
+        if not self.point.time():
             ended = ", ".join(self.point.gone()) or "not timed"
         return TableCell(
             ended, ", ".join(ends), "; ".join(dict.fromkeys(filter(None, (self.wrong, *self.reasons))))
@@ -328,14 +338,14 @@ class TimedBackend:
     @property
     def memory(self) -> Estimate | None:
         """Peak GiB of a forward and its backward, of 8 bits of the forward, beyond the inputs."""
-        peak_bytes = self.point.of("memory_bytes", self.point.whole, "eager")
+        peak_bytes = self.point.median("memory_bytes", mode="eager")
         return None if peak_bytes is None else Estimate(peak_bytes / 2**30, None, None, 1, "")
 
 
 def _backend_lines(facts: Facts, _verdicts: Sequence[VerdictRow]) -> dict[str, TimedBackend]:
     every = points(facts.kernels)
-    timed = [point for point in every if point.timed(point.whole)]
-    at_shapes = [at_shape for at_shape in grouped(timed, place).values() if len(at_shape) > 1]
+    timed = [point for point in every if point.time()]
+    at_shapes = [at_shape for at_shape in grouped(timed, shape_key).values() if len(at_shape) > 1]
     wins = Counter(
         point.attention
         for at_shape in at_shapes
@@ -344,14 +354,14 @@ def _backend_lines(facts: Facts, _verdicts: Sequence[VerdictRow]) -> dict[str, T
     )
     main = main_shape(timed)
     of_main = {point.attention: point for point in main}
-    there = {place(point) for point in main}
-    here = of_main | {p.attention: p for p in every if place(p) in there and p.attention not in of_main}
+    there = {shape_key(point) for point in main}
+    here = of_main | {p.attention: p for p in every if shape_key(p) in there and p.attention not in of_main}
     return {
         name: TimedBackend(
             here[name], lead(here[name], main) if name in of_main else None, wins[name], len(at_shapes),
             *_not_timed(facts, here[name]),
         )
-        for name in names(every)
+        for name in backend_names(every)
         if name in here
     }  # fmt: skip
 
@@ -369,7 +379,7 @@ def _not_timed(facts: Facts, point: Point) -> tuple[str, dict[str, set[str]], li
             continue
         run_ids = {*row["run_ids"].split()}
         if run_ids & {*point.runs}:
-            wrong = wrong or ("" if point.timed(point.whole) else row["reason"] or "")
+            wrong = wrong or ("" if point.time() else row["reason"] or "")
         others = run_ids - {*point.runs}
         if others and not (unsupported and "eager" not in row["modes"]):
             out_of_memory = row["outcome"] in OUT_OF_MEMORY
@@ -379,7 +389,7 @@ def _not_timed(facts: Facts, point: Point) -> tuple[str, dict[str, set[str]], li
 
 
 def _panel(title: str, direction: str) -> PanelSpec:
-    return PanelSpec(title, "kernels", lambda line: line.point.timed(direction), "#,.3g")
+    return PanelSpec(title, "kernels", lambda line: line.point.time(direction), "#,.3g")
 
 
 def _methods(_runs: Sequence[Run], _cite: Cite) -> Iterator[str]:
@@ -416,9 +426,7 @@ TASK = ReportTask(
         OverviewColumn("Speed over the fastest other", lambda line: line.over_next),
         OverviewColumn(
             "Kernel TFLOP/s",
-            lambda line: TableCell(
-                number(rate.median if (rate := line.point.rate(line.point.whole)) else None, ",.3g")
-            ),
+            lambda line: TableCell(number(rate.median if (rate := line.point.rate()) else None, ",.3g")),
         ),
         OverviewColumn(
             "Memory, GiB", lambda line: TableCell(number(line.memory and line.memory.median, ",.2f"))

@@ -14,7 +14,7 @@ import pytest
 from analysis import charts
 from analysis.audit.audit import audit
 from analysis.charts import Figure, _kernels
-from analysis.charts._kernels import SEQUENCE, points, slices
+from analysis.charts._kernels import SEQUENCE, points, series_along
 from analysis.query.ask import answer
 from analysis.query.statements import KERNEL_TIMES
 from analysis.report import facts, tasks
@@ -141,8 +141,8 @@ def test_a_forward_and_its_backward_together_are_the_sum_of_both(root: Path) -> 
     with store.open_for_reading(root) as connection:
         rows = answer(connection, facts.literal(KERNEL_TIMES, "kernels")).parsed()
     for point in points(rows):
-        if point.timed("both"):
-            both, parts = point.timed("both"), [point.timed(way) for way in ("forward", "backward")]
+        if point.time("both"):
+            both, parts = point.time("both"), [point.time(way) for way in ("forward", "backward")]
             assert both and both.median == pytest.approx(sum(part.median for part in parts if part))
             assert both.low is not None and both.low < both.median < both.high and both.n == 1
 
@@ -375,9 +375,9 @@ def test_repeats_of_a_shape_have_an_interval_over_runs(tmp_path: Path) -> None:
     collect(tmp_path)
     with store.open_for_reading(tmp_path) as connection:
         rows = answer(connection, facts.literal(KERNEL_TIMES, "kernels")).parsed()
-    (shown, *_) = slices(points(rows), SEQUENCE)
+    (shown, *_) = series_along(points(rows), SEQUENCE)
     for point in shown.points:
-        time = point.timed("forward")
+        time = point.time("forward")
         assert time and (time.n, time.median) == (3, pytest.approx(1.1)) and "3 runs" in time.method
 
 

@@ -47,13 +47,16 @@ def test_every_shape_has_a_row_for_each_direction_and_every_timed_backend_a_colu
     auto, cudnn, math = graph.lines[1].cells
     assert (auto.milliseconds, cudnn.milliseconds, math.milliseconds) == (2.5, 5.0, 20.0)
     assert auto.tflops == pytest.approx(1 / 2.5)
-    assert auto.lead and (auto.lead.over.attention, auto.lead.ratio.ratio) == ("cudnn", pytest.approx(2))
-    assert cudnn.lead and (cudnn.lead.over.attention, cudnn.lead.ratio.ratio) == ("auto", pytest.approx(0.5))
+    assert auto.lead and (auto.lead.next_best.attention, auto.lead.ratio.ratio) == ("cudnn", pytest.approx(2))
+    assert cudnn.lead and (cudnn.lead.next_best.attention, cudnn.lead.ratio.ratio) == (
+        "auto",
+        pytest.approx(0.5),
+    )
     assert math.lead and math.lead.ratio.ratio == pytest.approx(1 / 8)
     assert [cell.lead.clear for cell in (auto, cudnn, math) if cell.lead] == [True, False, False]
     auto, cudnn, gone = graph.lines[2].cells
     assert (gone.milliseconds, gone.gone, gone.lead) == (None, "OOM", None)
-    assert auto.lead and auto.lead.over.attention == "cudnn"
+    assert auto.lead and auto.lead.next_best.attention == "cudnn"
 
 
 def test_calls_of_8_bits_have_no_row_of_a_backward_that_nobody_can_call() -> None:
