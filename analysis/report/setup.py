@@ -219,7 +219,7 @@ def _conditions(
     yield Setting("Runs side by side", _side_by_side(runs), "", "Machine")
     yield Setting("Load", comparison.load, "", "Machine")
     unknown = any(run["gpus"] is None and run["imported"] for run in runs)
-    driver = value(runs, values.DRIVER.of) if on_gpu or unknown else "none: no run used a GPU"
+    driver = value(runs, values.DRIVER.text_of) if on_gpu or unknown else "none: no run used a GPU"
     yield Setting("Driver", driver, "", "Software")
     packages = [f"{package} {' / '.join(versions)}" for package, versions in values.packages(runs).items()]
     yield Setting("Packages", ", ".join(packages) or "unknown: not recorded", "", "Software")

@@ -14,8 +14,8 @@ from typing import Literal
 from analysis.stats import by_label
 from analysis.stats.rows import paired_by
 from analysis.stats.verdict import Incomparable, Verdict
-from analysis.verdicts import values as of
-from analysis.verdicts.values import Row, Topic, listed, values
+from analysis.verdicts import values
+from analysis.verdicts.values import Row, Topic, recorded
 from model.record.units import counted
 
 Measure = Literal["speed", "loss", "mfu"]  # what is compared: seconds per step, losses, MFU and TFLOP/s
@@ -88,9 +88,9 @@ def among(runs: Sequence[Row]) -> list[Difference]:
     """
     done = [run for run in runs if run["outcome"] == "completed"]
     differences = []
-    for topic in (of.DEVICE, of.COMMIT, of.DRIVER, of.CLOCKS):
-        if len(recorded := values(done, topic.of)) > 1:
-            text = f"Completed runs {topic.verb} different {topic.noun}s: {listed(recorded)}."
+    for topic in (values.DEVICE, values.COMMIT, values.DRIVER, values.CLOCKS):
+        if len(differing := recorded(done, topic.text_of)) > 1:
+            text = f"Completed runs {topic.verb} different {topic.noun}s: {_sorted(differing)}."
             differences.append(Difference(topic.name, text))
 
     texts: dict[str, set[str]] = {}
@@ -98,7 +98,7 @@ def among(runs: Sequence[Row]) -> list[Difference]:
         if run["data_fingerprint"]:
             texts.setdefault(json.dumps(run["config"]["data"]), set()).add(run["data_fingerprint"])
     if paths := {json.loads(data)["path"] for data, fingerprints in texts.items() if len(fingerprints) > 1}:
-        text = f"Completed runs read different texts of the same name: {listed(paths)}."
+        text = f"Completed runs read different texts of the same name: {_sorted(paths)}."
         differences.append(Difference("data", text))
 
     differences += _packages_among(done)
@@ -107,38 +107,40 @@ def among(runs: Sequence[Row]) -> list[Difference]:
         text = f"{others} of {len(done)} runs were imported: they have no certificate."
         differences.append(Difference("imported", text))
     if unsure := {run["attention"] for run in own if run["verdict"] != "right" and run["attention"]}:
-        text = f"Completed runs of these backends have no valid certificate: {listed(unsure)}."
+        text = f"Completed runs of these backends have no valid certificate: {_sorted(unsure)}."
         differences.append(Difference("certificate", text))
     if any(run["git_dirty"] for run in done):
         text = "Some completed runs were planned from a working tree with uncommitted changes."
         differences.append(Difference("diff", text))
 
-    in_warm_up = {label: all(map(of.in_warm_up, group)) for label, group in by_label(done).items()}
+    in_warm_up = {label: all(map(values.in_warm_up, group)) for label, group in by_label(done).items()}
     if short := sorted(label for label, whole in in_warm_up.items() if whole):
         differences.append(all_in_warm_up(short))
 
     # What makes the times of single runs worth less, whatever they are compared with.
     unsteady = [run for run in done if run["clocks_changed"]]
-    if clocks := of.regimes(unsteady):
+    if clocks := values.regimes(unsteady):
         text = f"The GPU's clock, or what throttled it, changed while steps of {len(unsteady)} of {len(done)}"
         differences.append(Difference("regime", f"{text} completed runs were counted ({clocks})."))
-    if (share := of.starved(done)) is not None:
-        labels = [run["label"] for run in done if of.starved([run]) is not None]
+    if (share := values.starved(done)) is not None:
+        labels = [run["label"] for run in done if values.starved([run]) is not None]
         text = f"The device waited for data for up to {100 * share:.0f} % of the time in {len(labels)} of "
-        text += f"{len(done)} completed runs ({listed(set(labels))}): their speed is partly that of the data."
+        text += (
+            f"{len(done)} completed runs ({_sorted(set(labels))}): their speed is partly that of the data."
+        )
         differences.append(Difference("starved", text))
     return differences
 
 
 def _packages_among(done: Sequence[Row]) -> Iterator[Difference]:
     """Packages of which runs had several versions, and those that only some of them had."""
-    packages = of.packages(done)
+    packages = values.packages(done)
     if mixed := [f"{name} {' / '.join(many)}" for name, many in packages.items() if len(many) > 1]:
         text = f"Completed runs ran with different software: {', '.join(mixed)}."
         yield Difference("software", text)
-    recorded = [run["software"] for run in done if run["software"]]
-    shares = {name: sum(name in versions for versions in recorded) for name in packages}
-    if partly := [f"{name} ({n} of {len(recorded)})" for name, n in shares.items() if n < len(recorded)]:
+    software = [run["software"] for run in done if run["software"]]
+    shares = {name: sum(name in versions for versions in software) for name in packages}
+    if partly := [f"{name} ({n} of {len(software)})" for name, n in shares.items() if n < len(software)]:
         text = f"Only some of the completed runs had these packages: {', '.join(partly)}."
         yield Difference("software", text)
 
@@ -152,6 +154,10 @@ def in_logs(runs: Iterable[Row]) -> dict[str, dict[str, str]]:
     return by_level
 
 
+def _sorted(texts: Iterable[str]) -> str:
+    return ", ".join(sorted(texts))
+
+
 Check = Callable[[RunSet, RunSet], Iterator[Difference]]
 # Packages that compute nothing in a training step. Backends bring packages that are not known here, so every
 # other package counts.
@@ -162,7 +168,7 @@ _PADDING_TOLERANCE = 0.05  # percentage points; the same samples have the same s
 
 def _commit(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """A difference between commits breaks nothing if the runs executed the same code."""
-    of_a, of_b = (values(_own(side), lambda run: (run["git_sha"] or "")[:10]) for side in (a, b))
+    of_a, of_b = (recorded(_own(side), lambda run: (run["git_sha"] or "")[:10]) for side in (a, b))
     if of_a == of_b or not (of_a and of_b):
         return
     at_a, at_b = (
@@ -199,18 +205,18 @@ def _compared(topic: Topic, breaks: frozenset[Measure], unknown: frozenset[Measu
     """
 
     def check(a: RunSet, b: RunSet) -> Iterator[Difference]:
-        of_a, of_b = (values(side.runs, topic.of) for side in (a, b))
+        of_a, of_b = (recorded(side.runs, topic.text_of) for side in (a, b))
         if of_a and of_b and of_a != of_b:
-            text = f"{a.name} {topic.verb} {listed(of_a)}, {b.name} {topic.verb} {listed(of_b)}."
+            text = f"{a.name} {topic.verb} {_sorted(of_a)}, {b.name} {topic.verb} {_sorted(of_b)}."
             yield Difference(topic.name, text, breaks)
         elif of_a != of_b:
             was = "were" if " and " in topic.noun else "was"
             text = f"The {topic.noun} of {(b if of_a else a).name} {was} not recorded."
             yield Difference(topic.name, text, unknown)
         elif len(of_a) > 1:
-            text = f"{a.name} and {b.name} each {topic.verb} different {topic.noun}s: {listed(of_a)}."
+            text = f"{a.name} and {b.name} each {topic.verb} different {topic.noun}s: {_sorted(of_a)}."
             yield Difference(topic.name, text)
-        elif not of_a and topic.asked(a.runs):
+        elif not of_a and any(map(topic.expected, a.runs)):
             yield Difference(topic.name, f"The {topic.noun}s of {a.name} and {b.name} were not recorded.")
 
     return check
@@ -218,10 +224,10 @@ def _compared(topic: Topic, breaks: frozenset[Measure], unknown: frozenset[Measu
 
 def _host(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if a side ran on one host, where the other never ran: no spread shows how hosts differ."""
-    of_a, of_b = (values(side.runs, of.HOST.of) for side in (a, b))
+    of_a, of_b = (recorded(side.runs, values.HOST.text_of) for side in (a, b))
     if of_a == of_b or not (of_a and of_b):
         return
-    text = f"{a.name} ran on {listed(of_a)}, {b.name} on {listed(of_b)}"
+    text = f"{a.name} ran on {_sorted(of_a)}, {b.name} on {_sorted(of_b)}"
     if min(len(of_a), len(of_b)) == 1 and not of_a & of_b:
         yield Difference("host", f"{text}: machines of the same kind differ too.", SPEED)
     else:
@@ -230,10 +236,10 @@ def _host(a: RunSet, b: RunSet) -> Iterator[Difference]:
 
 def _pairs(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if both sides ran on the same devices, but a pair on two: its ratio is that of the devices."""
-    if values(a.runs, of.DEVICE.of) != values(b.runs, of.DEVICE.of):
+    if recorded(a.runs, values.DEVICE.text_of) != recorded(b.runs, values.DEVICE.text_of):
         return
     of_a, of_b = paired_by(a.runs), paired_by(b.runs)
-    pairs = [values((of_a[key], of_b[key]), of.DEVICE.of) for key in of_a if key in of_b]
+    pairs = [recorded((of_a[key], of_b[key]), values.DEVICE.text_of) for key in of_a if key in of_b]
     if apart := sum(len(devices) > 1 for devices in pairs):
         text = f"{apart} of {counted(len(pairs), 'pair')} of runs of {a.name} and {b.name}"
         was = "was" if apart == 1 else "were"
@@ -242,9 +248,9 @@ def _pairs(a: RunSet, b: RunSet) -> Iterator[Difference]:
 
 def _processes(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks the speed: more GPUs are another machine. How much faster it is, is what scaling charts say."""
-    of_a, of_b = (values(side.runs, of.processes) for side in (a, b))
+    of_a, of_b = (recorded(side.runs, values.processes) for side in (a, b))
     if of_a and of_b and of_a != of_b:
-        text = f"{a.name} trained with {listed(of_a)}, {b.name} with {listed(of_b)}"
+        text = f"{a.name} trained with {_sorted(of_a)}, {b.name} with {_sorted(of_b)}"
         yield Difference("processes", f"{text}: their rates come from machines of different sizes.", SPEED)
 
 
@@ -254,7 +260,7 @@ def _throttling(a: RunSet, b: RunSet) -> Iterator[Difference]:
         ("power_capped_seconds", "The power limit", NOTHING),
         ("slowed_seconds", "Heat or the power supply", SPEED),
     ):
-        of_a, of_b = (of.held_back(side.runs, column) for side in (a, b))
+        of_a, of_b = (values.held_back(side.runs, column) for side in (a, b))
         if of_a is None or of_b is None or abs(of_a - of_b) <= _THROTTLING_TOLERANCE:
             continue
         text = f"{what} throttled the clocks for {100 * of_a:.0f} % of the wall time of {a.name}"
@@ -266,14 +272,14 @@ def _throttling(a: RunSet, b: RunSet) -> Iterator[Difference]:
 def _regime(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks nothing: a GPU at work under its power limit changes its clock all the time, more or less."""
     for side in (a, b):
-        if clocks := of.regimes(side.runs):
+        if clocks := values.regimes(side.runs):
             text = f"The GPU's clock, or what throttled it, changed while steps of {side.name} were counted"
             yield Difference("regime", f"{text} ({clocks}).")
 
 
 def _starved(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """Breaks if one side alone waited for its data."""
-    shares = {side.name: share for side in (a, b) if (share := of.starved(side.runs)) is not None}
+    shares = {side.name: share for side in (a, b) if (share := values.starved(side.runs)) is not None}
     for name, share in shares.items():
         text = f"The device of {name} waited for data for up to {100 * share:.0f} % of the time"
         breaks = SPEED if len(shares) == 1 else NOTHING
@@ -290,7 +296,7 @@ def _users(a: RunSet, b: RunSet) -> Iterator[Difference]:
 
 def _software(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """A package that one side does not have, or did not record, is only said."""
-    of_a, of_b = of.packages(a.runs), of.packages(b.runs)
+    of_a, of_b = values.packages(a.runs), values.packages(b.runs)
     if not (of_a and of_b):
         if of_a or of_b:
             yield Difference("software", f"The software of {(b if of_a else a).name} was not recorded.")
@@ -305,7 +311,7 @@ def _software(a: RunSet, b: RunSet) -> Iterator[Difference]:
 
 
 def _data(a: RunSet, b: RunSet) -> Iterator[Difference]:
-    of_a, of_b = (values(side.runs, lambda run: run["data_fingerprint"]) for side in (a, b))
+    of_a, of_b = (recorded(side.runs, lambda run: run["data_fingerprint"]) for side in (a, b))
     if not (of_a or of_b):
         yield Difference("data", f"Which texts {a.name} and {b.name} read was not recorded.")
     elif not (of_a and of_b):
@@ -317,7 +323,7 @@ def _data(a: RunSet, b: RunSet) -> Iterator[Difference]:
 
 def _flop(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """At equal configuration, another FLOP per token gives another MFU at the same speed."""
-    of_a, of_b = of.flop_by_model(a.runs), of.flop_by_model(b.runs)
+    of_a, of_b = values.flop_by_model(a.runs), values.flop_by_model(b.runs)
     for model in of_a:
         if of_a[model] != of_b.get(model, of_a[model]):
             one, other = (
@@ -330,7 +336,7 @@ def _flop(a: RunSet, b: RunSet) -> Iterator[Difference]:
 
 def _padding(a: RunSet, b: RunSet) -> Iterator[Difference]:
     """For one seed, text and number of steps, another share of padding means other samples."""
-    of_a, of_b = of.shares(a.runs), of.shares(b.runs)
+    of_a, of_b = values.shares(a.runs), values.shares(b.runs)
     apart = [key for key in of_a if abs(of_a[key] - of_b.get(key, of_a[key])) > _PADDING_TOLERANCE]
     if apart:
         one, other = (
@@ -347,15 +353,15 @@ def _steps(a: RunSet, b: RunSet) -> Iterator[Difference]:
             return None
         return f"{steps:,d} of {planned:,d}" if planned and planned != steps else f"{steps:,d}"
 
-    of_a, of_b = (values(side.runs, progress) for side in (a, b))
+    of_a, of_b = (recorded(side.runs, progress) for side in (a, b))
     short = [run for run in (*a.runs, *b.runs) if run["planned_steps"] not in (None, run["steps"])]
     if of_a != of_b or short:
-        text = f"{a.name} did {listed(of_a) or 'unknown'} steps, {b.name} {listed(of_b) or 'unknown'}."
+        text = f"{a.name} did {_sorted(of_a) or 'unknown'} steps, {b.name} {_sorted(of_b) or 'unknown'}."
         yield Difference("steps", text)
 
 
 def _warm_up(a: RunSet, b: RunSet) -> Iterator[Difference]:
-    names = [side.name for side in (a, b) if all(map(of.in_warm_up, side.runs))]
+    names = [side.name for side in (a, b) if all(map(values.in_warm_up, side.runs))]
     if names:
         yield all_in_warm_up(names)
 
@@ -392,29 +398,29 @@ def _certificate(a: RunSet, b: RunSet) -> Iterator[Difference]:
     wrong = {attention for attention, verdict in verdicts if verdict == "wrong"}
     unsure = {attention for attention, verdict in verdicts if verdict not in ("right", "wrong")}
     if wrong:
-        text = f"Certificates say that {listed(wrong)} computes something else."
+        text = f"Certificates say that {_sorted(wrong)} computes something else."
         yield Difference("certificate", text, SPEED)
     if unsure:
-        yield Difference("certificate", f"Runs of {listed(unsure)} have no valid certificate.")
+        yield Difference("certificate", f"Runs of {_sorted(unsure)} have no valid certificate.")
 
 
 CHECKS: tuple[Check, ...] = (
     _commit,
     _diff,
-    _compared(of.DEVICE, SPEED, SPEED),
+    _compared(values.DEVICE, SPEED, SPEED),
     _pairs,
     _processes,
     _host,
-    _compared(of.CLOCKS, SPEED, NOTHING),
+    _compared(values.CLOCKS, SPEED, NOTHING),
     _throttling,
     _regime,
     _starved,
     _users,
-    _compared(of.DRIVER, SPEED, NOTHING),
+    _compared(values.DRIVER, SPEED, NOTHING),
     _software,
     _data,
     _flop,
-    _compared(of.PEAK, MFU, MFU),
+    _compared(values.PEAK, MFU, MFU),
     _padding,
     _steps,
     _warm_up,

@@ -18,19 +18,15 @@ class Topic:
 
     Attributes:
         verb, noun: `Completed runs VERB different NOUNs: X, Y.`
-        of: its value as text; None if it was not recorded.
+        text_of: its value as text; None if it was not recorded.
+        expected: whether a run should have recorded it, so that it is said if none did.
     """
 
     name: str
     verb: str
     noun: str
-    of: Callable[[Row], str | None]
-
-    def asked(self, runs: Iterable[Row]) -> bool:
-        """Whether to mention that it was not recorded."""
-        return self.name == "device" or (
-            self.name == "clocks" and any(run["gpus"] and not run["imported"] for run in runs)
-        )
+    text_of: Callable[[Row], str | None]
+    expected: Callable[[Row], bool] = lambda _run: False
 
 
 def devices(runs: Iterable[Row]) -> list[str]:
@@ -135,16 +131,22 @@ def starved(runs: Sequence[Row]) -> float | None:
 
 
 COMMIT = Topic("commit", "ran at", "commit", commit)
-DEVICE = Topic("device", "ran on", "device", lambda run: run["device"] or None)
+DEVICE = Topic("device", "ran on", "device", lambda run: run["device"] or None, lambda _run: True)
 HOST = Topic("host", "ran on", "host", lambda run: run["node"])
 DRIVER = Topic("driver", "ran with", "driver", lambda run: (run["software"] or {}).get("driver"))
-CLOCKS = Topic("clocks", "ran at", "clock and power limit", clocks)
+CLOCKS = Topic(
+    "clocks",
+    "ran at",
+    "clock and power limit",
+    clocks,
+    lambda run: bool(run["gpus"]) and not run["imported"],
+)
 PEAK = Topic("peak", "computes MFU from", "peak rate", peak)
 
 
-def values(runs: Iterable[Row], of: Callable[[Row], str | None]) -> set[str]:
-    """The recorded values."""
-    return {value for run in runs if (value := of(run)) is not None}
+def recorded(runs: Iterable[Row], text_of: Callable[[Row], str | None]) -> set[str]:
+    """The values that the runs recorded, as texts."""
+    return {text for run in runs if (text := text_of(run)) is not None}
 
 
 def software(runs: Sequence[Row]) -> dict[str, list[str]]:
@@ -180,8 +182,3 @@ def shares(runs: Sequence[Row]) -> dict[tuple[int, str, int], float]:
         for run in runs
         if run["training_tokens_percentage"] is not None and run["data_fingerprint"]
     }
-
-
-def listed(texts: Iterable[str]) -> str:
-    """Sorted, with commas."""
-    return ", ".join(sorted(texts))
