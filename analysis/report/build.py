@@ -21,7 +21,7 @@ from analysis.report.facts import Facts
 from analysis.report.figures import FigurePage, ReportFigure, csv_bytes, draw_all, in_pages
 from analysis.report.judged import verdict_tables
 from analysis.report.overview import Overview, overview
-from analysis.report.place import complete
+from analysis.report.place import staged
 from analysis.report.setup import launched, setup
 from analysis.report.tasks.attention import shapes, traffic
 from analysis.report.topics import Setting
@@ -110,7 +110,7 @@ def build_report(
                     "launch it, or show them with --removed"
                 )
             leave_out(connection, study, gone)
-        with complete(out, [root], replace) as folder:
+        with staged(out, [root], replace) as folder:
             write_report(connection, study, folder, records, root if logs else None, figures, extra)
             if reload_seconds is not None:
                 live.mark(folder, reload_seconds)
@@ -221,7 +221,7 @@ def certificates_page(root: Path, out: Path, replace: bool = False) -> Path:
     with open_for_reading(root) as connection:
         if not backends.of_machine(connection).certificates:
             raise UserError(f"no backend was verified under {root}: run `runner verify` first")
-        with complete(out, [root], replace) as folder:
+        with staged(out, [root], replace) as folder:
             write_certificates(connection, folder, records=True)
     return out / "index.html"
 

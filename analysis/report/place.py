@@ -37,16 +37,16 @@ _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
 
 
 @contextmanager
-def complete(out: Path, roots: Sequence[Path] = (), replace: bool = False) -> Iterator[Path]:
-    """Give a folder to write a report to, which comes to `out` only if the body succeeds.
+def staged(out: Path, roots: Sequence[Path] = (), replace: bool = False) -> Iterator[Path]:
+    """Give a folder to write a report to, which takes the place of `out` only if the body succeeds.
+
+    Files of the report that was there before are removed, what LaTeX made of its document if that changed,
+    and what builds that were killed left; what others added stays. A second build to the same folder waits
+    for the first.
 
     Args:
         roots: the workspaces that the report is made from.
         replace: whether it may take the place of a report of other workspaces, or of another comparison.
-
-    Files of the report that was there before are removed, what LaTeX made of its document if that changed,
-    and what builds that were killed left; what others added stays. A second build to
-    the same folder waits for the first.
 
     Raises:
         UserError: the folder holds something else than a report, or links or folders where files are to come,
@@ -54,7 +54,42 @@ def complete(out: Path, roots: Sequence[Path] = (), replace: bool = False) -> It
             of another workspace.
     """
     place = out.resolve()
-    # Where a build was killed between moving the old report aside and the new one to its place: undo it.
+    _put_back(place)
+    require_own_folder(out, (MANIFEST, "assets/style.css"), "report")
+    if (old := read_manifest(out)) and old.reports is not None:
+        raise UserError(f"{out} holds an index of reports: name a folder in it, such as {out / 'NAME'}")
+    place.mkdir(parents=True, exist_ok=True)
+    # A folder changes places with another, unless a shell that is in it would stay in the old one.
+    used = Path.cwd().is_relative_to(place) or place.is_mount()
+    beside = not used and os.access(place.parent, os.W_OK | os.X_OK)
+    prefix, where = (f"{_SCRATCH}{place.name}@", place.parent) if beside else (_SCRATCH, place)
+    with _locked(place), TemporaryDirectory(prefix=prefix, dir=where, ignore_cleanup_errors=True) as scratch:
+        staging = Path(scratch)
+        old = read_manifest(out)  # other builds are kept out by now
+        if old and old.roots and old.roots != _relative(roots, out) and not replace:
+            before, now = (
+                " and ".join(dict.fromkeys(os.path.normpath(place / root) for root in workspaces))
+                for workspaces in (old.roots, [str(root.resolve()) for root in roots])
+            )
+            raise UserError(
+                f"{out} has {old.subject} made from {before}, and this one is made from {now}: "
+                "name another folder, or replace it with --replace"
+            )
+        yield staging
+        _require_same_subject(out, staging, replace)
+        if new := read_manifest(staging):
+            write_manifest(staging, new.model_copy(update={"roots": _relative(roots, out)}))
+        require_room(out, files(staging))
+        if not (beside and _swap(place, staging)):
+            _move_files(place, staging)
+
+
+def _aside(place: Path) -> Path:
+    return place.with_name(f"{_SCRATCH}{place.name}@old")
+
+
+def _put_back(place: Path) -> None:
+    """Undo a build that was killed between moving the old report aside and the new one to its place."""
     with suppress(OSError):
         descriptor = os.open(_aside(place), os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -63,51 +98,10 @@ def complete(out: Path, roots: Sequence[Path] = (), replace: bool = False) -> It
                 _aside(place).rename(place)
         finally:
             os.close(descriptor)
-    require_own_folder(out, (MANIFEST, "assets/style.css"), "report")
-    if (there := read_manifest(out)) and there.reports is not None:
-        raise UserError(f"{out} holds an index of reports: name a folder in it, such as {out / 'NAME'}")
-    place.mkdir(parents=True, exist_ok=True)
-    # A folder changes places with another, unless a shell that is in it would stay in the old one.
-    used = Path.cwd().is_relative_to(place) or place.is_mount()
-    beside = not used and os.access(place.parent, os.W_OK | os.X_OK)
-    prefix, where = (f"{_SCRATCH}{place.name}@", place.parent) if beside else (_SCRATCH, place)
-    with _alone(place), TemporaryDirectory(prefix=prefix, dir=where, ignore_cleanup_errors=True) as scratch:
-        new = Path(scratch)
-        there = read_manifest(out)  # other builds are kept out by now
-        if there and there.roots and there.roots != _relative(roots, out) and not replace:
-            before, now = (
-                " and ".join(dict.fromkeys(os.path.normpath(place / root) for root in workspaces))
-                for workspaces in (there.roots, [str(root.resolve()) for root in roots])
-            )
-            raise UserError(
-                f"{out} has {there.subject} made from {before}, and this one is made from {now}: "
-                "name another folder, or replace it with --replace"
-            )
-        yield new
-        _require_same(out, new, replace)
-        if made := read_manifest(new):
-            write_manifest(new, made.model_copy(update={"roots": _relative(roots, out)}))
-        require_room(out, files(new))
-        if beside and _swapped(place, new):
-            return
-        # File by file: the manifest last, and after it what makes open pages load the report again.
-        written = files(new)
-        for path in _ours(place, new) - set(written):
-            with suppress(OSError, ValueError):  # a folder, or no name of a file
-                # A path that leads elsewhere is left alone.
-                if ".." not in Path(path).parts and (place / path).resolve().is_relative_to(place):
-                    (place / path).unlink(missing_ok=True)
-        for path in sorted(written, key=lambda path: (path == LIVE, path == MANIFEST)):
-            (place / path).parent.mkdir(parents=True, exist_ok=True)
-            (new / path).replace(place / path)
-
-
-def _aside(place: Path) -> Path:
-    return place.with_name(f"{_SCRATCH}{place.name}@old")
 
 
 @contextmanager
-def _alone(place: Path) -> Iterator[None]:
+def _locked(place: Path) -> Iterator[None]:
     """Keep other builds out of a folder, and remove what those left that were killed.
 
     On a filesystem without locks, nothing is kept out or removed.
@@ -129,51 +123,67 @@ def _alone(place: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _swapped(place: Path, new: Path) -> bool:
+def _swap(place: Path, staging: Path) -> bool:
     """Put the new folder in the old one's place; False if that cannot be done.
 
     It keeps what was in the old one and no part of its report, such as a compiled text.
     """
-    ours = {*_ours(place, new), MANIFEST}
+    replaced = {*_report_files(place, staging), MANIFEST}
     for path in place.rglob("*"):
         name = path.relative_to(place).as_posix()
-        if os.path.lexists(new / name) or (name in ours and not path.is_dir()):
+        if os.path.lexists(staging / name) or (name in replaced and not path.is_dir()):
             continue
         if path.is_dir() and not path.is_symlink():
-            (new / name).mkdir(parents=True)
+            (staging / name).mkdir(parents=True)
         else:
-            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(path, new / name, follow_symlinks=False)
+                os.link(path, staging / name, follow_symlinks=False)
             except OSError:  # a filesystem without hard links, or another user's file
-                shutil.copy2(path, new / name, follow_symlinks=False)
+                shutil.copy2(path, staging / name, follow_symlinks=False)
 
-    new.chmod(stat.S_IMODE(place.stat().st_mode))
-    for move in (_exchange, _follow):
+    staging.chmod(stat.S_IMODE(place.stat().st_mode))
+    for move in (_exchange, _move_in_two_steps):
         with suppress(OSError):
-            move(place, new)
+            move(place, staging)
             return True
     return False
 
 
-def _exchange(place: Path, new: Path) -> None:
+def _exchange(place: Path, staging: Path) -> None:
     """Let two folders change places at once. Raises OSError where that cannot be done."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         raise OSError(errno.ENOSYS, "no renameat2 in this C library")
-    if call(_HERE, os.fsencode(new), _HERE, os.fsencode(place), _EXCHANGE):
+    if call(_HERE, os.fsencode(staging), _HERE, os.fsencode(place), _EXCHANGE):
         raise OSError(ctypes.get_errno(), "they cannot change places")
 
 
-def _follow(place: Path, new: Path) -> None:
+def _move_in_two_steps(place: Path, staging: Path) -> None:
     """Move the old folder aside, then the new one to its place. Raises OSError where that cannot be done."""
     place.rename(_aside(place))
     try:
-        new.rename(place)
+        staging.rename(place)
     except OSError:
         _aside(place).rename(place)
         raise
     shutil.rmtree(_aside(place), ignore_errors=True)
+
+
+def _move_files(place: Path, staging: Path) -> None:
+    """Remove the old report's files, then move the new ones to their places.
+
+    The manifest comes last, and after it what makes open pages load the report again.
+    """
+    written = files(staging)
+    for path in _report_files(place, staging) - set(written):
+        with suppress(OSError, ValueError):  # a folder, or no name of a file
+            # A path that leads elsewhere is left alone.
+            if ".." not in Path(path).parts and (place / path).resolve().is_relative_to(place):
+                (place / path).unlink(missing_ok=True)
+    for path in sorted(written, key=lambda path: (path == LIVE, path == MANIFEST)):
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (staging / path).replace(place / path)
 
 
 def require_room(out: Path, paths: Iterable[str]) -> None:
@@ -197,29 +207,29 @@ def _relative(roots: Sequence[Path], out: Path) -> tuple[str, ...]:
     return tuple(os.path.relpath(root.resolve(), out.resolve()) for root in roots)
 
 
-def _require_same(out: Path, new: Path, replace: bool) -> None:
+def _require_same_subject(out: Path, staging: Path, replace: bool) -> None:
     """Refuse to replace the report of a study by that of another one, or of another kind."""
-    there, made = read_manifest(out), read_manifest(new)
-    if there and made and (there.subject, there.study) != (made.subject, made.study):
-        raise UserError(f"{out} has {there.subject}: name another folder, or remove that one first")
-    if there and made and there.pair and made.pair and not replace:
+    old, new = read_manifest(out), read_manifest(staging)
+    if old and new and (old.subject, old.study) != (new.subject, new.study):
+        raise UserError(f"{out} has {old.subject}: name another folder, or remove that one first")
+    if old and new and old.pair and new.pair and not replace:
         before, now = (
-            [(side.study, side.commit) for side in (pair.a, pair.b)] for pair in (there.pair, made.pair)
+            [(side.study, side.commit) for side in (pair.a, pair.b)] for pair in (old.pair, new.pair)
         )
         if before != now:
             raise UserError(
-                f"{out} has the comparison of {there.pair.a.name} and {there.pair.b.name}: "
+                f"{out} has the comparison of {old.pair.a.name} and {old.pair.b.name}: "
                 "name another folder, or replace it with --replace"
             )
 
 
-def _ours(place: Path, new: Path) -> set[str]:
+def _report_files(place: Path, staging: Path) -> set[str]:
     """The files of the report that is there already, and what LaTeX made of its document, if that changes."""
-    there, made = read_manifest(place), read_manifest(new)
-    if there is None:
+    old, new = read_manifest(place), read_manifest(staging)
+    if old is None:
         return set()
     before, now = (
         {path: digest for path, digest in manifest.files.items() if path.startswith("latex/")}
-        for manifest in (there, made or there)
+        for manifest in (old, new or old)
     )
-    return {*there.files, *(COMPILED if before and before != now else ())}
+    return {*old.files, *(COMPILED if before and before != now else ())}

@@ -19,7 +19,7 @@ from analysis.report.carried import (
     seal,
     write_queries,
 )
-from analysis.report.place import complete
+from analysis.report.place import staged
 from analysis.report.summary import Summary
 from analysis.store.records import write_records
 from analysis.verdicts.comparison import CompareOptions, compare
@@ -74,7 +74,7 @@ def build_pair(
         single_runs=options.single_runs,
     )
     roots = [a.root, b.root]
-    with a.open() as first, b.open() as second, complete(out, roots, replace) as folder:
+    with a.open() as first, b.open() as second, staged(out, roots, replace) as folder:
         write_pair(first, second, pair, folder, records)
     return out / "index.html"
 

@@ -13,7 +13,7 @@ import pytest
 
 from analysis.report import live
 from analysis.report.carried import MANIFEST, ReportManifest, files
-from analysis.report.place import complete
+from analysis.report.place import staged
 from model.record.files import sha256, write_text
 from tests.conftest import until
 
@@ -22,7 +22,7 @@ PAUSE = 0.05  # seconds between two looks of a page
 
 def build(out: Path, text: str, watched: bool) -> None:
     """A report of one page, in place of one that takes seconds to build."""
-    with complete(out) as folder:
+    with staged(out) as folder:
         for path in ("assets/style.css", "index.html"):
             (folder / path).parent.mkdir(exist_ok=True)
             (folder / path).write_text(f"<body><p>{text}</p></body>" if path.endswith("html") else "")

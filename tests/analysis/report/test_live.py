@@ -12,7 +12,7 @@ import pytest
 from analysis.audit.audit import audit
 from analysis.report import live
 from analysis.report.carried import MANIFEST, ReportManifest, files
-from analysis.report.place import complete
+from analysis.report.place import staged
 from model.record.errors import UserError
 from model.record.files import read, sha256
 
@@ -26,7 +26,7 @@ def written(report: Path, out: Path) -> dict[str, bytes]:
 
 def build(report: Path, out: Path, watched: bool) -> None:
     """Put a report that was built elsewhere into place, as `build_report` does."""
-    with complete(out) as folder:
+    with staged(out) as folder:
         shutil.copytree(report, folder, dirs_exist_ok=True)
         if watched:
             live.mark(folder, 2)

@@ -12,7 +12,7 @@ import pytest
 
 from analysis.report import place
 from analysis.report.carried import MANIFEST, ReportManifest
-from analysis.report.place import complete
+from analysis.report.place import staged
 from model.record.errors import UserError
 from model.record.files import read, write
 from tests.conftest import PATIENCE_SECONDS
@@ -20,7 +20,7 @@ from tests.conftest import PATIENCE_SECONDS
 
 def build(out: Path, *listed: str, text: str = "new") -> None:
     """A report of one page whose manifest lists these files."""
-    with complete(out) as folder:
+    with staged(out) as folder:
         (folder / "assets").mkdir()
         (folder / "assets" / "style.css").write_text("")
         (folder / "index.html").write_text(text)
@@ -103,7 +103,7 @@ def test_a_second_build_to_a_folder_waits_for_the_first(tmp_path: Path) -> None:
     out = tmp_path / "out"
     build(out)
     second = threading.Thread(target=build, args=(out, "second"))
-    with complete(out) as folder:
+    with staged(out) as folder:
         (folder / "first.html").write_text("first")
         second.start()
         second.join(0.05)
@@ -119,7 +119,7 @@ def test_the_report_of_another_study_is_not_replaced(tmp_path: Path) -> None:
     made = ReportManifest(study="mine", code="c", packages={}, renderer="r", records=False, files={})
 
     def put(changed: dict[str, str]) -> None:
-        with complete(out) as folder:
+        with staged(out) as folder:
             (folder / "data").mkdir()
             write(folder / MANIFEST, made.model_copy(update=changed))
 
@@ -152,7 +152,7 @@ def killed(out: Path, exchange: Callable[[Path, Path], None], follow: Callable[[
     """Replace a report in a process that is killed on the way."""
     child = os.fork()
     if not child:
-        place._exchange, place._follow = exchange, follow
+        place._exchange, place._move_in_two_steps = exchange, follow
         build(out, "index.html", "runs.html", text="newer")
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
@@ -195,7 +195,7 @@ def test_where_folders_cannot_change_places_a_report_is_replaced_all_the_same(
 ) -> None:
     monkeypatch.setattr(place, "_exchange", _no_exchange)
     if not followed:
-        monkeypatch.setattr(place, "_follow", _no_exchange)
+        monkeypatch.setattr(place, "_move_in_two_steps", _no_exchange)
     build(tmp_path / "out", "gone.html")
     (tmp_path / "out" / "gone.html").write_text("old")
     (tmp_path / "out" / "mine.txt").write_text("mine")

@@ -14,7 +14,7 @@ from analysis import charts
 from analysis.audit.audit import audit
 from analysis.report.build import build_report, certificates_page
 from analysis.report.carried import MANIFEST, ReportManifest
-from analysis.report.place import complete
+from analysis.report.place import staged
 from analysis.report.summary import FILE
 from analysis.several.index import build_index
 from analysis.store.collect import collect
@@ -154,6 +154,6 @@ def test_only_a_folder_of_reports_gets_an_index(reports: Path, tmp_path: Path) -
 
 def test_no_report_is_written_over_an_index(reports: Path) -> None:
     before = build_index(reports).read_bytes()
-    with pytest.raises(UserError, match="holds an index of reports: name a folder in it"), complete(reports):
+    with pytest.raises(UserError, match="holds an index of reports: name a folder in it"), staged(reports):
         pass
     assert (reports / "index.html").read_bytes() == before
