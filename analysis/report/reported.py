@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from analysis.charts._kernels import Point, points
 from analysis.charts._reported import ReportedMark
+from analysis.stats import by_label
 from analysis.stats.estimate import median_of_known
 from analysis.wording import UNKNOWN, capital, in_a_row, number
 from model.record.units import counted
 
 if TYPE_CHECKING:
+    from analysis.charts import Row
     from analysis.report.facts import Facts, GroupFacts
     from analysis.report.rows import Run
 
@@ -36,6 +38,9 @@ ABOUT = (
 _MOST_NAMED = 4  # settings that a note names
 
 
+_Ours = Callable[["GroupFacts", "Sequence[Run]", Point | None], float | None]
+
+
 @dataclass(frozen=True)
 class _Quantity:
     """A quantity that others report, and where ours of it is.
@@ -50,12 +55,24 @@ class _Quantity:
     """
 
     title: str
-    ours: Callable[[GroupFacts, Sequence[Run], Point | None], float | None]
+    ours: _Ours
     form: str
     scale: float = 1.0
     difference: str = ""
     of_whole_run: bool = False
     of_device: bool = True
+
+    def bar(self, changed: Collection[str]) -> Literal["", "work", "run", "device"]:
+        """What keeps ours from being held against theirs; empty if nothing does.
+
+        Args:
+            changed: the settings in which the runs differ from what the study says.
+        """
+        if not set(_SAME_WORK).issuperset(changed):
+            return "work"
+        if self.of_whole_run and not set(_ELSEWHERE).issuperset(changed):
+            return "run"
+        return "device" if self.of_device and "device" in changed else ""
 
     def compared(self, ours: float, theirs: float) -> str:
         """Ours over theirs, or minus theirs: of percentages in points."""
@@ -80,7 +97,6 @@ class _Quantity:
 
 
 _OF_BYTES = {12: "TB", 9: "GB", 6: "MB", 3: "kB"}  # by power of ten
-_Ours = Callable[["GroupFacts", "Sequence[Run]", Point | None], float | None]
 
 
 def _estimated(name: str) -> _Ours:
@@ -197,71 +213,69 @@ class ReportedLine:
 
 def lines(facts: Facts) -> list[ReportedLine]:
     """A line for each entry and group, in the order of the study."""
-    groups = {group.label: group for group in facts.groups}
-    runs: dict[str, list[Run]] = {label: [] for label in groups}
-    for run in facts.runs:
-        runs[run["label"]].append(run)
-    made, called = [], points(facts.kernels)
-    for row in facts.reported:
-        if row["label"] not in groups:
+    groups, runs = {group.label: group for group in facts.groups}, by_label(facts.runs)
+    called = points(facts.kernels)
+    return [
+        _line(row, groups[row["label"]], runs[row["label"]], called)
+        for row in facts.reported
+        if row["label"] in groups
+    ]
+
+
+def _line(row: Row, group: GroupFacts, runs: Sequence[Run], called: Sequence[Point]) -> ReportedLine:
+    """The line of a row of the view `reported`, beside what the group's runs measured."""
+    changed = {name: change for run in runs for name, change in (run["overridden"] or {}).items()}
+    done = [run for run in runs if run["outcome"] == "completed"]
+    run_ids = tuple(run["run_id"] for run in runs)
+    here = (point for point in called if point.attention == row["backend"] and {*point.runs} & {*run_ids})
+    point = next(here, None)
+    hardware = row["hardware"] if row["gpus"] == 1 else f"{row['gpus']} x {row['hardware']}"
+    values, marks = list[ReportedValue](), dict[str, ReportedMark]()
+    barred: dict[str, list[str]] = {}  # quantities without a ratio, by what bars it
+    for name, quantity in _QUANTITIES.items():
+        if row[name] is None:
             continue
-        of_group = runs[row["label"]]
-        changed = {name: change for run in of_group for name, change in (run["overridden"] or {}).items()}
-        other_work = [name for name in changed if name not in _SAME_WORK]
-        other_run = [name for name in changed if name not in _ELSEWHERE]
-        done = [run for run in of_group if run["outcome"] == "completed"]
-        run_ids = tuple(run["run_id"] for run in of_group)
-        here = (point for point in called if point.attention == row["backend"] and {*point.runs} & {*run_ids})
-        point = next(here, None)
-        hardware = row["hardware"] if row["gpus"] == 1 else f"{row['gpus']} x {row['hardware']}"
-        values, marks = list[ReportedValue](), dict[str, ReportedMark]()
-        whole, is_measured, on_another = list[str](), False, False
-        for name, quantity in _QUANTITIES.items():
-            if row[name] is None:
-                continue
-            theirs, ours = row[name] * quantity.scale, quantity.ours(groups[row["label"]], done, point)
-            title, printed, own = quantity.shown(row["printed"][name], ours)
-            ratio, is_measured = UNKNOWN, is_measured or ours is not None
-            if quantity.of_whole_run and other_run and ours is not None:
-                whole.append(quantity.title.partition(",")[0].lower())
-            elif ours is not None and not other_work and quantity.of_device and "device" in changed:
-                on_another = True
-            elif ours is not None and not other_work:
-                ratio = quantity.compared(ours, theirs)
-                in_figure = printed if quantity.scale == 1 else number(theirs, quantity.form)
-                marks[name] = ReportedMark(theirs, in_figure, f"{hardware}; {row['source']}")
-            values.append(ReportedValue(title, printed, own, ratio))
-        reasons = []
-        if other_work and is_measured:
-            reasons.append(
-                f"the runs here are other work than the numbers are about, by {_named(other_work)}"
-            )
-        elif whole:
-            reasons.append(f"{in_a_row(whole)}: the runs here differ from the study by {_named(other_run)}")
-        if on_another:
-            kinds = ("GPU", "CPU") if changed["device"]["own"] == "cpu" else ("CPU", "GPU")
-            words = "the runs here are on a {}, the numbers are about a {}".format(*kinds)
-            reasons.append(f"what depends on the device: {words}")
-        note = [f"Note of the study: {row['note']}"] if row["note"] else []
-        made.append(
-            ReportedLine(
-                label=f"{row['backend']}, {row['label']}" if row["backend"] else row["label"],
-                values=tuple(values),
-                hardware=hardware,
-                source=row["source"],
-                read_from=row["read_from"],
-                flags=(
-                    *(f"Flagged: {rule}" for rule in row["flags"]),
-                    *map(capital, row["unchecked"]),
-                    *note,
-                ),
-                no_ratio="; ".join(reasons),
-                marks=marks,
-                run_ids=run_ids,
-                backend=row["backend"],
-            )
-        )
-    return made
+        theirs, ours = row[name] * quantity.scale, quantity.ours(group, done, point)
+        title, printed, own = quantity.shown(row["printed"][name], ours)
+        ratio = UNKNOWN
+        if ours is not None and (bar := quantity.bar(changed)):
+            barred.setdefault(bar, []).append(quantity.title.partition(",")[0].lower())
+        elif ours is not None:
+            ratio = quantity.compared(ours, theirs)
+            in_figure = printed if quantity.scale == 1 else number(theirs, quantity.form)
+            marks[name] = ReportedMark(theirs, in_figure, f"{hardware}; {row['source']}")
+        values.append(ReportedValue(title, printed, own, ratio))
+    flags = [f"Flagged: {rule}" for rule in row["flags"]]
+    flags += map(capital, row["unchecked"])
+    flags += [f"Note of the study: {row['note']}"] if row["note"] else []
+    return ReportedLine(
+        label=f"{row['backend']}, {row['label']}" if row["backend"] else row["label"],
+        values=tuple(values),
+        hardware=hardware,
+        source=row["source"],
+        read_from=row["read_from"],
+        flags=tuple(flags),
+        no_ratio=_no_ratio(barred, changed),
+        marks=marks,
+        run_ids=run_ids,
+        backend=row["backend"],
+    )
+
+
+def _no_ratio(barred: Mapping[str, Sequence[str]], changed: Mapping[str, Any]) -> str:
+    """What has no ratio though both numbers are there, and why."""
+    reasons = []
+    if "work" in barred:
+        other = _named([name for name in changed if name not in _SAME_WORK])
+        reasons.append(f"the runs here are other work than the numbers are about, by {other}")
+    if "run" in barred:
+        other = _named([name for name in changed if name not in _ELSEWHERE])
+        reasons.append(f"{in_a_row(barred['run'])}: the runs here differ from the study by {other}")
+    if "device" in barred:
+        here, there = ("GPU", "CPU") if changed["device"]["own"] == "cpu" else ("CPU", "GPU")
+        words = f"the runs here are on a {here}, the numbers are about a {there}"
+        reasons.append(f"what depends on the device: {words}")
+    return "; ".join(reasons)
 
 
 def marks(facts: Facts) -> dict[tuple[str, str | None], dict[str, tuple[ReportedMark, ...]]]:

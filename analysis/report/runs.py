@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -35,7 +35,7 @@ class RunPage:
     """What the page of one run says besides its row.
 
     Attributes:
-        apart: (setting, its value, the value of most groups) where these differ.
+        unusual: (setting, its value, the value of most groups) where these differ.
         printed: the ends of its output, by attempt; None if the report leaves output out.
         files: the records that it was read from.
         fellows: the other runs of its group.
@@ -43,7 +43,7 @@ class RunPage:
     """
 
     run: Run
-    apart: list[tuple[str, Any, Any]]
+    unusual: list[tuple[str, Any, Any]]
     printed: dict[int, list[Printed]] | None
     files: list[RunFile]
     fellows: list[Run]
@@ -119,13 +119,7 @@ def gather(
     records = cast("list[RunFile]", rows(connection, queries["run_files"], study))
     files = grouped(records, itemgetter("run_id"))
     groups = grouped(runs, itemgetter("group_id"))
-    # By setting, the value that most groups of the study have; of equally many, the first one's.
-    firsts = {run["group_id"]: run for run in reversed(runs)}
-    counts: dict[str, Counter[str]] = {}
-    for run in reversed(firsts.values()):
-        for name, value in settings_of(run).items():
-            counts.setdefault(name, Counter())[json.dumps(value)] += 1
-    usual = {name: json.loads(counter.most_common(1)[0][0]) for name, counter in counts.items()}
+    usual = _usual_settings(groups.values())
     pages = [
         RunPage(
             run,
@@ -144,3 +138,12 @@ def gather(
     return RunPages(
         pages, len(shown) == len(runs), {name: literal(sql, study) for name, sql in queries.items()}
     )
+
+
+def _usual_settings(groups: Iterable[Sequence[Run]]) -> dict[str, Any]:
+    """By setting, the value that most groups have; of equally many, the first one's."""
+    counts: dict[str, Counter[str]] = {}
+    for run, *_ in groups:
+        for name, value in settings_of(run).items():
+            counts.setdefault(name, Counter())[json.dumps(value)] += 1
+    return {name: json.loads(counter.most_common(1)[0][0]) for name, counter in counts.items()}

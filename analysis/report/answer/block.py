@@ -109,7 +109,7 @@ def answer(
             *limits.moved(facts.runs),
         ],
         cannot_say=[
-            *ran.endless(facts.runs),
+            *ran.without_plan(facts.runs),
             *verdicts.left_out(facts, comparison, parts.rate),
             *parts.limits(facts, comparison, differences),
             *limits.reported_elsewhere(facts),

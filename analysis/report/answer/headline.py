@@ -192,27 +192,48 @@ def ends(
         before = f"{before}{once if before else once.capitalize()}"
     elif single:
         texts[single[0]] += ", in one run"
-    text = f"{before}{name(first, facts)} has the {words[0]}, {texts[first]}; "
+    doubt = ""
+    if not judged:  # rates are ranked by tests, of other quantities there are intervals alone
+        doubt = _ties(ordered, facts, comparison) if most else _overlaps(ordered, facts, values, runs)
+    clauses = [
+        f"{before}{name(first, facts)} has the {words[0]}, {texts[first]}",
+        *([doubt] if doubt else []),
+        f"{name(last, facts)} the {words[1]}, {texts[last]}",
+    ]
+    yield Sentence(f"{'; '.join(clauses)}.", numbers)
+
+
+def _ties(ordered: Sequence[str], facts: Facts, comparison: StudyComparison) -> str:
+    """`tests do not tell it from auto, nor compare it with math`, of the first group; empty without a tie."""
+    first = ordered[0]
     tiers = next((ranking.tiers for ranking in comparison.rates.rankings if first in ranking.tiers[0]), ((),))
     ties = [name(label, facts) for label in ordered if label in tiers[0] and label != first]
-    if ties and not judged and most:
-        ranked = {label for tier in tiers for label in tier}
-        untested = [name(label, facts) for label in ordered if label not in ranked]
-        text += f"tests do not tell it from {_few(ties)}"
-        text += f", nor compare it with {_few(untested)}; " if untested else "; "
-    best, near = values[first], list[str]()
-    if best and runs[first] > 1 and not judged and not most:  # no test is behind it
-        near = [
-            name(label, facts)
-            for label in ordered[1:]
-            if (value := values[label]) and runs[label] > 1
-            and (best.low is None or value.low is None or best.overlaps(value))
-        ]  # fmt: skip
-    if near:
-        text += f"no interval tells it from {_few(near)}"
-        alone = [name(label, facts) for label in ordered[1:] if runs[label] == 1]
-        text += f", nor is one over the runs of {_few(alone)}; " if alone else "; "
-    yield Sentence(f"{text}{name(last, facts)} the {words[1]}, {texts[last]}.", numbers)
+    if not ties:
+        return ""
+    ranked = {label for tier in tiers for label in tier}
+    untested = [name(label, facts) for label in ordered if label not in ranked]
+    nor = f", nor compare it with {_few(untested)}" if untested else ""
+    return f"tests do not tell it from {_few(ties)}{nor}"
+
+
+def _overlaps(
+    ordered: Sequence[str], facts: Facts, values: Mapping[str, Estimate | None], runs: Mapping[str, int]
+) -> str:
+    """`no interval tells it from auto`, of the first group; empty where all do, or it has a single run."""
+    best = values[ordered[0]]
+    if not best or runs[ordered[0]] < 2:
+        return ""
+    near = [
+        name(label, facts)
+        for label in ordered[1:]
+        if (value := values[label]) and runs[label] > 1
+        and (best.low is None or value.low is None or best.overlaps(value))
+    ]  # fmt: skip
+    if not near:
+        return ""
+    alone = [name(label, facts) for label in ordered[1:] if runs[label] == 1]
+    nor = f", nor is one over the runs of {_few(alone)}" if alone else ""
+    return f"no interval tells it from {_few(near)}{nor}"
 
 
 def _few(names: Sequence[str]) -> str:

@@ -33,41 +33,41 @@ _APART = timedelta(seconds=1)  # between records of one launch at most: the next
 
 def of_any(facts: Facts) -> Sentence:
     """The task, the device, the configurations and their runs."""
-    runs, done = _shown(facts)
+    runs, done = _described(facts)
     names = listed([f"`{name}`" for name in sorted(facts.tasks)])
-    text = f"{capital(names)} {_was(runs, 'was run')}{_where(runs)}{_groups(facts, done)}."
+    text = f"{capital(names)} {_tense(runs, 'was run')}{_devices(runs)}{_groups(facts, done)}."
     return Sentence(text, _numbers(facts, done))
 
 
 def trained(facts: Facts) -> Sentence:
     """The model, its steps, the device and the groups: of what completed, as far as anything did."""
-    runs, done = _shown(facts)
-    steps, tokens = span(map(_planned, runs)), span({_tokens(run) for run in runs})
-    did = _was(runs, "were trained" if len(_sizes(runs)) > 1 else "was trained")
+    runs, done = _described(facts)
+    steps, tokens = span(map(_planned_steps, runs)), span({_tokens_per_step(run) for run in runs})
+    did = _tense(runs, "were trained" if len(_parameter_counts(runs)) > 1 else "was trained")
     did += f" for {steps or 'an unknown number of'} steps of {tokens or 'an unknown number of'} tokens"
-    text = f"{_model(runs)} {did}{_where(runs)}{_groups(facts, done)}."
+    text = f"{_model_size(runs)} {did}{_devices(runs)}{_groups(facts, done)}."
     return Sentence(text, _numbers(facts, done))
 
 
 def prompted(facts: Facts) -> Sentence:
     """The model, its prompts, the device and the groups."""
-    runs, done = _shown(facts)
+    runs, done = _described(facts)
     return Sentence(
-        f"{_model(runs)} {_read(runs)}{_where(runs)}{_groups(facts, done)}.", _numbers(facts, done)
+        f"{_model_size(runs)} {_prompts(runs)}{_devices(runs)}{_groups(facts, done)}.", _numbers(facts, done)
     )
 
 
-def _shown(facts: Facts) -> tuple[Sequence[Run], Sequence[Run]]:
+def _described(facts: Facts) -> tuple[Sequence[Run], Sequence[Run]]:
     """The runs that a sentence is about, and those that completed: where none did, it is about all."""
     done = [run for run in facts.runs if run["outcome"] == "completed"]
     return done or facts.runs, done
 
 
-def _model(runs: Sequence[Run]) -> str:
-    sizes = _sizes(runs)
+def _model_size(runs: Sequence[Run]) -> str:
+    sizes = _parameter_counts(runs)
     if len(sizes) > 1:
-        return f"Llamas of {_short(sizes[0])} to {_short(sizes[-1])} parameters"
-    return f"A llama of {_short(sizes[0])} parameters" if sizes else "A model of unknown size"
+        return f"Llamas of {_rounded(sizes[0])} to {_rounded(sizes[-1])} parameters"
+    return f"A llama of {_rounded(sizes[0])} parameters" if sizes else "A model of unknown size"
 
 
 def _numbers(facts: Facts, done: Sequence[Run]) -> tuple[Number, ...]:
@@ -76,8 +76,8 @@ def _numbers(facts: Facts, done: Sequence[Run]) -> tuple[Number, ...]:
     runs = done or facts.runs
     for what, unit, values in (
         ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
-        ("planned steps", "steps", {*map(_planned, runs)}),
-        ("tokens per step", "tokens", {_tokens(run) for run in runs}),
+        ("planned steps", "steps", {*map(_planned_steps, runs)}),
+        ("tokens per step", "tokens", {_tokens_per_step(run) for run in runs}),
     ):
         if len(values) == 1 and (value := values.pop()) is not None:
             numbers.append(Number(what, unit, value))
@@ -97,12 +97,12 @@ def called(facts: Facts) -> Sentence:
     ways = "forward and backward" if narrow < len(runs) else "forward alone"
     ways += " (of 8 bits forward alone)" if 0 < narrow < len(runs) else ""
     text = (
-        f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {at}{counted(len(shapes), 'shape')}"
+        f"Attention alone {_tense(runs, 'was timed')}{_devices(runs)} at {at}{counted(len(shapes), 'shape')}"
         f"{_cases(runs)}, {ways}, in {rounds}{' of all backends' * (len(backends) != 1)}"
     )
-    if _done(runs) < len(runs):
-        text += f": {_done(runs):,d} of {counted(len(runs), 'run')} completed"
-    counts = {"runs": len(runs), "completed runs": _done(runs), "shapes": len(shapes)}
+    if _completed(runs) < len(runs):
+        text += f": {_completed(runs):,d} of {counted(len(runs), 'run')} completed"
+    counts = {"runs": len(runs), "completed runs": _completed(runs), "shapes": len(shapes)}
     if at:
         counts["timed shapes"] = len(timed)
     numbers = (Number(what, what.split()[-1], count) for what, count in counts.items())
@@ -124,36 +124,36 @@ def _cases(runs: Sequence[Run]) -> str:
     return f", {counted(len(cases), 'case')} of {what}" if differ[1:] else ""
 
 
-def _was(runs: Sequence[Run], words: str) -> str:
+def _tense(runs: Sequence[Run], words: str) -> str:
     """`was trained`, but `was to be trained` where no run completed."""
     was, _, done = words.partition(" ")
-    return words if _done(runs) else f"{was} to be {done}"
+    return words if _completed(runs) else f"{was} to be {done}"
 
 
-def _done(runs: Sequence[Run]) -> int:
+def _completed(runs: Sequence[Run]) -> int:
     return sum(run["outcome"] == "completed" for run in runs)
 
 
-def _sizes(runs: Sequence[Run]) -> list[int]:
+def _parameter_counts(runs: Sequence[Run]) -> list[int]:
     """How many parameters the models have, each number once, in order."""
     return sorted({size for run in runs if (size := parameters(run["config"])) is not None})
 
 
-def _read(runs: Sequence[Run]) -> str:
+def _prompts(runs: Sequence[Run]) -> str:
     """`read 60 batches of 1 prompt of 4,096 tokens and decoded 128 tokens after the last`."""
     asked = [run["config"]["inference"] for run in runs]
     steps, sizes, lengths = (
         span({config[key] for config in asked}) for key in ("steps", "batch_size", "prompt_length")
     )
     new = {config["new_tokens"] for config in asked}
-    decode = "decoded" if _done(runs) else "decode"
+    decode = "decoded" if _completed(runs) else "decode"
     decoded = f" and {decode} {span(new)} token{'s' * (new != {1})} after the last" if any(new) else ""
     prompts = "1 prompt" if sizes == "1" else f"{sizes} prompts"
-    read = "read" if _done(runs) else f"{'were' if len(_sizes(runs)) > 1 else 'was'} to read"
+    read = "read" if _completed(runs) else f"{'were' if len(_parameter_counts(runs)) > 1 else 'was'} to read"
     return f"{read} {steps} batches of {prompts} of {lengths} tokens{decoded}"
 
 
-def _short(count: int) -> str:
+def _rounded(count: int) -> str:
     """`8.03 billion`, to three digits."""
     for size, word in ((1e9, " billion"), (1e6, " million")):
         if count >= size:
@@ -161,7 +161,7 @@ def _short(count: int) -> str:
     return f"{count:,d}"
 
 
-def _planned(run: Run) -> int | None:
+def _planned_steps(run: Run) -> int | None:
     """Its steps; of an imported run, whose log says no plan, those that it logged."""
     steps: int | None = (
         run["steps"] if run["planned_steps"] is None and run["imported"] else run["planned_steps"]
@@ -169,7 +169,7 @@ def _planned(run: Run) -> int | None:
     return steps
 
 
-def _tokens(run: Run) -> int | None:
+def _tokens_per_step(run: Run) -> int | None:
     batch, length = run["batch_size"], run["sequence_length"]
     return None if batch is None or length is None else batch * length
 
@@ -180,7 +180,7 @@ def span(values: Iterable[int | None]) -> str:
     return " to ".join(f"{value:,d}" for value in dict.fromkeys((ordered[0], ordered[-1]))) if ordered else ""
 
 
-def _where(runs: Sequence[Run]) -> str:
+def _devices(runs: Sequence[Run]) -> str:
     """` on NVIDIA H200 (5 of them, one a run)`, ` on 1, 2 and 4 GPUs (NVIDIA H200)`."""
     cards = {run["device"] for run in runs if run["device"]}
     counts = sorted({run["gpus"] or 0 for run in runs if run["device"]})
@@ -239,7 +239,7 @@ def expected(runs: Sequence[Run]) -> list[Sentence]:
     kinds = (
         (because, group) for (_, because), group in grouped(ended, itemgetter("outcome", "because")).items()
     )
-    failures = [_ended(group, f"as the study expected{_why(because)}") for because, group in kinds]
+    failures = [_ending(group, f"as the study expected{_reason(because)}") for because, group in kinds]
     if not done:
         return failures
     meant = sum(run["expected_outcome"] == "completed" for run in runs)
@@ -253,7 +253,7 @@ def expected(runs: Sequence[Run]) -> list[Sentence]:
     return [Sentence(text, (Number("runs completed", "runs", len(done)),)), *failures]
 
 
-def endless(runs: Sequence[Run]) -> Iterator[Sentence]:
+def without_plan(runs: Sequence[Run]) -> Iterator[Sentence]:
     """Imported runs whose logs say no plan: whether these completed is unknown."""
     logs = [
         run
@@ -269,7 +269,7 @@ def endless(runs: Sequence[Run]) -> Iterator[Sentence]:
         yield Sentence(text, (Number("logs without a planned end", "runs", len(logs)),))
 
 
-def _why(because: str | None) -> str:
+def _reason(because: str | None) -> str:
     """The reason, after a colon; of a long one the beginning, as the run's page has the whole."""
     return f": {textwrap.shorten(because, _REASON, placeholder=' …').rstrip('.')}" if because else ""
 
@@ -300,10 +300,10 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
     kinds = grouped(other, itemgetter("outcome", "expected_outcome", "reason"))
     ends = []
     for (_, planned, reason), group in kinds.items():
-        how = f"where the study expected `{planned}`{_why(reason)}"
+        how = f"where the study expected `{planned}`{_reason(reason)}"
         if group[0]["imported"]:
             how = (reason or "as its log says").rstrip(".")
-        ends.append(_ended(group, how))
+        ends.append(_ending(group, how))
 
     wrong = []
     for (backend, dtype, device), rows in grouped(
@@ -385,7 +385,7 @@ def _empty_places(runs: Sequence[Run]) -> Iterator[Sentence]:
     yield Sentence(f"{text}.", (Number("planned runs without a record", "runs", lost),))
 
 
-def _ended(runs: Sequence[Run], rest: str) -> Sentence:
+def _ending(runs: Sequence[Run], rest: str) -> Sentence:
     """`math` ended as `oom_gpu` (out of GPU memory), 3 runs, ..."""
     outcome = runs[0]["outcome"]
     assert outcome, "these have ended"

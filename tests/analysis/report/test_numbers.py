@@ -196,9 +196,9 @@ def test_runs_on_other_numbers_of_gpus_are_not_said_to_have_shared_a_machine() -
         {"device": "NVIDIA H200", "gpus": each, "processes": each, "nodes": 1, "gpu_uuid": name}
         for each, name in several
     ]
-    assert ran._where(runs) == " on 1, 2 and 4 GPUs (NVIDIA H200)"
-    assert ran._where(runs[:2]) == " on NVIDIA H200 (2 of them, one a run)"
-    assert ran._where(runs[2:3]) == " on 2 x NVIDIA H200"
+    assert ran._devices(runs) == " on 1, 2 and 4 GPUs (NVIDIA H200)"
+    assert ran._devices(runs[:2]) == " on NVIDIA H200 (2 of them, one a run)"
+    assert ran._devices(runs[2:3]) == " on 2 x NVIDIA H200"
 
 
 def test_groups_without_repeats_are_observed_and_the_page_says_what_would_make_findings(
