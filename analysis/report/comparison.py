@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.query.formats import csv_lines
 from analysis.query.statements import FINAL_LOSSES, LOADS, MEASURED_RUNS
@@ -92,12 +92,6 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Run]) ->
     measured, logged, loads = (rows(connection, sql, study) for sql in QUERIES.values())
     groups, baseline = groups_of(measured), declared(measured or runs)
     trained = [run for run in runs if TASKS[run["task"]].trains]
-    advice = None
-    if not baseline:  # its first group could be it, if there is another one
-        factors = [run["factors"] for run in measured or runs]
-        axes = (axis for axis in factors[0] if axis != "seed")
-        axis = next((axis for axis in axes if len({str(other.get(axis)) for other in factors}) > 1), None)
-        advice = f"baseline: {{{axis}: {_as_yaml(factors[0][axis])}}}" if axis else None
     at_the_end = [("Losses at the end", literal(FINAL_LOSSES, study))] if trained else []
     return StudyComparison(
         rates=rates(measured),
@@ -111,12 +105,20 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Run]) ->
         order=conditions.order_of(runs),
         load=conditions.load_of(loads),
         busy=conditions.busy(loads),
-        advice=advice,
+        advice=None if baseline else _advice([run["factors"] for run in measured or runs]),
         queries=[("Rates of the runs", literal(MEASURED_RUNS, study)), *at_the_end],
         saved={"time": time_saved(measured), "memory": memory_saved(measured)},
         gaps=conditions.gaps_of(measured),
         crossing=conditions.crossing(measured),
     )
+
+
+def _advice(factors: Sequence[Mapping[str, Any]]) -> str | None:
+    """The baseline that a study could declare: its first group, by the first factor that varies."""
+    first = factors[0]
+    axes = (axis for axis in first if axis != "seed")
+    axis = next((axis for axis in axes if len({str(other.get(axis)) for other in factors}) > 1), None)
+    return f"baseline: {{{axis}: {_as_yaml(first[axis])}}}" if axis else None
 
 
 _PLAIN = re.compile(r"[A-Za-z][\w .+-]*(?<! )")

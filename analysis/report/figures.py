@@ -110,11 +110,12 @@ def draw_all(
 ) -> list[ReportFigure]:
     """Build every chart that is about such a study, in the order of the report, and have it drawn."""
     answered: dict[str, tuple[list[charts.Row], bytes]] = {}  # several charts show numbers of the same rows
-    theirs, drawn = reported.marks(study), []
+    reported_of, drawn = reported.marks(study), []
 
-    def of_row(row: charts.Row) -> object:
+    def with_reported(row: charts.Row) -> charts.Row:
         run = row.get("run_id", "")
-        return theirs.get((run, row.get("attention"))) or theirs.get((run, None))
+        marks = reported_of.get((run, row.get("attention"))) or reported_of.get((run, None))
+        return row | {REPORTED: marks} if marks else row
 
     for name in charts.names():
         chart = charts.load(name)
@@ -123,46 +124,58 @@ def draw_all(
         sql = facts.literal(chart.sql, study.study)
         if sql not in answered:
             table = answer(connection, sql)
-            rows = [row | {REPORTED: own} if (own := of_row(row)) else row for row in table.parsed()]
-            answered[sql] = rows, csv_bytes(table)
+            answered[sql] = [with_reported(row) for row in table.parsed()], csv_bytes(table)
         rows, csv = answered[sql]
         if not chart.applies(rows):
             continue
         with charts.unchecked():
             figure = chart.build(rows, charts.styles(study.labels, study.without_steps))
-        shown = [run for run in study.runs if figure and run["run_id"] in figure.used]
-        left_out = [run for run in study.runs if not figure or run["run_id"] not in figure.used]
-        about: list[tuple[str, str]] = []  # the list under the caption, by topic
+        used = figure.used if figure else frozenset()
+        shown = [run for run in study.runs if run["run_id"] in used]
         if figure:
             figure.spec["description"] = figure.description
             drawer.write(name, figure.spec, formats)
-            about = [("Runs", sizes(shown)), ("Interval", figure.interval), *warmup(chart, shown)]
-            if foreign := [run["label"] for run in shown if run["imported"]]:
-                several = f"{len(foreign)} of {counted(len(shown), 'run')}"
-                by_others = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
-                about.append(("Imported", f"{by_others}: no certificate"))
-            if flagged := list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])):
-                about.append(("Flagged in its log", f"{in_a_row(flagged)}: see the overview"))
-        where = [
-            (topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()
-        ]
         drawn.append(
             ReportFigure(
-                name, chart, sql, csv, figure, left_out, about, formats, rows=rows, environment=where
+                name=name,
+                chart=chart,
+                sql=sql,
+                csv=csv,
+                figure=figure,
+                left_out=[run for run in study.runs if run["run_id"] not in used],
+                facts=_facts(chart, figure, shown) if figure else [],
+                formats=formats,
+                rows=rows,
+                environment=[
+                    (topic, ", ".join(entries) or "unknown")
+                    for topic, entries in facts.environment(shown).items()
+                ],
             )
         )
 
     number, numbered, first = 0, [], dict[str, str]()
-    for made in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
-        number += made.figure is not None
-        data = first.setdefault(made.sql, made.name)
-        numbered.append(replace(made, data=data, number=number if made.figure else None))
+    for one in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
+        number += one.figure is not None
+        data = first.setdefault(one.sql, one.name)
+        numbered.append(replace(one, data=data, number=number if one.figure else None))
     return numbered
+
+
+def _facts(chart: Chart, figure: Figure, shown: list[Run]) -> list[tuple[str, str]]:
+    """The list under a figure's caption, by topic: its runs, intervals, warm-up, and which logs it shows."""
+    about = [("Runs", sizes(shown)), ("Interval", figure.interval), *warmup(chart, shown)]
+    if foreign := [run["label"] for run in shown if run["imported"]]:
+        several = f"{len(foreign)} of {counted(len(shown), 'run')}"
+        by_others = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
+        about.append(("Imported", f"{by_others}: no certificate"))
+    if flagged := list(dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])):
+        about.append(("Flagged in its log", f"{in_a_row(flagged)}: see the overview"))
+    return about
 
 
 def in_pages(drawn: list[ReportFigure]) -> list[FigurePage]:
     """The figures of each page, in their order."""
-    by_page = grouped(drawn, lambda made: made.chart.page)
+    by_page = grouped(drawn, lambda one: one.chart.page)
     return [FigurePage(name, figures[0].chart.title, figures) for name, figures in by_page.items()]
 
 

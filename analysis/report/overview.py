@@ -338,6 +338,11 @@ def estimated(value: Callable[[GroupFacts], Estimate | None], form: str) -> Call
     return lambda line: estimate_cell(value(line.group), form)
 
 
+def median_cell(estimate: Estimate | None, form: str) -> TableCell:
+    """Its median alone."""
+    return TableCell(number(estimate.median if estimate else None, form))
+
+
 def estimate_cell(estimate: Estimate | None, form: str) -> TableCell:
     """Its median, and its interval, or a range in the place of that, where there is one."""
     if not estimate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from analysis.query.latex import breakable, escaped, said
 from analysis.report.build import Contents
@@ -30,7 +30,7 @@ _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report 
 _RESULTS = ("groups", "ratios", "losses", "reported")
 
 
-def document(contents: Contents, tables: Iterable[str], references: Sequence[str]) -> str:
+def document(contents: Contents, tables: Collection[str], references: Sequence[str]) -> str:
     """The whole document as LaTeX.
 
     Args:
@@ -61,38 +61,35 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
             head = f"\\paragraph{{{title}}}\n\\begin{{itemize}}\\setlength\\itemsep{{0pt}}"
             paragraphs.append(f"{head}\n{entries}\n\\end{{itemize}}\n")
 
-    there, appendix = (
-        set(tables),
-        ("setup", *contents.task.metrics, "ranking", "pairs", "backends", "correctness"),
-    )
-    more = [name for name in tables if name.startswith(("shapes_", FIGURE))]
+    appendix = ["setup", *contents.task.metrics, "ranking", "pairs", "backends", "correctness"]
+    appendix += [name for name in tables if name.startswith(("shapes_", FIGURE))]
     pdf = rf"\hypersetup{{pdftitle={{{escaped(facts.title)}}},pdfcreator={{runner report --latex}}}}"
     parts = [
         _HEAD + pdf,
         rf"\title{{{breakable(facts.title)}}}",
         rf"\author{{Study \texttt{{{breakable(facts.study)}}}}}" + "\n\\date{}\n",
         "\\begin{document}\n\\maketitle\n",
-        f"\\noindent\\textbf{{{_ended(breakable(answer.question))}}} {said(answer.ran.text)}\n",
+        f"\\noindent\\textbf{{{_with_full_stop(breakable(answer.question))}}} {said(answer.ran.text)}\n",
         *paragraphs,
         "\\section{Methods}\n\\input{methods}\n",
         "\\section{Results}\n" + outcomes,
-        *(f"\\input{{tables/{name}}}" for name in _RESULTS if name in there),
+        *(f"\\input{{tables/{name}}}" for name in _RESULTS if name in tables),
         *(_figure(drawn) for drawn in contents.figures if drawn.figure),
         "\n\\clearpage",
         *(["\\bibliographystyle{plain}\n\\bibliography{references}\n"] if references else []),
         "\\clearpage\n\\appendix\n\\section{Setup and further tables}\n",
-        *(f"\\input{{tables/{name}}}" for name in (*appendix, *more) if name in there),
+        *(f"\\input{{tables/{name}}}" for name in appendix if name in tables),
         "\\end{document}\n",
     ]
     return "\n".join(parts)
 
 
-def _ended(text: str) -> str:
+def _with_full_stop(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _figure(drawn: ReportFigure) -> str:
-    caption = rf"\textbf{{{_ended(said(drawn.finding))}}} {said(drawn.caption)}"
+    caption = rf"\textbf{{{_with_full_stop(said(drawn.finding))}}} {said(drawn.caption)}"
     return "\n".join(
         (
             "\n\\begin{figure}[htbp]\n\\centering",

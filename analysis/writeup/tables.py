@@ -205,19 +205,19 @@ def _rankings(contents: Contents) -> dict[str, str]:
         for ranking in rates.rankings
         for pair, verdict in ranking.verdicts.items()
     ]
-    about = (
+    of_tiers = (
         "Tiers by tokens per second, from the fastest. Tests do not tell the groups of one tier apart; a "
         "group can be in several."
     )
-    each = (
+    of_pairs = (
         "Tokens per second of the first group over those of the second, with the 95\\,\\% interval, and the "
         "p value of no difference at all, corrected for all pairs."
     )
     heads = ("Group", "Against", "Ratio", r"95\,\% interval", "$p$", "Verdict")
     ragged = r">{\raggedright\arraybackslash}p"
     return {
-        "ranking": table("ranking", about, ("Tier", "Groups"), tiers, f"l{ragged}{{13cm}}"),
-        "pairs": table("pairs", each, heads, pairs, "llrrrl"),
+        "ranking": table("ranking", of_tiers, ("Tier", "Groups"), tiers, f"l{ragged}{{13cm}}"),
+        "pairs": table("pairs", of_pairs, heads, pairs, "llrrrl"),
     }
 
 
@@ -236,8 +236,8 @@ def _overview(contents: Contents) -> str:
 
 def _shapes(contents: Contents) -> dict[str, str]:
     """Every shape, a table for each way of calling: milliseconds of the median call by backend."""
-    made = {}
-    for each in shapes(contents.facts.kernels_and_gone):
+    latex = {}
+    for shape_table in shapes(contents.facts.kernels_and_gone):
         rows = [
             (
                 escaped(line.shape),
@@ -249,14 +249,14 @@ def _shapes(contents: Contents) -> dict[str, str]:
                     for cell in line.cells
                 ),
             )
-            for line in each.lines
+            for line in shape_table.lines
         ]
-        caption = f"Every shape: milliseconds of the median call. {escaped(each.how)}."
-        heads = ("Shape", "Direction", *map(breakable, each.backends))
-        made[f"shapes_{each.mode}"] = table(
-            f"shapes-{each.mode}", caption, heads, rows, "ll" + "r" * len(each.backends)
+        caption = f"Every shape: milliseconds of the median call. {escaped(shape_table.how)}."
+        heads = ("Shape", "Direction", *map(breakable, shape_table.backends))
+        latex[f"shapes_{shape_table.mode}"] = table(
+            f"shapes-{shape_table.mode}", caption, heads, rows, "ll" + "r" * len(shape_table.backends)
         )
-    return made
+    return latex
 
 
 def _values(contents: Contents) -> dict[str, str]:

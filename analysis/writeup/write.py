@@ -19,27 +19,23 @@ def write(report: Path, contents: Contents) -> None:
         report: a report's folder, with its figures drawn.
     """
     folder = report / FOLDER
-    for each in ("tables", "figures"):
-        (folder / each).mkdir(parents=True)
-    made, keys = tables.tables(contents), references.used(contents)
+    for part in ("tables", "figures"):
+        (folder / part).mkdir(parents=True)
+    latex_tables, keys = tables.tables(contents), references.used(contents)
     texts = {
-        "report.tex": document.document(contents, made, keys),
+        "report.tex": document.document(contents, latex_tables, keys),
         "numbers.tex": numbers.macros(contents),
         "methods.tex": methods.methods(contents),
         "references.bib": references.bibtex(keys),
-    } | {f"tables/{name}.tex": text for name, text in made.items()}
+    } | {f"tables/{name}.tex": text for name, text in latex_tables.items()}
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     for drawn in contents.figures:
         if not drawn.figure:
             continue
-        for (
-            end,
-            inches,
-        ) in drawings.WIDTHS.items():  # copied from the pages' downloads if these have PDF
-            there = report / "figures" / f"{drawn.name}{end}.pdf"
-            wanted = folder / "figures" / f"{drawn.name}{end}.pdf"
-            if there.exists():
-                shutil.copyfile(there, wanted)
+        for end, inches in drawings.WIDTHS.items():
+            download, own = (place / "figures" / f"{drawn.name}{end}.pdf" for place in (report, folder))
+            if download.exists():
+                shutil.copyfile(download, own)
             else:
-                wanted.write_bytes(drawings.drawing(drawn.figure.spec, "pdf", inches))
+                own.write_bytes(drawings.drawing(drawn.figure.spec, "pdf", inches))

@@ -9,10 +9,10 @@ from analysis.report import models
 from analysis.report.overview import (
     OverviewColumn,
     PanelSpec,
-    TableCell,
     against,
     efficiency,
     estimated,
+    median_cell,
     outcome,
     size,
     speedup,
@@ -42,13 +42,8 @@ AGAINST_BASELINE = (
     OverviewColumn("Speed-up", speedup),
     OverviewColumn("Efficiency", efficiency),
 )
-MFU = OverviewColumn(
-    "MFU, %", lambda line: TableCell(number(line.group.mfu and line.group.mfu.median, ".1f"))
-)
-MEMORY = OverviewColumn(
-    "Peak GiB per device",
-    lambda line: TableCell(number(line.group.peak_memory_gib and line.group.peak_memory_gib.median, ",.1f")),
-)
+MFU = OverviewColumn("MFU, %", lambda line: median_cell(line.group.mfu, ".1f"))
+MEMORY = OverviewColumn("Peak GiB per device", lambda line: median_cell(line.group.peak_memory_gib, ",.1f"))
 OUTCOME = OverviewColumn("Outcome", outcome, is_text=True)
 N = OverviewColumn("n", size)
 RATE_PANEL = PanelSpec("Tokens per second", "tokens", lambda line: line.group.tokens_per_second)

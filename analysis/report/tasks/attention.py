@@ -21,13 +21,13 @@ from analysis.charts._kernels import (
     shape_key,
 )
 from analysis.report.answer import AnswerParts, calls, limits, ran
-from analysis.report.overview import OverviewColumn, PanelSpec, TableCell, estimate_cell
+from analysis.report.overview import OverviewColumn, PanelSpec, TableCell, estimate_cell, median_cell
 from analysis.report.rows import Run
 from analysis.report.tasks import Cite, ReportTask, RunColumn, WriteupParts
 from analysis.report.tasks._llama import gib
 from analysis.report.topics import Setting, SetupTopic, changed, lines, plain, setting, whole
 from analysis.stats import Estimate, grouped
-from analysis.wording import UNKNOWN, decimals, group_name, number
+from analysis.wording import UNKNOWN, decimals, group_name
 from model.record.backends import described
 from model.record.case import Case
 from model.record.config import RunConfig
@@ -426,11 +426,9 @@ TASK = ReportTask(
         OverviewColumn("Speed over the fastest other", lambda line: line.over_next),
         OverviewColumn(
             "Kernel TFLOP/s",
-            lambda line: TableCell(number(rate.median if (rate := line.point.rate()) else None, ",.3g")),
+            lambda line: median_cell(line.point.rate(), ",.3g"),
         ),
-        OverviewColumn(
-            "Memory, GiB", lambda line: TableCell(number(line.memory and line.memory.median, ",.2f"))
-        ),
+        OverviewColumn("Memory, GiB", lambda line: median_cell(line.memory, ",.2f")),
         OverviewColumn("Fastest at", lambda line: line.wins),
         OverviewColumn("Outcome", lambda line: line.outcome, is_text=True),
     ),

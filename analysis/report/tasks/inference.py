@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis.query.statements import INFERENCE_SUMMARY
 from analysis.report.answer import AnswerParts, headline, limits, ran, verdicts
-from analysis.report.overview import OverviewColumn, PanelSpec, TableCell, estimated
+from analysis.report.overview import OverviewColumn, PanelSpec, TableCell, estimated, median_cell
 from analysis.report.rows import Run
 from analysis.report.tasks import CarriedTable, Cite, GroupColumn, ReportTask, RunColumn, WriteupParts
 from analysis.report.tasks._llama import (
@@ -139,9 +139,7 @@ TASK = ReportTask(
         # Its interval is that of the milliseconds.
         OverviewColumn(
             "Prompt tokens/s",
-            lambda line: TableCell(
-                number(line.group.tokens_per_second and line.group.tokens_per_second.median, ",.0f")
-            ),
+            lambda line: median_cell(line.group.tokens_per_second, ",.0f"),
         ),
         *AGAINST_BASELINE,
         MFU,
