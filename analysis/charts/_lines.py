@@ -20,11 +20,11 @@ from analysis.charts._style import (
     QUIET,
     colours,
     dashes,
-    drawn,
     inline,
     packed,
     right_edge,
     styles_for,
+    vega_lite,
 )
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import brief, d3, shortened
@@ -233,7 +233,7 @@ def line_plot(lines: StepLines, styles: Styles) -> dict[str, Any]:
         for is_coloured, ink in ((True, colour), (False, alt.value(INK))):
             if rows := [row for row in every if (row["label"] in styles) is is_coloured]:
                 layers.append(drawing(rows).encode(x=x, y=y, tooltip=tips, color=ink))
-    return drawn(layers, lines.height, top=6)
+    return vega_lite(layers, lines.height, top=6)
 
 
 def line_table(lines: StepLines, styles: Styles) -> Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts import Row
 from analysis.charts._reported import hollow, hollow_tips
 from analysis.charts._rows import TOP, number_column, rows_height, y_of
-from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
+from analysis.charts._style import COLOURS, INK, axis_ends, inline, vega_lite
 
 if TYPE_CHECKING:
     import altair as alt
@@ -112,7 +112,7 @@ def stacked_bars(
     if theirs:
         mark = hollow([*theirs]).encode(x=x("value"), y=y, color=alt.value(INK))
         layers.append(mark.encode(tooltip=hollow_tips(unit)))
-    return drawn(layers, rows_height(labels), TOP + _LEGEND * len(parts))
+    return vega_lite(layers, rows_height(labels), TOP + _LEGEND * len(parts))
 
 
 PART_NAMES = {

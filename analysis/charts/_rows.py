@@ -22,12 +22,12 @@ from analysis.charts._style import (
     LONGEST_NAME,
     axis_ends,
     colours,
-    drawn,
     inline,
     packed,
     right_edge,
     shapes,
     styles_for,
+    vega_lite,
 )
 from analysis.charts._values import Ends, d3, estimates_table, fitting, names, range_of
 from analysis.stats.estimate import RANGE
@@ -258,7 +258,7 @@ def _plot(
             shape=_BREAK, size=45, stroke=INK, strokeWidth=1.5, opacity=0.8, aria=False
         )
         layers.append(sign.encode(x=place[0](0), y=place[1]("height")))
-    return drawn(layers, rows_height(labels), TOP)
+    return vega_lite(layers, rows_height(labels), TOP)
 
 
 def rate_figure(rows: list[Row], styles: Styles, axis: DotAxis, value: stats.Quantity, what: str) -> Figure:

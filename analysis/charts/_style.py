@@ -116,7 +116,7 @@ def packed(rows: list[dict[str, Any]], *shared: str) -> alt.Chart:
     return inline(list(groups.values())).transform_flatten(lists)
 
 
-def drawn(layers: Sequence[Any], height: int, top: int) -> dict[str, Any]:
+def vega_lite(layers: Sequence[Any], height: int, top: int) -> dict[str, Any]:
     """The layers as Vega-Lite, as wide as the page, with the configuration of every figure.
 
     As `alt.layer` gives them, which takes three times as long, because it copies each layer several times.

@@ -27,11 +27,11 @@ from analysis.charts._style import (
     QUIET,
     colours,
     dashes,
-    drawn,
     inline,
     right_edge,
     shapes,
     styles,
+    vega_lite,
 )
 from analysis.charts._sweep import (
     Sweep,
@@ -368,7 +368,7 @@ def _spec(plot: LinesPlot) -> dict[str, Any]:
         layers.append(mark.encode(tooltip=hollow_tips(plot.quantity.title)))
     layers += [*_names(plot), *_strip(plot)]
     height = _HEIGHT + (_LINE * len(plot.strip) + 10 if plot.strip else 0)
-    return drawn(layers, height, top=6)
+    return vega_lite(layers, height, top=6)
 
 
 def _x(plot: LinesPlot) -> alt.X:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Figure
 from analysis.charts._quantities import CellQuantity, with_decimals
-from analysis.charts._style import INK, drawn, inline
+from analysis.charts._style import INK, inline, vega_lite
 from analysis.charts._sweep import (
     Sweep,
     SweepAxis,
@@ -147,7 +147,7 @@ def _spec(
         *_cells(marks, (across, down), quantity, y),
         names.encode(x=left(0), y=y, text="label:N").properties(name="above"),
     ]
-    return drawn(layers, _ROW * len(bands), top=6)
+    return vega_lite(layers, _ROW * len(bands), top=6)
 
 
 def _band(panel: int, value: str = "") -> str:

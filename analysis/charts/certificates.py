@@ -6,7 +6,7 @@ from typing import Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP
-from analysis.charts._style import INK, colours, drawn, inline, right_edge, shapes
+from analysis.charts._style import INK, colours, inline, right_edge, shapes, vega_lite
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import names
 from analysis.wording import UNKNOWN
@@ -149,7 +149,7 @@ def _plot(marks: list[Row], worst: dict[str, float]) -> dict[str, Any]:
             ],
         )
     )
-    return drawn(layers, 40 * len(worst) + 12, TOP)
+    return vega_lite(layers, 40 * len(worst) + 12, TOP)
 
 
 chart = Chart(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP, number_column, rows_height, run_name, y_of
-from analysis.charts._style import INK, axis_ends, colours, drawn, inline, styles_for
+from analysis.charts._style import INK, axis_ends, colours, inline, styles_for, vega_lite
 from analysis.charts._values import fitting, names, shortened
 from analysis.query.statements import FRONTIERS, PROBES
 from analysis.stats import grouped
@@ -148,7 +148,7 @@ def _found_plot(rows: list[Row], styles: Styles, unit: str) -> dict[str, Any]:
             layers.append(point.encode(x=x("value"), y=y, color=colour, tooltip=tips))
     shown = [mark for mark in marks if mark["kind"] != "forecast"]
     layers += number_column(shown, y, "fits", "value", ",d") if shown else []
-    return drawn(layers, rows_height(list(styles)), TOP)
+    return vega_lite(layers, rows_height(list(styles)), TOP)
 
 
 def _memory(rows: list[Row], styles: Styles, find: str) -> Figure | None:
@@ -242,7 +242,7 @@ def _memory_plot(rows: list[Row], styles: Styles, unit: str) -> dict[str, Any]:
         own = [mark for mark in marks if mark["shape"] == shape]
         point = inline(own).mark_point(shape=shape, filled=shape == "circle", size=60, opacity=1)
         layers.append(point.encode(x=x(), y=y("memory"), color=colour, tooltip=tips))
-    return drawn(layers, 260, TOP)
+    return vega_lite(layers, 260, TOP)
 
 
 def _charts(find: str, order: int) -> dict[str, Chart]:

@@ -15,7 +15,7 @@ from analysis.charts._kernels import (
     shape_in_words,
 )
 from analysis.charts._rows import TOP, rows_height, y_of
-from analysis.charts._style import COLOURS, INK, axis_ends, drawn, inline
+from analysis.charts._style import COLOURS, INK, axis_ends, inline, vega_lite
 from analysis.query.statements import KERNEL_TIMES
 from analysis.wording import capital, number
 
@@ -110,7 +110,7 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
     ]
     mark: alt.Chart = inline(bars).mark_point(filled=True, size=80, opacity=1)
     layer = mark.encode(x=x, y=y_of(labels), color=colour, shape=shape, tooltip=tips)
-    return drawn([layer], rows_height(labels), TOP)
+    return vega_lite([layer], rows_height(labels), TOP)
 
 
 chart = Chart(

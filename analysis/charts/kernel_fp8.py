@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._kernels import OTHER_SHAPE, Point, backend_names, how_called, in_letters, points
 from analysis.charts._rows import TOP, interval_lines, number_column, rows_height, y_of
-from analysis.charts._style import COLOURS, axis_ends, drawn, inline
+from analysis.charts._style import COLOURS, axis_ends, inline, vega_lite
 from analysis.stats.paired import ratio_of_medians
 from analysis.wording import UNKNOWN, number
 from model.record.case import FP8
@@ -163,7 +163,7 @@ def _plot(every: list[Gain], backends: list[str]) -> dict[str, Any]:
     point = inline(marks).mark_point(filled=True, size=75, opacity=1)
     layers.append(point.encode(x=x("ratio"), y=y, color=colour, tooltip=tips))
     layers += number_column(marks, y, "times", "ratio", ".2f")
-    return drawn(layers, rows_height([gain.label for gain in every]), TOP)
+    return vega_lite(layers, rows_height([gain.label for gain in every]), TOP)
 
 
 chart = Chart(

@@ -19,7 +19,7 @@ from analysis.charts._kernels import (
 )
 from analysis.charts._quantities import CellQuantity, with_decimals
 from analysis.charts._rows import TOP, interval_lines, rows_height, y_of
-from analysis.charts._style import INK, axis_ends, colours, drawn, inline, shapes, styles, styles_for
+from analysis.charts._style import INK, axis_ends, colours, inline, shapes, styles, styles_for, vega_lite
 from analysis.charts._sweep import (
     Sweep,
     SweepCell,
@@ -145,7 +145,7 @@ def _plot(timed: Times, backends: Styles, quantity: CellQuantity) -> dict[str, A
     layers = interval_lines(marks, x("low"), y=y, color=colour, tooltip=tips)
     mark = inline(marks).mark_point(filled=True, size=75, opacity=1)
     layers.append(mark.encode(x=x("time"), y=y, color=colour, shape=shapes(backends, legend), tooltip=tips))
-    return drawn(layers, rows_height(tiles), TOP)
+    return vega_lite(layers, rows_height(tiles), TOP)
 
 
 chart = Chart(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._rows import TOP, interval_lines, number_column, rows_height, y_of
-from analysis.charts._style import INK, colours, drawn, inline, styles_for
+from analysis.charts._style import INK, colours, inline, styles_for, vega_lite
 from analysis.charts._values import interval, names, shortened
 from analysis.charts.scaling import STEADY
 from analysis.query.statements import MEASURED_RUNS
@@ -232,7 +232,7 @@ def _plot(comparisons: tuple[RateVerdict, ...], margin: float | None, styles: St
             point = inline(rows).mark_point(opacity=1, **how)
             layers.append(point.encode(x=x("ratio"), y=y, color=colour, tooltip=tips()))
     layers += number_column(marks, y, "ratio", "ratio", _NUMBER)
-    return drawn(layers, rows_height(labels), TOP)
+    return vega_lite(layers, rows_height(labels), TOP)
 
 
 chart = Chart(

@@ -18,7 +18,7 @@ from analysis.charts._reported import (
     marks_of,
 )
 from analysis.charts._rows import TOP, interval_lines, number_column, rows_height, y_of
-from analysis.charts._style import colours, drawn, inline, round_ends, styles_for
+from analysis.charts._style import colours, inline, round_ends, styles_for, vega_lite
 from analysis.charts._sweep import has_lines
 from analysis.charts._sweep_lines import lines_figure
 from analysis.charts._values import interval, names, shortened
@@ -115,7 +115,7 @@ def _plot(
         mark = hollow(mark_rows(theirs)).encode(x=x("value"), y=y, color=colour)
         layers.append(mark.encode(tooltip=hollow_tips(title)))
     layers += number_column(marks, y, "%", "percent", _FORM)
-    return drawn(layers, rows_height(list(styles)), TOP)
+    return vega_lite(layers, rows_height(list(styles)), TOP)
 
 
 def _is_grid(rows: list[Row]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Table
 from analysis.charts._lines import name_marks, name_places
-from analysis.charts._style import INK, colours, dashes, drawn, inline, shapes, styles
+from analysis.charts._style import INK, colours, dashes, inline, shapes, styles, vega_lite
 from analysis.charts._values import interval
 from analysis.query.statements import MEASURED_RUNS
 from analysis.stats import grouped
@@ -144,13 +144,15 @@ def marks_caption(named_curves: dict[str, Curve]) -> str:
     """What the marks of the curves are."""
     points = [point for curve in named_curves.values() for point in curve.points]
     kinds = grouped(points, evidence_kind)
-    drawn = {kind: any(point.ratio.low is not None for point in alike) for kind, alike in kinds.items()}
+    has_interval = {
+        kind: any(point.ratio.low is not None for point in alike) for kind, alike in kinds.items()
+    }
     sentences = []
     if "finding" in kinds:
-        over = "; lines: intervals over runs" if drawn["finding"] else ""
+        over = "; lines: intervals over runs" if has_interval["finding"] else ""
         sentences.append(f"Filled marks: several runs{over}.")
     if "observed" in kinds:
-        how = f"; lines: {STEADY}" if drawn["observed"] else ""
+        how = f"; lines: {STEADY}" if has_interval["observed"] else ""
         sentences.append(f"Open marks: single runs{how}.")
     if "withheld" in kinds:
         sentences.append("Crosses: runs that are not comparable; the table says why.")
@@ -243,7 +245,7 @@ def _plot(
         last = {name: curve.points[-1] for name, curve in named_curves.items()}
         at = {name: value(point, point.ratio.ratio) for name, point in last.items()}
         layers += name_marks(name_places(at, 0.0, top, _HEIGHT), looks, y("end"), y("at"))
-    return drawn(layers, _HEIGHT, top=8)
+    return vega_lite(layers, _HEIGHT, top=8)
 
 
 def _curve_marks(name: str, curve: Curve, value: DrawnValue) -> list[Row]:

@@ -305,7 +305,7 @@ class BackendLine:
 
 
 def backend_lines(
-    runs: Sequence[Run], trust: Backends, kernels: Sequence[Mapping[str, Any]] = ()
+    runs: Sequence[Run], backends: Backends, kernels: Sequence[Mapping[str, Any]] = ()
 ) -> list[BackendLine]:
     """The backends in the study's order.
 
@@ -317,16 +317,18 @@ def backend_lines(
     names = dict.fromkeys(run["attention"] for run in runs if run["attention"])
     if names:
         by_name = grouped(runs, itemgetter("attention"))
-        return [_line(name, by_name[name], trust, done, common) for name in names]
+        return [_line(name, by_name[name], backends, done, common) for name in names]
     timed = {(row["attention"], row["run_id"]) for row in kernels if row["outcome"] == "completed"}
-    called = dict.fromkeys(row["attention"] for row in trust.certificates)  # each run calls several
+    called = dict.fromkeys(row["attention"] for row in backends.certificates)  # each run calls several
     return [
-        _line(name, runs, trust, {run for run in done if (name, run) in timed}, common) for name in called
+        _line(name, runs, backends, {run for run in done if (name, run) in timed}, common) for name in called
     ]
 
 
-def _line(name: str, runs: Sequence[Run], trust: Backends, done: Set[str], common: Set[str]) -> BackendLine:
-    certificates = [row for row in trust.certificates if row["attention"] == name]
+def _line(
+    name: str, runs: Sequence[Run], backends: Backends, done: Set[str], common: Set[str]
+) -> BackendLine:
+    certificates = [row for row in backends.certificates if row["attention"] == name]
     description = described(name)
     imported = all(run["imported"] for run in runs)
     packages = dict.fromkeys(_packages(name, row["software"], common) for row in certificates)
@@ -357,7 +359,7 @@ def _line(name: str, runs: Sequence[Run], trust: Backends, done: Set[str], commo
         kernels=kernels,
         runs=len(runs),
         completed=sum(run["run_id"] in done for run in runs),
-        without=sum(len(group.runs) for group in trust.without if group.attention == name),
+        without=sum(len(group.runs) for group in backends.without if group.attention == name),
     )
 
 

@@ -12,8 +12,7 @@ from analysis.drawings import Format
 from analysis.query.ask import Answer, answer, recording
 from analysis.query.statements import SWEEP_RUNS
 from analysis.report import backends, comparison, facts, live, render, reported, runs, summary, tasks
-from analysis.report.answer import StudyAnswer
-from analysis.report.answer import answer as answer_study
+from analysis.report.answer import StudyAnswer, answer_study
 from analysis.report.backends import Backends, backend_lines
 from analysis.report.carried import PROBE, SCRIPT, carry, named, seal
 from analysis.report.comparison import StudyComparison
@@ -140,34 +139,34 @@ def write_report(
         script, probed = drawer.script(), drawer.digest(PROBE)
         with recording() as asked:
             facts.snapshot(connection, study)
-            gathered = facts.gather(connection, study)
-            run_pages = runs.gather(connection, study, gathered.runs, root)
-            task = tasks.of_study(gathered.runs)
-            drawn = draw_all(connection, gathered, figures, drawer)
-            trust = backends.of_study(connection, study, gathered.runs)
-            compared = comparison.of_study(connection, study, gathered.runs)
-            differences = guard.among(gathered.runs)
-            answered = answer_study(gathered, compared, trust, differences, task.answer)
-            lines = task.lines(gathered, answered.verdicts)
+            study_facts = facts.gather(connection, study)
+            run_pages = runs.gather(connection, study, study_facts.runs, root)
+            task = tasks.of_study(study_facts.runs)
+            drawn = draw_all(connection, study_facts, figures, drawer)
+            certified = backends.of_study(connection, study, study_facts.runs)
+            compared = comparison.of_study(connection, study, study_facts.runs)
+            differences = guard.among(study_facts.runs)
+            answered = answer_study(study_facts, compared, certified, differences, task.answer)
+            lines = task.lines(study_facts, answered.verdicts)
             shown = {figure.name: figure.rows for figure in drawn}
-            styles = charts.styles(list(lines), gathered.without_steps)
+            styles = charts.styles(list(lines), study_facts.without_steps)
             metrics = _literal({name: table.sql for name, table in task.metrics.items()}, study)
             contents = Contents(
-                facts=gathered,
-                backends=trust,
+                facts=study_facts,
+                backends=certified,
                 comparison=compared,
                 task=task,
                 differences=differences,
                 figures=drawn,
                 answer=answered,
                 overview=overview(lines, task.columns, task.panels, shown, styles),
-                setup=setup(gathered, compared),
+                setup=setup(study_facts, compared),
                 metrics={name: answer(connection, sql) for name, sql in metrics.items()},
             )
             wanted = {"runs": facts.RUNS_SQL}  # tables that no figure shows
-            if len(gathered.quarantine) > runs.MOST_NAMED:
+            if len(study_facts.quarantine) > runs.MOST_NAMED:
                 wanted["quarantine"] = facts.QUERIES["quarantine"]
-            if gathered.reported:
+            if study_facts.reported:
                 wanted["reported"] = facts.QUERIES["reported"]
             queries = _literal(wanted, study) | {"verdicts": contents.backends.queries[0][1]}
             answers = {name: answer(connection, sql) for name, sql in queries.items()}
@@ -235,7 +234,7 @@ def write_certificates(
 ) -> None:
     """Write the page of `certificates_page` from an open database to an empty folder."""
     with recording() as asked:
-        trust = backends.of_machine(connection)
+        certified = backends.of_machine(connection)
         chart, sql = charts.load("certificates"), backends.MACHINE_TENSORS
         tensors = answer(connection, sql)
         with charts.unchecked():
@@ -244,7 +243,7 @@ def write_certificates(
             figure.spec["description"] = figure.description
         csv = csv_bytes(tensors)
         drawn = ReportFigure("certificates", chart, sql, csv, figure, [], [], figures, "certificates")
-        queries = {"verdicts": trust.queries[0][1], drawn.name: drawn.sql}
+        queries = {"verdicts": certified.queries[0][1], drawn.name: drawn.sql}
         tables = {"verdicts": csv_bytes(answer(connection, queries["verdicts"]))}
     _write_data(out, [drawn], tables)
     if not shared_script:
@@ -254,15 +253,15 @@ def write_certificates(
     _write(
         out / "index.html",
         "backends.html",
-        {"backends": trust, "drawn": drawn, "script": _script(shared_script)},
+        {"backends": certified, "drawn": drawn, "script": _script(shared_script)},
     )
-    summary.write(out, summary.of_machine(trust))
-    carry(connection, None, out, named(queries | _by_file_name(trust), asked), records)
+    summary.write(out, summary.of_machine(certified))
+    carry(connection, None, out, named(queries | _by_file_name(certified), asked), records)
     seal(out, None, records=records, figures=figures, shared_script=shared_script)
 
 
-def _by_file_name(trust: Backends) -> dict[str, str]:
-    return {what.lower().replace(" ", "_"): sql for what, sql in trust.queries[1:]}
+def _by_file_name(certified: Backends) -> dict[str, str]:
+    return {what.lower().replace(" ", "_"): sql for what, sql in certified.queries[1:]}
 
 
 def _number_of_runs(connection: DuckDBPyConnection, study: str) -> int:

@@ -67,19 +67,19 @@ def of_study(facts: Facts, answer: StudyAnswer) -> Summary:
     )
 
 
-def of_machine(trust: Backends) -> Summary:
+def of_machine(backends: Backends) -> Summary:
     """The summary of the page of `runner verify`."""
-    made = [row["created_at"] for row in trust.certificates]
+    made = [row["created_at"] for row in backends.certificates]
     return Summary(
         kind="certificates",
-        title=f"Attention backends on {' and '.join(trust.devices)}",
+        title=f"Attention backends on {' and '.join(backends.devices)}",
         study=None,
         first=min(made, default=None),
         last=max(made, default=None),
         commits=[],
-        outcomes=trust.counts,
+        outcomes=backends.counts,
         answer="Whether each backend computes attention correctly, and which kernels it runs.",
-        warnings=[f"wrong: {row['attention']}" for row in trust.wrong],
+        warnings=[f"wrong: {row['attention']}" for row in backends.wrong],
     )
 
 

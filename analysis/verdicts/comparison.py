@@ -13,7 +13,7 @@ from analysis.stats.paired import single_pair
 from analysis.stats.rows import paired_by
 from analysis.stats.verdict import MarginTest, SingleRuns, Verdict, of_single_runs
 from analysis.verdicts.guard import SPEED_AND_LOSS, Difference, RunSet, differences, withheld
-from analysis.verdicts.match import Changed, Pair, SideGroup, between, match
+from analysis.verdicts.match import Pair, SettingChange, SideGroup, changed_settings, match
 from analysis.verdicts.source import Measured
 from analysis.verdicts.values import Row
 from analysis.wording import sentence
@@ -61,7 +61,7 @@ class GroupComparison:
     """
 
     pair: Pair
-    settings: list[Changed]
+    settings: list[SettingChange]
     guard: list[Difference]
     speed: Verdict | None
     loss: Verdict | None
@@ -127,7 +127,7 @@ class SourceComparison:
         return _with_labels(self.results, lambda result: result.guard)
 
     @property
-    def settings(self) -> list[tuple[Changed, list[str]]]:
+    def settings(self) -> list[tuple[SettingChange, list[str]]]:
         """The settings that changed, each once, with the labels of its groups."""
         return _with_labels(self.results, lambda result: result.settings)
 
@@ -166,7 +166,7 @@ def compare(a: Measured, b: Measured, options: CompareOptions) -> SourceComparis
         of_a, of_b = matches.a_alone[0], matches.b_alone[0]
         one, other = of_a.runs[0], of_b.runs[0]
         backends = ["attention"] if one["attention"] != other["attention"] else []
-        names = dict.fromkeys([*backends, *(change.name for change in between(one, other))])
+        names = dict.fromkeys([*backends, *(change.name for change in changed_settings(one, other))])
         apart = ", ".join(names) or "their factors"
         of_both = [", ".join(group.label for group in side) for side in (matches.a_alone, matches.b_alone)]
         raise UserError(
@@ -196,7 +196,7 @@ def _shared(a: Measured, b: Measured) -> set[tuple[Any, ...]]:
 
 
 def _result(pair: Pair, a: Measured, b: Measured, options: CompareOptions) -> GroupComparison:
-    settings = between(pair.a.runs[0], pair.b.runs[0])
+    settings = changed_settings(pair.a.runs[0], pair.b.runs[0])
     if pair.named:  # by a person, who knows that the backends may have other names
         settings = [change for change in settings if change.name != "attention"]
     guard = differences(RunSet(a.name, a.runs), RunSet(b.name, b.runs))

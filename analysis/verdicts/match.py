@@ -125,7 +125,7 @@ def _configuration(row: Row) -> str:
 
 def _axes(rows: Sequence[Row]) -> set[str]:
     """The factors that every run has."""
-    return set.intersection(*(set(row["factors"] or {}) for row in rows)) - _NOT_A_GROUP
+    return set.intersection(*(set(row["factors"]) for row in rows)) - _NOT_A_GROUP
 
 
 # Runs are paired by the seed, and the guard knows the text by its fingerprint, wherever it lies.
@@ -146,7 +146,7 @@ Settings = dict[str, Any]  # by dotted name
 
 
 @dataclass(frozen=True)
-class Changed:
+class SettingChange:
     """A setting with two values.
 
     Attributes:
@@ -178,10 +178,15 @@ def settings_of(run: Row) -> Settings:
     return {name: value for name, value in flat.items() if name not in _LEFT_OUT}
 
 
-def between(a: Row, b: Row) -> list[Changed]:
-    """The settings that differ between two runs."""
+def changed_settings(a: Row, b: Row) -> list[SettingChange]:
+    """The settings that differ between two runs, in the order of the configuration."""
     of_a, of_b = settings_of(a), settings_of(b)
-    return changed(_complete(a, of_a, of_b), _complete(b, of_b, of_a))
+    of_a, of_b = _complete(a, of_a, of_b), _complete(b, of_b, of_a)
+    return [
+        SettingChange(name, of_a.get(name), of_b.get(name))
+        for name in dict.fromkeys([*of_a, *of_b])
+        if of_a.get(name) != of_b.get(name)
+    ]
 
 
 def _complete(run: Row, settings: Settings, others: Settings) -> Settings:
@@ -189,12 +194,6 @@ def _complete(run: Row, settings: Settings, others: Settings) -> Settings:
     if run["imported"]:
         return settings
     return {name: usual for name, usual in _USUAL.items() if name in others} | settings
-
-
-def changed(a: Settings, b: Settings) -> list[Changed]:
-    """The settings that differ, in the order of the configuration."""
-    names = dict.fromkeys([*a, *b])
-    return [Changed(name, a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)]
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

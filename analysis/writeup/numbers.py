@@ -28,25 +28,25 @@ _FORMS = {
 
 
 @dataclass(frozen=True)
-class Cited:
-    """A number under a name.
+class Macro:
+    """A number as LaTeX commands.
 
     Attributes:
-        words: what its command is called, before it is made a control word.
+        name: in words; `control_word` makes the command's name of it.
         value, low, high: as a text says them; the ends are None without an interval and a range.
-        says: what it is, with its unit and how its interval was made.
+        comment: what it is, with its unit and how its interval was made.
         is_range: whether the ends are those of the range of all records or runs, and of no interval.
     """
 
-    words: str
+    name: str
     value: str
     low: str | None
     high: str | None
-    says: str
+    comment: str
     is_range: bool = False
 
 
-def macros(contents: Contents) -> str:
+def commands(contents: Contents) -> str:
     r"""The file of commands: `\newcommand` refuses a name that a document has already."""
     lines = [
         f"% The numbers of study {escaped(contents.facts.study)}, by `runner report --latex`: do not edit.",
@@ -55,15 +55,15 @@ def macros(contents: Contents) -> str:
         "% What it is, with its unit, is in the comment before it.",
     ]
     used: set[str] = set()
-    study = word(contents.facts.study)
-    for number in cited(contents):
-        name = _unused(study + word(number.words), used)
-        lines += ["", f"% {escaped(number.says)}", _command(name, number.value)]
-        if number.low is not None and number.high is not None:
-            low, high, both = _RANGE if number.is_range else _INTERVAL
-            lines.append(_command(name + low, number.low))
-            lines.append(_command(name + high, number.high))
-            lines.append(_command(name + both, f"{number.low} to {number.high}"))
+    study = control_word(contents.facts.study)
+    for macro in macros(contents):
+        name = _unused_name(study + control_word(macro.name), used)
+        lines += ["", f"% {escaped(macro.comment)}", _command(name, macro.value)]
+        if macro.low is not None and macro.high is not None:
+            low, high, both = _RANGE if macro.is_range else _INTERVAL
+            lines.append(_command(name + low, macro.low))
+            lines.append(_command(name + high, macro.high))
+            lines.append(_command(name + both, f"{macro.low} to {macro.high}"))
     return "\n".join(lines) + "\n"
 
 
@@ -72,10 +72,10 @@ def _command(name: str, text: str) -> str:
     return rf"\newcommand{{\{name}}}{{{set_}}}"
 
 
-def _unused(name: str, used: set[str]) -> str:
+def _unused_name(name: str, used: set[str]) -> str:
     """The name, with a count after it if another number has it, or one of those with its ends."""
     for count in itertools.count(1):
-        tried = name if count == 1 else f"{name}No{word(str(count))}"
+        tried = name if count == 1 else f"{name}No{control_word(str(count))}"
         names = {tried + end for end in ("", *_INTERVAL, *_RANGE)}
         if not names & used:
             break
@@ -83,7 +83,7 @@ def _unused(name: str, used: set[str]) -> str:
     return tried
 
 
-def word(text: str) -> str:
+def control_word(text: str) -> str:
     """Letters alone, as TeX's names must be: `flash3` is FlashThree, `lr=-0.5` is LrMinusZeroPointFive."""
     text = re.sub(r"-(?=\d)", " minus ", text)
     text = re.sub(r"(?<=\d)\.(?=\d)", " point ", text)
@@ -96,12 +96,12 @@ def word(text: str) -> str:
     return "".join(part[0].upper() + part[1:] for part in re.findall(r"[A-Za-z]+", spoken))
 
 
-def cited(contents: Contents) -> Iterator[Cited]:
+def macros(contents: Contents) -> Iterator[Macro]:
     """Each number once: of the groups, then those of the answer's sentences."""
     for group in contents.facts.groups:
         label = group.label
         if contents.task.ranks:
-            yield Cited(f"{label} runs", str(group.n), None, None, f"{label}: runs with a measured rate")
+            yield Macro(f"{label} runs", str(group.n), None, None, f"{label}: runs with a measured rate")
         for quantity, unit, given in (
             ("tokens per second", "tokens per second", group.tokens_per_second),
             ("MFU", "percent", group.mfu),
@@ -112,26 +112,28 @@ def cited(contents: Contents) -> Iterator[Cited]:
                 estimate, form = given.telling, _FORMS[unit]
                 low, high = (None if x is None else readable(x, form) for x in (estimate.low, estimate.high))
                 in_unit = "" if unit == quantity else f", {unit}"
-                says = f"{label}: {quantity}{in_unit}: median; {estimate.method}"
+                comment = f"{label}: {quantity}{in_unit}: median; {estimate.method}"
                 is_range = RANGE in estimate.method
-                yield Cited(f"{label} {quantity}", readable(estimate.median, form), low, high, says, is_range)
+                yield Macro(
+                    f"{label} {quantity}", readable(estimate.median, form), low, high, comment, is_range
+                )
     for number in contents.answer.numbers:
-        yield _of_sentence(number)
+        yield _sentence_macro(number)
 
 
-def _of_sentence(number: Number) -> Cited:
+def _sentence_macro(number: Number) -> Macro:
     ends = [x for x in (number.low, number.high) if x is not None]
     digits = decimals(ends, number.margin, 4) if number.unit == "nats per token" else 4
-    low, high = (None if x is None else _said(x, number.unit, digits) for x in (number.low, number.high))
-    value = _said(number.value, number.unit, digits)
+    low, high = (None if x is None else _formatted(x, number.unit, digits) for x in (number.low, number.high))
+    value = _formatted(number.value, number.unit, digits)
     if number.unit == "percent":  # with as many digits as its interval allows
         shares = [None if x is None else x / 100 for x in (number.low, number.high, number.margin)]
         value, *both = re.findall(r"[-+][\d.,]+", " ".join(percentage(number.value / 100, *shares)))
         low, high = both or (None, None)
-    return Cited(number.name, value, low, high, f"{number.name}, {number.unit}", number.is_range)
+    return Macro(number.name, value, low, high, f"{number.name}, {number.unit}", number.is_range)
 
 
-def _said(value: float, unit: str, digits: int) -> str:
+def _formatted(value: float, unit: str, digits: int) -> str:
     """The number as sentences write it: differences of losses have their sign."""
     if unit == "nats per token":
         return f"{value:+.{digits}f}"

@@ -24,7 +24,7 @@ def write(report: Path, contents: Contents) -> None:
     latex_tables, keys = tables.tables(contents), references.used(contents)
     texts = {
         "report.tex": document.document(contents, latex_tables, keys),
-        "numbers.tex": numbers.macros(contents),
+        "numbers.tex": numbers.commands(contents),
         "methods.tex": methods.methods(contents),
         "references.bib": references.bibtex(keys),
     } | {f"tables/{name}.tex": text for name, text in latex_tables.items()}

@@ -76,17 +76,17 @@ class AnswerParts:
     rate: str = "tokens per second"
 
 
-def answer(
+def answer_study(
     facts: Facts,
     comparison: StudyComparison,
-    trust: Backends,
+    backends: Backends,
     differences: Sequence[Difference],
     parts: AnswerParts,
 ) -> StudyAnswer:
     """The answer of one study.
 
     Args:
-        trust: the certificates of its backends.
+        backends: their certificates.
         differences: what the guard found among its completed runs.
         parts: what is said of runs of its task.
     """
@@ -102,7 +102,7 @@ def answer(
         verdicts=rows,
         expected=ran.expected(facts.runs),
         unexpected=[
-            *ran.unexpected(facts, trust),
+            *ran.unexpected(facts, backends),
             *parts.unexpected(facts),
             *limits.disturbed(comparison),
             *limits.held_up(facts.runs),

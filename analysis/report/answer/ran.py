@@ -294,7 +294,7 @@ def _untimed(facts: Facts, outcomes: Sequence[str], form: str) -> Iterator[Sente
         yield Sentence(f"{group_name(backend)} {text}.", (number,))
 
 
-def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
+def unexpected(facts: Facts, backends: Backends) -> list[Sentence]:
     """Other ends than the expected ones, wrong backends, and errors in imported logs."""
     other = [run for run in facts.runs if run["outcome"] and run["outcome"] != run["expected_outcome"]]
     kinds = grouped(other, itemgetter("outcome", "expected_outcome", "reason"))
@@ -307,7 +307,7 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
 
     wrong = []
     for (backend, dtype, device), rows in grouped(
-        trust.wrong, itemgetter("attention", "dtype", "device_name")
+        backends.wrong, itemgetter("attention", "dtype", "device_name")
     ).items():
         where = f" on {device}" if device else ""
         which = f" in {dtype}" if dtype else ""

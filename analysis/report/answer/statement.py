@@ -93,5 +93,5 @@ class VerdictRow:
         reach = {
             "runs": "Holds for further runs under the same conditions",
             "records of one run each": "Holds for these runs only, not for further ones",
-        }.get(self.level, "")
-        return f"{reach}: {self.method}." if reach and self.method else reach and f"{reach}."
+        }.get(self.level)
+        return f"{reach}: {self.method}." if reach else ""

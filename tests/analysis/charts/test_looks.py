@@ -24,7 +24,7 @@ from analysis.charts._lines import (
     line_table,
     name_places,
 )
-from analysis.charts._style import COLOURS, axis_ends, drawn
+from analysis.charts._style import COLOURS, axis_ends, vega_lite
 from analysis.charts._style import inline as chart_of
 from analysis.query.ask import answer
 from analysis.report import facts
@@ -209,8 +209,8 @@ def test_lines_that_can_be_told_apart_all_have_a_colour_and_a_name() -> None:
     rows = [{"label": f"g{n}", "step": step, "value": n + step} for n in range(MOST_NAMED) for step in (1, 2)]
     lines = StepLines("loss", ".4f", rows, [], [])
     assert (lines.crowded, len(lines.named), crowd_caption(lines)) == (False, MOST_NAMED, "")
-    drawn = line_plot(lines, styles([f"g{n}" for n in range(MOST_NAMED)]))
-    assert len(drawn["layer"]) == 4, "lines, leaders, samples of the lines, and names"
+    spec = line_plot(lines, styles([f"g{n}" for n in range(MOST_NAMED)]))
+    assert len(spec["layer"]) == 4, "lines, leaders, samples of the lines, and names"
 
 
 def test_layers_are_put_together_as_altair_does_it() -> None:
@@ -222,7 +222,7 @@ def test_layers_are_put_together_as_altair_does_it() -> None:
         other.mark_rule().encode(y="value:Q"),
     ]
     theirs = alt.layer(*layers).properties(width="container", height=99).to_dict()
-    ours = drawn(layers, 99, 6)
+    ours = vega_lite(layers, 99, 6)
     assert theirs.pop("datasets").keys() == ours["datasets"].keys()
     assert theirs.pop("config"), "Altair's own, in place of which every figure has ours"
     assert theirs == {name: ours[name] for name in ("layer", "height", "width", "$schema")}

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from analysis.report import tasks
-from analysis.report.answer import StudyAnswer, answer, ran
+from analysis.report.answer import StudyAnswer, answer_study, ran
 from analysis.report.answer.headline import ends
 from analysis.report.answer.limits import of_profiles
 from analysis.report.answer.statement import VerdictRow
@@ -29,7 +29,7 @@ def repeats(label: str, factor: float, **changes: object) -> list[Row]:
 def of(
     runs: list[Row], trust: Backends = NOBODY, logged: list[Row] | None = None, **changes: object
 ) -> StudyAnswer:
-    return answer(
+    return answer_study(
         facts(runs, **changes),  # type: ignore[arg-type]
         comparison(runs, logged or []),
         trust,
@@ -371,7 +371,7 @@ def test_without_a_baseline_the_line_to_write_is_said() -> None:
 def test_what_the_guard_found_among_the_runs_is_said() -> None:
     runs = repeats("cudnn", 1)
     difference = Difference("warmup", "All steps of cudnn lie in the learning-rate warm-up.")
-    found = answer(facts(runs), comparison(runs), NOBODY, [difference], tasks.load("training").answer)
+    found = answer_study(facts(runs), comparison(runs), NOBODY, [difference], tasks.load("training").answer)
     assert difference.sentence in [each.text for each in found.cannot_say]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from analysis.charts import styles
 from analysis.report import tasks
-from analysis.report.answer import answer
+from analysis.report.answer import answer_study
 from analysis.report.overview import Overview, OverviewColumn, PanelSpec, TableCell, estimated, overview
 from analysis.stats import Estimate, over_runs
 from tests.analysis.report.study import NOBODY, Row, comparison, facts, planned
@@ -17,7 +17,7 @@ from tests.analysis.verdicts.test_scaling import trained
 def first_page(runs: list[Row], **changes: Any) -> Overview:
     """The overview of a study that trained."""
     task, known, compared = tasks.load("training"), facts(runs, **changes), comparison(runs)
-    rows = answer(known, compared, NOBODY, [], task.answer).verdicts
+    rows = answer_study(known, compared, NOBODY, [], task.answer).verdicts
     lines = task.lines(known, rows)
     return overview(lines, task.columns, task.panels, {}, styles(list(lines)))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.verdicts.comparison import CompareOptions, compare
-from analysis.verdicts.match import between, changed, match, settings_of
+from analysis.verdicts.match import changed_settings, match, settings_of
 from analysis.verdicts.sections import sections, summary
 from analysis.verdicts.source import Measured, Records
 from analysis.wording import sentence
@@ -242,20 +242,20 @@ def test_another_setting_is_shown_and_withholds_what_it_changes() -> None:
 
 def test_the_seed_and_where_the_text_lies_are_no_settings() -> None:
     one, other = run(0), run(1, config={"data": {"path": "elsewhere.parquet"}})
-    assert changed(settings_of(one), settings_of(other)) == []
+    assert settings_of(one) == settings_of(other)
 
 
 def test_a_run_that_is_alone_is_known_to_have_one_process_along_each_axis() -> None:
     alone, several = run(0), run(0)
     axes = {"replicate": 1, "shard": 4, "context": 1, "tensor": 1}
     several["config"] = several["config"] | {"parallel": axes}
-    (found,) = between(alone, several)
+    (found,) = changed_settings(alone, several)
     assert (found.name, found.a, found.b, found.breaks) == ("parallel.shard", 1, 4, {"speed"})
-    assert between(alone, alone) == between(several, several) == []
+    assert changed_settings(alone, alone) == changed_settings(several, several) == []
     once = several | {"config": several["config"] | {"parallel": {**axes, "reshard": False}}}
-    (found,) = between(several, once)
+    (found,) = changed_settings(several, once)
     assert (found.name, found.a, found.b, found.breaks) == ("parallel.reshard", True, False, {"speed"})
-    imported = between(alone | {"imported": {"file": "x.log"}}, several)
+    imported = changed_settings(alone | {"imported": {"file": "x.log"}}, several)
     assert [each.a for each in imported] == [None] * 4
 
 

@@ -197,9 +197,9 @@ def test_a_cited_number_is_that_of_the_overview(report: Path) -> None:
 
 
 def test_names_are_control_words_whatever_a_group_is_called() -> None:
-    assert numbers.word("flash3") == "FlashThree"
-    assert numbers.word("lr=-0.5, seq_len=1024") == "LrMinusZeroPointFiveSeqLenOneZeroTwoFour"
-    assert numbers.word("\N{GRINNING FACE} é") == "GrinningFaceE"
+    assert numbers.control_word("flash3") == "FlashThree"
+    assert numbers.control_word("lr=-0.5, seq_len=1024") == "LrMinusZeroPointFiveSeqLenOneZeroTwoFour"
+    assert numbers.control_word("\N{GRINNING FACE} é") == "GrinningFaceE"
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_names_are_control_words_whatever_a_group_is_called() -> None:
 def test_a_number_of_a_sentence_is_cited_with_the_digits_of_the_sentence(
     number: Number, wanted: tuple[str | None, ...]
 ) -> None:
-    cited = numbers._of_sentence(number)
+    cited = numbers._sentence_macro(number)
     assert (cited.value, cited.low, cited.high) == wanted
 
 
@@ -237,11 +237,11 @@ def test_no_rate_however_small_is_cited_as_zero(value: float, form: str, said: s
     assert readable(value, form) == said
 
 
-def of_group(group: GroupFacts) -> dict[str, numbers.Cited]:
+def of_group(group: GroupFacts) -> dict[str, numbers.Macro]:
     """What can be cited of a group, by its words."""
     facts, answer = SimpleNamespace(groups=[group]), SimpleNamespace(numbers=[])
     contents = SimpleNamespace(facts=facts, answer=answer, task=training.TASK)
-    return {number.words: number for number in numbers.cited(contents)}  # type: ignore[arg-type]
+    return {macro.name: macro for macro in numbers.macros(contents)}  # type: ignore[arg-type]
 
 
 def test_a_slow_group_s_rate_is_cited_with_three_digits() -> None:
@@ -254,7 +254,7 @@ def test_the_peak_memory_of_several_runs_is_cited_with_its_interval() -> None:
     runs = [{"peak_memory_bytes": gib * 2**30} for gib in (70.0, 71.0, 72.0)]
     memory = of_group(GroupFacts("auto", 3, 0, None, None, peak_memory_gib(runs), None))["auto peak memory"]
     assert (memory.value, memory.low, memory.high) == ("71.0", "68.6", "73.5")
-    assert "GiB: median; 95 % t interval of the geometric mean over 3 runs" in memory.says
+    assert "GiB: median; 95 % t interval of the geometric mean over 3 runs" in memory.comment
 
 
 @pytest.mark.fault
@@ -264,7 +264,7 @@ def test_of_runs_with_an_interval_that_no_figure_shows_the_range_is_cited_and_ne
     rate = cited["auto tokens per second"]
     assert (rate.low, rate.high, rate.is_range) == ("10", "4,000", True)
     assert all(number.is_range for name, number in cited.items() if name != "auto runs")
-    assert "median; no interval, but the range of all 2 runs" in cited["auto MFU"].says
+    assert "median; no interval, but the range of all 2 runs" in cited["auto MFU"].comment
 
 
 def test_a_range_of_all_records_is_cited_as_one_and_never_as_an_interval() -> None:
@@ -276,7 +276,7 @@ def test_a_range_of_all_records_is_cited_as_one_and_never_as_an_interval() -> No
         Number("rate of d", "percent", 3.0, 1.0, 5.0),
     ]
     facts, answer = SimpleNamespace(groups=groups, study="it"), SimpleNamespace(numbers=cited)
-    text = numbers.macros(SimpleNamespace(facts=facts, answer=answer, task=training.TASK))  # type: ignore[arg-type]
+    text = numbers.commands(SimpleNamespace(facts=facts, answer=answer, task=training.TASK))  # type: ignore[arg-type]
     defined = dict(re.findall(r"\\newcommand{\\It([A-Za-z]+)}{(.*)}", text))
     assert defined["ATokensPerSecondRange"] == "1{,}000 to 1{,}100"
     assert (defined["ATokensPerSecondRangeLow"], defined["ATokensPerSecondRangeHigh"]) == (
@@ -315,9 +315,9 @@ def test_columns_of_long_text_break_their_lines_and_others_do_not() -> None:
 
 def test_numbers_of_one_name_are_told_apart() -> None:
     used: set[str] = set()
-    assert numbers._unused("It", used) == "It"
-    assert numbers._unused("It", used) == "ItNoTwo"
-    assert numbers._unused("ItLow", used) == "ItLowNoTwo"
+    assert numbers._unused_name("It", used) == "It"
+    assert numbers._unused_name("It", used) == "ItNoTwo"
+    assert numbers._unused_name("ItLow", used) == "ItLowNoTwo"
 
 
 def test_references_are_those_of_kernels_and_methods_that_were_used(report: Path) -> None:
