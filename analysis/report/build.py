@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import charts, drawings
-from analysis.drawings import Format
+from analysis.drawings import Drawer, Format
 from analysis.query.ask import Answer, answer, recording
 from analysis.query.statements import SWEEP_RUNS
 from analysis.report import backends, comparison, facts, live, render, reported, runs, summary, tasks
@@ -141,28 +141,7 @@ def write_report(
             facts.snapshot(connection, study)
             study_facts = facts.gather(connection, study)
             run_pages = runs.gather(connection, study, study_facts.runs, root)
-            task = tasks.of_study(study_facts.runs)
-            drawn = draw_all(connection, study_facts, figures, drawer)
-            certified = backends.of_study(connection, study, study_facts.runs)
-            compared = comparison.of_study(connection, study, study_facts.runs)
-            differences = guard.among(study_facts.runs)
-            answered = answer_study(study_facts, compared, certified, differences, task.answer)
-            lines = task.lines(study_facts, answered.verdicts)
-            shown = {figure.name: figure.rows for figure in drawn}
-            styles = charts.styles(list(lines), study_facts.without_steps)
-            metrics = _literal({name: table.sql for name, table in task.metrics.items()}, study)
-            contents = Contents(
-                facts=study_facts,
-                backends=certified,
-                comparison=compared,
-                task=task,
-                differences=differences,
-                figures=drawn,
-                answer=answered,
-                overview=overview(lines, task.columns, task.panels, shown, styles),
-                setup=setup(study_facts, compared),
-                metrics={name: answer(connection, sql) for name, sql in metrics.items()},
-            )
+            contents = _contents(connection, study_facts, figures, drawer)
             wanted = {"runs": facts.RUNS_SQL}  # tables that no figure shows
             if len(study_facts.quarantine) > runs.MOST_NAMED:
                 wanted["quarantine"] = facts.QUERIES["quarantine"]
@@ -174,7 +153,7 @@ def write_report(
         tables = {name: csv_bytes(table) for name, table in (answers | contents.metrics).items()}
         _write_data(out, contents.figures, tables | comparison.tables(contents.comparison))
         _write_pages(out, contents, run_pages, shared_script)
-        queries |= run_pages.queries | metrics
+        queries |= run_pages.queries | _metrics(contents.task, study)
         queries |= {figure.name: figure.sql for figure in contents.figures}
         queries |= _by_file_name(contents.backends)
         queries |= _literal({**facts.QUERIES, **comparison.QUERIES, "sweep_runs": SWEEP_RUNS}, study)
@@ -197,6 +176,38 @@ def write_report(
         shared_script=shared_script,
         probed=probed.result(),
     )
+
+
+def _contents(
+    connection: DuckDBPyConnection, study: Facts, formats: tuple[Format, ...], drawer: Drawer
+) -> Contents:
+    """Compute everything that the pages of a study say, and have its figures drawn."""
+    task = tasks.of_study(study.runs)
+    figures = draw_all(connection, study, formats, drawer)
+    certified = backends.of_study(connection, study.study, study.runs)
+    compared = comparison.of_study(connection, study.study, study.runs)
+    differences = guard.among(study.runs)
+    answered = answer_study(study, compared, certified, differences, task.answer)
+    lines = task.lines(study, answered.verdicts)
+    chart_rows = {figure.name: figure.rows for figure in figures}
+    styles = charts.styles(list(lines), study.without_steps)
+    return Contents(
+        facts=study,
+        backends=certified,
+        comparison=compared,
+        task=task,
+        differences=differences,
+        figures=figures,
+        answer=answered,
+        overview=overview(lines, task.columns, task.panels, chart_rows, styles),
+        setup=setup(study, compared),
+        metrics={name: answer(connection, sql) for name, sql in _metrics(task, study.study).items()},
+    )
+
+
+def _metrics(task: tasks.ReportTask, study: str) -> dict[str, str]:
+    """The queries of the tables that a task adds, by name."""
+    return _literal({name: table.sql for name, table in task.metrics.items()}, study)
 
 
 def _literal(queries: Mapping[str, str], study: str) -> dict[str, str]:
