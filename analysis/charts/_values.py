@@ -153,23 +153,6 @@ def range_of(estimates: Mapping[str, stats.Estimate], ends: Ends, form: str) -> 
     )
 
 
-def from_to(estimates: Mapping[str, stats.Estimate], unit: str, form: str, runs: Mapping[str, int]) -> str:
-    """The smallest and the largest median with their groups: `1.2523 (flash) to 1.2746 nats (custom)`.
-
-    Args:
-        runs: how many runs each is of.
-    """
-    short = shortened(estimates)
-    low, high = (end(estimates, key=lambda label: estimates[label].median) for end in (min, max))
-    first, last = (in_a_headline(estimates[label], form, 5) for label in (low, high))
-    single = in_single_runs({label: runs[label] for label in (low, high)})
-    if len(estimates) == 1:
-        return f"{first} {unit} ({short[low]}){single}"
-    if first == last:
-        return f"{first} {unit} in {in_all(len(estimates))}{single}"
-    return f"{first} ({short[low]}) to {last} {unit} ({short[high]}){single}"
-
-
 def estimates_table(
     estimates: Mapping[str, stats.Estimate], labels: Sequence[str], what: str, form: str
 ) -> Table:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, mean, points, smoothing
 from analysis.charts._lines import StepLines, crowd_caption, line_plot, line_table
 from analysis.charts._reported import hollow_caption, hollow_description, mark_rows, marks_of
-from analysis.charts._values import from_to, names
-from analysis.stats import by_label, grouped
+from analysis.charts._values import in_a_headline, in_all, in_single_runs, names, shortened
+from analysis.stats import Estimate, by_label, grouped
 from analysis.verdicts.groups import final_loss
 
 _SQL = f"""\
@@ -110,7 +112,7 @@ def _finding(finals: list[Row], ends: list[Row]) -> str:
         estimates = {label: loss.telling for label, loss in losses.items()}
         seeds, groups = max(seeds, *(loss.n for loss in losses.values())), groups + len(losses)
         runs = {label: len(own) for label, own in logged.items()}
-        text = from_to(estimates, "nats", ".4f", runs)
+        text = _range(estimates, runs)
         if len(by_tokens) > 1:
             text += f", at {tokens:,} tokens a step" if tokens else ", at unknown tokens a step"
         clauses.append(text)
@@ -118,6 +120,23 @@ def _finding(finals: list[Row], ends: list[Row]) -> str:
     sentence = f"Final loss{how}: {'; '.join(clauses)}" if clauses else "No run completed with a finite loss"
     stopped = list(dict.fromkeys(f"{row['label']} ({row['outcome']})" for row in ends))
     return f"{sentence}; stopped earlier: {names(stopped)}" if stopped else sentence
+
+
+def _range(estimates: Mapping[str, Estimate], runs: Mapping[str, int]) -> str:
+    """The smallest and the largest loss with their groups: `1.2523 (flash) to 1.2746 nats (custom)`.
+
+    Args:
+        runs: how many runs each is of.
+    """
+    short = shortened(estimates)
+    low, high = (end(estimates, key=lambda label: estimates[label].median) for end in (min, max))
+    first, last = (in_a_headline(estimates[label], ".4f", 5) for label in (low, high))
+    single = in_single_runs({label: runs[label] for label in (low, high)})
+    if len(estimates) == 1:
+        return f"{first} nats ({short[low]}){single}"
+    if first == last:
+        return f"{first} nats in {in_all(len(estimates))}{single}"
+    return f"{first} ({short[low]}) to {last} nats ({short[high]}){single}"
 
 
 chart = Chart(

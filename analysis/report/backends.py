@@ -331,19 +331,34 @@ def _line(
     certificates = [row for row in backends.certificates if row["attention"] == name]
     description = described(name)
     imported = all(run["imported"] for run in runs)
-    packages = dict.fromkeys(_packages(name, row["software"], common) for row in certificates)
-
-    apart = all(len({row[of] for row in certificates}) > 1 for of in ("verdict", "dtype"))
-    keys_of: dict[tuple[str, str, str | None], list[str]] = {}
-    for row in certificates:
-        place = row["verdict"], row["device_name"] or "no device", row["dtype"] if apart else None
-        keys_of.setdefault(place, []).append(row["key"])
-    several = len({device for _, device, _ in keys_of}) > 1
-    verdicts = tuple(
-        BackendVerdict(verdict, keys[0], len(keys), device if several else None, dtype)
-        for (verdict, device, dtype), keys in keys_of.items()
+    return BackendLine(
+        name=name,
+        summary=description.summary if description and not imported else None,
+        packages=" / ".join(dict.fromkeys(_packages(name, row["software"], common) for row in certificates)),
+        verdicts=_verdicts(certificates),
+        kernels=_kernels(certificates),
+        runs=len(runs),
+        completed=sum(run["run_id"] in done for run in runs),
+        without=sum(len(group.runs) for group in backends.without if group.attention == name),
     )
 
+
+def _verdicts(certificates: Sequence[CertificateRow]) -> tuple[BackendVerdict, ...]:
+    """What they say, by device and by precision: of one backend, where these differ."""
+    apart = all(len({row[column] for row in certificates}) > 1 for column in ("verdict", "dtype"))
+    keys: dict[tuple[str, str, str | None], list[str]] = {}
+    for row in certificates:
+        scope = row["verdict"], row["device_name"] or "no device", row["dtype"] if apart else None
+        keys.setdefault(scope, []).append(row["key"])
+    several = len({device for _, device, _ in keys}) > 1
+    return tuple(
+        BackendVerdict(verdict, own[0], len(own), device if several else None, dtype)
+        for (verdict, device, dtype), own in keys.items()
+    )
+
+
+def _kernels(certificates: Sequence[CertificateRow]) -> dict[str, PassKernels]:
+    """The kernels that they saw in each pass; of a pass with none but PyTorch's fills and copies, these."""
     kernels = {}
     for way in ("forward", "backward", "decoding"):
         names = list(dict.fromkeys(name for row in certificates for name in row["kernels"].get(way, ())))
@@ -351,16 +366,7 @@ def _line(
         if names:
             others = len(names) - len(own) if own else 0
             kernels[way] = PassKernels(tuple(short_kernels(own or names)), others)
-    return BackendLine(
-        name=name,
-        summary=description.summary if description and not imported else None,
-        packages=" / ".join(packages),
-        verdicts=verdicts,
-        kernels=kernels,
-        runs=len(runs),
-        completed=sum(run["run_id"] in done for run in runs),
-        without=sum(len(group.runs) for group in backends.without if group.attention == name),
-    )
+    return kernels
 
 
 def _packages(name: str, software: Mapping[str, str], common: Set[str]) -> str:

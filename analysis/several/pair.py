@@ -48,15 +48,13 @@ def build_pair(
     b: StudySource,
     options: CompareOptions,
     out: Path,
-    records: bool = True,
     replace: bool = False,
 ) -> Path:
-    """Write the page of a comparison.
+    """Write the page of a comparison, with the records of both sides, from which it can be audited.
 
     Args:
         a, b: what is compared; both were collected.
         out: folder to write to; made if missing; the report that was there is replaced.
-        records: whether it carries the records of both sides, from which it can be audited.
         replace: whether it may take the place of another comparison.
 
     Returns:
@@ -75,7 +73,7 @@ def build_pair(
     )
     roots = [a.root, b.root]
     with a.open() as first, b.open() as second, staged(out, roots, replace) as folder:
-        write_pair(first, second, pair, folder, records)
+        write_pair(first, second, pair, folder, records=True)
     return out / "index.html"
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from analysis import charts
-from analysis.charts import Figure, styles
+from analysis.charts import Figure, loss, styles
 from analysis.charts._kernels import SEQUENCE
 from analysis.charts._lines import StepLines, crowd_caption, line_plot
 from analysis.charts._quantities import CellQuantity
 from analysis.charts._rows import marks_caption
 from analysis.charts._sweep_map import maps_figure as heat_maps
-from analysis.charts._values import from_to, in_a_headline, shortened
+from analysis.charts._values import in_a_headline, shortened
 from analysis.charts.kernels import FORWARD, lines_over_shapes
 from analysis.charts.scaling import scaling_figure
 from analysis.stats import Estimate, over_runs
@@ -148,7 +148,7 @@ def test_final_losses_after_steps_of_different_numbers_of_tokens_are_said_apart(
 
 def test_the_smallest_and_the_largest_loss_are_means_of_repeats_and_not_of_one_run() -> None:
     one = {"a": Estimate(2.1, None, None, 1, ""), "b": Estimate(2.2, None, None, 1, "")}
-    assert from_to(one, "nats", ".4f", {"a": 5, "b": 5}) == "2.1000 (a) to 2.2000 nats (b)"
+    assert loss._range(one, {"a": 5, "b": 5}) == "2.1000 (a) to 2.2000 nats (b)"
 
 
 def test_groups_of_one_verdict_are_said_together_with_how_far_they_go() -> None:

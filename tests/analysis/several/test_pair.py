@@ -95,7 +95,7 @@ def test_the_command_names_the_groups_whose_logs_are_wrong(root: Path) -> None:
 
 def test_its_summary_is_a_sentence_also_where_nothing_became_worse(root: Path, tmp_path: Path) -> None:
     sides = (StudySource(study, root, study) for study in ("after", "before"))
-    build_pair(*sides, OPTIONS, tmp_path / "out", records=False)
+    build_pair(*sides, OPTIONS, tmp_path / "out")
     answer = json.loads((tmp_path / "out" / "data" / "summary.json").read_text())["answer"]
     assert answer.startswith("No regression is established (")
     assert answer.endswith(".")
