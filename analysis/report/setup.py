@@ -93,7 +93,7 @@ def _design(facts: Facts, comparison: StudyComparison) -> Iterator[Setting]:
         ("Stopping rule", "unknown: the runs were imported" if imported else _stopping(facts), ""),
     ):
         if text:
-            yield Setting(topic, text, change, "Design")
+            yield Setting(topic, text, "Design", change)
 
 
 def _blocks(runs: Sequence[Run]) -> list[str]:
@@ -199,8 +199,8 @@ def _conditions(
     on_gpu = [run for run in runs if run["gpus"]]
     used = values.devices(runs)
     several = len(used) > 1  # then each is followed by its groups
-    yield Setting("Device", value(runs, values.device) if several or not used else used[0], "", "Machine")
-    yield Setting("Host", value(runs, lambda run: run["node"] and f"`{run['node']}`"), "", "Machine")
+    yield Setting("Device", value(runs, values.device) if several or not used else used[0], "Machine")
+    yield Setting("Host", value(runs, lambda run: run["node"] and f"`{run['node']}`"), "Machine")
     if on_gpu:
         # Of the runs' wall time, of which starting is a part.
         shares = {by: values.held_back(on_gpu, column) for column, by in _HELD.items()}
@@ -211,18 +211,18 @@ def _conditions(
         )
         amd = all((run["device"] or "").startswith("AMD ") for run in on_gpu)
         why = "not measured on AMD GPUs" if amd else "not recorded"
-        yield Setting("Clocks and power", value(on_gpu, clocks, why), "", "Machine")
-        yield Setting("Clock throttling", throttled or f"unknown: {why}", "", "Machine")
+        yield Setting("Clocks and power", value(on_gpu, clocks, why), "Machine")
+        yield Setting("Clock throttling", throttled or f"unknown: {why}", "Machine")
         if task.has_mfu:
             of_mfu = value(on_gpu, peak, "it is in no data sheet known here")
-            yield Setting("Peak for MFU", of_mfu, "", "Machine")
-    yield Setting("Runs side by side", _side_by_side(runs), "", "Machine")
-    yield Setting("Load", comparison.load, "", "Machine")
+            yield Setting("Peak for MFU", of_mfu, "Machine")
+    yield Setting("Runs side by side", _side_by_side(runs), "Machine")
+    yield Setting("Load", comparison.load, "Machine")
     unknown = any(run["gpus"] is None and run["imported"] for run in runs)
     driver = value(runs, values.DRIVER.text_of) if on_gpu or unknown else "none: no run used a GPU"
-    yield Setting("Driver", driver, "", "Software")
+    yield Setting("Driver", driver, "Software")
     packages = [f"{package} {' / '.join(versions)}" for package, versions in values.packages(runs).items()]
-    yield Setting("Packages", ", ".join(packages) or "unknown: not recorded", "", "Software")
+    yield Setting("Packages", ", ".join(packages) or "unknown: not recorded", "Software")
     own = [run for run in every if not run["imported"]]
     of_code: tuple[tuple[str, TextOf], ...] = (
         ("Commit", values.commit),
@@ -234,7 +234,7 @@ def _conditions(
     )
     for topic, text_of in of_code:
         text = value(own, text_of) if own else "unknown: the runs were imported"
-        yield Setting(topic, text, "", "Code")
+        yield Setting(topic, text, "Code")
 
 
 def _side_by_side(runs: Sequence[Run]) -> str:

@@ -23,14 +23,14 @@ class Setting(NamedTuple):
     Attributes:
         topic: what it is: `Steps`.
         value: as text; where runs differ, each value with the groups that have it.
-        changed: what overrode the study's own value; empty if nothing did.
         part: which part of the table it is in: `Model`, `Training`, ...
+        changed: what overrode the study's own value; empty if nothing did.
     """
 
     topic: str
     value: str
-    changed: str
     part: str
+    changed: str = ""
 
 
 class SetupTopic(NamedTuple):
@@ -57,7 +57,7 @@ def lines(
     why_unknown = "the logs do not say" if any(run["imported"] for run in runs) else "not recorded"
     for topic in topics:
         text = value(runs if those is None else those, topic.text_of, why_unknown)
-        yield Setting(topic.title, text, changed(runs, topic.keys), part)
+        yield Setting(topic.title, text, part, changed(runs, topic.keys))
 
 
 def value(runs: Sequence[Run], text_of: TextOf, why_unknown: str = "not recorded") -> str:

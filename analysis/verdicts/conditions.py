@@ -10,8 +10,7 @@ from statistics import fmean
 
 from analysis.stats.estimate import median
 from analysis.stats.machines import Devices, Drift, TimedRun, devices, drift
-from analysis.stats.rows import paired_by
-from analysis.verdicts.groups import counterpart, declared, groups_of
+from analysis.verdicts.groups import Group, compared, declared, groups_of
 from analysis.verdicts.values import Row
 from analysis.wording import group_name, p_value, percent
 from model.record.units import counted
@@ -84,17 +83,15 @@ def crossing(rows: Sequence[Row]) -> list[str]:
     Args:
         rows: the answer to MEASURED_RUNS.
     """
-    groups, baseline, places = groups_of(rows), declared(rows), _places(rows)
-    found = []
-    for label, group in groups.items():
-        other = counterpart(group, groups, baseline) if baseline else None
-        ours, theirs = paired_by(group.runs), paired_by(other.runs) if other else {}
-        for key in ours.keys() & theirs.keys():
-            one, two = (places.get(run["block"]) for run in (ours[key], theirs[key]))
-            if one and two and not one & two:
-                found.append(label)
-                break
-    return found
+    places = _places(rows)
+
+    def crosses(group: Group, base: Group) -> bool:
+        ours, theirs = group.pairs, base.pairs
+        blocks = ((ours[key]["block"], theirs[key]["block"]) for key in ours if key in theirs)
+        pairs = ((places.get(block), places.get(other)) for block, other in blocks)
+        return any(one and two and not one & two for one, two in pairs)
+
+    return [group.label for group, base in compared(groups_of(rows), declared(rows)) if crosses(group, base)]
 
 
 def _places(rows: Sequence[Row]) -> dict[int, set[tuple[str | None, str | None]]]:

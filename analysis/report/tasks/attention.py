@@ -251,7 +251,7 @@ def _settings(runs: Sequence[Run]) -> Iterator[Setting]:
     sizes = (f"{words} {ran.span(getattr(case, size) for case in cases)}" for size, words in _SIZES.items())
     count = counted(len({run["config"]["call"]["shape"] for run in runs}), "shape")
     part = "Attention"
-    yield Setting("Shapes", f"{count}: {', '.join(sizes)}", changed(runs, ("call.shape",)), part)
+    yield Setting("Shapes", f"{count}: {', '.join(sizes)}", part, changed(runs, ("call.shape",)))
     chosen = [topic for name, topic in _RARE.items() if any(setting("call", name)(run) for run in runs)]
     yield from lines(part, [*_TOPICS, *chosen], runs)
 
