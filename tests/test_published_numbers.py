@@ -161,6 +161,30 @@ CLAIMS = [
             (SELECT count(DISTINCT attention) FROM decoding JOIN run_records USING (run_id))
         FROM backends""",
     ),
+    Claim(
+        "README.md",
+        "speed-h200",
+        "{:word} runs each: one-pass AdamW gains {:.1f} to {:.1f} %, compiled blocks {:.1f} to {:.1f} %, "
+        "float8 by tensor {:.0f} %; recomputing costs {:.0f} %",
+        """WITH cells AS (
+            SELECT seed, rate, (factors ->> '$."train.compile"') = 'true' AS compiled,
+                (factors ->> '$."train.loss"') = 'linear_cross_entropy' AS joined,
+                (factors ->> '$."train.optimizer"') = 'adamw_one_pass' AS one_pass,
+                (factors ->> '$."train.float8"') AS float8,
+                (factors ->> '$."train.checkpoint_activations"') = 'true' AS again
+            FROM runs),
+        plain AS (FROM cells WHERE float8 = 'none' AND NOT again),
+        one AS (SELECT 100 * (exp(avg(ln(a.rate / b.rate))) - 1) AS gain
+            FROM plain a JOIN plain b USING (seed, compiled, joined) WHERE a.one_pass AND NOT b.one_pass GROUP BY compiled, joined),
+        blocks AS (SELECT 100 * (exp(avg(ln(a.rate / b.rate))) - 1) AS gain
+            FROM plain a JOIN plain b USING (seed, one_pass, joined) WHERE a.compiled AND NOT b.compiled GROUP BY one_pass, joined),
+        best AS (FROM plain WHERE compiled AND joined AND one_pass)
+        SELECT (SELECT count(*) FROM best), (SELECT min(gain) FROM one), (SELECT max(gain) FROM one),
+            (SELECT min(gain) FROM blocks), (SELECT max(gain) FROM blocks),
+            100 * (exp(avg(ln(c.rate / best.rate)) FILTER (c.float8 = 'tensorwise')) - 1),
+            100 * (1 - exp(avg(ln(c.rate / best.rate)) FILTER (c.again)))
+        FROM best JOIN cells c USING (seed)""",
+    ),
     Claim("README.md", "kernels-h200", "{} cases", "SELECT count(*) FROM run_records"),
     Claim(
         "README.md",

@@ -17,7 +17,7 @@ from analysis.stats.machines import Drift
 from analysis.verdicts import conditions, losses
 from analysis.verdicts.conditions import Gpus, gpus_of
 from analysis.verdicts.groups import FEWEST_SEEDS, absent, alone, declared, groups_of
-from analysis.verdicts.rates import ENOUGH, Rates, rates
+from analysis.verdicts.rates import ENOUGH, Rates, RateVerdict, rates
 from analysis.verdicts.savings import Saving, memory_saved, time_saved
 from analysis.verdicts.scaling import Curve, curves
 from analysis.wording import columns, sentence
@@ -134,12 +134,20 @@ def _as_yaml(value: object) -> str:
 
 def tables(comparison: StudyComparison) -> dict[str, bytes]:
     """The findings as CSV, by the place of the file: in `data/` itself each table is a query's answer."""
+
+    def ratio(rate: RateVerdict) -> dict[str, Any]:
+        return (
+            vars(rate.shown)
+            | {"verdict": rate.verdict.kind, "sentence": sentence(rate.verdict)}
+            | {"differences": " ".join(difference.sentence for difference in rate.differences)}
+        )
+
     ratios = [
-        {"label": rate.label, "baseline": rate.baseline}
-        | vars(rate.shown)
-        | {"verdict": rate.verdict.kind, "sentence": sentence(rate.verdict)}
-        | {"differences": " ".join(difference.sentence for difference in rate.differences)}
-        for rate in comparison.rates.compared
+        {"label": rate.label, "baseline": rate.baseline, **ratio(rate)} for rate in comparison.rates.compared
+    ]
+    steps = [
+        {"setting": step.setting, "label": step.rate.label, "without": step.rate.baseline, **ratio(step.rate)}
+        for step in comparison.rates.steps
     ]
     differences = [
         {"label": loss.label, "baseline": loss.baseline, "margin": loss.margin, **columns(loss.verdict)}
@@ -159,7 +167,7 @@ def tables(comparison: StudyComparison) -> dict[str, bytes]:
         for curve in comparison.scaling
         for point in curve.points
     ]
-    named = {"scaling": scaling, "ratios": ratios, "losses": differences, "ranking": pairs}
+    named = {"scaling": scaling, "ratios": ratios, "steps": steps, "losses": differences, "ranking": pairs}
     return {
         f"findings/{name}": csv_lines([table[0], *(row.values() for row in table)]).encode()
         for name, table in named.items()

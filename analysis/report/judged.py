@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JudgedGroup(NamedTuple):
-    """A group's difference from its baseline.
+    """A group's difference from its baseline, or from a group that is one setting apart.
 
     Attributes:
         row: what the report says of it.
@@ -32,7 +32,8 @@ class VerdictTable(NamedTuple):
     """The verdicts on one quantity as a table with lettered notes.
 
     Attributes:
-        baselines: labels of the groups that others are compared with; a column has them if they are several.
+        baselines: labels of the groups that others are compared with; a column has them if they are several,
+            or if what is compared is a setting.
         margin: that all verdicts were held against; None without one, or with several.
     """
 
@@ -44,9 +45,9 @@ class VerdictTable(NamedTuple):
 def verdict_tables(
     comparison: StudyComparison, verdicts: Sequence[VerdictRow]
 ) -> dict[str, VerdictTable | None]:
-    """The tables of rates and of losses, in the study's order; None for one that would have no line."""
+    """The tables of rates, of single settings and of losses; None for one that would have no line."""
     by_group = {(row.about, row.group): row for row in verdicts}
-    tables: dict[str, VerdictTable | None] = {"ratios": None, "losses": None}
+    tables: dict[str, VerdictTable | None] = {"ratios": None, "steps": None, "losses": None}
     rates, losses = comparison.rates.compared, comparison.losses
     if rates:
         lines = {}
@@ -54,6 +55,13 @@ def verdict_tables(
             row = by_group["rate", rate.label]
             lines[rate.label] = JudgedGroup(row, row.difference, row.interval, rate.ratio.n)
         tables["ratios"] = _verdict_table(lines, "Difference", {rate.margin for rate in rates})
+    if steps := comparison.rates.steps:
+        lines = {}
+        rows = (row for row in verdicts if row.about == "step")
+        for step, row in zip(steps, rows, strict=True):
+            name = f"{step.setting} added to {step.rate.baseline}"
+            lines[name] = JudgedGroup(row, row.difference, row.interval, step.rate.ratio.n)
+        tables["steps"] = _verdict_table(lines, "Difference", {step.rate.margin for step in steps})
     if losses and any(about == "loss" for about, _ in by_group):
         lines = {}
         for loss in losses:
@@ -68,8 +76,13 @@ def verdict_tables(
 def _verdict_table(lines: dict[str, JudgedGroup], head: str, margins: set[float | None]) -> VerdictTable:
     baselines = tuple(dict.fromkeys(line.row.against for line in lines.values()))
 
+    of_settings = any(line.row.setting for line in lines.values())
+
+    def setting(line: JudgedGroup) -> TableCell:
+        return TableCell(line.row.setting) if line.row.setting else TableCell()
+
     def against(line: JudgedGroup) -> TableCell:
-        return TableCell(line.row.against) if baselines[1:] else TableCell()
+        return TableCell(line.row.against) if baselines[1:] or of_settings else TableCell()
 
     def interval(line: JudgedGroup) -> TableCell:
         return TableCell(line.interval, note=line.row.method) if line.interval else TableCell()
@@ -84,7 +97,8 @@ def _verdict_table(lines: dict[str, JudgedGroup], head: str, margins: set[float 
     table = overview(
         lines,
         (
-            OverviewColumn("Against", against, is_text=True),
+            OverviewColumn("Setting", setting, is_text=True),
+            OverviewColumn("Added to" if of_settings else "Against", against, is_text=True),
             OverviewColumn(head, lambda line: TableCell(line.difference) if line.difference else TableCell()),
             OverviewColumn("Verdict", verdict, is_text=True),
             OverviewColumn("Interval", interval),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from analysis.stats import Estimate, by_label, over_runs
+from analysis.stats import Estimate, by_label, grouped, over_runs
 from analysis.stats.rows import paired_by
 from analysis.verdicts import guard
 from analysis.verdicts.guard import Difference, RunSet
@@ -86,6 +86,44 @@ def compared(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[
         return []
     pairs = [(group, counterpart(group, groups, baseline)) for group in groups.values()]
     return [(group, other) for group, other in pairs if other]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Two groups that differ in one setting alone, which the second has as the baseline does.
+
+    Attributes:
+        setting: and its value in the first group, by the last part of its name: `float8=rowwise`.
+    """
+
+    setting: str
+    group: Group
+    without: Group
+
+
+def steps(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[Step]:
+    """Every two groups that are one of the baseline's settings apart, setting by setting.
+
+    None where this tells no more than the comparison with the baseline: where all start from it.
+    """
+    baseline = baseline or {}
+    last = {name: name.rpartition(".")[2] for name in baseline}
+    short = {name: last[name] if [*last.values()].count(last[name]) == 1 else name for name in baseline}
+
+    def setting(name: str, value: Any) -> str:
+        text = value if isinstance(value, str) else json.dumps(value)
+        return text if name == "attention" else f"{short[name]}={text}"
+
+    apart = [
+        Step(setting(name, group.factors[name]), group, without)
+        for name, value in baseline.items()
+        for group in groups.values()
+        if (without := counterpart(group, groups, {name: value}))
+    ]
+    against_baseline = {(group.label, other.label) for group, other in compared(groups, baseline)}
+    if all((step.group.label, step.without.label) in against_baseline for step in apart):
+        return []
+    return [step for alike in grouped(apart, lambda step: step.setting).values() for step in alike]
 
 
 def differing(a: Group, b: Group) -> list[Difference]:

@@ -13,7 +13,16 @@ from analysis.stats.ranking import Ranking, rank
 from analysis.stats.repeats import error_of_a_look, look
 from analysis.stats.student import log_ratio
 from analysis.stats.verdict import Kind, Looks, PairTest, SingleRuns, Untested, Verdict, of_single_runs
-from analysis.verdicts.groups import Group, common_margin, compared, declared, differing, groups_of, looks
+from analysis.verdicts.groups import (
+    Group,
+    common_margin,
+    compared,
+    declared,
+    differing,
+    groups_of,
+    looks,
+    steps,
+)
 from analysis.verdicts.guard import Difference, breaking, withheld
 from analysis.verdicts.values import Row
 from analysis.wording import group_name, in_runs, inverse, named_or_counted
@@ -57,12 +66,21 @@ class RateVerdict:
 
 
 @dataclass(frozen=True)
+class StepVerdict:
+    """What a setting changes in the rate, all else being equal."""
+
+    setting: str
+    rate: RateVerdict
+
+
+@dataclass(frozen=True)
 class Rates:
     """What may be said about the rates of a study.
 
     Attributes:
         baseline: the factors that the study declares; None if it declares none.
         compared: each group against its baseline, in the study's order.
+        steps: groups that are one of the baseline's settings apart, where that tells more.
         rankings: one of each set of two groups or more that are comparable with each other.
         unranked: why groups with repeats are in no ranking together.
     """
@@ -71,6 +89,7 @@ class Rates:
     compared: tuple[RateVerdict, ...]
     rankings: tuple[Ranking, ...]
     unranked: tuple[str, ...]
+    steps: tuple[StepVerdict, ...] = ()
 
     @property
     def by_margin(self) -> bool:
@@ -117,28 +136,32 @@ def rates(rows: Sequence[Row]) -> Rates:
     groups, baseline = groups_of(rows), declared(rows)
     rankings, unranked = _rankings([group for group in groups.values() if len(group.runs) > 1])
     ranked = _ranked(rankings)
-    verdicts = []
-    for a, b in compared(groups, baseline):
-        ratio, differences, runs = ratio_of(a, b), differing(a, b), [*a.runs, *b.runs]
-        margin = common_margin(runs, "tokens_per_second")
-        verdict = replace(
-            _verdict(a, b, ratio, margin, _of_pair(ranked, a.label, b.label)),
-            groups=(a.label, b.label),
-            imported=any(run["imported"] for run in runs),
-        )
-        verdicts.append(
-            RateVerdict(
-                label=a.label,
-                baseline=b.label,
-                ratio=ratio,
-                margin=margin,
-                verdict=withheld(verdict, differences, "speed"),
-                differences=tuple(differences),
-                runs=frozenset(run["run_id"] for run in runs),
-                single=single_runs(a, b, ratio),
-            )
-        )
-    return Rates(baseline, tuple(verdicts), tuple(rankings), tuple(unranked))
+    against_baseline = [_rate_verdict(a, b, ranked) for a, b in compared(groups, baseline)]
+    by_setting = [
+        StepVerdict(step.setting, _rate_verdict(step.group, step.without, ranked))
+        for step in steps(groups, baseline)
+    ]
+    return Rates(baseline, tuple(against_baseline), tuple(rankings), tuple(unranked), tuple(by_setting))
+
+
+def _rate_verdict(a: Group, b: Group, ranked: Mapping[tuple[str, str], Verdict]) -> RateVerdict:
+    ratio, differences, runs = ratio_of(a, b), differing(a, b), [*a.runs, *b.runs]
+    margin = common_margin(runs, "tokens_per_second")
+    verdict = replace(
+        _verdict(a, b, ratio, margin, _of_pair(ranked, a.label, b.label)),
+        groups=(a.label, b.label),
+        imported=any(run["imported"] for run in runs),
+    )
+    return RateVerdict(
+        label=a.label,
+        baseline=b.label,
+        ratio=ratio,
+        margin=margin,
+        verdict=withheld(verdict, differences, "speed"),
+        differences=tuple(differences),
+        runs=frozenset(run["run_id"] for run in runs),
+        single=single_runs(a, b, ratio),
+    )
 
 
 def _ranked(rankings: Iterable[Ranking]) -> dict[tuple[str, str], Verdict]:

@@ -20,7 +20,7 @@ from tests.oracle.truth import Study
 
 NAMES = (
     "ends", "pair", "ramp", "margins", "scaling", "disturbed", "grown", "moved", "waiting", "prompts", "profiled", "calls", "shapes",
-    "alone", "swept", "watched", "sought", "planned", "saved", "places", "tiled", "eight", "theirs", "endless",
+    "alone", "swept", "watched", "sought", "planned", "saved", "places", "tiled", "eight", "options", "theirs", "endless",
 )  # fmt: skip
 IMPORTED = ("theirs", "endless")
 

@@ -266,6 +266,9 @@ def fastest_and_slowest(study: Study) -> Iterator[str]:
 def shown_of_groups(study: Study) -> Iterator[str]:
     if study.task == "attention" or study.name == "scaling" or is_grid(study):
         return
+    if study.steps:
+        yield f"One setting at a time: {'; '.join(one_at_a_time(study))}."
+        return
     words: dict[str, list[str]] = {"faster": [], "equivalent": [], "slower": [], "inconclusive": []}
     judged = [label for label in study.measured if study.against(label) and label not in study.wrong]
     for label in judged:
@@ -277,6 +280,30 @@ def shown_of_groups(study: Study) -> Iterator[str]:
             if labels and word != "observed"
         ]
         yield f"Against {study.against(judged[0])}, {listed(parts)}."
+
+
+def one_at_a_time(study: Study) -> list[str]:
+    """By setting what it changes at least and at most, in the order of the most."""
+    changes: dict[str, list[tuple[float, str]]] = {}
+    for (setting, other), one in study.steps.items():
+        ratio = study.rate_ratio(one, other).middle
+        changes.setdefault(setting, []).append((ratio, step_verdict(study, one, other)))
+    texts = []
+    for setting, ends in sorted(changes.items(), key=lambda change: -max(change[1])[0]):
+        (least, first), (most, last) = min(ends), max(ends)
+        start = f"{100 * (least - 1):+}" + (f" % ({first})" if first != last else "")
+        texts.append(f"{setting} {f'{start} to ' if len(ends) > 1 else ''}{100 * (most - 1):+} % ({last})")
+    return texts
+
+
+def step_verdict(study: Study, one: str, other: str) -> str:
+    """That of two groups of several runs, within or beyond a margin."""
+    ratio, margin = study.rate_ratio(one, other), study.design["margins"]["tokens_per_second"]
+    assert ratio.ends
+    low, high = ratio.ends[0] - 1, ratio.ends[1] - 1
+    if low > margin or high < -margin:
+        return "faster" if ratio.middle > 1 else "slower"
+    return "equivalent" if -margin < low and high < margin else "inconclusive"
 
 
 def axes(study: Study, labels: Sequence[str] = ()) -> list[str]:

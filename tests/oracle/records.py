@@ -48,6 +48,7 @@ def write(root: Path) -> None:
     places(root)
     tiled(root)
     eight(root)
+    options(root)
 
 
 def dump(path: Path, value: Any) -> None:
@@ -325,6 +326,19 @@ def saved(root: Path) -> None:
         study.trained(name, seed, 1, took, final, each=each, peak=peak)
 
 
+def options(root: Path) -> None:
+    """Two options, alone and together: each has a partner that lacks it alone."""
+    base = {"train.compile": False, "train.loss": "cross_entropy"}
+    study = Study(root, "options", "What does each option gain?", base, {"tokens_per_second": 0.02})
+    for seed, compiled, joined in product(range(3), (False, True), (False, True)):
+        study.cell = {"train.compile": compiled, "train.loss": f"{'linear_' * joined}cross_entropy"}
+        study.plan = {"label": ("eager", "joined", "compiled", "both")[2 * compiled + joined]}
+        usual = 0.02 * (1 + 0.03 * seed) * (0.9 if compiled else 1.0)
+        if joined:
+            usual *= 0.95 + 0.001 * seed if compiled else 0.96 + 0.03 * seed
+        study.trained("auto", seed, 1, wavy(usual), 3.0 + 0.1 * seed)
+
+
 def theirs(name: str, length: int, dim: int) -> list[dict[str, Any]]:
     """What others report of a group of `saved`."""
     origin: dict[str, Any] = {"source": "A report, table 1", "read_from": "table"}
@@ -489,7 +503,7 @@ class Study:
         root: Path,
         name: str,
         question: str,
-        baseline: dict[str, str] | None = None,
+        baseline: Mapping[str, Any] | None = None,
         margins: dict[str, float] | None = None,
         device: dict[str, Any] = H100,
         order: str = "as written",

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import cache, cached_property
-from itertools import combinations
+from itertools import combinations, permutations
 from math import asin, comb, exp, gamma, hypot, log, pi, sin, sqrt
 from pathlib import Path
 from statistics import fmean
@@ -84,14 +84,16 @@ class Run:
 
     @property
     def label(self) -> str:
-        """What varies in the study, the seed apart."""
+        """What the study calls it, or what varies, the seed apart."""
+        if self.plan.get("label"):
+            return str(self.plan["label"])
         factors = {
             name: value
             for name, value in self.plan["factors"].items()
             if name not in ("seed", "repeat", *self.constant)
         }
         return ", ".join(
-            str(value) if name == "attention" else f"{name.rpartition('.')[2]}={_worded(value)}"
+            str(value) if name == "attention" else f"{name.rpartition('.')[2]}={worded(value)}"
             for name, value in sorted(factors.items())
         )
 
@@ -362,19 +364,35 @@ class Study:
         factors, given = self.groups[label][0].plan["factors"], self.design.get("baseline") or {}
         return bool(given) and all(factors.get(name) == value for name, value in given.items())
 
+    def settings(self, label: str) -> dict[str, Any]:
+        """The factors of a group."""
+        factors = self.groups[label][0].plan["factors"]
+        return {name: value for name, value in factors.items() if name not in ("seed", "repeat")}
+
     @cache  # noqa: B019 - the studies of a test session
     def against(self, label: str) -> str | None:
         """The group that it is compared with: equal, but for what a baseline has."""
-
-        def settings(group: str) -> dict[str, Any]:
-            factors = self.groups[group][0].plan["factors"]
-            return {name: value for name, value in factors.items() if name not in ("seed", "repeat")}
-
         given = self.design.get("baseline")
         if not given or self.is_baseline(label):
             return None
-        wanted = settings(label) | given
-        return next((other for other in self.groups if settings(other) == wanted), None)
+        wanted = self.settings(label) | given
+        return next((other for other in self.groups if self.settings(other) == wanted), None)
+
+    @cached_property
+    def steps(self) -> dict[tuple[str, str], str]:
+        """By (setting, group without it): the group that has it and is otherwise the same; where one lacks others."""
+        usual = self.design.get("baseline") or {}
+        pairs = {}
+        for one, other in permutations(self.groups, 2):
+            own, without = self.settings(one), self.settings(other)
+            differing = [name for name in own if own[name] != without.get(name)]
+            if len(differing) == 1 and (name := differing[0]) in usual and without[name] == usual[name]:
+                pairs[self.text_of(name, own[name]), other] = one
+        return pairs if any(not self.is_baseline(other) for _, other in pairs) and len(usual) > 1 else {}
+
+    def text_of(self, name: str, value: Any) -> str:
+        """A setting by the last part of its name."""
+        return str(value) if name == "attention" else f"{name.rpartition('.')[2]}={worded(value)}"
 
     @cache  # noqa: B019 - the studies of a test session
     def over(self, label: str, value: Callable[[Run, float], float]) -> Value:
@@ -394,17 +412,17 @@ class Study:
         return {run.key: run.seconds / run.tokens for run in self.completed(label)}
 
     @cache  # noqa: B019 - the studies of a test session
-    def rate_ratio(self, label: str) -> Value:
-        """The rate over the baseline's, with a 95 % interval; 90 % where a margin is stated."""
-        baseline = self.against(label)
+    def rate_ratio(self, label: str, other: str = "") -> Value:
+        """The rate over the baseline's or another's, with a 95 % interval; 90 % where a margin is stated."""
+        baseline = other or self.against(label)
         assert baseline
         own, base = self.per_token(label), self.per_token(baseline)
         if min(len(own), len(base)) == 1:
             runs = {run.key: run for run in self.completed(label)}
             (key,) = [key for key in own if key in base][:1]
-            other = next(run for run in self.completed(baseline) if run.key == key)
+            base_run = next(run for run in self.completed(baseline) if run.key == key)
             values = []
-            for run in (runs[key], other):
+            for run in (runs[key], base_run):
                 records = [record["step_seconds"] / run.tokens for record in run.counted]
                 if not (ends := over_records(records)):
                     return Value(median(base.values()) / median(own.values()))
@@ -475,7 +493,8 @@ class Study:
         return t_quantile(0.95, freedom) * sqrt(2 * squares / freedom) if freedom else 0.0
 
 
-def _worded(value: object) -> str:
+def worded(value: object) -> str:
+    """A value as YAML has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

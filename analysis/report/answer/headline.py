@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from analysis.report.facts import Facts
     from analysis.stats import Estimate
 
+_SETTINGS = 6  # that a sentence names; of more, those that change most and least
 _NAMED = 3  # groups that a sentence names; of more it says how many
 _SHOWN = ("faster", "equivalent", "slower")  # verdicts of several runs
 _LONG = 40  # characters of a name, beyond which a sentence has the group's number
@@ -81,7 +82,36 @@ def rates(
         yield from ends(
             facts, values, unit, judged, comparison, words, by_ratio=(ratios, ordered), beside=beside or {}
         )
-        yield from _findings(facts, judged)
+        if comparison.rates.steps:
+            yield from _steps(facts, verdicts)
+        else:
+            yield from _findings(facts, judged)
+
+
+def _steps(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
+    """What each setting changes, all else being equal, from the most to the least.
+
+    Of a setting that was added to several groups, the least and the most.
+    """
+    steps = [row for row in verdicts if row.about == "step" and row.number and row.group not in facts.flagged]
+    texts: dict[str, float] = {}
+    numbers = []
+    for setting, rows in grouped(steps, lambda row: row.setting).items():
+        values = {row.number.value: row for row in rows if row.number}
+        least, most = values[min(values)], values[max(values)]
+        text = f"{most.difference} ({most.verdict})"
+        if least is not most:
+            own = f" ({least.verdict})" if least.verdict != most.verdict else ""
+            first = least.difference if own else least.difference.removesuffix(" %")
+            text = f"{first}{own} to {text}"
+        texts[f"{group_name(setting)} {text}"] = max(values)
+        numbers += [row.number for row in dict.fromkeys((least, most)) if row.number]
+    ordered = sorted(texts, key=texts.__getitem__, reverse=True)
+    if len(ordered) > _SETTINGS:
+        half = _SETTINGS // 2
+        ordered = [*ordered[:half], f"{len(ordered) - 2 * half} more", *ordered[-half:]]
+    if ordered:
+        yield Sentence(f"One setting at a time: {'; '.join(ordered)}.", tuple(numbers))
 
 
 def _findings(facts: Facts, judged: Mapping[str, VerdictRow]) -> Iterator[Sentence]:
@@ -195,8 +225,11 @@ def ends(
     doubt = ""
     if not judged:  # rates are ranked by tests, of other quantities there are intervals alone
         doubt = _ties(ordered, facts, comparison) if most else _overlaps(ordered, facts, values, runs)
+    leader = name(first, facts)
+    if not before and leader.startswith("group"):
+        leader = leader.capitalize()
     clauses = [
-        f"{before}{name(first, facts)} has the {words[0]}, {texts[first]}",
+        f"{before}{leader} has the {words[0]}, {texts[first]}",
         *([doubt] if doubt else []),
         f"{name(last, facts)} the {words[1]}, {texts[last]}",
     ]

@@ -8,7 +8,7 @@ from typing import Literal
 from analysis.stats.verdict import Kind
 from analysis.wording import capital, group_name
 
-About = Literal["rate", "loss", "scaling", "alone", "decoding"]
+About = Literal["rate", "step", "loss", "scaling", "alone", "decoding"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class VerdictRow:
         number: the difference, for texts; None where it is not known.
         level: what its interval speaks of, `runs` or `records of one run each`; empty without an inference.
         method: how its interval was made, worded for a caption.
+        setting: that the group has and the other one has not, all else being equal; empty of other rows.
         speedup: of scaling: how many times as fast it is as the first group of its curve.
     """
 
@@ -73,6 +74,7 @@ class VerdictRow:
     level: str = ""
     method: str = ""
     speedup: Number | None = None
+    setting: str = ""
 
     @property
     def text(self) -> str:

@@ -12,7 +12,7 @@ from analysis.stats import by_label, grouped
 from analysis.stats.estimate import RANGE, median
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.scaling import HELD_UP
-from analysis.wording import because, faster, listed, named_or_counted, nats, percentage
+from analysis.wording import because, faster, group_name, listed, named_or_counted, nats, percentage
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ def rows(facts: Facts, comparison: StudyComparison, rate_name: str) -> list[Verd
         rate_name: what the rate of a run is called, such as `tokens per second`.
     """
     rates = [_rate(verdict, facts, comparison, rate_name) for verdict in comparison.rates.compared]
+    steps = [
+        _rate(step.rate, facts, comparison, f"{rate_name} with {group_name(step.setting)}", step.setting)
+        for step in comparison.rates.steps
+    ]
     losses = [_loss(loss) for loss in comparison.losses]
     on_gpus = all(run["gpus"] for run in facts.runs if run["outcome"] == "completed")
     what = "GPUs" if on_gpus else "processes"
@@ -50,7 +54,7 @@ def rows(facts: Facts, comparison: StudyComparison, rate_name: str) -> list[Verd
             )
             value, reason = f"{rate.median:,.0f}", "not a finding: one run"
             single.append(_observed("alone", rate_name, group.label, value, reason, number))
-    verdicts = [*scaling, *rates, *losses, *single]
+    verdicts = [*scaling, *rates, *steps, *losses, *single]
     quantities = list(dict.fromkeys(row.quantity for row in verdicts))
     kinds = {"measured": 0, "different": 0, "equivalent": 0, "observed": 1, "inconclusive": 2, "withheld": 3}
     return sorted(verdicts, key=lambda row: (quantities.index(row.quantity), kinds[row.kind]))
@@ -69,11 +73,13 @@ def shown(verdicts: Sequence[VerdictRow]) -> list[VerdictRow]:
     return [row for row in verdicts if id(row) in kept]
 
 
-def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_name: str) -> VerdictRow:
+def _rate(
+    rate: RateVerdict, facts: Facts, comparison: StudyComparison, quantity: str, setting: str = ""
+) -> VerdictRow:
     verdict = rate.verdict
     kind = verdict.kind
     reason = because(verdict, rate.margin, facts.imported)
-    if rate.label in comparison.unlike:
+    if not setting and rate.label in comparison.unlike:
         reason = f"{reason}; its loss differs" if reason else "its loss differs"
     inferred = verdict.apart is not None
     share, low, high, margin = (
@@ -87,8 +93,8 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_nam
     if interval and is_range:
         interval = f"range {interval}"
     return VerdictRow(
-        about="rate",
-        quantity=rate_name,
+        about="step" if setting else "rate",
+        quantity=quantity,
         group=rate.label,
         against=rate.baseline,
         difference=difference,
@@ -97,7 +103,7 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_nam
         verdict=faster(verdict) if kind == "different" else kind,
         reason=reason,
         number=Number(
-            f"rate of {rate.label} against {rate.baseline}",
+            f"rate of {rate.label} against {rate.baseline}{f', {setting} alone' if setting else ''}",
             "percent",
             share or 0.0,
             low,
@@ -109,6 +115,7 @@ def _rate(rate: RateVerdict, facts: Facts, comparison: StudyComparison, rate_nam
         else None,
         level=verdict.level if inferred else "",
         method=verdict.method if inferred else "",
+        setting=setting,
     )
 
 

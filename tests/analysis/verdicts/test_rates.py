@@ -83,6 +83,45 @@ def test_a_group_is_compared_with_its_own_counterpart() -> None:
     ]
 
 
+def test_a_setting_is_compared_with_the_same_configuration_without_it() -> None:
+    """Of `baseline: {compile: false, loss: plain}` each setting has two partners; only one is the baseline."""
+    design = DESIGN | {"baseline": {"train.compile": False, "train.loss": "plain"}}
+    seconds = {"eager": 0.50, "joined": 0.48, "compiled": 0.45, "both": 0.40, "unpaired": 0.30}
+    factors: dict[str, dict[str, Any]] = {
+        "eager": {"train.compile": False, "train.loss": "plain"},
+        "joined": {"train.compile": False, "train.loss": "joined"},
+        "compiled": {"train.compile": True, "train.loss": "plain"},
+        "both": {"train.compile": True, "train.loss": "joined"},
+        "unpaired": {"train.compile": True, "train.loss": "third"},
+    }
+    rows = [
+        row
+        for label, usual in seconds.items()
+        for row in repeated(label, [usual, 1.01 * usual, 0.99 * usual], factors=factors[label], design=design)
+    ]
+    steps = rates(rows).steps
+    assert [(step.setting, step.rate.label, step.rate.baseline) for step in steps] == [
+        ("compile=true", "compiled", "eager"),
+        ("compile=true", "both", "joined"),
+        ("loss=joined", "joined", "eager"),
+        ("loss=joined", "both", "compiled"),
+        ("loss=third", "unpaired", "compiled"),
+    ]
+    assert [step.rate.ratio.ratio for step in steps] == pytest.approx(
+        [0.50 / 0.45, 0.48 / 0.40, 0.50 / 0.48, 0.45 / 0.40, 0.45 / 0.30]
+    )
+
+
+def test_settings_are_not_compared_apart_where_all_pairs_are_with_the_baseline() -> None:
+    design = DESIGN | {"baseline": {"attention": "cudnn", "train.compile": False}}
+    rows = []
+    for backend, compiled in (("cudnn", False), ("flash", False), ("cudnn", True)):
+        factors = {"attention": backend, "train.compile": compiled}
+        rows += repeated(f"{backend}, {compiled}", [0.4, 0.41], factors=factors, design=design)
+    assert len(rates(rows).compared) == 2
+    assert rates(rows).steps == ()
+
+
 def test_rates_are_of_tokens_not_of_steps() -> None:
     rows = repeated("cudnn", [0.4, 0.4, 0.41]) + repeated("flash", [0.8, 0.8, 0.82], tokens_per_step=8192)
     (compared,) = rates(rows).compared

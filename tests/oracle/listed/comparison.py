@@ -37,6 +37,32 @@ def comparison_cells(cell: Cell) -> str:
     return f"{what}{100 * (ratio.ends[0] - 1):+} to {100 * (ratio.ends[1] - 1):+} %"
 
 
+STEPS = "Tokens per second with a setting against those of the group that lacks it and is otherwise the same"
+
+
+@column(f"{STEPS}.*", "Added to", "Difference", "Verdict", "Interval", "n")
+def step_cells(cell: Cell) -> str:
+    study, other = cell.spot.study, cell.row["Added to"]
+    if (cell.first, other) not in study.steps:
+        return f"one of {study.steps}"
+    one = study.steps[cell.first, other]
+    ratio = study.rate_ratio(one, other)
+    assert ratio.ends
+    return {
+        "Added to": other,
+        "Difference": f"{100 * (ratio.middle - 1):+} %",
+        "Verdict": kinds.step_verdict(study, one, other),
+        "Interval": f"{100 * (ratio.ends[0] - 1):+} to {100 * (ratio.ends[1] - 1):+} %",
+        "n": f"{shared_runs(study, one, other)}",
+    }[cell.head]
+
+
+@text(rf"{STEPS}.*", "caption")
+def steps_caption(spot: Spot, match: re.Match[str]) -> str:
+    margin = 100 * spot.study.design["margins"]["tokens_per_second"]
+    return f"{STEPS}; the study states a margin of {margin} %. n: runs, or pairs of runs."
+
+
 @column(
     "Loss over the last fifth .*", "Difference, nats", "Verdict", "Interval", "n", "Repeats differ by, nats"
 )

@@ -24,6 +24,7 @@ from tests.oracle.truth import (
     smoothed,
     t_quantile,
     time_parts,
+    worded,
 )
 
 
@@ -165,7 +166,7 @@ def rate_ratio_end(spot: Spot, match: re.Match[str]) -> str:
 @text(r"Baseline: .*", "figcaption")
 def ratio_caption(spot: Spot, match: re.Match[str]) -> str:
     study = spot.study
-    factors = ", ".join(f"{name} = {value}" for name, value in study.design["baseline"].items())
+    factors = ", ".join(f"{name} = {worded(value)}" for name, value in study.design["baseline"].items())
     text = f"Baseline: {factors}, all else equal. Above 1 is faster."
     verdicts = {
         label: kinds.verdict(study, label)[0]
