@@ -20,7 +20,7 @@ from analysis.store.database import NAME as NAME_OF_DATABASE
 from analysis.store.records import open_records
 from model.record.config import RunConfig
 from model.record.errors import UserError
-from model.record.files import Unreadable, sha256
+from model.record.files import Unreadable, of_this_process, sha256
 from model.record.folder import folders, run_folders
 from model.record.outcome import Outcome
 from model.record.records import NAME, DesignRecord
@@ -89,7 +89,7 @@ def restore(report: Path, root: Path) -> Restored:
         kept.mkdir(parents=True, exist_ok=True)
         names = sorted(path.name for path in kept.iterdir() if scan.OF_REPORT.fullmatch(path.name))
         number = int(names[-1].partition("-")[0]) + 1 if names else 1
-        with TemporaryDirectory(prefix=".collecting-", dir=kept) as scratch:
+        with TemporaryDirectory(prefix=".collecting-", suffix=of_this_process(), dir=kept) as scratch:
             whole = shutil.copytree(report / RECORDS, Path(scratch) / "records")
             digest = scan.digest(whole)
             earlier = [kept / name for name in names if name.endswith(f"-{digest}")]

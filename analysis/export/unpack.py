@@ -17,13 +17,14 @@ from analysis.store.database import NAME as NAME_OF_DATABASE
 from analysis.store.scan import CERTIFICATES, NODES
 from model.attention.verify.certificate import Certificate
 from model.record.errors import UserError
-from model.record.files import Unreadable, no_link, read
+from model.record.files import Unreadable, no_link, of_this_process, read
 from model.record.folder import STUDY, RunFolder, study_record
 from model.record.records import NAME
 
 SUFFIXES = (".tar.gz", ".tgz")
 _NAME = NAME.pattern
 PLAN, LEDGER = "run.json", "ledger.jsonl"
+UNPACKING = ".unpacking-"  # begins the name of a folder with what an archive still has
 
 
 def _any(names: set[str]) -> str:
@@ -76,7 +77,7 @@ def unpack(archive: Path, root: Path) -> Unpacked:
     if archive.is_symlink() or not archive.is_file():  # to open a pipe could wait for ever
         raise UserError(f"{archive} is not a file: name the archive itself")
     root.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".unpacking-", dir=root) as scratch:
+    with TemporaryDirectory(prefix=UNPACKING, suffix=of_this_process(), dir=root) as scratch:
         folder = Path(scratch)
         _extract(archive, folder)
         try:

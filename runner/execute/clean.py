@@ -20,6 +20,8 @@ from pathlib import Path
 
 import psutil
 
+from analysis.export.unpack import UNPACKING
+from analysis.store.scan import REPORTS
 from model.record.errors import UserError
 from model.record.files import Unreadable
 from model.record.folder import DECODED, RunFolder
@@ -147,7 +149,8 @@ def _in_study(study: Path) -> Iterator[Item]:
                 states.append(ledger.brief_state(run) if run.is_imported else ledger.state(run))
             except (Unreadable, OSError):
                 states.append(None)
-    yield from _items(_temporary(study), "left by a command that was killed", study)
+    for place in (study, study / REPORTS):
+        yield from _items(_temporary(place), "left by a command that was killed", study)
     for state in states:
         if not state or state.in_flight:
             continue
@@ -250,10 +253,11 @@ def _is_folder(path: Path) -> bool:
 
 
 def _items(paths: Iterable[Path], why: str, study: Path | None) -> Iterator[Item]:
-    """An item for each path, except run records and folders that contain any."""
+    """An item for each path, except run records and folders that contain any which no archive has."""
     for path in paths:
         inside = [Path(at, name) for at, folders, files in os.walk(path) for name in (*folders, *files)]
-        if RECORDS.isdisjoint(entry.name for entry in (path, *inside)):
+        of_archive = path.name.startswith(UNPACKING)
+        if of_archive or RECORDS.isdisjoint(entry.name for entry in (path, *inside)):
             size_bytes = 0
             for entry in (path, *inside):
                 with suppress(OSError):

@@ -11,13 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from analysis.audit.restore import restore
+from analysis.export import unpack
+from analysis.export.pack import pack
+from analysis.report.build import build_report
+from analysis.store.collect import collect
 from model.record.errors import UserError
 from model.record.files import append, write
 from model.record.outcome import Outcome
 from model.record.records import LedgerEvent, Manifest, Provenance, Result
 from runner.execute import clean
 from runner.state.filesystem import study_lock
-from tests.analysis.fabricate import START, plan
+from tests.analysis.fabricate import START, completed, plan
 
 OLD = time.time() - 2 * clean.HOUR_SECONDS
 CODE, OTHER = "a" * 64, "b" * 64
@@ -128,6 +133,9 @@ def test_temporary_files_go_when_they_are_old_and_their_writer_is_gone(study):
     put(study / ".code" / f".{CODE}.host.1.part" / "model" / "x.py")
     age(study / ".code" / f".{CODE}.host.1.part")
     put(run / f".run.json.{gone}@{os.uname().nodename}")
+    for name in (f".unpacking-a1_b2.{gone}", f"study/.reports/.collecting-a1_b2.{gone}"):
+        put(study.parent / name / "run_records.parquet")
+        age(study.parent / name)
     wanted = planned(study.parent)
     put(run / f".run.json.{os.getpid()}")
     put(run / f".ledger.jsonl.{gone}@another.host")
@@ -139,7 +147,7 @@ def test_temporary_files_go_when_they_are_old_and_their_writer_is_gone(study):
     put(study.parent / ".lock")
     put(study / f".x.{'9' * 30}")
     assert planned(study.parent) == wanted
-    assert len(wanted) == 7
+    assert len(wanted) == 9
 
 
 def test_submitits_files_go_with_the_runs_that_their_job_was_about(study):
@@ -386,3 +394,29 @@ def lay(path, kind, outside, old):
         age(path, old)
     except OSError:
         pass
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("take", [restore, unpack.unpack])
+def test_a_collect_that_is_killed_leaves_a_folder_that_can_go(tmp_path, monkeypatch, take):
+    root, other = tmp_path / "root", tmp_path / "other"
+    completed(root, "r1")
+    collect(root)
+    report = build_report(root, "backends", tmp_path / "report").parent
+    pack(root, "backends", archive := tmp_path / "runs.tar.gz")
+    left = []
+
+    def killed(*given, **_named):
+        left.extend(path for path in other.rglob(".*ing-*"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copytree", killed)
+    monkeypatch.setattr(unpack, "_extract", killed)
+    with pytest.raises(KeyboardInterrupt):
+        take(report if take is restore else archive, other)
+    (name,) = left
+    assert not name.exists()
+    name = Path(str(name).replace(f".{os.getpid()}", f".{2**22 + 1}"))  # over every pid
+    put(name / ("run_records.parquet" if take is restore else "run.json"))
+    age(name)
+    assert planned(other) == {str(name.relative_to(other))}

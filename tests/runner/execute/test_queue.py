@@ -223,7 +223,10 @@ def test_a_launch_that_waits_says_since_when_the_other_runs(second, tmp_path, ca
         os.utime(file, (begun.timestamp(), begun.timestamp()))
         got = second()
         until(lambda: waits(caplog), 0.01)
-        assert f"first in /a (process {os.getpid()}), which began at {begun:{form}}, to finish" in waits(caplog)[0]
+        assert (
+            f"first in /a (process {os.getpid()}), which began at {begun:{form}}, to finish"
+            in waits(caplog)[0]
+        )
     until(lambda: got, 0.01)
     assert "second in /b" in caplog.messages[-1]
     assert caplog.messages[-1].endswith("no longer waits: it is its turn")
