@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from model.record.folder import RunFolder
 from model.record.outcome import Outcome
 from runner.execute.slurm import client
 from runner.job.tasks import load
@@ -62,7 +63,10 @@ def cancel(states: Iterable[RunState], at_once: bool = False) -> list[RunState]:
             told.append(state)
         else:
             log.warning("%s is no longer running: `runner status` finds out how it ended", name)
-    return told
+    now = [ledger.state(RunFolder(state.folder.path)) for state in open_ if state.job_id not in reached]
+    job_ids = {state.job_id for state in open_}
+    moved = [state for state in now if state.in_flight and state.job_id and state.job_id not in job_ids]
+    return [*told, *(cancel(moved, at_once) if moved else ())]  # into next jobs while Slurm was asked
 
 
 def saving(states: Iterable[RunState]) -> set[str]:

@@ -142,11 +142,13 @@ class RunWatch:
 
 
 def _settle(runs: list[RunState]) -> bool:
-    """Record how jobs ended, in the ledgers of their runs; returns whether anything was. Raises NoAnswer."""
-    in_doubt = list(recordable(state for state in runs if must_ask_slurm(state) and state.job_id))
-    answer = client.poll(map(client.job_of, in_doubt))
+    """Record in ledgers how jobs ended; returns whether runs are not as they were. Raises NoAnswer."""
+    asked = list(recordable(state for state in runs if must_ask_slurm(state) and state.job_id))
+    answer = client.poll(map(client.job_of, asked))
     if answer.problem:
         warn_once(f"{answer.problem}: cannot tell how jobs ended until it answers again")
+    # Read again: before a job ends, it notes in which next one its run goes on.
+    in_doubt = [state for state in asked if _same(ledger.state(RunFolder(state.folder.path)), state)]
     for state in in_doubt:
         if ending := answer.endings.get(state.job_id or ""):
             ledger.ended(state.folder, state.attempt, culprit.true_of(ending, state.folder, state.attempt))
@@ -171,7 +173,13 @@ def _settle(runs: list[RunState]) -> bool:
             lost = Ending(Outcome.LOST, f"{why}, and the attempt left no result")
             own = Ending(result.outcome, result.reason) if result else lost
             ledger.ended(state.folder, state.attempt, own)
-    return bool(answer.endings or unknown)
+    return bool(answer.endings or unknown or len(in_doubt) < len(asked))
+
+
+def _same(one: RunState, other: RunState) -> bool:
+    """Whether a run is in the same attempt and job at two times, and how it ends is in doubt at the first."""
+    same = (one.attempt, one.job_id) == (other.attempt, other.job_id)
+    return same and must_ask_slurm(one)
 
 
 def must_ask_slurm(state: RunState) -> bool:

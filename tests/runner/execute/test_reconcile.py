@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from model.record.config import RunConfig
-from model.record.folder import RunFolder
+from model.record.folder import RunFolder, run_folders
 from model.record.outcome import Outcome
 from model.record.records import now
 from runner.cli.app import app
@@ -87,6 +87,45 @@ def test_a_run_that_stops_while_slurm_is_asked_is_cancelled_and_not_lost(root, s
     says("sacct", line("7|COMPLETED|0:0|n1", "tiny-1"), also=move)
     (state,) = reconciled(root)
     assert state.outcome == "cancelled"
+
+
+@pytest.fixture
+def moving(root, tmp_path):
+    """A run whose second attempt is claimed in its first job, 7, and what a shell does when the next one is 9."""
+    folder = Folder(root, plan("r1", study="tiny", chain=True))
+    for number, job_id in ((1, "7"), (2, "7")):
+        folder.event("claimed", attempt=number, executor="slurm")
+        folder.event("submitted", attempt=number, after=3, executor="slurm", job_id=job_id)
+        if number == 1:
+            folder.start()
+            folder.end("preempted")
+    (folder.path / "attempt-2").mkdir()
+    noted = ledger.line(2, "submitted", executor="slurm", job_id="9").model_dump_json()
+    (tmp_path / "line").write_text(f"{noted}\n")
+    return f"/bin/cat {tmp_path}/line >>{folder.path}/ledger.jsonl"
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("fields", ["7|COMPLETED|0:0|n1", ""], ids=["over", "unknown"])
+def test_a_run_whose_next_job_is_noted_while_slurm_is_asked_goes_on_in_it(root, moving, says, fields):
+    says("squeue")
+    says("sacct", line(fields, "tiny-1") if fields else "", also=moving)
+    (state,) = reconciled(root)
+    assert (state.outcome, state.job_id, state.phase) == (None, "9", "queued")
+
+
+@pytest.mark.fault
+def test_a_run_that_moves_into_its_next_job_while_it_is_cancelled_is_cancelled_there(
+    root, moving, says, tmp_path
+):
+    says("squeue", line("9|PENDING|", "tiny-1", now()))
+    says("scancel")
+    ends = [line("7|COMPLETED|0:0|n1", "tiny-1"), line("9|PENDING|0:0|", "tiny-1", now())]
+    says("sacct", "\n".join(ends), also=moving)
+    (folder,) = run_folders(root, "tiny")
+    assert [state.job_id for state in cancel([ledger.state(folder)])] == ["9"]
+    assert "scancel 9" in (tmp_path / "asked").read_text()
+    assert ledger.state(RunFolder(folder.path)).outcome == "cancelled"
 
 
 @pytest.mark.fault
