@@ -27,7 +27,7 @@ _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report 
 \makeatletter\setlength{\@fptop}{0pt}\makeatother % pages of figures begin at the top
 \input{numbers}
 """
-_RESULTS = ("groups", "ratios", "losses", "reported")
+_RESULTS = ("groups", "ratios", "steps", "losses", "reported")
 
 
 def document(contents: Contents, tables: Collection[str], references: Sequence[str]) -> str:

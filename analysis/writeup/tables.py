@@ -12,6 +12,7 @@ from analysis.report.tasks.attention import shapes
 from analysis.stats import Estimate
 from analysis.stats.paired import Ratio
 from analysis.stats.verdict import Verdict
+from analysis.verdicts.rates import RateVerdict
 from analysis.wording import in_a_row, range_word
 from analysis.wording import readable as shown
 
@@ -34,7 +35,8 @@ def tables(contents: Contents) -> dict[str, str]:
     if contents.task.calls_every_backend:
         made |= {"groups": _overview(contents)} | backends | _shapes(contents) | _values(contents)
         return {name: text for name, text in made.items() if text}
-    made |= {"groups": _groups(contents), "ratios": _ratios(contents), "losses": _losses(contents)}
+    made |= {"groups": _groups(contents), "ratios": _ratios(contents), "steps": _steps(contents)}
+    made["losses"] = _losses(contents)
     made |= _rankings(contents) | backends | _values(contents)
     for name, answer in contents.metrics.items():
         rows = [tuple(map(_cell, row)) for row in answer.rows]
@@ -138,25 +140,32 @@ def _groups(contents: Contents) -> str:
     return table("groups", caption, heads, rows)
 
 
+_PAIRED = "paired by seed and repeat where enough of these are common, or the medians of one run each. "
+_RATIO = ("Ratio", r"95\,\% interval", "$n$", "Verdict")
+
+
 def _ratios(contents: Contents) -> str:
-    rows = [
-        (
-            breakable(pair.label),
-            breakable(pair.baseline),
-            number(pair.shown.ratio, ".4f"),
-            ends(pair.shown, ".4f"),
-            str(pair.shown.n),
-            pair.verdict.kind,
-        )
-        for pair in contents.comparison.rates.compared
-    ]
+    pairs = contents.comparison.rates.compared
+    rows = [(breakable(pair.label), *_ratio(pair)) for pair in pairs]
+    caption = "Tokens per second over those of the baseline, " + _PAIRED
+    caption += _methods([pair.shown.method for pair in pairs])
+    return table("ratios", caption, ("Group", "Baseline", *_RATIO), rows, "llrrrl")
+
+
+def _steps(contents: Contents) -> str:
+    steps = contents.comparison.rates.steps
+    rows = [(breakable(step.setting), *_ratio(step.rate)) for step in steps]
     caption = (
-        "Tokens per second over those of the baseline, paired by seed and repeat where enough of these are "
-        "common, or the medians of one run each. "
-        + _methods([pair.shown.method for pair in contents.comparison.rates.compared])
+        "Tokens per second with a setting over those of the group that lacks it and is otherwise the same, "
     )
-    heads = ("Group", "Baseline", "Ratio", r"95\,\% interval", "$n$", "Verdict")
-    return table("ratios", caption, heads, rows, "llrrrl")
+    caption += _PAIRED + _methods([step.rate.shown.method for step in steps])
+    return table("steps", caption, ("Setting", "Added to", *_RATIO), rows, "llrrrl")
+
+
+def _ratio(pair: RateVerdict) -> tuple[str, ...]:
+    ratio = pair.shown
+    numbers = number(ratio.ratio, ".4f"), ends(ratio, ".4f"), str(ratio.n)
+    return (breakable(pair.baseline), *numbers, pair.verdict.kind)
 
 
 def _losses(contents: Contents) -> str:

@@ -30,6 +30,7 @@ from tests.analysis.charts.test_kernel_fp8 import measured
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import completed
 from tests.analysis.sought import frontier
+from tests.oracle.records import options
 
 TEX = pytest.mark.skipif(
     not all(map(shutil.which, ("pdflatex", "bibtex", "pdftotext", "pdffonts"))),
@@ -121,6 +122,23 @@ def test_hostile_text_compiles_and_is_still_there(root: Path, tmp_path: Path) ->
     assert max(map(float, re.findall(r"^Overfull \\hbox \(([\d.]+)pt", log, re.M)), default=0) < 80
     for words in ("\\input{/etc/passwd} 100% a_b #1 ${x}^2", "--flag", "U+1F600", "U+200F", "U+2028"):
         assert words in text
+
+
+@TEX
+def test_what_each_setting_changes_alone_is_a_table_and_in_the_text(tmp_path: Path) -> None:
+    options(tmp_path)
+    collect(tmp_path)
+    latex = build_report(tmp_path, "options", tmp_path / "report", extra=write).parent / "latex"
+    lines = (latex / "tables" / "steps.tex").read_text().splitlines()
+    ratios = [line.split(" & ")[:3] for line in lines if line.startswith(("compile", "loss"))]
+    assert [(re.sub(r"\\allowbreak|{}", "", setting), other) for setting, other, _ in ratios] == [
+        ("compile=true", "eager"),
+        ("compile=true", "joined"),
+        (r"loss=linear\_cross\_entropy", "eager"),
+        (r"loss=linear\_cross\_entropy", "compiled"),
+    ]
+    assert float(ratios[0][2]) == pytest.approx(1 / 0.9, abs=1e-3)
+    assert "One setting at a time" in " ".join(compiled(latex).split())
 
 
 def test_a_task_without_rates_has_its_own_table_of_groups(tmp_path: Path) -> None:
