@@ -16,7 +16,7 @@ from model.record.outcome import Outcome
 from model.record.records import StepRecord
 from model.record.units import counted
 from runner.execute.child import POLL_SECONDS, Child, note, start, stop
-from runner.inputs.document import InvalidFile, Problem
+from runner.inputs.document import InvalidFile
 from runner.inputs.profile import Cluster, Profile
 from runner.job.phase import Stage
 from runner.plan.layout import layout
@@ -217,7 +217,7 @@ def devices_for(cluster: Cluster, processes: Sequence[int]) -> tuple[str, ...]:
 
 
 def _refused(cluster: Cluster, key: str, text: str) -> InvalidFile:
-    return InvalidFile([Problem(cluster.document.mark((key,)), text)])
+    return InvalidFile.at(cluster.document.mark((key,)), text)
 
 
 def _finished(child: Child, watcher: Watcher) -> bool:

@@ -93,7 +93,7 @@ def list_candidates(study: Study, overlay: Scale, scale_path: KeyPath, repeats: 
     if (cells := prod(map(len, axes))) * repeats > MAX_CELLS:
         times = f", {repeats} times each" if repeats > 1 else ""
         problem = f"the matrix has {cells:,} cells{times}; the limit is {MAX_CELLS:,}"
-        raise InvalidFile([Problem(study.document.mark(("matrix",)), problem)])
+        raise InvalidFile.at(study.document.mark(("matrix",)), problem)
     added = extended(study.file.include, overlay.include, "include", scale_path)
     if axes:
         yield from _without_excluded(study, axes, bool(added))
@@ -155,7 +155,7 @@ def _without_excluded(study: Study, axes: list[Steps], others: bool) -> Iterator
         raise InvalidFile(problems)
     if not kept and not others:
         text = "removes every cell, so there is nothing to run"
-        raise InvalidFile([Problem(study.document.mark(("exclude",)), text)])
+        raise InvalidFile.at(study.document.mark(("exclude",)), text)
 
 
 def matches(factors: Mapping[str, Setting], where: Where) -> bool:

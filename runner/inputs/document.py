@@ -101,6 +101,11 @@ class InvalidFile(UserError):
             shown.append(f"and {more:,} more")
         super().__init__("\n".join(shown))
 
+    @classmethod
+    def at(cls, mark: Mark, text: str) -> InvalidFile:
+        """The error with one problem, at this position."""
+        return cls([Problem(mark, text)])
+
 
 def code_point(character: str) -> str:
     """A character's code point, such as U+0007."""
@@ -164,18 +169,18 @@ def read_document(path: Path) -> Document:
         content = path.read_bytes()
     except FileNotFoundError as error:
         neighbours = sorted(map(str, path.parent.glob("*.yaml")))
-        raise _invalid(Mark(source), f"{error.strerror} {did_you_mean(source, neighbours)}") from error
+        raise InvalidFile.at(Mark(source), f"{error.strerror} {did_you_mean(source, neighbours)}") from error
     except OSError as error:
-        raise _invalid(Mark(source), f"{error.strerror}") from error
+        raise InvalidFile.at(Mark(source), f"{error.strerror}") from error
     except ValueError as error:  # a NUL in the path
-        raise _invalid(Mark(source), str(error)) from error
+        raise InvalidFile.at(Mark(source), str(error)) from error
     try:
         return parse(content.decode("utf-8-sig"), source)
     except UnicodeDecodeError as error:
         before = content[: error.start]
         line, column = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
         text = f"byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise _invalid(Mark(source, line, column), text) from error
+        raise InvalidFile.at(Mark(source, line, column), text) from error
 
 
 def parse(text: str, source: str) -> Document:
@@ -191,11 +196,11 @@ def parse(text: str, source: str) -> Document:
     for number, line in enumerate(lines, start=1):
         if hidden := HIDDEN_IN_TEXT.search(line):
             mark = Mark(source, number, hidden.start() + 1, line)
-            raise _invalid(mark, f"a hidden character ({code_point(hidden[0])}); remove it")
+            raise InvalidFile.at(mark, f"a hidden character ({code_point(hidden[0])}); remove it")
     for number, line in enumerate(lines, start=1):
         if line.startswith("%"):  # `%YAML 1.1` would turn yes, 010 and 30:00 into other values
             mark = Mark(source, number, 1, line)
-            raise _invalid(mark, "remove the directive; the file is read as YAML 1.2")
+            raise InvalidFile.at(mark, "remove the directive; the file is read as YAML 1.2")
         if line.strip() and not line.startswith("#"):
             break
     yaml = YAML(typ="safe", pure=True)
@@ -203,13 +208,13 @@ def parse(text: str, source: str) -> Document:
     try:
         node = yaml.compose(text)
     except MarkedYAMLError as error:
-        raise _invalid(*_explain(error, lines, source)) from error
+        raise InvalidFile.at(*_explain(error, lines, source)) from error
     except YAMLError as error:
-        raise _invalid(Mark(source, 1, 1), " ".join(str(error).split())) from error
+        raise InvalidFile.at(Mark(source, 1, 1), " ".join(str(error).split())) from error
     except RecursionError as error:
-        raise _invalid(Mark(source, 1, 1), f"nested more than {MAX_DEPTH} levels deep") from error
+        raise InvalidFile.at(Mark(source, 1, 1), f"nested more than {MAX_DEPTH} levels deep") from error
     if node is None:
-        raise _invalid(Mark(source, 1, 1), "the file is empty; `runner init` writes a starter file")
+        raise InvalidFile.at(Mark(source, 1, 1), "the file is empty; `runner init` writes a starter file")
     builder = _Builder(yaml, source, lines)
     return Document(source, builder.build(node, ()), builder.marks, builder.digits)
 
@@ -307,7 +312,7 @@ class _Builder:
         return _mark(self.source, self.lines, node.start_mark)
 
     def invalid(self, node: Node, text: str) -> InvalidFile:
-        return _invalid(self.mark(node), text)
+        return InvalidFile.at(self.mark(node), text)
 
 
 def _split_by_comma(before: Node, key: Node) -> str:
@@ -352,7 +357,3 @@ def _explain(error: MarkedYAMLError, lines: list[str], source: str) -> tuple[Mar
     if began and at and began.line != at.line:
         problem = f"{problem}, in the value that begins on line {began.line + 1}"
     return mark, _TOKEN.sub(lambda token: _TOKENS.get(token[1], f"a {token[1]}"), problem)
-
-
-def _invalid(mark: Mark, text: str) -> InvalidFile:
-    return InvalidFile([Problem(mark, text)])

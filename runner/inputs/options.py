@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from model.record.errors import UserError, did_you_mean
-from runner.inputs.document import InvalidFile, Mark, Problem, parse
+from runner.inputs.document import InvalidFile, Mark, parse
 from runner.inputs.settings import Scalar, Setting, leaves, nearest, short_for, unknown
 
 
@@ -140,4 +140,4 @@ def _value(option: str, text: str, value: str) -> Any:
 
 
 def _wrong(text: str, problem: str, option: str = "--set") -> InvalidFile:
-    return InvalidFile([Problem(Mark(f"{option} {text}"), problem)])
+    return InvalidFile.at(Mark(f"{option} {text}"), problem)

@@ -212,7 +212,7 @@ class Study:
         if (name := cluster.profile.scale) not in self.scale_names:
             choices = f"valid: {', '.join(self.scale_names)}"
             text = f"profile {cluster.name} asks for scale '{name}', which this study lacks ({choices})"
-            raise InvalidFile([Problem(self.document.mark(("scales",)), f"{text}; choose one with --scale")])
+            raise InvalidFile.at(self.document.mark(("scales",)), f"{text}; choose one with --scale")
         return name
 
     def scale(self, name: str) -> tuple[Scale, KeyPath]:
@@ -227,7 +227,7 @@ class Study:
             return Scale(), ("scales",)
         choices = did_you_mean(name, self.scale_names)
         text = f"no scale '{name}' in this study {choices}; choose one with --scale"
-        raise InvalidFile([Problem(self.document.mark(("scales",)), text)])
+        raise InvalidFile.at(self.document.mark(("scales",)), text)
 
 
 def read_study(path: Path) -> Study:
@@ -241,7 +241,7 @@ def read_study(path: Path) -> Study:
     except InvalidFile as error:
         if path.is_dir() and (studies := sorted(map(str, path.glob("*.y*ml")))):
             text = f"a folder of studies, and one is wanted here: name one of {', '.join(studies)}"
-            raise InvalidFile([Problem(Mark(str(path)), text)]) from error
+            raise InvalidFile.at(Mark(str(path)), text) from error
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         # The studies beside it and in `experiments/`, and which one was probably meant.
@@ -251,13 +251,13 @@ def read_study(path: Path) -> Study:
         if studies := sorted(files.values()):
             same_name = next((study for study in studies if Path(study).stem == path.stem), None)
             choices = did_you_mean(str(path), studies, same_name)
-        raise InvalidFile([Problem(Mark(str(path)), f"No such file {choices}")]) from error
+        raise InvalidFile.at(Mark(str(path)), f"No such file {choices}") from error
     file = validated(document, StudyFile, _misplaced, partial(_unmeasured, document))
     try:
         name = file.name or valid_name(path.stem)
     except ValueError as error:
-        raise InvalidFile(
-            [Problem(document.mark(()), f"file name '{path.stem}': {error}; or add `name:`")]
+        raise InvalidFile.at(
+            document.mark(()), f"file name '{path.stem}': {error}; or add `name:`"
         ) from error
     study = Study(name, path, file, document)
     checks = (_wrong_settings, _wrong_zips, _wrong_axes, _wrong_until)

@@ -41,10 +41,8 @@ def validated(
     """
     if not isinstance(document.data, dict):
         valid = ", ".join(kind.model_fields)
-        problem = Problem(
-            document.mark(()), f"expected keys and values, got {as_yaml(document.data)} (keys: {valid})"
-        )
-        raise InvalidFile([problem])
+        text = f"expected keys and values, got {as_yaml(document.data)} (keys: {valid})"
+        raise InvalidFile.at(document.mark(()), text)
     try:
         return kind.model_validate(document.data)
     except ValidationError as error:

@@ -97,4 +97,4 @@ def _pointing_at(study: Study, cell: Cell, *settings: str) -> Iterator[None]:
     except UserError as error:
         marks = [cell.marks[setting] for setting in settings if setting in cell.marks]
         mark = marks[0] if marks else study.document.mark(("base",))
-        raise InvalidFile([Problem(mark, str(error))]) from error
+        raise InvalidFile.at(mark, str(error)) from error

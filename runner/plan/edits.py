@@ -25,7 +25,7 @@ from model.record.imported import PREFIX
 from model.record.records import RunRecord, StudyRecord
 from model.record.units import counted
 from runner.inputs.cells import Cell
-from runner.inputs.document import InvalidFile, Problem
+from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import BY_SET, expand
 from runner.inputs.settings import flatten
 from runner.inputs.study import Study, read_study
@@ -218,7 +218,7 @@ def refuse_another_file(study: Study, root: Path) -> None:
         "the runs of both would mix; give this one another `name:`, or use another --root; "
         "if it takes the other's place, delete that one first"
     )
-    raise InvalidFile([Problem(study.document.mark(("name",)), text)])
+    raise InvalidFile.at(study.document.mark(("name",)), text)
 
 
 def keep_record(record: StudyRecord, root: Path) -> None:

@@ -20,7 +20,7 @@ from model.record.outcome import Outcome
 from model.record.records import RunRecord, StudyRecord, now
 from runner.inputs.cells import Cell
 from runner.inputs.checks import reported_elsewhere
-from runner.inputs.document import InvalidFile, Problem
+from runner.inputs.document import InvalidFile
 from runner.inputs.profile import Cluster, Resources, profile_files, read_cluster
 from runner.inputs.study import Study, read_study
 from runner.job import tasks
@@ -198,7 +198,7 @@ def _refuse_another_task(cells: Sequence[Cell], root: Path, study: str) -> None:
         if before != task:
             text = f"study '{study}' under {root} has runs of task {before}, and one study has one task"
             advice = "give this one another `name:`, or use another --root"
-            raise InvalidFile([Problem(place, f"{text}: {advice}")])
+            raise InvalidFile.at(place, f"{text}: {advice}")
         return
 
 
