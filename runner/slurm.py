@@ -16,8 +16,8 @@ from typing import Any
 
 def run_in_job(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     """Run the attempt of this task's slot, given folder and attempt of each run that shares the job."""
+    from runner.job.child import QuickExit
     from runner.job.entry import run_slot
-    from runner.job.stop import QuickExit
 
     leaving = QuickExit()
     outcome = run_slot(run_folders, attempts)

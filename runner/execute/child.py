@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from model.record.files import no_link, open_regular
 from model.record.outcome import Outcome
 from model.record.records import StepRecord
 from runner.inputs.profile import Profile
+from runner.job.child import kill_group
 from runner.job.phase import Stage, current
 from runner.job.ranks.meeting import node_name
 from runner.state import gpus, ledger
@@ -173,6 +173,4 @@ def stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -
     ):
         time.sleep(POLL_SECONDS)
     for child in children:
-        if child.process.poll() is None:
-            os.killpg(child.process.pid, signal.SIGKILL)
-            child.process.wait()
+        kill_group(child.process)

@@ -9,7 +9,7 @@ import sys
 
 from model.record.folder import RunFolder
 from runner.job.attempt import run_attempt
-from runner.job.stop import QuickExit, die_with
+from runner.job.child import QuickExit, die_with
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ from model.record.files import Unreadable, read, write
 from model.record.records import Manifest, now
 from model.record.speed import CEILINGS_FOLDER, Ceilings, FloorPart, NodeRecord, ceilings_key
 from model.record.units import say, size
+from runner.job.child import QuickExit, answer_stream, die_with
 from runner.job.clocks import clocks_now
-from runner.job.stop import QuickExit, die_with
 from runner.job.turns import turn
 
 _MEMORY = 2**29  # bytes of host memory that measuring a CPU takes at most; 248 MiB were seen
@@ -138,8 +138,7 @@ def main() -> None:
     die_with(int(sys.argv[1]))
     leaving = QuickExit()
     config = RunConfig.model_validate_json(sys.stdin.read())
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # keep what libraries print out of the answer
+    answers = answer_stream()
     from model.measure import ceilings, machine
 
     uuid = machine.device(config.device)[1]

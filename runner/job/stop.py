@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import ctypes
-import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +10,6 @@ from types import FrameType
 
 from runner.state.endings import Terminated
 
-_PR_SET_PDEATHSIG = 1
 ASK_SECONDS = 10.0  # each check reads a shared filesystem
 
 
@@ -63,37 +58,9 @@ class Stop:
             raise Terminated
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies: an orphan would distort later timings."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit("the parent process has already exited")
-
-
 def deadline(end: float | None, grace_seconds: float) -> float | None:
     """When a job that Slurm ends at `end` must start to stop, on the same clock; None without a limit."""
     if end is None:
         return None
     # Even with a short limit, three quarters of the time are left for training.
     return end - min(grace_seconds, 0.25 * (end - time.monotonic()))
-
-
-class QuickExit:
-    """Ends this process without tearing torch down, which takes most of a second and frees nothing.
-
-    Made before torch is imported, so that everything registered with atexit later has run by then.
-
-    Attributes:
-        done: whether the work has ended well, so that the exit code is 0.
-    """
-
-    def __init__(self) -> None:
-        self.done = False
-
-        def leave() -> None:
-            if self.done:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(0)
-
-        atexit.register(leave)

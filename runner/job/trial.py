@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,8 +24,8 @@ from model.attention.verify.certificate import Certificate
 from model.measure import machine
 from model.record.case import Case
 from model.record.errors import AssayError
+from runner.job.child import QuickExit, answer_stream, die_with, kill_group
 from runner.job.phase import Stage
-from runner.job.stop import QuickExit, die_with
 
 # A trial makes about 50 calls at the run's own shape, and needs its result in float64 once: the cost of a few
 # dozen steps. The limit ends one that hangs; each stage has as long, however slow a busy machine is.
@@ -93,7 +92,7 @@ class TrialOptions:
         """End the trials and kill their processes; answers that were given stay valid."""
         self.stop.set()
         for process in list(self.running):
-            _kill(process)
+            kill_group(process)
 
 
 def hold(trials: Sequence[Trial], device: str, options: TrialOptions) -> Iterator[Certificate | Exception]:
@@ -162,7 +161,7 @@ def _hold_in_one_process(
         elif answered < len(trials) and (process.returncode or not answered):
             yield Crashed(trials[answered], process.returncode)
     finally:
-        _kill(process)
+        kill_group(process)
         options.running.remove(process)
         if process.stdout:
             process.stdout.close()
@@ -173,7 +172,7 @@ def _messages(process: subprocess.Popen[bytes], late: Event) -> Iterator[dict[st
 
     def kill() -> None:
         late.set()
-        _kill(process)
+        kill_group(process)
 
     def start_timer() -> Timer:
         """A timer that the process does not wait for: a signal may come between its start and the `try`."""
@@ -193,14 +192,6 @@ def _messages(process: subprocess.Popen[bytes], late: Event) -> Iterator[dict[st
         timer.cancel()
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a trial at once, and the compilers that it started. It has nothing to save."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
 def main() -> None:
     """Run the trials given on the command line; stop after the first that raises or whose backend is wrong.
 
@@ -211,9 +202,7 @@ def main() -> None:
     sys.argv[:] = [str(Path(__file__).with_name("__main__.py"))]
     die_with(int(parent))
     leaving = QuickExit()
-    answers = os.fdopen(os.dup(1), "w")
-    say = partial(print, file=answers, flush=True)
-    os.dup2(2, 1)  # keep output of compilers and libraries out of the answers
+    say = partial(print, file=answer_stream(), flush=True)
     gc.disable()  # as in runner.job.tasks.prepare
     from model.training.certify import certify, certify_case
 

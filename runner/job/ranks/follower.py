@@ -30,6 +30,7 @@ from model.record.outcome import Outcome
 from model.record.records import Manifest, RunRecord
 from model.record.units import say
 from model.training.parallel.place import Place
+from runner.job.child import QuickExit, die_with
 from runner.job.manifest import first_manifest
 from runner.job.ranks.meeting import (
     Connection,
@@ -42,7 +43,7 @@ from runner.job.ranks.meeting import (
     show_own_gpu,
 )
 from runner.job.ranks.standstill import TURN_SECONDS, Silence, Whereabouts, describe, whereabouts
-from runner.job.stop import QuickExit, Stop, die_with
+from runner.job.stop import Stop
 from runner.job.tasks import Progress, TaskContext, memory_limit, prepare, unchanged
 from runner.state import ledger, process
 from runner.state.endings import Ending, of_exception

@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from threading import Lock
@@ -35,7 +34,7 @@ from model.record.records import now
 from model.record.tasks.frontier import FrontierConfig
 from model.record.units import say, size
 from runner.job import admission, phase
-from runner.job.stop import QuickExit, die_with
+from runner.job.child import QuickExit, answer_stream, die_with, kill_group
 from runner.job.tasks import RepeatRow, TaskContext, TaskSpec
 from runner.state.endings import of_abort, of_exception, of_exit
 from runner.state.ledger import RunState
@@ -281,10 +280,7 @@ def ended(command: Sequence[str], request: str, limit_seconds: float, context: T
                     if context.stop.requested():
                         raise Interrupted(context.progress.steps, saved=False, unit="probes") from None
         finally:
-            if process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            kill_group(process)
             if process.stdout:
                 process.stdout.close()
             context.progress.apart.discard(process.pid)
@@ -314,8 +310,7 @@ def main() -> None:
     leaving = QuickExit()
     asked = json.loads(sys.stdin.read())
     config = RunConfig.model_validate(asked["config"])
-    answers, answering = os.fdopen(os.dup(1), "w"), Lock()
-    os.dup2(2, 1)  # keep what libraries print out of the answer
+    answers, answering = answer_stream(), Lock()
 
     def answer(values: Mapping[str, Any]) -> None:
         """Answer once: the thread that watches memory may have."""

@@ -1,4 +1,4 @@
-"""A process that has done its work leaves at once, and only then."""
+"""A child process that has done its work leaves at once, and only then."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import atexit, sys
-from runner.job.stop import QuickExit
+from runner.job.child import QuickExit
 leaving = QuickExit()
 atexit.register(print, "registered later, run before")
 class Slow:
