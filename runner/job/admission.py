@@ -54,18 +54,22 @@ def admit(
 ) -> Certificate:
     """Return the certificate that allows a run to train; runs the trial if there is none yet.
 
+    If the trial was killed, so is this process: the run's outcome then shows it, as if the OOM killer had
+    ended the run itself.
+
     Args:
         options: Python options that make a process import the run's code.
         tell: receives what is being done.
 
     Raises:
         BackendRefused: it is wrong; the message has the first failed check and the certificate's path.
-        Killed: most likely, the machine ran out of memory.
         TooLong: the trial did not end in time.
         Unsupported: the trial showed that the backend does not support the case.
         MemoryError, torch.OutOfMemoryError, RuntimeError: raised by the backend at the run's own shape.
     """
     answer = admit_each({backend: case}, root, options, tell)[backend]
+    if isinstance(answer, Killed):
+        os.kill(os.getpid(), signal.SIGKILL)
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -74,7 +78,7 @@ def admit(
 def admit_each(
     asked: Mapping[str, Case], root: Path, options: Sequence[str], tell: Callable[[Stage], None]
 ) -> dict[str, Certificate | Exception]:
-    """Admit several backends, each to a case on one device; returns what `admit` would return or raise.
+    """Admit several backends, each to a case on one device; returns a certificate or an error for each.
 
     One process holds all trials, and runs that lack the same certificates wait for the first of them.
     """

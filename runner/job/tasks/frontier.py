@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -126,12 +125,8 @@ def run(context: TaskContext) -> None:
     section, backend = _section(config), config.attention
     case = config.attention_case if _refuses_shared(context) else cases.shared(config.attention_case)
     with phase.shown(context.attempt) as tell:
-        try:
-            root = context.folder.path.parent.parent
-            context.note(certificate=admission.admit(backend, case, root, context.options, tell).key)
-        except admission.Killed:
-            os.kill(os.getpid(), signal.SIGKILL)  # as in runner.job.attempt
-            raise
+        root = context.folder.path.parent.parent
+        context.note(certificate=admission.admit(backend, case, root, context.options, tell).key)
 
     card_bytes, most = _card(context), section.most(config) // section.multiple
     first = foreseen(config, most, card_bytes)

@@ -1,6 +1,8 @@
 """A run trains only with a certificate that its attention backend is right, here and for its shape."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 from model.attention.verify.identity import key_of
 from model.record.case import Case
 from runner.job import admission
+from runner.job.trial import Crashed
 from tests.analysis.fabricate import certificate
 
 pytestmark = pytest.mark.trains
@@ -88,6 +91,19 @@ def test_a_torn_certificate_is_made_again(root, tmp_path, monkeypatch):
     assert (
         len(certificates(root)) == 1 and json.loads(certificates(root)[0].read_text())["verdict"] == "right"
     )
+
+
+@pytest.mark.fault
+def test_a_run_whose_trial_was_killed_dies_the_same_way_so_that_its_outcome_shows_it(
+    root, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RUNNER_CERTIFICATES", str(tmp_path / "own"))
+    sent = []
+    monkeypatch.setattr(admission, "hold", lambda trials, *_: [Crashed(trials[0], -signal.SIGKILL)])
+    monkeypatch.setattr(admission.os, "kill", lambda *signal: sent.append(signal))
+    with pytest.raises(admission.Killed):  # nothing follows the signal
+        admission.admit("tiled", CASE, root, [])
+    assert sent == [(os.getpid(), signal.SIGKILL)]
 
 
 SAYS = {

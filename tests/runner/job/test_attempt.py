@@ -1,8 +1,6 @@
 """A job trains on the data that its run was planned with, and as long as its audits pass, or not at all."""
 
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -23,7 +21,7 @@ from model.record.outcome import Outcome
 from model.record.text import Source
 from model.training import audit
 from model.training.checkpoint import inspect
-from runner.job import admission, attempt, slurm
+from runner.job import attempt, slurm
 from runner.job.attempt import Conclusion, ending_of
 from runner.job.manifest import first_manifest, resumption
 from runner.job.stop import Stop
@@ -50,20 +48,6 @@ def test_a_word_that_changes_after_planning_ends_the_job_before_a_backend_is_cer
     file.write_bytes(file.read_bytes().replace(b"document 17", b"dokument 17"))
     with pytest.raises(UserError, match="has changed since this run was planned"):
         attempt.do_task(run, None, None, None, None, UNLIMITED)
-
-
-@pytest.mark.fault
-def test_a_run_whose_trial_was_killed_dies_the_same_way_so_that_its_outcome_shows_it(monkeypatch):
-    def killed(*_):
-        raise admission.Killed("was killed by SIGKILL")
-
-    sent = []
-    monkeypatch.setattr(admission, "admit", killed)
-    monkeypatch.setattr(attention, "require", lambda *_: None)
-    monkeypatch.setattr(attempt.os, "kill", lambda *signal: sent.append(signal))
-    with pytest.raises(admission.Killed):  # nothing follows the signal
-        attempt.require_certificate(plan("x"), RunFolder("root/study/x"), (), lambda _: None)
-    assert sent == [(os.getpid(), signal.SIGKILL)]
 
 
 @pytest.mark.fault
