@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from runner.inputs.cells import Cell
     from runner.inputs.study import Study
 
-StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
-
 StudyPaths = Annotated[
     list[Path], typer.Argument(metavar="STUDY", help="A study's YAML file, several, or a folder of them.")
 ]
@@ -46,16 +44,13 @@ def study_files(given: Sequence[Path]) -> list[Path]:
     return files
 
 
-def named(study: str | None) -> str | None:
+def refuse_empty_name(study: str | None) -> str | None:
     """Refuse an empty name, such as that of an unset shell variable: it would mean all studies."""
     if study is not None and not study.strip():
         raise typer.BadParameter("the name is empty; leave it out for all studies")
     return study
 
 
-StudyName = Annotated[
-    str | None, typer.Argument(metavar="STUDY", help="A study's name, or its file.", callback=named)
-]
 StudyOrRun = Annotated[
     str, typer.Argument(metavar="STUDY|RUN", help="A study's name or file, or a run: ID or STUDY/ID.")
 ]
@@ -83,22 +78,10 @@ Only = Annotated[
         "--only", metavar="FACTOR=VALUE", help="Only these cells; VALUE,VALUE for several; repeatable."
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs, cost and batch scripts; start nothing.")]
-Rehearse = Annotated[
-    bool, typer.Option("--rehearse", help="Run each cell for two steps only, as a separate study.")
-]
 Wait = Annotated[
     bool | None,
     typer.Option("--wait/--detach", help="Wait for all runs to end, or return at once [local: wait]."),
 ]
-FailFast = Annotated[
-    bool,
-    typer.Option(
-        "--fail-fast",
-        help="Start no more runs after one ends unexpectedly; on a cluster, only with --wait.",
-    ),
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Submit to a cluster without asking.")]
 Removed = Annotated[
     bool, typer.Option("--removed", help="Include runs that the study no longer has since it was changed.")
 ]
@@ -116,7 +99,7 @@ _FILES = (
 )
 
 
-def folder_name(folder: Path | None) -> Path | None:
+def refuse_file_name(folder: Path | None) -> Path | None:
     """Refuse the name of a file where a folder will be written."""
     if folder is not None and folder.suffix.lower() in _FILES and not folder.exists():
         raise typer.BadParameter(f"{folder}: this writes a folder; name it without {folder.suffix}")
@@ -152,7 +135,7 @@ def workspace(given: str, by: str = "--root") -> Path:
     return root
 
 
-def typed() -> str:
+def command_prefix() -> str:
     """How a user types this program for the same root."""
     if Settings.root == Path.cwd() / os.environ.get("RUNNER_ROOT", "runs"):
         return "runner"
@@ -174,14 +157,14 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
         raise UserError(f"'{given}' names no study; list them with `runner status`")
     name, root = given, Settings.root
     names = sorted({*study_names(root), *also})
-    if is_file(given) or (given not in names and Path(given).is_dir()):
+    if names_file(given) or (given not in names and Path(given).is_dir()):
         from runner.inputs.study import read_study
 
         name = read_study(local_path(given)).name  # of a folder, its error says which studies are in it
     if name not in names:
         if waits := queue.waits(root, name):
             raise UserError(f"no runs of study '{name}' yet: {waits[0]}")
-        if (runs := like(root, given)) and not is_file(given):
+        if (runs := like(root, given)) and not names_file(given):
             raise UserError(f"'{given}' is a run; name its study, {runs[0].path.parent.name}")
         raise no_runs(root, name, sorted({*names, *queue.waiting_studies(root)}))
     return name
@@ -226,7 +209,7 @@ def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | 
 
     root = Settings.root
     names = {*study_names(root), *also}
-    is_path = is_file(given) or Path(given).is_dir()
+    is_path = names_file(given) or Path(given).is_dir()
     if is_path or given in names or not names or queue.waits(root, given):
         return study_name(given, also), None
     state = find(root, given, studies=sorted(names))
@@ -236,7 +219,7 @@ def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | 
 def studies_or_run(given: Sequence[str], also: Sequence[str] = ()) -> tuple[list[str], RunState | None]:
     """Resolve as `several_studies`, but a single name as `study_or_run`, which may be a run's."""
     for text in given:
-        named(text)
+        refuse_empty_name(text)
     if len(given) != 1 or Path(given[0]).is_dir():
         return several_studies(given, also), None
     name, run = study_or_run(given[0], also)
@@ -267,12 +250,12 @@ def cells_of(
     return cells
 
 
-def is_file(given: str) -> bool:
+def names_file(given: str) -> bool:
     """Whether a study was given as a YAML file rather than by name."""
     return given.endswith((".yaml", ".yml"))
 
 
-def margins(texts: Sequence[str]) -> dict[str, float]:
+def parse_margins(texts: Sequence[str]) -> dict[str, float]:
     """Margins by quantity, each given as `--margin QUANTITY=VALUE`, with values as in a study.
 
     Raises:

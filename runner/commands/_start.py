@@ -13,7 +13,7 @@ from model.record.files import no_link
 from model.record.outcome import Outcome
 from model.record.units import counted
 from runner.commands._console import say, table
-from runner.commands._options import typed
+from runner.commands._options import command_prefix
 from runner.commands._progress import Forecast, verdict, watcher
 from runner.commands._runs import filled, labels, newest, written
 from runner.execute.launch import run_here, submit
@@ -72,7 +72,7 @@ def run(plan: Plan, wait: bool | None, fail_fast: bool = False) -> bool:
             wait_for(plan, left, fail_fast)
         return bool(wait)
     except KeyboardInterrupt:
-        runner, name = typed(), plan.study.name
+        runner, name = command_prefix(), plan.study.name
         local = f"`{runner} status {name}` shows what is left; to go on, launch the study again"
         slurm = (
             f"what is submitted goes on; `{runner} status {name}` shows it, "
@@ -98,7 +98,7 @@ def summary(plan: Plan) -> int:
     table(*filled(["run", "factors", "outcome", "loss", "last tokens/s", "reason"], rows, states))
     if states and not plan.study.name.endswith(REHEARSAL):
         # What a user does next: look at the first surprise, then at the results.
-        runner = typed()
+        runner = command_prefix()
         for state in [state for state in states if state.phase == "ended" and not state.as_expected][:1]:
             say(f"next: `{runner} explain {name_of(state)}` shows what happened")
         if any(state.outcome is Outcome.COMPLETED for state in states):

@@ -10,7 +10,7 @@ import typer
 from model.record.errors import UserError
 from model.record.units import counted
 from runner.commands._console import say
-from runner.commands._options import Settings, StudyOrRun, is_file, study_name, study_or_run
+from runner.commands._options import Settings, StudyOrRun, names_file, study_name, study_or_run
 from runner.execute import queue
 from runner.state import process
 from runner.state.runs import in_flight, study_names
@@ -28,7 +28,7 @@ def command(
     root, studies = Settings.root, study_names(Settings.root)
     waiting = queue.waiting_studies(root)
     name = target
-    if is_file(target):
+    if names_file(target):
         try:
             name = study_name(target, waiting)
         except UserError:  # its file may have been broken or removed since the launch

@@ -22,7 +22,7 @@ import typer
 from model.record.errors import UserError, local_path
 from model.record.units import counted
 from runner.commands._console import say, show
-from runner.commands._options import Settings, named, study_name
+from runner.commands._options import Settings, refuse_empty_name, study_name
 from runner.state.runs import study_names
 
 
@@ -32,7 +32,7 @@ def command(
         typer.Argument(
             metavar="STUDY",
             help="A study's name or file; an archive or report of its runs.",
-            callback=named,
+            callback=refuse_empty_name,
         ),
     ] = None,
     rebuild: Annotated[

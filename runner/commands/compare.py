@@ -31,9 +31,9 @@ from runner.commands._options import (
     Removed,
     Replace,
     Settings,
-    folder_name,
-    is_file,
-    margins,
+    names_file,
+    parse_margins,
+    refuse_file_name,
     study_name,
 )  # fmt: skip
 from runner.inputs.settings import leaves
@@ -81,7 +81,7 @@ Html = Annotated[
         "--html",
         metavar="DIR",
         help="Also write it as a page, with its records for `runner audit`.",
-        callback=folder_name,
+        callback=refuse_file_name,
     ),
 ]
 
@@ -109,7 +109,7 @@ def command(
     from runner.execute.reconcile import collected
 
     topics, valid = across or (), [*TOPICS, EVERYTHING, *leaves()]
-    least = margins(margin or ())
+    least = parse_margins(margin or ())
     for name in topics:
         if name not in valid:
             raise UserError(f"--across {name}: no such topic {did_you_mean(name, valid)}")
@@ -156,7 +156,7 @@ def _source(text: str, opened: ExitStack) -> StudySource:
     if at and not re.fullmatch("[0-9a-f]{4,40}|", commit):
         raise UserError(f"{text}: write a commit after @, at least 4 digits of it as `git log` shows it")
     path = local_path(where)
-    if is_file(where) or not ("/" in where or path.is_dir()) or where in studies(Settings.root):
+    if names_file(where) or not ("/" in where or path.is_dir()) or where in studies(Settings.root):
         return StudySource(text, Settings.root, study_name(where, studies(Settings.root)), commit or None)
     path = path.absolute()
     if (path / MANIFEST).exists():

@@ -7,8 +7,13 @@ Examples:
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from runner.commands._console import print_json, table
-from runner.commands._options import AsJson, Only, ProfileName, ScaleName, Sets, StudyPath, cells_of
+from runner.commands._options import AsJson, Only, ProfileName, ScaleName, Sets, cells_of
 from runner.inputs.document import InvalidFile
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
@@ -16,7 +21,7 @@ from runner.plan.layout import refused
 
 
 def command(
-    study: StudyPath,
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")],
     profile: ProfileName = None,
     scale: ScaleName = None,
     sets: Sets = None,

@@ -22,7 +22,7 @@ import typer
 from model.record.folder import folders
 from model.record.units import counted
 from runner.commands._console import say, show
-from runner.commands._options import Replace, Settings, folder_name, several_studies
+from runner.commands._options import Replace, Settings, refuse_file_name, several_studies
 
 _IDS = "SELECT run_id FROM run_records WHERE study = $1 ORDER BY run_id"
 
@@ -38,7 +38,7 @@ def command(
             "--out",
             "-o",
             help="Output folder, of several studies with a folder each [default: exports/STUDY].",
-            callback=folder_name,
+            callback=refuse_file_name,
         ),
     ] = None,
     logs: Annotated[bool, typer.Option("--logs", help="Include what the runs printed.")] = False,

@@ -7,11 +7,14 @@ from typing import Annotated
 import typer
 
 from runner.commands._console import say, table
-from runner.commands._options import Settings, StudyName, study_name
+from runner.commands._options import Settings, refuse_empty_name, study_name
 
 
 def command(
-    study: StudyName = None,
+    study: Annotated[
+        str | None,
+        typer.Argument(metavar="STUDY", help="A study's name, or its file.", callback=refuse_empty_name),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")
     ] = False,

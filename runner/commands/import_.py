@@ -18,7 +18,7 @@ import typer
 from model.record.errors import UserError
 from model.record.units import counted, visible
 from runner.commands._console import print_json, say, show, table
-from runner.commands._options import AsJson, Settings, margins
+from runner.commands._options import AsJson, Settings, parse_margins
 
 if TYPE_CHECKING:
     from analysis.importers import Mapping, Origin, RunRecords, Written
@@ -66,7 +66,7 @@ def command(
 
     load(form)
     columns = validated(read_document(mapping), Mapping) if mapping else Mapping()
-    least, group = margins(margin or ()), dict[str, str | float]()
+    least, group = parse_margins(margin or ()), dict[str, str | float]()
     for text in baseline or ():
         name, _, value = text.partition("=")
         if not name or not value:

@@ -15,7 +15,7 @@ import typer
 
 from model.record.errors import UserError, did_you_mean
 from runner.commands._console import say, show
-from runner.commands._options import folder_name
+from runner.commands._options import refuse_file_name
 from runner.inputs.profile import read_cluster, shipped
 from runner.inputs.schema import json_schema
 
@@ -62,7 +62,7 @@ slurm: {}  # such as {partition: gpu, account: my-project}
 
 def command(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where to write.", callback=folder_name)
+        Path, typer.Argument(metavar="DIR", help="Where to write.", callback=refuse_file_name)
     ] = Path(),
     profile: Annotated[
         str | None,

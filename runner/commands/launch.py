@@ -28,21 +28,17 @@ from model.record.errors import UserError
 from model.record.units import clock, counted
 from runner.commands._console import say, table
 from runner.commands._options import (
-    DryRun,
-    FailFast,
     Only,
     ProfileName,
-    Rehearse,
     ScaleName,
     Sets,
     Settings,
     StudyPaths,
     Wait,
-    Yes,
     cells_of,
-    folder_name,
+    command_prefix,
+    refuse_file_name,
     study_files,
-    typed,
 )  # fmt: skip
 from runner.inputs.design import Design
 from runner.inputs.document import InvalidFile, Mark, Problem
@@ -89,15 +85,25 @@ def command(
     scale: ScaleName = None,
     sets: Sets = None,
     only: Only = None,
-    dry_run: DryRun = False,
-    rehearse: Rehearse = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show runs, cost and batch scripts; start nothing.")
+    ] = False,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Run each cell for two steps only, as a separate study.")
+    ] = False,
     wait: Wait = None,
-    yes: Yes = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Submit to a cluster without asking.")] = False,
     parallel: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Concurrent runs; overrides the profile's max_parallel."),
     ] = None,
-    fail_fast: FailFast = False,
+    fail_fast: Annotated[
+        bool,
+        typer.Option(
+            "--fail-fast",
+            help="Start no more runs after one ends unexpectedly; on a cluster, only with --wait.",
+        ),
+    ] = False,
     blocks: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Start only what is left of the next N unfinished blocks."),
@@ -107,7 +113,7 @@ def command(
         typer.Option(
             metavar="DIR",
             help="With --dry-run: also write the batch scripts to this folder.",
-            callback=folder_name,
+            callback=refuse_file_name,
         ),
     ] = None,
 ) -> None:
@@ -147,7 +153,8 @@ def command(
     worst = _started(launches, True if rehearse else wait, fail_fast)
     if len(launches) > 1 and not rehearse:
         given = " ".join(shlex.quote(str(path)) for path in studies)
-        say(f"next: `{typed()} report {given}` makes one report of all; `status` and `export` take them too")
+        report = f"`{command_prefix()} report {given}`"
+        say(f"next: {report} makes one report of all; `status` and `export` take them too")
     raise typer.Exit(worst)
 
 
@@ -366,7 +373,7 @@ def _say_needs(launch: StudyLaunch, named: bool) -> None:
     if named:
         say(f"study {launch.name}:")
     if planned.record and planned.record.removed:
-        say(edits.describe_removed(planned.study.name, planned.record.removed, typed()))
+        say(edits.describe_removed(planned.study.name, planned.record.removed, command_prefix()))
     if changed := [run for run in planned.left if edits.changed_by_set(run)]:
         runs = counted(len(changed), "run")
         say(f"--set makes {runs} beside those of the study's file: groups of their own")

@@ -33,10 +33,10 @@ from runner.commands._options import (
     Removed,
     Replace,
     Settings,
-    folder_name,
-    is_file,
+    command_prefix,
+    names_file,
+    refuse_file_name,
     several_studies,
-    typed,
 )
 from runner.execute import queue
 
@@ -56,7 +56,7 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="Output folder [default: reports/build/STUDY].", callback=folder_name
+            "--out", "-o", help="Output folder [default: reports/build/STUDY].", callback=refuse_file_name
         ),
     ] = None,
     records: Annotated[
@@ -164,14 +164,14 @@ def _say_outdated(root: Path, given: Sequence[str], names: Sequence[str]) -> Non
     from runner.inputs.study import read_study
     from runner.plan import edits
 
-    files = {read_study(path).name: path for path in map(local_path, filter(is_file, given))}
+    files = {read_study(path).name: path for path in map(local_path, filter(names_file, given))}
     for name in names:
         with suppress(
             UserError, Unreadable
         ):  # a launch says what is wrong with the file, a collect of the record
             record = study_record(root, name)
             if path := files.get(name) or (record and Path(record.file)):
-                for line in edits.describe_outdated(read_study(path), root, typed()):
+                for line in edits.describe_outdated(read_study(path), root, command_prefix()):
                     say(line)
 
 

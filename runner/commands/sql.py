@@ -17,7 +17,7 @@ import typer
 
 from model.record.errors import UserError
 from runner.commands._console import table
-from runner.commands._options import Settings, Timeout, named, study_name
+from runner.commands._options import Settings, Timeout, refuse_empty_name, study_name
 
 
 def command(
@@ -34,7 +34,7 @@ def command(
             "--study",
             metavar="STUDY",
             help="The study that @NAME queries, or --list is for: its name or file.",
-            callback=named,
+            callback=refuse_empty_name,
         ),
     ] = None,
     listed: Annotated[

@@ -21,7 +21,7 @@ from model.record.errors import UserError
 from model.record.records import StepRecord
 from model.record.units import counted
 from runner.commands._console import live, print_json, say, table
-from runner.commands._options import AsJson, Settings, studies_or_run, typed
+from runner.commands._options import AsJson, Settings, command_prefix, studies_or_run
 from runner.commands._runs import by_outcome, by_setting, filled, labels, newest, written
 from runner.execute import queue
 from runner.execute.reconcile import RunWatch, waits_for
@@ -191,7 +191,7 @@ def _say_gone(states: Sequence[RunState]) -> None:
         if removed := {run_id: values for run_id, values in gone.items() if run_id in ids}:
             from runner.plan import edits  # slow to import, and seldom needed
 
-            say(edits.describe_removed(study, removed, typed()))
+            say(edits.describe_removed(study, removed, command_prefix()))
 
 
 def show(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> None:

@@ -23,7 +23,7 @@ from model.attention.verify.certificate import Certificate
 from model.record import backends
 from model.record.errors import UserError, one_line
 from runner.commands._console import print_json, say, table
-from runner.commands._options import AsJson, Replace, Settings, folder_name
+from runner.commands._options import AsJson, Replace, Settings, refuse_file_name
 from runner.job import admission
 from runner.job.phase import Stage
 from runner.job.trial import Crashed, TooLong, Trial, TrialOptions, hold
@@ -45,7 +45,10 @@ def command(
     report: Annotated[
         Path | None,
         typer.Option(
-            "--report", metavar="DIR", help="Also write a report page of the results.", callback=folder_name
+            "--report",
+            metavar="DIR",
+            help="Also write a report page of the results.",
+            callback=refuse_file_name,
         ),
     ] = None,
     replace: Replace = False,
