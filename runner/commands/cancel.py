@@ -56,6 +56,6 @@ def command(
         for pid in sorted({claim.pid for claim in claims if claim and claim.pid and process.alive(claim)}):
             continued = f"; it is suspended, and does either once `kill -CONT {pid}` continues it"
             ends = f"their launch, process {pid}, still starts the remaining runs: `kill {pid}` ends it"
-            say(ends + (continued if process.suspended(pid) else ""))
+            say(ends + (continued if process.is_suspended(pid) else ""))
     if len(cancelled) < len(open_):
         raise typer.Exit(1)

@@ -26,9 +26,9 @@ from runner.commands._console import print_json, say, table
 from runner.commands._options import AsJson, Replace, Settings, refuse_file_name
 from runner.job import admission
 from runner.job.phase import Stage
-from runner.job.trial import Crashed, TooLong, Trial, TrialOptions, hold
+from runner.job.trial import Crashed, TooLong, Trial, TrialOptions, run_trials
 from runner.state.code import repository
-from runner.state.endings import of_exception
+from runner.state.endings import ending_of_exception
 from runner.state.filesystem import require_writable
 
 GRADIENTS = ("o", "dq", "dk", "dv")
@@ -103,15 +103,15 @@ def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
     options = TrialOptions(side_by_side=len(lanes), tell=progress.stage)
 
     def certify(lane: Sequence[str]) -> list[Certificate]:
-        """Hold a lane's trials, and keep their certificates, also those of backends that raised."""
+        """Run a lane's trials, and keep their certificates, also those of backends that raised."""
         origin, kept = checkout(), []
-        answers = hold([Trial(name) for name in lane], device, options)
+        answers = run_trials([Trial(name) for name in lane], device, options)
         for name, answer in zip(lane, answers, strict=True):
             if isinstance(answer, Exception):
                 if isinstance(answer, Crashed):
                     lacked = answer.signal is signal.SIGKILL  # most likely by the OOM killer
                 else:
-                    lacked = isinstance(answer, TooLong) or of_exception(answer).outcome.out_of_memory
+                    lacked = isinstance(answer, TooLong) or ending_of_exception(answer).outcome.out_of_memory
                 if lacked:  # time or memory, which says nothing about the backend
                     progress.end(f"{name}: no verdict: {one_line(answer)}")
                     continue

@@ -24,8 +24,8 @@ from runner.job.ranks.meeting import node_name
 from runner.state import gpus, ledger
 from runner.state.attempts import NextAttempt
 from runner.state.code import snapshot
-from runner.state.endings import ABORTED, Ending, of_abort, of_exit, with_need
-from runner.state.process import go_on
+from runner.state.endings import ABORTED, Ending, ending_of_abort, ending_of_exit, with_memory_need
+from runner.state.process import resume_group
 
 POLL_SECONDS = 0.1
 
@@ -139,11 +139,11 @@ def note(child: Child) -> None:
     result = record.result
     if record.settled is None and ending is None:
         code = child.process.returncode
-        aborted = of_abort(record.path / "stderr.log") if code in ABORTED else None
+        aborted = ending_of_abort(record.path / "stderr.log") if code in ABORTED else None
         memory = child.group.killed() if child.group else None
-        ending = aborted or of_exit(code, oom_killed=oom_kills() > child.kills, memory=memory)
+        ending = aborted or ending_of_exit(code, oom_killed=oom_kills() > child.kills, memory=memory)
         if ending.outcome is Outcome.OOM_HOST:
-            ending = with_need(ending, record.planned.config)
+            ending = with_memory_need(ending, record.planned.config)
         if child.attempt.shape.processes > 1:  # of these, it was the one that this machine started
             ending = replace(ending, reason=f"rank 0 on {node_name()}: {ending.reason}")
     if child.group:
@@ -164,7 +164,7 @@ def stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -
     """Tell runs to save what they can and end; kill those that take too long, or all in a hurry."""
     for child in children:
         child.process.terminate()
-        go_on(child.process.pid)  # one that was stopped would not hear it
+        resume_group(child.process.pid)  # one that was stopped would not hear it
     folders = (child.attempt.folder for child in children if not child.attempt.removed)
     grace = max((folder.run.grace_seconds for folder in folders), default=0.0)
     until = time.monotonic() + grace

@@ -89,7 +89,7 @@ def waiting(root: Path, study: str | None = None) -> list[Launch]:
         for note in file.parent.glob(f"{file.name}.*"):
             with suppress(Unreadable):
                 launch = read(note, Launch)
-                if process.runs(launch.pid, launch.pid_started):
+                if process.is_running(launch.pid, launch.pid_started):
                     launches.append(launch)
                 else:  # it was killed
                     note.unlink(missing_ok=True)
@@ -114,7 +114,7 @@ def running(root: Path, study: str) -> Launch | None:
     """The launch of a study that has its turn on this machine and has not ended."""
     launch = holder()
     if launch and launch.study == study and launch.root.resolve() == root.resolve():
-        return launch if process.runs(launch.pid, launch.pid_started) else None
+        return launch if process.is_running(launch.pid, launch.pid_started) else None
     return None
 
 
@@ -124,7 +124,7 @@ def leave(root: Path, study: str) -> list[Launch]:
     for launch in waiting(root, study):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(launch.pid, signal.SIGTERM)
-            process.go_on(launch.pid)  # one that is suspended would not hear it
+            process.resume_group(launch.pid)  # one that is suspended would not hear it
             ended.append(launch)
     return ended
 
@@ -167,7 +167,7 @@ def _reason_to_wait(launch: Launch, first: Launch | None) -> str:
     if first is None:
         return _WAITING % ("another launch", launch.pid)
     begun = ""
-    if process.runs(first.pid, first.pid_started):
+    if process.is_running(first.pid, first.pid_started):
         with suppress(OSError):  # the queue's file is written when a launch gets its turn
             moment = datetime.fromtimestamp(_file().stat().st_mtime).astimezone()
             today = moment.date() == datetime.now().astimezone().date()
@@ -177,7 +177,7 @@ def _reason_to_wait(launch: Launch, first: Launch | None) -> str:
         f". `runner --root {shlex.quote(str(first.root))} status {first.study}` shows how far it is; with "
         "RUNNER_STATE=FOLDER in front, this command starts at once, where timings do not matter"
     )
-    if process.suspended(pid := first.pid):  # for example by Ctrl-Z: it would never finish
+    if process.is_suspended(pid := first.pid):  # for example by Ctrl-Z: it would never finish
         wake = f"`kill -CONT {pid}` continues it, `kill {pid}` before that ends it"
         text += f". Process {pid} is suspended: {wake}"
     return text

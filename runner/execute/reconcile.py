@@ -151,7 +151,9 @@ def _settle(runs: list[RunState]) -> bool:
     in_doubt = [state for state in asked if _same(ledger.state(RunFolder(state.folder.path)), state)]
     for state in in_doubt:
         if ending := answer.endings.get(state.job_id or ""):
-            ledger.ended(state.folder, state.attempt, culprit.true_of(ending, state.folder, state.attempt))
+            ledger.ended(
+                state.folder, state.attempt, culprit.actual_ending(ending, state.folder, state.attempt)
+            )
     unknown = [state for state in in_doubt if _is_unknown(state, answer)]
     # Jobs by the names of their arrays: a number that Slurm does not know may have been noted wrongly.
     owners = defaultdict(list)
@@ -253,7 +255,9 @@ def orphaned(state: RunState) -> bool:
     if not state.in_flight or state.job_id:
         return False
     claim = state.event("claimed")
-    by_this_process = claim and all(getattr(claim, name) == value for name, value in process.me().items())
+    by_this_process = claim and all(
+        getattr(claim, name) == value for name, value in process.own_identity().items()
+    )
     if by_this_process and (intent := state.event("intent")):
         # This launcher waits for runs whose sbatch did not answer.
         return now() - intent.time > UNANSWERED and not _process_lives(state)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,8 @@ from model.attention.verify.identity import key_of
 from model.record.case import Case
 from model.record.errors import AssayError, Unsupported
 from model.record.files import Unreadable, read, user_folder, write
-from runner.job.phase import Stage
-from runner.job.trial import LIMIT_SECONDS, Crashed, Trial, TrialOptions, hold
+from runner.job.phase import Stage, Tell
+from runner.job.trial import LIMIT_SECONDS, Crashed, Trial, TrialOptions, run_trials
 from runner.job.turns import turn
 
 FOLDER = ".certificates"
@@ -50,7 +50,7 @@ def admit(
     case: Case,
     root: Path,
     options: Sequence[str],
-    tell: Callable[[Stage], None] = lambda _: None,
+    tell: Tell = lambda _: None,
 ) -> Certificate:
     """Return the certificate that allows a run to train; runs the trial if there is none yet.
 
@@ -76,7 +76,7 @@ def admit(
 
 
 def admit_each(
-    asked: Mapping[str, Case], root: Path, options: Sequence[str], tell: Callable[[Stage], None]
+    asked: Mapping[str, Case], root: Path, options: Sequence[str], tell: Tell
 ) -> dict[str, Certificate | Exception]:
     """Admit several backends, each to a case on one device; returns a certificate or an error for each.
 
@@ -87,7 +87,7 @@ def admit_each(
     with _after_others({name: key for name, key in keys.items() if _stored(root, key) is None}, root, tell):
         lacking = [Trial(name, asked[name]) for name, key in keys.items() if _stored(root, key) is None]
         device = next((case.device for case in asked.values()), "")
-        answers = hold(lacking, device, TrialOptions(options, tell=tell)) if lacking else ()
+        answers = run_trials(lacking, device, TrialOptions(options, tell=tell)) if lacking else ()
         answered = {trial.backend: answer for trial, answer in zip(lacking, answers, strict=True)}
         for backend, key in keys.items():
             try:
@@ -111,7 +111,7 @@ def admit_each(
 
 
 @contextmanager
-def _after_others(lacking: Mapping[str, str], root: Path, tell: Callable[[Stage], None]) -> Iterator[None]:
+def _after_others(lacking: Mapping[str, str], root: Path, tell: Tell) -> Iterator[None]:
     """Wait for a run that is making one of these certificates.
 
     Args:
@@ -128,10 +128,10 @@ def _after_others(lacking: Mapping[str, str], root: Path, tell: Callable[[Stage]
             yield
         except Exception:  # not where this run is stopped: then the next one takes its turn
             if own_turn:
-                own_turn.done(certified=False)
+                own_turn.done(made=False)
             raise
         if own_turn:
-            own_turn.done(certified=_stored(root, key) is not None)
+            own_turn.done(made=_stored(root, key) is not None)
 
 
 def refusal(certificate: Certificate, root: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ from runner.job.stop import Stop, deadline
 from runner.job.tasks import Afterwards, Progress, TaskContext, load, memory_limit, prepare, unchanged
 from runner.state import ledger, process
 from runner.state.code import snapshot
-from runner.state.endings import UNWRITTEN, Ending, Terminated, of_exception, with_need
+from runner.state.endings import UNWRITTEN, Ending, Terminated, ending_of_exception, with_memory_need
 
 
 def run_attempt(
@@ -95,7 +95,7 @@ def run_attempt(
         ranks.close()
     if progress.gpu:
         progress.gpu.close()
-    conclusion.go_on(ending)
+    conclusion.requeue_if_useful(ending)
     return ending.outcome.value
 
 
@@ -126,9 +126,7 @@ def do_task(
     return task.run(context)
 
 
-def require_certificate(
-    run: RunRecord, folder: RunFolder, options: Sequence[str], tell: Callable[[phase.Stage], None]
-) -> str:
+def require_certificate(run: RunRecord, folder: RunFolder, options: Sequence[str], tell: phase.Tell) -> str:
     """Key of the certificate that allows the run to start."""
     backend, case = run.config.attention, run.config.attention_case
     attention.require(backend, case)
@@ -147,13 +145,13 @@ def ending_of(
     Args:
         job_ends: on the time.monotonic() clock. A run that hangs until Slurm signals it at its limit was not
             cancelled.
-        device, limit: as in `of_exception`.
+        device, limit: as in `ending_of_exception`.
     """
     late = job_ends is not None and time.monotonic() >= job_ends
     if late and isinstance(error, Terminated):
         return Ending(Outcome.TIMEOUT, "reached its time limit")
     if not isinstance(error, Interrupted):
-        return of_exception(error, device, limit)
+        return ending_of_exception(error, device, limit)
     if stop.cause == "deadline":
         return Ending(Outcome.TIMEOUT, f"stopped before the time limit; {error.kept}")
     if late:
@@ -191,7 +189,7 @@ class Conclusion:
             self._limit.release()  # writing needs some memory
             progress, manifest = self._progress, self._progress.manifest
             peak_bytes = machine.peak_memory_bytes(self._run.config.device)
-            ending = with_need(ending, self._run.config)
+            ending = with_memory_need(ending, self._run.config)
             try:
                 result = Result(
                     run_id=manifest.run_id,
@@ -217,7 +215,7 @@ class Conclusion:
             self._recorded = time.monotonic()
             return True
 
-    def go_on(self, ending: Ending) -> None:
+    def requeue_if_useful(self, ending: Ending) -> None:
         """Have the ledger say why Slurm ended the attempt, and go back into the queue if that is of use."""
         number = self._progress.manifest.attempt
         if ending.outcome is Outcome.CANCELLED and slurm.is_preempted():
@@ -226,8 +224,8 @@ class Conclusion:
             ledger.ended(self._folder, number, ending)
         if not (self._run.chain and load(self._run.config.task).resumes):
             return
-        if slurm.is_to_go_on(ending, self._stop.cause == "deadline", self._progress, self._folder):
-            slurm.go_on(self._folder, number)
+        if slurm.should_go_on(ending, self._stop.cause == "deadline", self._progress, self._folder):
+            slurm.claim_next_job(self._folder, number)
 
     def end_at_once(self, ending: Ending) -> None:
         """End this process, whatever its main thread does: it may wait for one that will not come."""
@@ -235,7 +233,7 @@ class Conclusion:
         if ending.outcome is Outcome.CANCELLED and late:
             ending = replace(ending, outcome=Outcome.TIMEOUT)
         if self.record(ending):
-            self.go_on(ending)
+            self.requeue_if_useful(ending)
             os._exit(1)
         if time.monotonic() - self._recorded > LEAVE_SECONDS:  # it waits in what follows the result
             os._exit(0)

@@ -88,7 +88,7 @@ def known_ceilings(
                     )
                     write(folder / f"{key}.json", record)
                 if own_turn:
-                    own_turn.done(certified=True)
+                    own_turn.done(made=True)
     except (Unmeasured, OSError) as error:
         say(f"the ceilings of this node are not known: {error}")
         return KnownCeilings(no_ceilings=str(error))

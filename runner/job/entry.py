@@ -17,7 +17,13 @@ from model.training.parallel.place import Place
 from runner.job.attempt import is_withdrawn, run_attempt
 from runner.job.ranks.follower import Follower, stand_by
 from runner.job.ranks.meeting import Meeting, NobodyCame, meeting_file, publish, wait_for_meeting
-from runner.job.slurm import ending_before_restart, has_earlier, is_over, job_id, predecessor
+from runner.job.slurm import (
+    continues_earlier_start,
+    ending_before_restart,
+    has_task_ended,
+    job_id,
+    predecessor,
+)
 from runner.state import gpus, guard, ledger
 from runner.state.attempts import jobs_folder
 from runner.state.code import snapshot
@@ -48,7 +54,7 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     if rank:
         return _follow(run, slot, rank)
     attempt: int | None = number
-    if has_earlier():
+    if continues_earlier_start():
         attempt = attempt_of_restart(run, number)
     # A launcher that took this job for lost has started the run anew, or will.
     if attempt is None or run.attempt(attempt).event("ended") or _given_up(run.attempt(attempt)):
@@ -83,7 +89,7 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
     beside_rank_0 = os.environ.get("SLURM_NODEID", "0") == "0"  # on rank 0's node, where its task can be seen
     try:
         meeting = wait_for_meeting(
-            path, is_over=partial(is_over, local - rank) if beside_rank_0 else lambda: False
+            path, is_over=partial(has_task_ended, local - rank) if beside_rank_0 else lambda: False
         )
         if not meeting.attempt:
             return "nothing left to do"

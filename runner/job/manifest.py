@@ -30,7 +30,7 @@ def first_manifest(run_id: str, attempt: int, nodes: int = 1) -> Manifest:
         run_id=run_id,
         attempt=attempt,
         started_at=now(),
-        **process.me(),
+        **process.own_identity(),
         slurm={
             name: value
             for name, value in sorted(os.environ.items())

@@ -19,7 +19,7 @@ from model.record.outcome import Outcome
 from runner.state import culprit, ledger
 from runner.state.attempts import jobs_folder
 from runner.state.endings import Ending
-from runner.state.slurm import SchedulerError, ask, ending_of
+from runner.state.slurm import SchedulerError, ask, ending_of_job
 
 if TYPE_CHECKING:
     from runner.job.tasks import Progress
@@ -51,7 +51,7 @@ def job_end() -> float | None:
     return None if end <= time.time() else time.monotonic() + end - time.time()
 
 
-def has_earlier() -> bool:
+def continues_earlier_start() -> bool:
     """Whether this process's job was restarted, or goes on for another one."""
     return os.environ.get("SLURM_RESTART_COUNT", "0") != "0" or bool(predecessor())
 
@@ -65,15 +65,15 @@ def ending_before_restart(folder: RunFolder, attempt: Attempt) -> Ending:
     """How the attempt before this start of the job ended, from accounting and from its own result."""
     rows = [line.split("|") for line in os.environ.get("ASSAY_EARLIER", "").splitlines()]
     # Every ended entry is an earlier start: accounting may not list the current one yet.
-    endings = [ending for row in rows if len(row) == 3 and (ending := ending_of(*row))]
+    endings = [ending for row in rows if len(row) == 3 and (ending := ending_of_job(*row))]
     unknown = "Slurm has started the job again, and its accounting does not say why"
     ending, own = endings[-1] if endings else Ending(Outcome.LOST, unknown), attempt.result
     if own and ending.outcome is Outcome.LOST:
         return Ending(own.outcome, f"{own.reason} ({ending.reason})")
-    return culprit.true_of(ending, folder, attempt.number)
+    return culprit.actual_ending(ending, folder, attempt.number)
 
 
-def is_over(local_id: int) -> bool:
+def has_task_ended(local_id: int) -> bool:
     """Whether a task of this job step, on this node, has ended; False if Slurm does not say.
 
     The node's own daemon answers with the tasks that have not ended, including this one.
@@ -102,7 +102,7 @@ def is_preempted() -> bool:
     return facts.get("JobState") == "RUNNING" and preempt_time[:1].isdigit() and preempt_time >= started
 
 
-def is_to_go_on(ending: Ending, at_deadline: bool, progress: Progress, folder: RunFolder) -> bool:
+def should_go_on(ending: Ending, at_deadline: bool, progress: Progress, folder: RunFolder) -> bool:
     """Whether a stopped run goes back into the queue.
 
     Without a new step it would start over, again and again. It does so only if a node failed or another job
@@ -124,17 +124,17 @@ def is_to_go_on(ending: Ending, at_deadline: bool, progress: Progress, folder: R
     return not was_taken or (before.path / "steps.jsonl").exists()
 
 
-def go_on(folder: RunFolder, number: int) -> None:
+def claim_next_job(folder: RunFolder, number: int) -> None:
     """Claim the attempt after this one for a next job, and ask for that job."""
     if not ledger.claim(folder, number + 1, "slurm", folder.attempt(number).parallel):
         return
     try:
-        ask_for_next_job(jobs_folder(folder.path.parent), folder, number + 1)
+        request_next_job(jobs_folder(folder.path.parent), folder, number + 1)
     except (OSError, UserError) as error:
         ledger.release(folder, number + 1, str(error))
 
 
-def ask_for_next_job(jobs: Path, folder: RunFolder, number: int) -> None:
+def request_next_job(jobs: Path, folder: RunFolder, number: int) -> None:
     """Ask for a next job, in which a run goes on as an attempt that it has claimed.
 
     The batch script arranges it once all runs of the job have ended, or their time has. It is this job, which

@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from model.measure import machine
 from model.record.case import Case
 from model.record.errors import AssayError
 from runner.job.child import QuickExit, answer_stream, die_with, kill_group
-from runner.job.phase import Stage
+from runner.job.phase import Stage, Tell
 
 # A trial makes about 50 calls at the run's own shape, and needs its result in float64 once: the cost of a few
 # dozen steps. The limit ends one that hangs; each stage has as long, however slow a busy machine is.
@@ -72,7 +72,7 @@ class Stopped(AssayError):
 
 @dataclass
 class TrialOptions:
-    """How to hold trials.
+    """How to run trials.
 
     Attributes:
         python: options that make the process import a code snapshot.
@@ -84,7 +84,7 @@ class TrialOptions:
 
     python: Sequence[str] = ()
     side_by_side: int = 1
-    tell: Callable[[Stage], None] = lambda _stage: None
+    tell: Tell = lambda _stage: None
     stop: Event = field(default_factory=Event)
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -95,7 +95,9 @@ class TrialOptions:
             kill_group(process)
 
 
-def hold(trials: Sequence[Trial], device: str, options: TrialOptions) -> Iterator[Certificate | Exception]:
+def run_trials(
+    trials: Sequence[Trial], device: str, options: TrialOptions
+) -> Iterator[Certificate | Exception]:
     """Run trials one after another; yields a certificate for each, or the exception the backend raised.
 
     After an error or a wrong backend, the remaining trials run in a new process.
@@ -107,7 +109,7 @@ def hold(trials: Sequence[Trial], device: str, options: TrialOptions) -> Iterato
     while left:
         if options.stop.is_set():
             raise Stopped("the trials were stopped")
-        for answer in _hold_in_one_process(tuple(left), device, options):
+        for answer in _run_in_one_process(tuple(left), device, options):
             if options.stop.is_set():
                 raise Stopped("the trials were stopped")
             left.pop(0)
@@ -122,10 +124,10 @@ def environment(side_by_side: int) -> Mapping[str, str]:
     return variables
 
 
-def _hold_in_one_process(
+def _run_in_one_process(
     trials: Sequence[Trial], device: str, options: TrialOptions
 ) -> Iterator[Certificate | Exception]:
-    """Yield an answer to each trial, as `hold` does, until one raises, is wrong, or ends the process."""
+    """Yield answers, as `run_trials` does, until a trial raises, is wrong, or ends the process."""
     trials_json = json.dumps(
         [[trial.backend, asdict(trial.case) if trial.case else None] for trial in trials]
     )

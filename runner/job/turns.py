@@ -1,6 +1,6 @@
-"""Runs that need the same certificate take turns: one makes it, and the others wait for it.
+"""Runs that need the same certificate, or ceilings, take turns: one makes them, and the others wait.
 
-The lock only saves work: two runs that make a certificate at once make the same one, and write it whole. If
+The lock only saves work: two runs that make a record at once make the same one, and write it whole. If
 locks do not work across nodes, one run on each node makes it; if the filesystem has no locks, each run does.
 The kernel, or the server of an NFS mount, releases the lock of a maker that died.
 """
@@ -19,7 +19,7 @@ _ENDED = b"ended without a certificate\n"
 
 
 class Turn:
-    """A place in the queue for one certificate.
+    """A place in the queue for one record, such as a certificate.
 
     Attributes:
         waited: whether another run came first.
@@ -31,15 +31,15 @@ class Turn:
 
     @property
     def in_vain(self) -> bool:
-        """Whether the run before ended its trial without a certificate, for example for lack of memory.
+        """Whether the run before ended without the record, for example for lack of memory.
 
         The waiting runs will probably fail too: they try at the same time instead of one after another.
         """
         return self.waited and os.pread(self._descriptor, len(_ENDED), 0) == _ENDED
 
-    def done(self, certified: bool) -> None:
-        """Tell the waiting runs how it ended."""
-        if certified:
+    def done(self, made: bool) -> None:
+        """Tell the waiting runs whether the record was made."""
+        if made:
             self._path.unlink(missing_ok=True)
         else:
             os.pwrite(self._descriptor, _ENDED, 0)

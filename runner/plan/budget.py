@@ -165,7 +165,7 @@ def reserve(root: Path, study: str, limits: Sequence[SpendingLimit], planned: Co
             profile=planned.profile,
             profile_file=planned.profile_file,
             runs=runs,
-            **process.me(),
+            **process.own_identity(),
         )
         folder = root / study
         try:
@@ -324,4 +324,4 @@ def _is_pending(line: Reservation, attempts: Sequence[_AttemptUse]) -> bool:
         return False
     if line.host != socket.gethostname():
         return now().timestamp() - made < FOREIGN_SECONDS
-    return process.runs(line.pid, line.pid_started)
+    return process.is_running(line.pid, line.pid_started)

@@ -23,7 +23,7 @@ from runner.inputs.options import without_factors
 from runner.inputs.profile import Cluster, Profile
 from runner.state import gpus
 from runner.state.attempts import label
-from runner.state.endings import out_of_memory
+from runner.state.endings import oom_outcome
 
 _NAMED = 3  # groups that are named one by one
 
@@ -105,7 +105,7 @@ def memory_forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str
     # The groups that need more than they have, unless the study expects that.
     large = list[tuple[RunRecord, Room]]()
     for group, run in groups.items():
-        room, ends = rooms[group], out_of_memory(run.config.device)
+        room, ends = rooms[group], oom_outcome(run.config.device)
         if room and _need(run.config) > room.bytes and ends not in run.expected:
             large.append((run, room))
     present = {axis: [run.factors.get(axis) for run in runs] for axis in (runs[0].factors if runs else ())}
@@ -118,7 +118,7 @@ def memory_forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str
             count = f"{parameter_count(config.model):,d} parameters"
             alone = f" ({part}{count}, their gradients and AdamW's two states alone take {size(trained)})"
         yield (
-            f"{name} will probably end as {out_of_memory(config.device)}: it needs about "
+            f"{name} will probably end as {oom_outcome(config.device)}: it needs about "
             f"{size(_need(config))}{alone}, but {room}; "
             f"{without_factors(_instead(config, room.bytes), present)}"
         )
@@ -145,7 +145,7 @@ def _instead(config: RunConfig, memory: int) -> str:
         changed = section.model_copy(update=saving)
         if _need(config.model_copy(update={section.key: changed})) <= memory:
             return f"use {_typed(section.key, saving)}"
-    return f"use a smaller model, or state `expect: {out_of_memory(config.device)}`"
+    return f"use a smaller model, or state `expect: {oom_outcome(config.device)}`"
 
 
 def _typed(section: str, changes: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""How an attempt really ended that Slurm says has ended, from its own result and what srun printed."""
+"""Works out how an attempt ended, from what Slurm says of its job, its result, and what srun printed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from model.record.folder import Attempt, RunFolder
 from model.record.outcome import Outcome
 from runner.state import slurm
 from runner.state.attempts import jobs_folder
-from runner.state.endings import Ending, of_abort
+from runner.state.endings import Ending, ending_of_abort
 
 # `srun: error: n1: task 0: Killed`, `srun: error: n1: tasks 0-1,3: Exited with exit code 1`
 _ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
@@ -21,21 +21,24 @@ _ABORTED = re.compile(rf"exit code (?:\d+:{signal.SIGABRT:d}|{128 + signal.SIGAB
 START = "the job starts, restart "
 
 
-def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
+def actual_ending(ending: Ending, folder: RunFolder, number: int) -> Ending:
     """How an attempt ended, given what Slurm says about its job.
 
     An attempt that was stopped has recorded that, and what it saved; Slurm may know why. If it had several
     processes, the reason names the one that ended first, or the node that failed.
+
+    Args:
+        ending: of its job, by Slurm.
     """
     attempt = folder.attempt(number)
     own, rank, words = attempt.result, None, None
     aborted = ending.outcome is Outcome.FAILED and _ABORTED.search(ending.reason or "")
-    if aborted and not own and (abort := of_abort(attempt.path / "stderr.log")):
+    if aborted and not own and (abort := ending_of_abort(attempt.path / "stderr.log")):
         return replace(abort, reason=f"{abort.reason} ({ending.reason})", nodes=ending.nodes)
     unexplained = not (ending.outcome.may_come_back or ending.outcome.out_of_memory)
     if attempt.manifest is None and unexplained:
         # Python did not begin: what the batch script or srun printed last, apart from a task's exit code.
-        lines = [line.strip() for line in _ENDED.sub("", _printed(folder, attempt)).splitlines()]
+        lines = [line.strip() for line in _ENDED.sub("", _srun_output(folder, attempt)).splitlines()]
         words = next(filter(None, reversed(lines)), None)
     if attempt.planned.config.processes > 1:
         ending = replace(ending, failed_nodes=_failed_nodes(ending, folder, attempt))
@@ -51,7 +54,7 @@ def _failed_nodes(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[
     """The nodes that failed: the job's only one, or those that srun named, or that Slurm recorded as down."""
     if ending.outcome is not Outcome.NODE_FAILED or ending.failed_nodes:
         return ending.failed_nodes
-    nodes = _NODE.findall(_printed(folder, attempt))
+    nodes = _NODE.findall(_srun_output(folder, attempt))
     if not nodes:
         submitted, manifest = attempt.event("submitted"), attempt.manifest
         since = manifest.started_at if manifest else submitted.time if submitted else None
@@ -74,7 +77,7 @@ def _first_to_end(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[
     processes = attempt.planned.config.processes
     own_tasks = range(slot * processes, (slot + 1) * processes)
 
-    for node, tasks, words in _ENDED.findall(_printed(folder, attempt)):
+    for node, tasks, words in _ENDED.findall(_srun_output(folder, attempt)):
         ends = [part.partition("-") for part in tasks.split(",") if part]  # of `0-1,3`
         spans = [range(int(low), int(high or low) + 1) for low, _, high in ends]
         if ended := [task for task in own_tasks if any(task in span for span in spans)]:
@@ -85,7 +88,7 @@ def _first_to_end(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[
     return None, None
 
 
-def _printed(folder: RunFolder, attempt: Attempt) -> str:
+def _srun_output(folder: RunFolder, attempt: Attempt) -> str:
     """The output of srun since the attempt's job last started; empty if that is gone."""
     try:
         path = jobs_folder(folder.path.parent) / f"{attempt.job_id}_0_log.err"

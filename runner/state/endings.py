@@ -66,7 +66,7 @@ _BYTES = TypeAdapter(ByteSize)
 _REQUESTED = re.compile(r"(?i:tried to allocate) ([\d.]+) (bytes|[KMGT]iB)")
 
 
-def of_exception(error: BaseException, device: str = "cpu", limit: Limit | None = None) -> Ending:
+def ending_of_exception(error: BaseException, device: str = "cpu", limit: Limit | None = None) -> Ending:
     """The ending of a job that raised this exception.
 
     Args:
@@ -88,9 +88,9 @@ def of_exception(error: BaseException, device: str = "cpu", limit: Limit | None 
     if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does not import torch
         return Ending(Outcome.OOM_GPU, text.partition(" If ")[0], _requested(text))
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _HOST_MEMORY.search(text)):
-        return Ending(Outcome.OOM_HOST, _host_memory(text, limit), _requested(text))
+        return Ending(Outcome.OOM_HOST, _host_memory_reason(text, limit), _requested(text))
     if out_of_host_memory(error):
-        return Ending(Outcome.OOM_HOST, f"out of host memory: {first}{_beside(limit)}")
+        return Ending(Outcome.OOM_HOST, f"out of host memory: {first}{_memory_in_use(limit)}")
     if isinstance(error, RuntimeError) and (of_cuda := _CUDA_MEMORY.search(text)):
         words = of_cuda[0].strip()
         if limit and (short := limit.short()):
@@ -99,7 +99,7 @@ def of_exception(error: BaseException, device: str = "cpu", limit: Limit | None 
     if isinstance(error, RuntimeError) and _NO_THREAD.search(text) and limit and (short := limit.short()):
         return Ending(Outcome.OOM_HOST, f"out of host memory: {short}: {first}")
     if isinstance(error, RuntimeError) and _ANY_MEMORY.search(text):
-        return Ending(out_of_memory(device), f"a tensor is larger than any memory: {first}")
+        return Ending(oom_outcome(device), f"a tensor is larger than any memory: {first}")
     if isinstance(error, AssayError):
         return Ending(Outcome.FAILED, text)
     frames = traceback.extract_tb(error.__traceback__)
@@ -112,32 +112,32 @@ def _requested(text: str) -> int | None:
     return int(_BYTES.validate_python(f"{match[1]}{match[2].replace('bytes', 'B')}")) if match else None
 
 
-def _host_memory(text: str, limit: Limit | None = None) -> str:
+def _host_memory_reason(text: str, limit: Limit | None = None) -> str:
     requested = _requested(text)
     reason = f"out of host memory: requested {size(requested)}" if requested else "out of host memory"
-    return f"{reason}{_beside(limit)}"
+    return f"{reason}{_memory_in_use(limit)}"
 
 
-def _beside(limit: Limit | None) -> str:
-    """The memory in use when an allocation failed, and the limits that there are."""
+def _memory_in_use(limit: Limit | None) -> str:
+    """The memory in use when an allocation failed, and the limits that there are, as the end of a reason."""
     return "".join(f"; {text}" for text in (limit and limit.state(), hostmemory.address_space()) if text)
 
 
-def out_of_memory(device: str) -> Outcome:
-    """The ending of a run that needs more memory than its device has."""
+def oom_outcome(device: str) -> Outcome:
+    """The outcome of a run that needs more memory than its device has."""
     return Outcome.OOM_GPU if device == "cuda" else Outcome.OOM_HOST
 
 
-def with_need(ending: Ending, config: RunConfig) -> Ending:
-    """An ending for lack of memory, and what its run needs in all: the last request may have been small."""
-    if ending.outcome is not out_of_memory(config.device) or (need := needed(config)) is None:
+def with_memory_need(ending: Ending, config: RunConfig) -> Ending:
+    """The ending; for lack of memory, with what the run needs in all, as the last request may be small."""
+    if ending.outcome is not oom_outcome(config.device) or (need := needed(config)) is None:
         return ending
     process = "each process" if config.processes > 1 else "it"
     needs = f"; by its configuration {process} needs about {size(need)} in all"
     return replace(ending, reason=(ending.reason or "out of memory").rstrip(".") + needs)
 
 
-def of_abort(output: Path) -> Ending | None:
+def ending_of_abort(output: Path) -> Ending | None:
     """The ending of a process without a result whose output says that it aborted for lack of memory."""
     try:
         printed = tail(output, _LAST_BYTES).decode(errors="replace")
@@ -146,10 +146,10 @@ def of_abort(output: Path) -> Ending | None:
     starts = [match.start() for match in _TERMINATED.finditer(printed)]
     if not starts or not _NO_MEMORY.match(text := printed[starts[-1] :]):
         return None
-    return Ending(Outcome.OOM_HOST, f"{_host_memory(text)}, and aborted", _requested(text))
+    return Ending(Outcome.OOM_HOST, f"{_host_memory_reason(text)}, and aborted", _requested(text))
 
 
-def of_exit(code: int, oom_killed: bool, memory: str | None = None) -> Ending:
+def ending_of_exit(code: int, oom_killed: bool, memory: str | None = None) -> Ending:
     """The ending of a local process that left no result.
 
     Args:

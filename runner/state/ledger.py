@@ -169,7 +169,7 @@ def claim(folder: RunFolder, number: int, executor: Executor, parallel: Parallel
     Raises:
         UserError: the run's folder is not writable.
     """
-    claimed = line(number, "claimed", executor=executor, parallel=parallel, **process.me())
+    claimed = line(number, "claimed", executor=executor, parallel=parallel, **process.own_identity())
     try:
         if not _published(folder.attempt(number).path, claimed):
             return False

@@ -25,7 +25,7 @@ def started(pid: int) -> float | None:
     return int(fields[19]) / os.sysconf("SC_CLK_TCK") if fields and fields[0] != "Z" else None
 
 
-def runs(pid: int, pid_started: float | None) -> bool:
+def is_running(pid: int, pid_started: float | None) -> bool:
     """Whether the process that a record names is still running; its PID may have been reused."""
     running_since = started(pid)
     if running_since is None or pid_started is None:
@@ -33,7 +33,7 @@ def runs(pid: int, pid_started: float | None) -> bool:
     return abs(running_since - pid_started) < 0.005
 
 
-def suspended(pid: int) -> bool:
+def is_suspended(pid: int) -> bool:
     """Whether a process on this machine was suspended, as by Ctrl-Z."""
     fields = _stat(pid)
     return bool(fields and fields[0] == "T")
@@ -43,7 +43,7 @@ def alive(process: Manifest | LedgerEvent) -> bool | None:
     """Whether a recorded process is still running; None if it belongs to another machine."""
     if process.host != socket.gethostname():
         return None
-    return process.pid is not None and runs(process.pid, process.pid_started)
+    return process.pid is not None and is_running(process.pid, process.pid_started)
 
 
 def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
@@ -59,7 +59,7 @@ def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
         return False
     try:
         os.kill(process.pid, by)
-        go_on(process.pid)
+        resume_group(process.pid)
     except ProcessLookupError:
         return False
     except PermissionError as error:
@@ -69,7 +69,7 @@ def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
     return True
 
 
-def go_on(pid: int) -> None:
+def resume_group(pid: int) -> None:
     """Continue the stopped processes of a run on this machine, if any are left.
 
     They can save only together, and share a process group. A trial has its own, and rank 0 kills it.
@@ -81,7 +81,7 @@ def go_on(pid: int) -> None:
         os.killpg(os.getpgid(pid), signal.SIGCONT)
 
 
-def me() -> dict[str, Any]:
+def own_identity() -> dict[str, Any]:
     """The fields that identify this process in records: `host`, `pid`, `pid_started`."""
     return _identity(os.getpid())
 

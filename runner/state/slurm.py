@@ -153,7 +153,7 @@ def words(done: subprocess.CompletedProcess[str] | subprocess.CalledProcessError
     return "; ".join(lines) or f"exit code {done.returncode}"
 
 
-def ending_of(state: str, exit_code: str, node: str = "") -> Ending | None:
+def ending_of_job(state: str, exit_code: str, node: str = "") -> Ending | None:
     """Map a job's final state to an ending; None if the job has not ended. Unknown states are never success.
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from runner.state.process import runs
+from runner.state.process import is_running
 from tests.conftest import PATIENCE_SECONDS, until
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -135,6 +135,6 @@ def training(root):
         if not (manifest.parent / "result.json").exists():
             with contextlib.suppress(*GONE, ValueError):
                 said = json.loads(manifest.read_text())
-                if runs(said["pid"], said["pid_started"]):
+                if is_running(said["pid"], said["pid_started"]):
                     found.append((psutil.Process(said["pid"]), manifest.parent))
     return found

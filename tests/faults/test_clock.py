@@ -131,14 +131,14 @@ def test_a_process_is_told_from_another_by_its_start_since_boot_which_no_clock_m
     """The kernel reckons starts since 1970 from boot, so that they move when the clock is set."""
     mine = process.started(os.getpid())
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 0.0)
-    assert process.runs(os.getpid(), mine)
-    assert not process.runs(os.getpid(), mine + 1)
+    assert process.is_running(os.getpid(), mine)
+    assert not process.is_running(os.getpid(), mine + 1)
     with subprocess.Popen(["true"]) as ended:
         until = time.monotonic() + PATIENCE_SECONDS
         started = process.started(ended.pid)
-        while process.runs(ended.pid, started) and time.monotonic() < until:
+        while process.is_running(ended.pid, started) and time.monotonic() < until:
             time.sleep(0.05)
-        assert not process.runs(ended.pid, started), "a zombie does not run"
+        assert not process.is_running(ended.pid, started), "a zombie does not run"
 
 
 def test_the_time_limit_is_kept_to_when_the_clock_is_set_back(monkeypatch):

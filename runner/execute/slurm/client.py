@@ -21,7 +21,7 @@ from runner.state.ledger import RunState
 from runner.state.slurm import (
     NoAnswer,
     ask,
-    ending_of,
+    ending_of_job,
     run,
     words,
 )
@@ -138,7 +138,7 @@ class _Sight(NamedTuple):
 
     @property
     def ending(self) -> Ending | None:
-        return ending_of(self.state, self.exit_code, self.node)
+        return ending_of_job(self.state, self.exit_code, self.node)
 
 
 class _Jobs:

@@ -46,7 +46,7 @@ from runner.job.ranks.standstill import TURN_SECONDS, Silence, Whereabouts, desc
 from runner.job.stop import Stop
 from runner.job.tasks import Progress, TaskContext, memory_limit, prepare, unchanged
 from runner.state import ledger, process
-from runner.state.endings import Ending, of_exception
+from runner.state.endings import Ending, ending_of_exception
 
 if TYPE_CHECKING:
     from model.training.parallel.world import World
@@ -165,7 +165,7 @@ def main() -> None:
     except Interrupted:  # all processes were, and rank 0 records it
         pass
     except BaseException as error:
-        ending = of_exception(error, config.device, limit)
+        ending = ending_of_exception(error, config.device, limit)
         limit.release()
         say(traceback.format_exc().rstrip())
         failed(ending, is_echo(error))

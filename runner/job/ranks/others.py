@@ -15,7 +15,7 @@ from typing import Any
 from model.record.outcome import Outcome
 from runner.job.ranks.meeting import Connection, Meeting, Message, Vanished, listen
 from runner.job.ranks.standstill import Whereabouts
-from runner.state.endings import Ending, of_exit
+from runner.state.endings import Ending, ending_of_exit
 
 HELLO_SECONDS = 10.0  # for a process that has connected to say which one it is
 ANSWER_SECONDS = 15.0  # three questions long: after that, a process counts as not answering
@@ -101,7 +101,7 @@ class Other:
         if process is not None and (code := process.poll()) is not None:
             exit_ = code, oom_killed
         if exit_:
-            ending = of_exit(*exit_)
+            ending = ending_of_exit(*exit_)
             return Ending(ending.outcome, f"{where}: {ending.reason}")
         if terminated:
             return Ending(Outcome.FAILED, f"{where} was killed, and its Slurm task with it")

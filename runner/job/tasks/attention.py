@@ -101,7 +101,7 @@ def run(context: TaskContext) -> None:
 
 
 def _traffic(
-    context: TaskContext, times: list[KernelTime], tell: Callable[[phase.Stage], None]
+    context: TaskContext, times: list[KernelTime], tell: phase.Tell
 ) -> dict[tuple[str, Direction], Traffic]:
     """The bytes that calls move, of the backends that were timed."""
     from model.attention.timing import traffic
@@ -115,7 +115,7 @@ def _traffic(
     return traffic.measure([*dict.fromkeys(timed)], case, context.options, context.stop.requested, show)
 
 
-def timing_shown(tell: Callable[[phase.Stage], None]) -> Callable[[str, int, int, Mode], None]:
+def timing_shown(tell: phase.Tell) -> Callable[[str, int, int, Mode], None]:
     """Says which call is timed, but only every few seconds: it is no part of what is timed."""
     last = time.monotonic()
 

@@ -35,7 +35,7 @@ from model.record.units import say, size
 from runner.job import admission, phase
 from runner.job.child import QuickExit, answer_stream, die_with, kill_group
 from runner.job.tasks import RepeatRow, TaskContext, TaskSpec
-from runner.state.endings import of_abort, of_exception, of_exit
+from runner.state.endings import ending_of_abort, ending_of_exception, ending_of_exit
 from runner.state.ledger import RunState
 
 _STRIDE = 0.1  # of the forecast: how far from it the second probe is
@@ -55,7 +55,7 @@ class Try(NamedTuple):
     purpose: str
 
 
-def following(seen: Mapping[int, bool], first: int, most: int, resolution: float, left: int) -> Try | None:
+def next_try(seen: Mapping[int, bool], first: int, most: int, resolution: float, left: int) -> Try | None:
     """The next value to try; None once the frontier is known, or the search's probes are used up.
 
     Args:
@@ -88,7 +88,7 @@ def following(seen: Mapping[int, bool], first: int, most: int, resolution: float
     return None
 
 
-def foreseen(config: RunConfig, most: int, card_bytes: int) -> int:
+def forecast_frontier(config: RunConfig, most: int, card_bytes: int) -> int:
     """The largest multiple, up to `most`, that fits by the forecast; 0 if none does."""
     low, high, outside = 0, most, OUTSIDE if config.device == "cuda" else 0
     while low < high:
@@ -128,14 +128,14 @@ def run(context: TaskContext) -> None:
         root = context.folder.path.parent.parent
         context.note(certificate=admission.admit(backend, case, root, context.options, tell).key)
 
-    card_bytes, most = _card(context), section.most(config) // section.multiple
-    first = foreseen(config, most, card_bytes)
+    card_bytes, most = _usable_bytes(context), section.most(config) // section.multiple
+    first = forecast_frontier(config, most, card_bytes)
     probes, seen, left = list[Probe](), dict[int, bool](), section.steps
     with phase.shown(context.attempt) as tell:
-        while after := following(seen, first, most, section.resolution, left):
+        while tried := next_try(seen, first, most, section.resolution, left):
             if context.stop.requested():
                 raise Interrupted(len(probes), saved=False, unit="probes")
-            value = after.factor * section.multiple
+            value = tried.factor * section.multiple
             what = f"{section.find} {value:,d}"
             tell(
                 phase.Stage(
@@ -146,10 +146,10 @@ def run(context: TaskContext) -> None:
                     doing="probing",
                 )
             )
-            probe = _probed(context, after, card_bytes)
+            probe = _try_value(context, tried, card_bytes)
             say(f"{what}: {probe.outcome}{f', {probe.reason}' if probe.reason else ''}")
             probes.append(probe)
-            seen[after.factor] = probe.outcome == "fits"
+            seen[tried.factor] = probe.outcome == "fits"
             left -= probe.purpose == "search"
             context.progress.steps = len(probes)
     record = Frontier(
@@ -184,10 +184,10 @@ def _refuses_shared(context: TaskContext) -> bool:
     """
     config = context.run.config
     if config.device == "cpu":
-        return _asked(config)
+        return _refuses_shared_here(config)
     section = _section(config)
     request = json.dumps({"config": config.model_dump(mode="json"), "value": None})
-    answer = ended(_process(context), request, section.probe_seconds, context)
+    answer = run_process(_command(context), request, section.probe_seconds, context)
     if answer["outcome"] == "unsupported":
         raise Unsupported([answer["reason"]])
     if "refuses_shared" not in answer:
@@ -195,16 +195,16 @@ def _refuses_shared(context: TaskContext) -> bool:
     return bool(answer["refuses_shared"])
 
 
-def _asked(config: RunConfig) -> bool:
+def _refuses_shared_here(config: RunConfig) -> bool:
     backend = attention.require(config.attention, config.attention_case)
     return bool(attention.reasons_of(backend, cases.shared(config.attention_case)))
 
 
-def _process(context: TaskContext) -> list[str]:
+def _command(context: TaskContext) -> list[str]:
     return [sys.executable, *context.options, "-m", "runner.job.tasks.frontier", str(os.getpid())]
 
 
-def _card(context: TaskContext) -> int:
+def _usable_bytes(context: TaskContext) -> int:
     """Bytes that a probe may use: the setting's share of the GPU's memory, or of the run's limit on a CPU.
 
     Raises:
@@ -223,7 +223,7 @@ def _card(context: TaskContext) -> int:
     return left
 
 
-def _probed(context: TaskContext, tried: Try, card_bytes: int) -> Probe:
+def _try_value(context: TaskContext, tried: Try, card_bytes: int) -> Probe:
     """Train three steps in a process of their own, and say how that ended."""
     config = context.run.config
     section = _section(config)
@@ -235,7 +235,7 @@ def _probed(context: TaskContext, tried: Try, card_bytes: int) -> Probe:
         "emulated": section.memory_fraction < 1,
         "source": f"{share}{context.run.limit_of_memory}",
     }
-    answer = ended(_process(context), json.dumps(request), section.probe_seconds, context)
+    answer = run_process(_command(context), json.dumps(request), section.probe_seconds, context)
     users = answer.pop("users", None)
     if users is not None and context.progress.manifest.device_users is None:
         context.note(device_users=users)
@@ -249,8 +249,10 @@ def _probed(context: TaskContext, tried: Try, card_bytes: int) -> Probe:
     )
 
 
-def ended(command: Sequence[str], request: str, limit_seconds: float, context: TaskContext) -> dict[str, Any]:
-    """How a probe's process ended: what it answered, or what can be told of it without an answer.
+def run_process(
+    command: Sequence[str], request: str, limit_seconds: float, context: TaskContext
+) -> dict[str, Any]:
+    """Run a probe's process; returns what it answered, or what can be told of it without an answer.
 
     Raises:
         Interrupted: the run was asked to stop meanwhile.
@@ -284,17 +286,17 @@ def ended(command: Sequence[str], request: str, limit_seconds: float, context: T
             reason = f"had not done its steps after {limit_seconds:g} s"
             return {"outcome": "timeout", "reason": reason, "seconds": seconds}
         errors.seek(0)
-        said = errors.read().decode(errors="replace")
-        sys.stderr.write(said)
+        error_output = errors.read().decode(errors="replace")
+        sys.stderr.write(error_output)
         lines = [line for line in printed.splitlines() if line.startswith(_MARK)]
         if lines:
             answered: dict[str, Any] = json.loads(lines[0].removeprefix(_MARK))
             return answered | {"seconds": seconds}
-        ending = of_abort(Path(errors.name)) or of_exit(
+        ending = ending_of_abort(Path(errors.name)) or ending_of_exit(
             process.returncode, oom_killed=hostmemory.oom_kills() > kills
         )
         outcome = ending.outcome.value if ending.outcome.out_of_memory else "failed"
-        last = said.strip().rpartition("\n")[2]
+        last = error_output.strip().rpartition("\n")[2]
         reason = f"{ending.reason}{f': {last}' if last else ''}"
         return {"outcome": outcome, "reason": reason, "seconds": seconds}
 
@@ -314,7 +316,7 @@ def main() -> None:
 
     if asked["value"] is None:
         try:
-            answer({"outcome": "fits", "reason": None, "refuses_shared": _asked(config)})
+            answer({"outcome": "fits", "reason": None, "refuses_shared": _refuses_shared_here(config)})
         except Unsupported as error:
             answer({"outcome": "unsupported", "reason": str(error)})
         leaving.done = True
@@ -333,11 +335,11 @@ def main() -> None:
     try:
         allowed = _allowed(asked["card_bytes"], asked["emulated"], measured) if on_gpu else None
         _train(config, limit.hold)
-        reason = _over(asked["card_bytes"], limit, on_gpu)
+        reason = _why_not_fitting(asked["card_bytes"], limit, on_gpu)
         outcome = "edge" if on_gpu else "oom_host"
         answer({"outcome": outcome if reason else "fits", "reason": reason, **measured, **_memory(on_gpu)})
     except BaseException as error:
-        ending = of_exception(error, config.device, limit)
+        ending = ending_of_exception(error, config.device, limit)
         limit.release()
         if ending.outcome.out_of_memory:
             emulated = f" (limited to {size(allowed)})" if on_gpu and allowed is not None else ""
@@ -394,7 +396,7 @@ def _train(config: RunConfig, imported: Callable[[], None]) -> None:
         step_on(Ready(inputs, labels, labels.numel(), START, None), step).loss.item()
 
 
-def _over(card_bytes: int, limit: Limit, on_gpu: bool) -> str | None:
+def _why_not_fitting(card_bytes: int, limit: Limit, on_gpu: bool) -> str | None:
     """Why the steps do not count as fitting, although they were done; None if they do."""
     if not on_gpu:
         if (reason := limit.exceeded()) or (peak := hostmemory.peak_in_use()) <= card_bytes:

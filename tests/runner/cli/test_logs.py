@@ -40,7 +40,7 @@ def test_following_ends_when_the_run_was_killed_with_its_launcher(folder, capsys
 
 
 def test_following_shows_what_is_written_until_the_run_ends(folder, capsys, monkeypatch):
-    monkeypatch.setattr("runner.state.process.runs", lambda pid, started: True)
+    monkeypatch.setattr("runner.state.process.is_running", lambda pid, started: True)
     pauses = []
 
     def pause(seconds):

@@ -20,12 +20,12 @@ def test_a_cancelled_study_names_the_local_launch_that_starts_the_next_run(
 ):
     monkeypatch.setattr(process, "terminate", lambda manifest: True)
     run = Folder(tmp_path, plan("r1", study="tiny"))
-    run.start(**process.me())
-    run.event("claimed", executor="local", **process.me())
+    run.start(**process.own_identity())
+    run.event("claimed", executor="local", **process.own_identity())
     Folder(tmp_path, plan("r2", study="tiny"))
     done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", target])
     assert "in flight, of " in done.stderr
-    assert (f"`kill {process.me()['pid']}` ends it" in done.stderr) == says
+    assert (f"`kill {process.own_identity()['pid']}` ends it" in done.stderr) == says
 
 
 @pytest.mark.parametrize("target", ["tiny", "tiny/r1"])
@@ -64,13 +64,13 @@ def test_a_local_launch_that_is_suspended_is_said_to_hear_nothing_until_it_is_co
 ):
     monkeypatch.setattr(process, "terminate", lambda manifest: True)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as launch:
-        itself = process.me() | {"pid": launch.pid, "pid_started": process.started(launch.pid)}
+        itself = process.own_identity() | {"pid": launch.pid, "pid_started": process.started(launch.pid)}
         if suspended:
             launch.send_signal(signal.SIGSTOP)
-            until(lambda: process.suspended(launch.pid), 0.01)
+            until(lambda: process.is_suspended(launch.pid), 0.01)
         for name in ("r1", "r2"):
             run = Folder(tmp_path, plan(name, study="tiny"))
-            run.start(**process.me())
+            run.start(**process.own_identity())
             run.event("claimed", executor="local", **itself)
         done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", "tiny"])
         launch.kill()

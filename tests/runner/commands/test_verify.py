@@ -61,7 +61,7 @@ def test_every_certificate_is_stamped_also_that_of_a_backend_that_crashed(
     assert bare.git_sha is None
     kept: list[Certificate] = []
     monkeypatch.setattr(verify, "checkout", lambda: {"git_sha": "a" * 40, "git_dirty": True})
-    monkeypatch.setattr(verify, "hold", lambda *_: [RuntimeError("it crashed") if crashed else bare])
+    monkeypatch.setattr(verify, "run_trials", lambda *_: [RuntimeError("it crashed") if crashed else bare])
     monkeypatch.setattr("model.training.certify.without_trial", lambda *_: bare)
     monkeypatch.setattr(verify.admission, "keep", lambda found, _: kept.append(found))
     (made,) = verify.verify(["flash"], "cpu", tmp_path)
@@ -112,6 +112,6 @@ def test_a_backend_that_cannot_be_loaded_is_told_and_the_others_are_verified(
 def test_a_trial_that_lacks_time_or_memory_says_nothing_about_its_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(verify, "hold", lambda *_: [answer])
+    monkeypatch.setattr(verify, "run_trials", lambda *_: [answer])
     assert verify.verify(["flash"], "cpu", tmp_path) == []
     assert "flash: no verdict: " in capsys.readouterr().err

@@ -22,7 +22,7 @@ from runner.execute.local import _reason
 from runner.inputs.profile import read_cluster
 from runner.state import ledger
 from runner.state.attempts import JobShape, NextAttempt
-from runner.state.process import runs
+from runner.state.process import is_running
 from tests.analysis.fabricate import Folder, plan
 from tests.conftest import PATIENCE_SECONDS, environment, until
 
@@ -45,7 +45,7 @@ def running_job(root):
         for manifest in root.glob("*/*/attempt-*/manifest.json"):
             if not (manifest.parent / "result.json").exists() and (manifest.parent / "steps.jsonl").exists():
                 said = json.loads(manifest.read_text())
-                if runs(said["pid"], said["pid_started"]):  # not one of an attempt that was killed
+                if is_running(said["pid"], said["pid_started"]):  # not one of an attempt that was killed
                     return psutil.Process(said["pid"])
         return None
 

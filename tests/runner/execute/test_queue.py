@@ -135,7 +135,7 @@ def test_a_report_names_a_launch_that_waits(waiter, holder, runner, root, tmp_pa
 def test_cancelling_a_study_ends_its_launch_that_waits(waiter, runner, root, tmp_path, suspended):
     if suspended:
         waiter.send_signal(signal.SIGSTOP)
-        until(lambda: process.suspended(waiter.pid), 0.01)
+        until(lambda: process.is_suspended(waiter.pid), 0.01)
     done = runner("cancel", "tiny", RUNNER_STATE=str(tmp_path / "state"))
     assert done.stderr == f"tiny in {root} (process {waiter.pid}) no longer waits for its turn\n"
     assert done.returncode == 0
@@ -186,7 +186,7 @@ def test_a_killed_launch_leaves_the_machine_to_the_next(second, holder, caplog):
 def test_a_launch_that_waits_for_a_suspended_one_says_how_to_go_on(second, holder, caplog):
     caplog.set_level(logging.INFO, "runner")
     holder.send_signal(signal.SIGSTOP)
-    until(lambda: process.suspended(holder.pid), 0.01)
+    until(lambda: process.is_suspended(holder.pid), 0.01)
     second()
     (said,) = until(lambda: waits(caplog), 0.01)
     assert f"Process {holder.pid} is suspended: `kill -CONT {holder.pid}` continues it" in said

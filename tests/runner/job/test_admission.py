@@ -80,7 +80,7 @@ def test_a_torn_certificate_is_made_again(root, tmp_path, monkeypatch):
         trials.append(tried)
         return iter([right])
 
-    monkeypatch.setattr(admission, "hold", held)
+    monkeypatch.setattr(admission, "run_trials", held)
     key = key_of("tiled", CASE.device, CASE)
     right = certificate(tmp_path, "tiled", case=CASE, device="cpu").model_copy(update={"key": key})
     assert admission.admit("tiled", CASE, root, []) == admission.admit("tiled", CASE, root, []) == right
@@ -99,7 +99,7 @@ def test_a_run_whose_trial_was_killed_dies_the_same_way_so_that_its_outcome_show
 ):
     monkeypatch.setenv("RUNNER_CERTIFICATES", str(tmp_path / "own"))
     sent = []
-    monkeypatch.setattr(admission, "hold", lambda trials, *_: [Crashed(trials[0], -signal.SIGKILL)])
+    monkeypatch.setattr(admission, "run_trials", lambda trials, *_: [Crashed(trials[0], -signal.SIGKILL)])
     monkeypatch.setattr(admission.os, "kill", lambda *signal: sent.append(signal))
     with pytest.raises(admission.Killed):  # nothing follows the signal
         admission.admit("tiled", CASE, root, [])

@@ -255,6 +255,6 @@ def test_a_run_goes_back_into_the_queue_unless_it_would_start_over_again_and_aga
     progress = Progress(first_manifest("r1", number))
     progress.steps = steps
     asked = Ending(Outcome(outcome)), outcome == "timeout", progress, RunFolder(folder.path)
-    assert slurm.is_to_go_on(*asked) == goes_on
+    assert slurm.should_go_on(*asked) == goes_on
     monkeypatch.delenv("ASSAY_REQUEUE")
-    assert slurm.is_to_go_on(*asked) == (goes_on and outcome != "node_failed"), "its job ends with the node"
+    assert slurm.should_go_on(*asked) == (goes_on and outcome != "node_failed"), "its job ends with the node"

@@ -58,7 +58,7 @@ def in_process(monkeypatch):
                 trial.backend, attention.load(trial.backend), trial.case
             )
 
-    monkeypatch.setattr(admission, "hold", hold)
+    monkeypatch.setattr(admission, "run_trials", hold)
     return answers
 
 
@@ -260,7 +260,7 @@ def test_what_is_certified_is_not_tried_again(given, in_process, monkeypatch):
         assert trials == []
         return iter(())
 
-    monkeypatch.setattr(admission, "hold", none)
+    monkeypatch.setattr(admission, "run_trials", none)
     task.run(mine)
     assert outcomes(mine)["math"] == "completed"
 

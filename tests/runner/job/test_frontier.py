@@ -29,7 +29,7 @@ def search(fits, first, most=10_000, resolution=0.03, limit=50):
     def left():
         return limit - sum(after.purpose == "search" for after in tried)
 
-    while after := task.following(seen, first, most, resolution, left()):
+    while after := task.next_try(seen, first, most, resolution, left()):
         assert after.factor not in seen and 1 <= after.factor <= most
         tried.append(after)
         seen[after.factor] = fits(after.factor)
@@ -112,10 +112,10 @@ def admitted(monkeypatch):
 def planted(monkeypatch, answer):
     """Probes that answer by their value."""
 
-    def ended(_command, request, _limit, _context):
+    def run_process(_command, request, _limit, _context):
         return {"seconds": 1.0} | answer(json.loads(request)["value"])
 
-    monkeypatch.setattr(task, "ended", ended)
+    monkeypatch.setattr(task, "run_process", run_process)
 
 
 FITS = {"outcome": "fits", "reason": None, "peak_bytes": 2**28}
@@ -201,12 +201,12 @@ def test_on_a_gpu_the_backend_is_asked_in_a_process_of_its_own(given, admitted, 
     config = context.run.config.model_copy(update={"device": "cuda", "attention": "flash2"})
     asking = replace(context, run=context.run.model_copy(update={"config": config}))
     assert task._refuses_shared(context) is False
-    monkeypatch.setattr(task, "_asked", here)
+    monkeypatch.setattr(task, "_refuses_shared_here", here)
     with pytest.raises(Unsupported, match="the package with `flash_attn` is not installed"):
         task._refuses_shared(asking)
-    command = [*task._process(context)]
+    command = [*task._command(context)]
     request = json.dumps({"config": context.run.config.model_dump(mode="json"), "value": None})
-    assert task.ended(command, request, 100, context)["refuses_shared"] is False
+    assert task.run_process(command, request, 100, context)["refuses_shared"] is False
 
 
 def test_a_stop_between_probes_is_obeyed(given, admitted, monkeypatch):
@@ -242,7 +242,7 @@ CODE = "import sys, json; sys.stdin.read(); "
 def test_how_a_process_ends_decides_what_its_probe_says(given, code, outcome, reason):
     limit = 2 if outcome == "timeout" else 60
     context = given()
-    answer = task.ended([sys.executable, "-c", CODE + code], "{}", limit, context)
+    answer = task.run_process([sys.executable, "-c", CODE + code], "{}", limit, context)
     assert answer["outcome"] == outcome
     assert (answer["reason"] is None) == (reason is None) and (reason or "") in (answer["reason"] or "")
     assert answer["seconds"] < 50
@@ -268,7 +268,7 @@ def test_the_forecast_on_a_gpu_leaves_room_for_cuda():
         task="frontier", model=TINY, frontier=FrontierConfig(sequence_length=2**21, multiple=256)
     )
     card = 2**31
-    count = task.foreseen(config, 8192, card)
+    count = task.forecast_frontier(config, 8192, card)
     assert 0 < count < 8192
     assert task.forecast(config, count) + OUTSIDE <= card < task.forecast(config, count + 1) + OUTSIDE
     assert task.forecast(config, count) == peak_memory(config.frontier.training(config, 256 * count))

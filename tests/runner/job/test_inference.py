@@ -110,7 +110,9 @@ def test_one_that_nears_its_time_limit_is_not_requeued_to_start_over_for_ever(at
         return True
 
     monkeypatch.setattr(Stop, "requested", near)
-    monkeypatch.setattr(attempt.slurm, "go_on", lambda *_: pytest.fail("it has nothing to go on from"))
+    monkeypatch.setattr(
+        attempt.slurm, "claim_next_job", lambda *_: pytest.fail("it has nothing to go on from")
+    )
     done = attempted(record={"chain": True})
     outcome, reason = done.settled
     assert outcome == "timeout" and "so it starts over" in reason and done.result.steps == 1

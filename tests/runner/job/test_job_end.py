@@ -63,7 +63,7 @@ def goes_on(root, tmp_path, monkeypatch):
     folder = RunFolder(Folder(root, plan("r1", chain=True)).path)
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     assert ledger.claim(folder, 2, "slurm")
-    slurm.ask_for_next_job(tmp_path, folder, 2)
+    slurm.request_next_job(tmp_path, folder, 2)
 
     def last():
         event = RunFolder(folder.path).ledger[-1]

@@ -6,7 +6,7 @@ from threading import Thread, Timer
 import pytest
 
 from runner.job import trial
-from runner.job.trial import Crashed, Stopped, TooLong, Trial, TrialOptions, hold
+from runner.job.trial import Crashed, Stopped, TooLong, Trial, TrialOptions, run_trials
 from tests.conftest import until
 
 # Stands for `-m runner.job.trial`: says one stage, then works for a long time.
@@ -25,7 +25,7 @@ def test_a_trial_that_does_not_end_is_ended_and_says_nothing_about_the_backend(m
 
     monkeypatch.setattr(trial, "Timer", Late)
     monkeypatch.setattr(trial, "LIMIT_SECONDS", 0.1)
-    (answer,) = hold([Trial("math")], "cpu", TrialOptions(SLOW, tell=told.append))
+    (answer,) = run_trials([Trial("math")], "cpu", TrialOptions(SLOW, tell=told.append))
     assert isinstance(answer, TooLong)
     assert "'math' had not ended a stage" in str(answer) and "launch again" in str(answer)
     assert list(map(str, told)) == [
@@ -38,7 +38,7 @@ def test_a_crash_is_that_of_the_backend_on_trial() -> None:
     answer = '{"raised": "RuntimeError", "text": "no such tile"}'
     crash = f"import sys; print({answer!r}); print({SAID!r}, flush=True); sys.exit(3)"
     told = []
-    first, second = hold(
+    first, second = run_trials(
         [Trial("math"), Trial("tiled")], "cpu", TrialOptions(("-S", "-c", crash), tell=told.append)
     )
     assert isinstance(first, RuntimeError) and str(first) == "no such tile"
@@ -56,7 +56,7 @@ def test_an_interrupt_ends_the_trial_at_once() -> None:
 
     options = TrialOptions(SLOW, tell=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        list(hold([Trial("math")], "cpu", options))
+        list(run_trials([Trial("math")], "cpu", options))
     assert [process.returncode for process in processes] == [-9]
     assert not options.running
 
@@ -74,7 +74,7 @@ def test_a_signal_just_as_the_limit_is_set_leaves_no_thread_that_the_process_wai
 
     monkeypatch.setattr(trial, "Timer", Late)
     with pytest.raises(KeyboardInterrupt):
-        list(hold([Trial("math")], "cpu", TrialOptions(SLOW)))
+        list(run_trials([Trial("math")], "cpu", TrialOptions(SLOW)))
     (timer,) = timers
     timer.cancel()
     assert timer.daemon
@@ -85,9 +85,9 @@ def test_trials_that_are_stopped_give_no_answer_and_start_no_others() -> None:
     options = TrialOptions(SLOW)
     options.tell = lambda _stage: Thread(target=options.end).start()
     with pytest.raises(Stopped):
-        list(hold([Trial("math"), Trial("tiled")], "cpu", options))
+        list(run_trials([Trial("math"), Trial("tiled")], "cpu", options))
     with pytest.raises(Stopped):
-        list(hold([Trial("tiled")], "cpu", options))
+        list(run_trials([Trial("tiled")], "cpu", options))
     assert not options.running
 
 

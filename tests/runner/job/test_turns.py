@@ -35,7 +35,7 @@ def trials(monkeypatch, tmp_path):
         yield hold.answer
 
     hold.held, hold.may_end, hold.answer = [], True, certificate()
-    monkeypatch.setattr(admission, "hold", hold)
+    monkeypatch.setattr(admission, "run_trials", hold)
     monkeypatch.setattr(admission, "key_of", lambda *_: KEY)
     monkeypatch.setenv("RUNNER_CERTIFICATES", str(tmp_path / "cache"))
     return hold

@@ -10,7 +10,7 @@ from model.record.folder import RunFolder
 from model.record.outcome import Outcome
 from runner.state import slurm
 from runner.state.attempts import jobs_folder
-from runner.state.culprit import START, true_of
+from runner.state.culprit import START, actual_ending
 from runner.state.endings import Ending
 from tests.analysis.fabricate import LLAMA, Folder, plan
 from tests.analysis.fabricate import START as BEGAN
@@ -54,7 +54,7 @@ def job(tmp_path):
         if printed is not None:
             (path := jobs_folder(root / "tiny") / "7_0_log.err").parent.mkdir()
             path.write_text(printed)
-        found = true_of(Ending(outcome, slurm, nodes=nodes), RunFolder(folder.path), restarts + 1)
+        found = actual_ending(Ending(outcome, slurm, nodes=nodes), RunFolder(folder.path), restarts + 1)
         if found.outcome is not outcome:
             return found.outcome, found.reason
         return (found.reason, *found.failed_nodes) if found.failed_nodes else found.reason

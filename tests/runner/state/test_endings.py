@@ -15,7 +15,14 @@ from model.measure import hostmemory
 from model.record import errors
 from model.record.errors import Diverged, Unsupported
 from model.record.outcome import Outcome
-from runner.state.endings import UNWRITTEN, Ending, Terminated, of_abort, of_exception, of_exit
+from runner.state.endings import (
+    UNWRITTEN,
+    Ending,
+    Terminated,
+    ending_of_abort,
+    ending_of_exception,
+    ending_of_exit,
+)
 from tests.conftest import REPOSITORY
 
 
@@ -45,7 +52,7 @@ class OutOfMemoryError(RuntimeError):
     ],
 )  # fmt: skip
 def test_an_exception_has_its_outcome(error, outcome, requested):
-    ending = of_exception(error)
+    ending = ending_of_exception(error)
     assert (ending.outcome, ending.requested_bytes) == (Outcome(outcome), requested)
     assert ending.reason
 
@@ -53,10 +60,10 @@ def test_an_exception_has_its_outcome(error, outcome, requested):
 def test_a_library_that_does_not_fit_into_memory_is_named(monkeypatch):
     error = ImportError("libx.so: failed to map segment from shared object", path=__file__)
     said = "out of host memory: libx.so: failed to map segment from shared object"
-    assert of_exception(error).reason == said
+    assert ending_of_exception(error).reason == said
     no_programs = SimpleNamespace(f_flag=os.ST_NOEXEC)
     monkeypatch.setattr(errors.os, "statvfs", lambda file: no_programs if file.samefile(__file__) else None)
-    assert of_exception(error).outcome is Outcome.FAILED
+    assert ending_of_exception(error).outcome is Outcome.FAILED
 
 
 @pytest.mark.fault
@@ -65,7 +72,7 @@ def test_a_library_that_does_not_fit_into_memory_is_named(monkeypatch):
 def test_a_tensor_whose_size_no_number_holds_is_more_than_the_devices_memory(device, shape):
     with pytest.raises(RuntimeError) as found:
         torch.empty(shape)
-    ending = of_exception(found.value, device)
+    ending = ending_of_exception(found.value, device)
     assert ending.outcome == ("oom_gpu" if device == "cuda" else "oom_host")
     assert ending.reason == f"a tensor is larger than any memory: {found.value}"
     assert is_out_of_memory(found.value)
@@ -75,7 +82,7 @@ def test_an_allocation_that_fails_is_said_beside_what_was_in_use_and_whose_limit
     monkeypatch.setattr(hostmemory, "_in_use", lambda status: 2**29)
     limit = hostmemory.Limit(3 * 2**30, "`memory` of profile local")
     monkeypatch.setattr(hostmemory.resource, "getrlimit", lambda kind: (8 * 2**30, -1))
-    ending = of_exception(RuntimeError(TORCH), limit=limit)
+    ending = ending_of_exception(RuntimeError(TORCH), limit=limit)
     assert ending.reason == (
         "out of host memory: requested 4.0 GiB; 512.0 MiB of 3.0 GiB in use (`memory` of profile local); "
         "`ulimit -v` allows 8.0 GiB to be mapped"
@@ -86,21 +93,23 @@ def test_a_failure_says_what_and_where():
     try:
         raise ValueError("bad shape")
     except ValueError as error:
-        reason = of_exception(error).reason
+        reason = ending_of_exception(error).reason
     assert reason.startswith("ValueError: bad shape")
     assert __file__ in reason
 
 
 def test_a_silent_exit_is_a_failure_that_names_the_signal():
-    assert of_exit(-signal.SIGKILL, oom_killed=False).reason == "killed by SIGKILL"
-    assert of_exit(-signal.SIGKILL, oom_killed=True).outcome is Outcome.OOM_HOST
+    assert ending_of_exit(-signal.SIGKILL, oom_killed=False).reason == "killed by SIGKILL"
+    assert ending_of_exit(-signal.SIGKILL, oom_killed=True).outcome is Outcome.OOM_HOST
     memory = "3.0 GiB of 3.0 GiB in use (`memory` of profile p)"
-    assert of_exit(-signal.SIGKILL, oom_killed=False, memory=memory) == Ending(
+    assert ending_of_exit(-signal.SIGKILL, oom_killed=False, memory=memory) == Ending(
         Outcome.OOM_HOST, f"out of host memory: {memory}; killed by the kernel"
     )
-    assert of_exit(-signal.SIGSEGV, oom_killed=True).outcome is Outcome.FAILED
-    assert of_exit(0, oom_killed=False).outcome is Outcome.FAILED
-    assert of_exit(UNWRITTEN, oom_killed=False).reason == "could not write its result: is its disk full?"
+    assert ending_of_exit(-signal.SIGSEGV, oom_killed=True).outcome is Outcome.FAILED
+    assert ending_of_exit(0, oom_killed=False).outcome is Outcome.FAILED
+    assert (
+        ending_of_exit(UNWRITTEN, oom_killed=False).reason == "could not write its result: is its disk full?"
+    )
 
 
 NOT_CAUGHT = (
@@ -129,14 +138,14 @@ def test_a_process_that_says_that_it_aborts_for_lack_of_memory_is_out_of_it(
 ):
     if printed is not None:
         (tmp_path / "stderr.log").write_text(printed)
-    found = of_abort(tmp_path / "stderr.log")
+    found = ending_of_abort(tmp_path / "stderr.log")
     assert found == (Ending(Outcome.OOM_HOST, reason, requested) if reason else None)
 
 
 THREADS = """
 import resource, threading
 from model.measure import hostmemory
-from runner.state.endings import of_exception
+from runner.state.endings import ending_of_exception
 
 limit = hostmemory.Limit(2**30, "`memory` of profile p")
 limit.hold()
@@ -147,9 +156,9 @@ try:
     while True:
         threading.Thread(target=done.wait, daemon=True).start()
 except RuntimeError as error:
-    tight = of_exception(error, limit=limit)
+    tight = ending_of_exception(error, limit=limit)
     limit.release()
-    for ending in (tight, of_exception(error, limit=limit), of_exception(error)):
+    for ending in (tight, ending_of_exception(error, limit=limit), ending_of_exception(error)):
         print(ending.outcome.value)
 done.set()
 """
@@ -187,7 +196,7 @@ def test_cuda_that_gets_no_memory_ran_out_of_the_hosts_if_that_was_short(monkeyp
         hostmemory.Limit(most, "`memory` of profile p") for most in (3 * 2**30 + 2**27, 4 * 2**30, None)
     ]
     used = "3.0 GiB of 3.1 GiB in use (`memory` of profile p)"
-    assert [of_exception(error, "cuda", limit) for limit in limits] == [
+    assert [ending_of_exception(error, "cuda", limit) for limit in limits] == [
         Ending(Outcome.OOM_HOST, f"out of host memory: {used}: {said}"),
         *[Ending(Outcome.OOM_GPU, said)] * 2,
     ]

@@ -187,10 +187,10 @@ def _claimed(path):
 @pytest.mark.fault
 def test_a_forked_process_claims_in_its_own_name():
     """Two with one name, in the same microsecond, would both think that a claim is theirs."""
-    assert process.me()["pid"] == os.getpid()
+    assert process.own_identity()["pid"] == os.getpid()
     with multiprocessing.get_context("fork").Pool(1) as pool:
         (child,) = multiprocessing.active_children()
-        assert pool.apply(process.me)["pid"] == child.pid
+        assert pool.apply(process.own_identity)["pid"] == child.pid
 
 
 @pytest.mark.fault

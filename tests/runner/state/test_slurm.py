@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.state.slurm import ALIVE, ending_of
+from runner.state.slurm import ALIVE, ending_of_job
 
 
 @pytest.mark.parametrize(
@@ -15,12 +15,12 @@ from runner.state.slurm import ALIVE, ending_of
     ],
 )  # fmt: skip
 def test_every_final_slurm_state_has_its_outcome(state, outcome):
-    assert ending_of(state, "0:0").outcome == outcome
+    assert ending_of_job(state, "0:0").outcome == outcome
 
 
 @pytest.mark.parametrize("state", sorted(ALIVE))
 def test_a_slurm_job_that_lives_has_no_outcome(state):
-    assert ending_of(state, "0:0") is None
+    assert ending_of_job(state, "0:0") is None
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_a_slurm_job_that_lives_has_no_outcome(state):
 def test_the_only_node_of_a_job_that_a_node_ended_has_failed_and_of_several_none_is_accused(
     state, node, failed
 ):
-    assert ending_of(state, "0:0", node).failed_nodes == failed
+    assert ending_of_job(state, "0:0", node).failed_nodes == failed

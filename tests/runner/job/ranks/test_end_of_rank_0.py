@@ -47,7 +47,7 @@ def ended(root, first):
     """Has a process of a run find that rank 0, which is `first`, has stopped; returns the run and what it told it."""
     folder = Folder(root, plan("r1"))
     folder.event("claimed")
-    here = process.me() | {"pid": first.pid, "pid_started": process.started(first.pid)}
+    here = process.own_identity() | {"pid": first.pid, "pid_started": process.started(first.pid)}
     folder.start(**here, ranks=[{"node": "n1"}, {"node": "n2"}])
 
     def end(outcome=None, code=STOPPED):

@@ -89,4 +89,4 @@ def test_a_task_has_ended_if_its_node_no_longer_lists_it_beside_the_one_that_ask
     for name, value in {"JOB_ID": "7", "STEP_ID": "0", "LOCALID": "2"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    assert [slurm.is_over(task) for task in range(4)] == over
+    assert [slurm.has_task_ended(task) for task in range(4)] == over

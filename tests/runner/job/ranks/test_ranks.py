@@ -33,7 +33,7 @@ from runner.job.ranks.meeting import (
 from runner.job.ranks.standstill import Standstill, Whereabouts
 from runner.state import gpus
 from runner.state.endings import Ending
-from runner.state.endings import of_exception as ending_of
+from runner.state.endings import ending_of_exception as ending_of
 from tests.conftest import until
 
 GLOO = RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:40391")
