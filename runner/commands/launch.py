@@ -25,7 +25,7 @@ import typer
 
 from analysis.store.tables import OF_REPORTS
 from model.record.errors import UserError
-from model.record.units import clock, counted
+from model.record.units import counted
 from runner.commands._console import say, table
 from runner.commands._options import (
     Only,
@@ -45,7 +45,6 @@ from runner.inputs.document import InvalidFile, Mark, Problem
 from runner.inputs.profile import Cluster, read_cluster
 from runner.inputs.study import read_study
 from runner.plan import budget, cost, edits, fit
-from runner.plan.cost import Basis, CostEstimate, RunCost
 from runner.plan.fit import refuse_versions
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import repeats_forecast
@@ -377,7 +376,7 @@ def _say_needs(launch: StudyLaunch, named: bool) -> None:
     if changed := [run for run in planned.left if edits.changed_by_set(run)]:
         runs = counted(len(changed), "run")
         say(f"--set makes {runs} beside those of the study's file: groups of their own")
-    for line in price(cost.estimate_plan(planned)):
+    for line in cost.describe(cost.estimate_plan(planned)):
         say(line)
 
     # Runs of one array are alike, so runs of several shapes need several arrays.
@@ -400,52 +399,7 @@ def _say_needs(launch: StudyLaunch, named: bool) -> None:
         say(line)
     if more := len(whole.left) - len(planned.left):
         worst = cost.estimate_plan(whole)
-        for line in price(worst):
+        for line in cost.describe(worst):
             say(f"with every repeat that `until` may add ({counted(more, 'run')}): {line}")
         for problem in budget.exceeded(whole.root, budget.limits_of(whole), worst):
             say(f"`until` may end early: {problem}")
-
-
-def price(estimate: CostEstimate) -> Iterator[str]:
-    """Yield lines for the user: total cost and its basis, runs that exceed their time limit, a note.
-
-    Runs without past timings are not in the total: a limit says little about a cost.
-    """
-    if not estimate.runs:
-        yield "nothing to start"
-        return
-    parts = {basis: tuple(run for run in estimate.runs if run.basis is basis) for basis in Basis}
-    if timed := parts[Basis.SAME] + parts[Basis.SCALED]:
-        of_timed = replace(estimate, runs=timed)
-        paid = f"{_paid(of_timed)}, " if _paid(of_timed) else ""
-        clock_time = clock(of_timed.wall_seconds or 0.0)
-        yield f"about {paid}{clock_time} with {of_timed.parallel} at once: {of_timed.basis}"
-    if limited := parts[Basis.LIMIT]:  # what these can cost: `limit 1:00:00 per run, at most 8.0 GPU-hours`
-        least, *others = sorted({run.wall_seconds or 0.0 for run in limited})
-        span = f"limits {clock(least)} to {clock(others[-1])}" if others else f"limit {clock(least)}"
-        paid = _paid(replace(estimate, runs=limited))
-        most = f", at most {paid}" if paid else ""
-        yield f"no estimate yet{_for(limited, estimate)}; {span} per run{most}"
-    if unknown := parts[Basis.UNKNOWN]:
-        yield f"no estimate yet{_for(unknown, estimate)}; the profile has no time_limit"
-    limits = [limit for run in estimate.runs if (limit := run.limit_passed)]
-    for limit, count in sorted(Counter(limits).items()):
-        yield f"{count} of them will exceed the time limit of {clock(limit)}"
-    if estimate.note:
-        yield estimate.note
-
-
-def _for(part: Sequence[RunCost], estimate: CostEstimate) -> str:
-    """` for 2 of the 6 runs`; nothing if it is all of them."""
-    return f" for {len(part)} of the {len(estimate.runs)} runs" if len(part) < len(estimate.runs) else ""
-
-
-def _paid(estimate: CostEstimate) -> str:
-    """`8.0 GPU-hours (2.0 node-hours)`, as far as there are such."""
-    hours = f"{_hours(estimate.gpu_hours or 0.0)} GPU-hours" if any(run.gpus for run in estimate.runs) else ""
-    nodes = "" if estimate.node_hours is None else f" ({_hours(estimate.node_hours)} node-hours)"
-    return f"{hours}{nodes}".strip()
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"

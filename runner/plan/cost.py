@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from model.record.config import RunConfig, sections_of
 from model.record.errors import UserError
 from model.record.outcome import Outcome
 from model.record.records import RunRecord
-from model.record.units import counted
+from model.record.units import clock, counted
 from runner.inputs.profile import Profile
 from runner.plan.layout import Layout, layout
 from runner.plan.plan import Plan
@@ -243,6 +243,51 @@ def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Cost
         note=past.note,
         room=room,
     )
+
+
+def describe(estimate: CostEstimate) -> Iterator[str]:
+    """Yield lines for the user: total cost and its basis, runs that exceed their time limit, a note.
+
+    Runs without past timings are not in the total: a limit says little about a cost.
+    """
+    if not estimate.runs:
+        yield "nothing to start"
+        return
+    parts = {basis: tuple(run for run in estimate.runs if run.basis is basis) for basis in Basis}
+    if timed := parts[Basis.SAME] + parts[Basis.SCALED]:
+        of_timed = replace(estimate, runs=timed)
+        paid = f"{_priced(of_timed)}, " if _priced(of_timed) else ""
+        clock_time = clock(of_timed.wall_seconds or 0.0)
+        yield f"about {paid}{clock_time} with {of_timed.parallel} at once: {of_timed.basis}"
+    if limited := parts[Basis.LIMIT]:  # what these can cost: `limit 1:00:00 per run, at most 8.0 GPU-hours`
+        least, *others = sorted({run.wall_seconds or 0.0 for run in limited})
+        span = f"limits {clock(least)} to {clock(others[-1])}" if others else f"limit {clock(least)}"
+        paid = _priced(replace(estimate, runs=limited))
+        most = f", at most {paid}" if paid else ""
+        yield f"no estimate yet{_of_all(limited, estimate)}; {span} per run{most}"
+    if unknown := parts[Basis.UNKNOWN]:
+        yield f"no estimate yet{_of_all(unknown, estimate)}; the profile has no time_limit"
+    limits = [limit for run in estimate.runs if (limit := run.limit_passed)]
+    for limit, count in sorted(Counter(limits).items()):
+        yield f"{count} of them will exceed the time limit of {clock(limit)}"
+    if estimate.note:
+        yield estimate.note
+
+
+def _of_all(part: Sequence[RunCost], estimate: CostEstimate) -> str:
+    """` for 2 of the 6 runs`; nothing if it is all of them."""
+    return f" for {len(part)} of the {len(estimate.runs)} runs" if len(part) < len(estimate.runs) else ""
+
+
+def _priced(estimate: CostEstimate) -> str:
+    """`8.0 GPU-hours (2.0 node-hours)`, as far as there are such."""
+    hours = f"{_hours(estimate.gpu_hours or 0.0)} GPU-hours" if any(run.gpus for run in estimate.runs) else ""
+    nodes = "" if estimate.node_hours is None else f" ({_hours(estimate.node_hours)} node-hours)"
+    return f"{hours}{nodes}".strip()
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
 
 
 _Key = tuple[str, RunConfig]

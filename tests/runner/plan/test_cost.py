@@ -6,10 +6,9 @@ from analysis.store import database as store
 from analysis.store.collect import collect
 from model.record.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
 from model.record.outcome import Outcome
-from runner.commands.launch import price
 from runner.inputs.profile import Profile
 from runner.plan import cost
-from runner.plan.cost import Basis, History, estimate, history
+from runner.plan.cost import Basis, History, describe, estimate, history
 from tests.analysis.fabricate import Folder, completed, plan
 
 
@@ -26,7 +25,7 @@ def trained(attention="auto", seed=0, **train):
 
 
 def lines(result):
-    return "\n".join(price(result))
+    return "\n".join(describe(result))
 
 
 # What past runs tell
@@ -114,7 +113,7 @@ def test_a_database_that_cannot_be_read_is_said_and_the_limit_counts(tmp_path):
     store.database(tmp_path).write_bytes(b"not a database at all" * 100)
     result = estimate([plan("new")], profile(), history(tmp_path))
     assert result.counts == {Basis.LIMIT: 1}
-    assert "past runs are not used: " in list(price(result))[1]
+    assert "past runs are not used: " in list(describe(result))[1]
 
 
 def test_a_run_that_other_processes_than_its_own_ended_is_no_past_run(tmp_path):
@@ -231,13 +230,13 @@ def test_the_basis_of_each_part_is_counted_and_a_limit_that_is_too_short_is_said
     ]
     past = cost.PastRun(runs[0].config, "alps", Outcome.COMPLETED, None, 0.1, 5400.0, 100, 1)
     result = estimate(runs, profile(max_parallel=4), History((past,)))
-    assert list(price(result)) == [
+    assert list(describe(result)) == [
         "about 12.0 GPU-hours, 3:00:00 with 4 at once: 8 runs from past runs of the same configuration",
         "no estimate yet for 2 of the 10 runs; limit 1:00:00 per run, at most 2.0 GPU-hours",
         "8 of them will exceed the time limit of 1:00:00",
     ]
     assert lines(estimate(runs, profile(gpus=0), History())) == "no estimate yet; limit 1:00:00 per run"
-    assert list(price(estimate([], profile(), History()))) == ["nothing to start"]
+    assert list(describe(estimate([], profile(), History()))) == ["nothing to start"]
 
 
 def test_runs_that_differ_by_seed_alone_are_looked_up_once(monkeypatch):
