@@ -162,7 +162,7 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
 
         name = read_study(local_path(given)).name  # of a folder, its error says which studies are in it
     if name not in names:
-        if waits := queue.waits(root, name):
+        if waits := queue.describe_waiting(root, name):
             raise UserError(f"no runs of study '{name}' yet: {waits[0]}")
         if (runs := like(root, given)) and not names_file(given):
             raise UserError(f"'{given}' is a run; name its study, {runs[0].path.parent.name}")
@@ -210,7 +210,7 @@ def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | 
     root = Settings.root
     names = {*study_names(root), *also}
     is_path = names_file(given) or Path(given).is_dir()
-    if is_path or given in names or not names or queue.waits(root, given):
+    if is_path or given in names or not names or queue.describe_waiting(root, given):
         return study_name(given, also), None
     state = find(root, given, studies=sorted(names))
     return state.brief.study, state

@@ -18,7 +18,7 @@ from runner.commands._progress import Forecast, verdict, watcher
 from runner.commands._runs import filled, labels, newest, written
 from runner.execute.launch import run_here, submit
 from runner.execute.reconcile import reconciled
-from runner.execute.wait import states_of, wait_for, wait_for_others
+from runner.execute.wait import states_of_plan, wait_for, wait_for_others
 from runner.inputs.cells import Cell
 from runner.inputs.design import Design
 from runner.inputs.document import InvalidFile
@@ -31,13 +31,17 @@ from runner.state.runs import name_of
 
 def start(plan: Plan, wait: bool | None, fail_fast: bool = False) -> int:
     """Start the plan's remaining runs under its profile, and return the exit code; `wait` as for `run`."""
-    if detached(plan, wait):
+    if start_detached(plan, wait):
         return 0
     return summary(plan) if run(plan, wait, fail_fast) else 0
 
 
-def detached(plan: Plan, wait: bool | None) -> bool:
-    """Start this command again in the background, if that is what was asked for on this machine."""
+def start_detached(plan: Plan, wait: bool | None) -> bool:
+    """Start this command again in the background, if `--detach` asks for that on this machine.
+
+    Returns:
+        Whether it did.
+    """
     if plan.cluster.profile.executor == "slurm" or wait is not False:
         return False
     guard.make(plan.root)
@@ -86,7 +90,7 @@ def run(plan: Plan, wait: bool | None, fail_fast: bool = False) -> bool:
 
 def summary(plan: Plan) -> int:
     """Print the outcomes of all runs in the plan; returns 0 if all are there and as expected, else 1."""
-    by_id = {state.brief.run_id: state for state in states_of(plan)}
+    by_id = {state.brief.run_id: state for state in states_of_plan(plan)}
     states = [by_id[run.run_id] for run, _ in plan.runs if run.run_id in by_id]
     rows = []
     for state, label in zip(states, labels(states), strict=True):
@@ -110,15 +114,15 @@ def summary(plan: Plan) -> int:
     return 0 if not gone and all(state.as_expected for state in states) else 1
 
 
-def worth_repeating(cells: Sequence[Cell], design: Design) -> list[Cell]:
+def without_idle_repeats(cells: Sequence[Cell], design: Design) -> list[Cell]:
     """The cells, without repeats that only `until` adds to cells that are not expected to complete."""
     return [cell for cell in cells if cell.repeat <= design.repeats or Outcome.COMPLETED in cell.expected]
 
 
-def begun(whole: Plan, design: Design) -> Plan:
+def first_round(whole: Plan, design: Design) -> Plan:
     """The part of a plan that a launch starts with: the study's repeats, and those of earlier launches."""
     number = max([design.repeats, *(run.repeat for run, state in whole.runs if state)])
-    return _part(whole, {run.run_id for run, _ in whole.runs if run.repeat <= number})
+    return _with_runs(whole, {run.run_id for run, _ in whole.runs if run.repeat <= number})
 
 
 def first_blocks(plan: Plan, count: int) -> Plan:
@@ -133,28 +137,29 @@ def first_blocks(plan: Plan, count: int) -> Plan:
     if any(run.block is None for run in plan.left):
         name = plan.study.name
         raise UserError(f"--blocks needs `order: interleaved` in study {name}: its runs have no blocks")
-    unfinished = sorted({run.block for run, state in plan.runs if run.block and not _over(state)})[:count]
+    blocks = {run.block for run, state in plan.runs if run.block and not _is_settled(state)}
+    unfinished = sorted(blocks)[:count]
     chosen = [run for run in plan.left if run.block in unfinished]
     numbers = ", ".join(map(str, sorted({run.block or 0 for run in chosen})))
     what = f"{counted(len(chosen), 'run')} of block {numbers}" if chosen else "no run"
     say(f"--blocks: {what} to start; {counted(len(plan.left) - len(chosen), 'run')} left for later")
     now = {run.run_id for run in chosen}
     later = [(run, state) for run, state in plan.runs if state is None and run.run_id not in now]
-    return replace(_part(plan, now), later=later)
+    return replace(_with_runs(plan, now), later=later)
 
 
-def _over(state: RunState | None) -> bool:
+def _is_settled(state: RunState | None) -> bool:
     """Whether a run is done, or would end as it did if it started again."""
     outcome = state and state.outcome
     return bool(state and (state.done or (outcome and not outcome.may_come_back and not outcome.of_machine)))
 
 
-def _part(plan: Plan, run_ids: set[str]) -> Plan:
+def _with_runs(plan: Plan, run_ids: set[str]) -> Plan:
     return replace(plan, runs=[(run, state) for run, state in plan.runs if run.run_id in run_ids])
 
 
-def pursue(whole: Plan, design: Design, wait: bool | None, fail_fast: bool) -> int:
-    """Run what `begun` has, then one more repeat at a time until every comparison is precise enough.
+def run_until_precise(whole: Plan, design: Design, wait: bool | None, fail_fast: bool) -> int:
+    """Run the first round, then one more repeat at a time until every comparison is precise enough.
 
     Args:
         whole: all repeats that `until` allows.
@@ -163,12 +168,12 @@ def pursue(whole: Plan, design: Design, wait: bool | None, fail_fast: bool) -> i
     Returns:
         The exit code.
     """
-    now = begun(whole, design)
-    if detached(now, wait):
+    this_round = first_round(whole, design)
+    if start_detached(this_round, wait):
         return 0
     waits = whole.cluster.profile.executor == "local" or bool(wait)
-    number = first = max(run.repeat for run, _ in now.runs)
-    so_far = _part(whole, set())  # the runs of all rounds
+    number = first = max(run.repeat for run, _ in this_round.runs)
+    so_far = _with_runs(whole, set())  # the runs of all rounds
 
     def say_others(count: int) -> None:
         say(f"until: waiting for {counted(count, 'run')} that another launch has started")
@@ -176,31 +181,32 @@ def pursue(whole: Plan, design: Design, wait: bool | None, fail_fast: bool) -> i
     try:
         while True:
             # A round: start what is left of it, and wait if this launch does.
-            ended = False
+            had_ended = False
             if not waits:
-                reconciled(now.root, now.study.name)
-                ended = all(state and state.phase == "ended" for _, state in refreshed(now).runs)
-            over = ended or run(now, wait, fail_fast)
+                reconciled(this_round.root, this_round.study.name)
+                states = [state for _, state in refreshed(this_round).runs]
+                had_ended = all(state and state.phase == "ended" for state in states)
+            over = had_ended or run(this_round, wait, fail_fast)
             if waits:  # otherwise the runs of another launch would look missing
-                wait_for_others(now, say_others)
-            so_far = _part(whole, {run.run_id for plan in (so_far, now) for run, _ in plan.runs})
+                wait_for_others(this_round, say_others)
+            so_far = _with_runs(whole, {run.run_id for plan in (so_far, this_round) for run, _ in plan.runs})
             if not over:
                 say("until: launch again once these runs have ended, to continue from there")
                 return 0
 
             # The last one, if no group is to be repeated, or some run was not even started because another
             # one ended unexpectedly.
-            groups = _undecided(so_far, design, number)
-            states = [state for _, state in refreshed(now).runs] if groups and waits else []
+            groups = _groups_to_repeat(so_far, design, number)
+            states = [state for _, state in refreshed(this_round).runs] if groups and waits else []
             if not groups or any(state is None or state.phase == "planned" for state in states):
                 return summary(so_far)
 
             # The next one: a repeat of these groups. Without waiting, failed runs did not hold it up: they
             # start again with it.
-            again = set() if waits else {run.run_id for run in refreshed(so_far).left}
+            chosen = set() if waits else {run.run_id for run in refreshed(so_far).left}
             number += 1
-            again |= {run.run_id for run, _ in whole.runs if run.repeat == number and run.group in groups}
-            now = _part(whole, again)
+            chosen |= {run.run_id for run, _ in whole.runs if run.repeat == number and run.group in groups}
+            this_round = _with_runs(whole, chosen)
     except InvalidFile as error:
         if number == first:
             raise
@@ -208,7 +214,7 @@ def pursue(whole: Plan, design: Design, wait: bool | None, fail_fast: bool) -> i
         return summary(so_far)
 
 
-def _undecided(so_far: Plan, design: Design, number: int) -> set[str]:
+def _groups_to_repeat(so_far: Plan, design: Design, number: int) -> set[str]:
     """Say how precise each comparison is; returns the groups to repeat, or none if this is the end.
 
     A group without any completed pair with its baseline is left out: it might never become precise.

@@ -35,7 +35,7 @@ def command(
             name = Path(target).stem
             if name not in {*waiting, *studies}:
                 raise
-    stopped = queue.leave(root, name)
+    stopped = queue.end_waiting(root, name)
     for launch in stopped:
         say(f"{launch} no longer waits for its turn")
     if stopped and name not in studies:

@@ -15,8 +15,9 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -64,13 +65,13 @@ class StudyLaunch:
         planned: the runs that it begins with.
         whole: these, and all repeats that `until` may add.
         design: of the study; None in a rehearsal.
-        repeats: whether `until` may add any.
+        adds_repeats: whether `until` may add any.
     """
 
     planned: Plan
     whole: Plan
     design: Design | None
-    repeats: bool
+    adds_repeats: bool
 
     @property
     def name(self) -> str:
@@ -116,7 +117,7 @@ def command(
         ),
     ] = None,
 ) -> None:
-    from runner.commands._start import detached
+    from runner.commands._start import start_detached
 
     if scripts and not dry_run:
         raise UserError("--scripts needs --dry-run: a launch keeps its own scripts")
@@ -135,9 +136,12 @@ def command(
     if fail_fast and on_slurm and not (wait or rehearse):
         raise UserError("--fail-fast on a cluster needs --wait, which sees how the runs end")
 
-    launches = _all_prepared(paths, cluster, scale, sets, only, blocks, rehearse=rehearse)
+    prepare = partial(
+        _prepare, cluster=cluster, scale=scale, sets=sets, only=only, blocks=blocks, rehearse=rehearse
+    )
+    launches = _prepare_all(paths, prepare)
     if dry_run:
-        _show(launches, scripts)
+        _show_dry_run(launches, scripts)
         return
     if len(launches) > 1 and (reasons := [*_refusals(launches)]):
         raise UserError("\n".join([*reasons, "nothing was started"]))
@@ -147,9 +151,9 @@ def command(
         if on_slurm and not yes and sys.stdin.isatty():
             left = sum(len(launch.planned.left) for launch in launches)
             typer.confirm(f"Submit {counted(left, 'run')} to {cluster.name}?", abort=True)
-    if len(launches) > 1 and detached(launches[0].planned, wait):
+    if len(launches) > 1 and start_detached(launches[0].planned, wait):
         return
-    worst = _started(launches, True if rehearse else wait, fail_fast)
+    worst = _start_all(launches, True if rehearse else wait, fail_fast)
     if len(launches) > 1 and not rehearse:
         given = " ".join(shlex.quote(str(path)) for path in studies)
         report = f"`{command_prefix()} report {given}`"
@@ -157,26 +161,17 @@ def command(
     raise typer.Exit(worst)
 
 
-def _all_prepared(
-    paths: Sequence[Path],
-    cluster: Cluster,
-    scale: str | None,
-    sets: Sequence[str] | None,
-    only: Sequence[str] | None,
-    blocks: int | None,
-    *,
-    rehearse: bool,
-) -> list[StudyLaunch]:
+def _prepare_all(paths: Sequence[Path], prepare: Callable[[Path], StudyLaunch]) -> list[StudyLaunch]:
     """Prepare each study.
 
     Raises:
         InvalidFile: with what is wrong in any of them.
-        UserError: as `_prepared`, or two have one name.
+        UserError: as `_prepare`, or two have one name.
     """
     launches, problems = list[StudyLaunch](), list[Problem]()
     for path in paths:
         try:
-            launches.append(_prepared(path, cluster, scale, sets, only, blocks, rehearse=rehearse))
+            launches.append(prepare(path))
         except InvalidFile as error:
             problems += error.problems
     if problems:
@@ -188,14 +183,14 @@ def _all_prepared(
     return launches
 
 
-def _prepared(
+def _prepare(
     path: Path,
+    *,
     cluster: Cluster,
     scale: str | None,
     sets: Sequence[str] | None,
     only: Sequence[str] | None,
     blocks: int | None,
-    *,
     rehearse: bool,
 ) -> StudyLaunch:
     """Read a study, and plan its runs: all repeats that `until` may add, and those that a launch begins with.
@@ -203,7 +198,7 @@ def _prepared(
     Raises:
         UserError: as `read_study`, `expand` and `plan`.
     """
-    from runner.commands._start import begun, first_blocks, worth_repeating
+    from runner.commands._start import first_blocks, first_round, without_idle_repeats
     from runner.execute.launch import warn_of_risks
 
     parsed = read_study(path)
@@ -212,8 +207,8 @@ def _prepared(
     until = None if only or rehearse else design.until
     cells = cells_of(parsed, scale, sets, only, until.at_most if until else None)
     refuse_versions(cells, cluster.profile)
-    whole = plan(parsed, worth_repeating(cells, design), scale, cluster, Settings.root, sets or ())
-    planned = begun(whole, design) if until else whole
+    whole = plan(parsed, without_idle_repeats(cells, design), scale, cluster, Settings.root, sets or ())
+    planned = first_round(whole, design) if until else whole
     if design.until and (option := "--only" if only else "--blocks" if blocks else None):
         say(f"{option}: `until` adds no repeats; launch without {option} to add them")
     if blocks:
@@ -222,13 +217,14 @@ def _prepared(
         whole = planned = rehearsal(planned)
         say(f"rehearsal: {counted(len(planned.runs), 'run')} of two steps, as study {planned.study.name}")
     warn_of_risks(planned.root / planned.study.name, cluster)
-    if again := [] if rehearse else _only_in_database(planned):
-        what = f"{counted(len(again), 'run')} of these ({', '.join(again[:3])}{', ...' * (len(again) > 3)})"
+    if rerun := [] if rehearse else _only_in_database(planned):
+        what = f"{counted(len(rerun), 'run')} of these ({', '.join(rerun[:3])}{', ...' * (len(rerun) > 3)})"
         say(
             f"{what} completed earlier, and have no files here: "
             "a launch starts them anew, and these count then; choose others with --only"
         )
-    return StudyLaunch(planned, whole, None if rehearse else design, repeats=bool(until and not blocks))
+    adds_repeats = bool(until and not blocks)
+    return StudyLaunch(planned, whole, None if rehearse else design, adds_repeats)
 
 
 def _only_in_database(planned: Plan) -> list[str]:
@@ -243,13 +239,13 @@ def _only_in_database(planned: Plan) -> list[str]:
     except UserError as error:  # it is of another version, or damaged
         say(f"not looked at: what completed earlier and has no files here: {error}")
         return []
-    kept = {run_id for (run_id,) in rows}
-    return [run.run_id for run in planned.left if run.run_id in kept]
+    without_files = {run_id for (run_id,) in rows}
+    return [run.run_id for run in planned.left if run.run_id in without_files]
 
 
-def _started(launches: Sequence[StudyLaunch], wait: bool | None, fail_fast: bool) -> int:
+def _start_all(launches: Sequence[StudyLaunch], wait: bool | None, fail_fast: bool) -> int:
     """Start the studies one after another; returns the worst exit code."""
-    from runner.commands._start import pursue, start
+    from runner.commands._start import run_until_precise, start
     from runner.execute.launch import submit
 
     if len(launches) > 1 and wait and launches[0].planned.cluster.profile.executor == "slurm":
@@ -257,8 +253,8 @@ def _started(launches: Sequence[StudyLaunch], wait: bool | None, fail_fast: bool
             submit(launch.planned, wait=True)
     worst = 0
     for launch in launches:
-        if launch.repeats and launch.design:
-            worst = max(worst, pursue(launch.whole, launch.design, wait, fail_fast))
+        if launch.adds_repeats and launch.design:
+            worst = max(worst, run_until_precise(launch.whole, launch.design, wait, fail_fast))
         else:
             worst = max(worst, start(launch.planned, wait, fail_fast))
         if worst and fail_fast:
@@ -279,7 +275,7 @@ def _refusals(launches: Sequence[StudyLaunch]) -> Iterator[str]:
         yield f"all together: {problem.shown()}"
 
 
-def _show(launches: Sequence[StudyLaunch], scripts: Path | None) -> None:
+def _show_dry_run(launches: Sequence[StudyLaunch], scripts: Path | None) -> None:
     """Show what a launch would do: with each run, in their order; its batch scripts, needs, and refusals.
 
     Args:

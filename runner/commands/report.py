@@ -128,7 +128,7 @@ def command(
     root = Settings.root
     names = several_studies(studies, collected_studies(root))
     for name in names:
-        for line in queue.waits(root, name):
+        for line in queue.describe_waiting(root, name):
             say(line)
     _say_outdated(root, studies, names)
     whole = Path(studies[0]).resolve().name if len(studies) == 1 and len(names) > 1 else "+".join(names)

@@ -96,7 +96,7 @@ def command(
     if watch and as_json:
         raise UserError("--json prints one document: leave out --watch")
 
-    waits = [line for name in names for line in queue.waits(root, name)]
+    waits = [line for name in names for line in queue.describe_waiting(root, name)]
     for line in () if as_json else waits:
         say(line)
     if not root.is_dir() and not waits:

@@ -20,7 +20,7 @@ from model.record.records import StepRecord
 from runner.inputs.profile import Profile
 from runner.job.child import kill_group
 from runner.job.phase import Stage, current
-from runner.job.ranks.meeting import node_name
+from runner.job.ranks.meeting import of_rank_0
 from runner.state import gpus, ledger
 from runner.state.attempts import NextAttempt
 from runner.state.code import snapshot
@@ -38,7 +38,7 @@ class Child:
     process: subprocess.Popen[bytes]
     gpus: tuple[str, ...]  # only this run sees them; empty if it sees all
     deadline: float
-    kills: int
+    oom_kills: int
     group: ControlGroup | None = None  # of its processes, where the kernel can limit their memory
     read: int = 0
     torn: bytes = b""
@@ -74,18 +74,18 @@ class Child:
         return records
 
 
-def start(attempt: NextAttempt, profile: Profile, own: tuple[str, ...]) -> Child:
+def start_child(attempt: NextAttempt, profile: Profile, own_gpus: tuple[str, ...]) -> Child:
     """Start a run's process.
 
     Args:
-        own: the GPUs that only this run sees; empty if it sees all.
+        own_gpus: the GPUs that only this run sees; empty if it sees all.
 
     Raises:
         UserError: it cannot be started.
     """
     share = machine.thread_limits(attempt.shape.cpus, profile.max_parallel * attempt.shape.processes)
     choice = gpus.variable({**os.environ, **profile.env_here})
-    visible = {choice: ",".join(own)} if own else {}  # some of those that the profile's `env` names
+    visible = {choice: ",".join(own_gpus)} if own_gpus else {}  # some of those that the profile's `env` names
     folder = attempt.record.path
     command = [
         *profile.python_command,
@@ -117,7 +117,7 @@ def start(attempt: NextAttempt, profile: Profile, own: tuple[str, ...]) -> Child
         raise UserError(f"{why}; {attempt.label} was not started") from error
     limit = attempt.shape.time_limit_seconds
     deadline = time.monotonic() + limit if limit else float("inf")
-    child = Child(attempt, process, own, deadline, oom_kills())
+    child = Child(attempt, process, own_gpus, deadline, oom_kills())
     run = attempt.folder.run
     if run.memory_bytes is not None:  # of each process; the group limits all of them
         most = run.memory_bytes * attempt.shape.processes
@@ -129,7 +129,7 @@ def start(attempt: NextAttempt, profile: Profile, own: tuple[str, ...]) -> Child
     return child
 
 
-def note(child: Child) -> None:
+def record_ending(child: Child) -> None:
     """Record how a process ended if nobody has, or it was stopped by the queue, unless its folder is gone."""
     if child.attempt.removed:
         if child.group:
@@ -141,11 +141,11 @@ def note(child: Child) -> None:
         code = child.process.returncode
         aborted = ending_of_abort(record.path / "stderr.log") if code in ABORTED else None
         memory = child.group.killed() if child.group else None
-        ending = aborted or ending_of_exit(code, oom_killed=oom_kills() > child.kills, memory=memory)
+        ending = aborted or ending_of_exit(code, oom_killed=oom_kills() > child.oom_kills, memory=memory)
         if ending.outcome is Outcome.OOM_HOST:
             ending = with_memory_need(ending, record.planned.config)
         if child.attempt.shape.processes > 1:  # of these, it was the one that this machine started
-            ending = replace(ending, reason=f"rank 0 on {node_name()}: {ending.reason}")
+            ending = of_rank_0(ending)
     if child.group:
         child.group.remove()
     if ending and (result is None or result.outcome is Outcome.CANCELLED):
@@ -160,7 +160,7 @@ def note(child: Child) -> None:
             raise UserError(f"{where}: {error.strerror}; could not record how the run ended") from error
 
 
-def stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:
+def stop_children(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:
     """Tell runs to save what they can and end; kill those that take too long, or all in a hurry."""
     for child in children:
         child.process.terminate()

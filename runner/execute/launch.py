@@ -42,9 +42,9 @@ def run_here(plan: Plan, watcher: local.Watcher) -> None:
     with turn(plan.study.name, plan.root) if refreshed(plan).left else nullcontext() as waited:
         if waited:
             reconciled(plan.root, plan.study.name)
-        with alone(plan):
+        with study_locked(plan):
             now, attempts = _next_attempts(plan)
-        _log(plan, f"{len(attempts)} to do{_others(plan, now)}, in {study}")
+        _log_progress(plan, f"{len(attempts)} to do{_not_started(plan, now)}, in {study}")
         if attempts:
             local.run_queue(attempts, plan.cluster, watcher)
 
@@ -65,15 +65,16 @@ def submit(plan: Plan, wait: bool) -> Sequence[NextAttempt]:
         _require_time_there(plan)
     warn_of_risks(plan.root / plan.study.name, plan.cluster)
     reconciled(plan.root, plan.study.name)
-    with alone(plan):
+    with study_locked(plan):
         now, attempts = _next_attempts(plan)
         left = submit_attempts(plan, attempts, wait=wait) if attempts else []
-    _log(plan, f"{len(attempts) - len(left)} submitted to {plan.cluster.name}{_others(plan, now)}")
+    submitted = f"{len(attempts) - len(left)} submitted to {plan.cluster.name}"
+    _log_progress(plan, f"{submitted}{_not_started(plan, now)}")
     log.info("see their status with `runner status %s`", plan.study.name)
     return left
 
 
-def _log(plan: Plan, progress: str) -> None:
+def _log_progress(plan: Plan, progress: str) -> None:
     log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, progress)
 
 
@@ -139,7 +140,7 @@ def _require_time_there(plan: Plan) -> None:
             raise SchedulerError(problem)
 
 
-def alone(plan: Plan) -> AbstractContextManager[None]:
+def study_locked(plan: Plan) -> AbstractContextManager[None]:
     """Hold the study's lock. Raises UserError if another launch keeps it."""
     study = plan.study.name
     return locked(plan.root / study, f"another launch of {study} is running; try again when it is done")
@@ -152,7 +153,7 @@ def _next_attempts(plan: Plan) -> tuple[Plan, list[NextAttempt]]:
     return now, write_runs(now)
 
 
-def _others(plan: Plan, now: Plan) -> str:
+def _not_started(plan: Plan, now: Plan) -> str:
     """`; 5 are in flight; ...`: runs that are not done and that this launch does not start."""
     waiting = sum(state is not None and state.in_flight for _, state in now.runs)
     cancelled = 0 if plan.once else len(plan.runs) - len(now.runs)

@@ -15,7 +15,7 @@ from model.record.errors import UserError
 from model.record.outcome import Outcome
 from model.record.records import StepRecord
 from model.record.units import counted
-from runner.execute.child import POLL_SECONDS, Child, note, start, stop
+from runner.execute.child import POLL_SECONDS, Child, record_ending, start_child, stop_children
 from runner.inputs.document import InvalidFile
 from runner.inputs.profile import Cluster, Profile
 from runner.job.phase import Stage
@@ -101,8 +101,8 @@ def _run(
             if len(free) < wanted:
                 break
             try:
-                if _claimed(attempt := waiting.pop(0)):
-                    children.append(start(attempt, profile, tuple(free[:wanted])))
+                if _claim(attempt := waiting.pop(0)):
+                    children.append(start_child(attempt, profile, tuple(free[:wanted])))
                     watcher.started(attempt)
             except UserError:
                 if attempt.removed is None:
@@ -154,16 +154,16 @@ def _abandon(
     for child in running:
         child.ending = ending
     count = len(received)
-    stop(running, hurry=lambda: len(received) > count)  # another signal kills them
+    stop_children(running, hurry=lambda: len(received) > count)  # another signal kills them
     for child in children:  # before anything is shown
-        note(child)
+        record_ending(child)
     watcher.stop_early = True
     with suppress(OSError):
         for child in children:
-            _tell(child, watcher)
+            _report(child, watcher)
 
 
-def _claimed(attempt: NextAttempt) -> bool:
+def _claim(attempt: NextAttempt) -> bool:
     """Claim an attempt, unless another user could change what it would run (UserError)."""
     run = attempt.folder.path
     if attempt.removed:
@@ -229,15 +229,15 @@ def _finished(child: Child, watcher: Watcher) -> bool:
     if not over:
         if time.monotonic() > child.deadline:
             child.ending = Ending(Outcome.TIMEOUT, "reached its time limit")
-            stop([child])
+            stop_children([child])
             return _finished(child, watcher)
         return False
-    note(child)
-    _tell(child, watcher)
+    record_ending(child)
+    _report(child, watcher)
     return True
 
 
-def _tell(child: Child, watcher: Watcher) -> None:
+def _report(child: Child, watcher: Watcher) -> None:
     if removed := child.attempt.removed:
         watcher.ended(child.attempt, Outcome.LOST, removed)
         return

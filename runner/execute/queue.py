@@ -102,7 +102,7 @@ def waiting_studies(root: Path) -> list[str]:
     return [launch.study for launch in waiting(root)]
 
 
-def waits(root: Path, study: str | None = None) -> list[str]:
+def describe_waiting(root: Path, study: str | None = None) -> list[str]:
     """A sentence for each launch that waits, as of `waiting`, with the launch that it waits for."""
     return [
         f"{launch} waits for its turn, after {holder() or 'another launch'}"
@@ -118,7 +118,7 @@ def running(root: Path, study: str) -> Launch | None:
     return None
 
 
-def leave(root: Path, study: str) -> list[Launch]:
+def end_waiting(root: Path, study: str) -> list[Launch]:
     """End the launches of a study that wait on this machine, and return those that could be told to."""
     ended = []
     for launch in waiting(root, study):

@@ -14,7 +14,7 @@ from model.record.outcome import Outcome
 from model.record.records import now
 from model.record.units import counted
 from runner.execute.cancel import cancel
-from runner.execute.launch import alone, submit_attempts, warn_of_stuck
+from runner.execute.launch import study_locked, submit_attempts, warn_of_stuck
 from runner.execute.reconcile import Patience, RunWatch, reconciled
 from runner.execute.slurm import client
 from runner.job.tasks import load
@@ -40,32 +40,32 @@ def wait_for(plan: Plan, left: Sequence[NextAttempt], fail_fast: bool = False) -
         fail_fast: submit no more after a run that ended unexpectedly, and cancel those in flight.
     """
     began, watch, tries = now(), RunWatch(plan.root, plan.study.name), Patience()
-    stopped, bad = False, set[str]()
+    stopped, failed_nodes = False, set[str]()
     while True:
-        states = _of_plan(plan, watch.look())
+        states = _within_plan(plan, watch.look())
         for attempt in left:
             if attempt.removed:
                 warn_once(f"{attempt.label}: {attempt.removed}")
-        # Those that have neither a job nor an ending, for example because sbatch did not answer.
-        submitted = [state for state in states if state.job_id or state.phase == "ended"]
-        begun = {state.folder.path: state.attempt for state in submitted}
-        kept = [attempt for attempt in left if not attempt.removed]
-        left = [attempt for attempt in kept if begun.get(attempt.folder.path, 0) < attempt.number]
+        # An attempt stays left while it has neither a job nor an ending: its sbatch may not have answered.
+        known = [state for state in states if state.job_id or state.phase == "ended"]
+        newest = {state.folder.path: state.attempt for state in known}
+        present = [attempt for attempt in left if not attempt.removed]
+        left = [attempt for attempt in present if newest.get(attempt.folder.path, 0) < attempt.number]
 
         waiting = {attempt.folder.path for attempt in left}
-        ended = [state for state in states if state.folder.path not in waiting]
-        again = [state for state in ended if is_retried(state, plan.cluster.profile.retries)]
-        stopped = stopped or (fail_fast and _stopped(ended, again))
+        submitted = [state for state in states if state.folder.path not in waiting]
+        retried = [state for state in submitted if is_retried(state, plan.cluster.profile.retries)]
+        stopped = stopped or (fail_fast and _cancel_others(submitted, retried))
         if stopped:
-            left, again = (), []
-        if again:
-            bad.update(*(state.latest.failed_nodes for state in again if state.latest))
-            left, tries = [*left, *_next_attempts(plan, again)], Patience()
+            left, retried = (), []
+        if retried:
+            failed_nodes.update(*(state.latest.failed_nodes for state in retried if state.latest))
+            left, tries = [*left, *_next_attempts(plan, retried)], Patience()
         elif not left and not in_flight(states):
             break
         if left and tries.due(len(left)):
-            with alone(plan):  # an attempt that is claimed is not submitted a second time
-                submit_attempts(plan, left, exclude=sorted(bad), wait=True)
+            with study_locked(plan):  # an attempt that is claimed is not submitted a second time
+                submit_attempts(plan, left, exclude=sorted(failed_nodes), wait=True)
         if watch.asked:
             queued = [state for state in states if state.phase == "queued" and state.job_id]
             warn_of_stuck(plan.cluster, {state.job_id or "": name_of(state) for state in queued})
@@ -73,9 +73,9 @@ def wait_for(plan: Plan, left: Sequence[NextAttempt], fail_fast: bool = False) -
     wait_until_profiled(states, began)
 
 
-def states_of(plan: Plan) -> list[RunState]:
+def states_of_plan(plan: Plan) -> list[RunState]:
     """Reconciled status of the plan's runs, in no particular order."""
-    return _of_plan(plan, reconciled(plan.root, plan.study.name))
+    return _within_plan(plan, reconciled(plan.root, plan.study.name))
 
 
 def wait_for_others(plan: Plan, told: Callable[[int], None]) -> None:
@@ -85,29 +85,29 @@ def wait_for_others(plan: Plan, told: Callable[[int], None]) -> None:
         told: called once with their number, if there are any.
     """
     watch, first = RunWatch(plan.root, plan.study.name), True
-    while flying := in_flight(_of_plan(plan, watch.look())):
+    while flying := in_flight(_within_plan(plan, watch.look())):
         if first:
             told(len(flying))
         first = False
         time.sleep(POLL_SECONDS)
 
 
-def _of_plan(plan: Plan, states: Iterable[RunState]) -> list[RunState]:
+def _within_plan(plan: Plan, states: Iterable[RunState]) -> list[RunState]:
     wanted = {run.run_id for run, _ in plan.runs}
     return [state for state in states if state.brief.run_id in wanted]
 
 
-def _stopped(ended: Sequence[RunState], again: Sequence[RunState]) -> bool:
+def _cancel_others(states: Sequence[RunState], retried: Sequence[RunState]) -> bool:
     """Cancel the runs in flight if one ended unexpectedly and is not retried; returns whether it did."""
-    over = [state for state in ended if state.phase == "ended" and not state.done and state not in again]
-    if not over:
+    failed = [state for state in states if state.phase == "ended" and not state.done and state not in retried]
+    if not failed:
         return False
     try:
-        cancel(ended)
+        cancel(states)
     except SchedulerError as error:  # the next look tries again
         warn_once(str(error))
         return False
-    log.info("%s ended as %s: cancelling the runs that are left", name_of(over[0]), over[0].outcome)
+    log.info("%s ended as %s: cancelling the runs that are left", name_of(failed[0]), failed[0].outcome)
     return True
 
 
@@ -168,7 +168,7 @@ def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[NextAttempt]:
     """The next attempts of runs that have ended."""
     for state in states:
         log.info("%s: attempt %d ended as %s; retrying", label(state.brief), state.attempt, state.outcome)
-    with alone(plan):
+    with study_locked(plan):
         current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
         return write_runs(current)
 
@@ -181,11 +181,11 @@ def wait_until_profiled(states: Iterable[RunState], since: datetime) -> None:
     """
     lacking = [state for state in states if _lacks_profile(state)]
     waiting = [state for state in lacking if _ended_after(state, now() - PROFILE_WITHIN)]
-    if _going_on(waiting):
+    if _any_still_profiling(waiting):
         runs = counted(len(waiting), "completed run")
         log.info("profiling the steps of %s; after Ctrl-C the jobs still do it", runs)
     patience = Patience()
-    while _going_on(waiting):
+    while _any_still_profiling(waiting):
         while (yet := sum(map(_lacks_profile, waiting))) and not patience.due(yet):
             time.sleep(POLL_SECONDS)
     ours = [state for state in lacking if state in waiting or _ended_after(state, since)]
@@ -209,7 +209,7 @@ def _ended_after(state: RunState, since: datetime) -> bool:
     return ended is not None and ended > since
 
 
-def _going_on(states: Sequence[RunState]) -> bool:
+def _any_still_profiling(states: Sequence[RunState]) -> bool:
     return bool(_still_profiling([state for state in states if _ended_after(state, now() - PROFILE_WITHIN)]))
 
 

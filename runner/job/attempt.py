@@ -23,7 +23,8 @@ from model.record.units import say
 from runner.job import admission, phase, slurm
 from runner.job.clocks import clocks
 from runner.job.manifest import device_facts, first_manifest, resumption
-from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks, join_as_first, lead, of_rank_0
+from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks, join_as_first, lead
+from runner.job.ranks.meeting import of_rank_0
 from runner.job.stop import Stop, deadline
 from runner.job.tasks import Afterwards, Progress, TaskContext, load, memory_limit, prepare, unchanged
 from runner.state import ledger, process

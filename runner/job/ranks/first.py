@@ -32,6 +32,7 @@ from runner.job.ranks.meeting import (
     listen,
     meeting_file,
     node_name,
+    of_rank_0,
     publish,
     reachable_name,
     show_own_gpu,
@@ -295,13 +296,6 @@ class Ranks:
 
     def _with_places(self, ending: Ending) -> Ending:
         return replace(ending, reason=f"{ending.reason}; {describe(self._places(), self._nodes())}")
-
-
-def of_rank_0(ending: Ending) -> Ending:
-    """The ending, with this process's rank and node if it concerns only this process."""
-    if not ending.outcome.of_one_process:
-        return ending
-    return replace(ending, reason=f"rank 0 on {node_name()}: {ending.reason}")
 
 
 class Terminations:

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from model.record.files import open_regular
 from model.training.parallel.place import Place
 from runner.job.slurm import nodes_of_job
 from runner.state import gpus
+from runner.state.endings import Ending
 
 if TYPE_CHECKING:
     from model.training.parallel.world import World
@@ -74,6 +76,13 @@ class Meeting(Frozen):
 def node_name() -> str:
     """The name of this process's node."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def of_rank_0(ending: Ending) -> Ending:
+    """The ending, with this process's rank and node if it concerns only this process."""
+    if not ending.outcome.of_one_process:
+        return ending
+    return replace(ending, reason=f"rank 0 on {node_name()}: {ending.reason}")
 
 
 def reachable_name() -> str:

@@ -13,7 +13,7 @@ from analysis.store.database import open_for_reading
 from analysis.verdicts.source import StudySource, read
 from model.record.folder import study_record
 from model.record.outcome import Outcome
-from runner.commands._start import begun, worth_repeating
+from runner.commands._start import first_round, without_idle_repeats
 from runner.execute.launch import submit
 from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import expand
@@ -39,8 +39,8 @@ def launch(study, root, monkeypatch):
         design = parsed.design(scale)
         until = None if only else design.until
         cells = expand(parsed, scale, sets, only, until.at_most if until else None)
-        made = plan(parsed, worth_repeating(cells, design), scale, read_cluster("local"), root, sets)
-        tasks = write_runs(begun(made, design) if until else made)
+        made = plan(parsed, without_idle_repeats(cells, design), scale, read_cluster("local"), root, sets)
+        tasks = write_runs(first_round(made, design) if until else made)
         monkeypatch.setattr(fabricate, "START", datetime.now(UTC) - timedelta(minutes=1))  # they take one
         for task in tasks:
             train(task)

@@ -354,7 +354,7 @@ def test_fail_fast_on_a_cluster_cancels_what_is_in_flight_and_submits_no_more(
     flying = replace(found[0], phase="running", outcome=None)
     looks = [[flying, found[1]], [flying, found[1]], found]
     monkeypatch.setattr(wait, "RunWatch", lambda *_: SimpleNamespace(look=lambda: looks.pop(0), asked=False))
-    monkeypatch.setattr(wait, "_of_plan", lambda _, states: states)
+    monkeypatch.setattr(wait, "_within_plan", lambda _, states: states)
 
     def cancel(asked):
         cancelled.append(asked)

@@ -175,7 +175,7 @@ def test_watching_goes_on_while_a_launch_waits_for_its_turn(tmp_path, monkeypatc
     waits, shown = iter([("first",), ("first",), ()]), []
     monkeypatch.setattr(commands_status, "REFRESH_SECONDS", 0.0)
     monkeypatch.setattr(commands_status, "show", lambda states, _: shown.append(states))
-    monkeypatch.setattr(commands_status.queue, "waits", lambda *_: ())
+    monkeypatch.setattr(commands_status.queue, "describe_waiting", lambda *_: ())
     monkeypatch.setattr(commands_status.queue, "waiting", lambda *_: next(waits))
     status(tmp_path, "--watch")
     assert len(shown) == 3
