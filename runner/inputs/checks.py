@@ -40,9 +40,7 @@ def idle_rules(
     for rule, path in rules:
         scales = (str(path[1]),) if path[0] == "scales" else study.scale_names
         yield from (wrong := mistyped(study, rule.where, (*path, "where"), settings(scales)))
-        if not wrong and not (
-            set(rule.where) <= set(study.axes) and any(matches(cell, rule.where) for cell in cells)
-        ):
+        if not wrong and not any(matches(cell, rule.where) for cell in cells):
             yield idle(study, rule.where, (*path, "where"), cells)
         for dotted, _, place in flatten(rule.set, (*path, "set")):
             if dotted in study.axes:
@@ -64,15 +62,14 @@ def idle_reported(study: Study, scale: str, cells: Sequence[Mapping[str, Setting
             yield Problem(study.document.mark((*path, "seed")), text)
             continue
         yield from (wrong := mistyped(study, where, path, settings))
-        known = set(where) <= set(study.axes)
-        if wrong or (known and any(matches(cell, where) for cell in cells)):
+        if wrong or any(matches(cell, where) for cell in cells):
             continue
         every = [*cells]
         for name in study.scale_names:
             if name != scale:
                 with suppress(InvalidFile):  # that scale has problems of its own
                     every += _factors(study, name)
-        if not (known and any(matches(cell, where) for cell in every)):
+        if not any(matches(cell, where) for cell in every):
             yield idle(study, where, path, every)
 
 
@@ -107,7 +104,7 @@ def wrong_baseline(study: Study, scale: str, cells: Sequence[Mapping[str, Settin
         yield Problem(study.key_at(scale, "baseline", "seed"), text)
         return
     where: Where = {**baseline}
-    if not (set(where) <= set(study.axes) and any(matches(cell, where) for cell in cells)):
+    if not any(matches(cell, where) for cell in cells):
         overlay, place = study.scale(scale)
         path: KeyPath = (*place, "baseline") if overlay.baseline is not None else ("baseline",)
         yield idle(study, where, path, cells)
