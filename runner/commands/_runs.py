@@ -14,7 +14,7 @@ from model.record.imported import ImportedStep
 from model.record.outcome import Outcome
 from model.record.records import StepRecord
 from runner.commands._console import say
-from runner.inputs.options import named
+from runner.inputs.options import matching_values
 from runner.inputs.settings import leaves, short_for
 from runner.state.attempts import label
 from runner.state.ledger import RunState
@@ -69,7 +69,7 @@ def by_setting(states: Sequence[RunState], only: Sequence[str]) -> list[RunState
                 say(f"{error}; skipping this run")
         values_of_runs = [value for _, value in having]
         wanted = set[str]()
-        for part, meant in (pair for text in texts for pair in named(text, values_of_runs)):
+        for part, meant in (pair for text in texts for pair in matching_values(text, values_of_runs)):
             if having and not meant:
                 near = did_you_mean(part, list(dict.fromkeys(map(str, values_of_runs))))
                 raise UserError(f"--only {dotted}={part}: no run has this value {near}")

@@ -14,9 +14,17 @@ from model.record import backends
 from model.record.config import TASKS
 from model.record.errors import did_you_mean
 from model.record.outcome import Outcome
-from runner.inputs.cells import Cell, common_settings, idle, list_candidates, matches, mistyped, possible
+from runner.inputs.cells import (
+    Cell,
+    common_settings,
+    impossible_values,
+    list_candidates,
+    matches,
+    no_match,
+    possible_settings,
+)
 from runner.inputs.document import InvalidFile, KeyPath, Problem
-from runner.inputs.options import without_factors
+from runner.inputs.options import usable_advice
 from runner.inputs.settings import Scalar, Setting, flatten
 from runner.inputs.study import MAX_LABEL, PLACE, Rule, Study, Where
 
@@ -24,7 +32,7 @@ LABEL = "label"  # where a cell's marks have the key that gave it
 REPORTED = "reported {}"  # where they have each entry of what others report of it
 _MANY = 3  # factors from which on names leave out what is as in the baseline
 _SHOWN = 3  # seeds that a message names
-_NAME = frozenset[tuple[str, str]]  # what the name of a group says: a value by factor
+_GroupName = frozenset[tuple[str, str]]  # what the name of a group says: a value by factor
 
 
 def idle_rules(
@@ -36,12 +44,12 @@ def idle_rules(
         cells: the factors of all cells, base included.
     """
     # Listed once, not for each rule: a study can have many rules and long axes.
-    settings = cache(lambda scales: [*possible(study, *scales)])
+    settings = cache(lambda scales: [*possible_settings(study, *scales)])
     for rule, path in rules:
         scales = (str(path[1]),) if path[0] == "scales" else study.scale_names
-        yield from (wrong := mistyped(study, rule.where, (*path, "where"), settings(scales)))
+        yield from (wrong := impossible_values(study, rule.where, (*path, "where"), settings(scales)))
         if not wrong and not any(matches(cell, rule.where) for cell in cells):
-            yield idle(study, rule.where, (*path, "where"), cells)
+            yield no_match(study, rule.where, (*path, "where"), cells)
         for dotted, _, place in flatten(rule.set, (*path, "set")):
             if dotted in study.axes:
                 text = f"'{dotted}' is a factor of this study, so rules cannot change it"
@@ -54,23 +62,23 @@ def idle_reported(study: Study, scale: str, cells: Sequence[Mapping[str, Setting
     Args:
         cells: the factors of all cells at this scale, base included.
     """
-    settings = [*possible(study, *study.scale_names)] if study.file.reported else []
+    settings = [*possible_settings(study, *study.scale_names)] if study.file.reported else []
     for i, entry in enumerate(study.file.reported):
         where, path = entry.where, ("reported", i, "where")
         if "seed" in where:
             text = "seeds are not groups, and reported numbers are of a whole group: leave out `seed`"
             yield Problem(study.document.mark((*path, "seed")), text)
             continue
-        yield from (wrong := mistyped(study, where, path, settings))
+        yield from (wrong := impossible_values(study, where, path, settings))
         if wrong or any(matches(cell, where) for cell in cells):
             continue
-        every = [*cells]
+        all_cells = [*cells]
         for name in study.scale_names:
             if name != scale:
                 with suppress(InvalidFile):  # that scale has problems of its own
-                    every += _factors(study, name)
-        if not any(matches(cell, where) for cell in every):
-            yield idle(study, where, path, every)
+                    all_cells += _factors(study, name)
+        if not any(matches(cell, where) for cell in all_cells):
+            yield no_match(study, where, path, all_cells)
 
 
 def reported_elsewhere(study: Study, scale: str) -> list[int]:
@@ -107,7 +115,7 @@ def wrong_baseline(study: Study, scale: str, cells: Sequence[Mapping[str, Settin
     if not any(matches(cell, where) for cell in cells):
         overlay, place = study.scale(scale)
         path: KeyPath = (*place, "baseline") if overlay.baseline is not None else ("baseline",)
-        yield idle(study, where, path, cells)
+        yield no_match(study, where, path, cells)
     elif all(matches(cell, where) for cell in cells):
         text = "every cell is the baseline, so there is nothing to compare it with"
         yield Problem(study.key_at(scale, "baseline"), f"{text}: name a factor that varies")
@@ -199,7 +207,7 @@ def several_tasks(cells: Sequence[Cell]) -> Iterator[Problem]:
             return
 
 
-def filled(label: str, values: Mapping[str, Any]) -> str:
+def fill_label(label: str, values: Mapping[str, Any]) -> str:
     """A label with a factor's value in the place of `{factor}`; integers as in texts: 16,384."""
 
     def value(name: re.Match[str]) -> str:
@@ -258,12 +266,12 @@ def misleading_labels(cells: Sequence[Cell], baseline: Mapping[str, Any] | None 
                 text = f"'{label}' names a different backend than this group's, {attention}"
                 yield Problem(cell.marks[LABEL], text)
                 break
-    names = dict(_unlabelled(cells, baseline or {})) if labelled else {}
+    names = dict(_names_by_factors(cells, baseline or {})) if labelled else {}
     for label, groups in labelled.items():
         for group, cell in groups.items():
             if other := _other_value(label, cell):
                 yield Problem(cell.marks[LABEL], f"'{label}' is not true of this group, which has {other}")
-            elif names.get(_parsed(label), group) != group:
+            elif names.get(_parse_name(label), group) != group:
                 text = (
                     f"'{label}' is what another group is called by its factors; give this one another label"
                 )
@@ -290,7 +298,7 @@ def _labels_of_a_part(cells: Sequence[Cell]) -> Iterator[Problem]:
             yield Problem(first.marks[LABEL], text)
 
 
-def _parsed(label: str) -> _NAME:
+def _parse_name(label: str) -> _GroupName:
     """The values that a name made of factors states, by factor, and the backend under its own name."""
     pairs = [part.rpartition("=") for part in label.split(", ")]
     return frozenset((axis or "attention", _normal(value)) for axis, _, value in pairs)
@@ -304,7 +312,7 @@ def _normal(value: str) -> str:
         return value.lower()
 
 
-def _unlabelled(cells: Sequence[Cell], baseline: Mapping[str, Any]) -> Iterator[tuple[_NAME, str]]:
+def _names_by_factors(cells: Sequence[Cell], baseline: Mapping[str, Any]) -> Iterator[tuple[_GroupName, str]]:
     """The names of groups without a label, made of their factors as `labelled` in views.sql does."""
     groups = {cell.group: cell for cell in cells}.values()
     values = {axis: {cell.factors[axis] for cell in groups} for axis in cells[0].factors if axis != "seed"}
@@ -324,7 +332,7 @@ def _unlabelled(cells: Sequence[Cell], baseline: Mapping[str, Any]) -> Iterator[
 
 def _other_value(label: str, cell: Cell) -> str | None:
     """`learning_rate=0.001`, where a label names another value."""
-    named = {axis: value for axis, value in _parsed(label) if "=" in label}
+    named = {axis: value for axis, value in _parse_name(label) if "=" in label}
     for axis, value in cell.factors.items():
         for name in (axis, axis.rpartition(".")[2]):
             if name in named and name != "attention" and named[name] != _normal(str(value)):
@@ -374,7 +382,7 @@ def lacking_calls(cells: Sequence[Cell]) -> list[Problem]:
         told = [
             f"{'each of ' if len(names) > 1 else ''}{listed(names)} {why}" for why, names in lacks.items()
         ]
-        text = f"{without_factors('; '.join(told), present)}; or state `expect: unsupported`"
+        text = f"{usable_advice('; '.join(told), present)}; or state `expect: unsupported`"
         setting = next(iter(cell.config.backends.values()))
         warnings.add(Problem(cell.marks.get(setting, cell.origin), text))
     if not able:

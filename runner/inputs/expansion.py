@@ -25,10 +25,10 @@ from runner.inputs.cells import (
     Candidate,
     Cell,
     common_settings,
-    extended,
+    entries_at_scale,
+    flat_settings,
     is_one_of,
     list_candidates,
-    marked,
     matches,
 )
 from runner.inputs.design import order_seed, places
@@ -62,11 +62,11 @@ def expand(
     overlay, scale_path = study.scale(scale)
     common = common_settings(study, overlay, scale_path)
     overrides = options.overrides(sets, study.axes, study.tasks)
-    rules = extended(study.file.rules, overlay.rules, "rules", scale_path)
+    rules = entries_at_scale(study.file.rules, overlay.rules, "rules", scale_path)
     design = study.design(scale)
     times = repeats or design.repeats
     candidates = list(list_candidates(study, overlay, scale_path, times))
-    where, repetitions = _wanted(study, only, candidates, times)
+    where, repetitions = _selection(study, only, candidates, times)
     resolver = Resolver(study, scale, common, rules, overrides)
     results = [
         resolver.resolve(factors, origin)
@@ -103,12 +103,12 @@ def expand(
     seed = order_seed(study.name, design.order)
     order = places([(cell.group, cell.run_id) for cell in repeated], design.order, seed)
     return [
-        cell.but(position=position, block=block)
+        cell.with_fields(position=position, block=block)
         for cell, (position, block) in zip(repeated, order, strict=True)
     ]
 
 
-def _wanted(
+def _selection(
     study: Study, only: Sequence[str], candidates: Sequence[Candidate], times: int
 ) -> tuple[Where, list[int]]:
     """The factors and the repeats that `--only` asks for; `repeat` is a factor if there are several."""
@@ -116,7 +116,7 @@ def _wanted(
     if times > 1:
         axes = (*axes, "repeat")
         cells += [{"repeat": (n, Mark("repeats"))} for n in repetitions]
-    wanted = options.wanted(only, axes, cells)
+    wanted = options.selected_values(only, axes, cells)
     picked = wanted.pop("repeat", repetitions)
     return {**wanted}, [n for n in repetitions if n in picked]
 
@@ -140,7 +140,9 @@ class _RunIds:
 
     def repeated(self, cell: Cell, repeat: int) -> Cell:
         """A repeat of a cell: the same configuration under another id. The first keeps the cell's own."""
-        return cell if repeat == 1 else cell.but(run_id=self.run_id(cell.config.seed, repeat), repeat=repeat)
+        if repeat == 1:
+            return cell
+        return cell.with_fields(run_id=self.run_id(cell.config.seed, repeat), repeat=repeat)
 
     def _text(self, config: dict[str, Any], again: dict[str, int]) -> tuple[Any, bytes]:
         """The hash of what comes before the seed in the canonical text, and what comes after it."""
@@ -172,9 +174,9 @@ class Resolver:
         overrides: dict[str, Setting],
     ) -> None:
         self.study, self.scale, self.common, self.overrides = study, scale, common, overrides
-        self.base = marked(study, study.file.base, ("base",))
+        self.base = flat_settings(study, study.file.base, ("base",))
         self.rules = [
-            (rule, path, marked(study, rule.set, (*path, "set")), str(study.document.mark(path)))
+            (rule, path, flat_settings(study, rule.set, (*path, "set")), str(study.document.mark(path)))
             for rule, path in rules
         ]
         self.reported = [
@@ -200,7 +202,7 @@ class Resolver:
             return first
         ids, cell = first
         place = [*factors].index("seed")
-        return ids, cell.but(
+        return ids, cell.with_fields(
             run_id=ids.run_id(seed),
             factors={**cell.factors, "seed": seed},
             config=cell.config.model_copy(update={"seed": seed}),
@@ -213,7 +215,7 @@ class Resolver:
         """Resolve a cell from its own settings, whatever others share them."""
         study = self.study
         given = self.common | factors
-        settings, own = _over(self.common, factors), {**self.base, **factors}
+        settings, own = _merge(self.common, factors), {**self.base, **factors}
         expected: tuple[Outcome, ...] = (Outcome.COMPLETED,)
         because, label = None, None
         own_marks: dict[str, Mark] = {}
@@ -221,7 +223,7 @@ class Resolver:
         why = [str(mark) for _, mark in factors.values()]
         for rule, path, changes, place in self.rules:
             if matches(given, rule.where):
-                settings = _over(settings, changes)
+                settings = _merge(settings, changes)
                 own |= changes if path[0] == "rules" else {}
                 if rule.expect:
                     listed = rule.expect if isinstance(rule.expect, list) else [rule.expect]
@@ -229,13 +231,13 @@ class Resolver:
                 if rule.label:
                     label, own_marks = rule.label, {checks.LABEL: study.document.mark((*path, "label"))}
                     if "{" in label:
-                        label = checks.filled(label, {axis: value for axis, (value, _) in given.items()})
+                        label = checks.fill_label(label, {axis: value for axis, (value, _) in given.items()})
                 resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))
                 why.append(place)
         reported = [(numbers, mark) for where, numbers, mark in self.reported if matches(given, where)]
         own_marks |= {checks.REPORTED.format(n): mark for n, (_, mark) in enumerate(reported)}
-        settings = _over(settings, self.overrides)
-        config = _config(study, settings)
+        settings = _merge(settings, self.overrides)
+        config = _resolve_config(study, settings)
         if not isinstance(config, RunConfig):
             return config
         ids = _RunIds(study.name, config)
@@ -264,7 +266,7 @@ class Resolver:
         )
 
 
-def _config(study: Study, settings: dict[str, Setting]) -> RunConfig | list[Problem]:
+def _resolve_config(study: Study, settings: dict[str, Setting]) -> RunConfig | list[Problem]:
     """The configuration of these settings, or what is wrong with them."""
     if unread := [*_unread(settings)]:
         return unread
@@ -278,30 +280,30 @@ def _config(study: Study, settings: dict[str, Setting]) -> RunConfig | list[Prob
             place = [step for step in map(str, detail["loc"]) if not step[:1].isupper()]  # a union's class
             dotted = ".".join(place)
             if detail["type"] == "missing":  # of all settings, only data.path has no default
-                problems.append(Problem(_setter(study, settings, dotted), NO_DATA))
+                problems.append(Problem(_last_mark(study, settings, dotted), NO_DATA))
                 continue
             # At the last of the settings that it concerns.
             wrong = detail.get("ctx", {}).get("error")
             together = wrong.settings if isinstance(wrong, Mismatch) else ()
             names = [".".join((*place, name)) for name in together] or [dotted]
-            problems.append(Problem(_setter(study, settings, *names), explain(RunConfig, detail, dotted)))
+            problems.append(Problem(_last_mark(study, settings, *names), explain(RunConfig, detail, dotted)))
         return problems
     # Checked here and not in RunConfig, so that records of backends removed since then stay readable.
     if not config.backends:
         text = f"'call.backends' names no attention backend (valid: all, {', '.join(backends.names())})"
-        return [Problem(_setter(study, settings, "call.backends"), text)]
+        return [Problem(_last_mark(study, settings, "call.backends"), text)]
     unknown = list[Problem]()
     for name, setting in config.backends.items():
         if name not in backends.names():
             text = f"unknown attention backend '{name}' {did_you_mean(name, backends.names())}"
             text += "; put spaces between names" if "," in name else ""
-            unknown.append(Problem(_setter(study, settings, setting), text))
+            unknown.append(Problem(_last_mark(study, settings, setting), text))
     if unknown:
         return unknown
     reasons = config.unsupported()
     factors = dict.fromkeys(study.axes, ())
     problems = [
-        Problem(_setter(study, settings, name), options.without_factors(why, factors))
+        Problem(_last_mark(study, settings, name), options.usable_advice(why, factors))
         for name, why in reasons.items()
     ]
     return problems or config
@@ -323,7 +325,7 @@ def _unread(settings: dict[str, Setting]) -> Iterator[Problem]:
             yield Problem(mark, f"{text}; it belongs to {readers}" if readers else text)
 
 
-def _setter(study: Study, settings: dict[str, Setting], *wrong: str) -> Mark:
+def _last_mark(study: Study, settings: dict[str, Setting], *wrong: str) -> Mark:
     """Where one of these settings, or of the settings in these sections, was last set; `base` if nowhere."""
     marks = [
         mark
@@ -333,6 +335,6 @@ def _setter(study: Study, settings: dict[str, Setting], *wrong: str) -> Mark:
     return marks[-1] if marks else study.document.mark(("base",))
 
 
-def _over(below: dict[str, Setting], above: dict[str, Setting]) -> dict[str, Setting]:
+def _merge(below: dict[str, Setting], above: dict[str, Setting]) -> dict[str, Setting]:
     """Merge two layers; the upper one wins, and its settings come last."""
     return {**{dotted: setting for dotted, setting in below.items() if dotted not in above}, **above}

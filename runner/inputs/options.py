@@ -26,20 +26,20 @@ def overrides(sets: Sequence[str], axes: Sequence[str], tasks: Sequence[str] = (
     for text in sets:
         dotted, equals, value = text.partition("=")
         if dotted not in leaves():
-            raise _wrong(text, unknown(dotted, tasks) if dotted.strip() else "expected SETTING=VALUE")
+            raise _refusal(text, unknown(dotted, tasks) if dotted.strip() else "expected SETTING=VALUE")
         if not equals or not value.strip():
-            raise _wrong(text, f"expected a value, such as --set {dotted}=VALUE")
+            raise _refusal(text, f"expected a value, such as --set {dotted}=VALUE")
         if dotted in axes:
             advice = f"select cells with --only {dotted}=VALUE"
-            raise _wrong(text, f"'{dotted}' is a factor of this study; {advice}")
-        parsed = _value("--set", text, value)
+            raise _refusal(text, f"'{dotted}' is a factor of this study; {advice}")
+        parsed = _parse_value("--set", text, value)
         if dotted in settings:
-            raise _wrong(text, f"{settings[dotted][1]} sets it too; keep one of the two")
+            raise _refusal(text, f"{settings[dotted][1]} sets it too; keep one of the two")
         settings[dotted] = parsed, Mark(f"--set {text}")
     return settings
 
 
-def without_factors(advice: str, present: Mapping[str, Iterable[Any]]) -> str:
+def usable_advice(advice: str, present: Mapping[str, Iterable[Any]]) -> str:
     """Advice as it can be followed: `--set` of a factor is refused, and `--only` selects a value of it.
 
     Args:
@@ -50,18 +50,18 @@ def without_factors(advice: str, present: Mapping[str, Iterable[Any]]) -> str:
         axis, value = option[1], option[2]
         if axis not in present:
             return option[0]
-        there = any(meant for _, meant in named(value, present[axis]))
-        return f"--only {axis}={value}" if there else f"{axis}={value} in the study"
+        is_present = any(meant for _, meant in matching_values(value, present[axis]))
+        return f"--only {axis}={value}" if is_present else f"{axis}={value} in the study"
 
     return re.sub(r"--set ([\w.]+)=([^\s,;]+)", followed, advice)
 
 
-def wanted(
+def selected_values(
     only: Sequence[str], axes: Sequence[str], cells: Iterable[Mapping[str, Setting]]
 ) -> dict[str, list[Scalar]]:
     """The wanted values of each factor, from `--only FACTOR=VALUE[,VALUE]`; several of one factor add up.
 
-    A factor's short name will do, such as `shard` for `parallel.shard`. Values are as in `named`.
+    A factor's short name will do, such as `shard` for `parallel.shard`. Values are as in `matching_values`.
 
     Raises:
         InvalidFile: a value is not YAML.
@@ -83,19 +83,19 @@ def wanted(
         if not equals or not values.strip():
             raise UserError(f"--only {text}: expected a value, such as --only {axis}=VALUE")
         present = [cell[axis][0] for cell in cells if axis in cell]
-        for part, meant in named(values, present):
+        for part, meant in matching_values(values, present):
             if not meant and values.startswith("["):
                 example = f"--only {axis}=VALUE,VALUE"
                 raise UserError(f"--only {text}: write several values without brackets: {example}")
             if not meant:
-                got = _value("--only", text, part)
+                got = _parse_value("--only", text, part)
                 choices = did_you_mean(str(got), list(dict.fromkeys(map(str, present))))
                 raise UserError(f"--only {text}: no cell has {axis} = '{got}' {choices}")
             selected.setdefault(axis, []).extend(meant)
     return selected
 
 
-def named(values: str, present: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
+def matching_values(values: str, present: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
     """The parts of `VALUE[,VALUE]`, each with the values that it names; none if no value is meant.
 
     A value may have commas: a part is the longest text that names one. Quotes are those of YAML. Numbers are
@@ -129,15 +129,15 @@ def named(values: str, present: Iterable[Any]) -> Iterator[tuple[str, list[Any]]
                 break
 
 
-def _value(option: str, text: str, value: str) -> Any:
+def _parse_value(option: str, text: str, value: str) -> Any:
     """The value as a study would have it."""
     if value.lstrip().startswith("#"):
-        raise _wrong(text, "a value that starts with # is a comment in YAML; put it in quotes", option)
+        raise _refusal(text, "a value that starts with # is a comment in YAML; put it in quotes", option)
     try:
         return parse(value or '""', option).data
     except InvalidFile as error:
-        raise _wrong(text, error.problems[0].text, option) from error
+        raise _refusal(text, error.problems[0].text, option) from error
 
 
-def _wrong(text: str, problem: str, option: str = "--set") -> InvalidFile:
+def _refusal(text: str, problem: str, option: str = "--set") -> InvalidFile:
     return InvalidFile.at(Mark(f"{option} {text}"), problem)

@@ -76,7 +76,7 @@ def explain(kind: type[BaseModel], detail: ErrorDetails, name: str, unfit: Conta
         return f"missing key '{last}'"
     if detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
         # The tags of a union's members are the values of their first fields.
-        tags = [str(tag) for model in _at(kind, [*parents, last]) for tag in _tag_values(model)]
+        tags = [str(tag) for model in _models_at(kind, [*parents, last]) for tag in _tag_values(model)]
         key = str(context["discriminator"]).strip("'")
         if "tag" not in context:
             return f"missing key '{key}' in '{last}' (valid: {', '.join(tags)})"
@@ -88,18 +88,18 @@ def explain(kind: type[BaseModel], detail: ErrorDetails, name: str, unfit: Conta
         if last in _BACKENDS:
             every = "all, " if last == "backends" else ""
             return f"'{name}' must name a backend (valid: {every}{', '.join(backends.names())})"
-        if why := _wrong_with(kind, detail, as_yaml(detail["input"])):
+        if why := _error_with(kind, detail, as_yaml(detail["input"])):
             return f"'{name}' must be text: {why}"
-    return f"'{name}' {_must(kind, detail, name)}, got {as_yaml(detail['input'])}"
+    return f"'{name}' {_requirement(kind, detail, name)}, got {as_yaml(detail['input'])}"
 
 
-def _wrong_with(kind: type[BaseModel], detail: ErrorDetails, value: Any) -> str:
+def _error_with(kind: type[BaseModel], detail: ErrorDetails, value: Any) -> str:
     """What would be wrong with another value in the place of this one; empty if nothing."""
     place = detail["loc"]
     if {"matrix", "zip"} & {*place[:-1]} and isinstance(place[-1], str):
         kind, place = RunConfig, (*place[-1].split("."),)
     last = place[-1]
-    for model in _at(kind, place[:-1]):
+    for model in _models_at(kind, place[:-1]):
         if last not in model.model_fields:
             continue
         try:
@@ -113,7 +113,7 @@ def _wrong_with(kind: type[BaseModel], detail: ErrorDetails, value: Any) -> str:
     return ""
 
 
-def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
+def _requirement(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
     """What a value must be, in terms of YAML rather than Python."""
     message, got = detail["msg"], detail["input"]
     first, last = (detail["loc"][0], str(detail["loc"][-1])) if detail["loc"] else ("", "")
@@ -128,7 +128,7 @@ def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
             return f"must be a list; write an axis as one dotted name, such as {axis}"
         case "list_type":
             of_axis = bool({"matrix", "zip"} & {*detail["loc"][:-1]})
-            fits = scalar and not _wrong_with(kind, detail, got if of_axis else [got])
+            fits = scalar and not _error_with(kind, detail, got if of_axis else [got])
             return f"must be a list, such as [{as_yaml(got)}]" if fits else "must be a list"
         case "too_short" if got in ([], {}):
             return "must have at least 1 item"
@@ -139,11 +139,11 @@ def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
             return "must be text" + (f', such as "{as_yaml(got)}" in quotes' if scalar else "")
         case "int_type" | "int_parsing" | "int_from_float":
             number = _as_number(got)
-            fits = number is not None and number.is_integer() and not _wrong_with(kind, detail, int(number))
+            fits = number is not None and number.is_integer() and not _error_with(kind, detail, int(number))
             return "must be a whole number" + (f": write {number:.0f}" if fits else "")
         case "float_type" | "float_parsing":
             number = _as_number(got)
-            fits = number is not None and not _wrong_with(kind, detail, number)
+            fits = number is not None and not _error_with(kind, detail, number)
             return "must be a number" + (f": write {repr(number).removesuffix('.0')}" if fits else "")
         case "bool_type" | "bool_parsing":
             return "must be true or false"
@@ -168,15 +168,15 @@ def as_yaml(value: Any) -> str:
 
 def _keys(kind: type[BaseModel], parents: Sequence[str | int]) -> list[str]:
     """The valid keys of the mapping at this path."""
-    return list(dict.fromkeys(name for model in _at(kind, parents) for name in model.model_fields))
+    return list(dict.fromkeys(name for model in _models_at(kind, parents) for name in model.model_fields))
 
 
-def _at(kind: type[BaseModel], place: Sequence[str | int]) -> list[type[BaseModel]]:
+def _models_at(kind: type[BaseModel], place: Sequence[str | int]) -> list[type[BaseModel]]:
     """The model types allowed at this path; a step that is not a field may be a union member's tag."""
     models: list[type[BaseModel]] = [kind]
     for step in place:
         if fields := [model.model_fields[str(step)] for model in models if str(step) in model.model_fields]:
-            models = [inner for field in fields for inner in _models(field.annotation)]
+            models = [inner for field in fields for inner in _models_in(field.annotation)]
         else:
             models = [model for model in models if step in _tag_values(model)] or models
     return models
@@ -187,8 +187,8 @@ def _tag_values(model: type[BaseModel]) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
-def _models(annotation: Any) -> list[type[BaseModel]]:
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
     """The model types inside list[...], dict[str, ...], Annotated[...] and unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [inner for argument in get_args(annotation) for inner in _models(argument)]
+    return [inner for argument in get_args(annotation) for inner in _models_in(argument)]

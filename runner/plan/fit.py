@@ -19,7 +19,7 @@ from model.record.records import RunRecord
 from model.record.units import size
 from runner.inputs.cells import Cell
 from runner.inputs.document import InvalidFile, Problem
-from runner.inputs.options import without_factors
+from runner.inputs.options import usable_advice
 from runner.inputs.profile import Cluster, Profile
 from runner.state import gpus
 from runner.state.attempts import label
@@ -120,7 +120,7 @@ def memory_forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str
         yield (
             f"{name} will probably end as {oom_outcome(config.device)}: it needs about "
             f"{size(_need(config))}{alone}, but {room}; "
-            f"{without_factors(_instead(config, room.bytes), present)}"
+            f"{usable_advice(_instead(config, room.bytes), present)}"
         )
     if (more := len(large) - _NAMED) > 0:
         yield f"and so will {more} more"

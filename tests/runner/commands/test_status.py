@@ -13,7 +13,7 @@ from runner.commands import _console
 from runner.commands import status as commands_status
 from runner.commands._runs import by_setting, labels, setting
 from runner.commands.status import summarize
-from runner.inputs.options import named
+from runner.inputs.options import matching_values
 from runner.job.phase import FILE, Stage
 from runner.state.runs import states
 from tests.analysis.fabricate import Folder, completed, plan
@@ -271,4 +271,4 @@ def test_json_says_which_process_was_slowest_of_late(tmp_path):
     ],
 )
 def test_a_value_with_commas_is_selected_where_it_is_one_as_a_whole(text, present, meant):
-    assert [values for _, values in named(text, present)] == meant
+    assert [values for _, values in matching_values(text, present)] == meant

@@ -370,9 +370,9 @@ def test_a_label_is_not_part_of_a_runs_id(study):
 
 
 def test_what_cells_can_have_is_listed_once_however_many_rules_a_study_has(study, monkeypatch):
-    listed, possible = [], checks.possible
+    listed, possible = [], checks.possible_settings
     monkeypatch.setattr(
-        checks, "possible", lambda of, *scales: listed.append(scales) or possible(of, *scales)
+        checks, "possible_settings", lambda of, *scales: listed.append(scales) or possible(of, *scales)
     )
     rules = [f"{{where: {{seed: [{seed}]}}, expect: completed}}" for seed in range(3)]
     scaled = "{where: {seed: [0]}, expect: failed, because: it must}"
