@@ -15,7 +15,7 @@ from runner.commands._console import say
 from runner.inputs.batch import check_path
 from runner.state.filesystem import existing
 from runner.state.ledger import RunState
-from runner.state.runs import find, like, study_names
+from runner.state.runs import find, folders_like, study_names
 
 if TYPE_CHECKING:
     from runner.inputs.cells import Cell
@@ -164,7 +164,7 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
     if name not in names:
         if waits := queue.describe_waiting(root, name):
             raise UserError(f"no runs of study '{name}' yet: {waits[0]}")
-        if (runs := like(root, given)) and not names_file(given):
+        if (runs := folders_like(root, given)) and not names_file(given):
             raise UserError(f"'{given}' is a run; name its study, {runs[0].path.parent.name}")
         raise no_runs(root, name, sorted({*names, *queue.waiting_studies(root)}))
     return name

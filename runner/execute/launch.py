@@ -206,12 +206,12 @@ def warn_of_stuck(cluster: Cluster, runs: Mapping[str, str], wait: bool = False)
     """
     stuck = defaultdict(list)
     with suppress(NoAnswer):
-        reasons = client.pending(runs)
+        reasons = client.pending_reasons(runs)
         for pause in REASON_SECONDS if wait else ():
             if all(reasons.values()):
                 break
             time.sleep(pause)
-            reasons = client.pending(runs)
+            reasons = client.pending_reasons(runs)
         for job_id, why in reasons.items():
             if is_for_ever(why):
                 stuck[why].append(job_id)

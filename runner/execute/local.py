@@ -208,7 +208,7 @@ def devices_for(cluster: Cluster, processes: Sequence[int]) -> tuple[str, ...]:
         return ()
     environment = {**os.environ, **profile.env_here}
     devices = gpus.visible(environment)
-    here = f"is more than {gpus.counted(devices, environment)}"
+    here = f"is more than {gpus.described(devices, environment)}"
     if 1 < most > len(devices):
         raise _refused(cluster, "gpus", f"a run of {most} processes, each with a GPU, {here}")
     if profile.max_parallel > len(devices):

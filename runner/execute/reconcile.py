@@ -83,8 +83,9 @@ def collected(root: Path, study: str | None = None, rebuild: bool = False) -> Co
 
 def waits_for(states: Sequence[RunState]) -> dict[str, str]:
     """By job id, why queued runs have not started, in Slurm's words. Nothing while it does not say."""
+    queued = {state.job_id for state in states if state.phase == "queued" and state.job_id}
     try:
-        return client.waiting({state.job_id for state in states if state.phase == "queued" and state.job_id})
+        return {job_id: why for job_id, why in client.pending_reasons(queued).items() if why}
     except NoAnswer:
         return {}
 

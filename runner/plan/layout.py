@@ -32,6 +32,11 @@ class Layout:
     runs: int
 
     @property
+    def is_single(self) -> bool:
+        """Whether the job has one process only."""
+        return self.runs == self.processes == 1
+
+    @property
     def per_node(self) -> int:
         """Processes on a node, of all the runs that share it."""
         return self.runs * self.processes // self.nodes

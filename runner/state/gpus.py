@@ -111,7 +111,7 @@ def memory(environment: Mapping[str, str]) -> int | None:
     return min(map(int, mebibytes)) * 2**20
 
 
-def counted(devices: Sequence[str], environment: Mapping[str, str]) -> str:
+def described(devices: Sequence[str], environment: Mapping[str, str]) -> str:
     """How many GPUs a process with these variables sees, in words, and why."""
     number = f"the {units.counted(len(devices), 'GPU')} of this machine"
     asked = (ROCR, HIP, CUDA) if variable(environment) == HIP else (CUDA,)

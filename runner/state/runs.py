@@ -68,7 +68,7 @@ def find(root: Path, name: str, studies: Sequence[str] | None = None) -> RunStat
         raise UserError(f"'{name}' names no run; list them with `runner status`")
     if slash and study not in (studies_here := study_names(root)):
         raise no_runs(root, study, studies_here)
-    if len(runs := like(root, name)) == 1:
+    if len(runs := folders_like(root, name)) == 1:
         return ledger.brief_state(runs[0])
     if not runs and name in study_names(root):
         raise UserError(f"'{name}' is a study; name one of its runs, which `runner status {name}` lists")
@@ -89,7 +89,7 @@ def find(root: Path, name: str, studies: Sequence[str] | None = None) -> RunStat
     raise UserError(f"'{name}' is the start of {len(runs)} runs: {', '.join(names)}{more}; type more of one")
 
 
-def like(root: Path, name: str) -> list[RunFolder]:
+def folders_like(root: Path, name: str) -> list[RunFolder]:
     """The folders of the runs that a name, as `find` takes it, is the start of."""
     study, _, run = name.rpartition("/")
     return [folder for folder in run_folders(root, study or None) if run and folder.path.name.startswith(run)]

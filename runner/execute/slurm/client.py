@@ -122,11 +122,11 @@ class Poll:
         return self.problem is None
 
 
-class _Sight(NamedTuple):
+class _JobRow(NamedTuple):
     """A job as a command of Slurm shows it.
 
     Attributes:
-        open: whether it failed while one of its steps has not ended, which may still tell why.
+        step_open: whether it failed while one of its steps has not ended, which may still tell why.
     """
 
     state: str
@@ -134,7 +134,7 @@ class _Sight(NamedTuple):
     node: str
     submitted: str
     name: str
-    open: bool
+    step_open: bool
 
     @property
     def ending(self) -> Ending | None:
@@ -150,14 +150,14 @@ class _Jobs:
     with a node.
     """
 
-    def __init__(self, wanted: Mapping[str, Job], shown: Mapping[str, _Sight]) -> None:
-        sights = {}
+    def __init__(self, wanted: Mapping[str, Job], shown: Mapping[str, _JobRow]) -> None:
+        rows = {}
         for job_id in wanted:
             array = shown.get(job_id.partition("_")[0])
-            if sight := shown.get(job_id) or (array if array and not slurm.placed(array.node) else None):
-                sights[job_id] = sight
-        self.ours = {id_: job for id_, job in sights.items() if wanted[id_].is_ours(job.name, job.submitted)}
-        self.taken = set(sights) - set(self.ours)
+            if row := shown.get(job_id) or (array if array and not slurm.placed(array.node) else None):
+                rows[job_id] = row
+        self.ours = {id_: job for id_, job in rows.items() if wanted[id_].is_ours(job.name, job.submitted)}
+        self.taken = set(rows) - set(self.ours)
         endings = {job_id: job.ending for job_id, job in self.ours.items()}
         self.endings = {job_id: ending for job_id, ending in endings.items() if ending}
         self.alive = set(self.ours) - set(self.endings)
@@ -183,25 +183,24 @@ def poll(jobs: Iterable[Job]) -> Poll:
         accounting = _Jobs(wanted, _accounting(wanted))
     except NoAnswer as error:
         return _without_accounting(wanted, str(error))
-    back = {job_id for job_id, ending in accounting.endings.items() if ending.outcome.may_come_back}
-    untold = {job_id for job_id in accounting.endings if accounting.ours[job_id].open}
-    doubtful = back | untold
-    alive, taken, late, problem = accounting.alive, accounting.taken, dict[str, Ending](), None
-    forgotten = set[str]()
+    may_come_back = {job_id for job_id, ending in accounting.endings.items() if ending.outcome.may_come_back}
+    steps_open = {job_id for job_id in accounting.endings if accounting.ours[job_id].step_open}
+    doubtful = may_come_back | steps_open
+    alive, taken, problem = accounting.alive, accounting.taken, None
+    forgotten, ended_since = set[str](), dict[str, Ending]()
     if doubtful or accounting.alive or len(accounting.ours) < len(wanted):
         try:
             queue = _Jobs(wanted, _queue(wanted))
-            doubtful = back & queue.alive | untold & set(queue.ours)
+            doubtful = may_come_back & queue.alive | steps_open & set(queue.ours)
             if forgotten := accounting.alive - set(queue.ours):  # or ended since accounting was asked
-                late = _Jobs(wanted, _accounting(forgotten)).endings
+                ended_since = _Jobs(wanted, _accounting(forgotten)).endings
             alive = (alive - forgotten) | doubtful | (set(queue.ours) - set(accounting.ours))
             taken = taken | queue.taken
         except NoAnswer as error:
             problem = str(error)
-    ended = {
-        job_id: ending for job_id, ending in (accounting.endings | late).items() if job_id not in doubtful
-    }
-    return Poll(ended, alive, taken, problem, forgotten - set(late))
+    endings = accounting.endings | ended_since
+    certain = {job_id: ending for job_id, ending in endings.items() if job_id not in doubtful}
+    return Poll(certain, alive, taken, problem, forgotten - set(ended_since))
 
 
 def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
@@ -228,7 +227,7 @@ def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
     return Poll(_Jobs(wanted, coded).endings, queue.alive, queue.taken)
 
 
-def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:
+def _accounting(job_ids: Iterable[str]) -> dict[str, _JobRow]:
     """Ask accounting about jobs and all elements of their arrays. Raises NoAnswer.
 
     It has rows for jobs and for their steps.
@@ -241,9 +240,9 @@ def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:
     rows = list[list[str]]()
     for arrays in _calls({job_id.partition("_")[0] for job_id in job_ids}):
         rows += slurm.sacct(slurm.JOB, "-j", arrays)
-    shown: dict[str, _Sight] = {}
+    shown: dict[str, _JobRow] = {}
     for job, *rest in sorted(rows, key=lambda row: "[" in row[0]):
-        line, (job_id, _, step) = _Sight._make((*rest, False)), job.partition(".")
+        line, (job_id, _, step) = _JobRow._make((*rest, False)), job.partition(".")
         if "[" in job and slurm.placed(line.node):
             continue
         for element in _elements(job_id):
@@ -253,33 +252,35 @@ def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:
             elif whole is None or whole.state != "FAILED":
                 continue
             elif line.state == "OUT_OF_MEMORY" or line.state.startswith("CANCELLED by"):
-                shown[element] = whole._replace(state=line.state, exit_code=line.exit_code, open=False)
+                shown[element] = whole._replace(state=line.state, exit_code=line.exit_code, step_open=False)
             else:
-                shown[element] = whole._replace(open=whole.open or line.state in slurm.ALIVE)
+                shown[element] = whole._replace(step_open=whole.step_open or line.state in slurm.ALIVE)
     return shown
 
 
-def _queue(job_ids: Iterable[str]) -> dict[str, _Sight]:
+def _queue(job_ids: Iterable[str]) -> dict[str, _JobRow]:
     """Ask the controller about these jobs; they are returned by id. Raises NoAnswer.
 
     One user's jobs cost it little. Those of a colleague, who shares the root, are asked for by their ids.
     """
-    shown = _shown("--user", str(os.getuid()))
+    shown = _queue_rows("--user", str(os.getuid()))
     arrays = {job_id.partition("_")[0] for job_id in job_ids}
     for ids in _calls(arrays - {job_id.partition("_")[0] for job_id in shown}):
         try:
-            shown |= _shown("-j", ids)
+            shown |= _queue_rows("-j", ids)
         except NoAnswer as error:
             if not _UNKNOWN.search(str(error)):  # it says so if none of them exists
                 raise
     return shown
 
 
-def _shown(*options: str) -> dict[str, _Sight]:
+def _queue_rows(*options: str) -> dict[str, _JobRow]:
     answer = ask(
         "squeue", "-h", "-t", "all", "-r", *options, "-o", slurm.BAR.join(["%i", "%T", "%N", "%V", "%j"])
     )
-    return {job_id: _Sight._make((state, "", *rest, False)) for job_id, state, *rest in slurm.rows(answer, 5)}
+    return {
+        job_id: _JobRow._make((state, "", *rest, False)) for job_id, state, *rest in slurm.rows(answer, 5)
+    }
 
 
 def _calls(words: Iterable[str]) -> Iterator[str]:
@@ -325,17 +326,12 @@ def _elements(job_id: str) -> list[str]:
     return [f"{array}_{index}" for first, last, step in spans for index in range(first, last + 1, step)]
 
 
-def waiting(job_ids: Iterable[str]) -> dict[str, str]:
-    """Why jobs have not started, in Slurm's words, such as `Priority`; without those it says nothing of.
+def pending_reasons(job_ids: Iterable[str]) -> dict[str, str]:
+    """Why jobs have not started, in Slurm's words, such as `Priority`; empty where it has no reason yet.
 
     Raises:
         NoAnswer: Slurm cannot be reached, or has forgotten a job.
     """
-    return {job: why for job, why in pending(job_ids).items() if why}
-
-
-def pending(job_ids: Iterable[str]) -> dict[str, str]:
-    """The same of all jobs that have not started; empty where Slurm has no reason yet. Raises NoAnswer."""
     wanted = set(job_ids)
     shown = _reasons("--user", str(os.getuid())) if wanted else {}
     if not wanted & set(shown):  # a colleague's, or all have started
@@ -386,7 +382,7 @@ def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> Poll:
     return answer
 
 
-def job_id(answer: str) -> str:
+def parse_job_id(answer: str) -> str:
     """The id in what sbatch printed; a site's wrapper may print more, with other numbers.
 
     Raises:

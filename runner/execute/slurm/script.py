@@ -50,9 +50,10 @@ def request(
     parameters = _parameters(profile, name, shape, limit)
     # The script's lines before srun: the host's part, the profile's lines and variables, and what the command
     # refers to: how it enters the snapshot, and the runs.
+    shared_gpus = _shares_unrequested_gpus(profile.slurm, layout(profile, shape.processes))
     ours = {
         "ASSAY_HOST_SUFFIX": profile.slurm.host_suffix,
-        "ASSAY_SHARED_GPUS": "yes" if _unasked(profile.slurm, layout(profile, shape.processes)) else None,
+        "ASSAY_SHARED_GPUS": "yes" if shared_gpus else None,
     }
     enter, start = (shlex.quote(snapshot.text(f"runner/{module}.py")) for module in ("slurm", "start"))
     parameters["setup"] = [
@@ -85,7 +86,7 @@ def _parameters(profile: Profile, name: str, shape: JobShape, limit: int) -> dic
     assert profile.slurm
     job, seconds = layout(profile, shape.processes), shape.time_limit_seconds
     tasks, memory, cpus = job.per_node, shape.memory_bytes, shape.cpus or profile.cpus or 1
-    slurm = _for_several(profile.slurm, profile, job)
+    slurm = _with_gpus_of_job(profile.slurm, profile, job)
     gres = slurm.options.get("gres", slurm.gres)
     counted = profile.gpus and slurm.ask_gpus and not asks_for_gpus(gres)
     requeue = {"requeue": True} if profile.requeue else {"no-requeue": True}  # the default varies by cluster
@@ -106,7 +107,7 @@ def _parameters(profile: Profile, name: str, shape: JobShape, limit: int) -> dic
         "srun_args": [
             f"--cpus-per-task={cpus}",  # which srun does not take from sbatch
             *(["--export=ALL"] if "export" in slurm.options else []),
-            *_fate(slurm, profile, job),
+            *_grouping_options(slurm, profile, job),
             *(word for word in slurm.srun_args if not cpus_of(word)),
             *container.srun_args(profile.container),
         ],
@@ -126,17 +127,17 @@ def _parameters(profile: Profile, name: str, shape: JobShape, limit: int) -> dic
     }
 
 
-def _unasked(slurm: Slurm, job: Layout) -> bool:
+def _shares_unrequested_gpus(slurm: Slurm, job: Layout) -> bool:
     """Whether runs share a node whose GPUs Slurm is not asked for, so that each takes its own of them."""
     return job.runs > 1 and not slurm.ask_gpus
 
 
-def _for_several(slurm: Slurm, profile: Profile, job: Layout) -> Slurm:
+def _with_gpus_of_job(slurm: Slurm, profile: Profile, job: Layout) -> Slurm:
     """The options for jobs of several processes, of which the launcher decides who has which GPUs of a node.
 
     Processes of one run see all of them, to copy between them.
     """
-    if job.runs == job.processes == 1 or not profile.gpus:
+    if job.is_single or not profile.gpus:
         return slurm
     gpus, options = profile.gpus * job.per_node, slurm.options
     if asks_for_gpus(options.get("gres")):
@@ -149,15 +150,15 @@ def _for_several(slurm: Slurm, profile: Profile, job: Layout) -> Slurm:
     return slurm.model_copy(update={"gres": gres, "options": options, "srun_args": arguments})
 
 
-def _fate(slurm: Slurm, profile: Profile, job: Layout) -> list[str]:
+def _grouping_options(slurm: Slurm, profile: Profile, job: Layout) -> list[str]:
     """Options of srun that say which processes end together, and share out the GPUs of a node among its runs.
 
     A failed run leaves the other runs of its job alone; a failed process ends the others of its run.
     """
-    if job.runs == job.processes == 1:
+    if job.is_single:
         return []
     if job.runs == 1:
         order = ["--distribution=block"] if job.nodes > 1 else []  # ranks next to each other share a node
         return [*order, "--kill-on-bad-exit=1", "--wait=60"]
-    bound = job.processes > 1 or _unasked(slurm, job)
+    bound = job.processes > 1 or _shares_unrequested_gpus(slurm, job)
     return [*([] if bound else [f"--gpus-per-task={profile.gpus}"]), "--kill-on-bad-exit=0", "--wait=0"]

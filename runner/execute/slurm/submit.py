@@ -126,7 +126,7 @@ def submit(
             fits = min(size, profile.max_queued - client.queued(profile.slurm.partition))
             if fits < 1:
                 full = f"the profile's max_queued of {counted(profile.max_queued, 'job')} is reached"
-                raise SubmitLimit(_left(full, len(attempts), waiting), waiting)
+                raise SubmitLimit(_limit_text(full, len(attempts), waiting), waiting)
         kind = _kind(waiting[0])
         share = shares[kind]
         most = fits * share
@@ -147,11 +147,11 @@ def submit(
             if packs:
                 limit, after = lanes.next()
                 array = Array(f"{name}-{uuid.uuid4().hex[:8]}", packs, limit, exclude, after)
-                lanes.last.append(_submit(array, profile, folder))
+                lanes.last.append(_submit_array(array, profile, folder))
         except SubmitLimit as error:
             left = [*claimed, *rest]
             if len(packs) == 1:
-                raise SubmitLimit(_left(str(error), len(attempts), left), left) from error
+                raise SubmitLimit(_limit_text(str(error), len(attempts), left), left) from error
             waiting, size = left, len(packs) // 2  # a smaller array may still fit
         else:
             waiting = rest
@@ -162,7 +162,7 @@ def _kind(attempt: NextAttempt) -> tuple[JobShape, str | None]:
     return attempt.shape, attempt.code
 
 
-def _left(why: str, count: int, left: Sequence[NextAttempt]) -> str:
+def _limit_text(why: str, count: int, left: Sequence[NextAttempt]) -> str:
     done = f"{count - len(left)} submitted, {len(left)} left"
     return f"{why}; {done}: launch again later, or use --wait to submit them as the queue empties"
 
@@ -180,7 +180,7 @@ def _require_own(folder: Path, attempts: Sequence[NextAttempt]) -> None:
         snapshot.own(folder.parent, code)
 
 
-def _submit(array: Array, profile: Profile, folder: Path) -> str:
+def _submit_array(array: Array, profile: Profile, folder: Path) -> str:
     """Submit an array and return its id."""
     for index, pack in enumerate(array.packs):
         for slot, attempt in enumerate(pack):
@@ -210,7 +210,7 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
     try:
         # Submitit repeats in its exception what it writes on standard error.
         with contextlib.redirect_stderr(io.StringIO()), _deadline(SBATCH_SECONDS), clean_environment():
-            job_id = _submitted(array, profile, folder)
+            job_id = _submit_through_submitit(array, profile, folder)
     except UserError:
         raise
     except Exception as error:
@@ -230,7 +230,7 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
     return [job_id] if count == 1 else [f"{job_id}_{index}" for index in range(count)]
 
 
-def _submitted(array: Array, profile: Profile, folder: Path) -> str:
+def _submit_through_submitit(array: Array, profile: Profile, folder: Path) -> str:
     """Submit an array through submitit, whose files go to `folder`, and return its id.
 
     Submitit's own way would have each job unpickle a file. Here the batch script names the runs: Slurm keeps
@@ -252,7 +252,7 @@ def _submitted(array: Array, profile: Profile, folder: Path) -> str:
     first = array.attempts[0]
     executor = Executor(folder=folder)
     # Submitit's own takes the first "job N" of any text.
-    executor._get_job_id_from_submission_command = client.job_id  # type: ignore[method-assign, assignment]
+    executor._get_job_id_from_submission_command = client.parse_job_id  # type: ignore[method-assign, assignment]
     packs = [[f"{attempt.folder.path.name}/{attempt.number}" for attempt in pack] for pack in array.packs]
     parameters, command = request(profile, folder, array.name, first.shape, packs, array.limit, first.code)
     options = parameters["additional_parameters"]

@@ -166,7 +166,7 @@ def test_the_memory_of_amd_gpus_is_what_their_driver_says(amd, sizes, variables,
 def test_what_hides_amd_gpus_is_named(amd):
     amd(64, 64)
     variables = {"ROCR_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "1"}
-    said = gpus.counted(gpus.visible(variables), variables)
+    said = gpus.described(gpus.visible(variables), variables)
     assert (
         said == "the 1 GPU of this machine that ROCR_VISIBLE_DEVICES '0,1' and HIP_VISIBLE_DEVICES '1' show"
     )

@@ -113,17 +113,18 @@ def test_a_step_that_somebody_cancelled_is_why_its_job_failed(sacct):
 
 def test_why_jobs_wait_is_slurms_word(says, tmp_path):
     says("squeue", "12_3 PartitionNodeLimit\n12_4 None\n13 Priority")
-    assert client.waiting(["12_3", "12_4", "13"]) == {"12_3": "PartitionNodeLimit", "13": "Priority"}
-    assert client.pending(["12_4"]) == {"12_4": ""}
+    assert client.pending_reasons(["12_3", "12_4", "13"]) == {
+        "12_3": "PartitionNodeLimit", "12_4": "", "13": "Priority",
+    }  # fmt: skip
     assert f"-t PENDING --user {os.getuid()} -o %i %r" in (tmp_path / "asked").read_text()
     assert "-j" not in (tmp_path / "asked").read_text()
-    assert client.waiting(["99"]) == {}
+    assert client.pending_reasons(["99"]) == {}
     assert "-t PENDING -j 99 -o %i %r" in (tmp_path / "asked").read_text(), "it may be a colleague's"
 
 
 def test_nothing_is_asked_of_no_job(says, tmp_path):
     says("squeue")
-    assert client.waiting([]) == {}
+    assert client.pending_reasons([]) == {}
     assert not (tmp_path / "asked").exists()
 
 
@@ -279,12 +280,12 @@ def test_ids_that_the_controller_has_forgotten_are_an_answer(says):
     ],
 )
 def test_a_jobs_id_is_what_sbatch_says_and_not_what_a_wrapper_says(said, job):
-    assert client.job_id(said) == job
+    assert client.parse_job_id(said) == job
 
 
 def test_text_without_sbatchs_answer_names_no_job():
     with pytest.raises(ValueError, match="names no job"):
-        client.job_id("quota: your last job 42 used 10 % of its memory")
+        client.parse_job_id("quota: your last job 42 used 10 % of its memory")
 
 
 @pytest.mark.fault

@@ -30,7 +30,7 @@ def arrays(processes, cap, size=1001):
         return str(len(found) - 1)
 
     with (
-        patch.object(submit, "_submit", accepted),
+        patch.object(submit, "_submit_array", accepted),
         patch.object(submit, "_require_own"),
         patch.object(site, "max_array_size", lambda: size),
         patch.object(ledger, "claim", lambda *_: True),
