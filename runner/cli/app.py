@@ -90,7 +90,9 @@ class _Verb(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:  # some typer versions speak pydantic's language
-            text = error.message.removeprefix("Value error, ").replace("Input should be", "must be")
+            from runner.inputs.validation import in_plain_words
+
+            text = in_plain_words(error.message)
             error.message = re.sub("must be a valid integer.*", "must be a whole number", text)
             raise
 

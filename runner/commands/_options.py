@@ -264,6 +264,7 @@ def parse_margins(texts: Sequence[str]) -> dict[str, float]:
     from pydantic import ValidationError
 
     from runner.inputs.design import Margins
+    from runner.inputs.validation import in_plain_words
 
     values: dict[str, float] = {}
     valid = list(Margins.model_fields)
@@ -276,6 +277,6 @@ def parse_margins(texts: Sequence[str]) -> dict[str, float]:
         try:
             values |= Margins.model_validate({name: value}, strict=False).stated
         except ValidationError as error:
-            why = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+            why = in_plain_words(error.errors()[0]["msg"])
             raise UserError(f"--margin {text}: {why}") from error
     return values

@@ -82,7 +82,7 @@ def run(plan: Plan, wait: bool | None, fail_fast: bool = False) -> bool:
             f"what is submitted goes on; `{runner} status {name}` shows it, "
             f"`{runner} cancel {name}` ends it; for the rest, launch the study again"
         )
-        if (plan.root / name).is_dir():
+        if plan.study_folder.is_dir():
             with suppress(OSError):  # the terminal may be gone
                 say(f"next: {local if profile.executor == 'local' else slurm}")
         raise

@@ -216,7 +216,7 @@ def _prepare(
     if rehearse:
         whole = planned = rehearsal(planned)
         say(f"rehearsal: {counted(len(planned.runs), 'run')} of two steps, as study {planned.study.name}")
-    warn_of_risks(planned.root / planned.study.name, cluster)
+    warn_of_risks(planned.study_folder, cluster)
     if rerun := [] if rehearse else _only_in_database(planned):
         what = f"{counted(len(rerun), 'run')} of these ({', '.join(rerun[:3])}{', ...' * (len(rerun) > 3)})"
         say(
@@ -325,7 +325,7 @@ def _show_scripts(planned: Plan, folder: Path | None) -> None:
     from runner.execute.slurm.site import expected_start
 
     cluster, name = planned.cluster, planned.study.name
-    jobs = jobs_folder(planned.root / name)
+    jobs = jobs_folder(planned.study_folder)
     shapes = Counter(JobShape.of(run) for run in planned.left)
     forecasts = dict[str, None]()  # what is true of all arrays is said once
     for number, (shape, count) in enumerate(shapes.items(), start=1):

@@ -36,15 +36,14 @@ log = logging.getLogger(__name__)
 
 def run_here(plan: Plan, watcher: local.Watcher) -> None:
     """Run the plan's remaining runs on this machine, once it is free, and wait for them."""
-    study = plan.root / plan.study.name
-    warn_of_risks(study, plan.cluster)
+    warn_of_risks(plan.study_folder, plan.cluster)
     reconciled(plan.root, plan.study.name)
     with turn(plan.study.name, plan.root) if refreshed(plan).left else nullcontext() as waited:
         if waited:
             reconciled(plan.root, plan.study.name)
         with study_locked(plan):
             now, attempts = _next_attempts(plan)
-        _log_progress(plan, f"{len(attempts)} to do{_not_started(plan, now)}, in {study}")
+        _log_progress(plan, f"{len(attempts)} to do{_not_started(plan, now)}, in {plan.study_folder}")
         if attempts:
             local.run_queue(attempts, plan.cluster, watcher)
 
@@ -63,7 +62,7 @@ def submit(plan: Plan, wait: bool) -> Sequence[NextAttempt]:
         require("sbatch")
         site.max_array_size()  # if Slurm does not answer, nothing is written
         _require_time_there(plan)
-    warn_of_risks(plan.root / plan.study.name, plan.cluster)
+    warn_of_risks(plan.study_folder, plan.cluster)
     reconciled(plan.root, plan.study.name)
     with study_locked(plan):
         now, attempts = _next_attempts(plan)
@@ -106,7 +105,7 @@ def refusals(plan: Plan) -> Iterator[str]:
     if limits := budget.limits_of(plan):
         for problem in budget.exceeded(plan.root, limits, cost.estimate_plan(plan)):
             yield problem.shown()
-    checks: list[Callable[[], None]] = [lambda: require_writable(plan.root / plan.study.name)]
+    checks: list[Callable[[], None]] = [lambda: require_writable(plan.study_folder)]
     if plan.left:
         room = _require_room_here if plan.cluster.profile.executor == "local" else _require_time_there
         checks += [lambda: _require_own(plan), lambda: room(plan)]
@@ -119,8 +118,8 @@ def refusals(plan: Plan) -> Iterator[str]:
 
 def _require_own(plan: Plan) -> None:
     """Raise UserError if others can change what has been written of the runs."""
-    guard.require_closed_to_strangers(plan.root / plan.study.name)
-    if (study := plan.root / plan.study.name).exists():
+    guard.require_closed_to_strangers(plan.study_folder)
+    if (study := plan.study_folder).exists():
         on_disk = {*folders(study)}
         runs = [plan.folder(run).path for run in plan.left if run.run_id in on_disk]
         guard.require_own(study, *runs)
@@ -142,8 +141,8 @@ def _require_time_there(plan: Plan) -> None:
 
 def study_locked(plan: Plan) -> AbstractContextManager[None]:
     """Hold the study's lock. Raises UserError if another launch keeps it."""
-    study = plan.study.name
-    return locked(plan.root / study, f"another launch of {study} is running; try again when it is done")
+    refusal = f"another launch of {plan.study.name} is running; try again when it is done"
+    return locked(plan.study_folder, refusal)
 
 
 def _next_attempts(plan: Plan) -> tuple[Plan, list[NextAttempt]]:
@@ -177,7 +176,7 @@ def submit_attempts(
         NoAnswer: Slurm does not answer; attempts that were submitted have their job's id in their ledgers.
         SchedulerError: sbatch refused.
     """
-    folder = jobs_folder(plan.root / plan.study.name)
+    folder = jobs_folder(plan.study_folder)
     try:
         slurm.submit(attempts, plan.cluster.profile, folder, plan.study.name, exclude)
         named = {attempt.record.job_id: attempt.name for attempt in attempts}

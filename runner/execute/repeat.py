@@ -7,7 +7,6 @@ packages, the GPU and the node are today's; the comparison shows where they diff
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -27,7 +26,7 @@ from runner.execute.reconcile import RunWatch, reconciled
 from runner.execute.slurm import submit as slurm
 from runner.execute.wait import wait_until_profiled
 from runner.inputs.profile import Cluster, read_cluster
-from runner.plan.plan import cluster_of, next_attempt
+from runner.plan.plan import cluster_of, derived_id, next_attempt
 from runner.state import guard, ledger
 from runner.state.attempts import jobs_folder
 from runner.state.code import provenance, snapshot
@@ -162,7 +161,7 @@ def _plan(original: RunState, files: dict[str, bytes], study: Path, cluster: Clu
         origin[key] = here[key]
     origin["reproduces"] = name_of(original)
     record |= {
-        "group": _hash(f"{original.run.group} again"),
+        "group": derived_id(f"{original.run.group} again"),
         "study": study.name,
         "profile": cluster.name,
         "created_at": now().isoformat(),
@@ -173,7 +172,7 @@ def _plan(original: RunState, files: dict[str, bytes], study: Path, cluster: Clu
         snapshot.place(files, study)
         provenance.keep_for_repeat(original.folder, study)
         for number in count(1):
-            record["run_id"] = _hash(f"{name_of(original)} again, {number}")
+            record["run_id"] = derived_id(f"{name_of(original)} again, {number}")
             folder = study / record["run_id"]
             if not (folder / "run.json").exists():
                 folder.mkdir(exist_ok=True)
@@ -182,7 +181,3 @@ def _plan(original: RunState, files: dict[str, bytes], study: Path, cluster: Clu
     except OSError as error:
         raise UserError(f"{study}: {error.strerror}; choose another place with --out") from error
     return RunFolder(folder)
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

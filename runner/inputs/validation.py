@@ -147,7 +147,13 @@ def _requirement(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
             return "must be a number" + (f": write {repr(number).removesuffix('.0')}" if fits else "")
         case "bool_type" | "bool_parsing":
             return "must be true or false"
-    return message.replace("Input should be", "must be").replace("String should", "must")
+    return in_plain_words(message)
+
+
+def in_plain_words(message: str) -> str:
+    """A message of pydantic's in terms of what users write."""
+    words = message.removeprefix("Value error, ")
+    return words.replace("Input should be", "must be").replace("String should", "must")
 
 
 def _as_number(given: Any) -> float | None:

@@ -5,12 +5,12 @@ A call takes 0.05 s on an H200 and needs no rights.
 
 from __future__ import annotations
 
-import subprocess
 from math import isfinite
 
 from model.measure.nvml import full
 from model.record.records import Clocks
 from model.record.speed import LoadClocks
+from runner.state import gpus
 
 _HELD_BACK = "clocks_event_reasons_counters."
 _MICROSECOND = 1e-6
@@ -46,13 +46,7 @@ def clocks_now(uuid: str | None) -> LoadClocks | None:
 
 
 def _ask(uuid: str, fields: list[str]) -> str | None:
-    query = [f"--id={full(uuid)}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-    try:
-        return subprocess.run(
-            ["nvidia-smi", *query], capture_output=True, text=True, timeout=10, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
+    return gpus.nvidia_smi(f"--id={full(uuid)}", f"--query-gpu={','.join(fields)}")
 
 
 def parse(line: str) -> Clocks | None:

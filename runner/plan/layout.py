@@ -12,6 +12,7 @@ from model.record.records import RunRecord
 from runner.inputs.cells import Cell
 from runner.inputs.document import Problem
 from runner.inputs.profile import Cluster, Profile
+from runner.inputs.validation import in_plain_words
 
 HERE = 8  # most processes of a run without GPUs on this machine, if its profile does not say
 _TRIED = 512  # numbers of processes among which a suggestion is looked for: each validates a run anew
@@ -119,7 +120,7 @@ def refuse_processes(run: RunRecord, changes: Mapping[str, int], cluster: Cluste
         _restarted(run, changes, cluster.profile)
     except ValidationError as error:
         # What would do for its other settings is of no use: a restart keeps them.
-        why, _, _ = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ").partition(": ")
+        why, _, _ = in_plain_words(error.errors(include_url=False)[0]["msg"]).partition(": ")
         raise UserError(f"run {run.run_id}: {why}{_instead(run, changes, cluster.profile)}") from error
 
 

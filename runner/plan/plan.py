@@ -79,6 +79,11 @@ class Plan:
             if state is None or (not state.in_flight and (self.again or not state.done))
         ]
 
+    @property
+    def study_folder(self) -> Path:
+        """The study's folder under the root, whether or not it exists."""
+        return self.root / self.study.name
+
     def parallel(self, run: RunRecord) -> ParallelConfig | None:
         """The processes of a run's next attempt, if they differ from its own."""
         if not self.changes:
@@ -284,7 +289,7 @@ def rehearsal(plan: Plan) -> Plan:
     for run in firsts.values():
         section = {run.config.section.key: run.config.section.rehearsed()}
         ids = {
-            name: hashlib.sha256(f"rehearsal of {run.study}/{text}".encode()).hexdigest()[:12]
+            name: derived_id(f"rehearsal of {run.study}/{text}")
             for name, text in (("run_id", run.run_id), ("group", run.group))
         }
         config = run.config.model_copy(update=section)
@@ -292,6 +297,11 @@ def rehearsal(plan: Plan) -> Plan:
         record = run.model_copy(update=short_run)
         runs.append((record, _state(plan.root, record)))
     return Plan(study, plan.scale, cluster, plan.root, runs, again=True)
+
+
+def derived_id(text: str) -> str:
+    """An id made of a text, for a run that is made of another one."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def planned_again(
@@ -370,7 +380,7 @@ def write_runs(plan: Plan) -> list[NextAttempt]:
     """
     left = {run.run_id for run in plan.left}
     if left:
-        provenance.keep(plan.study.path.resolve().parent, plan.root / plan.study.name)
+        provenance.keep(plan.study.path.resolve().parent, plan.study_folder)
     attempts = []
     for run, state in (*plan.runs, *plan.later):
         folder = plan.folder(run)

@@ -11,6 +11,7 @@ from model.record.folder import Attempt, RunFolder
 from model.record.outcome import Outcome
 from model.record.records import RunRecord
 from runner.state.ledger import RunBrief
+from runner.state.runs import name_of_folder
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class NextAttempt:
 
     @property
     def name(self) -> str:
-        """`STUDY/RUN`, as `runs.name_of` has it."""
-        return f"{self.folder.path.parent.name}/{self.folder.path.name}"
+        """`STUDY/RUN`, its run's name."""
+        return name_of_folder(self.folder.path)
 
     @property
     def removed(self) -> str | None:

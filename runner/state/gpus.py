@@ -89,10 +89,7 @@ def memory(environment: Mapping[str, str]) -> int | None:
                     own += int(fields.get("size_in_bytes", 0)) if fields.get("heap_type") in _GPU_HEAPS else 0
             sizes.append(own)
         return min(sizes, default=0) or None
-    query = ["nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        listed = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
+    if (listed := nvidia_smi("--query-gpu=index,uuid,memory.total")) is None:
         return None
     by_bus = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
 
@@ -109,6 +106,15 @@ def memory(environment: Mapping[str, str]) -> int | None:
     if not mebibytes or not all(map(str.isdecimal, mebibytes)):
         return None
     return min(map(int, mebibytes)) * 2**20
+
+
+def nvidia_smi(*query: str) -> str | None:
+    """nvidia-smi's answer, a line for each GPU; None if it is missing, fails, or takes too long."""
+    command = ["nvidia-smi", *query, "--format=csv,noheader,nounits"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def described(devices: Sequence[str], environment: Mapping[str, str]) -> str:

@@ -50,7 +50,12 @@ def warn_once(text: str) -> None:
 
 def name_of(state: RunState) -> str:
     """`STUDY/RUN`: a run's name in messages and tables, which every command takes."""
-    return f"{state.folder.path.parent.name}/{state.folder.path.name}"
+    return name_of_folder(state.folder.path)
+
+
+def name_of_folder(path: Path) -> str:
+    """The name of the run in a folder."""
+    return f"{path.parent.name}/{path.name}"
 
 
 def find(root: Path, name: str, studies: Sequence[str] | None = None) -> RunState:
@@ -77,14 +82,14 @@ def find(root: Path, name: str, studies: Sequence[str] | None = None) -> RunStat
 
         listed = None if slash else studies
         paths = [folder.path for folder in run_folders(root, study or None)]
-        alike = {path.name: f"{path.parent.name}/{path.name}" for path in paths}
+        alike = {path.name: name_of_folder(path) for path in paths}
         alike |= {} if slash else {word: word for word in studies or study_names(root)}
         near = next((f"did you mean '{alike[word]}'?" for word in get_close_matches(run, alike, n=1)), "")
         valid = f"valid studies: {', '.join(listed)}" if listed else ""
         hint = f" ({' '.join(filter(None, [near, valid]))})" if near or valid else ""
         kind = "run" if listed is None else "study or run"
         raise UserError(f"no {kind} '{name}' under {root}{hint}; list them with `runner status`")
-    names = [f"{folder.path.parent.name}/{folder.path.name}" for folder in runs[:MOST_NAMED]]
+    names = [name_of_folder(folder.path) for folder in runs[:MOST_NAMED]]
     more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
     raise UserError(f"'{name}' is the start of {len(runs)} runs: {', '.join(names)}{more}; type more of one")
 

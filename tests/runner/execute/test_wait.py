@@ -27,7 +27,7 @@ class Waiting:
         (profile := root / "slurm.yaml").write_text("executor: slurm\nslurm: {partition: gpu}\n")
         self.task = NextAttempt(run, 1, "a label", 5, JobShape(None, 60, 1))
         self.plan = SimpleNamespace(
-            root=root, study=SimpleNamespace(name="tiny"), runs=[(run.run, None)],
+            root=root, study_folder=root / "tiny", study=SimpleNamespace(name="tiny"), runs=[(run.run, None)],
             cluster=read_cluster(str(profile)),
         )  # fmt: skip
         monkeypatch.setattr(launch.slurm, "submit", self.submit)

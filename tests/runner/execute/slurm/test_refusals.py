@@ -110,7 +110,9 @@ def launched(profile, tasks, root, says):  # noqa: F811
     def launch(lines, wait=False):
         told = "\n".join(f"echo {shlex.quote(line)} >&2" for line in lines)
         says("sbatch", code=1, also=told)
-        plan = SimpleNamespace(root=root, study=SimpleNamespace(name="tiny"), cluster=profile)
+        plan = SimpleNamespace(
+            root=root, study_folder=root / "tiny", study=SimpleNamespace(name="tiny"), cluster=profile
+        )
         return submit_attempts(plan, one, wait=wait)
 
     return launch
