@@ -112,7 +112,7 @@ class Settings:
     root = Path("runs")
 
 
-def workspace(given: str, by: str = "--root") -> Path:
+def workspace(given: str, by: str) -> Path:
     """The absolute path of the workspace.
 
     Args:
@@ -170,7 +170,7 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
     return name
 
 
-def several_studies(given: Sequence[str], also: Sequence[str] = ()) -> list[str]:
+def several_studies(given: Sequence[str], also: Sequence[str]) -> list[str]:
     """Resolve names, files and folders of files to the names of studies in this workspace, each once.
 
     Of a folder, studies that have no runs here are named on standard error, if others have.
@@ -216,7 +216,7 @@ def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | 
     return state.brief.study, state
 
 
-def studies_or_run(given: Sequence[str], also: Sequence[str] = ()) -> tuple[list[str], RunState | None]:
+def studies_or_run(given: Sequence[str], also: Sequence[str]) -> tuple[list[str], RunState | None]:
     """Resolve as `several_studies`, but a single name as `study_or_run`, which may be a run's."""
     for text in given:
         refuse_empty_name(text)

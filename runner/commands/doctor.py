@@ -144,7 +144,7 @@ def _memory_limit(cluster: Cluster) -> DoctorCheck:
     return DoctorCheck("memory limit", True, f"{per_process}, by {by}")
 
 
-def _torch(needed: bool = True) -> Iterator[DoctorCheck]:
+def _torch(needed: bool) -> Iterator[DoctorCheck]:
     """Abilities of the torch that is here, and the GPUs. On Slurm it need not be that of the nodes."""
     elsewhere = "" if needed else "; a launch needs none, the nodes do"
     if lacks := versions.lacking("torch"):

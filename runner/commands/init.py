@@ -80,7 +80,7 @@ def command(
         say("the first lines of the profile say where it is from; `runner doctor --profile FILE` tries it")
 
 
-def write_starter(folder: Path, profile: str | None = None) -> list[Path]:
+def write_starter(folder: Path, profile: str | None) -> list[Path]:
     """Write the starter files and return their paths; never overwrites a file.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -72,14 +72,14 @@ def _expandable(text: str) -> str:
     return text
 
 
-def expanded(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """A text with the values of its variables. Raises ValueError if one is not set."""
+def expanded(text: str) -> str:
+    """A text with its variables as they are set here. Raises ValueError if one is not."""
 
     def value(match: re.Match[str]) -> str:
         name = match["name"] or match["braced"]
-        if name and name not in environment:
+        if name and name not in os.environ:
             raise ValueError(f"'{text}': {name} is not set here")
-        return environment[name] if name else "$"
+        return os.environ[name] if name else "$"
 
     return _DOLLAR.sub(value, text)
 

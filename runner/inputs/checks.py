@@ -231,7 +231,7 @@ def unfillable_labels(study: Study, rules: Sequence[tuple[Rule, KeyPath]]) -> It
                 yield Problem(study.document.mark((*path, "label")), text)
 
 
-def misleading_labels(cells: Sequence[Cell], baseline: Mapping[str, Any] | None = None) -> Iterator[Problem]:
+def misleading_labels(cells: Sequence[Cell], baseline: Mapping[str, Any]) -> Iterator[Problem]:
     """Labels of several groups or of a part of one, and those that name another backend, value or group.
 
     Args:
@@ -266,7 +266,7 @@ def misleading_labels(cells: Sequence[Cell], baseline: Mapping[str, Any] | None 
                 text = f"'{label}' names a different backend than this group's, {attention}"
                 yield Problem(cell.marks[LABEL], text)
                 break
-    names = dict(_names_by_factors(cells, baseline or {})) if labelled else {}
+    names = dict(_names_by_factors(cells, baseline)) if labelled else {}
     for label, groups in labelled.items():
         for group, cell in groups.items():
             if other := _other_value(label, cell):

@@ -93,7 +93,7 @@ def expand(
         labelled = expand(study, scale, sets)
     endings = {(cell.group, cell.expected): (cell.factors, cell.expected) for cell in cells}.values()
     if problems := [
-        *checks.misleading_labels(labelled, design.baseline),
+        *checks.misleading_labels(labelled, design.baseline or {}),
         *checks.unmeasured_quantities(study, scale, cells[0].config.task),
         *checks.unmeasured_reported(study, cells[0].config.task),
         *checks.baseline_that_never_completes(study, scale, endings),

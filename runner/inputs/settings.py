@@ -76,7 +76,7 @@ def nest(flat: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def unknown(dotted: str, tasks: Sequence[str] = ()) -> str:
+def unknown(dotted: str, tasks: Sequence[str]) -> str:
     """Say why this is not the name of a setting, and which one was probably meant.
 
     Args:
@@ -121,7 +121,7 @@ def short_for(name: str, dotted: Sequence[str]) -> list[str]:
     return [path for path, rank_of_path in ranks.items() if rank_of_path == best < no_fit]
 
 
-def nearest(dotted: str, choices: Sequence[str] | None = None) -> str | None:
+def nearest(dotted: str, choices: Sequence[str]) -> str | None:
     """The setting that shares most words with a name, such as train.learning_rate for `lr`, if any does."""
     words = _words(dotted)
 
@@ -131,7 +131,7 @@ def nearest(dotted: str, choices: Sequence[str] | None = None) -> str | None:
         hits = sum(any(a.startswith(b) or b.startswith(a) for b in own) for a in words)
         return hits - 0.1 * len(own) if hits else 0.0
 
-    scores = {leaf: score(leaf) for leaf in (leaves() if choices is None else choices)}
+    scores = {leaf: score(leaf) for leaf in choices}
     best = max(scores.values(), default=0.0)
     alike = [leaf for leaf in scores if scores[leaf] == best]
     # Sections are compared only if one was written: otherwise a short one would seem nearer than a long one.

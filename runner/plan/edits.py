@@ -35,7 +35,7 @@ _MOST_NAMED = 3  # of what a run has that its study no longer gives
 
 
 def launch_record(
-    study: Study, root: Path, scale: str, cells: Sequence[Cell], sets: Sequence[str] = ()
+    study: Study, root: Path, scale: str, cells: Sequence[Cell], sets: Sequence[str]
 ) -> StudyRecord:
     """The record of a launch: the study's file, the `--set` of all launches, and runs that it no longer has.
 
@@ -144,8 +144,12 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def describe_removed(study: str, gone: Mapping[str, str], runner: str = "runner") -> str:
-    """How many runs a study no longer has, what these have that it does not, and how to see them."""
+def describe_removed(study: str, gone: Mapping[str, str], runner: str) -> str:
+    """How many runs a study no longer has, what these have that it does not, and how to see them.
+
+    Args:
+        runner: how a user types this program.
+    """
     differences = Counter(gone.values()).most_common(_MOST_NAMED + 1)
     kinds = [f"{count} with {difference}" for difference, count in differences[:_MOST_NAMED]]
     more = ", ..." if len(differences) > _MOST_NAMED else ""
@@ -157,8 +161,11 @@ def describe_removed(study: str, gone: Mapping[str, str], runner: str = "runner"
     )
 
 
-def describe_outdated(study: Study, root: Path, runner: str = "runner") -> Iterator[str]:
+def describe_outdated(study: Study, root: Path, runner: str) -> Iterator[str]:
     """What reports show as the runs recorded it, although the study's file says otherwise by now.
+
+    Args:
+        runner: how a user types this program.
 
     Raises:
         UserError: as `expand`.
