@@ -332,8 +332,12 @@ def main() -> None:
     machine.wait_patiently(config.device)
     limit.watch(end)
     measured: dict[str, Any] = {}
+    allowed: int | None = None  # bytes for PyTorch, of a smaller card
     try:
-        allowed = _allowed(asked["card_bytes"], asked["emulated"], measured) if on_gpu else None
+        if on_gpu:
+            measured["users"] = machine.device_users("cuda")
+            if asked["emulated"]:
+                allowed = _limit_allocator(asked["card_bytes"])
         _train(config, limit.hold)
         reason = _why_not_fitting(asked["card_bytes"], limit, on_gpu)
         outcome = "edge" if on_gpu else "oom_host"
@@ -342,7 +346,7 @@ def main() -> None:
         ending = ending_of_exception(error, config.device, limit)
         limit.release()
         if ending.outcome.out_of_memory:
-            emulated = f" (limited to {size(allowed)})" if on_gpu and allowed is not None else ""
+            emulated = f" (limited to {size(allowed)})" if allowed is not None else ""
             reason = f"{ending.reason or ending.outcome.meaning}{emulated}"
             answer({"outcome": ending.outcome, "reason": reason, **measured, **_memory(on_gpu)})
         elif isinstance(error, Unsupported):
@@ -353,11 +357,8 @@ def main() -> None:
     leaving.done = True
 
 
-def _allowed(card_bytes: int, emulated: bool, measured: dict[str, Any]) -> int | None:
-    """Limit what PyTorch may allocate to what a smaller card would leave it beside CUDA's own memory."""
-    measured["users"] = machine.device_users("cuda")
-    if not emulated:
-        return None
+def _limit_allocator(card_bytes: int) -> int:
+    """Limit PyTorch to what a smaller card would leave it beside CUDA's own memory; returns these bytes."""
     import torch
 
     allowed = card_bytes - _outside()

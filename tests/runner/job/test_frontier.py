@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -247,6 +249,31 @@ def test_how_a_process_ends_decides_what_its_probe_says(given, code, outcome, re
     assert (answer["reason"] is None) == (reason is None) and (reason or "") in (answer["reason"] or "")
     assert answer["seconds"] < 50
     assert not context.progress.apart
+
+
+def test_a_probe_that_finds_its_gpu_full_before_its_first_step_says_so(monkeypatch):
+    class OutOfMemoryError(RuntimeError):
+        """As torch's is called."""
+
+    def full(_device):
+        raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
+
+    config = RunConfig(task="frontier", attention="math", model=TINY, frontier=SOUGHT)
+    request = {
+        "config": config.model_dump(mode="json"), "value": 4, "card_bytes": 2**30, "emulated": False, "source": "",
+    }  # fmt: skip
+    monkeypatch.setattr(task.sys, "argv", ["frontier", "1"])
+    monkeypatch.setattr(task.sys, "stdin", io.StringIO(json.dumps(request)))
+    monkeypatch.setattr(task, "die_with", lambda _parent: None)
+    monkeypatch.setattr(task, "QuickExit", SimpleNamespace)
+    monkeypatch.setattr(task, "answer_stream", lambda: answers)
+    monkeypatch.setattr(task, "_memory", lambda _on_gpu: {})
+    monkeypatch.setattr(task.machine, "wait_patiently", lambda _device: None)
+    monkeypatch.setattr(task.machine, "device_users", full)
+    answers = io.StringIO()
+    task.main()
+    answer = json.loads(answers.getvalue().removeprefix("probe: "))
+    assert answer["outcome"] == "oom_gpu" and "Tried to allocate 2.00 MiB" in answer["reason"]
 
 
 @pytest.mark.trains
