@@ -58,14 +58,14 @@ class ProgressLines(Watcher):
 
     def line(self, attempt: NextAttempt, text: str) -> None:
         """Print a line that starts with the run's number and name."""
-        say(self.named(attempt, text))
+        say(self.numbered(attempt, text))
 
-    def named(self, attempt: NextAttempt, text: str) -> str:
+    def numbered(self, attempt: NextAttempt, text: str) -> str:
         """`[1/6] flash seed=0: started`."""
         return f"[{self.numbers[attempt.folder.path]}/{self.total}] {attempt.label}: {text}"
 
-    def number(self, attempt: NextAttempt) -> None:
-        """Count a run that starts."""
+    def count_start(self, attempt: NextAttempt) -> None:
+        """Count a run that starts, which gives it its number."""
         self.begun += 1
         self.numbers[attempt.folder.path] = self.begun
         if self.forecast:
@@ -73,7 +73,7 @@ class ProgressLines(Watcher):
 
     def started(self, attempt: NextAttempt) -> None:
         """Number the run and print its attempt's folder."""
-        self.number(attempt)
+        self.count_start(attempt)
         self.line(attempt, f"started, {attempt.record.path}")
 
     def certifying(self, attempt: NextAttempt, stage: Stage) -> None:
@@ -108,9 +108,9 @@ class ProgressLines(Watcher):
         ending = f"{verdict(outcome, attempt.expected)}{f': {reason}' if reason else ''}"
         if self.forecast:
             self.forecast.ended(attempt.folder.path.name, time.monotonic())
-        self.line(attempt, ending + self.left())
+        self.line(attempt, ending + self.time_left())
 
-    def left(self) -> str:
+    def time_left(self) -> str:
         """`; about 0:12:00 left`, if runs are left and a pace is known."""
         seconds = self.forecast.seconds if self.forecast and not self.stop_early else None
         return f"; about {clock(seconds)} left" if seconds else ""
@@ -150,11 +150,11 @@ class ProgressBars(ProgressLines):
 
     def line(self, attempt: NextAttempt, text: str) -> None:
         """Print above the bars."""
-        self.bars.console.print(self.named(attempt, text), markup=False, highlight=False)
+        self.bars.console.print(self.numbered(attempt, text), markup=False, highlight=False)
 
     def started(self, attempt: NextAttempt) -> None:
         """Add the run's bar."""
-        self.number(attempt)
+        self.count_start(attempt)
         self.rows[attempt.folder.path] = self.bars.add_task(
             attempt.label, total=attempt.steps, text="starting"
         )
@@ -175,7 +175,7 @@ class ProgressBars(ProgressLines):
         self.bars.remove_task(self.rows.pop(attempt.folder.path))
         super().ended(attempt, outcome, reason)
         done = self.begun - len(self.rows)
-        self.bars.update(self.all, completed=done, text=f"{done}/{self.total}{self.left()}")
+        self.bars.update(self.all, completed=done, text=f"{done}/{self.total}{self.time_left()}")
 
     def over(self) -> None:
         """Leave the bars as they are, and give the terminal its cursor back."""

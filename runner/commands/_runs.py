@@ -15,7 +15,7 @@ from model.record.outcome import Outcome
 from model.record.records import StepRecord
 from runner.commands._console import say
 from runner.inputs.options import matching_values
-from runner.inputs.settings import leaves, short_for
+from runner.inputs.settings import leaves, settings_for
 from runner.state.attempts import label
 from runner.state.ledger import RunState
 from runner.state.runs import last_step
@@ -51,34 +51,34 @@ def by_setting(states: Sequence[RunState], only: Sequence[str]) -> list[RunState
     Raises:
         UserError: no such setting, or no run has such a value.
     """
-    texts_of: dict[str, list[str]] = {}
+    texts_by_setting: dict[str, list[str]] = {}
     for text in only:
         name, equals, values = text.partition("=")
         if not equals:
             raise UserError(f"--only {text}: expected SETTING=VALUE, such as train.sequence_length=4096")
-        texts_of.setdefault(setting(name, states), []).append(values)
-    for dotted, texts in texts_of.items():
-        having = list[tuple[RunState, Any]]()
+        texts_by_setting.setdefault(resolve_setting(name, states), []).append(values)
+    for dotted, texts in texts_by_setting.items():
+        with_values = list[tuple[RunState, Any]]()
         for state in states:
             if dotted in state.brief.varied:
-                having.append((state, state.brief.varied[dotted]))
+                with_values.append((state, state.brief.varied[dotted]))
                 continue
             try:
-                having.append((state, attrgetter(dotted)(state.run.config)))
+                with_values.append((state, attrgetter(dotted)(state.run.config)))
             except Unreadable as error:
                 say(f"{error}; skipping this run")
-        values_of_runs = [value for _, value in having]
+        present = [value for _, value in with_values]
         wanted = set[str]()
-        for part, meant in (pair for text in texts for pair in matching_values(text, values_of_runs)):
-            if having and not meant:
-                near = did_you_mean(part, list(dict.fromkeys(map(str, values_of_runs))))
+        for part, matching in (pair for text in texts for pair in matching_values(text, present)):
+            if with_values and not matching:
+                near = did_you_mean(part, list(dict.fromkeys(map(str, present))))
                 raise UserError(f"--only {dotted}={part}: no run has this value {near}")
-            wanted.update(map(str, meant))
-        states = [state for state, value in having if str(value) in wanted]
+            wanted.update(map(str, matching))
+        states = [state for state, value in with_values if str(value) in wanted]
     return list(states)
 
 
-def setting(name: str, states: Iterable[RunState]) -> str:
+def resolve_setting(name: str, states: Iterable[RunState]) -> str:
     """The setting that a name or short name means: `train.learning_rate`, `learning_rate`, `learn`, `lr`.
 
     Raises:
@@ -90,7 +90,7 @@ def setting(name: str, states: Iterable[RunState]) -> str:
     sections = {section for task in TASKS if task in tasks for section in sections_of(task)}
     read = [dotted for dotted in leaves() if "." not in dotted or dotted.partition(".")[0] in sections]
     settings = list(dict.fromkeys([*varied, *(read if sections else leaves())]))
-    meant = short_for(name, settings)
+    meant = settings_for(name, settings)
     # What varies comes first: nobody filters by a setting that all runs share.
     chosen = [dotted for dotted in meant if dotted in varied] or meant
     if len(chosen) > 1:
@@ -120,7 +120,7 @@ def labels(states: Sequence[RunState], without: Sequence[str] = ()) -> list[str]
     ]
 
 
-def filled(
+def drop_unused_columns(
     columns: Sequence[str], rows: Sequence[Sequence[str]], states: Sequence[RunState]
 ) -> tuple[list[str], list[list[str]]]:
     """The table of these runs without columns that stay empty for all of their tasks."""
@@ -133,13 +133,13 @@ def filled(
     return [columns[place] for place in places], [[row[place] for place in places] for row in rows]
 
 
-def newest(state: RunState) -> tuple[float | None, float | None]:
+def latest_metrics(state: RunState) -> tuple[float | None, float | None]:
     """Loss and tokens per second of a run's newest step record; None if there is none."""
     last = last_step(state)
     return (last.loss, last.tokens_per_second) if last else (None, None)
 
 
-def written(loss: float | None, tokens_per_second: float | None) -> list[str]:
+def metric_cells(loss: float | None, tokens_per_second: float | None) -> list[str]:
     """Loss and rate as a table shows them; empty if unknown."""
     return [
         "" if loss is None else f"{loss:.3f}",

@@ -15,7 +15,7 @@ from model.record.units import counted
 from runner.commands._console import say, table
 from runner.commands._options import command_prefix
 from runner.commands._progress import Forecast, verdict, watcher
-from runner.commands._runs import filled, labels, newest, written
+from runner.commands._runs import drop_unused_columns, labels, latest_metrics, metric_cells
 from runner.execute.launch import run_here, submit
 from runner.execute.reconcile import reconciled
 from runner.execute.wait import states_of_plan, wait_for, wait_for_others
@@ -98,8 +98,10 @@ def summary(plan: Plan) -> int:
         if state.phase == "ended" and state.outcome:
             ending = verdict(state.outcome, state.brief.expected)
         because = state.reason or state.brief.because or ""
-        rows.append([name_of(state), label, ending, *written(*newest(state)), because])
-    table(*filled(["run", "factors", "outcome", "loss", "last tokens/s", "reason"], rows, states))
+        rows.append([name_of(state), label, ending, *metric_cells(*latest_metrics(state)), because])
+    table(
+        *drop_unused_columns(["run", "factors", "outcome", "loss", "last tokens/s", "reason"], rows, states)
+    )
     if states and not plan.study.name.endswith(REHEARSAL):
         # What a user does next: look at the first surprise, then at the results.
         runner = command_prefix()

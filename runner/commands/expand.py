@@ -17,7 +17,7 @@ from runner.commands._options import AsJson, Only, ProfileName, ScaleName, Sets,
 from runner.inputs.document import InvalidFile
 from runner.inputs.profile import read_cluster
 from runner.inputs.study import read_study
-from runner.plan.layout import refused
+from runner.plan.layout import process_problems
 
 
 def command(
@@ -31,7 +31,7 @@ def command(
     parsed = read_study(study)
     cluster = read_cluster(profile, study)
     cells = cells_of(parsed, parsed.scale_for(scale, cluster), sets, only)
-    if profile and (problems := refused(cells, cluster)):
+    if profile and (problems := process_problems(cells, cluster)):
         raise InvalidFile(problems)
     if as_json:
         print_json([cell.as_json() for cell in cells])  # in the order of the file

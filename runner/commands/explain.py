@@ -57,8 +57,8 @@ def explain(state: RunState) -> dict[str, Any]:
         "reason": state.reason,
         "waits_for": waits_for([state]).get(state.job_id or ""),
         "attempts": [
-            _attempt(attempt) | {"retry": _retry(state, attempt, after)}
-            for attempt, after in zip(attempts, (*attempts[1:], None), strict=True)
+            _attempt(attempt) | {"retry": _retry(state, attempt, following)}
+            for attempt, following in zip(attempts, (*attempts[1:], None), strict=True)
         ],
         "ledger": [
             event.model_dump(mode="json", exclude_none=True, exclude={"schema_version"})
@@ -96,18 +96,18 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _retry(state: RunState, attempt: Attempt, after: Attempt | None) -> str | None:
+def _retry(state: RunState, attempt: Attempt, following: Attempt | None) -> str | None:
     """Whether the run was started again after an attempt, and why; None while the attempt is in flight.
 
     It is decided again here, with today's profile, as the words say: nobody writes it down.
     """
     if attempt.settled is None or state.folder.is_imported:
         return None
-    if after and after.executor == "slurm" and not after.event("intent"):  # which a launcher writes
-        return f"its job went on as attempt {after.number}"
-    if after is None and state.phase != "ended":
+    if following and following.executor == "slurm" and not following.event("intent"):  # of a launcher
+        return f"its job went on as attempt {following.number}"
+    if following is None and state.phase != "ended":
         return "undecided: Slurm may still start its job again"
-    by_another = f"; attempt {after.number} was started by another command" if after else ""
+    by_another = f"; attempt {following.number} was started by another command" if following else ""
     if attempt.executor == "local" and attempt.settled[0] not in (
         Outcome.COMPLETED,
         *state.brief.expected,
@@ -121,14 +121,15 @@ def _retry(state: RunState, attempt: Attempt, after: Attempt | None) -> str | No
         retries = 0  # nothing else depends on it
     again, why = retry_after(attempt, state, retries)
     if again:
-        return f"retried as attempt {after.number}: {why}" if after else f"`launch --wait` retries it: {why}"
+        done = f"retried as attempt {following.number}" if following else "`launch --wait` retries it"
+        return f"{done}: {why}"
     return f"not retried: {why}{by_another}"
 
 
 def show(explanation: dict[str, Any]) -> None:
     """Print an explanation as tables: the run, each attempt, the ledger."""
-    apart = ("attempts", "ledger", "imported", "findings")
-    plain = {name: value for name, value in explanation.items() if name not in apart and value}
+    own_tables = ("attempts", "ledger", "imported", "findings")
+    plain = {name: value for name, value in explanation.items() if name not in own_tables and value}
     table(["", ""], [[name, _text(value)] for name, value in plain.items()])
     if "imported" in explanation:
         source = explanation["imported"].items()

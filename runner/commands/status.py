@@ -22,7 +22,14 @@ from model.record.records import StepRecord
 from model.record.units import counted
 from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, command_prefix, studies_or_run
-from runner.commands._runs import by_outcome, by_setting, filled, labels, newest, written
+from runner.commands._runs import (
+    by_outcome,
+    by_setting,
+    drop_unused_columns,
+    labels,
+    latest_metrics,
+    metric_cells,
+)
 from runner.execute import queue
 from runner.execute.reconcile import RunWatch, waits_for
 from runner.job.phase import current
@@ -96,21 +103,21 @@ def command(
     if watch and as_json:
         raise UserError("--json prints one document: leave out --watch")
 
-    waits = [line for name in names for line in queue.describe_waiting(root, name)]
-    for line in () if as_json else waits:
+    notes = [line for name in names for line in queue.describe_waiting(root, name)]
+    for line in () if as_json else notes:
         say(line)
-    if not root.is_dir() and not waits:
+    if not root.is_dir() and not notes:
         say(f"{root} does not exist yet: `runner launch STUDY` creates it, or name another with --root")
 
-    look = RunWatch(root, names[0] if len(names) == 1 else None)
+    run_watch = RunWatch(root, names[0] if len(names) == 1 else None)
 
-    def waiting() -> list[queue.Launch]:
+    def waiting_launches() -> list[queue.Launch]:
         return [launch for name in names for launch in queue.waiting(root, name)]
 
     def chosen() -> list[RunState]:
         states = [
             state
-            for state in look.look()
+            for state in run_watch.look()
             if (run is None or name_of(state) == name_of(run))
             and (not studies or state.brief.study in studies)
         ]
@@ -119,15 +126,15 @@ def command(
     if as_json:
         document: list[Any] = [*rows(chosen())]
         if not (outcome or only or run):  # launches that wait: no run of theirs is claimed yet
-            nothing = dict.fromkeys(StatusRow.__annotations__) | {"factors": {}, "phase": "waiting"}
-            after = str(queue.holder() or "another launch")
-            document += [nothing | {"study": launch.study, "waits_for": after} for launch in waiting()]
+            empty = dict.fromkeys(StatusRow.__annotations__) | {"factors": {}, "phase": "waiting"}
+            empty["waits_for"] = str(queue.holder() or "another launch")
+            document += [empty | {"study": launch.study} for launch in waiting_launches()]
         print_json(document)
     elif watch:
-        changing = _changing(look, chosen, lambda: bool(waiting()))
+        changing = _changing(run_watch, chosen, lambda: bool(waiting_launches()))
         if sys.stdout.isatty():
             pages = (
-                (_lines(sorted(states, key=_interest), reasons), _counts(states))
+                (_table_rows(sorted(states, key=_interest), reasons), _counts(states))
                 for states, reasons in changing
             )
             live(HEADS, pages)
@@ -140,13 +147,14 @@ def command(
         summarize(chosen())
 
 
-def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[StatusRow]:
+def rows(states: Sequence[RunState], wait_reasons: Mapping[str, str] | None = None) -> list[StatusRow]:
     """A row for each run.
 
     Args:
-        waits: why jobs wait, by their ids; None asks Slurm.
+        wait_reasons: why jobs wait, by their ids; None asks Slurm.
     """
-    waiting, gone = waits_for(states) if waits is None else waits, _gone(states)
+    reasons = waits_for(states) if wait_reasons is None else wait_reasons
+    removed = _removed_by_study(states)
     table_rows = list[StatusRow]()
     for state in states:
         last = last_step(state)
@@ -164,7 +172,7 @@ def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> 
             "also_expected": state.brief.also_expected,
             "reason": state.reason,
             "stage": str(stage) if stage else None,
-            "waits_for": waiting.get(state.job_id or "") if state.phase == "queued" else None,
+            "waits_for": reasons.get(state.job_id or "") if state.phase == "queued" else None,
             "attempt": state.attempt,
             "job_id": state.job_id,
             "step": (last.step if last else 0) if counts else None,
@@ -173,20 +181,20 @@ def rows(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> 
             "tokens_per_second": last.tokens_per_second if last else None,
             "slowest_rank": last.slowest_rank if isinstance(last, StepRecord) else None,
             "imported": state.brief.imported["file"] if state.brief.imported else None,
-            "in_study": state.brief.run_id not in gone[state.brief.study],
+            "in_study": state.brief.run_id not in removed[state.brief.study],
         })  # fmt: skip
     return table_rows
 
 
-def _gone(states: Sequence[RunState]) -> dict[str, Mapping[str, str]]:
+def _removed_by_study(states: Sequence[RunState]) -> dict[str, Mapping[str, str]]:
     """By study, the runs that it no longer has, and what these differ in."""
     studies = {state.brief.study: state.folder.path.parent for state in states}
     return {name: removed_runs(folder.parent, name) for name, folder in studies.items()}
 
 
-def _say_gone(states: Sequence[RunState]) -> None:
+def _say_removed(states: Sequence[RunState]) -> None:
     """Say which of these runs their study no longer has."""
-    for study, gone in _gone(states).items():
+    for study, gone in _removed_by_study(states).items():
         ids = {state.brief.run_id for state in states if state.brief.study == study}
         if removed := {run_id: values for run_id, values in gone.items() if run_id in ids}:
             from runner.plan import edits  # slow to import, and seldom needed
@@ -194,11 +202,11 @@ def _say_gone(states: Sequence[RunState]) -> None:
             say(edits.describe_removed(study, removed, command_prefix()))
 
 
-def show(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> None:
-    """Print a table of the runs, and their counts on standard error; `waits` as for `rows`."""
-    table(*filled(HEADS, _lines(states, waits), states))
+def show(states: Sequence[RunState], wait_reasons: Mapping[str, str] | None = None) -> None:
+    """Print a table of the runs, and their counts on standard error; `wait_reasons` as for `rows`."""
+    table(*drop_unused_columns(HEADS, _table_rows(states, wait_reasons), states))
     say(_counts(states))
-    _say_gone(states)
+    _say_removed(states)
 
 
 def summarize(states: Sequence[RunState]) -> None:
@@ -212,7 +220,7 @@ def summarize(states: Sequence[RunState]) -> None:
     shown = labels([members[0] for members in groups.values()], without=["seed", "repeat"])
     group_rows = []
     for members, label in zip(groups.values(), shown, strict=True):
-        figures = [newest(state) for state in members]
+        figures = [latest_metrics(state) for state in members]
         losses = [loss for loss, _ in figures if loss is not None]
         rates = [rate for _, rate in figures if rate is not None]
         brief = members[0].brief
@@ -220,19 +228,19 @@ def summarize(states: Sequence[RunState]) -> None:
             brief.study,
             "" if label == brief.run_id else label,  # that is one without a factor but seed and repeat
             str(len(members)),
-            _words(members),
-            *written(mean(losses) if losses else None, median(rates) if rates else None),
+            _count_by_phase(members),
+            *metric_cells(mean(losses) if losses else None, median(rates) if rates else None),
         ])  # fmt: skip
-    table(*filled(GROUP_HEADS, group_rows, states))
+    table(*drop_unused_columns(GROUP_HEADS, group_rows, states))
     differ = "groups that differ in more than seed and repeat"
     say(f"{_counts(states)}; in {len(groups)} {differ}; --all shows each run")
-    _say_gone(states)
+    _say_removed(states)
 
 
-def _lines(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -> list[list[str]]:
+def _table_rows(states: Sequence[RunState], wait_reasons: Mapping[str, str] | None) -> list[list[str]]:
     """The rows of the table of runs, under HEADS."""
     lines = []
-    for state, row, label in zip(states, rows(states, waits), labels(states), strict=True):
+    for state, row, label in zip(states, rows(states, wait_reasons), labels(states), strict=True):
         aside = " (imported)" if row["imported"] else "" if row["in_study"] else " (removed from the study)"
         odd = state.outcome and state.as_expected and state.outcome != "completed"
         step = "" if row["step"] is None else str(row["step"])
@@ -241,7 +249,7 @@ def _lines(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -
             label,
             f"{state.outcome or state.phase}{' (as expected)' if odd else ''}{aside}",
             f"{row['step']}/{row['steps']}" if row["steps"] else step,
-            *written(row["loss"], row["tokens_per_second"]),
+            *metric_cells(row["loss"], row["tokens_per_second"]),
             state.reason or row["stage"] or (f"waits: {row['waits_for']}" if row["waits_for"] else ""),
         ])  # fmt: skip
     return lines
@@ -249,33 +257,36 @@ def _lines(states: Sequence[RunState], waits: Mapping[str, str] | None = None) -
 
 def _counts(states: Sequence[RunState]) -> str:
     """`6 runs: 5 completed, 1 running; 2 removed: 2 completed`."""
-    gone = _gone(states)
+    gone = _removed_by_study(states)
     removed = [state for state in states if state.brief.run_id in gone[state.brief.study]]
     left = [state for state in states if state.brief.run_id not in gone[state.brief.study]]
-    aside = f"; {len(removed)} removed: {_words(removed)}" * bool(removed)
-    return f"{counted(len(left), 'run')}: {_words(left) or 'none'}{aside}"
+    aside = f"; {len(removed)} removed: {_count_by_phase(removed)}" * bool(removed)
+    return f"{counted(len(left), 'run')}: {_count_by_phase(left) or 'none'}{aside}"
 
 
-def _words(states: Sequence[RunState]) -> str:
+def _count_by_phase(states: Sequence[RunState]) -> str:
     """`3 completed, 1 running`."""
     counts = Counter(str(state.outcome or state.phase) for state in states)
     return ", ".join(f"{count} {word}" for word, count in counts.items())
 
 
 def _changing(
-    look: RunWatch, chosen: Callable[[], list[RunState]], more: Callable[[], bool]
+    run_watch: RunWatch, chosen: Callable[[], list[RunState]], launch_waits: Callable[[], bool]
 ) -> Iterator[tuple[list[RunState], Mapping[str, str]]]:
-    """Yield the chosen runs until none is in flight, and why they wait, which is asked with how they are.
+    """Yield the chosen runs, and why their jobs wait, until none is in flight.
 
     Args:
-        more: whether a launch waits for its turn, which has runs later.
+        launch_waits: whether a launch waits for its turn, which has runs later.
     """
-    reasons: Mapping[str, str] = {}
+    wait_reasons: Mapping[str, str] = {}
     while True:
-        waits, states = more(), chosen()  # in this order: a launch that no longer waits has runs
-        reasons = waits_for(states) if look.asked else reasons
-        yield states, reasons
-        if not waits and not any(state.in_flight for state in states):
+        more_to_come, states = (
+            launch_waits(),
+            chosen(),
+        )  # in this order: a launch that waits no longer has runs
+        wait_reasons = waits_for(states) if run_watch.asked else wait_reasons
+        yield states, wait_reasons
+        if not more_to_come and not any(state.in_flight for state in states):
             return
         time.sleep(REFRESH_SECONDS)
 

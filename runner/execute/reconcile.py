@@ -160,22 +160,22 @@ def _settle(runs: list[RunState]) -> bool:
     owners = defaultdict(list)
     for state in unknown:
         owners[_owner(state)].append(state)
-    by_name = [jobs_by_name(theirs, owner) for owner, theirs in owners.items()]
-    elsewhere = {path: job_id for jobs in by_name for path, job_id in jobs.items()}
+    jobs_of_owners = [jobs_by_name(theirs, owner) for owner, theirs in owners.items()]
+    job_ids = {path: job_id for jobs in jobs_of_owners for path, job_id in jobs.items()}
     for state in unknown:
-        if (job_id := elsewhere.get(state.folder.path)) and job_id != state.job_id:
+        if (job_id := job_ids.get(state.folder.path)) and job_id != state.job_id:
             ledger.submitted(state.folder, state.attempt, job_id)
         else:
             # Read again: it may have ended after its state was read, and before Slurm was asked.
             result = state.folder.attempt(state.attempt).result
-            other = " (another job has that number now)" if state.job_id in answer.taken else ""
-            why = f"Slurm no longer knows job {state.job_id}{other}"
+            reused = " (another job has that number now)" if state.job_id in answer.taken else ""
+            why = f"Slurm no longer knows job {state.job_id}{reused}"
             if state.job_id in answer.runaway:
-                alone = f"job {state.job_id} goes on in Slurm's accounting alone"
-                why = f"{alone}: its controller does not know it"
+                runaway = f"job {state.job_id} goes on in Slurm's accounting alone"
+                why = f"{runaway}: its controller does not know it"
             lost = Ending(Outcome.LOST, f"{why}, and the attempt left no result")
-            own = Ending(result.outcome, result.reason) if result else lost
-            ledger.ended(state.folder, state.attempt, own)
+            ending = Ending(result.outcome, result.reason) if result else lost
+            ledger.ended(state.folder, state.attempt, ending)
     return bool(answer.endings or unknown or len(in_doubt) < len(asked))
 
 

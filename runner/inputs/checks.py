@@ -373,19 +373,19 @@ def lacking_calls(cells: Sequence[Cell]) -> list[Problem]:
     """
     warnings = set[Problem]()
     present = {axis: [cell.factors[axis] for cell in cells] for axis in (cells[0].factors if cells else ())}
-    able = not cells
+    some_can_start = not cells
     for cell in cells:
         lacks = {} if Outcome.UNSUPPORTED in cell.expected else _lacking(cell)
         if not lacks:
-            able = True
+            some_can_start = True
             continue
-        told = [
+        reasons = [
             f"{'each of ' if len(names) > 1 else ''}{listed(names)} {why}" for why, names in lacks.items()
         ]
-        text = f"{usable_advice('; '.join(told), present)}; or state `expect: unsupported`"
+        text = f"{usable_advice('; '.join(reasons), present)}; or state `expect: unsupported`"
         setting = next(iter(cell.config.backends.values()))
         warnings.add(Problem(cell.marks.get(setting, cell.origin), text))
-    if not able:
+    if not some_can_start:
         none = "no run of this study can start"
         raise InvalidFile([Problem(problem.mark, f"{none}: {problem.text}") for problem in warnings])
     return sorted(Problem(problem.mark, f"warning: {problem.text}") for problem in warnings)

@@ -9,7 +9,7 @@ from typing import Any
 
 from model.record.errors import UserError, did_you_mean
 from runner.inputs.document import InvalidFile, Mark, parse
-from runner.inputs.settings import Scalar, Setting, leaves, nearest, short_for, unknown
+from runner.inputs.settings import Scalar, Setting, leaves, nearest, settings_for, unknown
 
 
 def overrides(sets: Sequence[str], axes: Sequence[str], tasks: Sequence[str] = ()) -> dict[str, Setting]:
@@ -73,7 +73,7 @@ def selected_values(
         name, equals, values = text.partition("=")
         if not axes:
             raise UserError(f"--only {text}: this study has no factors; it is one run")
-        factors = short_for(name, axes)
+        factors = settings_for(name, axes)
         if not factors:
             choices = did_you_mean(name, axes, nearest(name, axes))
             raise UserError(f"--only {text}: '{name}' is not a factor of this study {choices}")

@@ -101,7 +101,7 @@ def unknown(dotted: str, tasks: Sequence[str]) -> str:
     return f"unknown setting '{dotted}' {advice}{look_alike(dotted)}"
 
 
-def short_for(name: str, dotted: Sequence[str]) -> list[str]:
+def settings_for(name: str, dotted: Sequence[str]) -> list[str]:
     """The settings that a name can mean: itself, or those whose last part it is, begins, or has a word of.
 
     `train.learning_rate`, `learning_rate`, `learn` and `lr`, and `rate`, in this order.

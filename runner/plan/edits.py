@@ -171,27 +171,27 @@ def describe_outdated(study: Study, root: Path, runner: str) -> Iterator[str]:
         UserError: as `expand`.
     """
     runs = [run for run in _runs_besides(root, study.name) if "label" in run.model_fields_set]
-    renewed, kept = dict[str, RunRecord](), False  # the first by what differs, with such a run
+    changed, margins_changed = dict[str, RunRecord](), False  # what differs, with the last run that shows it
     for scale in {run.scale: None for run in runs if run.scale in study.scale_names}:
         labels, design = {cell.group: cell.label for cell in expand(study, scale)}, study.design(scale)
         for run in (run for run in runs if run.scale == scale and run.group in labels):
-            both: dict[str, tuple[object, object]] = {
+            recorded_and_given: dict[str, tuple[object, object]] = {
                 "title": (run.title, study.file.title),
                 "description": (run.description, study.file.description),
                 "labels": (run.label, labels[run.group]),
             }
             if run.design:
-                both["baseline"] = (run.design.baseline, design.baseline)
-                kept = kept or run.design.margins != design.margins.stated
-            renewed |= {name: run for name, (before, now) in both.items() if before != now}
-    if renewed:
-        *_, run = renewed.values()
+                recorded_and_given["baseline"] = (run.design.baseline, design.baseline)
+                margins_changed = margins_changed or run.design.margins != design.margins.stated
+            changed |= {name: run for name, (old, new) in recorded_and_given.items() if old != new}
+    if changed:
+        *_, run = changed.values()
         how = f"launch {shlex.quote(str(study.path))} --profile {run.profile} --scale {run.scale}"
         yield (
-            f"{study.path}: {', '.join(renewed)} changed since the launch, and the report shows what was "
+            f"{study.path}: {', '.join(changed)} changed since the launch, and the report shows what was "
             f"there then: `{runner} {how}` renews that, and starts what is not done (--dry-run shows what)"
         )
-    if kept:
+    if margins_changed:
         yield (
             f"{study.path}: margins changed since the launch, and the report judges by those of the launch: "
             "one that is chosen after the results proves nothing"

@@ -82,7 +82,7 @@ def _unfit(processes: int, room: int, whole: bool) -> str | None:
     return "would leave some of the node's slots idle" if idle else None
 
 
-def refused(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
+def process_problems(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
     """The cells that the profile cannot give their processes, each at the setting that says how many.
 
     If it lacks the key without which no cell can have several, that is one problem, of the profile.

@@ -26,7 +26,7 @@ from runner.inputs.study import Study, read_study
 from runner.job import tasks
 from runner.plan import edits
 from runner.plan.data import checked_sources
-from runner.plan.layout import refuse_processes, refused
+from runner.plan.layout import process_problems, refuse_processes
 from runner.state import guard, ledger
 from runner.state.attempts import JobShape, NextAttempt, label
 from runner.state.code import provenance
@@ -115,7 +115,7 @@ def plan(
             run its processes.
         UserError: a run's data has changed since it was planned, or the study holds imported logs.
     """
-    if problems := refused(cells, cluster):
+    if problems := process_problems(cells, cluster):
         raise InvalidFile(problems)
     if logs := [name for name in folders(root / study.name) if name.startswith(PREFIX)]:
         raise UserError(  # they would look like runs of this study

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from model import attention
 from model.attention.verify import cases
@@ -52,7 +52,7 @@ class Try(NamedTuple):
     """A value to try, as how many times `frontier.multiple`, and why: see `Probe.purpose`."""
 
     factor: int
-    purpose: str
+    purpose: Literal["search", "above"]
 
 
 def next_try(seen: Mapping[int, bool], first: int, most: int, resolution: float, left: int) -> Try | None:
@@ -243,7 +243,7 @@ def _try_value(context: TaskContext, tried: Try, card_bytes: int) -> Probe:
         answer["reason"] = section.in_own_words(answer["reason"])
     return Probe(
         value=tried.factor * section.multiple,
-        purpose="above" if tried.purpose == "above" else "search",
+        purpose=tried.purpose,
         forecast_bytes=forecast(config, tried.factor),
         **answer,
     )

@@ -11,7 +11,7 @@ from model.record.errors import UserError
 from runner.cli.app import app
 from runner.commands import _console
 from runner.commands import status as commands_status
-from runner.commands._runs import by_setting, labels, setting
+from runner.commands._runs import by_setting, labels, resolve_setting
 from runner.commands.status import summarize
 from runner.inputs.options import matching_values
 from runner.job.phase import FILE, Stage
@@ -95,8 +95,8 @@ def test_a_filter_that_means_nothing_is_refused(lengths, arguments, says):
 
 def test_a_short_name_means_what_varies_before_what_is_shared(lengths):
     found = states(lengths, "lengths")
-    assert setting("l", found) == "train.learning_rate", "not layers, which no study varies"
-    assert setting("attention", found) == "attention"
+    assert resolve_setting("l", found) == "train.learning_rate", "not layers, which no study varies"
+    assert resolve_setting("attention", found) == "attention"
 
 
 def test_a_filter_in_an_empty_root_finds_nothing(tmp_path):
@@ -198,9 +198,10 @@ def test_a_short_name_means_a_setting_that_the_runs_have(root):
     config = RunConfig(task="attention")
     Folder(root, plan("a", study="alone", config=config, factors={"seed": 0}))
     found = states(root)
-    assert setting("steps", found) == "call.steps" and setting("backends", found) == "call.backends"
+    assert resolve_setting("steps", found) == "call.steps"
+    assert resolve_setting("backends", found) == "call.backends"
     with pytest.raises(UserError, match="no such setting"):
-        setting("learning_rate", found)
+        resolve_setting("learning_rate", found)
 
 
 @pytest.mark.parametrize(

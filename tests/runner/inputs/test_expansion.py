@@ -13,7 +13,7 @@ from runner.inputs import checks
 from runner.inputs.document import InvalidFile, parse
 from runner.inputs.expansion import expand
 from runner.inputs.profile import Resources
-from runner.inputs.settings import short_for
+from runner.inputs.settings import settings_for
 from runner.inputs.study import read_study
 from tests.conftest import TINY
 
@@ -144,7 +144,7 @@ def test_a_short_name_of_two_factors_is_refused(study):
 
 
 def test_a_factor_of_an_imported_study_may_have_an_empty_word():
-    assert short_for("lr", ["batch__size", "train.learning_rate"]) == ["train.learning_rate"]
+    assert settings_for("lr", ["batch__size", "train.learning_rate"]) == ["train.learning_rate"]
 
 
 def test_ids_depend_on_the_configuration_and_not_on_the_place(study, tmp_path):

@@ -47,7 +47,7 @@ def test_a_full_disk_does_not_end_a_trial(task, capsys, tmp_path) -> None:
 def test_launch_prints_a_line_now_and_then(task, capsys) -> None:
     lines = ProgressLines()
     lines.queued([task])
-    lines.number(task)
+    lines.count_start(task)
     for stage in [Stage(backend="flash", begun=0, total=0, what="starting its process"), *STAGES]:
         lines.certifying(task, stage)
     said = capsys.readouterr().err.splitlines()
