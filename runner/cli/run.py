@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _ended(code: int, text: str) -> int:
-    """Say why."""
+    """Say why the command ended, and return its exit code."""
     try:
         say(text)
     except OSError:  # stderr is closed or its disk is full, which must not change the exit code

@@ -128,7 +128,7 @@ def first_round(whole: Plan, design: Design) -> Plan:
 
 
 def first_blocks(plan: Plan, count: int) -> Plan:
-    """What is left of a plan's first unfinished blocks, which is also said; the rest is planned for later.
+    """Choose what is left of a plan's first unfinished blocks, and say so; the rest is planned for later.
 
     A block is unfinished while a run of it is in flight or did not start, or lost its place on a machine. One
     that failed by itself would hold up all later blocks for ever.

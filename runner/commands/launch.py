@@ -75,7 +75,7 @@ class StudyLaunch:
 
     @property
     def name(self) -> str:
-        """Of the study, as it is in this launch."""
+        """The study's name in this launch, which a rehearsal changes."""
         return self.planned.study.name
 
 

@@ -187,7 +187,7 @@ def rows(states: Sequence[RunState], wait_reasons: Mapping[str, str] | None = No
 
 
 def _removed_by_study(states: Sequence[RunState]) -> dict[str, Mapping[str, str]]:
-    """By study, the runs that it no longer has, and what these differ in."""
+    """Runs that their study no longer has, by study and id, each with what it differs in."""
     studies = {state.brief.study: state.folder.path.parent for state in states}
     return {name: removed_runs(folder.parent, name) for name, folder in studies.items()}
 

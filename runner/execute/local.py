@@ -171,7 +171,7 @@ def _claim(attempt: NextAttempt) -> bool:
     guard.require_closed_to_strangers(run.parent)
     guard.require_own(run.parent, run, run / "run.json")
     if attempt.code:
-        snapshot.own(run.parent, attempt.code)
+        snapshot.read_trusted(run.parent, attempt.code)
     if ledger.claim(attempt.folder, attempt.number, "local", attempt.parallel):
         return True
     log.info("%s: already claimed by another launch", attempt.label)

@@ -163,7 +163,7 @@ def _acquire(descriptor: int, launch: Launch) -> bool:
 
 
 def _reason_to_wait(launch: Launch, first: Launch | None) -> str:
-    """What a launch waits for, and what to type other than to wait: to stop, to run beside it, to wake it."""
+    """Say what a launch waits for, and what to type to stop waiting, to run beside it, or to wake it."""
     if first is None:
         return _WAITING % ("another launch", launch.pid)
     begun = ""

@@ -54,7 +54,7 @@ def reconciled(root: Path, study: str | None = None) -> list[RunState]:
 
 
 def reconciled_runs(folders: Sequence[RunFolder]) -> list[RunState]:
-    """The same for the runs in these folders alone."""
+    """Return the runs in these folders, as `reconciled` does."""
     runs = states_of(folders)
     try:
         if repair(runs):
@@ -82,7 +82,7 @@ def collected(root: Path, study: str | None = None, rebuild: bool = False) -> Co
 
 
 def waits_for(states: Sequence[RunState]) -> dict[str, str]:
-    """By job id, why queued runs have not started, in Slurm's words. Nothing while it does not say."""
+    """Reasons in Slurm's words why queued runs have not started, by job id; empty while it gives none."""
     queued = {state.job_id for state in states if state.phase == "queued" and state.job_id}
     try:
         return {job_id: why for job_id, why in client.pending_reasons(queued).items() if why}

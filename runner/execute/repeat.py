@@ -123,7 +123,7 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
             f"{name_of(original)} has other code than this, from {owner}, which would run as you: "
             f"if you trust it, copy {origin} to a root of yours and repeat the run there"
         )
-    files = snapshot.own(origin, run.provenance.code)
+    files = snapshot.read_trusted(origin, run.provenance.code)
     if source := run.source:
         cannot = f"{name_of(original)} cannot be reproduced"
         try:

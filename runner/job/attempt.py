@@ -70,7 +70,7 @@ def run_attempt(
         limit.watch(out_of_memory)
         if several:
             ranks = lead(
-                folder, number, run, snapshot.same(), slot, lambda: stop.steps, conclusion.end_at_once
+                folder, number, run, snapshot.own_options(), slot, lambda: stop.steps, conclusion.end_at_once
             )
         afterwards = do_task(run, folder, progress, stop, ranks, limit)
         if ranks:
@@ -113,7 +113,7 @@ def do_task(
     source = run.source and unchanged(run, run.source)
     task = prepare(config)
     limit.hold()
-    options = snapshot.same()
+    options = snapshot.own_options()
     context = TaskContext(run, folder, progress, stop, options, source)
     context.note(**device_facts(progress.manifest, config, run.peak_flops_override))
     progress.gpu = process.hold_gpu(progress.manifest.gpu_uuid)

@@ -94,7 +94,7 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
         if not meeting.attempt:
             return "nothing left to do"
         planned = run.attempt(meeting.attempt).planned
-        stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, snapshot.same()))
+        stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, snapshot.own_options()))
     except NobodyCame as error:  # Slurm would name this task, which fails because of rank 0
         # After any other OSError rank 0 or its node may be gone, and Slurm knows how it ended.
         absent = not isinstance(error.__cause__, OSError) or isinstance(error.__cause__, socket.gaierror)

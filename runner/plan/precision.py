@@ -62,7 +62,7 @@ def seconds_per_token(root: Path, study: str) -> dict[str, float]:
 def comparisons(
     runs: Sequence[RunRecord], baseline: Mapping[str, Scalar], seconds: Mapping[str, float]
 ) -> list[PairedGroup]:
-    """Each group that has a baseline, in the order of the runs."""
+    """Pair each group that has a baseline with it, in the order of the runs."""
     groups = dict[str, list[RunRecord]]()
     for run in runs:
         groups.setdefault(run.group, []).append(run)

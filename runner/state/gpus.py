@@ -50,7 +50,7 @@ def visible(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _chosen(listed: str | None, count: int) -> tuple[str, ...]:
-    """Those of so many GPUs (0: unknown) that a list names, as it names them; all if there is no list."""
+    """The GPUs that a list names, among so many (0: unknown), as it names them; all if there is no list."""
     if listed is None:
         return tuple(map(str, range(count)))
 

@@ -105,7 +105,7 @@ _ELSEWHERE = "choose another place with --root"
 
 
 def replaceable(paths: Iterable[Path]) -> Iterator[tuple[Path, Path, str]]:
-    """Those of these paths that members of a group could change or replace; each with where, and which group.
+    """Yield the paths that members of a group could change or replace; each with where, and which group.
 
     A folder with the sticky bit lets nobody. A group that only this user is in does not count.
     """

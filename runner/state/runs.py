@@ -116,7 +116,7 @@ def removed_runs(root: Path, study: str) -> Mapping[str, str]:
 
 
 def recordable(states: Iterable[RunState]) -> Iterator[RunState]:
-    """Those of these runs whose ledgers this user can write to; a warning names the studies of the others."""
+    """Yield the runs whose ledgers this user can write to; warn of the studies of the others."""
     for state in states:
         run = state.folder.path
         ledger = run / "ledger.jsonl"

@@ -108,7 +108,7 @@ def sacct(fields: str, *options: str) -> list[list[str]]:
 
 
 def failed_nodes(nodes: str, since: datetime) -> list[str]:
-    """Those of these nodes that have gone down since a moment, or else those that are down now.
+    """The nodes among these that have gone down since a moment, or else those that are down now.
 
     Accounting records each time that a node goes down, also of one that is up again. Where there is no
     accounting, the controller knows which are down now. Where neither answers, none is known.

@@ -55,7 +55,7 @@ def request(
         "ASSAY_HOST_SUFFIX": profile.slurm.host_suffix,
         "ASSAY_SHARED_GPUS": "yes" if shared_gpus else None,
     }
-    enter, start = (shlex.quote(snapshot.text(f"runner/{module}.py")) for module in ("slurm", "start"))
+    enter, start = (shlex.quote(snapshot.source_text(f"runner/{module}.py")) for module in ("slurm", "start"))
     parameters["setup"] = [
         f"assay_jobs={shlex.quote(str(folder))} assay_requeue={'yes' if profile.requeue else ''}",
         f"assay_name={shlex.quote(name)} assay_limit={limit if 0 < limit < len(packs) else ''}",

@@ -135,7 +135,7 @@ def time_limits(profile: Profile) -> list[TimeLimit]:
 
 
 def _qos_limits() -> dict[str, tuple[str, str]]:
-    """By name of a QoS, its longest time and its flags; nothing where limits are off, or nobody can tell."""
+    """The longest time and the flags of each QoS, by name; empty where limits are off, or nobody can tell."""
     try:
         if not re.search("limits|safe|all", configuration().get("AccountingStorageEnforce", "")):
             return {}

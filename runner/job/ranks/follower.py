@@ -97,7 +97,7 @@ class Follower:
         return child
 
     def as_json(self) -> str:
-        """What the process needs to know."""
+        """Describe the process as its orders, which `from_json` reads."""
         meeting = self.meeting.model_dump()
         return json.dumps([os.fspath(self.folder), vars(self.place), meeting, list(self.options)])
 

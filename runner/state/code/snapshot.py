@@ -43,8 +43,8 @@ def current() -> str:
     return digest(sources())
 
 
-def text(name: str) -> str:
-    """One of our packages' files."""
+def source_text(name: str) -> str:
+    """The text of one of our packages' files."""
     return sources()[name].decode()
 
 
@@ -67,19 +67,19 @@ def place(files: Mapping[str, bytes], root_study: Path) -> Path:
     try:
         os.utime(folder)  # `runner gc` spares what was used recently
     except PermissionError:
-        pass  # it exists and belongs to another user, which `own` refuses
+        pass  # it exists and belongs to another user, which `read_trusted` refuses
     except OSError:
         _write(files, folder)
-    own(root_study, folder.name)
+    read_trusted(root_study, folder.name)
     return folder
 
 
-def own(root_study: Path, code: str) -> dict[str, bytes]:
-    """Read the files of a snapshot that is about to run, as `verify` does.
+def read_trusted(root_study: Path, code: str) -> dict[str, bytes]:
+    """Read the files of a snapshot that is about to run, and check that they can be trusted.
 
     Raises:
-        UserError: also if another user could have written one. Code that this process runs itself may be
-            anybody's copy.
+        UserError: as `verify`, or another user could have written one. Code that this process runs itself
+            may be anybody's copy.
     """
     folder = path_of(root_study, code)
     files = verify(folder)
@@ -114,16 +114,20 @@ def options(root_study: Path, code: str | None) -> list[str]:
     Args:
         code: the snapshot's hash; None starts the installed code.
     """
-    return ["-P"] if code is None else _options(path_of(root_study, code), text("runner/start.py"))
+    if code is None:
+        return ["-P"]
+    return _start_options(path_of(root_study, code), source_text("runner/start.py"))
 
 
-def same() -> list[str]:
-    """The same arguments for a process that runs the code of this one, whatever a run.json names."""
+def own_options() -> list[str]:
+    """Those arguments for a process that runs the code of this one, whatever a run.json names."""
     home = Path(import_module("runner").__file__ or "").parents[1]
-    return _options(home, getsource(import_module("runner.start"))) if home.parent.name == FOLDER else ["-P"]
+    if home.parent.name != FOLDER:
+        return ["-P"]
+    return _start_options(home, getsource(import_module("runner.start")))
 
 
-def _options(home: Path, start: str) -> list[str]:
+def _start_options(home: Path, start: str) -> list[str]:
     """Python is given the text of start.py, because by its start another file may be in that one's place."""
     return ["-P", "-c", start, str(home)]
 

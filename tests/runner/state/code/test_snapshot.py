@@ -126,8 +126,17 @@ def queued(tmp_path):
     )
 
     def enter():
-        study, text = str(tmp_path / "study"), snapshot.text("runner/slurm.py")
-        command = [sys.executable, "-P", "-u", "-c", text, study, str(home), snapshot.text("runner/start.py")]
+        study, text = str(tmp_path / "study"), snapshot.source_text("runner/slurm.py")
+        command = [
+            sys.executable,
+            "-P",
+            "-u",
+            "-c",
+            text,
+            study,
+            str(home),
+            snapshot.source_text("runner/start.py"),
+        ]
         return subprocess.run([*command, "a1/2", "b2/3"], capture_output=True, text=True, check=False)
 
     return home, enter
@@ -182,7 +191,7 @@ for name in ("sitecustomize", "torch"):
     (home / f"{name}.py").write_text("raise SystemExit('planted')")
 from runner.state import process
 import model.record.units
-child = [sys.executable, *snapshot.same(), "-m", "runner.job"]
+child = [sys.executable, *snapshot.own_options(), "-m", "runner.job"]
 print(json.dumps({
     "source": inspect.getsource(model.record.units.counted),
     "child": subprocess.run(child, capture_output=True, text=True, cwd=home).stderr,
