@@ -45,15 +45,14 @@ def request(
     Args:
         packs: the runs of each element, as `RUN/ATTEMPT`.
     """
-    several = len(packs) > 1
+    several, job = len(packs) > 1, layout(profile, shape.processes)
     assert profile.slurm
-    parameters = _parameters(profile, name, shape, limit)
+    parameters = _parameters(profile, name, shape, job, limit)
     # The script's lines before srun: the host's part, the profile's lines and variables, and what the command
     # refers to: how it enters the snapshot, and the runs.
-    shared_gpus = _shares_unrequested_gpus(profile.slurm, layout(profile, shape.processes))
     ours = {
         "ASSAY_HOST_SUFFIX": profile.slurm.host_suffix,
-        "ASSAY_SHARED_GPUS": "yes" if shared_gpus else None,
+        "ASSAY_SHARED_GPUS": "yes" if _shares_unrequested_gpus(profile.slurm, job) else None,
     }
     enter, start = (shlex.quote(snapshot.source_text(f"runner/{module}.py")) for module in ("slurm", "start"))
     parameters["setup"] = [
@@ -81,10 +80,10 @@ def request(
     return parameters, f'{python} "$enter" {shlex.join([str(folder.parent), home])} "$start" {own}'
 
 
-def _parameters(profile: Profile, name: str, shape: JobShape, limit: int) -> dict[str, Any]:
+def _parameters(profile: Profile, name: str, shape: JobShape, job: Layout, limit: int) -> dict[str, Any]:
     """Submitit's parameters, without the script's lines before srun."""
     assert profile.slurm
-    job, seconds = layout(profile, shape.processes), shape.time_limit_seconds
+    seconds = shape.time_limit_seconds
     tasks, memory, cpus = job.per_node, shape.memory_bytes, shape.cpus or profile.cpus or 1
     slurm = _with_gpus_of_job(profile.slurm, profile, job)
     gres = slurm.options.get("gres", slurm.gres)

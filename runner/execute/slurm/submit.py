@@ -127,19 +127,11 @@ def submit(
             if fits < 1:
                 full = f"the profile's max_queued of {counted(profile.max_queued, 'job')} is reached"
                 raise SubmitLimit(_limit_text(full, len(attempts), waiting), waiting)
-        kind = _kind(waiting[0])
-        share = shares[kind]
-        most = fits * share
-        if profile.max_parallel == 1:  # the runs' order is kept across arrays, too
-            same = list(next(groupby(waiting, _kind))[1])[:most]
-            rest = waiting[len(same) :]
-        else:
-            alike = [attempt for attempt in waiting if _kind(attempt) == kind]
-            others = [attempt for attempt in waiting if _kind(attempt) != kind]
-            same, rest = alike[:most], others + alike[most:]
+        share = shares[_kind(waiting[0])]
+        chosen, rest = _split_off(waiting, fits * share, in_order=profile.max_parallel == 1)
         claimed = [
             attempt
-            for attempt in same
+            for attempt in chosen
             if ledger.claim(attempt.folder, attempt.number, "slurm", attempt.parallel)
         ]
         packs = [claimed[start : start + share] for start in range(0, len(claimed), share)]
@@ -155,6 +147,24 @@ def submit(
             waiting, size = left, len(packs) // 2  # a smaller array may still fit
         else:
             waiting = rest
+
+
+def _split_off(
+    waiting: Sequence[NextAttempt], most: int, in_order: bool
+) -> tuple[list[NextAttempt], list[NextAttempt]]:
+    """The attempts of the next array, which are all of the first one's kind, and those that are left.
+
+    Args:
+        in_order: keep the order of the runs across arrays, too: end the array before another kind.
+    """
+    if in_order:
+        alike = list(next(groupby(waiting, _kind))[1])
+        others = list(waiting[len(alike) :])
+        return alike[:most], alike[most:] + others
+    kind = _kind(waiting[0])
+    alike = [attempt for attempt in waiting if _kind(attempt) == kind]
+    others = [attempt for attempt in waiting if _kind(attempt) != kind]
+    return alike[:most], others + alike[most:]
 
 
 def _kind(attempt: NextAttempt) -> tuple[JobShape, str | None]:
