@@ -44,7 +44,7 @@ def start_detached(plan: Plan, wait: bool | None) -> bool:
     """
     if plan.cluster.profile.executor == "slurm" or wait is not False:
         return False
-    guard.make(plan.root)
+    guard.make_folder(plan.root)
     log = plan.root / "launch.log"
     arguments = [word for word in sys.argv[1:] if word != "--detach"]
     with open(log, "ab", opener=no_link) as file:

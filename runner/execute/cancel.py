@@ -45,10 +45,10 @@ def cancel(states: Iterable[RunState], at_once: bool = False) -> list[RunState]:
     for state in open_:
         if state.job_id in shared:
             reason = "cancelled; its job continues for the other runs in it"
-            ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
+            ledger.record_end(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
         elif state.job_id in reached and state.phase == "queued":  # Slurm may keep no record of it
             reason = "cancelled before it started"
-            ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
+            ledger.record_end(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
     told = []
     for state in open_:
         manifest, name = state.latest.manifest if state.latest else None, name_of(state)

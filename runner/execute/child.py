@@ -113,7 +113,7 @@ def start_child(attempt: NextAttempt, profile: Profile, own_gpus: tuple[str, ...
     except OSError as error:
         why = f"{error.filename or command[0]}: {error.strerror}"  # a fork that fails names no file
         with suppress(UserError):  # its disk may be full
-            ledger.ended(attempt.folder, attempt.number, Ending(Outcome.FAILED, why))
+            ledger.record_end(attempt.folder, attempt.number, Ending(Outcome.FAILED, why))
         raise UserError(f"{why}; {attempt.label} was not started") from error
     limit = attempt.shape.time_limit_seconds
     deadline = time.monotonic() + limit if limit else float("inf")
@@ -154,7 +154,7 @@ def record_ending(child: Child) -> None:
         if checkpoint:
             ending = replace(ending, reason=f"{ending.reason}; {checkpoint}")
         try:
-            ledger.ended(child.attempt.folder, child.attempt.number, ending)
+            ledger.record_end(child.attempt.folder, child.attempt.number, ending)
         except OSError as error:
             where = child.attempt.folder.path
             raise UserError(f"{where}: {error.strerror}; could not record how the run ended") from error

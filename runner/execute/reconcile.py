@@ -152,7 +152,7 @@ def _settle(runs: list[RunState]) -> bool:
     in_doubt = [state for state in asked if _same(ledger.state(RunFolder(state.folder.path)), state)]
     for state in in_doubt:
         if ending := answer.endings.get(state.job_id or ""):
-            ledger.ended(
+            ledger.record_end(
                 state.folder, state.attempt, culprit.actual_ending(ending, state.folder, state.attempt)
             )
     unknown = [state for state in in_doubt if _is_unknown(state, answer)]
@@ -164,7 +164,7 @@ def _settle(runs: list[RunState]) -> bool:
     job_ids = {path: job_id for jobs in jobs_of_owners for path, job_id in jobs.items()}
     for state in unknown:
         if (job_id := job_ids.get(state.folder.path)) and job_id != state.job_id:
-            ledger.submitted(state.folder, state.attempt, job_id)
+            ledger.record_job(state.folder, state.attempt, job_id)
         else:
             # Read again: it may have ended after its state was read, and before Slurm was asked.
             result = state.folder.attempt(state.attempt).result
@@ -175,7 +175,7 @@ def _settle(runs: list[RunState]) -> bool:
                 why = f"{runaway}: its controller does not know it"
             lost = Ending(Outcome.LOST, f"{why}, and the attempt left no result")
             ending = Ending(result.outcome, result.reason) if result else lost
-            ledger.ended(state.folder, state.attempt, ending)
+            ledger.record_end(state.folder, state.attempt, ending)
     return bool(answer.endings or unknown or len(in_doubt) < len(asked))
 
 
@@ -238,15 +238,15 @@ def repair(states: Iterable[RunState]) -> bool:
                 folder, number = state.folder, state.attempt
                 intent = state.event("intent")
                 if job_id := jobs.get(folder.path):
-                    ledger.submitted(folder, number, job_id)
+                    ledger.record_job(folder, number, job_id)
                 elif intent and busy:
                     continue  # the sbatch outlived its launcher, and may still submit
-                elif ledger.untouched(folder, number):
+                elif ledger.is_untouched(folder, number):
                     ledger.release(folder, number, "the launcher died before starting it")
                 elif intent and now() - last_sign(folder.attempt(number)) < UNANSWERED:
                     continue  # its job started after Slurm was asked
                 else:
-                    ledger.ended(folder, number, LOST)
+                    ledger.record_end(folder, number, LOST)
             repaired = repaired or bool(orphans)
     return repaired
 

@@ -222,7 +222,7 @@ class Conclusion:
         if ending.outcome is Outcome.CANCELLED and slurm.is_preempted():
             # The result, which is written before Slurm is asked, says `cancelled`.
             ending = replace(ending, outcome=Outcome.PREEMPTED)
-            ledger.ended(self._folder, number, ending)
+            ledger.record_end(self._folder, number, ending)
         if not (self._run.chain and load(self._run.config.task).resumes):
             return
         if slurm.should_go_on(ending, self._stop.cause == "deadline", self._progress, self._folder):

@@ -100,7 +100,7 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
         absent = not isinstance(error.__cause__, OSError) or isinstance(error.__cause__, socket.gaierror)
         if absent and (newest := run.attempts()[-1]).settled is None:
             where = f"; it is on {newest.manifest.host}" if newest.manifest else ""
-            ledger.ended(run, newest.number, Ending(Outcome.FAILED, f"{error}{where}"))
+            ledger.record_end(run, newest.number, Ending(Outcome.FAILED, f"{error}{where}"))
         raise
     return f"rank {rank}"
 
@@ -126,15 +126,15 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
     ours = newest.number == number or newest.job_id in {own, predecessor() or own}
     if state.outcome is Outcome.COMPLETED or not ours:
         return None  # done, or taken over by another job
-    if newest.settled is None and ledger.untouched(folder, newest.number):
+    if newest.settled is None and ledger.is_untouched(folder, newest.number):
         return newest.number
     stopped = state.outcome is not None and state.outcome.may_come_back
     if not state.in_flight and (not stopped or is_withdrawn(newest)):
         return None
     if state.in_flight:
-        ledger.ended(folder, newest.number, ending_before_restart(folder, newest))
+        ledger.record_end(folder, newest.number, ending_before_restart(folder, newest))
     again = newest.number + 1
     if not ledger.claim(folder, again, "slurm", newest.parallel):
         return None
-    ledger.submitted(folder, again, own)
+    ledger.record_job(folder, again, own)
     return again

@@ -143,11 +143,11 @@ def request_next_job(jobs: Path, folder: RunFolder, number: int) -> None:
     Raises:
         OSError: the request cannot be written.
     """
-    ledger.submitted(folder, number, job_id())
+    ledger.record_job(folder, number, job_id())
     none = "Slurm took no next job: the log of this one says why"
     lines = [
-        ("submitted", ledger.line(number, "submitted", executor="slurm", job_id="@JOB@")),
-        ("released", ledger.line(number, "released", reason=none)),
+        ("submitted", ledger.new_event(number, "submitted", executor="slurm", job_id="@JOB@")),
+        ("released", ledger.new_event(number, "released", reason=none)),
     ]
     path = jobs / f"{os.environ['SLURM_JOB_ID']}_next.{os.environ.get('SLURM_RESTART_COUNT', '0')}"
     text = [f"{event}\t{folder.path}/ledger.jsonl\t{line.model_dump_json()}\n" for event, line in lines]

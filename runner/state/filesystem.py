@@ -126,7 +126,7 @@ def study_lock(study_folder: Path, wait_seconds: float) -> Iterator[bool]:
     """
     require_writable(study_folder)
     try:
-        guard.make(study_folder)
+        guard.make_folder(study_folder)
         descriptor = no_link(study_folder / ".lock", os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise UserError(f"{study_folder}: {error.strerror}; choose another place with --root") from error

@@ -31,7 +31,7 @@ def close_umask() -> None:
     os.umask(os.umask(_OTHERS) | _OTHERS)
 
 
-def make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Create a folder and those above it that are missing, all closed to writing by others.
 
     Where the folder above has a default access control list, no umask holds: what is created there can be
@@ -39,7 +39,7 @@ def make(folder: Path) -> None:
     """
     if folder.is_dir():
         return
-    make(folder.parent)
+    make_folder(folder.parent)
     folder.mkdir(mode=0o755, exist_ok=True)
     with suppress(OSError):  # there is no list, or the filesystem has none
         allowed = os.getxattr(folder, _DEFAULT_ACL)

@@ -169,7 +169,7 @@ def claim(folder: RunFolder, number: int, executor: Executor, parallel: Parallel
     Raises:
         UserError: the run's folder is not writable.
     """
-    claimed = line(number, "claimed", executor=executor, parallel=parallel, **process.own_identity())
+    claimed = new_event(number, "claimed", executor=executor, parallel=parallel, **process.own_identity())
     try:
         if not _published(folder.attempt(number).path, claimed):
             return False
@@ -202,14 +202,16 @@ def _published(attempt: Path, claim: LedgerEvent) -> bool:
         return False
 
 
-def intend(folder: RunFolder, number: int, submission: str, index: int, count: int, slot: int = 0) -> None:
+def record_intent(
+    folder: RunFolder, number: int, submission: str, index: int, count: int, slot: int = 0
+) -> None:
     """Record that an attempt is about to be submitted, with its place in a uniquely named job array."""
-    _append(folder, line(number, "intent", submission=submission, index=index, count=count, slot=slot))
+    _append(folder, new_event(number, "intent", submission=submission, index=index, count=count, slot=slot))
 
 
-def submitted(folder: RunFolder, number: int, job_id: str) -> None:
+def record_job(folder: RunFolder, number: int, job_id: str) -> None:
     """Record the job id that Slurm gave an attempt."""
-    _append(folder, line(number, "submitted", executor="slurm", job_id=job_id))
+    _append(folder, new_event(number, "submitted", executor="slurm", job_id=job_id))
 
 
 def release(folder: RunFolder, number: int, reason: str) -> None:
@@ -217,23 +219,23 @@ def release(folder: RunFolder, number: int, reason: str) -> None:
 
     The line is written first: a folder that is left without it would look in flight forever.
     """
-    _append(folder, line(number, "released", reason=reason))
+    _append(folder, new_event(number, "released", reason=reason))
     attempt = folder.attempt(number).path
-    if attempt.exists() and untouched(folder, number):
+    if attempt.exists() and is_untouched(folder, number):
         aside = temporary(attempt)
         attempt.rename(aside)  # nobody finds it without its claim
         shutil.rmtree(aside)
 
 
-def untouched(folder: RunFolder, number: int) -> bool:
+def is_untouched(folder: RunFolder, number: int) -> bool:
     """Whether an attempt's folder holds nothing but its claim, so that nothing was started."""
     return {path.name for path in folder.attempt(number).path.iterdir()} <= {CLAIM}
 
 
-def ended(folder: RunFolder, number: int, ending: Ending) -> None:
+def record_end(folder: RunFolder, number: int, ending: Ending) -> None:
     """Record how an attempt ended, as seen by its launcher or the scheduler."""
     nodes = ",".join(ending.failed_nodes) or None
-    _append(folder, line(number, "ended", outcome=ending.outcome, reason=ending.reason, host=nodes))
+    _append(folder, new_event(number, "ended", outcome=ending.outcome, reason=ending.reason, host=nodes))
 
 
 def flush(root: Path) -> None:
@@ -248,7 +250,7 @@ def flush(root: Path) -> None:
         os.close(descriptor)
 
 
-def line(number: int, event: str, **facts: Any) -> LedgerEvent:
+def new_event(number: int, event: str, **facts: Any) -> LedgerEvent:
     """A line about an attempt, as of now."""
     return LedgerEvent.model_validate({"time": now(), "event": event, "attempt": number, **facts})
 

@@ -98,7 +98,7 @@ def ask(*command: str) -> str:
     """
     done = run(*command)
     if done.returncode:
-        raise NoAnswer(f"{command[0]}: {words(done)}")
+        raise NoAnswer(f"{command[0]}: {error_text(done)}")
     return done.stdout
 
 
@@ -144,7 +144,7 @@ def placed(node: str) -> bool:
     return node not in ("", "None assigned")
 
 
-def words(done: subprocess.CompletedProcess[str] | subprocess.CalledProcessError) -> str:
+def error_text(done: subprocess.CompletedProcess[str] | subprocess.CalledProcessError) -> str:
     """A command's standard error, all of it on one line: its last sentence may say least."""
     if "Could not establish a configuration source" in done.stderr:
         where = "run this on the cluster's login node, set SLURM_CONF, or use --profile local"

@@ -22,8 +22,8 @@ from runner.state.slurm import (
     NoAnswer,
     ask,
     ending_of_job,
+    error_text,
     run,
-    words,
 )
 
 CLOCKS = timedelta(minutes=10)  # how far the clocks of a launcher and of the controller may differ
@@ -378,7 +378,7 @@ def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> Poll:
         done = run("scancel", "--signal=TERM", *ids.split(","))
         lines = done.stderr.splitlines()
         if done.returncode and not all(map(_ENDED.search, lines)):  # jobs may end while it is sent
-            raise NoAnswer(f"scancel: {words(done)}")
+            raise NoAnswer(f"scancel: {error_text(done)}")
     return answer
 
 

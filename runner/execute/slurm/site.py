@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from runner.inputs.profile import Profile
 from runner.state import slurm
-from runner.state.slurm import NoAnswer, SchedulerError, ask, run, words
+from runner.state.slurm import NoAnswer, SchedulerError, ask, error_text, run
 
 _UNLIMITED = 2**62
 
@@ -47,7 +47,7 @@ def expected_start(script: str) -> str | None:
     """
     done = run("sbatch", "--test-only", given=script)
     if done.returncode:
-        raise SchedulerError(f"sbatch: {words(done)}")
+        raise SchedulerError(f"sbatch: {error_text(done)}")
     match = re.search(r"to start at (\S+)", done.stderr)
     return match[1] if match else None
 

@@ -30,7 +30,7 @@ from runner.plan.layout import layout
 from runner.state import guard, ledger
 from runner.state.attempts import JobShape, NextAttempt
 from runner.state.code import snapshot
-from runner.state.slurm import NoAnswer, SchedulerError, clean_environment, words
+from runner.state.slurm import NoAnswer, SchedulerError, clean_environment, error_text
 
 _BEFORE = 32  # how many arrays an array waits for at most
 SBATCH_SECONDS = 180  # sbatch itself retries for two minutes if the controller is busy or its queue full
@@ -194,7 +194,7 @@ def _submit_array(array: Array, profile: Profile, folder: Path) -> str:
     """Submit an array and return its id."""
     for index, pack in enumerate(array.packs):
         for slot, attempt in enumerate(pack):
-            ledger.intend(attempt.folder, attempt.number, array.name, index, len(array.packs), slot)
+            ledger.record_intent(attempt.folder, attempt.number, array.name, index, len(array.packs), slot)
     ledger.flush(folder)
     try:
         jobs = _sbatch(array, profile, folder)
@@ -206,7 +206,7 @@ def _submit_array(array: Array, profile: Profile, folder: Path) -> str:
         raise
     for pack, job_id in zip(array.packs, jobs, strict=True):
         for attempt in pack:
-            ledger.submitted(attempt.folder, attempt.number, job_id)
+            ledger.record_job(attempt.folder, attempt.number, job_id)
     return jobs[0].partition("_")[0]
 
 
@@ -226,7 +226,7 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
     except Exception as error:
         cause = error.__cause__
         if isinstance(cause, subprocess.CalledProcessError) and cause.returncode > 0:
-            refusal = f"sbatch: {words(cause)}"
+            refusal = f"sbatch: {error_text(cause)}"
             if not refusals.is_unanswered(refusal):
                 raise (SubmitLimit if refusals.is_full(refusal) else SchedulerError)(refusal) from error
         # Killed, or without an answer, sbatch may still have submitted the array.
@@ -234,7 +234,7 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
         if isinstance(error, TimeoutError) or isinstance(cause, TimeoutError):
             unknown = f"sbatch did not answer within {SBATCH_SECONDS} s"
         elif isinstance(cause, subprocess.CalledProcessError):
-            unknown = f"sbatch: {words(cause)}"
+            unknown = f"sbatch: {error_text(cause)}"
         raise SubmitUnknown(f"{unknown}; run `runner status` to find out whether the jobs exist") from error
     count = len(array.packs)
     return [job_id] if count == 1 else [f"{job_id}_{index}" for index in range(count)]

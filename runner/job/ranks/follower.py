@@ -291,7 +291,7 @@ def end_rank_0(follower: Follower, leader: Leader, here: Whereabouts, seconds: f
         ending = Ending(Outcome.FAILED, f"hangs: nothing has moved for {seconds:.0f} s; {places}")
         leader.report_ending(ending, echo=False, of_all=True)  # rank 0 reads it if it continues after all
         with suppress(UserError):  # the disk may be what has stopped it
-            ledger.ended(follower.folder, attempt.number, ending)
+            ledger.record_end(follower.folder, attempt.number, ending)
     elif attempt.settled[0].may_come_back:  # it may wait to requeue its job
         os._exit(1)
     if attempt.manifest:

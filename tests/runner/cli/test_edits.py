@@ -59,7 +59,7 @@ def train(task):
     for step in range(1, folder.run.config.train.steps + 1):
         folder.step(step, steps=1, attempt=task.number)
     folder.end(attempt=task.number, final_loss=10 - folder.run.config.train.steps / 100)
-    ledger.ended(task.folder, task.number, Ending(Outcome.COMPLETED))
+    ledger.record_end(task.folder, task.number, Ending(Outcome.COMPLETED))
 
 
 def gone(removed):

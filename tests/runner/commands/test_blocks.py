@@ -28,7 +28,7 @@ def launch(study, root, monkeypatch):
             for task in write_runs(refreshed(plan)):
                 assert ledger.claim(task.folder, task.number, "local")
                 if outcome := (endings or {}).get(task.folder.run.config.attention, "completed"):
-                    ledger.ended(task.folder, task.number, Ending(Outcome(outcome)))
+                    ledger.record_end(task.folder, task.number, Ending(Outcome(outcome)))
             return True
 
         monkeypatch.setattr(_start, "run", run)

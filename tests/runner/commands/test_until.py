@@ -38,7 +38,7 @@ def end(task, ratio, outcome="completed"):
     seconds = DRIFT[run.repeat - 1] * (ratio[run.repeat - 1] if run.config.attention != "auto" else 1.0)
     for step in range(1, run.config.train.steps + 1):
         folder.step(step, seconds=seconds, steps=1, attempt=task.number)
-    ledger.ended(task.folder, task.number, Ending(Outcome(outcome)))
+    ledger.record_end(task.folder, task.number, Ending(Outcome(outcome)))
 
 
 @pytest.fixture

@@ -213,7 +213,7 @@ def test_a_run_whose_number_is_another_jobs_is_lost_and_that_job_goes_on(root, s
 @pytest.mark.parametrize("known", ["", "42|COMPLETED|0:0|n9|2020-11-21T12:00:00|theirs"])
 def test_a_run_whose_number_was_noted_wrongly_is_found_by_its_arrays_name(root, submitted, says, known):
     """A site's wrapper of sbatch had said another job's number."""
-    ledger.submitted(submitted, 1, "42")
+    ledger.record_job(submitted, 1, "42")
     long_ago(submitted)
     says("sacct", known)
     by_name = f"case $* in *--name=tiny-1*) echo '{submitted.path.stat().st_uid}|43|tiny-1';; esac"

@@ -47,12 +47,12 @@ class Waiting:
 
     def unknown(self, task):
         """sbatch hangs, and has submitted nothing."""
-        ledger.intend(task.folder, task.number, "tiny-1", 0, 1)
+        ledger.record_intent(task.folder, task.number, "tiny-1", 0, 1)
         raise SubmitUnknown("sbatch did not answer")
 
     def accepted(self, task):
         """Slurm takes it, and it completes at once."""
-        ledger.submitted(task.folder, task.number, "7")
+        ledger.record_job(task.folder, task.number, "7")
         shutil.rmtree(task.folder.attempt(1).path)  # the fabricated attempt takes the place of the claim
         self.folder.start()
         self.folder.end()

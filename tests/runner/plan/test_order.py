@@ -31,7 +31,7 @@ def launched(study, root):
 def complete(tasks):
     for task in tasks:
         assert ledger.claim(task.folder, task.number, "local")
-        ledger.ended(task.folder, task.number, Ending(Outcome.COMPLETED))
+        ledger.record_end(task.folder, task.number, Ending(Outcome.COMPLETED))
 
 
 def places(root):

@@ -74,11 +74,11 @@ def test_a_retry_under_another_profile_records_that_profile(planned, root, tmp_p
 def test_a_retry_leaves_alone_what_another_retry_has_done_while_it_waited(planned, root):
     (folder,) = [state.folder for state in states(root)]
     assert ledger.claim(folder, 1, "local")
-    ledger.ended(folder, 1, Ending(Outcome.FAILED))
+    ledger.record_end(folder, 1, Ending(Outcome.FAILED))
     restart = planned_again(root, states(root), read_cluster("mine.yaml"))
     assert refreshed(restart).left
     assert ledger.claim(folder, 2, "local")
-    ledger.ended(folder, 2, Ending(Outcome.COMPLETED))
+    ledger.record_end(folder, 2, Ending(Outcome.COMPLETED))
     assert not write_runs(refreshed(restart))
     assert write_runs(refreshed(planned_again(root, states(root), restart.cluster))), (
         "asked for after it ended"
@@ -97,7 +97,7 @@ def test_a_retry_can_put_other_processes_in_place_of_a_runs_own_for_one_attempt(
     assert attempt.planned.config.processes == 2
     assert attempt.planned.run_id == task.folder.run.run_id
     assert task.folder.run.config.processes == 1
-    ledger.ended(task.folder, 1, Ending(Outcome.FAILED))
+    ledger.record_end(task.folder, 1, Ending(Outcome.FAILED))
     (task,) = write_runs(planned_again(root, states(root), cluster))
     assert (task.shape.processes, task.parallel) == (1, None)
     assert ledger.claim(task.folder, 2, "local", task.parallel)

@@ -135,7 +135,7 @@ def test_what_is_made_below_a_default_access_control_list_is_closed_and_so_is_al
     """Such a list overrides the umask."""
     (listed / "plain").mkdir()
     assert (listed / "plain").stat().st_mode & 0o022, "the list works"
-    guard.make(study := listed / "runs" / "study")
+    guard.make_folder(study := listed / "runs" / "study")
     (study / "folder").mkdir()
     (study / "file").touch()
     for path in (study.parent, study, study / "folder", study / "file"):

@@ -250,6 +250,6 @@ def test_a_run_that_another_launch_started_since_its_status_was_read_is_not_star
 
 def test_the_nodes_that_failed_are_in_the_line_of_an_end(tmp_path):
     folder = RunFolder(tmp_path)
-    ledger.ended(folder, 1, Ending(Outcome.NODE_FAILED, "said", failed_nodes=("n1", "n2")))
+    ledger.record_end(folder, 1, Ending(Outcome.NODE_FAILED, "said", failed_nodes=("n1", "n2")))
     (line,) = folder.ledger
     assert line.failed_nodes == ("n1", "n2")

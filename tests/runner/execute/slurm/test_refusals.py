@@ -11,7 +11,7 @@ from runner.execute.launch import submit_attempts
 from runner.execute.slurm import refusals
 from runner.execute.slurm.submit import SubmitLimit, SubmitUnknown
 from runner.inputs.profile import read_cluster
-from runner.state.slurm import NoAnswer, SchedulerError, words
+from runner.state.slurm import NoAnswer, SchedulerError, error_text
 from tests.runner.execute.slurm.test_submit import tasks  # noqa: F401  a fixture
 
 PROFILE = """\
@@ -209,4 +209,4 @@ def test_every_line_of_standard_error_is_kept_once_and_without_the_commands_name
     done = subprocess.CompletedProcess(
         "sbatch", 1, "", "sbatch: error: One\nTwo: 2\n\nsbatch: error: One\nsbatch: 3\n"
     )
-    assert words(done) == "One; Two: 2; 3"
+    assert error_text(done) == "One; Two: 2; 3"

@@ -82,7 +82,7 @@ def test_a_ledger_that_cannot_be_written_does_not_keep_rank_0(ended, first, root
     def full(*_):
         raise UserError("No space left on device")
 
-    monkeypatch.setattr(followers.ledger, "ended", full)
+    monkeypatch.setattr(followers.ledger, "record_end", full)
     ended()
     assert first.wait(60) == -9
 
