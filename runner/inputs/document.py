@@ -69,11 +69,13 @@ class Mark:
         """The line with a caret under the position; empty if there is nothing to show."""
         if not self.text.strip() or not self.line or not self.column:
             return ""
+        from rich.cells import cell_len  # the columns that a terminal needs
+
         first = max(0, self.column - 1 - _REACH)
         before = visible(self.text[first : self.column - 1])
         after = visible(self.text[self.column - 1 : self.column - 1 + _REACH])
         gutter = " " * len(str(self.line))
-        return f"  {self.line} | {before}{after}\n  {gutter} | {' ' * width(before)}^"
+        return f"  {self.line} | {before}{after}\n  {gutter} | {' ' * cell_len(before)}^"
 
 
 @dataclass(frozen=True, order=True)
@@ -118,14 +120,6 @@ def look_alike(word: str) -> str:
     if foreign is None:
         return ""
     return f"; its letter '{foreign}' is {code_point(foreign)}, {unicodedata.name(foreign, 'without a name')}"
-
-
-def width(text: str) -> int:
-    """Columns that a terminal needs for a text."""
-    return sum(
-        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        for letter in text
-    )
 
 
 @dataclass(frozen=True)

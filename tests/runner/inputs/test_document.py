@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from runner.inputs.document import InvalidFile, parse, read_document
+from runner.inputs.document import InvalidFile, Mark, parse, read_document
 
 
 def test_scalars_are_read_by_yaml_1_2():
@@ -106,3 +106,9 @@ def test_a_mistyped_file_is_refused_with_those_beside_it(tmp_path):
     (tmp_path / "first.yaml").write_text("title: x")
     with pytest.raises(InvalidFile, match=r"frist.yaml: No such file .*did you mean '.*first.yaml'"):
         read_document(tmp_path / "frist.yaml")
+
+
+def test_a_caret_stands_under_its_letter_after_marks_that_take_no_column():
+    """The vowel sign of \u0915\u0941 does not, although Unicode does not call it combining."""
+    line, caret = Mark("s.yaml", 1, 4, "\u0915\u0941 x").excerpt.splitlines()
+    assert (line, caret) == ("  1 | \u0915\u0941 x", "    |   ^")
