@@ -30,7 +30,7 @@ from runner.plan.plan import cluster_of, derived_id, next_attempt
 from runner.state import guard, ledger
 from runner.state.attempts import jobs_folder
 from runner.state.code import provenance, snapshot
-from runner.state.filesystem import locked, require_writable
+from runner.state.filesystem import locked, not_writable, require_writable
 from runner.state.ledger import RunState
 from runner.state.runs import find, name_of, states
 
@@ -179,5 +179,5 @@ def _plan(original: RunState, files: dict[str, bytes], study: Path, cluster: Clu
                 write_text(folder / "run.json", json.dumps(record, indent=1) + "\n")
                 break
     except OSError as error:
-        raise UserError(f"{study}: {error.strerror}; choose another place with --out") from error
+        raise not_writable(study, error.strerror, "--out") from error
     return RunFolder(folder)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from model.record.config import Frozen
-from model.record.errors import UserError
 from model.record.files import Unreadable, append, read_lines
 from model.record.folder import RunFolder, run_folders
 from model.record.records import SCHEMA_VERSION, Version, now
@@ -25,7 +24,7 @@ from model.record.units import counted
 from runner.inputs.document import Document, InvalidFile, Mark, Problem
 from runner.inputs.profile import Budget, Cluster
 from runner.state import process
-from runner.state.filesystem import locked
+from runner.state.filesystem import locked, not_writable
 
 if TYPE_CHECKING:
     from runner.plan.cost import CostEstimate
@@ -172,7 +171,7 @@ def reserve(root: Path, study: str, limits: Sequence[SpendingLimit], planned: Co
             folder.mkdir(parents=True, exist_ok=True)
             append(folder / NAME, line, sync=True)
         except OSError as error:
-            raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
+            raise not_writable(folder, error.strerror) from error
 
 
 def exceeded(root: Path, limits: Sequence[SpendingLimit], planned: CostEstimate) -> list[Problem]:

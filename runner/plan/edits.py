@@ -29,6 +29,7 @@ from runner.inputs.document import InvalidFile
 from runner.inputs.expansion import BY_SET, expand
 from runner.inputs.settings import flatten
 from runner.inputs.study import Study, read_study
+from runner.state.filesystem import not_writable
 from runner.state.runs import warn_once
 
 _MOST_NAMED = 3  # of what a run has that its study no longer gives
@@ -240,4 +241,4 @@ def keep_record(record: StudyRecord, root: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path, record)
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; choose another place with --root") from error
+        raise not_writable(path, error.strerror) from error

@@ -30,6 +30,7 @@ from runner.plan.layout import process_problems, refuse_processes
 from runner.state import guard, ledger
 from runner.state.attempts import JobShape, NextAttempt, label
 from runner.state.code import provenance
+from runner.state.filesystem import not_writable
 from runner.state.ledger import RunBrief, RunState, brief_of
 
 REHEARSAL = ".rehearsal"  # ends the name of a rehearsal's study
@@ -392,7 +393,7 @@ def write_runs(plan: Plan) -> list[NextAttempt]:
                 text = record.model_dump_json(exclude_unset=True, indent=1)
                 write_text(folder.path / "run.json", text + "\n", sync=False)
         except OSError as error:
-            raise UserError(f"{folder.path}: {error.strerror}; choose another place with --root") from error
+            raise not_writable(folder.path, error.strerror) from error
         if run.run_id in left:
             attempts.append(next_attempt(folder, record, state, plan.parallel(run)))
     if plan.record:

@@ -61,7 +61,17 @@ def require_writable(folder: Path, option: str = "--root") -> None:
     elif not writable(place):
         why = errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES
     if why:
-        raise UserError(f"{place}: {os.strerror(why)}; choose another place with {option}")
+        raise not_writable(place, os.strerror(why), option)
+
+
+def not_writable(path: Path, why: str | None, option: str = "--root") -> UserError:
+    """The error of a path that this user cannot write to.
+
+    Args:
+        why: in the system's words.
+        option: chooses another path.
+    """
+    return UserError(f"{path}: {why}; choose another place with {option}")
 
 
 def writable(folder: Path) -> bool:
@@ -129,7 +139,7 @@ def study_lock(study_folder: Path, wait_seconds: float) -> Iterator[bool]:
         guard.make_folder(study_folder)
         descriptor = no_link(study_folder / ".lock", os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        raise UserError(f"{study_folder}: {error.strerror}; choose another place with --root") from error
+        raise not_writable(study_folder, error.strerror) from error
     try:
         try:
             held = hold_lock(descriptor, wait_seconds)

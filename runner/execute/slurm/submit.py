@@ -30,6 +30,7 @@ from runner.plan.layout import layout
 from runner.state import guard, ledger
 from runner.state.attempts import JobShape, NextAttempt
 from runner.state.code import snapshot
+from runner.state.filesystem import not_writable
 from runner.state.slurm import NoAnswer, SchedulerError, clean_environment, error_text
 
 _BEFORE = 32  # how many arrays an array waits for at most
@@ -182,7 +183,7 @@ def _require_own(folder: Path, attempts: Sequence[NextAttempt]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
+        raise not_writable(folder, error.strerror) from error
     runs = [path for attempt in attempts for path in (attempt.folder.path, attempt.folder.path / "run.json")]
     guard.require_closed_to_strangers(folder.parent)
     guard.require_own(folder.parent, folder, *runs)

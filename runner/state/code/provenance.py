@@ -28,6 +28,7 @@ from model.record.files import replacing
 from model.record.folder import RunFolder
 from model.record.records import Provenance
 from runner.state.code import repository, snapshot
+from runner.state.filesystem import not_writable
 
 FOLDER = ".provenance"
 # Variables that affect results or speed and hold no secrets. Never the whole environment: it contains tokens.
@@ -133,7 +134,7 @@ def _store(files: dict[str, bytes], root_study: Path) -> None:
             if not path.is_file():
                 raise UserError(f"{path.parent} is not writable; choose another --root") from None
         except OSError as error:
-            raise UserError(f"{path.parent}: {error.strerror}; choose another place with --root") from error
+            raise not_writable(path.parent, error.strerror) from error
 
 
 def packages() -> dict[str, str]:
