@@ -7,12 +7,12 @@ its attempts are pending or in flight, so nobody has to release it.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -75,30 +75,31 @@ def _is_another(recorded: str | None, file: Path | None) -> bool:
         return False
 
 
-def study_limits(name: str, budget: Budget | None, document: Document) -> list[SpendingLimit]:
-    """A study's limits, which count its own runs only."""
-    return [SpendingLimit(unit, hours, mark, study=name) for unit, hours, mark in _hours(budget, document)]
-
-
 def profile_limits(cluster: Cluster) -> list[SpendingLimit]:
     """A profile's limits, which count all of its runs under a root."""
-    return [
-        SpendingLimit(unit, hours, mark, profile=cluster.name, profile_file=cluster.file)
-        for unit, hours, mark in _hours(cluster.profile.budget, cluster.document)
-    ]
+    budget = cluster.profile.budget
+    return _limits(budget, cluster.document, profile=cluster.name, profile_file=cluster.file)
 
 
 def limits_of(plan: Plan) -> list[SpendingLimit]:
-    """All limits on a launch: its study's and its profile's."""
+    """All limits on a launch: its study's, which count the runs of this study, and its profile's."""
     study = plan.study
-    return study_limits(study.name, study.file.budget, study.document) + profile_limits(plan.cluster)
+    return _limits(study.file.budget, study.document, study=study.name) + profile_limits(plan.cluster)
 
 
-def _hours(budget: Budget | None, document: Document) -> Iterator[tuple[Unit, float, Mark]]:
-    if budget and budget.gpu_hours is not None:
-        yield "gpu_hours", budget.gpu_hours, document.mark(("budget", "gpu_hours"))
-    if budget and budget.node_hours is not None:
-        yield "node_hours", budget.node_hours, document.mark(("budget", "node_hours"))
+def _limits(budget: Budget | None, document: Document, **scope: Any) -> list[SpendingLimit]:
+    """The limits of a budget.
+
+    Args:
+        scope: fields that say whose runs count.
+    """
+    units: tuple[Unit, ...] = ("gpu_hours", "node_hours")
+    hours = {unit: getattr(budget, unit, None) for unit in units}
+    return [
+        SpendingLimit(unit, most, document.mark(("budget", unit)), **scope)
+        for unit, most in hours.items()
+        if most is not None
+    ]
 
 
 class Reserved(Frozen):

@@ -17,7 +17,6 @@ import re
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -61,21 +60,13 @@ VARIABLES = (
 )
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """A launch's provenance, and the files that its hashes refer to."""
-
-    provenance: Provenance
-    files: dict[str, bytes]
-
-
 def provenance(study_folder: Path) -> Provenance:
     """Provenance of this launch. Writes nothing; `keep` stores the files that the hashes refer to.
 
     Args:
         study_folder: folder of the study's YAML file; the commit is that of the repository around it, if any.
     """
-    return _evidence(study_folder).provenance
+    return _evidence(study_folder)[0]
 
 
 def keep(study_folder: Path, root_study: Path) -> None:
@@ -84,8 +75,8 @@ def keep(study_folder: Path, root_study: Path) -> None:
     Raises:
         UserError: it cannot be written, or an existing code snapshot was edited.
     """
-    snapshot.take(root_study)
-    _store(_evidence(study_folder).files, root_study)
+    snapshot.place(snapshot.sources(), root_study)
+    _store(_evidence(study_folder)[1], root_study)
 
 
 def keep_for_repeat(original: RunFolder, root_study: Path) -> None:
@@ -95,8 +86,8 @@ def keep_for_repeat(original: RunFolder, root_study: Path) -> None:
         UserError: the study's folder is not writable.
     """
     kept = original.path.parent / FOLDER / f"{original.run.provenance.diff}.diff"
-    here = _evidence(root_study).files.items()
-    files = {name: content for name, content in here if name.endswith(".lock")}
+    here = _evidence(root_study)[1]
+    files = {name: content for name, content in here.items() if name.endswith(".lock")}
     try:
         _store(files | ({kept.name: kept.read_bytes()} if kept.is_file() else {}), root_study)
     except PermissionError as error:
@@ -151,7 +142,8 @@ def packages() -> dict[str, str]:
 
 
 @cache
-def _evidence(study_folder: Path) -> Evidence:
+def _evidence(study_folder: Path) -> tuple[Provenance, dict[str, bytes]]:
+    """A launch's provenance, and the files that its hashes refer to, by name."""
     state = repository.state(study_folder)
     lock = "".join(f"{name}=={version}\n" for name, version in packages().items()).encode()
     packages_hash, diff_hash = _hash(lock), _hash(state.diff) if state.diff else None
@@ -174,7 +166,7 @@ def _evidence(study_folder: Path) -> Evidence:
         packages=packages_hash,
         code=snapshot.current(),
     )
-    return Evidence(origin, files)
+    return origin, files
 
 
 def _hash(content: bytes) -> str:

@@ -48,15 +48,6 @@ def source_text(name: str) -> str:
     return sources()[name].decode()
 
 
-def take(root_study: Path) -> Path:
-    """Store this process's code for a study and return the snapshot's folder.
-
-    Raises:
-        UserError: it cannot be written, or it exists and was edited.
-    """
-    return place(sources(), root_study)
-
-
 def place(files: Mapping[str, bytes], root_study: Path) -> Path:
     """Write a snapshot of these files under a study unless it exists. Safe to call concurrently.
 

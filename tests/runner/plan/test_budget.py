@@ -2,6 +2,7 @@
 
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -233,8 +234,11 @@ def test_limits_have_the_place_where_they_are_written():
         ("gpu_hours", 100, "c.yaml:4:3"),
         ("node_hours", 5, "c.yaml:5:3"),
     ]
-    assert budget.study_limits("s", None, document) == []
-    assert budget.study_limits("s", Budget(gpu_hours=1), document)[0].study == "s"
+    study = SimpleNamespace(name="s", file=SimpleNamespace(budget=Budget(gpu_hours=1)), document=document)
+    of_both = budget.limits_of(SimpleNamespace(study=study, cluster=cluster))
+    assert [(spending.study, spending.profile) for spending in of_both] == [("s", None), *[(None, "c")] * 2]
+    study.file.budget = None
+    assert budget.limits_of(SimpleNamespace(study=study, cluster=cluster)) == budget.profile_limits(cluster)
 
 
 @pytest.mark.refused

@@ -42,7 +42,7 @@ sys.meta_path.insert(0, Finder)
 
 @pytest.fixture
 def taken(tmp_path):
-    return snapshot.take(tmp_path / "study")
+    return snapshot.place(snapshot.sources(), tmp_path / "study")
 
 
 @pytest.fixture
@@ -241,7 +241,10 @@ def test_an_edited_snapshot_is_refused_by_the_launcher_and_by_the_job(taken, els
     done = run(taken, "-m", "probe", path=[elsewhere])
     assert done.returncode == 1
     assert "was edited after it was taken" in done.stderr
-    for again in (lambda: snapshot.verify(taken), lambda: snapshot.take(taken.parent.parent)):
+    for again in (
+        lambda: snapshot.verify(taken),
+        lambda: snapshot.place(snapshot.sources(), taken.parent.parent),
+    ):
         with pytest.raises(UserError, match="was edited after it was taken: remove that folder"):
             again()
 
@@ -276,12 +279,12 @@ def test_the_snapshot_holds_what_the_packages_need_and_no_caches(taken):
 @pytest.mark.fault
 def test_a_snapshot_is_taken_once_also_by_many_at_once(tmp_path):
     study = tmp_path / "study"
-    code = f"from pathlib import Path; from runner.state.code import snapshot; snapshot.take(Path({str(study)!r}))"
+    code = f"from pathlib import Path; from runner.state.code import snapshot; snapshot.place(snapshot.sources(), Path({str(study)!r}))"
     many = [subprocess.Popen([sys.executable, "-P", "-c", code]) for _ in range(4)]
     assert [process.wait() for process in many] == [0] * 4
     assert [path.name for path in (study / ".code").iterdir()] == [snapshot.current()]
     before = (study / ".code" / snapshot.current() / "runner" / "start.py").stat()
-    snapshot.take(study)
+    snapshot.place(snapshot.sources(), study)
     assert (study / ".code" / snapshot.current() / "runner" / "start.py").stat() == before
 
 
@@ -297,9 +300,9 @@ def test_a_killed_launch_leaves_no_half_snapshot(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", killed)
         with pytest.raises(KeyboardInterrupt):
-            snapshot.take(tmp_path / "study")
+            snapshot.place(snapshot.sources(), tmp_path / "study")
     assert not [path for path in (tmp_path / "study" / ".code").iterdir() if not path.name.startswith(".")]
-    snapshot.verify(snapshot.take(tmp_path / "study"))
+    snapshot.verify(snapshot.place(snapshot.sources(), tmp_path / "study"))
 
 
 @pytest.mark.fault
