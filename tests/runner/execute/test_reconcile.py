@@ -100,7 +100,7 @@ def moving(root, tmp_path):
             folder.start()
             folder.end("preempted")
     (folder.path / "attempt-2").mkdir()
-    noted = ledger.line(2, "submitted", executor="slurm", job_id="9").model_dump_json()
+    noted = ledger.new_event(2, "submitted", executor="slurm", job_id="9").model_dump_json()
     (tmp_path / "line").write_text(f"{noted}\n")
     return f"/bin/cat {tmp_path}/line >>{folder.path}/ledger.jsonl"
 
