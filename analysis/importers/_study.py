@@ -7,7 +7,7 @@ not at all, whatever was imported before.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
@@ -31,7 +31,6 @@ from model.record.folder import RunFolder, folders
 from model.record.imported import PREFIX, Finding, ImportedStep
 from model.record.units import counted
 
-StepLosses = Mapping[int, float]  # step -> nats per token
 _Array = NDArray[Any]
 _MUST_BE_EQUAL = ("attention", "seed")  # factors whose runs must reach the same loss
 _WINDOWS = 10  # parts of a run in which a difference is located

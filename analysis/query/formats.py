@@ -193,7 +193,7 @@ _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d*)?([eE][-+]?\d+)?( %)?")
 
 
 def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
-    """Lines of comma-separated values (RFC 4180), with each cell as `cell` gives it."""
+    """Lines of comma-separated values (RFC 4180), with each cell as `csv_cell` gives it."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([csv_cell(value) for value in row] for row in rows)
     return text.getvalue()

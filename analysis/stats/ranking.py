@@ -36,12 +36,11 @@ class Ranking:
 def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
     """Compare all pairs of groups, corrected after Holm (1979), and put what cannot be told apart into tiers.
 
-    A pair is tested on log seconds: paired where runs share keys, otherwise as two test (see
-        `log_ratio`).
+    A pair is tested on log seconds: paired where runs share keys, otherwise as two samples (see `log_ratio`).
 
     Args:
         groups: by label, seconds per step by what pairs runs (seed, repeat).
-        error: chance of any false claim; `sequential.error_of_a_look` where looks decided how many runs
+        error: chance of any false claim; `repeats.error_of_a_look` where looks decided how many runs
             there are.
     """
     repeated = [label for label, runs in groups.items() if len(runs) > 1]

@@ -22,11 +22,11 @@ class Mean(NamedTuple):
         half = quantile((1 + confidence) / 2, self.freedom) * self.error
         return self.value - half, self.value + half
 
-    def p_value(self, null: float = 0.0) -> float:
-        """The two-sided p value of the null hypothesis that the true mean is `null`."""
+    def p_value(self) -> float:
+        """The two-sided p value of the null hypothesis that the true mean is zero."""
         from scipy.special import stdtr
 
-        distance = abs(self.value - null)
+        distance = abs(self.value)
         t = distance / self.error if self.error else (inf if distance else 0.0)
         return 2 * float(stdtr(self.freedom, -t))
 

@@ -225,8 +225,8 @@ def collect(
     return update(root, rebuild, work)
 
 
-def collect_certificates(root: Path) -> int:
-    """Bring only the certificates in the database up to date, and return how many it holds.
+def collect_certificates(root: Path) -> None:
+    """Bring only the certificates in the database up to date.
 
     A new database is filled with the runs too: without them it would look complete.
 
@@ -236,14 +236,13 @@ def collect_certificates(root: Path) -> int:
     root = root.resolve()
     _check(root, None)
 
-    def work(build: Build) -> int:
+    def work(build: Build) -> None:
         if build.changed:
             _collect_runs(build, root, None, drop=False)
         _collect_certificates(build, root, drop=False)
         reports.bring(build, root)
-        return count(build.connection, "certificates")
 
-    return update(root, False, work)
+    update(root, False, work)
 
 
 def read_folders(root: Path, study: str | None) -> DuckDBPyConnection:

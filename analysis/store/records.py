@@ -81,8 +81,8 @@ def write_table(connection: DuckDBPyConnection, path: Path, first: str, *more: s
             writer.write_batch(batch)
 
 
-def write_records(connection: DuckDBPyConnection, study: str | None, folder: Path) -> int:
-    """Write a study's rows of every base table to `folder/TABLE.parquet`, and return their size in bytes."""
+def write_records(connection: DuckDBPyConnection, study: str | None, folder: Path) -> None:
+    """Write a study's rows of every base table to `folder/TABLE.parquet`."""
     folder.mkdir(parents=True, exist_ok=True)
     for table, sql in selections(connection, study).items():
         parts = [sql]
@@ -94,7 +94,6 @@ def write_records(connection: DuckDBPyConnection, study: str | None, folder: Pat
             before = [*(f" AND run_id < {start}" for start in starts), ""]
             parts = [f"{rows}{low}{high} ORDER BY {order}" for low, high in zip(after, before, strict=True)]
         write_table(connection, folder / f"{table}.parquet", *parts)
-    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def open_records(folder: Path, given: tuple[str, ...] | None = None) -> DuckDBPyConnection:

@@ -99,10 +99,6 @@ class FrontierConfig(TaskSection):
         train = TrainConfig(steps=PROBE_STEPS, warmup_steps=0, log_every=1, **settings)
         return run.model_copy(update={"task": "training", "train": train, "model": model})
 
-    def in_own_words(self, reason: str) -> str:
-        """A backend's reason, which names settings of training, with the task's own instead."""
-        return reason.replace("train.", f"{self.key}.")
-
     def unsupported(self, run: SharedConfig) -> dict[str, str]:
         """Why the run cannot start, by setting: one probe bounds nothing; else as the training would not."""
         if self.steps == 1:

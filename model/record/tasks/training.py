@@ -152,10 +152,6 @@ class TrainConfig(TaskSection):
         """The number of the run's processes, one a GPU."""
         return run.parallel.processes
 
-    def in_own_words(self, reason: str) -> str:
-        """The reason: backends name the settings of training."""
-        return reason
-
     def unsupported(self, run: SharedConfig) -> dict[str, str]:
         """Why the run cannot start, by setting, each with what to set instead; empty if it can."""
         reasons = {"train.dtype": NO_FLOAT16} if self.dtype == "float16" else {}
