@@ -40,6 +40,29 @@ class Strict(Frozen):
     model_config = ConfigDict(strict=True)
 
 
+class Section(Strict):
+    """A section of a configuration.
+
+    Attributes:
+        omitted: settings that are written, and hashed into ids, only where they differ from their defaults:
+            they came after studies were published, whose runs keep their records and ids.
+    """
+
+    omitted: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_omitted(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self._without_defaults(dump(self), self.omitted)
+
+    @classmethod
+    def _without_defaults(cls, settings: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+        """The settings without those of these names that are at their defaults."""
+        defaults = {name: cls.model_fields[name].default for name in names}
+        return {
+            name: value for name, value in settings.items() if name not in defaults or value != defaults[name]
+        }
+
+
 class Mismatch(ValueError):
     """Values that do not go together.
 
@@ -108,11 +131,13 @@ class DataConfig(Strict):
 AXES = ("replicate", "shard", "context", "tensor")  # processes along the last are neighbours
 
 
-class ParallelConfig(Strict):
+class ParallelConfig(Section):
     """How many processes train a run together, and what each has of it; the product of `AXES`.
 
     `train.batch_size` is the batch of all of them, so that its loss is the same on any number.
     """
+
+    omitted: ClassVar[tuple[str, ...]] = ("reshard",)
 
     replicate: Positive = Field(
         1, description="Copies of the model (or of its shards), each with samples of its own (DDP, HSDP)."
@@ -136,11 +161,6 @@ class ParallelConfig(Strict):
             )
             raise Mismatch(text, "reshard", "shard")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `reshard` at its default, so that the runs of published studies keep their ids."""
-        return {name: value for name, value in dump(self).items() if name != "reshard" or not value}
 
     def on(self, numbers: Mapping[str, int]) -> Self:
         """The same, with other numbers of processes along some axes."""
@@ -188,7 +208,7 @@ class SharedConfig(Strict):
     )
 
 
-class TaskSection(Strict):
+class TaskSection(Section):
     """The section that is a task's own: how much it does, how precisely, and what follows from that.
 
     Methods get the run's configuration, which has this section in it. Beside its fields, a section has
@@ -204,7 +224,8 @@ class TaskSection(Strict):
         compares_backends: whether each run calls several backends in turn, and compares them itself.
         has_rate: whether its runs have one, by which a study compares its groups.
         measures: which of the quantities that others report its runs measure too.
-        later: settings that came after studies were published, whose runs keep their ids.
+        later: settings that are always written, but hashed into ids only where they differ from their
+            defaults, for the same reason as `omitted`.
     """
 
     key: ClassVar[str]
@@ -255,10 +276,7 @@ class TaskSection(Strict):
 
     def identity(self, settings: dict[str, Any]) -> dict[str, Any]:
         """What ids hash of the section: its settings, without those of `later` that are at their defaults."""
-        defaults = {name: type(self).model_fields[name].default for name in self.later}
-        return {
-            name: value for name, value in settings.items() if name not in defaults or value != defaults[name]
-        }
+        return self._without_defaults(settings, self.later)
 
     def processes(self, run: SharedConfig) -> int:  # noqa: ARG002
         """The number of the run's processes, one a GPU."""

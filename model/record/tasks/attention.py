@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterator, Mapping
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from model.record import backends
 from model.record.case import FP8, Case
@@ -33,6 +33,7 @@ class CallConfig(TaskSection):
         *("forward_tflops", "backward_tflops", "both_tflops", "call_memory_bytes", "both_dram_bytes"),
     )
     later: ClassVar[tuple[str, ...]] = ("dropout",)
+    omitted: ClassVar[tuple[str, ...]] = ("tile", "traffic")
 
     shape: str = Field(
         "B1 T4096 H32 K8 D128",
@@ -107,11 +108,6 @@ class CallConfig(TaskSection):
             text = f"tile '{self.tile}' must look like 128x64: whole numbers from 1, queries and then keys"
             raise Mismatch(text, "tile")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `tile` and `traffic` at their defaults: runs of published studies keep their ids."""
-        return {name: value for name, value in dump(self).items() if name not in ("tile", "traffic") or value}
 
     @model_validator(mode="after")
     def _names_all_or_some(self) -> Self:

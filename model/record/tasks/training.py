@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    WithJsonSchema,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, WithJsonSchema, model_validator
 
 from model.record import versions
 from model.record.case import Case
@@ -60,6 +54,7 @@ class TrainConfig(TaskSection):
     later: ClassVar[tuple[str, ...]] = (
         *("loss", "optimizer", "float8", "checkpoint_activations", "accumulate"),
     )
+    omitted: ClassVar[tuple[str, ...]] = ("reduce", "attention_dropout")
 
     steps: Positive = Field(1000, description="Optimizer steps.")
     sequence_length: Positive = Field(4096, description="Tokens per sample.")
@@ -100,13 +95,6 @@ class TrainConfig(TaskSection):
     def _parts_are_equal(self) -> Self:
         must_divide("batch_size", self.batch_size, {"accumulate": self.accumulate})
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out later keys at their defaults, so that the runs of published studies keep their ids."""
-        later = ("reduce", "attention_dropout")
-        at_default = {key for key in later if getattr(self, key) == type(self).model_fields[key].default}
-        return {name: value for name, value in dump(self).items() if name not in at_default}
 
     def rehearsed(self) -> Self:
         """The same, over after two steps: the second is the first to use the optimizer's state."""
