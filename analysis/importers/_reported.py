@@ -16,12 +16,11 @@ from pydantic import ValidationError
 from analysis.importers._checks import DISAGREE, FLOP_FORMULA, digits_apart, flop_unit
 from analysis.importers._points import NumberRange
 from model.measure.flops import Peak, attention_flop, of_run, parameter_count, peaks
-from model.record.case import Case
+from model.record.case import ELEMENT_BYTES, Case
 from model.record.config import RunConfig
 from model.record.kernels import Direction
 from model.record.records import Override, RunRecord
 from model.record.reported import Reported
-from model.record.traffic import BYTES
 
 
 class Checked(NamedTuple):
@@ -151,7 +150,7 @@ def _too_few_bytes(one: Reported, config: RunConfig) -> Iterator[str]:
         case = config.attention_case
         queries = case.batch * (case.queries or case.sequence_length) * case.heads * case.head_dim
         keys = case.batch * case.sequence_length * case.kv_heads * case.head_dim
-        both = 2 * (queries + keys) * BYTES[case.dtype] if case.trains else 0
+        both = 2 * (queries + keys) * ELEMENT_BYTES[case.dtype] if case.trains else 0
         least = {
             "call_memory_bytes": (both, "the output and the gradients of Q, K and V"),
             "both_dram_bytes": (2 * both, "Q, K, V, the output and the gradients of all four"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from model.attention import Backend, Case, Fp8, Kernels, Launches, Supports, _reasons
 from model.record import traffic, versions
+from model.record.case import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +41,7 @@ def moves(case: Case, gpu: traffic.Gpu) -> traffic.Moved:
     n, dim, heads = case.sequence_length, case.head_dim, case.batch * case.heads
     rows = _forward.ROWS * _forward.consumers(dim, case.causal, n, n, heads, gpu.processors)
     keys = (_backward if dim <= 128 else _backward_wide).KEYS
-    packed = 16 + (32 * traffic.BYTES[case.dtype] if dim <= 128 else 0)
+    packed = 16 + (32 * ELEMENT_BYTES[case.dtype] if dim <= 128 else 0)
     return traffic.Moved(
         traffic.by_queries_outside(case, (rows, _forward.KEYS[dim]), 8),
         traffic.by_adding_dq(case, (_backward.queries(dim), keys), 8 + packed, packed),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 from model.attention.kernels.portable import HEAD_DIMS
 from model.record import traffic, versions
+from model.record.case import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +48,7 @@ def moves(case: Case, gpu: traffic.Gpu) -> traffic.Moved:
     forward, dq, dkdv = (
         case.tile or own[kernel][max(64, case.head_dim)][:2] for kernel in ("forward", "dq", "dkdv")
     )
-    n, row = case.sequence_length, traffic.BYTES[case.dtype] * case.head_dim
+    n, row = case.sequence_length, ELEMENT_BYTES[case.dtype] * case.head_dim
     keys, rows = traffic.keys_read(n, dq, case.causal), traffic.rows_read(n, dkdv, case.causal)
     head = n * (8 * row + 12) + keys * 2 * row + rows * (2 * row + 12)
     return traffic.Moved(traffic.by_queries_outside(case, forward, 8), case.batch * case.heads * head)

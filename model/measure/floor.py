@@ -33,10 +33,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from model.record.case import ELEMENT_BYTES
 from model.record.config import ModelConfig, RunConfig
 from model.record.speed import PASSES, Ceilings, FloorPart, Pass
-
-ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from model.measure.floor import ELEMENT_BYTES, tokens_at_once
+from model.measure.floor import tokens_at_once
 from model.measure.flops import block_parameters, parameter_count
 from model.record.backends import Keeps, described
+from model.record.case import ELEMENT_BYTES
 from model.record.config import InferenceConfig, RunConfig, TrainConfig
 from model.record.sections import TaskSection
 

@@ -36,15 +36,20 @@ def watched(device: str, work: Callable[[], Result], shapes: bool = False) -> tu
     return result, list(watching.function_events or ())
 
 
+def is_annotation(event: Any) -> bool:
+    """Whether the event is a region that code gives a name to, and no work itself."""
+    return bool(getattr(event, "is_user_annotation", False))
+
+
 def seconds_on_gpu(events: Iterable[Any]) -> float:
     """How long a GPU's kernels, copies and fills took among these events, without the gaps between them.
 
-    Regions that code gives a name to are on the GPU's timeline too, and not counted again.
+    Annotations are on the GPU's timeline too, and not counted again.
     """
     took = (
         event.time_range.elapsed_us()
         for event in events
-        if event.device_type == DeviceType.CUDA and not getattr(event, "is_user_annotation", False)
+        if event.device_type == DeviceType.CUDA and not is_annotation(event)
     )
     return float(sum(took)) / 1e6
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 FP8 = "float8_e4m3fn"  # PyTorch's name of E4M3: 4 bits of exponent, 3 of mantissa, up to 448
+ELEMENT_BYTES = {FP8: 1, "bfloat16": 2, "float16": 2, "float32": 4}  # by precision
 
 
 @dataclass(frozen=True)

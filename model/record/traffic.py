@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from model.record.case import FP8, Case
+from model.record.case import ELEMENT_BYTES, FP8, Case
 
-BYTES = {FP8: 1, "bfloat16": 2, "float16": 2, "float32": 4}
-FLOAT32 = 4
 Tile = tuple[int, int]  # queries and keys
 
 
@@ -64,7 +62,7 @@ def uncovered(case: Case) -> str:
 
 def score_bytes(case: Case) -> int:
     """Bytes of the matrix of scores of all heads, in the precision of the tensors: B H n^2 e."""
-    return case.batch * case.heads * case.sequence_length**2 * BYTES[case.dtype]
+    return case.batch * case.heads * case.sequence_length**2 * ELEMENT_BYTES[case.dtype]
 
 
 def keys_read(n: int, tile: Tile, causal: bool) -> int:
@@ -98,7 +96,7 @@ def by_scores(case: Case, _gpu: Gpu) -> Moved:
     """
     if uncovered(case):
         return Moved()
-    n, e, f = case.sequence_length, BYTES[case.dtype], FLOAT32
+    n, e, f = case.sequence_length, ELEMENT_BYTES[case.dtype], ELEMENT_BYTES["float32"]
     masked, converts = int(case.causal), int(e < f)
     heads = case.batch * case.heads
     linear = n * case.head_dim * (14 * f + converts * (4 * e + 4 * f))
@@ -121,7 +119,7 @@ def by_keys_outside(case: Case, forward: Tile, backward: Tile) -> Moved:
     """
     if uncovered(case):
         return Moved()
-    n, d, e = case.sequence_length, case.head_dim, BYTES[case.dtype]
+    n, d, e = case.sequence_length, case.head_dim, ELEMENT_BYTES[case.dtype]
     first, second = (rows_read(n, tile, case.causal) for tile in (forward, backward))
     forth = 2 * e * n * d + first * (e * d + 8) + (first - n) * (8 * d + 8) + e * n * d
     back = 4 * e * n * d + second * (3 * e * d + 8) + (second - n) * 8 * d + e * n * d
@@ -134,7 +132,7 @@ def by_queries_outside(case: Case, tile: Tile, statistics: int) -> int:
     Q is read and O written once, 2end; statistics for the backward are written, so many bytes a row; and each
     tile of queries reads the K and V that it sees: 2ed for each of `keys_read`.
     """
-    n, d, e = case.sequence_length, case.head_dim, BYTES[case.dtype]
+    n, d, e = case.sequence_length, case.head_dim, ELEMENT_BYTES[case.dtype]
     head = 2 * e * n * d + statistics * n + 2 * e * d * keys_read(n, tile, case.causal)
     return case.batch * case.heads * head
 
@@ -147,7 +145,7 @@ def by_adding_dq(case: Case, tile: Tile, before: int, row: int) -> int:
     of statistics and adds to dQ (4d, counted once, as it is sent), for each of `rows_read`. After, dQ is read
     (4d) and rounded (ed).
     """
-    n, d, e = case.sequence_length, case.head_dim, BYTES[case.dtype]
+    n, d, e = case.sequence_length, case.head_dim, ELEMENT_BYTES[case.dtype]
     head = n * (7 * e * d + 8 * d + before) + rows_read(n, tile, case.causal) * (2 * e * d + 4 * d + row)
     return case.batch * case.heads * head
 

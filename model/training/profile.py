@@ -19,7 +19,7 @@ from torch.autograd.profiler import record_function
 
 from model.attention import Kernels
 from model.measure.parts import Piece, Span, split
-from model.measure.profiler import wait, watched
+from model.measure.profiler import is_annotation, wait, watched
 from model.record.config import RunConfig
 from model.record.speed import PartTime, Phase, StepProfile
 from model.training.llama import Attend, Llama
@@ -212,7 +212,7 @@ def _kernels(events: list[Any]) -> list[Piece]:
     return [
         Piece(event.name, event.time_range.start, event.time_range.elapsed_us(), launches.get(event.id))
         for event in events
-        if event.device_type == DeviceType.CUDA and not _is_annotation(event)
+        if event.device_type == DeviceType.CUDA and not _is_mark(event)
     ]
 
 
@@ -225,7 +225,7 @@ def _operators(events: list[Any]) -> list[Piece]:
         *(
             Piece(event.name, start, end - start, event.time_range.start)
             for event, start, end in _innermost(here)
-            if not _is_annotation(event)
+            if not _is_mark(event)
         ),
         *(Piece(event.name, when.start, when.elapsed_us(), None) for event, when in ran),
     ]
@@ -248,5 +248,6 @@ def _innermost(events: list[Any]) -> Iterator[tuple[Any, float, float]]:
         within.append(event)
 
 
-def _is_annotation(event: Any) -> bool:
-    return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith(MARK)
+def _is_mark(event: Any) -> bool:
+    """Whether the event is one of our marks, or another annotation, and no work."""
+    return is_annotation(event) or event.name.startswith(MARK)

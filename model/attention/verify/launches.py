@@ -20,7 +20,7 @@ from model.attention.verify.call import PULL, Subject, call, gradients, leaves, 
 from model.attention.verify.certificate import Check, describe
 from model.attention.verify.data import SolvedCall
 from model.measure.flops import attention_flop
-from model.measure.profiler import watched
+from model.measure.profiler import is_annotation, watched
 from model.record import backends
 from model.record.errors import UserError
 from model.record.kernels import Direction
@@ -113,7 +113,7 @@ class Work:
             return 0.0
         before = self.explained
         below = sum(self._count(x, pattern, declared) for x in event.cpu_children)
-        if _is_annotation(event) or _AROUND.search(event.name) or _VIEWS.search(event.name):
+        if is_annotation(event) or _AROUND.search(event.name) or _VIEWS.search(event.name):
             return below
         if event.flops and event.name.endswith("mm"):
             self.explained += 1
@@ -135,12 +135,8 @@ class Work:
 
 
 def _is_declared(event: Any, pattern: str) -> bool:
-    """Whether it is one of those; names that code gives to its own regions prove nothing."""
-    return not _is_annotation(event) and bool(re.search(pattern, event.name))
-
-
-def _is_annotation(event: Any) -> bool:
-    return getattr(event, "is_user_annotation", False)
+    """Whether the event's name is declared; names that code gives to its own regions prove nothing."""
+    return not is_annotation(event) and bool(re.search(pattern, event.name))
 
 
 def check(
@@ -331,7 +327,7 @@ def _times(
     for event in events:
         if (event.device_type == DeviceType.CUDA) != on_gpu or event.name in PULL:
             continue
-        if on_gpu and (_is_annotation(event) or event.name.startswith(_COPIES)):
+        if on_gpu and (is_annotation(event) or event.name.startswith(_COPIES)):
             continue
         callers, caller = [event], event
         while (caller := caller.cpu_parent) is not None:
@@ -402,7 +398,7 @@ def _watch(device: str, seen: SeenNames, work: Callable[[], Any]) -> Any:
     """Run it under the profiler. Names that code gives to its own regions prove nothing."""
     result, seen.events = watched(device, work, shapes=True)
     for event in seen.events:
-        if _is_annotation(event) or event.name in PULL or event.name.startswith(_COPIES):
+        if is_annotation(event) or event.name in PULL or event.name.startswith(_COPIES):
             continue
         if event.device_type == DeviceType.CUDA:
             seen.kernels.add(event.name)
