@@ -20,6 +20,7 @@ from analysis.store.ingest import Rows, file_rows, read_run, read_study
 from analysis.store.missing import KINDS, find_lost, inherit, keeping, named, of_kind
 from analysis.store.scan import CERTIFICATES, Key, Seen, hashed, look, same_content, same_stat
 from analysis.store.tables import (
+    ATTEMPT_TABLES,
     OF_CERTIFICATES,
     OF_NODES,
     OF_REPORTS,
@@ -145,8 +146,7 @@ class _Kind:
     batch: int
 
 
-_OF_ATTEMPT = ("attempts", "step_floor", "step_profile", "audits", "decoding", "kernels", "probes")
-_OF_RUN = ("run_records", *_OF_ATTEMPT, *FROM_STEPS, "files", "quarantine")
+_OF_RUN = ("run_records", *ATTEMPT_TABLES, *FROM_STEPS, "files", "quarantine")
 _IN_SCOPE = "($1 IS NULL OR study = $1)"
 _RUNS = _Kind(read_run, f"{OF_RUNS} AND {_IN_SCOPE}", _OF_RUN, 1000)
 _CERTIFICATES = _Kind(

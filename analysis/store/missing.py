@@ -10,20 +10,28 @@ import logging
 import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
+from analysis.store.copying import copy_rows
 from analysis.store.database import Build, database, first_lines
 from analysis.store.ingest import rows_of
 from analysis.store.scan import CERTIFICATES, NODES, FileState, Key, Seen
-from analysis.store.steps import LINES, MEASURES, SAID, STAGE, derive, stage
-from analysis.store.tables import OF_NODES, OWNER, Known, Ledger, Row, insert, read_ledger
-from model.record.config import RunConfig
-from model.record.files import dumps, open_regular, replacing
+from analysis.store.steps import LINES, MEASURES, SAID, loaded_into
+from analysis.store.tables import (
+    ATTEMPT_TABLES,
+    OF_NODES,
+    OWNER,
+    Known,
+    Ledger,
+    Row,
+    insert,
+    read_ledger,
+    registered,
+)
+from model.record.files import open_regular, replacing
 from model.record.units import counted
 
 if TYPE_CHECKING:
@@ -39,17 +47,9 @@ SELECT DISTINCT '{CERTIFICATES}', key FROM certificates JOIN kernels ON kernels.
 _KEY_OF_KERNELS = """\
 FROM duckdb_columns() WHERE database_name = current_database()
     AND table_name = 'kernels' AND column_name = 'certificate'"""
-# By table: columns and rows to keep, and where they come back. An attempt in flight had nothing to say yet.
-_KEPT = {
-    "attempts": ("*", "t.outcome IS NOT NULL", "attempts"),
-    "step_floor": ("*", "true", "step_floor"),
-    "audits": ("*", "true", "audits"),
-    "step_profile": ("*", "true", "step_profile"),
-    "decoding": ("*", "true", "decoding"),
-    "kernels": ("*", "true", "kernels"),
-    "probes": ("*", "true", "probes"),
-    "step_records": (", ".join(SAID), "true", STAGE),
-}
+# Columns to keep, and rows, where these are not all. An attempt in flight had nothing to say yet.
+_COLUMNS_TO_KEEP = {"step_records": ", ".join(SAID)}
+_ROWS_TO_KEEP = {"attempts": "t.outcome IS NOT NULL"}
 # In `lost`, no attempt means every attempt of the run.
 _KEEP = """\
 CREATE TEMP TABLE kept_{table} AS SELECT {columns} FROM {table} t WHERE {condition} AND EXISTS (
@@ -115,14 +115,15 @@ def keeping(connection: DuckDBPyConnection, folders: Iterable[Seen]) -> Iterator
     if not rows:
         yield
         return
-    names = ("study", "run_id", "attempt")
-    connection.register("lost", pa.table([list(column) for column in zip(*rows, strict=True)], names))
-    for table, (columns, condition, _) in _KEPT.items():
-        connection.execute(_KEEP.format(table=table, columns=columns, condition=condition))
-    connection.unregister("lost")
+    tables = (*ATTEMPT_TABLES, "step_records")
+    columns_lost = [list(column) for column in zip(*rows, strict=True)]
+    with registered(connection, "lost", pa.table(columns_lost, ("study", "run_id", "attempt"))):
+        for table in tables:
+            columns, condition = _COLUMNS_TO_KEEP.get(table, "*"), _ROWS_TO_KEEP.get(table, "true")
+            connection.execute(_KEEP.format(table=table, columns=columns, condition=condition))
     yield
-    for table, (_, _, into) in _KEPT.items():
-        connection.execute(_RESTORE.format(table=table, into=into))
+    for table in tables:
+        connection.execute(_RESTORE.format(table=table, into=loaded_into(table)))
 
 
 def inherit(
@@ -154,7 +155,13 @@ def inherit(
             log.warning("--rebuild drops %s: their files are gone", named(lost))
         elif lost:
             own_tables = [table for table in tables if table not in ("files", *LINES, *MEASURES)]
-            _copy(connection, list(lost), [*own_tables, "step_records"])
+            connection.execute("BEGIN")
+            try:
+                copy_rows(connection, lost, _old_rows(connection, [*own_tables, "step_records"]))
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
             rows: list[Row] = []
             for key, files in lost.items():
                 paths = {file.path for file in files}
@@ -177,63 +184,14 @@ def inherit(
         )
 
 
-def _copy(connection: DuckDBPyConnection, keys: list[Key], tables: list[str]) -> None:
-    """Copy the rows of these runs or certificates from the attached database `old`, by column name."""
-    import pyarrow as pa
-
-    columns = [list(column) for column in zip(*keys, strict=True)]
-    connection.register("wanted", pa.table(columns, ["study", "run_id"]))
-    connection.execute("BEGIN")
-    try:
-        stage(connection)
-        for table in tables:
-            into = STAGE if table == "step_records" else table
-            names = [row[0] for row in connection.execute(_COLUMNS, [table, into]).fetchall()]
-            owner = OWNER.get(table, "(study, run_id)")
-            if not names or (table not in OWNER and "run_id" not in names):
-                continue  # the other version has no such table, or none of runs
-            connection.execute(
-                f"INSERT INTO {into} BY NAME SELECT {', '.join(names)} FROM old.{table} "
-                f"WHERE {owner} IN (SELECT (study, run_id) FROM wanted)"
-            )
-        if "run_records" in tables:
-            complete(connection)
-        derive(connection)
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-    connection.unregister("wanted")
-
-
-def complete(connection: DuckDBPyConnection) -> None:
-    """Add to configurations of older versions the settings that came later, as reading a run.json does.
-
-    Otherwise a run whose files are gone would differ in them from its neighbours, and be compared with none.
-
-    Args:
-        connection: with the keys of these runs in `wanted`.
-    """
-    import pyarrow as pa
-
-    rows = connection.execute(
-        "SELECT study, run_id, config::VARCHAR FROM run_records WHERE imported IS NULL "
-        "AND (study, run_id) IN (SELECT (study, run_id) FROM wanted)"
-    ).fetchall()
-    whole = []
-    for study, run_id, config in rows:
-        with suppress(ValidationError):  # of a newer version: it stays as it is
-            completed = RunConfig.model_validate_json(config).model_dump(mode="json")
-            whole.append((study, run_id, dumps(completed)))
-    if not whole:
-        return
-    columns = [list(column) for column in zip(*whole, strict=True)]
-    connection.register("whole", pa.table(columns, ["study", "run_id", "config"]))
-    connection.execute(
-        "UPDATE run_records r SET config = w.config FROM whole w "
-        "WHERE w.study = r.study AND w.run_id = r.run_id"
-    )
-    connection.unregister("whole")
+def _old_rows(connection: DuckDBPyConnection, tables: list[str]) -> Iterator[tuple[str, str]]:
+    """Each of these tables that the attached database `old` has, and the SELECT of its rows there."""
+    for table in tables:
+        columns = connection.execute(_COLUMNS, [table, loaded_into(table)]).fetchall()
+        names = [name for (name,) in columns]
+        # The other version may have no such table, or none of runs.
+        if names and (table in OWNER or "run_id" in names):
+            yield table, f"SELECT {', '.join(names)} FROM old.{table}"
 
 
 def of_kind(key: Key) -> str:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from analysis.store.database import DERIVE, first_lines, in_memory, quoted, scripts
 from analysis.store.scan import CERTIFICATES
-from analysis.store.steps import LINES, MEASURES, SAID, STAGE, stage
+from analysis.store.steps import LINES, MEASURES, SAID, loaded_into, stage
+from analysis.store.tables import insert_table
 from model.record.errors import UserError
 
 if TYPE_CHECKING:
@@ -117,9 +118,9 @@ def open_records(folder: Path, given: tuple[str, ...] | None = None) -> DuckDBPy
         derive = given[-1] if given else scripts()[DERIVE]
         stage(connection, derive)
         for (table,) in connection.execute(_TABLES).fetchall():
-            into, path = STAGE if table == "step_records" else table, folder / f"{table}.parquet"
+            path = folder / f"{table}.parquet"
             if table not in _LATER or os.path.lexists(path):
-                _load(connection, into, path)
+                _load(connection, loaded_into(table), path)
         connection.execute(derive)
     except duckdb.Error as error:
         raise UserError(f"{folder}: {first_lines(error)}") from error
@@ -138,8 +139,6 @@ def _load(connection: DuckDBPyConnection, table: str, path: Path) -> None:
         with pq.ParquetFile(path) as file:
             names = [name for name in file.schema_arrow.names if name in wanted]
             for batch in file.iter_batches(_ROWS, columns=names):
-                connection.register("rows_here", pa.Table.from_batches([batch]))
-                connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM rows_here")
-                connection.unregister("rows_here")
+                insert_table(connection, table, pa.Table.from_batches([batch]))
     except (pa.ArrowException, OSError, duckdb.ConversionException, duckdb.ConstraintException) as error:
         raise UserError(f"{path}: {first_lines(error, 1)}") from error

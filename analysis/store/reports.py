@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.store import scan
+from analysis.store.copying import copy_rows
 from analysis.store.database import Build, first_lines
 from analysis.store.ingest import rows_of
-from analysis.store.missing import complete
 from analysis.store.records import open_records, selections
 from analysis.store.scan import CERTIFICATES, NODES, REPORTS, RUNS_OF_REPORT, UNHASHED, Key
-from analysis.store.steps import LINES, MEASURES, STAGE, derive, label, stage
-from analysis.store.tables import OF_REPORTS, OWNER, Known, forget, insert, read_ledger
+from analysis.store.steps import LINES, MEASURES, label
+from analysis.store.tables import OF_REPORTS, Known, forget, insert, read_ledger, registered
 from model.record.config import RunConfig
 from model.record.errors import UserError
 from model.record.records import DesignRecord, Override, RunRecord
@@ -95,7 +95,7 @@ def bring(build: Build, root: Path) -> None:
         if key not in problems and (new := [name for name, owner in wanted.items() if owner == key]):
             try:
                 with closing(open_records(root / key[0] / key[1])) as records:
-                    _copy(records, connection, key[0], new)
+                    copy_rows(connection, new, _carried_rows(records, connection, key[0]))
             except (UserError, OSError) as error:
                 problems[key] = str(error)
             else:
@@ -133,22 +133,11 @@ def _keys(folder: Path, study: str) -> set[Key]:
     return runs | {(study, f"{NODES}/{key}") for key in nodes} | {(CERTIFICATES, key) for key in certificates}
 
 
-def _copy(records: DuckDBPyConnection, into: DuckDBPyConnection, study: str, new: Sequence[Key]) -> None:
-    """Copy the rows of these runs, certificates and nodes, and derive what follows from them."""
-    import pyarrow as pa
-
-    columns = [list(column) for column in zip(*new, strict=True)]
-    into.register("wanted", pa.table(columns, ["study", "run_id"]))
-    stage(into)
+def _carried_rows(
+    records: DuckDBPyConnection, into: DuckDBPyConnection, study: str
+) -> Iterator[tuple[str, str]]:
+    """Each table of a report's records, and the SELECT of its rows, in the database that they go to."""
     for table, sql in selections(records, study).items():
         if table != "files":
-            to, key = STAGE if table == "step_records" else table, OWNER.get(table, "(study, run_id)")
-            into.register("carried", records.sql(sql).to_arrow_table())
-            into.execute(
-                f"INSERT INTO {to} BY NAME SELECT * FROM carried "
-                f"WHERE {key} IN (SELECT (study, run_id) FROM wanted)"
-            )
-            into.unregister("carried")
-    complete(into)
-    derive(into)
-    into.unregister("wanted")
+            with registered(into, "carried", records.sql(sql).to_arrow_table()):
+                yield table, "SELECT * FROM carried"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from analysis.store.database import DERIVE, scripts
 from analysis.store.ingest import Rows, fitting, utc
-from analysis.store.tables import Row, insert
+from analysis.store.tables import Row, insert, registered
 from model.record.files import Unreadable, read_lines
 from model.record.imported import ImportedStep
 from model.record.records import StepRecord, finite
@@ -60,7 +60,7 @@ SAID = ("study", "run_id", "attempt", *(name for name in COLUMNS if name != "sch
 MEASURES = ("run_measures", "comparable", "curves", "labels")  # tables that our SQL alone fills
 LINES = ("step_lines", "step_files")  # tables that the view step_records joins
 _AFTER_ALL_RUNS = "-- AFTER ALL RUNS\n"  # parts derive.sql in two
-STAGE = "loaded"  # a temporary table that takes step records as the view step_records has them
+_STAGE = "loaded"  # a temporary table that takes step records as the view step_records has them
 _READ = f"""
 INSERT INTO step_lines BY NAME
 SELECT f.file, s.* EXCLUDE (filename, schema_version) REPLACE (
@@ -79,6 +79,11 @@ _FRESH = """
 INSERT INTO fresh SELECT file, study, run_id, attempt FROM files_here
 WHERE file IN (SELECT file FROM step_lines WHERE file > ?)
 """
+
+
+def loaded_into(table: str) -> str:
+    """The table that takes new rows of a base table, or of the view `step_records`."""
+    return _STAGE if table == "step_records" else table
 
 
 def stage(connection: DuckDBPyConnection, script: str | None = None) -> None:
@@ -101,10 +106,9 @@ def load(connection: DuckDBPyConnection, root: Path, rows: Rows) -> None:
         return
     ((last,),) = connection.execute("SELECT coalesce(max(file), 0) FROM step_files").fetchall()
     numbered = [{**file, "file": number} for number, file in enumerate(rows.step_files, start=last + 1)]
-    connection.register("files_here", pa.Table.from_pylist(numbered))
-    _load(connection, root, rows, numbered)
-    connection.execute(_FRESH, [last])
-    connection.unregister("files_here")
+    with registered(connection, "files_here", pa.Table.from_pylist(numbered)):
+        _load(connection, root, rows, numbered)
+        connection.execute(_FRESH, [last])
 
 
 def derive(connection: DuckDBPyConnection) -> None:

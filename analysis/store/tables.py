@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from analysis.store.database import quoted
@@ -10,12 +11,16 @@ from analysis.store.scan import CERTIFICATES, NODES, REPORTS, FileState, Key
 from model.record.folder import STUDY
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
 Row = dict[str, Any]
 Known = dict[str, FileState]  # the files of one run or certificate, by path
 Ledger = dict[Key, Known]
-# How a row names the certificate or node that it belongs to. Others have the columns study and run_id.
+# Base tables with rows of attempts, beside those of their steps.
+ATTEMPT_TABLES = ("attempts", "step_floor", "step_profile", "audits", "decoding", "kernels", "probes")
+# How a row names what it belongs to: a certificate, a node or a study; all others name a run, by KEY.
+KEY = "(study, run_id)"
 OWNER = {
     "certificates": f"('{CERTIFICATES}', key)",
     "verifications": f"('{CERTIFICATES}', certificate)",
@@ -50,19 +55,29 @@ def read_ledger(connection: DuckDBPyConnection, wanted: str = "true", study: str
 
 def forget(connection: DuckDBPyConnection, keys: list[Key], tables: tuple[str, ...]) -> None:
     """Delete the rows of these runs or certificates."""
-    import pyarrow as pa
-
     if not keys:
         return
-    connection.register(
-        "gone", pa.table({"study": [key[0] for key in keys], "run_id": [key[1] for key in keys]})
-    )
-    for table in tables:
-        of_gone = f"{OWNER.get(table, '(study, run_id)')} IN (SELECT study, run_id FROM gone)"
-        if table == "step_lines":
-            of_gone = f"file IN (SELECT file FROM step_files WHERE {of_gone})"
-        connection.execute(f"DELETE FROM {table} WHERE {of_gone}")
-    connection.unregister("gone")
+    with registered(connection, "gone", keys_table(keys)):
+        for table in tables:
+            of_gone = f"{OWNER.get(table, KEY)} IN (SELECT study, run_id FROM gone)"
+            if table == "step_lines":
+                of_gone = f"file IN (SELECT file FROM step_files WHERE {of_gone})"
+            connection.execute(f"DELETE FROM {table} WHERE {of_gone}")
+
+
+def keys_table(keys: Collection[Key]) -> pa.Table:
+    """Keys as a table of `study` and `run_id`."""
+    import pyarrow as pa
+
+    return pa.table({"study": [key[0] for key in keys], "run_id": [key[1] for key in keys]})
+
+
+@contextmanager
+def registered(connection: DuckDBPyConnection, name: str, table: pa.Table) -> Iterator[None]:
+    """Let SQL in the body read an Arrow table by this name. After an error, it stays registered."""
+    connection.register(name, table)
+    yield
+    connection.unregister(name)
 
 
 def insert(connection: DuckDBPyConnection, table: str, rows: list[Row]) -> None:
@@ -72,10 +87,13 @@ def insert(connection: DuckDBPyConnection, table: str, rows: list[Row]) -> None:
     if not rows:
         return
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    connection.register("rows_here", pa.table(columns))
-    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM rows_here")
-    connection.unregister("rows_here")
+    insert_table(connection, table, pa.table({name: [row.get(name) for row in rows] for name in names}))
+
+
+def insert_table(connection: DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    """Insert the rows of an Arrow table by column name."""
+    with registered(connection, "new_rows", rows):
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")
 
 
 def count(connection: DuckDBPyConnection, table: str, wanted: str = "true", *study: str | None) -> int:
