@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import TypeVar
 
-from analysis.store.ingest import Reader, Rows, file_rows, fitting, utc
-from analysis.store.scan import Seen
+from analysis.store.ingest import Reader, Rows, fitting, utc
+from analysis.store.scan import SourceFiles
 from analysis.store.tables import Row
 from model.attention.verify.certificate import Certificate, describe, said
 from model.record.files import Unreadable, dumps, read
@@ -24,10 +24,9 @@ Placed = TypeVar("Placed", Certificate, NodeRecord)
 _JSON = ("software", "kernels", "reasons", "not_looked_at")
 
 
-def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
+def read_certificate(root: Path, source: SourceFiles, rows: Rows) -> None:
     """Add the rows of a certificate and its checks. Nothing in the file can make this raise."""
-    rows.files += file_rows(seen)
-    path = root / seen.files[0].path
+    path = root / source.files[0].path
 
     def load() -> tuple[Row, list[Row]]:
         certificate = _placed(path, Certificate, NAME)
@@ -56,7 +55,7 @@ def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
         ]
         return fitting(row), [fitting(check) for check in checks]
 
-    if loaded := Reader(root, seen.key, rows).read(str(path), load):
+    if loaded := Reader(root, source.key, rows).read(str(path), load):
         row, checks = loaded
         rows.certificates.append(row)
         rows.verifications += checks
@@ -70,17 +69,16 @@ def _placed(path: Path, kind: type[Placed], keys: re.Pattern[str]) -> Placed:
     return record
 
 
-def read_node(root: Path, seen: Seen, rows: Rows) -> None:
+def read_node(root: Path, source: SourceFiles, rows: Rows) -> None:
     """Add the row of a record. Nothing in the file can make this raise."""
-    rows.files += file_rows(seen)
-    path = root / seen.files[0].path
+    path = root / source.files[0].path
 
     def load() -> Row:
         record = _placed(path, NodeRecord, CEILINGS_KEY)
         measured, clocks = record.measured, record.measured.clocks
         fastest = max((product.flops for product in measured.products), default=0.0)
         row = {
-            "study": seen.key[0],
+            "study": source.key[0],
             **{name: getattr(record, name) for name in _SAME_OF_NODE},
             "device": record.device_name,
             "gpu": record.device_name if record.gpu_uuid else None,
@@ -99,5 +97,5 @@ def read_node(root: Path, seen: Seen, rows: Rows) -> None:
         }
         return fitting(row)
 
-    if row := Reader(root, seen.key, rows).read(str(path), load):
+    if row := Reader(root, source.key, rows).read(str(path), load):
         rows.nodes.append(row)

@@ -11,14 +11,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from analysis.store import reports, scan, steps
 from analysis.store.certificates import read_certificate, read_node
 from analysis.store.database import Build, in_memory, open_for_reading, studies, sweep, update
 from analysis.store.ingest import Rows, file_rows, read_run, read_study
-from analysis.store.missing import KINDS, find_lost, inherit, keeping, named, of_kind
-from analysis.store.scan import CERTIFICATES, Key, Seen, hashed, look, same_content, same_stat
+from analysis.store.missing import KINDS, find_lost, inherit, keeping, kind_of, named
+from analysis.store.scan import (
+    CERTIFICATES,
+    Key,
+    SourceFiles,
+    same_content,
+    same_stat,
+    stat_run,
+    with_hashes,
+)
 from analysis.store.tables import (
     ATTEMPT_TABLES,
     OF_CERTIFICATES,
@@ -26,11 +34,11 @@ from analysis.store.tables import (
     OF_REPORTS,
     OF_RUNS,
     OF_STUDIES,
-    Ledger,
+    RecordedFiles,
     count,
     forget,
     insert,
-    read_ledger,
+    recorded_files,
 )  # fmt: skip
 from model.record.errors import UserError, no_runs
 from model.record.folder import RunFolder, run_folders
@@ -45,7 +53,7 @@ _BATCH_BYTES = 512 * 2**20
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 # What could not be read may be readable now: chmod leaves a file's size and time alone.
-_READABLE = f"""\
+_HELD_FILES = f"""\
 SELECT path, size_bytes, mtime_ns FROM files
 WHERE ({OF_CERTIFICATES} OR $1 IS NULL OR study = $1) AND missing_since IS NULL AND sha256 <> ''"""
 _LOST = f"""\
@@ -53,7 +61,7 @@ SELECT DISTINCT study, run_id FROM files
 WHERE ({OF_CERTIFICATES} OR $1 IS NULL OR study = $1) AND missing_since IS NOT NULL"""
 # Whether the job of such an attempt goes on, or why it was stopped, only its ledger says.
 _STOPPED = [outcome.value for outcome in Outcome if outcome.may_come_back]
-_OVER = f"""\
+_SETTLED = f"""\
 SELECT study, run_id, coalesce(max(attempt), 0) FROM run_records LEFT JOIN attempts USING (study, run_id)
 WHERE $1 IS NULL OR study = $1 GROUP BY ALL HAVING coalesce(arg_max(
     outcome IS NOT NULL AND (job_id IS NULL OR outcome NOT IN {(*_STOPPED,)}), attempt), true)"""
@@ -61,7 +69,13 @@ WHERE $1 IS NULL OR study = $1 GROUP BY ALL HAVING coalesce(arg_max(
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Rows in the database for the studies that were collected; certificates belong to no study."""
+    """Rows in the database for the studies that were collected.
+
+    Attributes:
+        steps: step records of every attempt.
+        quarantined: files that could not be read, including the root's certificates.
+        certificates: of the root; they belong to no study.
+    """
 
     runs: int
     attempts: int
@@ -76,30 +90,31 @@ class HeldRows:
 
     Attributes:
         files: path, size in bytes and time of every file that was read and is not known to be gone.
-        over: the newest attempt of each run that is neither in flight nor in doubt; 0 before the first.
+        settled: the newest attempt of each run that is neither in flight nor in doubt; 0 before the first.
         lost: runs and certificates of which files are gone.
     """
 
     files: frozenset[tuple[str, int, int]]
-    over: dict[Key, int]
+    settled: dict[Key, int]
     lost: frozenset[Key]
     counts: RowCounts
 
-    def differing(self, here: Iterable[Seen]) -> set[Key]:
+    def differing(self, sources: Iterable[SourceFiles]) -> set[Key]:
         """The runs whose files are no longer those that were read.
 
         Certificates are among them too, by the name of the file.
         """
-        differ = self.files.symmetric_difference([file[:3] for folder in here for file in folder.files])
+        on_disk = [(file.path, file.size_bytes, file.mtime_ns) for source in sources for file in source.files]
+        differ = self.files.symmetric_difference(on_disk)
         return {(study, run) for study, run, *_ in (path.split("/", 2) for path, *_ in differ)}
 
-    def is_over(self, run: Seen) -> bool:
+    def is_settled(self, run: SourceFiles) -> bool:
         """Whether no attempt of a run, whose files are as they were read, can still need an outcome.
 
         A new attempt shows as a folder, which a launcher makes before anything else. Also on NFS, to list the
         run's folder gives what is there now, while the size and time of a file may be some seconds old.
         """
-        return self.over.get(run.key) == run.newest and run.key not in self.lost
+        return self.settled.get(run.key) == run.newest and run.key not in self.lost
 
 
 def read_held(root: Path, study: str | None) -> HeldRows | None:
@@ -108,13 +123,13 @@ def read_held(root: Path, study: str | None) -> HeldRows | None:
 
     try:
         with open_for_reading(root) as connection:
-            files = connection.execute(_READABLE, [study]).fetchall()
-            over = connection.execute(_OVER, [study]).fetchall()
+            files = connection.execute(_HELD_FILES, [study]).fetchall()
+            settled = connection.execute(_SETTLED, [study]).fetchall()
             lost = connection.execute(_LOST, [study]).fetchall()
             rows = count_rows(connection, study)
     except (UserError, duckdb.Error):
         return None
-    return HeldRows(frozenset(files), {row[:2]: row[2] for row in over}, frozenset(lost), rows)
+    return HeldRows(frozenset(files), {row[:2]: row[2] for row in settled}, frozenset(lost), rows)
 
 
 def count_rows(connection: DuckDBPyConnection, study: str | None) -> RowCounts:
@@ -131,17 +146,17 @@ def count_rows(connection: DuckDBPyConnection, study: str | None) -> RowCounts:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What is collected: runs, certificates, nodes or studies.
+    """A kind of source: runs, certificates, nodes or studies.
 
     Attributes:
-        read: (root, files, rows) -> None; adds what the files of one of them say to the rows.
-        wanted: the condition on the table `files` that picks what was read of them, of study $1 if any.
+        read: (root, source, rows) -> None; adds what the files of a source say to the rows.
+        condition: on the table `files`, picks the files of such sources, of study $1 if any.
         tables: the tables that hold these rows.
         batch: how many to read at a time: enough for DuckDB to read files in parallel, few enough for memory.
     """
 
-    read: Callable[[Path, Seen, Rows], None]
-    wanted: str
+    read: Callable[[Path, SourceFiles, Rows], None]
+    condition: str
     tables: tuple[str, ...]
     batch: int
 
@@ -159,9 +174,15 @@ _STUDIES = _Kind(read_study, f"{OF_STUDIES} AND {_IN_SCOPE}", ("removed_runs", "
 _NODES = _Kind(read_node, f"{OF_NODES} AND {_IN_SCOPE}", ("nodes", "files", "quarantine"), 50)
 
 
-@dataclass
-class _Done:
-    """How many were read and left alone, and how many have lost files since they were read."""
+@dataclass(frozen=True)
+class _SourceCounts:
+    """What a collect did with the sources of a kind.
+
+    Attributes:
+        updated: read because they are new or have changed.
+        unchanged: left alone.
+        missing: of which files are gone since they were read; their rows are kept and marked.
+    """
 
     updated: int
     unchanged: int
@@ -169,26 +190,8 @@ class _Done:
 
 
 @dataclass(frozen=True)
-class CollectSummary:
-    """What a collect did, and what the database then holds for the studies that were collected.
-
-    Attributes:
-        runs, attempts, steps: rows in the database (steps: step records of every attempt).
-        quarantined: files that could not be read, including the root's certificates.
-        updated: run folders read because they are new or have changed.
-        unchanged: run folders left alone.
-        missing: runs of which files are gone since they were read; their rows are kept and marked.
-        certificates: certificates in the database; they belong to no study.
-    """
-
-    runs: int
-    attempts: int
-    steps: int
-    quarantined: int
-    updated: int
-    unchanged: int
-    missing: int
-    certificates: int = 0
+class CollectSummary(RowCounts, _SourceCounts):
+    """What a collect did with run folders, and what the database then holds of the studies collected."""
 
 
 def collect(
@@ -209,18 +212,19 @@ def collect(
     """
     root = root.resolve()
     _check(root, study)
-    if held := None if rebuild else read_held(root, study):
-        if unchanged := _nothing_new(root, study, held, settle):
+    held = None if rebuild else read_held(root, study)
+    if held:
+        if summary := _summary_if_unchanged(root, study, held, settle):
             sweep(root)  # left by a collect that was killed when its work was in place
-            return unchanged
+            return summary
     elif settle:
-        settle([look(folder).key for folder in run_folders(root, study)])
+        settle([(folder.path.parent.name, folder.path.name) for folder in run_folders(root, study)])
 
     def work(build: Build) -> CollectSummary:
-        done = _collect_runs(build, root, study, drop=rebuild)
+        runs = _collect_runs(build, root, study, drop=rebuild)
         _collect_certificates(build, root, drop=rebuild)
         reports.bring(build, root)
-        return _summary(count_rows(build.connection, study), done)
+        return CollectSummary(**vars(count_rows(build.connection, study)), **vars(runs))
 
     return update(root, rebuild, work)
 
@@ -266,42 +270,47 @@ def read_folders(root: Path, study: str | None) -> DuckDBPyConnection:
     return build.connection
 
 
-def _nothing_new(
+def _summary_if_unchanged(
     root: Path, study: str | None, held: HeldRows, settle: Settle | None
 ) -> CollectSummary | None:
     """What the database holds, if that is all that the files say. It is only read, so nobody has to wait."""
-    runs = list(map(look, run_folders(root, study)))
-    others = [*scan.certificates(root), *scan.nodes(root, study), *scan.studies(root, study)]
-    others += scan.reports(root, study)
+    runs = [stat_run(folder) for folder in run_folders(root, study)]
+    others = [*scan.stat_certificates(root), *scan.stat_nodes(root, study), *scan.stat_studies(root, study)]
+    others += scan.stat_reports(root, study)
     differ = held.differing([*runs, *others])
-    in_doubt = [run.key for run in runs if run.key in differ or not held.is_over(run)]
+    in_doubt = [run.key for run in runs if run.key in differ or not held.is_settled(run)]
     if settle and in_doubt:
         settle(in_doubt)
-        again = {key: look(RunFolder(f"{root}/{key[0]}/{key[1]}")) for key in in_doubt}
-        runs = [again.get(run.key, run) for run in runs]
+        now = {key: stat_run(RunFolder(f"{root}/{key[0]}/{key[1]}")) for key in in_doubt}
+        runs = [now.get(run.key, run) for run in runs]
         differ = held.differing([*runs, *others])
     if differ:
         return None
     for kind in KINDS:
-        _say_lost([key for key in held.lost if of_kind(key) == kind])
-    gone = [key for key in held.lost if of_kind(key) == "run"]
-    return _summary(held.counts, _Done(0, sum(bool(run.files) for run in runs), len(gone)))
+        _warn_of_lost([key for key in held.lost if kind_of(key) == kind])
+    lost_runs = [key for key in held.lost if kind_of(key) == "run"]
+    return CollectSummary(
+        **vars(held.counts),
+        updated=0,
+        unchanged=sum(bool(run.files) for run in runs),
+        missing=len(lost_runs),
+    )
 
 
-def _collect_runs(build: Build, root: Path, study: str | None, drop: bool) -> _Done:
+def _collect_runs(build: Build, root: Path, study: str | None, drop: bool) -> _SourceCounts:
     """Bring the runs, the nodes that they ran on, and which of them their study no longer has."""
     scope = None if build.changed else study  # a new database gets every study
-    _bring(build, root, _STUDIES, scan.studies(root, scope), scope, drop)
-    _bring(build, root, _NODES, scan.nodes(root, scope), scope, drop)
-    runs = [folder for folder in map(look, run_folders(root, scope)) if folder.files]
-    done = _bring(build, root, _RUNS, runs, scope, drop)
+    _bring(build, root, _STUDIES, scan.stat_studies(root, scope), scope, drop)
+    _bring(build, root, _NODES, scan.stat_nodes(root, scope), scope, drop)
+    runs = [run for run in map(stat_run, run_folders(root, scope)) if run.files]
+    counts = _bring(build, root, _RUNS, runs, scope, drop)
     if build.changed:
         steps.label(build.connection)
-    return done
+    return counts
 
 
 def _collect_certificates(build: Build, root: Path, drop: bool) -> None:
-    _bring(build, root, _CERTIFICATES, scan.certificates(root), None, drop)
+    _bring(build, root, _CERTIFICATES, scan.stat_certificates(root), None, drop)
 
 
 def _check(root: Path, study: str | None) -> None:
@@ -313,76 +322,82 @@ def _check(root: Path, study: str | None) -> None:
 
 
 def _bring(
-    build: Build, root: Path, kind: _Kind, here: Collection[Seen], scope: str | None, drop: bool
-) -> _Done:
+    build: Build, root: Path, kind: _Kind, sources: Collection[SourceFiles], scope: str | None, drop: bool
+) -> _SourceCounts:
     """Replace the rows of what changed since the last collect, and mark those whose files are gone.
 
     Args:
-        here: what is on disk of this kind.
+        sources: what is on disk of this kind.
         scope: the study that was looked at; None for all of them.
         drop: forget what only an old database knows.
     """
-    connection, seen = build.connection, {folder.key: folder for folder in here}
-    taken = [key for key in read_ledger(connection, OF_REPORTS) if key in seen]
-    forget(connection, taken, kind.tables)  # what the root has itself takes precedence
-    inherit(build, root, seen, kind.wanted, kind.tables, drop)
-    ledger = read_ledger(connection, kind.wanted, scope)
-    lost = find_lost(connection, root, seen, ledger)
-    seen = seen | {key: replace(seen.get(key, Seen(key, ())), lost=files) for key, files in lost.items()}
-    stale = [entry for key, entry in seen.items() if not same_stat(entry, ledger.get(key, {}))]
-    gone = [key for key in ledger if key not in seen]
+    connection, on_disk = build.connection, {source.key: source for source in sources}
+    from_reports = [key for key in recorded_files(connection, OF_REPORTS) if key in on_disk]
+    forget(connection, from_reports, kind.tables)  # what the root has itself takes precedence
+    inherit(build, root, on_disk, kind.condition, kind.tables, drop)
+    recorded = recorded_files(connection, kind.condition, scope)
+    lost = find_lost(connection, root, on_disk, recorded)
+    current = on_disk | {
+        key: replace(on_disk.get(key, SourceFiles(key, ())), lost=files) for key, files in lost.items()
+    }
+    stale = [source for key, source in current.items() if not same_stat(source, recorded.get(key, {}))]
+    gone = [key for key in recorded if key not in current]
     forget(connection, gone, kind.tables)
 
     # No transaction is needed: this is a copy, which replaces the database only if everything succeeds.
     updated = 0
-    with closing(_ahead(_Read(root, kind, some, ledger) for some in _batches(stale, kind.batch))) as reads:
-        for read in reads:
+    batches = (_read_batch(root, kind, batch, recorded) for batch in _batches(stale, kind.batch))
+    with closing(_ahead(batches)) as ready:
+        for batch in ready:
             steps.stage(connection)
-            steps.load(connection, root, read.rows)
-            forget(connection, [folder.key for folder in read.touched], ("files",))
-            insert(connection, "files", [row for folder in read.touched for row in file_rows(folder)])
-            with keeping(connection, read.changed):
-                replaced = [folder.key for folder in read.changed if folder.key in ledger]
+            steps.load(connection, root, batch.rows)
+            forget(connection, [source.key for source in batch.touched], ("files",))
+            touched_files = [row for source in batch.touched for row in file_rows(source.key, source.states)]
+            insert(connection, "files", touched_files)
+            with keeping(connection, batch.changed):
+                replaced = [source.key for source in batch.changed if source.key in recorded]
                 forget(connection, replaced, kind.tables)
                 for table in kind.tables:
                     if table not in FROM_STEPS:
-                        insert(connection, table, getattr(read.rows, table))
+                        insert(connection, table, getattr(batch.rows, table))
             steps.derive(connection)
-            updated += len(read.changed)
+            updated += len(batch.changed)
     build.changed |= bool(stale or gone)
-    _say_lost(lost)
-    return _Done(updated, len(here) - updated, len(lost))
+    _warn_of_lost(lost)
+    return _SourceCounts(updated, len(sources) - updated, len(lost))
 
 
-def _say_lost(keys: Collection[Key]) -> None:
+def _warn_of_lost(keys: Collection[Key]) -> None:
     if keys:
         log.warning("%s: no files here; their records are kept (missing_since)", named(keys))
 
 
-class _Read:
-    """What the files of some runs or certificates say, apart from step records.
+class _Batch(NamedTuple):
+    """Some sources whose files have changed, and what these say, apart from step records.
 
     Attributes:
         touched: those whose files have another time but the same content.
         changed: the others, whose rows these are.
     """
 
-    def __init__(self, root: Path, kind: _Kind, stale: list[Seen], ledger: Ledger) -> None:
-        folders = []
-        for folder in stale:
-            read = hashed(root, folder)
-            # Without its run.json no other file of a run makes sense: they count as they were read last.
-            if any(file.path.endswith("/run.json") for file in read.lost):
-                gone = {file.path for file in read.lost}
-                before = [file for path, file in ledger[read.key].items() if path not in gone]
-                read = replace(read, files=tuple(before))
-            folders.append(read)
-        same = [same_content(folder, ledger.get(folder.key, {})) for folder in folders]
-        self.touched = [folder for folder, unchanged in zip(folders, same, strict=True) if unchanged]
-        self.changed = [folder for folder, unchanged in zip(folders, same, strict=True) if not unchanged]
-        self.rows = Rows()
-        for folder in self.changed:
-            kind.read(root, folder, self.rows)
+    touched: list[SourceFiles]
+    changed: list[SourceFiles]
+    rows: Rows
+
+
+def _read_batch(root: Path, kind: _Kind, stale: list[SourceFiles], recorded: RecordedFiles) -> _Batch:
+    batch = _Batch([], [], Rows())
+    for unread in stale:
+        source, before = with_hashes(root, unread), recorded.get(unread.key, {})
+        # Without its run.json no other file of a run makes sense: they count as they were read last.
+        lost = {file.path for file in source.lost}
+        if any(path.endswith("/run.json") for path in lost):
+            source = replace(source, files=tuple(file for path, file in before.items() if path not in lost))
+        (batch.touched if same_content(source, before) else batch.changed).append(source)
+    for source in batch.changed:
+        batch.rows.files += file_rows(source.key, source.states)
+        kind.read(root, source, batch.rows)
+    return batch
 
 
 def _ahead(items: Iterator[T]) -> Generator[T]:
@@ -394,20 +409,16 @@ def _ahead(items: Iterator[T]) -> Generator[T]:
             yield item
 
 
-def _batches(stale: list[Seen], most: int) -> Iterator[list[Seen]]:
+def _batches(stale: list[SourceFiles], most: int) -> Iterator[list[SourceFiles]]:
     """Batches of at most `most` and of no more bytes than memory holds as rows, unless one alone has more."""
-    batch: list[Seen] = []
+    batch: list[SourceFiles] = []
     size = 0
-    for folder in stale:
-        folder_bytes = sum(file.size_bytes for file in folder.files)
-        if batch and (len(batch) == most or size + folder_bytes > _BATCH_BYTES):
+    for source in stale:
+        source_bytes = sum(file.size_bytes for file in source.files)
+        if batch and (len(batch) == most or size + source_bytes > _BATCH_BYTES):
             yield batch
             batch, size = [], 0
-        batch.append(folder)
-        size += folder_bytes
+        batch.append(source)
+        size += source_bytes
     if batch:
         yield batch
-
-
-def _summary(held: RowCounts, done: _Done) -> CollectSummary:
-    return CollectSummary(**vars(held), **vars(done))

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import TypeVar
 
-from analysis.store.scan import FileState, Key, Seen, attempt_numbers, reported_plans
+from analysis.store.scan import FileState, Key, SourceFiles, attempt_numbers, reported_plans
 from analysis.store.tables import Row
 from model.measure.flops import attention_flop
 from model.record.config import CallConfig
@@ -73,17 +73,16 @@ class Rows:
         self.quarantine.append({"study": key[0], "run_id": key[1], "path": path, "reason": reason})
 
 
-def read_run(root: Path, seen: Seen, rows: Rows) -> None:
+def read_run(root: Path, source: SourceFiles, rows: Rows) -> None:
     """Add the rows of a run folder. Nothing in the folder can make this raise."""
-    rows.files += file_rows(seen)
-    folder = RunFolder(f"{root}/{seen.key[0]}/{seen.key[1]}")
-    reader = Reader(root, seen.key, rows)
+    folder = RunFolder(f"{root}/{source.key[0]}/{source.key[1]}")
+    reader = Reader(root, source.key, rows)
 
     def row_of_plan() -> Row:
-        if not any(file.path.endswith("/run.json") for file in seen.files):
+        if not any(file.path.endswith("/run.json") for file in source.files):
             raise Unreadable("missing, although the folder has records of its run")
         run = folder.imported if folder.is_imported else folder.run
-        if (run.study, run.run_id) != seen.key:
+        if (run.study, run.run_id) != source.key:
             raise Unreadable(f"it belongs to study {run.study} run {run.run_id}, not to this folder")
         return fitting(_imported_row(run) if isinstance(run, ImportedRun) else _run_row(run))
 
@@ -99,25 +98,19 @@ def read_run(root: Path, seen: Seen, rows: Rows) -> None:
             _read_attempt(reader, attempt, folder)
 
 
-def read_study(root: Path, seen: Seen, rows: Rows) -> None:
+def read_study(root: Path, source: SourceFiles, rows: Rows) -> None:
     """Add the runs that a study no longer has. Nothing in the file can make this raise."""
-    rows.files += file_rows(seen)
-    study = seen.key[0]
+    study = source.key[0]
     path = f"{root}/{study}/{STUDY}"
-    record = Reader(root, seen.key, rows).read(path, lambda: read(path, StudyRecord))
+    record = Reader(root, source.key, rows).read(path, lambda: read(path, StudyRecord))
     of_reports = {plan["run_id"] for plan in reported_plans(root, study, "run_id")}
     for run_id, differs in record.removed.items() if record else ():
-        there = os.path.lexists(f"{root}/{study}/{run_id}/run.json") or run_id in of_reports
-        if NAME.fullmatch(run_id) and there:
+        exists = os.path.lexists(f"{root}/{study}/{run_id}/run.json") or run_id in of_reports
+        if NAME.fullmatch(run_id) and exists:
             rows.removed_runs.append({"study": study, "run_id": run_id, "differs": differs})
 
 
-def file_rows(seen: Seen) -> list[Row]:
-    """Rows of the table `files` for a run or certificate."""
-    return rows_of(seen.key, (*seen.files, *seen.lost))
-
-
-def rows_of(key: Key, files: Iterable[FileState]) -> list[Row]:
+def file_rows(key: Key, files: Iterable[FileState]) -> list[Row]:
     """Rows of the table `files`."""
     return [{"study": key[0], "run_id": key[1], **file._asdict()} for file in files]
 
@@ -156,19 +149,19 @@ def _read_attempt(reader: Reader, attempt: Attempt, folder: RunFolder) -> None:
     manifest = reader.read(f"{path}/manifest.json", lambda: _placed(attempt.manifest, run_id, attempt))
     result = reader.read(f"{path}/result.json", lambda: _placed(attempt.result, run_id, attempt))
     profile = reader.read(f"{path}/{PROFILE}", lambda: _placed(attempt.profile, run_id, attempt))
-    row = {"study": study, "run_id": run_id, "attempt": attempt.number}
-    seen = {"profiled_steps": profile and profile.steps, "no_profile": profile and profile.reason}
-    whole = reader.read(path, lambda: fitting(row | _attempt_row(attempt.holding(manifest, result)) | seen))
-    if whole is None:
+    key = {"study": study, "run_id": run_id, "attempt": attempt.number}
+    profiled = {"profiled_steps": profile and profile.steps, "no_profile": profile and profile.reason}
+    row = reader.read(path, lambda: fitting(key | _attempt_row(attempt.holding(manifest, result)) | profiled))
+    if row is None:
         return
-    reader.rows.attempts.append(whole)
+    reader.rows.attempts.append(row)
     floor = (manifest and manifest.floor) or ()
-    reader.add("step_floor", path, row, lambda: [part.model_dump() for part in floor])
-    reader.add("audits", f"{path}/audits.jsonl", row, lambda: map(_audit_row, attempt.audits))
+    reader.add("step_floor", path, key, lambda: [part.model_dump() for part in floor])
+    reader.add("audits", f"{path}/audits.jsonl", key, lambda: map(_audit_row, attempt.audits))
     reader.add(
         "decoding",
         f"{path}/{DECODED}",
-        row,
+        key,
         lambda: [
             record.model_dump(mode="json", exclude={"schema_version"})
             | {"time": utc(record.time), "token_ids": dumps(record.token_ids)}
@@ -183,7 +176,7 @@ def _read_attempt(reader: Reader, attempt: Attempt, folder: RunFolder) -> None:
             part.model_dump() | {"share": part.seconds / total if (total := totals[part.phase]) else None}
             for part in profile.parts
         ]
-        reader.add("step_profile", f"{path}/{PROFILE}", row, lambda: parts)
+        reader.add("step_profile", f"{path}/{PROFILE}", key, lambda: parts)
 
     def kernel_rows() -> list[Row]:
         timed = _placed(attempt.kernels, run_id, attempt)
@@ -195,8 +188,8 @@ def _read_attempt(reader: Reader, attempt: Attempt, folder: RunFolder) -> None:
             raise Unreadable("it has another shape, mask, precision or number of rounds than the run")
         return [_kernel_row(timed, time) for time in (*timed.times, *timed.sums)]
 
-    where = row | {"device": manifest and manifest.device_name}
-    reader.add("kernels", f"{path}/{KERNELS}", where, kernel_rows)
+    device = {"device": manifest and manifest.device_name}
+    reader.add("kernels", f"{path}/{KERNELS}", key | device, kernel_rows)
 
     def probe_rows() -> list[Row]:
         sought = _placed(attempt.frontier, run_id, attempt)
@@ -207,10 +200,10 @@ def _read_attempt(reader: Reader, attempt: Attempt, folder: RunFolder) -> None:
         numbered = enumerate(sought.probes, start=1)
         return [shared | {"number": number} | probe.model_dump() for number, probe in numbered]
 
-    reader.add("probes", f"{path}/{FRONTIER}", row, probe_rows)
+    reader.add("probes", f"{path}/{FRONTIER}", key, probe_rows)
     steps = f"{path}/steps.jsonl"
     if os.path.lexists(steps) and reader.read(steps, lambda: regular(steps)) is not None:
-        reader.rows.step_files.append(row | {"path": steps, "imported": run_id.startswith(PREFIX)})
+        reader.rows.step_files.append(key | {"path": steps, "imported": run_id.startswith(PREFIX)})
 
 
 Placed = TypeVar("Placed", Manifest, Result, StepProfile, KernelTimes, Frontier)
@@ -332,8 +325,8 @@ def _attempt_row(attempt: Attempt) -> Row:
         row |= first.model_dump()
         for name in ("power_capped_seconds", "slowed_seconds"):
             began, stopped = getattr(first, name), last and getattr(last, name)
-            known = began is not None and stopped is not None and stopped >= began
-            row[name] = stopped - began if known else None
+            is_known = began is not None and stopped is not None and stopped >= began
+            row[name] = stopped - began if is_known else None
     return row
 
 

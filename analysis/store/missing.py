@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING
 
 from analysis.store.copying import copy_rows
 from analysis.store.database import Build, database, first_lines
-from analysis.store.ingest import rows_of
-from analysis.store.scan import CERTIFICATES, NODES, FileState, Key, Seen
+from analysis.store.ingest import file_rows
+from analysis.store.scan import CERTIFICATES, NODES, FilesByPath, FileState, Key, SourceFiles
 from analysis.store.steps import LINES, MEASURES, SAID, loaded_into
 from analysis.store.tables import (
     ATTEMPT_TABLES,
     OF_NODES,
     OWNER,
-    Known,
-    Ledger,
+    RecordedFiles,
     Row,
     insert,
-    read_ledger,
+    recorded_files,
     registered,
 )
 from model.record.files import open_regular, replacing
@@ -68,31 +67,31 @@ log = logging.getLogger(__name__)
 
 
 def find_lost(
-    connection: DuckDBPyConnection, root: Path, seen: dict[Key, Seen], ledger: Ledger
+    connection: DuckDBPyConnection, root: Path, on_disk: dict[Key, SourceFiles], recorded: RecordedFiles
 ) -> dict[Key, tuple[FileState, ...]]:
     """The files that are gone since they were read, of runs with rows and of certificates of attempts."""
     gone: dict[Key, list[FileState]] = {}
-    for key, before in ledger.items():
-        there = {file.path for file in seen[key].files} if key in seen else set()
-        if files := [file for path, file in before.items() if path not in there]:
+    for key, before in recorded.items():
+        paths = {file.path for file in on_disk[key].files} if key in on_disk else set()
+        if files := [file for path, file in before.items() if path not in paths]:
             gone[key] = files
     if not gone:
         return {}
-    kept = set(connection.execute(_WORTH_KEEPING).fetchall())
+    worth_keeping = set(connection.execute(_WORTH_KEEPING).fetchall())
     if connection.execute(_KEY_OF_KERNELS).fetchall():  # a database of an earlier version may have none
-        kept |= set(connection.execute(_OF_KERNELS).fetchall())
+        worth_keeping |= set(connection.execute(_OF_KERNELS).fetchall())
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     return {
         key: tuple(file._replace(missing_since=file.missing_since or now) for file in files)
         for key, files in gone.items()
-        if key in kept and not _is_another(root, key, ledger[key])
+        if key in worth_keeping and not _is_another_run(root, key, recorded[key])
     }
 
 
-def _is_another(root: Path, key: Key, files: Known) -> bool:
+def _is_another_run(root: Path, key: Key, recorded: FilesByPath) -> bool:
     """Whether the folder has a ledger that is not the one that was read, nor continues it."""
     path = "/".join((*key, "ledger.jsonl"))
-    if (before := files.get(path)) is None:
+    if (before := recorded.get(path)) is None:
         return False
     try:
         with open(root / path, "rb", opener=open_regular) as file:
@@ -103,15 +102,15 @@ def _is_another(root: Path, key: Key, files: Known) -> bool:
 
 
 @contextmanager
-def keeping(connection: DuckDBPyConnection, folders: Iterable[Seen]) -> Iterator[None]:
+def keeping(connection: DuckDBPyConnection, sources: Iterable[SourceFiles]) -> Iterator[None]:
     """Put the rows of attempts whose files are gone back after the body, which reads the rest of the run."""
     import pyarrow as pa
 
     rows: list[tuple[str, str, int | None]] = []
-    for folder in folders:
-        for file in folder.lost:
+    for source in sources:
+        for file in source.lost:
             match = _OF_ATTEMPT.search(file.path)
-            rows.append((*folder.key, int(match[1]) if match else None))
+            rows.append((*source.key, int(match[1]) if match else None))
     if not rows:
         yield
         return
@@ -127,13 +126,17 @@ def keeping(connection: DuckDBPyConnection, folders: Iterable[Seen]) -> Iterator
 
 
 def inherit(
-    build: Build, root: Path, seen: dict[Key, Seen], wanted: str, tables: tuple[str, ...], drop: bool
+    build: Build,
+    root: Path,
+    on_disk: dict[Key, SourceFiles],
+    condition: str,
+    tables: tuple[str, ...],
+    drop: bool,
 ) -> None:
     """Take over what no file says any more from the database that a new one replaces.
 
     Args:
-        seen: what is on disk.
-        wanted: SQL condition on the table `files`.
+        condition: on the table `files`, picks the files of one kind of source.
         tables: the tables to take over.
         drop: leave it behind, and say so.
     """
@@ -147,8 +150,8 @@ def inherit(
         ((new,),) = connection.execute("SELECT current_database()").fetchall()
         connection.execute("USE old")
         try:
-            ledger = read_ledger(connection, wanted.replace("$1", "NULL"))
-            lost = find_lost(connection, root, seen, ledger)
+            recorded = recorded_files(connection, condition.replace("$1", "NULL"))
+            lost = find_lost(connection, root, on_disk, recorded)
         finally:
             connection.execute(f"USE {new}")
         if lost and drop:
@@ -166,21 +169,21 @@ def inherit(
             for key, files in lost.items():
                 paths = {file.path for file in files}
                 # The other files of a run are not read again where its run.json is gone.
-                whole = any(path.endswith("/run.json") for path in paths)
-                rest = [file for path, file in ledger[key].items() if whole and path not in paths]
-                rows += rows_of(key, (*rest, *files))
+                unread = any(path.endswith("/run.json") for path in paths)
+                rest = [file for path, file in recorded[key].items() if unread and path not in paths]
+                rows += file_rows(key, (*rest, *files))
             insert(connection, "files", rows)
         connection.execute("DETACH old")
     except duckdb.Error as error:  # nothing can be taken over: the old database is kept as it is
-        aside = database(root).with_name("results.unreadable.duckdb")
-        with replacing(aside) as written:
-            shutil.copyfile(build.old, written)
+        unreadable = database(root).with_name("results.unreadable.duckdb")
+        with replacing(unreadable) as aside:
+            shutil.copyfile(build.old, aside)
         build.old = None
         log.warning(
             "the database could not be read (%s) and is rebuilt from the run folders; "
             "what it held about runs whose files are gone is only in %s",
             first_lines(error, 1),
-            aside,
+            unreadable,
         )
 
 
@@ -194,8 +197,8 @@ def _old_rows(connection: DuckDBPyConnection, tables: list[str]) -> Iterator[tup
             yield table, f"SELECT {', '.join(names)} FROM old.{table}"
 
 
-def of_kind(key: Key) -> str:
-    """Which of KINDS it is."""
+def kind_of(key: Key) -> str:
+    """Which of KINDS a key is of."""
     if key[0] == CERTIFICATES:
         return "certificate"
     return "node" if key[1].startswith(f"{NODES}/") else "run"
@@ -203,7 +206,8 @@ def of_kind(key: Key) -> str:
 
 def named(keys: Collection[Key]) -> str:
     """`2 runs (a/1, a/2)`, or as many of them as fit in a message. Other kinds have hashes for names."""
-    if (what := of_kind(min(keys))) != "run":
-        return counted(len(keys), what)
+    count = counted(len(keys), kind := kind_of(min(keys)))
+    if kind != "run":
+        return count
     names = ", ".join("/".join(key) for key in sorted(keys)[:_SHOWN])
-    return f"{counted(len(keys), what)} ({names}{', ...' if len(keys) > _SHOWN else ''})"
+    return f"{count} ({names}{', ...' if len(keys) > _SHOWN else ''})"

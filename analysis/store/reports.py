@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +16,27 @@ from typing import TYPE_CHECKING
 from analysis.store import scan
 from analysis.store.copying import copy_rows
 from analysis.store.database import Build, first_lines
-from analysis.store.ingest import rows_of
+from analysis.store.ingest import file_rows
 from analysis.store.records import open_records, selections
-from analysis.store.scan import CERTIFICATES, NODES, REPORTS, RUNS_OF_REPORT, UNHASHED, Key
+from analysis.store.scan import (
+    CERTIFICATES,
+    NODES,
+    REPORTS,
+    RUNS_OF_REPORT,
+    UNHASHED,
+    FilesByPath,
+    Key,
+    SourceFiles,
+)
 from analysis.store.steps import LINES, MEASURES, label
-from analysis.store.tables import OF_REPORTS, Known, forget, insert, read_ledger, registered
+from analysis.store.tables import (
+    OF_REPORTS,
+    RecordedFiles,
+    forget,
+    insert,
+    recorded_files,
+    registered,
+)
 from model.record.config import RunConfig
 from model.record.errors import UserError
 from model.record.records import DesignRecord, Override, RunRecord
@@ -53,65 +69,82 @@ def planned(root: Path, study: str) -> Iterator[RunRecord]:
 def bring(build: Build, root: Path) -> None:
     """Bring what only reports know up to date, after all that the root has itself."""
     connection = build.connection
-    before = read_ledger(connection, OF_REPORTS)
-    here = {report.key: report for report in scan.reports(root, None)}
-    if not (before or here):
+    recorded = recorded_files(connection, OF_REPORTS)  # of the reports, and of what came from them
+    reports = {report.key: report for report in scan.stat_reports(root, None)}
+    if not (recorded or reports):
         return
-    own = read_ledger(connection, f"NOT {OF_REPORTS}").keys()
+    own = recorded_files(connection, f"NOT {OF_REPORTS}").keys()
+    providers, problems = _providers(root, reports.keys(), own)
 
-    # Which report each comes from: the last of its study; a certificate, the last of all.
-    wanted: dict[Key, Key] = {}
-    problems: dict[Key, str] = {}
-    for key in here:
-        try:
-            carried = _keys(root / key[0] / key[1], key[0])
-        except (UserError, OSError) as error:
-            problems[key] = str(error)
-        else:
-            wanted |= dict.fromkeys(carried - own, key)
-    wanted = {key: report for key, report in wanted.items() if key not in here}
-
-    def of_report(files: Known) -> Key:
-        study, place, name, _ = min(files).split("/")
-        return study, f"{place}/{name}"
-
-    states = {
-        key: {path: file._replace(sha256="") for path, file in before[key].items()}
-        for key in before
-        if key[1].startswith(f"{REPORTS}/")
-    }
-    there = {key: {file.path: file for file in report.files} for key, report in here.items() if report.files}
-    now = {key: of_report(files) for key, files in before.items() if key not in states}
-    if (states, now) == (there, wanted):
+    old_reports = {key: files for key, files in recorded.items() if key[1].startswith(f"{REPORTS}/")}
+    old_providers = {key: _report_of(files) for key, files in recorded.items() if key not in old_reports}
+    if old_providers == providers and _same_files(reports, old_reports):
         return
-    for study, place in states.keys() - here.keys():
+    for study, place in old_reports.keys() - reports.keys():
         log.warning("%s/%s: its records are gone, and so are the runs that it alone knew", study, place)
     tables = [table for table in selections(connection, None) if table != "step_records"]
     refused = connection.execute(f"SELECT study, run_id FROM quarantine WHERE run_id LIKE '{REPORTS}/%'")
-    forget(connection, [*before, *refused.fetchall()], (*tables, *LINES, *MEASURES))
-    for key, report in here.items():
-        files = [file._replace(sha256=UNHASHED) for file in report.files]
-        insert(connection, "files", rows_of(key, files))
-        if key not in problems and (new := [name for name, owner in wanted.items() if owner == key]):
+    forget(connection, [*recorded, *refused.fetchall()], (*tables, *LINES, *MEASURES))
+    for report, source in reports.items():
+        files = [file._replace(sha256=UNHASHED) for file in source.files]
+        insert(connection, "files", file_rows(report, files))
+        provided = [key for key, provider in providers.items() if provider == report]
+        if provided and report not in problems:
             try:
-                with closing(open_records(root / key[0] / key[1])) as records:
-                    copy_rows(connection, new, _carried_rows(records, connection, key[0]))
+                with closing(open_records(root.joinpath(*report))) as records:
+                    copy_rows(connection, provided, _carried_rows(records, connection, report[0]))
             except (UserError, OSError) as error:
-                problems[key] = str(error)
+                problems[report] = str(error)
             else:
                 (file,) = (file for file in files if file.path.endswith(f"/{RUNS_OF_REPORT}"))
-                insert(connection, "files", [row for name in new for row in rows_of(name, [file])])
-        if reason := problems.get(key):
+                insert(connection, "files", [row for key in provided for row in file_rows(key, [file])])
+        if reason := problems.get(report):
             log.warning(
-                "%s/%s: what it alone knows is left out (%s): collect that report again", *key, reason
+                "%s/%s: what it alone knows is left out (%s): collect that report again", *report, reason
             )
-            row = {"study": key[0], "run_id": key[1], "path": "/".join(key), "reason": reason}
+            row = {"study": report[0], "run_id": report[1], "path": "/".join(report), "reason": reason}
             insert(connection, "quarantine", [row])
     build.changed = True
     label(connection)
 
 
-def _keys(folder: Path, study: str) -> set[Key]:
+def _providers(
+    root: Path, reports: Iterable[Key], own: Collection[Key]
+) -> tuple[dict[Key, Key], dict[Key, str]]:
+    """Which report each run, certificate and node comes from, and why reports cannot be read.
+
+    It is the last report that carries it. What the root has itself comes from none.
+
+    Args:
+        reports: in the order in which they were collected.
+    """
+    providers: dict[Key, Key] = {}
+    problems: dict[Key, str] = {}
+    for report in reports:
+        try:
+            carried = _carried_keys(root.joinpath(*report), report[0])
+        except (UserError, OSError) as error:
+            problems[report] = str(error)
+        else:
+            providers |= dict.fromkeys(carried.difference(own), report)
+    return providers, problems
+
+
+def _report_of(files: FilesByPath) -> Key:
+    """The report that a run, certificate or node came from, by its recorded file."""
+    study, place, name, _ = min(files).split("/")
+    return study, f"{place}/{name}"
+
+
+def _same_files(reports: dict[Key, SourceFiles], recorded: RecordedFiles) -> bool:
+    """Whether reports have the files that were recorded of them."""
+    on_disk = {key: set(report.files) for key, report in reports.items() if report.files}
+    return on_disk == {
+        key: {file._replace(sha256="") for file in files.values()} for key, files in recorded.items()
+    }
+
+
+def _carried_keys(folder: Path, study: str) -> set[Key]:
     """The keys of what a report carries, but of runs that its study no longer had.
 
     Raises:

@@ -51,9 +51,12 @@ class FileState(NamedTuple):
     missing_since: datetime | None = None
 
 
+FilesByPath = dict[str, FileState]
+
+
 @dataclass(frozen=True)
-class Seen:
-    """The record files of one run, or the one file of a certificate or node.
+class SourceFiles:
+    """The files of one source of rows: of a run or a report, or the one file of a certificate, node or study.
 
     Attributes:
         files: those that are there.
@@ -66,8 +69,13 @@ class Seen:
     lost: tuple[FileState, ...] = ()
     newest: int = 0
 
+    @property
+    def states(self) -> tuple[FileState, ...]:
+        """All of them, as the table `files` is to have them."""
+        return *self.files, *self.lost
 
-def look(folder: RunFolder) -> Seen:
+
+def stat_run(folder: RunFolder) -> SourceFiles:
     """Stat the record files of a run folder, before anything is read: a later write changes the stat.
 
     The times of folders tell nothing: an append to a file leaves them as they are. Paths are strings: over
@@ -78,37 +86,38 @@ def look(folder: RunFolder) -> Seen:
     attempts = attempt_numbers(folder)
     names = [*IN_RUN, *(f"attempt-{n}/{name}" for n in attempts for name in IN_ATTEMPT)]
     states = [_stat(f"{base}/{name}", f"{study}/{run_id}/{name}") for name in names]
-    return Seen((study, run_id), tuple(state for state in states if state), newest=max(attempts, default=0))
+    newest = max(attempts, default=0)
+    return SourceFiles((study, run_id), tuple(state for state in states if state), newest=newest)
 
 
-def certificates(root: Path) -> list[Seen]:
+def stat_certificates(root: Path) -> list[SourceFiles]:
     """Stat the certificates of a root, sorted by name; files still being written have a leading dot."""
-    return list(_kept(root, CERTIFICATES))
+    return list(_stat_json_files(root, CERTIFICATES))
 
 
-def nodes(root: Path, study: str | None) -> list[Seen]:
+def stat_nodes(root: Path, study: str | None) -> list[SourceFiles]:
     """Stat the measured ceilings of a study's nodes, or of all studies', sorted by name."""
     names = [study] if study else folders(root)
-    return [node for name in names for node in _kept(root, name, f"{NODES}/")]
+    return [node for name in names for node in _stat_json_files(root, name, f"{NODES}/")]
 
 
-def studies(root: Path, study: str | None) -> list[Seen]:
+def stat_studies(root: Path, study: str | None) -> list[SourceFiles]:
     """Stat what the last launch of a study, or of each study, left."""
     names = [study] if study else folders(root)
     states = [(name, _stat(f"{root}/{name}/{STUDY}", f"{name}/{STUDY}")) for name in names]
-    return [Seen((name, STUDY), (state,)) for name, state in states if state]
+    return [SourceFiles((name, STUDY), (state,)) for name, state in states if state]
 
 
-def reports(root: Path, study: str | None) -> list[Seen]:
+def stat_reports(root: Path, study: str | None) -> list[SourceFiles]:
     """Stat the records of reports that were collected, of a study or of all, the last one last."""
-    names, reported = [study] if study else folders(root), list[Seen]()
+    names, reported = [study] if study else folders(root), list[SourceFiles]()
     for name in names:
         for folder in sorted((root / name / REPORTS).glob("*")):
             if OF_REPORT.fullmatch(folder.name):
                 place = f"{REPORTS}/{folder.name}"
                 paths = sorted({*folder.glob("[a-z]*.parquet"), folder / RUNS_OF_REPORT})
                 states = [_stat(str(path), f"{name}/{place}/{path.name}") for path in paths]
-                reported.append(Seen((name, place), tuple(state for state in states if state)))
+                reported.append(SourceFiles((name, place), tuple(state for state in states if state)))
     return reported
 
 
@@ -124,17 +133,17 @@ def reported_plans(root: Path, study: str, *columns: str) -> list[dict[str, Any]
     import pyarrow.parquet as pq
 
     plans = []
-    for report in reports(root, study):
+    for report in stat_reports(root, study):
         with suppress(pa.ArrowException, OSError):  # a collect says why
             path = root / study / report.key[1] / RUNS_OF_REPORT
             plans += pq.read_table(path, columns=list(columns)).to_pylist()
     return plans
 
 
-def _kept(root: Path, owner: str, below: str = "") -> Iterator[Seen]:
+def _stat_json_files(root: Path, owner: str, below: str = "") -> Iterator[SourceFiles]:
     for path in sorted((root / owner / below).glob("[!.]*.json")):
         if state := _stat(str(path), f"{owner}/{below}{path.name}"):
-            yield Seen((owner, f"{below}{path.stem}"), (state,))
+            yield SourceFiles((owner, f"{below}{path.stem}"), (state,))
 
 
 def attempt_numbers(folder: RunFolder) -> list[int]:
@@ -145,8 +154,8 @@ def attempt_numbers(folder: RunFolder) -> list[int]:
         return []
 
 
-def hashed(root: Path, seen: Seen) -> Seen:
-    """The same with the hashes of the contents; a file that cannot be read has an empty one."""
+def with_hashes(root: Path, source: SourceFiles) -> SourceFiles:
+    """The source with the hashes of its files' contents; a file that cannot be read has an empty one."""
 
     def digest(path: str) -> str:
         if path.endswith("/steps.jsonl"):
@@ -156,31 +165,31 @@ def hashed(root: Path, seen: Seen) -> Seen:
         except OSError:
             return ""
 
-    files = tuple(file._replace(sha256=digest(f"{root}/{file.path}")) for file in seen.files)
-    return replace(seen, files=files)
+    files = tuple(file._replace(sha256=digest(f"{root}/{file.path}")) for file in source.files)
+    return replace(source, files=files)
 
 
-def same_stat(seen: Seen, states: dict[str, FileState]) -> bool:
+def same_stat(source: SourceFiles, recorded: FilesByPath) -> bool:
     """Whether every file has the recorded size and time, none is new, and none has gone or come back since.
 
     A file that could not be read last time counts as changed: chmod leaves its size and time alone.
     """
     return (
-        len(seen.files) + len(seen.lost) == len(states)
-        and all(states[file.path] == file for file in seen.lost)
+        len(source.states) == len(recorded)
+        and all(recorded[file.path] == file for file in source.lost)
         and all(
-            (old := states.get(file.path)) is not None
+            (old := recorded.get(file.path)) is not None
             and old.sha256 != ""
             and old._replace(sha256="") == file
-            for file in seen.files
+            for file in source.files
         )
     )
 
 
-def same_content(seen: Seen, states: dict[str, FileState]) -> bool:
+def same_content(source: SourceFiles, recorded: FilesByPath) -> bool:
     """Whether every hashed file has the recorded content, as in a folder that was copied or touched."""
-    return {file.path: _content(file) for file in (*seen.files, *seen.lost)} == {
-        path: _content(old) for path, old in states.items()
+    return {file.path: _content(file) for file in source.states} == {
+        path: _content(old) for path, old in recorded.items()
     }
 
 

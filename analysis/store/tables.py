@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from analysis.store.database import quoted
-from analysis.store.scan import CERTIFICATES, NODES, REPORTS, FileState, Key
+from analysis.store.scan import CERTIFICATES, NODES, REPORTS, FilesByPath, FileState, Key
 from model.record.folder import STUDY
 
 if TYPE_CHECKING:
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 Row = dict[str, Any]
-Known = dict[str, FileState]  # the files of one run or certificate, by path
-Ledger = dict[Key, Known]
+RecordedFiles = dict[Key, FilesByPath]  # what the table `files` has of each source
 # Base tables with rows of attempts, beside those of their steps.
 ATTEMPT_TABLES = ("attempts", "step_floor", "step_profile", "audits", "decoding", "kernels", "probes")
 # How a row names what it belongs to: a certificate, a node or a study; all others name a run, by KEY.
@@ -40,17 +39,21 @@ WHERE database_name = current_database() AND NOT internal AND table_name <> 'rem
 GROUP BY table_name HAVING count(*) FILTER (column_name IN ('study', 'run_id')) = 2"""
 
 
-def read_ledger(connection: DuckDBPyConnection, wanted: str = "true", study: str | None = None) -> Ledger:
-    """Every file that was read, from the table `files`, which may be of an earlier version."""
-    cursor = connection.execute(f"SELECT * FROM files WHERE {wanted}", [study] if "$1" in wanted else None)
+def recorded_files(connection: DuckDBPyConnection, condition: str, study: str | None = None) -> RecordedFiles:
+    """The files that rows were read from, by the table `files`, which may be of an earlier version.
+
+    Args:
+        condition: SQL that picks them, of study $1 if it names one.
+    """
+    given = [study] if "$1" in condition else None
+    cursor = connection.execute(f"SELECT * FROM files WHERE {condition}", given)
     names = [column[0] for column in cursor.description or ()]
-    of_key = [names.index(name) for name in ("study", "run_id")]
-    of_state = [(name, names.index(name)) for name in FileState._fields if name in names]
-    ledger: Ledger = {}
-    for row in cursor.fetchall():
-        state = FileState(**{name: row[place] for name, place in of_state})
-        ledger.setdefault((row[of_key[0]], row[of_key[1]]), {})[state.path] = state
-    return ledger
+    recorded: RecordedFiles = {}
+    for values in cursor.fetchall():
+        row = dict(zip(names, values, strict=True))
+        state = FileState(**{name: row[name] for name in FileState._fields if name in row})
+        recorded.setdefault((row["study"], row["run_id"]), {})[state.path] = state
+    return recorded
 
 
 def forget(connection: DuckDBPyConnection, keys: list[Key], tables: tuple[str, ...]) -> None:
@@ -96,9 +99,9 @@ def insert_table(connection: DuckDBPyConnection, table: str, rows: pa.Table) -> 
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")
 
 
-def count(connection: DuckDBPyConnection, table: str, wanted: str = "true", *study: str | None) -> int:
+def count(connection: DuckDBPyConnection, table: str, condition: str = "true", *study: str | None) -> int:
     """Number of rows."""
-    query = f"SELECT count(*) FROM {table} WHERE {wanted}"
+    query = f"SELECT count(*) FROM {table} WHERE {condition}"
     return int(connection.execute(query, list(study)).fetchall()[0][0])
 
 

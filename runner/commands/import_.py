@@ -82,7 +82,7 @@ def command(
         raise UserError(f"--study {study}: {error}") from error
     origin = Origin(form, study, title or f"Imported logs: {study}", own_version(), now())
     new, refused = _read(files, columns, origin)
-    if scan.reports(Settings.root, study):
+    if scan.stat_reports(Settings.root, study):
         raise UserError(f"study '{study}' has the runs of a report; choose another name for these logs")
     with locked(Settings.root / study):
         written = write_runs(Settings.root, study, new, design)

@@ -47,7 +47,7 @@ def launch_record(
     """
     before, launched = study_record(root, study.name), {cell.run_id for cell in cells}
     others = [*_runs_besides(root, study.name, launched)]
-    if scan.reports(root, study.name):
+    if scan.stat_reports(root, study.name):
         from analysis.store import reports
 
         others += [run for run in reports.planned(root, study.name) if run.run_id not in launched]

@@ -58,7 +58,7 @@ def test_an_unchanged_certificate_is_not_read_again(root: Path, monkeypatch: pyt
     certificate(root, "flash")
     collect(root)
     before = store.database(root).stat().st_mtime_ns
-    monkeypatch.setattr(module, "_Read", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(module, "_read_batch", lambda *_: pytest.fail("read again"))
     assert collect(root).certificates == 1
     assert store.database(root).stat().st_mtime_ns == before
 

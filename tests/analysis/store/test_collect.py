@@ -57,7 +57,7 @@ def test_counts_what_it_found(root: Path) -> None:
     completed(root, "r1")
     completed(root, "r2", attention="flash")
     assert collect(root) == CollectSummary(
-        runs=2, attempts=2, steps=42, quarantined=0, updated=2, unchanged=0, missing=0
+        runs=2, attempts=2, steps=42, quarantined=0, certificates=0, updated=2, unchanged=0, missing=0
     )
 
 
@@ -81,7 +81,7 @@ def test_many_batches_give_what_one_gives(root: Path, monkeypatch: pytest.Monkey
     (folders[4].path / "attempt-1" / "steps.jsonl").write_text("{]\n{}\n")
     shutil.rmtree(folders[5].path)
     assert collect(root) == CollectSummary(
-        runs=8, attempts=8, steps=7 * 21 + 4, quarantined=1, updated=5, unchanged=2, missing=1
+        runs=8, attempts=8, steps=7 * 21 + 4, quarantined=1, certificates=0, updated=5, unchanged=2, missing=1
     )
     replaced = contents(root, gone=False)
     monkeypatch.undo()
