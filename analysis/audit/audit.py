@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from analysis.audit import folders
 from analysis.audit.compare import compare_files, compare_tables
@@ -26,6 +27,9 @@ from analysis.store.records import open_records, selections
 from analysis.writeup.write import write as write_latex
 from model.record.errors import AssayError, UserError, memory_ran_out, shortage
 from model.record.files import no_link, sha256
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 _CHANGED = "its content has changed: its SHA-256 differs from the manifest's"
 
@@ -71,47 +75,51 @@ def audit(report: Path, root: Path | None = None) -> AuditResult:
         UserError: this is no report, is of a newer version, or carries no records.
     """
     manifest = carried.manifest_with_records(report)
-    done = ComparedReport()
+    result = ComparedReport()
 
     # Files that are missing, were added, are links, or changed since the report was written.
-    there = _there(report, manifest) - {MANIFEST}
+    present = _present_files(report, manifest) - {MANIFEST}
     # What compiling the report's document adds to its folder.
     compiled = set(carried.COMPILED - manifest.files.keys()) if manifest.latex else set()
-    for path in sorted(there | manifest.files.keys()):
-        if path not in there:
-            done.findings.append(AuditFinding(path, "the file is missing"))
+    for path in sorted(present | manifest.files.keys()):
+        if path not in present:
+            result.findings.append(AuditFinding(path, "the file is missing"))
         elif _is_link(report, path):
-            done.findings.append(AuditFinding(path, "it is a link: its target is not part of the report"))
+            result.findings.append(AuditFinding(path, "it is a link: its target is not part of the report"))
         elif path not in manifest.files and path not in compiled:
             added = "the file was added: the manifest does not list it"
-            done.findings.append(AuditFinding(path, added))
+            result.findings.append(AuditFinding(path, added))
         elif path in manifest.files and sha256(report / path) != manifest.files[path]:
-            done.findings.append(AuditFinding(path, _CHANGED))
-    if made_later := sorted(compiled & there):
-        done.notes.append(f"not compared, because LaTeX made them afterwards: {', '.join(made_later)}")
+            result.findings.append(AuditFinding(path, _CHANGED))
+    if made_later := sorted(compiled & present):
+        result.notes.append(f"not compared, because LaTeX made them afterwards: {', '.join(made_later)}")
 
     try:
         with ExitStack() as opened:
-            _compare(done, report, manifest, _again(done, report, manifest, root, opened))
+            connections = _open_all_records(report, manifest, opened)
+            _check_records(result, manifest, connections, root)
+            _compare(result, report, manifest, _writer(report, manifest, connections))
     except AssayError as error:
         if memory_ran_out(error):  # which says nothing about the report
             raise
         if advice := shortage(error):
             raise UserError(f"{report} could not be audited: {error}; {advice}") from error
-        done.findings.append(AuditFinding(RECORDS, f"the records cannot be used: {error}"))
+        result.findings.append(AuditFinding(RECORDS, f"the records cannot be used: {error}"))
 
     # That a file was changed says nothing where another finding says what in it was.
-    explained = {finding.file for finding in done.findings if finding.what != _CHANGED}
+    explained = {finding.file for finding in result.findings if finding.what != _CHANGED}
     return AuditResult(
         study=manifest.study,
         same_code=manifest.code == carried.code(),
-        numbers=done.numbers,
-        skipped=done.skipped,
+        numbers=result.numbers,
+        skipped=result.skipped,
         files=len(manifest.files),
         findings=[
-            finding for finding in done.findings if finding.what != _CHANGED or finding.file not in explained
+            finding
+            for finding in result.findings
+            if finding.what != _CHANGED or finding.file not in explained
         ],
-        notes=done.notes,
+        notes=result.notes,
     )
 
 
@@ -129,10 +137,11 @@ def rebuild(report: Path, out: Path, shared_script: bool | None = None) -> None:
     if shared_script is not None:
         manifest = manifest.model_copy(update={"shared_script": shared_script})
     with ExitStack() as opened:
-        _again(ComparedReport(), report, manifest, None, opened, records=True)(out=out)
+        write = _writer(report, manifest, _open_all_records(report, manifest, opened), records=True)
+        write(out=out)
 
 
-def _there(report: Path, manifest: ReportManifest) -> set[str]:
+def _present_files(report: Path, manifest: ReportManifest) -> set[str]:
     """The files of the report; the folder of an index also holds other reports."""
     present = set(carried.files(report))
     return present if manifest.reports is None else present & {*manifest.files, MANIFEST}
@@ -143,15 +152,44 @@ def _is_link(report: Path, path: str) -> bool:
     return any(step.is_symlink() for step in steps[: len(Path(path).parts)])
 
 
-def _again(
-    done: ComparedReport,
+def _open_all_records(report: Path, manifest: ReportManifest, opened: ExitStack) -> list[DuckDBPyConnection]:
+    """The records that a report carries: of its study, of the two sides of a comparison, none of an index."""
+    if manifest.reports is not None:
+        return []
+    if manifest.pair:
+        return [opened.enter_context(open_records(report / RECORDS / side)) for side in SIDES]
+    connection = opened.enter_context(open_records(report / RECORDS))
+    output.load(connection, report / RECORDS)
+    return [connection]
+
+
+def _check_records(
+    result: ComparedReport,
+    manifest: ReportManifest,
+    connections: Sequence[DuckDBPyConnection],
+    root: Path | None,
+) -> None:
+    """Hold the records against each other and, if a workspace is given, against its run folders."""
+    for connection in connections:
+        result.findings += contradictions(connection)
+    if root is None:
+        return
+    if manifest.pair:
+        result.notes.append("the records of a comparison are not checked against run folders")
+    elif manifest.reports is None:
+        (connection,) = connections
+        folders.compare(result, connection, manifest.study, root)
+        if manifest.study is not None:
+            folders.compare_output(result, connection, manifest.study, root)
+
+
+def _writer(
     report: Path,
     manifest: ReportManifest,
-    root: Path | None,
-    opened: ExitStack,
+    connections: Sequence[DuckDBPyConnection],
     records: bool = False,
 ) -> Write:
-    """Open the records, check them, and return what makes the report again from them.
+    """What makes the report again from its records.
 
     Args:
         records: whether the new report carries its records, too.
@@ -159,45 +197,36 @@ def _again(
     if manifest.reports is not None:
         return partial(write_index, report, names=manifest.reports, in_order=manifest.in_order)
     if manifest.pair:
-        a, b = (opened.enter_context(open_records(report / RECORDS / side)) for side in SIDES)
-        for connection in (a, b):
-            done.findings += contradictions(connection)
-        if root is not None:
-            done.notes.append("the records of a comparison are not checked against run folders")
+        a, b = connections
         return partial(write_pair, a, b, manifest.pair, records=records)
-    connection = opened.enter_context(open_records(report / RECORDS))
-    output.load(connection, report / RECORDS)
-    done.findings += contradictions(connection)
-    if root is not None:
-        folders.compare(done, connection, manifest.study, root)
-        if manifest.study is not None:
-            folders.compare_output(done, connection, manifest.study, root)
+    (connection,) = connections
     if manifest.study is None:
-        again = partial(write_certificates, connection)
+        write = partial(write_certificates, connection)
     else:
         extra = write_latex if manifest.latex else None
-        again = partial(write_report, connection, manifest.study, extra=extra)
+        write = partial(write_report, connection, manifest.study, extra=extra)
     shared = manifest.shared_script
-    return partial(again, records=records, figures=manifest.figures, shared_script=shared)
+    return partial(write, records=records, figures=manifest.figures, shared_script=shared)
 
 
-def _compare(done: ComparedReport, report: Path, manifest: ReportManifest, write: Write) -> None:
-    here, made = carried.packages(), manifest.packages
+def _compare(result: ComparedReport, report: Path, manifest: ReportManifest, write: Write) -> None:
+    """Make the report again, and compare."""
+    installed, recorded = carried.packages(), manifest.packages
     alike = Alike(
         code=manifest.code == carried.code(),
-        altair=made.get("altair") == here.get("altair"),
+        altair=recorded.get("altair") == installed.get("altair"),
         renderer=manifest.renderer == carried.renderer(),
     )
     if not alike.code:
-        version = made.get("assay-studies", "of unknown version")
-        done.notes.append(
+        version = recorded.get("assay-studies", "of unknown version")
+        result.notes.append(
             f"other code made the report (assay {version}): its pages are compared where they are laid out "
             "as now, and its tables with what its own queries give"
         )
     if not alike.altair:
-        done.notes.append("another version of altair made the figures: of these, the data is compared")
+        result.notes.append("another version of altair made the figures: of these, the data is compared")
     if not alike.renderer:
-        done.notes.append(
+        result.notes.append(
             "the SVG files were drawn with other fonts or versions: their text is compared, "
             "not their positions"
         )
@@ -208,9 +237,9 @@ def _compare(done: ComparedReport, report: Path, manifest: ReportManifest, write
         except UserError as error:
             if alike.code or memory_ran_out(error):
                 raise
-            done.notes.append(f"pages were not compared: {error}")
+            result.notes.append(f"pages were not compared: {error}")
         else:
-            _compare_all(done, report, manifest, Path(scratch), alike)
+            _compare_all(result, report, manifest, Path(scratch), alike)
 
     # Where other code made the tables, each is held against the report's own query, on its own views.
     of_study = manifest.pair is None and manifest.reports is None  # others have no table that a query gives
@@ -219,8 +248,8 @@ def _compare(done: ComparedReport, report: Path, manifest: ReportManifest, write
         with open_records(report / RECORDS, texts) as connection:
             for table in sorted((report / "data").glob("*.csv")):
                 query = _text(report / QUERIES / f"{table.stem}.sql")
-                again = csv_bytes(answer(connection, query)).decode()
-                compare_tables(done, f"data/{table.name}", _text(table), again)
+                recomputed = csv_bytes(answer(connection, query)).decode()
+                compare_tables(result, f"data/{table.name}", _text(table), recomputed)
 
 
 def _write(write: Write, out: Path) -> None:
@@ -234,39 +263,39 @@ def _write(write: Write, out: Path) -> None:
 
 
 def _compare_all(
-    done: ComparedReport, report: Path, manifest: ReportManifest, again: Path, alike: Alike
+    result: ComparedReport, report: Path, manifest: ReportManifest, rebuilt: Path, alike: Alike
 ) -> None:
-    expected = set(carried.files(again)) - {MANIFEST}
-    there = {path for path in _there(report, manifest) if not _is_link(report, path)}
-    here, made = carried.packages(), manifest.packages
-    same_script = all(made.get(name) == here.get(name) for name in ("altair", "vl-convert-python"))
-    for path in sorted(expected & there):
+    expected = set(carried.files(rebuilt)) - {MANIFEST}
+    present = {path for path in _present_files(report, manifest) if not _is_link(report, path)}
+    installed, recorded = carried.packages(), manifest.packages
+    same_script = all(recorded.get(name) == installed.get(name) for name in ("altair", "vl-convert-python"))
+    for path in sorted(expected & present):
         if path == SCRIPT and not same_script:
-            done.notes.append(f"{SCRIPT} was not compared: another version of vl-convert made it")
+            result.notes.append(f"{SCRIPT} was not compared: another version of vl-convert made it")
         elif alike.code or path.startswith(FINDINGS) or not path.endswith((".csv", ".sql")):
-            compared = compare_files(report, again, path, alike)
-            done.findings += compared.findings
-            done.numbers += compared.numbers
-            done.skipped += compared.skipped
+            compared = compare_files(report, rebuilt, path, alike)
+            result.findings += compared.findings
+            result.numbers += compared.numbers
+            result.skipped += compared.skipped
 
     # Files that only one of the two reports has, whatever its manifest lists.
     with closing(in_memory()) as connection:
         names = selections(connection, None)
     places = [RECORDS, *(f"{RECORDS}/{side}" for side in SIDES)]
     tables = {f"{folder}/{name}.parquet" for folder in places for name in names}
-    records = {path for path in there if path.startswith(f"{RECORDS}/")}
-    done.findings += [
+    records = {path for path in present if path.startswith(f"{RECORDS}/")}
+    result.findings += [
         AuditFinding(path, "it holds the records of no table")
         for path in sorted(records - tables - {f"{RECORDS}/{output.FILE}"})
     ]
-    reported = {finding.file for finding in done.findings}
-    others = manifest.files.keys() & (there - records)
+    reported = {finding.file for finding in result.findings}
+    others = manifest.files.keys() & (present - records)
     if alike.code:
-        missing, unknown = sorted(expected - there - reported), sorted(others - expected - reported)
-        done.findings += [AuditFinding(path, "the file is missing") for path in missing]
-        done.findings += [AuditFinding(path, "no report of this study has such a file") for path in unknown]
+        missing, unknown = sorted(expected - present - reported), sorted(others - expected - reported)
+        result.findings += [AuditFinding(path, "the file is missing") for path in missing]
+        result.findings += [AuditFinding(path, "no report of this study has such a file") for path in unknown]
     elif unknown := sorted(others - expected):
-        done.notes.append(f"not compared, because this version makes no such files: {', '.join(unknown)}")
+        result.notes.append(f"not compared, because this version makes no such files: {', '.join(unknown)}")
 
 
 def _text(path: Path) -> str:

@@ -22,34 +22,36 @@ _MOST = 50  # findings of one file; one that was written anew would have thousan
 
 def compare_files(printed: Path, recomputed: Path, name: str, alike: Alike) -> ComparedReport:
     """Compare one file of two reports, both of which have it."""
-    done = ComparedReport()
-    a, b = (folder.joinpath(name).read_bytes() for folder in (printed, recomputed))
-    texts = [content.decode(errors="backslashreplace") for content in (a, b)]
-    if a == b:
-        done.numbers = len(split(texts[0])[1]) if name.endswith((".html", ".csv", ".svg", ".tex")) else 0
+    result = ComparedReport()
+    contents = [folder.joinpath(name).read_bytes() for folder in (printed, recomputed)]
+    texts = [content.decode(errors="backslashreplace") for content in contents]
+    if contents[0] == contents[1]:
+        result.numbers = len(split(texts[0])[1]) if name.endswith((".html", ".csv", ".svg", ".tex")) else 0
     else:
-        _KINDS.get(Path(name).suffix, _bytes)(done, name, texts[0], texts[1], alike)
-    if len(done.findings) > _MOST:
-        more = AuditFinding(name, f"{len(done.findings) - _MOST} more things in this file differ")
-        done.findings[_MOST:] = [more]
-    return done
+        _KINDS.get(Path(name).suffix, _bytes)(result, name, texts[0], texts[1], alike)
+    if len(result.findings) > _MOST:
+        more = AuditFinding(name, f"{len(result.findings) - _MOST} more things in this file differ")
+        result.findings[_MOST:] = [more]
+    return result
 
 
-def compare_tables(done: ComparedReport, name: str, a: str, b: str) -> None:
+def compare_tables(result: ComparedReport, name: str, printed: str, recomputed: str) -> None:
     """Compare two CSV texts cell by cell."""
-    csv.field_size_limit(max(csv.field_size_limit(), len(a), len(b)))
-    one, other = (list(csv.reader(io.StringIO(text))) for text in (a, b))
-    header = other[0] if other else []
-    for place, (row, expected) in enumerate(zip_longest(one, other)):
-        where = f"line {place + 1}"
+    csv.field_size_limit(max(csv.field_size_limit(), len(printed), len(recomputed)))
+    rows, expected_rows = (list(csv.reader(io.StringIO(text))) for text in (printed, recomputed))
+    header = expected_rows[0] if expected_rows else []
+    for line, (row, expected) in enumerate(zip_longest(rows, expected_rows), start=1):
+        where = f"line {line}"
         if row is None or expected is None:
-            done.findings.append(AuditFinding(name, where, _joined(row), _joined(expected)))
+            result.findings.append(AuditFinding(name, where, _joined(row), _joined(expected)))
             continue
-        for column, (value, wanted) in enumerate(zip_longest(row, expected, fillvalue="")):
-            done.numbers += len(split(value)[1])
-            if not same(value, wanted):
+        for column, (value, right) in enumerate(zip_longest(row, expected, fillvalue="")):
+            result.numbers += len(split(value)[1])
+            if not same(value, right):
                 title = header[column] if column < len(header) else f"column {column + 1}"
-                done.findings.append(differing(name, f"{where} ({''.join(row[:1])}), {title}", value, wanted))
+                result.findings.append(
+                    differing(name, f"{where} ({''.join(row[:1])}), {title}", value, right)
+                )
 
 
 def _cells(text: str) -> dict[str, str]:
@@ -67,120 +69,127 @@ def _joined(row: list[str] | None) -> str | None:
     return None if row is None else ",".join(row)[:100]
 
 
-def _table(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
+def _table(result: ComparedReport, name: str, printed: str, recomputed: str, alike: Alike) -> None:
     if not alike.code:  # a conclusion: the answers of queries are held against the report's own
-        _pieces(done, name, _cells(a), _cells(b), exact=False)
+        _pieces(result, name, _cells(printed), _cells(recomputed), exact=False)
         return
-    compare_tables(done, name, a, b)
-    if not done.findings and not same(a, b):
-        done.findings.append(differing(name, "its form", a, b))
+    compare_tables(result, name, printed, recomputed)
+    if not result.findings and not same(printed, recomputed):
+        result.findings.append(differing(name, "its form", printed, recomputed))
 
 
-def _page(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
-    one, other = read_page(a), read_page(b)
-    before = len(done.findings)
-    _pieces(done, name, one.pieces, other.pieces, alike.code)
-    sources = one.sources | other.sources
-    done.findings[before:] = [
-        replace(finding, source=sources.get(finding.what)) for finding in done.findings[before:]
-    ]
-    for chart in sorted(one.specs.keys() | other.specs.keys()):
-        compare_specs(done, name, chart, one.specs.get(chart), other.specs.get(chart), alike)
-    if not alike.code or done.findings:
+def _page(result: ComparedReport, name: str, printed: str, recomputed: str, alike: Alike) -> None:
+    page, right_page = read_page(printed), read_page(recomputed)
+    _pieces(result, name, page.pieces, right_page.pieces, alike.code)
+    sources = page.sources | right_page.sources
+    result.findings = [replace(finding, source=sources.get(finding.what)) for finding in result.findings]
+    for chart in sorted(page.specs.keys() | right_page.specs.keys()):
+        compare_specs(result, name, chart, page.specs.get(chart), right_page.specs.get(chart), alike)
+    if not alike.code or result.findings:
         return
-    for spec in one.specs.values():  # specifications were compared as values
-        a = a.replace(spec, "")
-    for spec in other.specs.values():
-        b = b.replace(spec, "")
-    for line, (x, y) in enumerate(zip_longest(a.splitlines(), b.splitlines(), fillvalue=""), start=1):
-        if not same(x, y):
-            done.findings.append(differing(name, f"line {line} of its source", x, y))
+    for spec in page.specs.values():  # specifications were compared as values
+        printed = printed.replace(spec, "")
+    for spec in right_page.specs.values():
+        recomputed = recomputed.replace(spec, "")
+    lines = zip_longest(printed.splitlines(), recomputed.splitlines(), fillvalue="")
+    for number, (line, right) in enumerate(lines, start=1):
+        if not same(line, right):
+            result.findings.append(differing(name, f"line {number} of its source", line, right))
             return
 
 
-def _pieces(done: ComparedReport, name: str, a: dict[str, str], b: dict[str, str], exact: bool) -> None:
-    # The same code lays pages out alike, so that a text that was changed, such as a heading, moves no others.
-    if exact and len(a) == len(b):
-        b = dict(zip(a, b.values(), strict=True))
-    else:  # a place has the words of its heading, whose numbers can be changed as others can
-        own = grouped((place for place in a if place not in b), _words)
-        others = grouped((place for place in b if place not in a), _words)
-        renamed = {
-            place: twin
-            for words, places in others.items()
-            if len(places) == len(own.get(words, ()))
-            for place, twin in zip(places, own[words], strict=True)
-        }
-        b = {renamed.get(place, place): text for place, text in b.items()}
+def _pieces(
+    result: ComparedReport, name: str, printed: dict[str, str], recomputed: dict[str, str], exact: bool
+) -> None:
+    """Compare texts by the places where they stand.
 
-    for place in dict.fromkeys([*a, *b]):
-        printed, wanted = a.get(place), b.get(place)
-        (words, numbers), (other_words, expected) = split(printed or ""), split(wanted or "")
-        count = len(numbers if printed else expected)
-        if printed is not None and wanted is not None and same(printed, wanted):
-            done.numbers += count
+    Args:
+        exact: the same code made both, so that words must be the same as well.
+    """
+    # The same code lays pages out alike, so that a text that was changed, such as a heading, moves no others.
+    if exact and len(printed) == len(recomputed):
+        recomputed = dict(zip(printed, recomputed.values(), strict=True))
+    else:  # a place has the words of its heading, whose numbers can be changed as others can
+        unmatched = grouped((place for place in printed if place not in recomputed), _words)
+        right_unmatched = grouped((place for place in recomputed if place not in printed), _words)
+        renamed = {
+            right_place: place
+            for words, right_places in right_unmatched.items()
+            if len(right_places) == len(unmatched.get(words, ()))
+            for right_place, place in zip(right_places, unmatched[words], strict=True)
+        }
+        recomputed = {renamed.get(place, place): text for place, text in recomputed.items()}
+
+    for place in dict.fromkeys([*printed, *recomputed]):
+        text, right = printed.get(place), recomputed.get(place)
+        (words, numbers), (right_words, right_numbers) = split(text or ""), split(right or "")
+        count = len(numbers if text else right_numbers)
+        if text is not None and right is not None and same(text, right):
+            result.numbers += count
         elif exact:
-            done.numbers += count
-            done.findings.append(
-                AuditFinding(name, place, printed and printed[:100], wanted and wanted[:100])
-                if printed is None or wanted is None
-                else differing(name, place, printed, wanted)
+            result.numbers += count
+            result.findings.append(
+                AuditFinding(name, place, text and text[:100], right and right[:100])
+                if text is None or right is None
+                else differing(name, place, text, right)
             )
-        elif rounds_alike(numbers, expected):  # other code may have written the words
-            done.numbers += len(numbers)
-        elif words == other_words:
-            done.numbers += len(numbers)
-            done.findings.append(differing(name, place, printed or "", wanted or ""))
+        elif rounds_alike(numbers, right_numbers):  # other code may have written the words
+            result.numbers += len(numbers)
+        elif words == right_words:
+            result.numbers += len(numbers)
+            result.findings.append(differing(name, place, text or "", right or ""))
         else:
-            done.skipped += len(numbers)
+            result.skipped += len(numbers)
 
 
 def _words(place: str) -> tuple[str, ...]:
     return tuple(split(place)[0])
 
 
-def _drawing(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
-    if alike.renderer and same(a, b):
-        done.numbers += len(split(a)[1])
+def _drawing(result: ComparedReport, name: str, printed: str, recomputed: str, alike: Alike) -> None:
+    if alike.renderer and same(printed, recomputed):
+        result.numbers += len(split(printed)[1])
         return
     if not alike.code:  # other axes have other ticks; the figure's data is compared where its page has it
-        done.skipped += len(split(a)[1])
+        result.skipped += len(split(printed)[1])
         return
-    one, other = read_page(a), read_page(b)
-    _pieces(done, name, one.pieces, other.pieces, alike.renderer)
-    if alike.renderer and not done.findings:
-        done.findings.append(
+    _pieces(result, name, read_page(printed).pieces, read_page(recomputed).pieces, alike.renderer)
+    if alike.renderer and not result.findings:
+        result.findings.append(
             AuditFinding(name, "it is drawn differently: positions, lines or colours were changed")
         )
 
 
-def _bytes(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
+def _bytes(result: ComparedReport, name: str, printed: str, recomputed: str, alike: Alike) -> None:
     if not alike.code:
         return
-    lines = zip_longest(a.splitlines(True), b.splitlines(True))
-    line = next((place for place, (x, y) in enumerate(lines, 1) if x != y), 1)
-    done.findings.append(AuditFinding(name, f"line {line} was changed: it is not what this code writes"))
+    lines = zip_longest(printed.splitlines(True), recomputed.splitlines(True))
+    number = next((number for number, (line, right) in enumerate(lines, 1) if line != right), 1)
+    result.findings.append(AuditFinding(name, f"line {number} was changed: it is not what this code writes"))
 
 
-def _latex(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
-    """Line by line; a line that defines a command has its name."""
-    one, other = dict[str, str](), dict[str, str]()
-    for pieces, text in ((one, a), (other, b)):
-        for place, line in enumerate(text.splitlines(), 1):
-            command = _COMMAND.match(line)
-            pieces[command[1] if command else f"line {place}"] = line
-    _pieces(done, name, one, other, alike.code)
+def _latex(result: ComparedReport, name: str, printed: str, recomputed: str, alike: Alike) -> None:
+    _pieces(result, name, _lines(printed), _lines(recomputed), alike.code)
 
 
-def _document(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
+def _lines(text: str) -> dict[str, str]:
+    """The lines of a LaTeX file by number; a line that defines a command, by its name."""
+    lines = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        command = _COMMAND.match(line)
+        lines[command[1] if command else f"line {number}"] = line
+    return lines
+
+
+def _document(result: ComparedReport, name: str, printed: str, recomputed: str, alike: Alike) -> None:
     try:
-        one, other = _values(a), _values(b)
+        values, right_values = _values(printed), _values(recomputed)
     except (ValueError, RecursionError) as error:
-        done.findings.append(AuditFinding(name, f"it cannot be read: {error}"))
+        result.findings.append(AuditFinding(name, f"it cannot be read: {error}"))
         return
-    _pieces(done, name, one, other, alike.code)
-    if alike.code and not done.findings:
-        done.findings.append(differing(name, "its form", a, b))
+    _pieces(result, name, values, right_values, alike.code)
+    if alike.code and not result.findings:
+        result.findings.append(differing(name, "its form", printed, recomputed))
 
 
 def _values(text: str) -> dict[str, str]:
@@ -192,10 +201,12 @@ def _values(text: str) -> dict[str, str]:
     }
 
 
-def _image(done: ComparedReport, name: str, a: str, b: str, alike: Alike) -> None:
-    del a, b  # whatever differs
+def _image(result: ComparedReport, name: str, printed: str, recomputed: str, alike: Alike) -> None:
+    del printed, recomputed  # whatever differs
     if alike.code and alike.altair and alike.renderer:
-        done.findings.append(AuditFinding(name, "it is drawn differently: the records give another picture"))
+        result.findings.append(
+            AuditFinding(name, "it is drawn differently: the records give another picture")
+        )
 
 
 _KINDS: dict[str, Callable[[ComparedReport, str, str, str, Alike], None]] = {

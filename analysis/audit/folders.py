@@ -24,7 +24,7 @@ _PLACE = ("study", "run_id", "key", "certificate", "attempt", "step", "place", "
 _REMOVED = "SELECT run_id FROM removed_runs ANTI JOIN run_records USING (study, run_id) WHERE study = $1"
 
 
-def compare(done: ComparedReport, records: DuckDBPyConnection, study: str | None, root: Path) -> None:
+def compare(result: ComparedReport, records: DuckDBPyConnection, study: str | None, root: Path) -> None:
     """Read the run folders again, without touching the workspace's database, and compare every row.
 
     Args:
@@ -41,16 +41,16 @@ def compare(done: ComparedReport, records: DuckDBPyConnection, study: str | None
         there = selections(folders, study)
         for table, sql in selections(records, study).items():
             records.register("of_folders", folders.sql(there[table]).to_arrow_table())
-            done.findings += _differences(records, table, sql)
+            result.findings += _differences(records, table, sql)
             records.unregister("of_folders")
     gone = records.execute("SELECT count(*) FROM files WHERE missing_since IS NOT NULL").fetchall()[0][0]
     if gone:
-        done.notes.append(
+        result.notes.append(
             f"{gone} files were gone when the report was made: their rows cannot be checked here"
         )
 
 
-def compare_output(done: ComparedReport, records: DuckDBPyConnection, study: str, root: Path) -> None:
+def compare_output(result: ComparedReport, records: DuckDBPyConnection, study: str, root: Path) -> None:
     """Check what a report quotes from its runs' output against their logs, if these are still there."""
     if not output.attached(records):
         return
@@ -64,9 +64,9 @@ def compare_output(done: ComparedReport, records: DuckDBPyConnection, study: str
         elif (now["text"], now["size_bytes"]) != (row["text"], row["size_bytes"]):
             where = f"{row['run_id']} attempt {row['attempt']}, {row['stream']}.log"
             difference = differing(f"{RECORDS}/{output.FILE}", where, row["text"], now["text"])
-            done.findings.append(difference)
+            result.findings.append(difference)
     if gone:
-        done.notes.append(f"{gone} logs that the report quotes are gone: their words cannot be compared")
+        result.notes.append(f"{gone} logs that the report quotes are gone: their words cannot be compared")
 
 
 def _differences(records: DuckDBPyConnection, table: str, sql: str) -> list[AuditFinding]:

@@ -15,7 +15,7 @@ _ABSENT = object()  # not null: with null in a figure's specification, its axis 
 
 
 def compare_specs(
-    done: ComparedReport, name: str, chart: str, a: str | None, b: str | None, alike: Alike
+    result: ComparedReport, name: str, chart: str, a: str | None, b: str | None, alike: Alike
 ) -> None:
     """Compare the specifications that a page and its recomputed twin have of a chart, if any.
 
@@ -24,24 +24,24 @@ def compare_specs(
     what = f"figure {chart}"
     if a is None or b is None:
         if alike.code:
-            done.findings.append(AuditFinding(name, f"{what} {'is missing' if a is None else 'was added'}"))
+            result.findings.append(AuditFinding(name, f"{what} {'is missing' if a is None else 'was added'}"))
         else:
-            done.skipped += len(split(a or "")[1])
+            result.skipped += len(split(a or "")[1])
         return
     try:
         one, other = json.loads(_numbered(a)), json.loads(_numbered(b))
     except (ValueError, RecursionError) as error:
-        done.findings.append(AuditFinding(name, f"{what}: its specification cannot be read: {error}"))
+        result.findings.append(AuditFinding(name, f"{what}: its specification cannot be read: {error}"))
         return
     if not (alike.code and alike.altair):
         one, other = _data(one), _data(other)
     if not alike.code and _form(one) != _form(other):
-        done.skipped += len(split(a)[1])
+        result.skipped += len(split(a)[1])
         return
     for path, x, y in leaves(one, other, what):
-        done.numbers += isinstance(x, int | float)
+        result.numbers += isinstance(x, int | float)
         if not equal(x, y):
-            done.findings.append(AuditFinding(name, path, _said(x), _said(y)))
+            result.findings.append(AuditFinding(name, path, _shown(x), _shown(y)))
 
 
 def _numbered(spec: str) -> str:
@@ -85,7 +85,7 @@ def equal(a: Any, b: Any) -> bool:
     return identical or same(_text(a), _text(b))
 
 
-def _said(value: Any) -> str | None:
+def _shown(value: Any) -> str | None:
     return None if value is _ABSENT else _text(value)[:100]
 
 
