@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 from analysis.importers._mapping import Mapping, columns_sentence, mapping_by_name
-from analysis.importers._reported import checked, reported_rows
+from analysis.importers._reported import check_reported, reported_rows
 from analysis.importers._runs import Origin, RunRecords, runs_of
 from analysis.importers._study import ImportDesign, Written, write_runs
 from analysis.importers._table import LogTable, Refused, content_of, listed_columns, shortened
@@ -31,7 +31,7 @@ __all__ = [
     "Refused",
     "RunRecords",
     "Written",
-    "checked",
+    "check_reported",
     "file_names",
     "load",
     "names",
@@ -80,16 +80,16 @@ def load(name: str) -> Importer:
 
 def file_names(files: Sequence[Path]) -> list[str]:
     """What the run of each file is called: as the file, with the folders that tell it from others like it."""
-    plain, whole = [_plain(file) for file in files], [file.absolute() for file in files]
-    names = list[str]()
-    for name, path in zip(plain, whole, strict=True):
-        alike = {other for other, called in zip(whole, plain, strict=True) if called == name}
-        shared = os.path.commonpath([other.parent for other in alike])
-        names.append(path.relative_to(shared).as_posix() if len(alike) > 1 else name)
-    return names
+    names, paths = [_plain_name(file) for file in files], [file.absolute() for file in files]
+    distinct = list[str]()
+    for name, path in zip(names, paths, strict=True):
+        namesakes = {other for other, its_name in zip(paths, names, strict=True) if its_name == name}
+        shared = os.path.commonpath([other.parent for other in namesakes])
+        distinct.append(path.relative_to(shared).as_posix() if len(namesakes) > 1 else name)
+    return distinct
 
 
-def _plain(file: Path) -> str:
+def _plain_name(file: Path) -> str:
     """A file's name without its ending, which a folder has none of: `lr0.001`."""
     return file.name if file.is_dir() else file.stem
 
@@ -109,28 +109,30 @@ def read(file: Path, mapping: Mapping, origin: Origin, name: str | None = None) 
     table = importer.read(file)
 
     # What is missing, where a user's mapping names what the file does not have.
-    plain = _plain(file)
-    if there := table.columns():
+    plain_name, columns = _plain_name(file), table.columns()
+    if columns:
         for quantity, column in mapping.columns.items():
-            if column.column not in there:
-                choices = did_you_mean(column.column, there)
+            if column.column not in columns:
+                choices = did_you_mean(column.column, columns)
                 table.skip(1, f"{quantity} is unknown: no column '{column.column}' {choices}")
-        if mapping.file_name and not re.fullmatch(mapping.file_name, plain):
-            table.skip(1, f"no factors from its name: '{plain}' does not match {mapping.file_name}")
+        if mapping.file_name and not re.fullmatch(mapping.file_name, plain_name):
+            table.skip(1, f"no factors from its name: '{plain_name}' does not match {mapping.file_name}")
 
-    named = mapping_by_name(table, mapping, importer.mapping)
-    whole = mapping.over(importer.mapping).over(named)
-    used = {whole.run, *(column.column for column in whole.columns.values())}
-    others = [] if mapping.columns else [column for column in there if column not in used]
-    match = re.fullmatch(whole.file_name, plain) if whole.file_name else None
+    by_name = mapping_by_name(table, mapping, importer.mapping)
+    merged = mapping.over(importer.mapping).over(by_name)
+    used = {merged.run, *(column.column for column in merged.columns.values())}
+    left_out = [] if mapping.columns else [column for column in columns if column not in used]
+    match = re.fullmatch(merged.file_name, plain_name) if merged.file_name else None
     factors = {factor: value for factor, value in (match.groupdict() if match else {}).items() if value}
     if not (seed := factors.get("seed", "0")).isdecimal():
         raise Refused(f"{file}: the seed in its name is '{seed}', not a whole number; change `file_name`")
-    called = factors.get("attention") or name or plain
-    sources = {"columns": f"by their names: {by_name}"} if (by_name := columns_sentence(named)) else {}
-    if others:
-        sources["left out"] = f"the columns {listed_columns(others)}"
-    return runs_of(table, whole, _sha256(file), origin, called, factors, sources)
+    sources = {}
+    if sentence := columns_sentence(by_name):
+        sources["columns"] = f"by their names: {sentence}"
+    if left_out:
+        sources["left out"] = f"the columns {listed_columns(left_out)}"
+    run_name = factors.get("attention") or name or plain_name
+    return runs_of(table, merged, _sha256(file), origin, run_name, factors, sources)
 
 
 def _sha256(file: Path) -> str:

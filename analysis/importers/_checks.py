@@ -20,8 +20,8 @@ from analysis.importers._points import (
     StepRecords,
     common_range,
     implied_values,
-    stated_between,
     stated_interval,
+    stated_interval_range,
     tokens_per_step,
 )
 from analysis.importers._table import shortened
@@ -61,7 +61,7 @@ def counts_of(points: Sequence[LogPoint], mapping: Mapping) -> FlopCounts:
     printed: dict[str, float] = {}
     if flops := implied_values(points, "tflops", "tokens_per_second", 1e12 * max(1, constants.gpus or 1)):
         printed["flop_per_token"] = median(value for _, value, _ in flops)
-        possible = common_range(between for _, _, between in flops)
+        possible = common_range(possible for _, _, possible in flops)
         printed |= {LOW: possible.low, HIGH: possible.high}
     if peaks := implied_values(points, "tflops", "mfu", 1e14):
         printed["peak_flops"] = median(value for _, value, _ in peaks)
@@ -322,7 +322,7 @@ def _rate_and_seconds(read: ReadLog) -> Iterator[Finding]:
     for point, record in zip(read.points, read.steps.records, strict=True):
         rate, seconds = point.get("tokens_per_second"), stated_interval(point, record.steps)
         wanted = per_step * record.steps if per_step else point.get("tokens")
-        tokens = _tokens_between(point, record.steps)
+        tokens = _tokens_range(point, record.steps)
         if rate is None or seconds is None or tokens is None or not wanted or tokens.holds(wanted, DISAGREE):
             continue
         sentence = (
@@ -336,8 +336,8 @@ def _rate_and_seconds(read: ReadLog) -> Iterator[Finding]:
         yield from _uneven(read)
 
 
-def _tokens_between(point: LogPoint, steps: int) -> NumberRange | None:
-    rate, seconds = point.between("tokens_per_second"), stated_between(point, steps)
+def _tokens_range(point: LogPoint, steps: int) -> NumberRange | None:
+    rate, seconds = point.range_of("tokens_per_second"), stated_interval_range(point, steps)
     return rate.times(seconds) if rate and seconds else None
 
 
@@ -385,12 +385,12 @@ def _uneven(read: ReadLog) -> Iterator[Finding]:
         for point, record in zip(read.points, read.steps.records, strict=True)
         if (rate := point.get("tokens_per_second"))
         and (seconds := stated_interval(point, record.steps))
-        and (tokens := _tokens_between(point, record.steps))
+        and (tokens := _tokens_range(point, record.steps))
     ]
     if not implied:
         return
     usual = median(value for value, _, _ in implied)
-    off = [(value, point) for value, point, between in implied if not between.holds(usual, DISAGREE)]
+    off = [(value, point) for value, point, possible in implied if not possible.holds(usual, DISAGREE)]
     if 0 < len(off) <= len(implied) // 2:  # otherwise the batches are of many sizes
         value, point = off[0]
         sentence = (
@@ -418,7 +418,7 @@ def _mfu_and_peak(read: ReadLog) -> Iterator[Finding]:
         yield apart
         return
     peak, low = read.counts.peak_flops, read.counts.printed["peak_flops"]
-    if peak and not common_range(between for _, _, between in implied).holds(peak, DISAGREE):
+    if peak and not common_range(possible for _, _, possible in implied).holds(peak, DISAGREE):
         sentence = (
             f"{read.name}: mfu is tflops over a peak of {low / 1e12:,.1f} TFLOP/s, but that is "
             f"{peak / 1e12:,.1f} ({read.counts.peak_source}): the true MFU is {low / peak:.3f} "
@@ -432,7 +432,10 @@ def _padding(read: ReadLog) -> Iterator[Finding]:
     for point, ratio, ratios in implied_values(
         read.points, "training_tokens_per_second", "tokens_per_second", 100.0
     ):
-        share, shares = (point.get("training_tokens_percentage"), point.between("training_tokens_percentage"))
+        share, shares = (
+            point.get("training_tokens_percentage"),
+            point.range_of("training_tokens_percentage"),
+        )
         if share is None or shares is None:
             continue
         off = DISAGREE * max(share, 1.0)
@@ -454,7 +457,7 @@ def _clock_and_seconds(read: ReadLog) -> Iterator[Finding]:
         return
     clock = sum((b - a).total_seconds() for a, b in pairwise(time for time in times if time))
     measured = sum(value for value in seconds if value)
-    digits = [stated_between(point, record.steps) for point, record in pairs]
+    digits = [stated_interval_range(point, record.steps) for point, record in pairs]
     open_ = sum((possible.high - possible.low) / 2 for possible in digits if possible)
     if not clock or measured > clock * (1 + _OUTSIDE) + 1 + open_:
         sentence = (

@@ -77,7 +77,7 @@ class LogPoint:
         value = self.values.get(quantity)
         return value if value is not None and isfinite(value) else None
 
-    def between(self, quantity: LogQuantity) -> NumberRange | None:
+    def range_of(self, quantity: LogQuantity) -> NumberRange | None:
         """The true values that the log would print like this one, if there is one and it is finite.
 
         They are off by at most half a unit of its last digit. A number of single precision has no more digits
@@ -306,7 +306,9 @@ def _in_order(log: LoggedRun, points: Sequence[LogPoint]) -> list[LogPoint]:
     if again and (steps == 1 or 2 * len(again) >= max(3, steps)):
         before, after = again[0]
         more = f", and {counted(len(again) - 1, 'more record')} like it" if len(again) > 1 else ""
-        raise Refused(f"{_again(log, before, after)}{more}: several runs in one file; {log.table.several}")
+        raise Refused(
+            f"{_logged_again(log, before, after)}{more}: several runs in one file; {log.table.several}"
+        )
     for before, after in returns:
         if after.step <= points[0].step:
             raise Refused(
@@ -319,17 +321,17 @@ def _in_order(log: LoggedRun, points: Sequence[LogPoint]) -> list[LogPoint]:
             f"{log.at(after.line)}: step {after.step} follows step {before.step}, one of {len(returns)} "
             "steps that go back: the records are not in order; sort them by step, or split the file by run"
         )
-    kept: list[LogPoint] = []
+    ordered: list[LogPoint] = []
     for place, point in enumerate(points):
-        if not kept or kept[-1].step < point.step:
-            kept.append(point)
+        if not ordered or ordered[-1].step < point.step:
+            ordered.append(point)
             continue
         later = {after.step for after in points[place:]}
-        while kept and kept[-1].step >= point.step:
-            old = kept.pop()
+        while ordered and ordered[-1].step >= point.step:
+            old = ordered.pop()
             point.restarted |= old.restarted
             if old is points[place - 1] and old.step == point.step:
-                log.problems.append(_again(log, old, point))
+                log.problems.append(_logged_again(log, old, point))
                 continue
             if old.step not in later and old.step < max(later):
                 raise Refused(
@@ -340,11 +342,11 @@ def _in_order(log: LoggedRun, points: Sequence[LogPoint]) -> list[LogPoint]:
             how = "was logged again" if old.step in later else "is replaced"
             by = f"by a run that resumed on line {point.line}"
             log.problems.append(f"{log.at(old.line)}: step {old.step} {how} {by}")
-        kept.append(point)
-    return kept
+        ordered.append(point)
+    return ordered
 
 
-def _again(log: LoggedRun, old: LogPoint, new: LogPoint) -> str:
+def _logged_again(log: LoggedRun, old: LogPoint, new: LogPoint) -> str:
     return f"{log.at(old.line)}: step {old.step} is logged again on line {new.line}"
 
 
@@ -366,16 +368,16 @@ class StepRecords:
 
 def steps_of(log: LoggedRun, mapping: Mapping) -> StepRecords:
     """The step records of a log; what it does not say and nothing implies is None."""
-    made = StepRecords()
+    result = StepRecords()
     if log.from_zero:
-        made.sources["step"] = "the log counts from 0; 1 is added"
+        result.sources["step"] = "the log counts from 0; 1 is added"
 
     # The first record covers all steps so far, unless the log begins in the middle of a run.
     numbers = [point.step for point in log.points]
     first = numbers[0]
     usual = round(median(b - a for a, b in pairwise(numbers))) if len(numbers) > 1 else first
     if first > 2 * usual:
-        made.sources["steps"] = (
+        result.sources["steps"] = (
             f"the log begins at step {first}; its first record is taken to cover {counted(usual, 'step')}"
         )
         first = usual
@@ -385,17 +387,17 @@ def steps_of(log: LoggedRun, mapping: Mapping) -> StepRecords:
         steps = first if before is None else point.step - before.step
         loss = point.values.get("loss")
         if loss is not None and not isfinite(loss):
-            made.not_finite.append(point.step)
-        tokens = _tokens(made, mapping, point, before, steps)
-        seconds = _seconds(made, point, before, steps, tokens)
+            result.not_finite.append(point.step)
+        tokens = _tokens(result.sources, mapping, point, before, steps)
+        seconds = _seconds(result.sources, point, before, steps, tokens)
         if seconds is not None and seconds <= 0:
-            made.impossible.append(f"{log.at(point.line)}: step {point.step} took {seconds:g} s")
+            result.impossible.append(f"{log.at(point.line)}: step {point.step} took {seconds:g} s")
             seconds = None
         tokens = tokens if tokens and tokens > 0 else None
         rate = point.get("tokens_per_second")
         alone = rate is not None and rate > 0 and not (tokens and seconds)
         if alone:
-            made.sources.setdefault("tokens_per_second", "the log: nothing says which tokens and seconds")
+            result.sources.setdefault("tokens_per_second", "the log: nothing says which tokens and seconds")
         record = ImportedStep(
             step=point.step,
             steps=steps,
@@ -405,17 +407,17 @@ def steps_of(log: LoggedRun, mapping: Mapping) -> StepRecords:
             grad_norm=point.get("grad_norm"),
             step_seconds=seconds,
             tokens=tokens,
-            training_tokens=_training_tokens(made, point, tokens, seconds and seconds * steps),
+            training_tokens=_training_tokens(result.sources, point, tokens, seconds and seconds * steps),
             memory_bytes=_whole(point.get("memory_bytes")),
             printed_tokens_per_second=rate if alone else None,
         )
-        made.records.append(record)
+        result.records.append(record)
         before = point
-    return made
+    return result
 
 
 def _tokens(
-    made: StepRecords, mapping: Mapping, point: LogPoint, before: LogPoint | None, steps: int
+    sources: dict[str, str], mapping: Mapping, point: LogPoint, before: LogPoint | None, steps: int
 ) -> int | None:
     """Tokens in the interval, by the first of these that is known."""
     if (tokens := point.get("tokens")) is not None:
@@ -424,12 +426,12 @@ def _tokens(
     if total is not None and past is not None:
         return _whole(total - past)
     if per_step := tokens_per_step(mapping):
-        made.sources.setdefault("tokens", "tokens per step, as the mapping states them")
+        sources.setdefault("tokens", "tokens per step, as the mapping states them")
         return per_step * steps
     rate, seconds = point.get("tokens_per_second"), stated_interval(point, steps)
     if rate is None or seconds is None:
         return None
-    made.sources.setdefault("tokens", "tokens per second x seconds, both as printed")
+    sources.setdefault("tokens", "tokens per second x seconds, both as printed")
     return _whole(rate * seconds)
 
 
@@ -439,10 +441,10 @@ def stated_interval(point: LogPoint, steps: int) -> float | None:
     return point.get("interval_seconds") if mean is None else mean * steps
 
 
-def stated_between(point: LogPoint, steps: int) -> NumberRange | None:
+def stated_interval_range(point: LogPoint, steps: int) -> NumberRange | None:
     """What the seconds since the record before can be, by the digits that the log has."""
-    mean = point.between("step_seconds")
-    return NumberRange(mean.low * steps, mean.high * steps) if mean else point.between("interval_seconds")
+    mean = point.range_of("step_seconds")
+    return NumberRange(mean.low * steps, mean.high * steps) if mean else point.range_of("interval_seconds")
 
 
 def tokens_per_step(mapping: Mapping) -> int | None:
@@ -454,7 +456,7 @@ def tokens_per_step(mapping: Mapping) -> int | None:
 
 
 def _seconds(
-    made: StepRecords, point: LogPoint, before: LogPoint | None, steps: int, tokens: int | None
+    sources: dict[str, str], point: LogPoint, before: LogPoint | None, steps: int, tokens: int | None
 ) -> float | None:
     """Seconds per step over the interval, by the first of these that is known."""
     if (seconds := point.get("step_seconds")) is not None:
@@ -462,28 +464,28 @@ def _seconds(
     if (seconds := point.get("interval_seconds")) is not None:
         return seconds / steps
     if (rate := point.get("tokens_per_second")) and tokens:
-        made.sources.setdefault("step_seconds", "tokens / tokens per second, as printed")
+        sources.setdefault("step_seconds", "tokens / tokens per second, as printed")
         return tokens / rate / steps
     now, past = point.get("elapsed_seconds"), before.get("elapsed_seconds") if before else None
     if now is None or past is None or point.restarted:
         return None
-    made.sources.setdefault(
+    sources.setdefault(
         "step_seconds", "differences of elapsed seconds: they include everything that was done"
     )
     return (now - past) / steps
 
 
 def _training_tokens(
-    made: StepRecords, point: LogPoint, tokens: int | None, seconds: float | None
+    sources: dict[str, str], point: LogPoint, tokens: int | None, seconds: float | None
 ) -> int | None:
     if (stated := point.get("training_tokens")) is not None:
         return _whole(stated)
     share, rate = point.get("training_tokens_percentage"), point.get("training_tokens_per_second")
     if share is not None and tokens is not None:
-        made.sources.setdefault("training_tokens", "tokens x their percentage, as printed")
+        sources.setdefault("training_tokens", "tokens x their percentage, as printed")
         return round(tokens * share / 100)
     if rate is not None and seconds is not None:
-        made.sources.setdefault("training_tokens", "training tokens per second x seconds, as printed")
+        sources.setdefault("training_tokens", "training tokens per second x seconds, as printed")
         return round(rate * seconds)
     return None
 
@@ -501,8 +503,8 @@ def implied_values(
         for point in points
         if (a := point.get(above)) is not None
         and (b := point.get(below))
-        and (top := point.between(above))
-        and (bottom := point.between(below))
+        and (top := point.range_of(above))
+        and (bottom := point.range_of(below))
     ]
 
 

@@ -23,7 +23,7 @@ from model.record.records import Override, RunRecord
 from model.record.reported import Reported
 
 
-class Checked(NamedTuple):
+class ReportedCheck(NamedTuple):
     """What checks say of an entry.
 
     Attributes:
@@ -39,37 +39,39 @@ class Checked(NamedTuple):
 
 def reported_rows(run: RunRecord) -> list[dict[str, object]]:
     """What others report of a run, as records have it, each with what checks say of its numbers."""
-    checks = checked(run.reported, run.config, run.overridden)
+    checks = check_reported(run.reported, run.config, run.overridden)
     return [
-        one.model_dump(mode="json") | {"flags": check.flags, "unchecked": check.unchecked}
-        for one, check in zip(run.reported, checks, strict=True)
+        entry.model_dump(mode="json") | {"flags": check.flags, "unchecked": check.unchecked}
+        for entry, check in zip(run.reported, checks, strict=True)
     ]
 
 
-def checked(
+def check_reported(
     reported: Sequence[Reported], config: RunConfig, overridden: Mapping[str, Override]
-) -> list[Checked]:
+) -> list[ReportedCheck]:
     """What checks say of each entry.
 
     Args:
         config: of a run that they are about.
         overridden: what a scale or `--set` changed of it.
     """
-    whole = _as_written(config, overridden) if reported else None
-    if whole is None:
+    written = _as_written(config, overridden) if reported else None
+    if written is None:
         why = "not held against the study's FLOP or a peak: its changes here cannot be undone one by one"
-        return [Checked([*_impossible(one), *_contradicted(one, reported)], [why]) for one in reported]
-    precision = whole.section.precision
+        return [
+            ReportedCheck([*_impossible(entry), *_contradicted(entry, reported)], [why]) for entry in reported
+        ]
+    precision = written.section.precision
     checks = []
-    for one in reported:
-        check = Checked([*_broken(one, whole), *_contradicted(one, reported)], [])
-        cards = peaks(one.hardware, precision)
-        has_rate = not _RATES.isdisjoint(one.numbers)
+    for entry in reported:
+        check = ReportedCheck([*_broken_rules(entry, written), *_contradicted(entry, reported)], [])
+        cards = peaks(entry.hardware, precision)
+        has_rate = not _RATES.isdisjoint(entry.numbers)
         if has_rate and not cards:
-            why = f"not held to a peak: none is known of '{one.hardware}' in {precision}"
+            why = f"not held to a peak: none is known of '{entry.hardware}' in {precision}"
             check = check._replace(unchecked=[why], no_peak=precision)
         elif has_rate and len(cards) > 1:
-            meant = f"'{one.hardware}' can be {' or '.join(cards)}"
+            meant = f"'{entry.hardware}' can be {' or '.join(cards)}"
             why = f"{meant}: held to the peak of the fastest, {_fastest(cards)}"
             check = check._replace(unchecked=[why])
         checks.append(check)
@@ -97,56 +99,58 @@ def _as_written(config: RunConfig, overridden: Mapping[str, Override]) -> RunCon
         return None
 
 
-def _between(one: Reported) -> dict[str, NumberRange]:
+def _ranges(entry: Reported) -> dict[str, NumberRange]:
     """The true values that are printed like these: off by at most half a unit of the last digit."""
     ranges = {}
-    for name, text in one.numbers.items():
+    for name, text in entry.numbers.items():
         value, off = float(text), 0.5 * 10.0 ** int(Decimal(text).as_tuple().exponent)
         ranges[name] = NumberRange(value - off, value + off)
     return ranges
 
 
-def _contradicted(one: Reported, others: Sequence[Reported]) -> Iterator[str]:
+def _contradicted(entry: Reported, others: Sequence[Reported]) -> Iterator[str]:
     """Quantities of which another entry about the same runs has another number from the same source."""
-    between = _between(one)
+    ranges = _ranges(entry)
     for other in others:
-        if _origin(other) != _origin(one):
+        if _origin(other) != _origin(entry):
             continue
-        theirs = _between(other)
-        for name in between.keys() & theirs.keys():
-            if between[name].low > theirs[name].high or theirs[name].low > between[name].high:
+        theirs = _ranges(other)
+        for name in ranges.keys() & theirs.keys():
+            if ranges[name].low > theirs[name].high or theirs[name].low > ranges[name].high:
                 yield (
-                    f"{name} is {one.numbers[name]} here, and {other.numbers[name]} in another entry of the "
-                    "same runs, hardware and source: rule one number of one measurement"
+                    f"{name} is {entry.numbers[name]} here, and {other.numbers[name]} in another entry of "
+                    "the same runs, hardware and source: rule one number of one measurement"
                 )
 
 
-def _origin(one: Reported) -> tuple[str | None, str, int, str]:
-    return one.backend, one.hardware, one.gpus, one.source
+def _origin(entry: Reported) -> tuple[str | None, str, int, str]:
+    return entry.backend, entry.hardware, entry.gpus, entry.source
 
 
-def _impossible(one: Reported) -> Iterator[str]:
+def _impossible(entry: Reported) -> Iterator[str]:
     """Shares of more than everything, and parts of bytes."""
-    between = _between(one)
-    for name, text in one.numbers.items():
+    ranges = _ranges(entry)
+    for name, text in entry.numbers.items():
         if name.endswith("_bytes") and Decimal(text) % 1:
             yield (
                 f"{name} is {text}, a part of a byte, as where a unit is missing (40.3 GB are 40.3e9): "
                 "rule bytes are whole numbers"
             )
-    for name in ("mfu", *(name for name in between if name.endswith("_percentage"))):
-        if name in between and between[name].low > 100:
-            yield f"{name} is {one.numbers[name]} %, and at most 100 % can be: rule {name} <= 100"
+    for name in ("mfu", *(name for name in ranges if name.endswith("_percentage"))):
+        if name in ranges and ranges[name].low > 100:
+            yield f"{name} is {entry.numbers[name]} %, and at most 100 % can be: rule {name} <= 100"
 
 
 def _fastest(cards: Mapping[str, Peak]) -> str:
     return max(cards, key=lambda card: cards[card].flops)
 
 
-def _too_few_bytes(one: Reported, config: RunConfig) -> Iterator[str]:
+def _too_few_bytes(entry: Reported, config: RunConfig) -> Iterator[str]:
     """Bytes below what must be there, whatever the implementation: the numbers themselves, each once."""
-    least = {"peak_memory_bytes": (parameter_count(config.model) // one.gpus, "the parameters, a byte each,")}
-    if one.backend is not None:
+    least = {
+        "peak_memory_bytes": (parameter_count(config.model) // entry.gpus, "the parameters, a byte each,")
+    }
+    if entry.backend is not None:
         case = config.attention_case
         queries = case.batch * (case.queries or case.sequence_length) * case.heads * case.head_dim
         keys = case.batch * case.sequence_length * case.kv_heads * case.head_dim
@@ -156,8 +160,8 @@ def _too_few_bytes(one: Reported, config: RunConfig) -> Iterator[str]:
             "both_dram_bytes": (2 * both, "Q, K, V, the output and the gradients of all four"),
         }
     for name, (count, what) in least.items():
-        text = one.numbers.get(name)
-        if text is not None and not Decimal(text) % 1 and _between(one)[name].high < count:
+        text = entry.numbers.get(name)
+        if text is not None and not Decimal(text) % 1 and _ranges(entry)[name].high < count:
             yield (
                 f"{name} is {text}, below the {count:,} bytes that {what} take, as where a unit is missing "
                 "(40.3 GB are 40.3e9): rule bytes >= those of the tensors themselves"
@@ -178,11 +182,11 @@ _RATES = {
 }
 
 
-def _broken_of_calls(one: Reported, case: Case, precision: str) -> Iterator[str]:
+def _broken_rules_of_calls(entry: Reported, case: Case, precision: str) -> Iterator[str]:
     """Times and rates of attention alone against each other, the peak, and the whole against its parts."""
-    between, printed, cards = _between(one), one.numbers, peaks(one.hardware, precision)
+    ranges, printed, cards = _ranges(entry), entry.numbers, peaks(entry.hardware, precision)
     for direction, call in _CALLS.items():
-        time, rate = (between.get(f"{direction}_{quantity}") for quantity in ("milliseconds", "tflops"))
+        time, rate = (ranges.get(f"{direction}_{quantity}") for quantity in ("milliseconds", "tflops"))
         flop = attention_flop(case, direction)
         if time and rate and not time.times(rate).holds(flop / 1e9, DISAGREE):
             count = 1e9 * float(printed[f"{direction}_milliseconds"]) * float(printed[f"{direction}_tflops"])
@@ -199,7 +203,7 @@ def _broken_of_calls(one: Reported, case: Case, precision: str) -> Iterator[str]
                 f"{least:,.1f} TFLOP/s or more in {call} is above the peak of {_fastest(cards)}, "
                 f"{most.flops / 1e12:,.1f} TFLOP/s in {precision} ({most.source}): rule tflops <= peak"
             )
-    forward, backward, both = (between.get(f"{direction}_milliseconds") for direction in _CALLS)
+    forward, backward, both = (ranges.get(f"{direction}_milliseconds") for direction in _CALLS)
     if forward and backward and both:
         parts = NumberRange(forward.low + backward.low, forward.high + backward.high)
         if parts.low > both.high * (1 + DISAGREE) or both.low > parts.high * (1 + DISAGREE):
@@ -209,21 +213,22 @@ def _broken_of_calls(one: Reported, case: Case, precision: str) -> Iterator[str]
             )
 
 
-def _broken(one: Reported, config: RunConfig) -> Iterator[str]:
-    yield from _impossible(one)
-    yield from _too_few_bytes(one, config)
-    if one.backend is not None:
-        yield from _broken_of_calls(one, config.attention_case, config.section.precision)
+def _broken_rules(entry: Reported, config: RunConfig) -> Iterator[str]:
+    """The rules that an entry's numbers break, held against each other, the configuration and the peak."""
+    yield from _impossible(entry)
+    yield from _too_few_bytes(entry, config)
+    if entry.backend is not None:
+        yield from _broken_rules_of_calls(entry, config.attention_case, config.section.precision)
         return
-    between, printed = _between(one), one.numbers
-    rate, tflops, mfu = (between.get(name) for name in ("tokens_per_second", "tflops", "mfu"))
-    flop, cards = of_run(config), peaks(one.hardware, config.section.precision)
+    ranges, printed = _ranges(entry), entry.numbers
+    rate, tflops, mfu = (ranges.get(name) for name in ("tokens_per_second", "tflops", "mfu"))
+    flop, cards = of_run(config), peaks(entry.hardware, config.section.precision)
 
     # Rates of tokens and of FLOP.
     if rate and tflops and flop:
-        possible = tflops.over(rate, 1e12 * one.gpus)
+        possible = tflops.over(rate, 1e12 * entry.gpus)
         if not possible.holds(flop, DISAGREE):
-            count = 1e12 * one.gpus * float(printed["tflops"]) / float(printed["tokens_per_second"])
+            count = 1e12 * entry.gpus * float(printed["tflops"]) / float(printed["tokens_per_second"])
             name, unit = flop_unit(count, flop)
             digits = digits_apart(count, flop, unit)
             formula = f" ({FLOP_FORMULA})" if config.section.trains else ""
@@ -235,7 +240,7 @@ def _broken(one: Reported, config: RunConfig) -> Iterator[str]:
 
     # Rates of FLOP of one GPU, by whichever numbers say them, against its peak.
     if not tflops and rate and flop:
-        tflops = NumberRange(rate.low * flop / one.gpus / 1e12, rate.high * flop / one.gpus / 1e12)
+        tflops = NumberRange(rate.low * flop / entry.gpus / 1e12, rate.high * flop / entry.gpus / 1e12)
     if not (tflops and cards):
         return
     fastest = _fastest(cards)

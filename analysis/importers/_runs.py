@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import isfinite
 from pathlib import Path
@@ -53,7 +53,7 @@ def runs_of(
     mapping: Mapping,
     sha256: str,
     origin: Origin,
-    called: str,
+    run_name: str,
     factors: dict[str, str],
     sources: dict[str, str],
 ) -> list[RunRecords]:
@@ -61,7 +61,7 @@ def runs_of(
 
     Args:
         sha256: of the file's content.
-        called: what to call a run that the file has no name for.
+        run_name: what to call a run that the file has no name for.
         factors: those that the file's name states.
         sources: which columns were taken by their names alone, and which were not.
 
@@ -71,7 +71,7 @@ def runs_of(
     runs = []
     for log in logs_of(table, mapping):
         read = ReadLog(
-            log.part or called, log, mapping, steps_of(log, mapping), counts_of(log.points, mapping)
+            log.part or run_name, log, mapping, steps_of(log, mapping), counts_of(log.points, mapping)
         )
         read.steps.sources.update(sources)
         run_id = PREFIX + _hash([sha256, log.part])
@@ -176,10 +176,8 @@ def _run(run_id: str, read: ReadLog, groups: dict[str, str], sha256: str, origin
     )
 
 
-def with_findings(whole: RunRecords, more: Sequence[Finding]) -> RunRecords:
+def with_findings(log: RunRecords, more: Sequence[Finding]) -> RunRecords:
     """The same run with findings that other runs brought up."""
-    kept = [finding for finding in whole.run.imported.findings if not finding.evidence.get("across")]
-    imported = whole.run.imported.model_copy(update={"findings": [*kept, *more]})
-    return RunRecords(
-        whole.run.model_copy(update={"imported": imported}), whole.manifest, whole.steps, whole.result
-    )
+    own = [finding for finding in log.run.imported.findings if not finding.evidence.get("across")]
+    imported = log.run.imported.model_copy(update={"findings": [*own, *more]})
+    return replace(log, run=log.run.model_copy(update={"imported": imported}))

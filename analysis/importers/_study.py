@@ -57,11 +57,11 @@ class _LossTable:
     @classmethod
     def of(cls, runs: Sequence[RunRecords]) -> _LossTable:
         """Build the table of runs that logged some loss."""
-        steps = sorted({step.step for whole in runs for step in whole.steps})
+        steps = sorted({step.step for log in runs for step in log.steps})
         place = {step: column for column, step in enumerate(steps)}
         losses, tokens = np.full((2, len(runs), len(steps)), np.nan)
-        for row, whole in enumerate(runs):
-            for step in whole.steps:
+        for row, log in enumerate(runs):
+            for step in log.steps:
                 losses[row, place[step.step]] = np.nan if step.loss is None else step.loss
                 tokens[row, place[step.step]] = (
                     np.nan if step.training_tokens is None else step.training_tokens
@@ -96,11 +96,11 @@ def compare_runs(runs: Sequence[RunRecords], margin: float | None) -> dict[str, 
     # logs can be anything, unless a margin says that they are equal.
     alike = _MUST_BE_EQUAL if margin is None else (*_MUST_BE_EQUAL, "log")
 
-    def rest(whole: RunRecords) -> str:
-        factors = {axis: value for axis, value in whole.run.factors.items() if axis not in alike}
-        return dumps([factors, whole.run.config])
+    def rest(log: RunRecords) -> str:
+        factors = {axis: value for axis, value in log.run.factors.items() if axis not in alike}
+        return dumps([factors, log.run.config])
 
-    by_run: dict[str, list[Finding]] = {whole.run.run_id: [] for whole in runs}
+    by_run: dict[str, list[Finding]] = {log.run.run_id: [] for log in runs}
     groups = grouped(sorted(runs, key=lambda run: run.run.run_id), rest).values()
     for group in (group for group in groups if len(group) > 1):
         for run_id, finding in [*_losses(group, margin), *_flop(group)]:
@@ -114,19 +114,19 @@ def _losses(group: Sequence[RunRecords], margin: float | None) -> Iterator[tuple
 
     Runs that differ are then left out of what the others are compared with.
     """
-    table = _LossTable.of([whole for whole in group if any(step.loss is not None for step in whole.steps)])
+    table = _LossTable.of([log for log in group if any(step.loss is not None for step in log.steps)])
     everyone = range(len(table.runs))
     first = [_against_others(table, row, everyone, margin) for row in everyone]
     sound = [row for row, finding in enumerate(first) if finding and finding.level != "error"]
     again = len(sound) not in (0, 1, len(first))
-    for row, whole in enumerate(table.runs):
+    for row, log in enumerate(table.runs):
         finding = _against_others(table, row, sound, margin) if again else first[row]
         alone = (
-            f"{whole.name}: its loss is compared with none of the {len(first) - 1} others: they share no "
+            f"{log.name}: its loss is compared with none of the {len(first) - 1} others: they share no "
             "step with it, ended long before it, or count different training tokens at the same steps: they "
             "read another text."
         )
-        yield whole.run.run_id, finding or Finding(check="loss", level="note", sentence=alone)
+        yield log.run.run_id, finding or Finding(check="loss", level="note", sentence=alone)
 
 
 def _against_others(
@@ -214,10 +214,10 @@ def outlier_evidence(value: float, others: Sequence[float]) -> str | None:
 def _flop(group: Sequence[RunRecords]) -> Iterator[tuple[str, Finding]]:
     """A FLOP per token that differs among logs of one configuration, by more than their digits leave open."""
     counts: list[tuple[RunRecords, float, NumberRange]] = []  # each with what it can be, by its digits
-    for whole in group:
-        printed = whole.run.imported.printed
+    for log in group:
+        printed = log.run.imported.printed
         if value := printed.get("flop_per_token"):
-            counts.append((whole, value, NumberRange(printed[LOW], printed[HIGH])))
+            counts.append((log, value, NumberRange(printed[LOW], printed[HIGH])))
     if len(counts) < 2:
         return
     apart = [
@@ -235,18 +235,18 @@ def _flop(group: Sequence[RunRecords]) -> Iterator[tuple[str, Finding]]:
         sentence = f"The {len(counts)} logs that imply a FLOP per token agree: {middle / unit:.3f} {name}."
         evidence = {"flop_per_token": fmean(values)}
         alike = Finding(check="flop_per_token", level="note", sentence=sentence, evidence=evidence)
-        yield from ((whole.run.run_id, alike) for whole, _, _ in counts)
-    for (whole, value, _), others in zip(counts, apart, strict=True):
+        yield from ((log.run.run_id, alike) for log, _, _ in counts)
+    for (log, value, _), others in zip(counts, apart, strict=True):
         if others:
             in_flop, unit = flop_unit(value, *(other for _, other in others))
             listed = ", ".join(f"{name} {other / unit:.2f}" for name, other in others)
             sentence = (
-                f"{whole.name}: it counts {value / unit:.2f} {in_flop} per token, but others of the same "
+                f"{log.name}: it counts {value / unit:.2f} {in_flop} per token, but others of the same "
                 f"configuration do not ({listed}): their MFU and TFLOP/s are not comparable."
             )
             by_name = {"printed": value, "others": dict(others)}
             error = Finding(check="flop_per_token", level="error", sentence=sentence, evidence=by_name)
-            yield whole.run.run_id, error
+            yield log.run.run_id, error
 
 
 WhatWasDone = Literal["imported", "unchanged", "updated"]
@@ -256,7 +256,7 @@ WhatWasDone = Literal["imported", "unchanged", "updated"]
 class Written:
     """A run of the study and what this import did with it."""
 
-    whole: RunRecords
+    log: RunRecords
     done: WhatWasDone
 
 
@@ -284,43 +284,43 @@ def write_runs(root: Path, study: str, new: Sequence[RunRecords], design: Import
             f"study '{study}' has {counted(len(planned), 'run')} of its own; choose another name for these "
             "logs"
         )
-    old = {whole.run.run_id: whole for whole in imported_runs(root, study)}
+    old = {log.run.run_id: log for log in imported_runs(root, study)}
 
     # One log would count as two runs, and two runs of one name as repeats.
-    ids = {whole.run.run_id for whole in new}
+    ids = {log.run.run_id for log in new}
     beside = [(other, _logged_values(other)) for run_id, other in old.items() if run_id not in ids]
-    kept = len(beside)
-    for whole in new:
-        own = _logged_values(whole)
+    already_there = len(beside)
+    for log in new:
+        own = _logged_values(log)
         for place, (other, theirs) in enumerate(beside):
-            if why := _not_beside(whole, own, other, theirs):
-                instead = "remove its folder to replace it" if place < kept else "leave one out"
-                raise Refused(f"{whole.run.imported.file}: {why}: {instead}")
-        beside.append((whole, own))
+            if why := _not_beside(log, own, other, theirs):
+                instead = "remove its folder to replace it" if place < already_there else "leave one out"
+                raise Refused(f"{log.run.imported.file}: {why}: {instead}")
+        beside.append((log, own))
 
-    both = dict(old)
-    for whole in new:
-        run, run_id = whole.run, whole.run.run_id
+    merged = dict(old)
+    for log in new:
+        run, run_id = log.run, log.run.run_id
         if before := old.get(run_id):  # the same log keeps the date, file and version of its first import
             first = {name: getattr(before.run.imported, name) for name in ("file", "imported_at", "version")}
             imported = run.imported.model_copy(update=first)
             run = run.model_copy(update={"imported": imported, "created_at": before.run.created_at})
-        both[run_id] = replace(whole, run=run)
-    runs = list(both.values())
+        merged[run_id] = replace(log, run=run)
+    runs = list(merged.values())
 
-    some = next(iter(old.values()), None)
-    margins = design.margins or (some.run.margins if some else {})
-    stated = {"margins": margins, "baseline": design.baseline or (some.run.baseline if some else None)}
-    asked = design.baseline
-    if asked and not any(asked.items() <= whole.run.factors.items() for whole in runs):
-        valid = sorted({f"{name}={value}" for whole in runs for name, value in whole.run.factors.items()})
-        text = ", ".join(f"{name}={value}" for name, value in asked.items())
+    earlier = next(iter(old.values()), None)
+    margins = design.margins or (earlier.run.margins if earlier else {})
+    stated = {"margins": margins, "baseline": design.baseline or (earlier.run.baseline if earlier else None)}
+    wanted = design.baseline
+    if wanted and not any(wanted.items() <= log.run.factors.items() for log in runs):
+        valid = sorted({f"{name}={value}" for log in runs for name, value in log.run.factors.items()})
+        text = ", ".join(f"{name}={value}" for name, value in wanted.items())
         raise UserError(f"--baseline {text}: no run of this study matches {did_you_mean(text, valid)}")
 
     findings = compare_runs(runs, margins.get("loss"))
     written = []
-    for run_id, whole in both.items():
-        final = with_findings(replace(whole, run=whole.run.model_copy(update=stated)), findings[run_id])
+    for run_id, log in merged.items():
+        final = with_findings(replace(log, run=log.run.model_copy(update=stated)), findings[run_id])
         written.append(Written(final, _write_run(folder / run_id, final, old.get(run_id))))
     return written
 
@@ -343,9 +343,9 @@ def imported_runs(root: Path, study: str) -> list[RunRecords]:
 _Values = list[tuple[object, ...]]
 
 
-def _not_beside(whole: RunRecords, own: _Values, other: RunRecords, theirs: _Values) -> str:
+def _not_beside(log: RunRecords, own: _Values, other: RunRecords, theirs: _Values) -> str:
     """Why two runs cannot be in one study, by their logged values too; empty if they can."""
-    one, two = whole.run.imported, other.run.imported
+    one, two = log.run.imported, other.run.imported
     records = counted(len(theirs), "record")
     place = f"{other.run.study}/{other.run.run_id}, imported from {two.file} with {records}"
     if one.sha256 == two.sha256:
@@ -355,36 +355,36 @@ def _not_beside(whole: RunRecords, own: _Values, other: RunRecords, theirs: _Val
     if short > 1 and own[:short] == theirs[:short]:
         if len(own) != len(theirs):
             return f"it {'continues' if len(own) > len(theirs) else 'is an older state of'} {place}"
-        if any(step.time for step in whole.steps):
+        if any(step.time for step in log.steps):
             return f"it has the same records as {place}"
-    if "log" in other.run.factors and other.run.factors == whole.run.factors:
+    if "log" in other.run.factors and other.run.factors == log.run.factors:
         return (
-            f"it is called {whole.name}, as {place}; import both with one command, tell them apart by the "
+            f"it is called {log.name}, as {place}; import both with one command, tell them apart by the "
             "names of their files, with `file_name: (?P<source>.+)` in a mapping, or, if one is obsolete"
         )
     return ""
 
 
-def _logged_values(whole: RunRecords) -> _Values:
-    return [(step.step, step.time, step.loss, step.step_seconds) for step in whole.steps]
+def _logged_values(log: RunRecords) -> _Values:
+    return [(step.step, step.time, step.loss, step.step_seconds) for step in log.steps]
 
 
-def _write_run(folder: Path, whole: RunRecords, old: RunRecords | None) -> WhatWasDone:
+def _write_run(folder: Path, log: RunRecords, old: RunRecords | None) -> WhatWasDone:
     """Write a run if it is new or differs from what is there.
 
     A new folder is written under a temporary name, so that nobody reads a part of it.
     """
-    if old and _texts(whole) == _texts(old):
+    if old and _texts(log) == _texts(old):
         return "unchanged"
     try:
         if old:
-            _write(folder, whole)
+            _write(folder, log)
             return "updated"
         aside = temporary(folder)
         aside.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(aside, ignore_errors=True)
         try:
-            _write(aside, whole)
+            _write(aside, log)
             aside.rename(folder)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -393,19 +393,19 @@ def _write_run(folder: Path, whole: RunRecords, old: RunRecords | None) -> WhatW
     return "imported"
 
 
-def _write(folder: Path, whole: RunRecords) -> None:
+def _write(folder: Path, log: RunRecords) -> None:
     (folder / "attempt-1").mkdir(parents=True, exist_ok=True)
-    for name, text in _texts(whole).items():
+    for name, text in _texts(log).items():
         write_text(folder / name, text)
 
 
-def _texts(whole: RunRecords) -> dict[str, str]:
+def _texts(log: RunRecords) -> dict[str, str]:
     """The content of each file of a run's folder."""
     return {
-        "attempt-1/manifest.json": whole.manifest.model_dump_json(indent=1) + "\n",
+        "attempt-1/manifest.json": log.manifest.model_dump_json(indent=1) + "\n",
         "attempt-1/steps.jsonl": "".join(
-            step.model_dump_json(exclude_none=True) + "\n" for step in whole.steps
+            step.model_dump_json(exclude_none=True) + "\n" for step in log.steps
         ),
-        "attempt-1/result.json": whole.result.model_dump_json(indent=1) + "\n",
-        "run.json": whole.run.model_dump_json(indent=1) + "\n",
+        "attempt-1/result.json": log.result.model_dump_json(indent=1) + "\n",
+        "run.json": log.run.model_dump_json(indent=1) + "\n",
     }

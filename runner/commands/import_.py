@@ -89,7 +89,7 @@ def command(
     if as_json:
         runs = []
         for result in written:
-            run, ending = result.whole.run, result.whole.result
+            run, ending = result.log.run, result.log.result
             runs.append(
                 {
                     "study": run.study,
@@ -140,11 +140,11 @@ def _show(written: Sequence[Written]) -> None:
 
     rows = []
     for run in written:
-        record, result = run.whole.run, run.whole.result
+        record, result = run.log.run, run.log.result
         counts = [str(record.imported.records), str(result.steps), str(result.outcome)]
-        rows.append([f"{record.study}/{record.run_id}", run.whole.name, *counts, run.done])
+        rows.append([f"{record.study}/{record.run_id}", run.log.name, *counts, run.done])
     table(["run", "factors", "records", "last step", "outcome", ""], rows)
-    imported = [run.whole.run.imported for run in written]
+    imported = [run.log.run.imported for run in written]
     sources = [origin.sources for origin in imported]
     for columns in dict.fromkeys(source["columns"] for source in sources if "columns" in source):
         say(visible(f"columns {columns}; other choices: --mapping"))
@@ -153,7 +153,7 @@ def _show(written: Sequence[Written]) -> None:
     for origin in imported:
         for line in shortened(origin.not_imported):
             say(visible(f"not imported: {line}"))
-    findings = [(run.whole.name, finding) for run in written for finding in run.whole.run.imported.findings]
+    findings = [(run.log.name, finding) for run in written for finding in run.log.run.imported.findings]
     for level in ("note", "error"):
         # Sentences that differ only in the run's name or in numbers are told once, with how many there are.
         alike: dict[str, dict[str, str]] = {}

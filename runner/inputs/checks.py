@@ -344,11 +344,11 @@ def _doubtful_numbers(cells: Sequence[Cell]) -> Iterator[Problem]:
     """Numbers of others that break a rule, as a wrongly copied digit makes them, or are held to none."""
     if not any(cell.reported for cell in cells):
         return
-    from analysis.importers import checked  # here, since importers compute with NumPy
+    from analysis.importers import check_reported  # here, since importers compute with NumPy
     from model.measure.flops import with_peaks
 
     for cell in {cell.group: cell for cell in cells}.values():
-        checks = checked(cell.reported, cell.config, cell.overridden)
+        checks = check_reported(cell.reported, cell.config, cell.overridden)
         for n, (one, check) in enumerate(zip(cell.reported, checks, strict=True)):
             mark = cell.marks[REPORTED.format(n)]
             if one.backend and one.backend not in cell.config.backends:

@@ -7,7 +7,7 @@ from html import unescape
 from pathlib import Path
 
 from analysis import charts
-from analysis.importers import checked
+from analysis.importers import check_reported
 from analysis.query.ask import answer
 from analysis.report.build import build_report
 from analysis.report.facts import literal
@@ -137,7 +137,7 @@ def test_more_than_everything_cannot_be_saved() -> None:
     numbers = {"time_saved_percentage": "101"}
     theirs = Reported(numbers=numbers, hardware="a card", source="a report", read_from="text")
     config = RunConfig(model=LLAMA, data=DataConfig(path="x"))
-    (check,) = checked([theirs], config, {})
+    (check,) = check_reported([theirs], config, {})
     (flag,) = check.flags
     assert "rule time_saved_percentage <= 100" in flag
 

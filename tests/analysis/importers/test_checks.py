@@ -21,7 +21,7 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecords]:
     folder = tmp_path_factory.mktemp("five")
     new = [whole for path in made.five(folder / "logs") for whole in made.read(path)]
     done = write_runs(folder / "root", "theirs", new, ImportDesign({"loss": 0.02}))
-    return {each.whole.name: each.whole for each in done}
+    return {each.log.name: each.log for each in done}
 
 
 def test_the_run_that_learns_something_else_is_named_with_its_steps_and_the_others_are_equivalent(
@@ -123,7 +123,7 @@ def test_a_compiled_run_that_counts_the_embedding_is_an_error_with_the_true_mfu_
         made.write(tmp_path / "compiled_20250525_101529.jsonl", made.records("cudnn", flop=COMPILED)),
     ]
     new = [whole for path in paths for whole in made.read(path)]
-    plain, compiled = (each.whole for each in write_runs(tmp_path / "root", "theirs", new, ImportDesign({})))
+    plain, compiled = (each.log for each in write_runs(tmp_path / "root", "theirs", new, ImportDesign({})))
     own, other = findings(compiled, "flop_per_token", "error")
     assert (
         "compiled: the log counts 54.76 GFLOP per token, which is 6 N + 12 L H Q T with the input embedding"
