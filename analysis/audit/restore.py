@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from pydantic import TypeAdapter
 
 from analysis.audit.records import contradictions
 from analysis.report.carried import MANIFEST, RECORDS, manifest_with_records
-from analysis.store import scan
+from analysis.store import reports
 from analysis.store.database import NAME as NAME_OF_DATABASE
 from analysis.store.records import open_records
+from analysis.store.scan import reported_plans
 from model.record.config import RunConfig
 from model.record.errors import UserError
-from model.record.files import Unreadable, of_this_process, sha256
+from model.record.files import Unreadable, sha256
 from model.record.folder import folders, run_folders
 from model.record.outcome import Outcome
 from model.record.records import NAME, DesignRecord
@@ -76,31 +75,17 @@ def restore(report: Path, root: Path) -> Restored:
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         why = "; ".join(map(str.strip, str(error).splitlines()[:3]))
         raise UserError(f"{report}: its records are none that this version can read: {why}") from error
-    here = {*islice(_kinds(root, study), 20)}
-    if here and here.isdisjoint(kind for _, kind in runs):
-        theirs, ours = (f"'{title}' over {', '.join(over)}" for title, over in (runs[0][1], min(here)))
+    own_kinds = {*islice(_kinds(root, study), 20)}
+    if own_kinds and own_kinds.isdisjoint(kind for _, kind in runs):
+        theirs, ours = (f"'{title}' over {', '.join(over)}" for title, over in (runs[0][1], min(own_kinds)))
         raise UserError(
             f"{report}: its study {study} is {theirs}, and here it is {ours}: "
             "collect it with another --root, and compare the two"
         )
 
-    kept = root / study / scan.REPORTS
-    try:
-        kept.mkdir(parents=True, exist_ok=True)
-        names = sorted(path.name for path in kept.iterdir() if scan.OF_REPORT.fullmatch(path.name))
-        number = int(names[-1].partition("-")[0]) + 1 if names else 1
-        with TemporaryDirectory(prefix=".collecting-", suffix=of_this_process(), dir=kept) as scratch:
-            whole = shutil.copytree(report / RECORDS, Path(scratch) / "records")
-            digest = scan.digest(whole)
-            earlier = [kept / name for name in names if name.endswith(f"-{digest}")]
-            whole.rename(kept / f"{number:04d}-{digest}")
-            for path in earlier:
-                shutil.rmtree(path)
-    except (OSError, shutil.Error) as error:
-        why = error.strerror or "it cannot be copied"
-        raise UserError(f"{kept}: {why}: collect it with another --root") from error
+    again = reports.keep(report / RECORDS, root, study)
     own = {*folders(root / study)}
-    return Restored(study, len(runs), sum(run_id in own for run_id, _ in runs), bool(earlier))
+    return Restored(study, len(runs), sum(run_id in own for run_id, _ in runs), again)
 
 
 def _runs(report: Path, study: str) -> list[tuple[str, _Kind]]:
@@ -134,6 +119,6 @@ def _kinds(root: Path, study: str) -> Iterator[_Kind]:
         with suppress(Unreadable):  # a collect says why
             plan = folder.imported if folder.is_imported else folder.run
             yield plan.title, tuple(sorted(plan.factors))
-    for row in scan.reported_plans(root, study, "title", "factors"):
+    for row in reported_plans(root, study, "title", "factors"):
         with suppress(ValueError, TypeError):
             yield row["title"], tuple(sorted(json.loads(row["factors"])))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from analysis.store import scan
@@ -39,6 +41,7 @@ from analysis.store.tables import (
 )
 from model.record.config import RunConfig
 from model.record.errors import UserError
+from model.record.files import of_this_process
 from model.record.records import DesignRecord, Override, RunRecord
 
 if TYPE_CHECKING:
@@ -64,6 +67,30 @@ def planned(root: Path, study: str) -> Iterator[RunRecord]:
                         for name, change in json.loads(row["overridden"] or "{}").items()
                     },
                 )
+
+
+def keep(records: Path, root: Path, study: str) -> bool:
+    """Copy a report's records to where a collect reads them; returns whether they had been copied before.
+
+    Raises:
+        UserError: they cannot be copied.
+    """
+    folder = root / study / REPORTS
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = sorted(path.name for path in folder.iterdir() if scan.OF_REPORT.fullmatch(path.name))
+        number = int(names[-1].partition("-")[0]) + 1 if names else 1
+        with TemporaryDirectory(prefix=".collecting-", suffix=of_this_process(), dir=folder) as scratch:
+            copy = shutil.copytree(records, Path(scratch) / "records")
+            digest = scan.digest(copy)
+            earlier = [folder / name for name in names if name.endswith(f"-{digest}")]
+            copy.rename(folder / f"{number:04d}-{digest}")
+            for path in earlier:
+                shutil.rmtree(path)
+    except (OSError, shutil.Error) as error:
+        why = error.strerror or "it cannot be copied"
+        raise UserError(f"{folder}: {why}: collect it with another --root") from error
+    return bool(earlier)
 
 
 def bring(build: Build, root: Path) -> None:
