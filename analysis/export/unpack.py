@@ -85,38 +85,35 @@ def unpack(archive: Path, root: Path) -> Unpacked:
         except Unreadable as error:  # it names where the file was unpacked to
             message = str(error).removeprefix(f"{folder}/")
             raise UserError(f"{archive}: {message}: nothing was unpacked") from error
-        runs = [RunFolder(path) for path in _runs(folder / study)]
-        present = [run for run in runs if os.path.lexists(root / study / run.path.name)]
-        further, other = list[RunFolder](), list[str]()
-        for run in present:
-            there = root / study / run.path.name
-            if not _within(run.path, there):
-                further.append(run) if _may_go_on(there, run.path) else other.append(run.path.name)
-        if other:
-            names = ", ".join(f"{study}/{run}" for run in other[:_SHOWN]) + ", ..." * (len(other) > _SHOWN)
+        source, target = folder / study, root / study
+        present = [run for run in _run_folders(source) if os.path.lexists(target / run.name)]
+        new = [run for run in _run_folders(source) if run not in present]
+        continued = [run for run in present if not _has_records(target / run.name, run)]
+        if conflicting := [run.name for run in continued if not _can_continue(target / run.name, run)]:
+            names = ", ".join(f"{study}/{run}" for run in conflicting[:_SHOWN])
+            names += ", ..." * (len(conflicting) > _SHOWN)
             raise UserError(
                 f"{archive}: runs of these names already exist with different records: {names}: "
-                f"unpack it into another root, or first remove those of {root / study} that it should replace"
+                f"unpack it into another root, or first remove those of {target} that it should replace"
             )
-        new = [run for run in runs if run not in present]
         try:
-            first = not (root / study).exists()
-            (root / study / ".provenance").mkdir(parents=True, exist_ok=True)
-            if first and (folder / study / STUDY).exists():  # else the launch of the runs there knows better
-                (folder / study / STUDY).rename(root / study / STUDY)
-            certificates = _keep(folder / CERTIFICATES, root / CERTIFICATES)
+            first = not target.exists()
+            (target / ".provenance").mkdir(parents=True, exist_ok=True)
+            if first and (source / STUDY).exists():  # else the launch of the runs there knows better
+                (source / STUDY).rename(target / STUDY)
+            certificates = _add_files(folder / CERTIFICATES, root / CERTIFICATES)
             for name in (".provenance", NODES):
-                _keep(folder / study / name, root / study / name)
+                _add_files(source / name, target / name)
             for run in new:
-                run.path.rename(root / study / run.path.name)
-            for run in further:
-                _go_on(run.path, root / study / run.path.name)
+                run.rename(target / run.name)
+            for run in continued:
+                _add_records(run, target / run.name)
         except OSError as error:
             raise UserError(f"{archive}: {error.filename}: {error.strerror}: use another root") from error
-        return Unpacked(study, len(new), len(further), len(present) - len(further), certificates)
+        return Unpacked(study, len(new), len(continued), len(present) - len(continued), certificates)
 
 
-def _runs(study: Path) -> list[Path]:
+def _run_folders(study: Path) -> list[Path]:
     return sorted(path for path in study.iterdir() if NAME.fullmatch(path.name))
 
 
@@ -127,7 +124,7 @@ def _study(archive: Path, folder: Path) -> str:
         raise UserError(f"{archive} holds runs of {len(names) or 'no'} studies, where one is expected")
     if names[0] == NAME_OF_DATABASE:
         raise UserError(f"{archive}: no study can be called {names[0]}: nothing was unpacked")
-    for path in _runs(folder / names[0]):
+    for path in _run_folders(folder / names[0]):
         run = RunFolder(path)
         plan = run.imported if run.is_imported else run.run
         if (plan.study, plan.run_id) != (names[0], path.name):
@@ -140,26 +137,26 @@ def _study(archive: Path, folder: Path) -> str:
     return names[0]
 
 
-def _within(run: Path, other: Path) -> bool:
-    """Whether another copy of a run has all its records but the plan, which a launch renews; or more.
+def _has_records(run: Path, other: Path) -> bool:
+    """Whether a run has all records of another copy of it, or more, but for the plan, which a launch renews.
 
     Records are only ever added: whole files, and lines at the end of those that have lines.
     """
-    return all(_begins(path, other / path.relative_to(run)) for path in _records(run))
+    return all(_continues(run / path.relative_to(other), path) for path in _records(other))
 
 
-def _begins(path: Path, other: Path) -> bool:
-    """Whether another file is the same, or has more lines after these."""
-    if not other.is_file():
+def _continues(path: Path, other: Path) -> bool:
+    """Whether a file is the same as another one, or has more lines after its lines."""
+    if not path.is_file():
         return False
-    content, whole = path.read_bytes(), other.read_bytes()
-    return whole == content or (path.suffix == ".jsonl" and whole.startswith(content))
+    content, start = path.read_bytes(), other.read_bytes()
+    return content == start or (path.suffix == ".jsonl" and content.startswith(start))
 
 
-def _may_go_on(there: Path, run: Path) -> bool:
-    """Whether a copy of a run may be added to what is there; nothing is written through a link."""
-    plain = not any(path.is_symlink() for path in (there, *there.glob("attempt-*")))
-    return plain and (there / PLAN).is_file() and _within(there, run)
+def _can_continue(run: Path, other: Path) -> bool:
+    """Whether what another copy of a run has beyond it may be added; nothing is written through a link."""
+    plain = not any(path.is_symlink() for path in (run, *run.glob("attempt-*")))
+    return plain and (run / PLAN).is_file() and _has_records(other, run)
 
 
 def _records(run: Path) -> list[Path]:
@@ -168,19 +165,19 @@ def _records(run: Path) -> list[Path]:
     return [place / name for place, names in places for name in sorted(names) if (place / name).is_file()]
 
 
-def _go_on(run: Path, there: Path) -> None:
-    """Add what a copy of a run has beyond the records that are there.
+def _add_records(run: Path, target: Path) -> None:
+    """Move what a copy of a run has beyond the records in the target.
 
     The ledger comes last: an archive whose unpacking was interrupted can be unpacked again.
     """
     for path in (*run.glob("attempt-*/*"), run / PLAN, run / LEDGER):
-        twin = there / path.relative_to(run)
-        if path.exists() and not (path.name in LOGS and twin.exists()):
-            twin.parent.mkdir(exist_ok=True)
-            path.rename(twin)
+        moved = target / path.relative_to(run)
+        if path.exists() and not (path.name in LOGS and moved.exists()):
+            moved.parent.mkdir(exist_ok=True)
+            path.rename(moved)
 
 
-def _keep(source: Path, target: Path) -> int:
+def _add_files(source: Path, target: Path) -> int:
     """Move files to where there is none of that name; returns how many."""
     if not source.is_dir():
         return 0
