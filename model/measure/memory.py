@@ -1,8 +1,7 @@
 """How much memory a run will need, counted from its configuration. Torch-free.
 
-Of training, it counts what PyTorch allocates at the moments of a step that can need most: when the loss has
-made its gradient and all activations still exist, and when the last gradients are made. CUDA's own memory
-(`OUTSIDE`, with NCCL's some 2 GiB) and gaps between allocations come on top.
+Of training, it counts what PyTorch allocates at the moments of a step that can need most (`_Moments`). CUDA's
+own memory (`OUTSIDE`, with NCCL's some 2 GiB) and gaps between allocations come on top.
 
 Several processes, as `model.training.parallel.split` has it: each has its part of the samples and tokens.
 - FSDP2: each has its part of the parameters, gradients and states. What it has gathered comes on top: the
@@ -23,6 +22,7 @@ See docs/benchmarks.md for what was measured.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from model.measure.floor import tokens_at_once
 from model.measure.flops import block_parameters, parameter_count
@@ -54,41 +54,63 @@ def trained_memory(config: RunConfig) -> int:
     return 4 * _parameters(config) * ELEMENT_BYTES[config.train.dtype]
 
 
+class _Moments(NamedTuple):
+    """Bytes at the three moments of a step that can need most.
+
+    Attributes:
+        loss: when the loss has made its gradient, and the activations of all blocks still exist.
+        block: in the backward pass of the first block, when the others' activations are gone.
+        end: when the last gradients are made, those of the embedding.
+    """
+
+    loss: int
+    block: int
+    end: int
+
+
 def peak_memory(config: RunConfig) -> int:
     """Bytes that a training step needs at most in each of the run's processes, on the device.
 
     An estimate: measured peaks differ by up to 10 %. On a CPU, it is what PyTorch allocates at least.
     """
-    model, train, size = config.model, config.train, ELEMENT_BYTES[config.train.dtype]
-    tokens, pieces = tokens_at_once(config), config.parallel.pieces
-    residual = tokens * model.dim * size
-    block, one = _block_parameters(config) * size, _activations(config)
-    embedding, parameters = model.vocab_size * model.dim * size, _parameters(config) * size
-    kept = model.layers * (residual if train.checkpoint_activations else one)
-    kept += (3 if config.device == "cpu" else 2) * residual  # around the last norm
+    parameters = _parameters(config) * ELEMENT_BYTES[config.train.dtype]
+    gradients, work, gathered = _gradients(config), _work(config), _gathered(config)
+    moments = [sum(moment) for moment in zip(gradients, work, gathered, strict=True)]
+    if _kept_by_attention(config) == "weights":
+        moments.append(gradients.loss + gathered.block + _in_softmax_backward(config))
     states = 2 * parameters  # AdamW's
-    added_up = parameters if train.accumulate > 1 else 0  # gradients of earlier parts
-    gradients = added_up, added_up or parameters - (block + embedding) // pieces, parameters
+    workspace = WORKSPACE if config.device == "cuda" else 0
+    return workspace + parameters + states + max(moments)
+
+
+def _gradients(config: RunConfig) -> _Moments:
+    """Gradients of a process's own parameters."""
+    size = ELEMENT_BYTES[config.train.dtype]
+    parameters, block, embedding = _parameters(config) * size, _block_bytes(config), _embedding_bytes(config)
+    accumulates = config.train.accumulate > 1
+    earlier = parameters if accumulates else 0  # of earlier parts of the batch
     if _is_replicated(config):  # beside the place of each: what earlier parts made, or what is just made
-        waiting = block + embedding if added_up else 0
-        gradients = parameters + added_up, parameters + waiting, parameters + embedding
-    held = tokens * _held(config, size, backward=True)  # by the call of attention that is in its backward
+        waiting = block + embedding if accumulates else 0
+        return _Moments(parameters + earlier, parameters + waiting, parameters + embedding)
+    others = parameters - (block + embedding) // config.parallel.pieces
+    return _Moments(earlier, earlier or others, parameters)
+
+
+def _work(config: RunConfig) -> _Moments:
+    """Activations, and what is computed from them."""
+    model, train, size = config.model, config.train, ELEMENT_BYTES[config.train.dtype]
+    tokens = tokens_at_once(config)
+    residual, block = tokens * model.dim * size, _activations(config)
+    activations = model.layers * (residual if train.checkpoint_activations else block)
+    activations += (3 if config.device == "cpu" else 2) * residual  # around the last norm
+    call = tokens * _held_by_attention(config, size, backward=True)  # that is in its backward
     # The logits and what is computed from them, up to the gradient of the head's input.
     logits = tokens * model.vocab_size
     loss = 12 * logits  # in float32: the logarithms, and two gradients
     if train.loss == "linear_cross_entropy":  # the gradient takes the logits' place
         loss = (logits + model.vocab_size * model.dim + 2 * tokens * model.dim) * size
-    work = (
-        kept + max(loss, held),
-        one + max(2 * tokens * model.ffn_dim // config.parallel.tensor * size, held),
-        3 * residual,
-    )
-    gathered = _gathered(config, block, embedding)
-    moments = [sum(moment) for moment in zip(gradients, work, gathered, strict=True)]
-    if _kept(config) == "weights":
-        moments.append(gradients[0] + gathered[1] + _in_softmax_backward(config))
-    workspace = WORKSPACE if config.device == "cuda" else 0
-    return workspace + parameters + states + max(moments)
+    feed_forward = 2 * tokens * model.ffn_dim // config.parallel.tensor * size
+    return _Moments(activations + max(loss, call), block + max(feed_forward, call), 3 * residual)
 
 
 def _in_softmax_backward(config: RunConfig) -> int:
@@ -101,13 +123,14 @@ def _in_softmax_backward(config: RunConfig) -> int:
     model, train, parallel = config.model, config.train, config.parallel
     size, tokens = ELEMENT_BYTES[train.dtype], tokens_at_once(config)
     residual, queries = tokens * model.dim * size, model.heads * model.head_dim // parallel.tensor
-    kept = (model.layers - 1) * (residual if train.checkpoint_activations else _activations(config))
-    kept += _activations(config) - _feed_forward_activations(config)
+    activations = (model.layers - 1) * (residual if train.checkpoint_activations else _activations(config))
+    activations += _activations(config) - _feed_forward_activations(config)
     after = model.vocab_size * model.dim + model.dim * (3 * model.ffn_dim // parallel.tensor + queries)
     has_place = train.accumulate > 1 or _is_replicated(config)
-    made = 0 if has_place else after * size // parallel.pieces
+    gradients = 0 if has_place else after * size // parallel.pieces
     flowing = residual + 4 * tokens * queries  # gradients of the residual, and in float32 of the values
-    return kept + made + flowing + (3 if config.device == "cuda" else 2) * _weights(config)
+    softmax = (3 if config.device == "cuda" else 2) * _attention_weights(config)
+    return activations + gradients + flowing + softmax
 
 
 def _is_replicated(config: RunConfig) -> bool:
@@ -128,19 +151,28 @@ def _block_parameters(config: RunConfig) -> int:
     return norms + (block_parameters(config.model) - norms) // config.parallel.tensor
 
 
-def _gathered(config: RunConfig, block: int, embedding: int) -> tuple[int, int, int]:
-    """Bytes of whole parameters and gradients beside a process's own: at the loss, first block and end."""
+def _block_bytes(config: RunConfig) -> int:
+    return _block_parameters(config) * ELEMENT_BYTES[config.train.dtype]
+
+
+def _embedding_bytes(config: RunConfig) -> int:
+    return config.model.vocab_size * config.model.dim * ELEMENT_BYTES[config.train.dtype]
+
+
+def _gathered(config: RunConfig) -> _Moments:
+    """Whole parameters and gradients that FSDP2 has gathered, beside a process's own."""
     parallel, train = config.parallel, config.train
     if not train.cut_by(parallel):
-        return 0, 0, 0
+        return _Moments(0, 0, 0)
+    block, embedding = _block_bytes(config), _embedding_bytes(config)
     # Of gradients, as they are sent.
     wide = 2 if train.reduce == "float32" and train.dtype != "float32" else 1
     tables = (1 + wide) * embedding
     blocks = 0 if parallel.reshard else config.model.layers * block
     if blocks and train.accumulate > 1:  # all but the last part keep them
-        tables_and_blocks = 2 * embedding + blocks
-        return tables_and_blocks, tables_and_blocks + (1 + wide) * block, tables_and_blocks + tables
-    return 2 * embedding + blocks, embedding + (2 + wide) * block, embedding + tables
+        unsharded = 2 * embedding + blocks
+        return _Moments(unsharded, unsharded + (1 + wide) * block, unsharded + tables)
+    return _Moments(2 * embedding + blocks, embedding + (2 + wide) * block, embedding + tables)
 
 
 def _activations(config: RunConfig) -> int:
@@ -153,12 +185,12 @@ def _activations(config: RunConfig) -> int:
     attention = (queries + outputs + 2 * keys * parallel.context) * size + 4 * model.heads // parallel.tensor
 
     # What the backend keeps beside queries, keys, values and output, as far as known.
-    beside, kept = 0, _kept(config)
+    beside, kept = 0, _kept_by_attention(config)
     if kept == "weights":
         others = 12 * queries - 2 * (queries + keys) * size + queries * size
-        beside = _weights(config) + tokens * others
+        beside = _attention_weights(config) + tokens * others
         if train.attention_dropout:  # what was dropped, as a byte on a GPU, and the weights that are left
-            beside += _weights(config) * (5 if config.device == "cuda" else 8) // 4
+            beside += _attention_weights(config) * (5 if config.device == "cuda" else 8) // 4
     elif kept == "copies":  # of keys and values, one for each head of queries
         beside = tokens * 2 * (queries - keys) * size * parallel.context
     elif kept == "output":
@@ -167,7 +199,7 @@ def _activations(config: RunConfig) -> int:
 
 
 def _feed_forward_activations(config: RunConfig) -> int:
-    """Bytes of these that are the feed-forward's and its norm's."""
+    """Bytes that the feed-forward and its norm keep of these."""
     # Inputs of products are kept in the products' precision. A compiled block multiplies gate and up again.
     train, size = config.train, ELEMENT_BYTES[config.train.dtype]
     wide = (2 if train.compile and not _is_replicated(config) else 3) * size
@@ -182,13 +214,13 @@ def _norm(config: RunConfig) -> int:
     return config.model.dim * (size + made + (size if config.device == "cpu" else 0))
 
 
-def _kept(config: RunConfig) -> Keeps:
+def _kept_by_attention(config: RunConfig) -> Keeps:
     """What the run's backend says that it keeps; nothing of a backend from another package."""
     own = described(config.attention)
     return own.keeps if own else ""
 
 
-def _held(config: RunConfig, size: int, backward: bool) -> int:
+def _held_by_attention(config: RunConfig, size: int, backward: bool) -> int:
     """Bytes a token that a call of the run's backend holds only while it runs."""
     own = described(config.attention)
     if not own or own.holds != "float32":
@@ -198,7 +230,7 @@ def _held(config: RunConfig, size: int, backward: bool) -> int:
     return 4 * queries * (size < 4) + 8 * queries * (backward and shared)
 
 
-def _weights(config: RunConfig) -> int:
+def _attention_weights(config: RunConfig) -> int:
     """Bytes of the weights that a block computes under math, in float32."""
     train, parallel = config.train, config.parallel
     samples = train.part_size // parallel.samples
@@ -207,25 +239,25 @@ def _weights(config: RunConfig) -> int:
 
 def inference_memory(config: RunConfig) -> int:
     """Bytes that a prefill needs at most: an estimate."""
-    model, asked, size = config.model, config.inference, ELEMENT_BYTES[config.inference.dtype]
-    tokens = asked.batch_size * asked.prompt_length
+    model, inference, size = config.model, config.inference, ELEMENT_BYTES[config.inference.dtype]
+    tokens = inference.batch_size * inference.prompt_length
     queries, keys = (tokens * heads * model.head_dim for heads in (model.heads, model.kv_heads))
     parameters = parameter_count(model) * size
-    cache = 2 * model.layers * asked.batch_size * asked.room * model.kv_heads * model.head_dim * size
+    cache = 2 * model.layers * inference.batch_size * inference.room * model.kv_heads * model.head_dim * size
     residual = tokens * model.dim * size
     feed_forward = 3 * residual + 3 * tokens * model.ffn_dim * size
 
     # Rotating the queries, in float32: themselves, their halves turned, and both together.
     turning = queries * (size + 12)
     # The kernel's call: queries, keys, values and output, and what its backend needs beside them, if known.
-    call, kept = 2 * (queries + keys) * size, _kept(config)
+    call, kept = 2 * (queries + keys) * size, _kept_by_attention(config)
     if kept in ("weights", "copies") and model.kv_heads < model.heads:
         call += 2 * queries * size  # keys and values, once for each head
     if kept == "weights":  # in float32: what goes in, the mask, the scores and their softmax
         call += queries * (2 * 4 + 4 * (size < 4))
-        call += asked.prompt_length**2 * (5 + 2 * 4 * asked.batch_size * model.heads)
-    call += tokens * _held(config, size, backward=False)
-    if asked.in_8_bits:  # Q, K and V in 8 bits; while the queries are rounded, two of them in float32
+        call += inference.prompt_length**2 * (5 + 2 * 4 * inference.batch_size * model.heads)
+    call += tokens * _held_by_attention(config, size, backward=False)
+    if inference.in_8_bits:  # Q, K and V in 8 bits; while the queries are rounded, two of them in float32
         call += queries * (1 + 2 * 4) + 2 * keys
     attention = 2 * residual + max(turning, call)  # with the block's input and its norm
 
