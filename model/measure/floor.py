@@ -32,10 +32,13 @@ element.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from model.record.case import ELEMENT_BYTES
 from model.record.config import ModelConfig, RunConfig
 from model.record.speed import PASSES, Ceilings, FloorPart, Pass
+
+TrafficPart = Literal["attention", "loss", "optimizer", "elementwise"]
 
 
 @dataclass(frozen=True)
@@ -152,24 +155,10 @@ def floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
     Raises:
         KeyError: the rate of a shape was not measured.
     """
-    if not config.section.trains:
-        prompt = _forward_products(config, measured, tokens(config))
-        attention = attention_flop(config)
-        seconds = attention * prompt.seconds / (prompt.flop or 1)
-        parts = [
-            prompt,
-            FloorPart(part="attention", flop=attention, seconds=seconds),
-            _forward_elementwise(config, measured, tokens(config)),
-        ]
-        if config.inference.new_tokens:
-            batch, kept = config.inference.batch_size, cache_bytes(config, config.inference.median_keys)
-            decoded = [
-                _forward_products(config, measured, batch),
-                FloorPart(part="attention", bytes=kept, seconds=kept / measured.bandwidth),
-                _forward_elementwise(config, measured, batch),
-            ]
-            parts += [part.model_copy(update={"phase": "decode"}) for part in decoded]
-        return parts
+    return _training_floor(config, measured) if config.section.trains else _inference_floor(config, measured)
+
+
+def _training_floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
     rates = {(timing.step, timing.inputs, timing.outputs): timing.flops for timing in measured.products}
     flop, seconds = 0, 0.0  # of all products
     for product in products(config.model, config.parallel.tensor):
@@ -177,16 +166,36 @@ def floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
         flop += len(PASSES) * own_flop
         seconds += sum(own_flop / rates[step, product.inputs, product.outputs] for step in PASSES)
     attention = attention_flop(config)
-    traffic = {"loss": loss_bytes, "optimizer": optimizer_bytes, "elementwise": elementwise_bytes}
-    counted = {part: count(config) for part, count in traffic.items()}
     return [
         FloorPart(part="products", flop=flop, seconds=seconds),
         FloorPart(part="attention", flop=attention, seconds=attention * seconds / flop),
-        *(
-            FloorPart.model_validate({"part": part, "bytes": size, "seconds": size / measured.bandwidth})
-            for part, size in counted.items()
-        ),
+        _traffic("loss", loss_bytes(config), measured),
+        _traffic("optimizer", optimizer_bytes(config), measured),
+        _traffic("elementwise", elementwise_bytes(config), measured),
     ]
+
+
+def _inference_floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
+    prompt, attention = _forward_products(config, measured, tokens(config)), attention_flop(config)
+    parts = [
+        prompt,
+        FloorPart(part="attention", flop=attention, seconds=attention * prompt.seconds / (prompt.flop or 1)),
+        _traffic("elementwise", _forward_elementwise_bytes(config, tokens(config)), measured),
+    ]
+    if config.inference.new_tokens:
+        batch = config.inference.batch_size
+        decoded = [
+            _forward_products(config, measured, batch),
+            _traffic("attention", cache_bytes(config, config.inference.median_keys), measured),
+            _traffic("elementwise", _forward_elementwise_bytes(config, batch), measured),
+        ]
+        parts += [part.model_copy(update={"phase": "decode"}) for part in decoded]
+    return parts
+
+
+def _traffic(part: TrafficPart, size: int, measured: Ceilings) -> FloorPart:
+    """A part that takes as long as the device needs to read and write its bytes."""
+    return FloorPart(part=part, bytes=size, seconds=size / measured.bandwidth)
 
 
 def _forward_products(config: RunConfig, measured: Ceilings, count: int) -> FloorPart:
@@ -212,8 +221,8 @@ def cache_bytes(config: RunConfig, keys: int) -> int:
     return 2 * model.layers * asked.batch_size * keys * width * ELEMENT_BYTES[asked.dtype]
 
 
-def _forward_elementwise(config: RunConfig, measured: Ceilings, count: int) -> FloorPart:
-    """Everything else for N tokens: each operation once over what it reads and writes.
+def _forward_elementwise_bytes(config: RunConfig, count: int) -> int:
+    """Bytes of everything else for N tokens: each operation once over what it reads and writes.
 
     2 L norms, 2 N C e; 2 L residuals joined to the norm behind, 2 N C e; rotary positions, 2 N (Q + K) e a
     layer; SwiGLU, 3 N F e a layer; the embedding's rows, 2 N C e: the forward share of training's.
@@ -221,5 +230,4 @@ def _forward_elementwise(config: RunConfig, measured: Ceilings, count: int) -> F
     model = config.model
     heads = model.head_dim * (model.heads + model.kv_heads)
     elements = model.layers * (8 * model.dim + 2 * heads + 3 * model.ffn_dim) + 2 * model.dim
-    size = count * elements * ELEMENT_BYTES[config.inference.dtype]
-    return FloorPart(part="elementwise", bytes=size, seconds=size / measured.bandwidth)
+    return count * elements * ELEMENT_BYTES[config.inference.dtype]
