@@ -14,7 +14,7 @@ from analysis.store.scan import FileState, Key, SourceFiles, attempt_numbers, re
 from analysis.store.tables import Row
 from model.measure.flops import attention_flop
 from model.record.config import CallConfig
-from model.record.files import Unreadable, dumps, read, regular
+from model.record.files import Unreadable, dumps, read, require_regular
 from model.record.folder import DECODED, FRONTIER, KERNELS, PROFILE, STUDY, Attempt, RunFolder
 from model.record.frontier import Frontier
 from model.record.imported import PREFIX, ImportedRun
@@ -22,6 +22,7 @@ from model.record.kernels import KernelTime, KernelTimes
 from model.record.records import (
     NAME,
     AuditRecord,
+    DecodeRecord,
     DesignRecord,
     Manifest,
     Result,
@@ -158,52 +159,20 @@ def _read_attempt(reader: Reader, attempt: Attempt, folder: RunFolder) -> None:
     floor = (manifest and manifest.floor) or ()
     reader.add("step_floor", path, key, lambda: [part.model_dump() for part in floor])
     reader.add("audits", f"{path}/audits.jsonl", key, lambda: map(_audit_row, attempt.audits))
-    reader.add(
-        "decoding",
-        f"{path}/{DECODED}",
-        key,
-        lambda: [
-            record.model_dump(mode="json", exclude={"schema_version"})
-            | {"time": utc(record.time), "token_ids": dumps(record.token_ids)}
-            for record in attempt.decoded
-        ],
-    )
+    reader.add("decoding", f"{path}/{DECODED}", key, lambda: map(_decoding_row, attempt.decoded))
     if profile:
-        totals = {part.phase: 0.0 for part in profile.parts}
-        for part in profile.parts:
-            totals[part.phase] += part.seconds
-        parts = [
-            part.model_dump() | {"share": part.seconds / total if (total := totals[part.phase]) else None}
-            for part in profile.parts
-        ]
-        reader.add("step_profile", f"{path}/{PROFILE}", key, lambda: parts)
-
-    def kernel_rows() -> list[Row]:
-        timed = _placed(attempt.kernels, run_id, attempt)
-        if timed is None:
-            return []
-        config = None if folder.is_imported else folder.run.config
-        calls = config and isinstance(config.section, CallConfig)
-        if config and calls and (timed.case, timed.rounds) != (config.attention_case, config.call.steps):
-            raise Unreadable("it has another shape, mask, precision or number of rounds than the run")
-        return [_kernel_row(timed, time) for time in (*timed.times, *timed.sums)]
-
+        reader.add("step_profile", f"{path}/{PROFILE}", key, lambda: _profile_rows(profile))
     device = {"device": manifest and manifest.device_name}
-    reader.add("kernels", f"{path}/{KERNELS}", key | device, kernel_rows)
+    reader.add("kernels", f"{path}/{KERNELS}", key | device, lambda: _kernel_rows(attempt, run_id, folder))
+    reader.add("probes", f"{path}/{FRONTIER}", key, lambda: _probe_rows(attempt, run_id))
 
-    def probe_rows() -> list[Row]:
-        sought = _placed(attempt.frontier, run_id, attempt)
-        if sought is None:
-            return []
-        shared = sought.model_dump(exclude={"schema_version", "run_id", "attempt", "probes"})
-        shared["measured_at"] = utc(sought.measured_at)
-        numbered = enumerate(sought.probes, start=1)
-        return [shared | {"number": number} | probe.model_dump() for number, probe in numbered]
+    def steps_row() -> Row:
+        require_regular(steps)
+        return key | {"path": steps, "imported": run_id.startswith(PREFIX)}
 
-    reader.add("probes", f"{path}/{FRONTIER}", key, probe_rows)
     steps = f"{path}/steps.jsonl"
-    if os.path.lexists(steps) and reader.read(steps, lambda: regular(steps)) is not None:
-        reader.rows.step_files.append(key | {"path": steps, "imported": run_id.startswith(PREFIX)})
+    if os.path.lexists(steps) and (step_file := reader.read(steps, steps_row)):
+        reader.rows.step_files.append(step_file)
 
 
 Placed = TypeVar("Placed", Manifest, Result, StepProfile, KernelTimes, Frontier)
@@ -344,6 +313,41 @@ def _audit_row(record: AuditRecord) -> Row:
         **{name: ratios.get(name) for name in ("o_ratio", "dq_ratio", "dk_ratio", "dv_ratio")},
         "ratio": max(ratios.values(), default=None),
     }
+
+
+def _decoding_row(record: DecodeRecord) -> Row:
+    values = record.model_dump(mode="json", exclude={"schema_version"})
+    return values | {"time": utc(record.time), "token_ids": dumps(record.token_ids)}
+
+
+def _profile_rows(profile: StepProfile) -> list[Row]:
+    totals = {part.phase: 0.0 for part in profile.parts}
+    for part in profile.parts:
+        totals[part.phase] += part.seconds
+    return [
+        part.model_dump() | {"share": part.seconds / total if (total := totals[part.phase]) else None}
+        for part in profile.parts
+    ]
+
+
+def _probe_rows(attempt: Attempt, run_id: str) -> list[Row]:
+    if (frontier := _placed(attempt.frontier, run_id, attempt)) is None:
+        return []
+    shared = frontier.model_dump(exclude={"schema_version", "run_id", "attempt", "probes"})
+    shared["measured_at"] = utc(frontier.measured_at)
+    numbered = enumerate(frontier.probes, start=1)
+    return [shared | {"number": number} | probe.model_dump() for number, probe in numbered]
+
+
+def _kernel_rows(attempt: Attempt, run_id: str, folder: RunFolder) -> list[Row]:
+    """The rows of each backend in each direction and mode. Raises Unreadable if the run is of other calls."""
+    if (timed := _placed(attempt.kernels, run_id, attempt)) is None:
+        return []
+    config = None if folder.is_imported else folder.run.config
+    calls = config and isinstance(config.section, CallConfig)
+    if config and calls and (timed.case, timed.rounds) != (config.attention_case, config.call.steps):
+        raise Unreadable("it has another shape, mask, precision or number of rounds than the run")
+    return [_kernel_row(timed, time) for time in (*timed.times, *timed.sums)]
 
 
 def _kernel_row(timed: KernelTimes, time: KernelTime) -> Row:

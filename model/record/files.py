@@ -167,11 +167,10 @@ def _parts(path: Path | str) -> Iterator[bytes]:
         os.close(descriptor)
 
 
-def regular(path: str) -> str:
-    """The path. Raises Unreadable if it is not a regular file: a pipe or a device may never end."""
+def require_regular(path: str) -> None:
+    """Raise Unreadable if the path is not a regular file: a pipe or a device may never end."""
     try:
-        _require_regular(os.stat(path))  # noqa: PTH116  strings
-        return path
+        _require_regular_status(os.stat(path))  # noqa: PTH116  strings
     except OSError as error:
         raise Unreadable(f"{path}: {_first_line(error)}") from error
 
@@ -180,14 +179,14 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
     """Open a file for reading. Raises OSError if that fails, or it is not a regular file."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
     try:
-        _require_regular(os.fstat(descriptor))
+        _require_regular_status(os.fstat(descriptor))
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _require_regular(status: os.stat_result) -> None:
+def _require_regular_status(status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
