@@ -17,9 +17,9 @@ from analysis.store import reports
 from analysis.store.database import NAME as NAME_OF_DATABASE
 from analysis.store.records import open_records
 from analysis.store.scan import reported_plans
-from model.record.config import RunConfig
+from model.record.config import RunConfig, Scalar
 from model.record.errors import UserError
-from model.record.files import Unreadable, sha256
+from model.record.files import Unreadable, is_plain, sha256
 from model.record.folder import folders, run_folders
 from model.record.outcome import Outcome
 from model.record.records import NAME, DesignRecord
@@ -27,7 +27,7 @@ from model.record.records import NAME, DesignRecord
 _PLANS = """\
 SELECT study, run_id, title, factors::VARCHAR, config::VARCHAR, design::VARCHAR, why::VARCHAR, imported
 FROM run_records ANTI JOIN removed_runs USING (study, run_id) ORDER BY run_id"""
-_Factors = TypeAdapter(dict[str, str | int | float | bool | None])
+_Factors = TypeAdapter(dict[str, Scalar | None])
 _Lines = TypeAdapter(list[str])
 _Kind = tuple[str, tuple[str, ...]]  # a study's title, and its factors
 
@@ -64,8 +64,7 @@ def restore(report: Path, root: Path) -> Restored:
         raise UserError(f"{report} is {manifest.subject}: name the report of one study")
     if any((report / place).is_symlink() for place in ("data", RECORDS)):
         raise UserError(f"{report / RECORDS} is a link: name the report that it leads to")
-    files = [path for path in (report / RECORDS).glob("*") if path.is_file() and not path.is_symlink()]
-    hashes = {path: sha256(path) for path in files}
+    hashes = {path: sha256(path) for path in (report / RECORDS).glob("*") if is_plain(path)}
     listed = {report / place: digest for place, digest in manifest.files.items() if place.startswith(RECORDS)}
     if hashes != listed:
         wrong = sorted({*hashes.items()} ^ {*listed.items()})[0][0]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.store.scan import CERTIFICATES, IN_ATTEMPT, IN_RUN, NODES
-from model.record.files import Unreadable, replacing
+from model.record.files import Unreadable, is_plain, replacing
 from model.record.folder import STUDY, run_folders, study_record
 from model.record.records import NAME
 
@@ -70,14 +70,14 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
                 in_flight.append(folder.path.name)
         if folder.path.name not in (*in_flight, *unreadable):
             for place in (folder.path, *(attempt.path for attempt in attempts)):
-                paths += (path for path in place.iterdir() if path.name in names and _is_plain(path))
+                paths += (path for path in place.iterdir() if path.name in names and is_plain(path))
 
     certificates = [root / CERTIFICATES / f"{key}.json" for key in keys if key and NAME.fullmatch(key)]
-    paths += filter(_is_plain, certificates)
+    paths += filter(is_plain, certificates)
     with suppress(Unreadable):
         if (record := study_record(root, study)) and record.removed:
             paths.append(root / study / STUDY)
-    paths += filter(_is_plain, (root / study / NODES).glob("[!.]*.json"))
+    paths += filter(is_plain, (root / study / NODES).glob("[!.]*.json"))
     wanted = ("*.lock", "*.diff") if diffs else ("*.lock",)
     paths += [path for pattern in wanted for path in (root / study / ".provenance").glob(pattern)]
 
@@ -97,7 +97,3 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
                 entry.mode, entry.mtime = 0o644, int(entry.mtime)
                 tar.addfile(entry, file)
     return LeftOut(tuple(in_flight), tuple(unreadable))
-
-
-def _is_plain(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()

@@ -14,12 +14,11 @@ from analysis.importers._checks import ReadLog, counts_of, findings
 from analysis.importers._mapping import Mapping
 from analysis.importers._points import logs_of, steps_of
 from analysis.importers._table import LogTable
+from model.record.config import Scalar
 from model.record.files import dumps
 from model.record.imported import PREFIX, Finding, Imported, ImportedRun, ImportedStep
 from model.record.outcome import Outcome
 from model.record.records import Manifest, Result
-
-Factor = str | int | float | bool
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def _run(run_id: str, read: ReadLog, groups: dict[str, str], sha256: str, origin
     attention = groups.get("attention") or constants.attention
     seed = int(groups["seed"]) if "seed" in groups else constants.seed
     # What its file's name and the mapping say of a run; its own name, if that is nothing that varies.
-    factors: dict[str, Factor] = {**({"attention": attention} if attention else {}), **groups}
+    factors: dict[str, Scalar] = {**({"attention": attention} if attention else {}), **groups}
     if not groups or read.log.part:
         factors["log"] = read.name
     if seed is not None:

@@ -25,6 +25,7 @@ from analysis.importers._table import Refused
 from analysis.stats import grouped
 from analysis.stats.equivalence import LAST, losses
 from analysis.stats.student import Mean, mean_of
+from model.record.config import Scalar
 from model.record.errors import UserError, did_you_mean
 from model.record.files import Unreadable, dumps, read_lines, temporary, write_text
 from model.record.folder import RunFolder, folders
@@ -265,7 +266,7 @@ class ImportDesign:
     """How the runs of an import are compared. What is empty stays as the import before stated it."""
 
     margins: dict[str, float]
-    baseline: dict[str, str | int | float | bool] | None = None
+    baseline: dict[str, Scalar] | None = None
 
 
 def write_runs(root: Path, study: str, new: Sequence[RunRecords], design: ImportDesign) -> list[Written]:

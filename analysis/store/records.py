@@ -15,6 +15,7 @@ from analysis.store.scan import CERTIFICATES
 from analysis.store.steps import LINES, MEASURES, SAID, loaded_into, stage
 from analysis.store.tables import insert_table
 from model.record.errors import UserError
+from model.record.files import is_plain
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -133,7 +134,7 @@ def _load(connection: DuckDBPyConnection, table: str, path: Path) -> None:
     import pyarrow.parquet as pq
 
     wanted = {name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
-    if path.is_symlink() or not path.is_file():
+    if not is_plain(path):
         raise UserError(f"{path} is missing or is not a file")
     try:
         with pq.ParquetFile(path) as file:

@@ -14,10 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from math import isqrt, prod
+from collections.abc import Sequence
 from pathlib import Path
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # `Path` makes one slash of two
@@ -118,13 +115,6 @@ def local_path(given: str | Path) -> Path:
         raise UserError(f"{text!r}: the home folder is unknown; write the path in full") from error
 
 
-def typed(path: Path) -> str:
-    """How to type a path in a shell: relative if it is in the working directory, and quoted if need be."""
-    with suppress(ValueError, OSError):  # it is elsewhere, or that directory is gone
-        path = path.relative_to(Path.cwd())
-    return shlex.quote(f"./{path}" if str(path).startswith(("-", "~")) else str(path))
-
-
 def no_runs(root: Path, study: str, studies: Sequence[str]) -> UserError:
     """An error that says that a study has no run folders, and what to type instead."""
     if any((root / study / ".reports").glob("[0-9]*-*")):
@@ -136,30 +126,6 @@ def no_runs(root: Path, study: str, studies: Sequence[str]) -> UserError:
     return UserError(
         f"no runs of study '{study}' under {root} {did_you_mean(study, studies) if studies else none}"
     )
-
-
-def multiples(name: str, value: int, by: Mapping[str, int], times: int = 1) -> str:
-    """Valid values for a setting that is not a multiple of the product of others, and of `times`.
-
-    The nearest numbers on either side, for the others' product and for the setting itself.
-    """
-    product = prod(by.values())
-    multiple = value - value % (times * product)
-    most = 0 if value % times else value // times  # 0: times alone does not divide it
-    divisors = {
-        divisor for low in range(1, isqrt(most) + 1) if most % low == 0 for divisor in (low, most // low)
-    }
-    choices = {
-        " x ".join(by): _nearest(product, divisors),
-        name: _nearest(value, {multiple, multiple + times * product} - {0}),
-    }
-    return ", ".join(f"{numbers} would do for {of}" for of, numbers in choices.items() if numbers)
-
-
-def _nearest(to: int, numbers: Iterable[int]) -> str:
-    below = max((number for number in numbers if number < to), default=None)
-    above = min((number for number in numbers if number > to), default=None)
-    return " or ".join(str(number) for number in (below, above) if number is not None)
 
 
 STANDARD_OUTPUT = "standard output"  # what errors in writing to it have for a file's name

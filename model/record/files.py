@@ -193,6 +193,11 @@ def _require_regular_status(status: os.stat_result) -> None:
         raise OSError(errno.EINVAL, "not a regular file")
 
 
+def is_plain(path: Path) -> bool:
+    """Whether the path is a regular file, and no link to one."""
+    return path.is_file() and not path.is_symlink()
+
+
 def tail(path: Path | str, size: int) -> bytes:
     """At most the last `size` bytes of a file. Raises OSError if it cannot be read."""
     descriptor = open_regular(path)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from model.record.config import Frozen
+from model.record.config import Frozen, Scalar
 from model.record.outcome import Outcome
 from model.record.records import SCHEMA_VERSION, Version
 
@@ -58,12 +58,12 @@ class ImportedRun(Frozen):
     study: str
     title: str
     description: str = ""
-    factors: dict[str, str | int | float | bool] = Field(description="What varies, by axis.")
+    factors: dict[str, Scalar] = Field(description="What varies, by axis.")
     attention: str | None = Field(None, description="Attention backend, as the log or the mapping calls it.")
     seed: int | None = None
     config: dict[str, Any] = Field(default={}, description="The settings that are known, as in RunConfig.")
     expected_outcome: Outcome = Outcome.COMPLETED
-    baseline: dict[str, str | int | float | bool] | None = Field(
+    baseline: dict[str, Scalar] | None = Field(
         None, description="Factors that pick the baseline, as the import stated them."
     )
     margins: dict[str, float] = Field(

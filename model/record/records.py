@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from model.record.config import Frozen, ParallelConfig, RunConfig
+from model.record.config import Frozen, ParallelConfig, RunConfig, Scalar
 from model.record.outcome import Outcome
 from model.record.reported import Reported
 from model.record.speed import FloorPart
@@ -61,7 +61,7 @@ class DesignRecord(Frozen):
 
     order: Order = Field(description="How the order of starting was chosen.")
     order_seed: int | None = Field(None, description="Seeds the shuffling; None: the runs were not shuffled.")
-    baseline: dict[str, str | int | float | bool] | None = Field(
+    baseline: dict[str, Scalar] | None = Field(
         None, description="Factors that pick the baseline; None: the study names none."
     )
     margins: dict[str, float] = Field(
@@ -75,7 +75,7 @@ class DesignRecord(Frozen):
 class Override(Frozen):
     """What a scale or an option put in place of the study's own value of a setting."""
 
-    own: str | int | float | bool | None = Field(description="The study's value; None: it gives none.")
+    own: Scalar | None = Field(description="The study's value; None: it gives none.")
     by: str = Field(description="`scale laptop`, or `--set`.")
 
 
@@ -102,7 +102,7 @@ class RunRecord(Frozen):
     overridden: dict[str, Override] = Field(
         default={}, description="By setting that a scale or an option changed, what the study itself says."
     )
-    factors: dict[str, str | int | float | bool] = Field(description="What varies, by axis.")
+    factors: dict[str, Scalar] = Field(description="What varies, by axis.")
     config: RunConfig
     expected_outcome: Outcome
     also_expected: tuple[Outcome, ...] = Field((), description="Others that are as expected.")

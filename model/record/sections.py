@@ -5,8 +5,8 @@ Every field has a description: editors show them.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
-from math import prod
+from collections.abc import Container, Iterable, Iterator, Mapping
+from math import isqrt, prod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -20,10 +20,10 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from model.record.case import Case
-from model.record.errors import multiples
 
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Scalar = str | int | float | bool  # a value of a setting, and so of a factor
 # Kernels round other probabilities, each in its own way: FlashAttention to 1/255, cuDNN to 1/16.
 Dropout = Annotated[float, Field(ge=0, lt=1, multiple_of=1 / 16)]
 
@@ -81,7 +81,31 @@ def must_divide(name: str, value: int, by: dict[str, int], times: int = 1) -> No
         guilty = {setting: number for setting, number in by.items() if number > 1}
         factors = [str(times)] * (times > 1) + [f"{setting} {number}" for setting, number in guilty.items()]
         text = f"{name} {value} is not a multiple of {' x '.join(factors)}"
-        raise Mismatch(f"{text}: {multiples(name, value, guilty, times)}", name, *guilty)
+        raise Mismatch(f"{text}: {nearest_multiples(name, value, guilty, times)}", name, *guilty)
+
+
+def nearest_multiples(name: str, value: int, by: Mapping[str, int], times: int = 1) -> str:
+    """Valid values for a setting that is not a multiple of the product of others, and of `times`.
+
+    The nearest numbers on either side, for the others' product and for the setting itself.
+    """
+    product = prod(by.values())
+    multiple = value - value % (times * product)
+    most = 0 if value % times else value // times  # 0: times alone does not divide it
+    divisors = {
+        divisor for low in range(1, isqrt(most) + 1) if most % low == 0 for divisor in (low, most // low)
+    }
+    choices = {
+        " x ".join(by): _nearest(product, divisors),
+        name: _nearest(value, {multiple, multiple + times * product} - {0}),
+    }
+    return ", ".join(f"{numbers} would do for {of}" for of, numbers in choices.items() if numbers)
+
+
+def _nearest(to: int, numbers: Iterable[int]) -> str:
+    below = max((number for number in numbers if number < to), default=None)
+    above = min((number for number in numbers if number > to), default=None)
+    return " or ".join(str(number) for number in (below, above) if number is not None)
 
 
 class ModelConfig(Strict):

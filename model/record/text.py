@@ -11,11 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import stat
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field
 
 from model.record.config import DataConfig, Frozen
-from model.record.errors import UserError, did_you_mean, local_path, typed
+from model.record.errors import UserError, did_you_mean, local_path
 from model.record.tokenizer import special_tokens, tokenizer_file, unusable_tokenizer
 from model.record.units import first_line
 
@@ -275,13 +276,13 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     status = _status(path)
     if status and stat.S_ISDIR(status.st_mode):
         files = sorted(file for ending in PARQUET for file in path.glob(f"*{ending}"))
-        out = typed(Path(f"{path}{PARQUET[0]}"))
-        advice = f"`runner data {typed(path)} --out {out}` makes one of its text"
+        out = _shell_path(Path(f"{path}{PARQUET[0]}"))
+        advice = f"`runner data {_shell_path(path)} --out {out}` makes one of its text"
         if files:
-            advice = f"name one of its files, such as {typed(files[0])}"
+            advice = f"name one of its files, such as {_shell_path(files[0])}"
         raise UserError(f"{path} is a folder, not a Parquet file; {advice}")
     named = path if path.suffix in PARQUET else path.with_suffix(PARQUET[0])
-    makes = f"; `runner data FOLDER --out {typed(named)}` makes one from a folder of text"
+    makes = f"; `runner data FOLDER --out {_shell_path(named)}` makes one from a folder of text"
     advice = "" if _status(named) else makes
     if status is None:
         raise UserError(f"{path}: no such file{advice}")
@@ -297,6 +298,13 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         raise UserError(
             f"{path} is not a Parquet file that can be read: {first_line(error)}{advice}"
         ) from error
+
+
+def _shell_path(path: Path) -> str:
+    """How to type a path in a shell: relative if it is in the working directory, and quoted if need be."""
+    with suppress(ValueError, OSError):  # it is elsewhere, or that directory is gone
+        path = path.relative_to(Path.cwd())
+    return shlex.quote(f"./{path}" if str(path).startswith(("-", "~")) else str(path))
 
 
 def _arrow_errors() -> tuple[type[Exception], ...]:

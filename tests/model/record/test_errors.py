@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from model.record.config import RunConfig
-from model.record.errors import multiples, one_line
+from model.record.errors import one_line
+from model.record.sections import nearest_multiples
 from tests.model.conftest import run_config
 
 
@@ -20,7 +21,7 @@ from tests.model.conftest import run_config
     ],
 )  # fmt: skip
 def test_the_nearest_numbers_are_named_on_either_side(given, expected):
-    assert multiples(*given) == expected
+    assert nearest_multiples(*given) == expected
 
 
 @pytest.mark.refused
