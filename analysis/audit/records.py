@@ -16,7 +16,7 @@ from model.attention.verify.certificate import key
 from model.measure.flops import of_run
 from model.record.case import Case
 from model.record.config import CallConfig, RunConfig
-from model.record.kernels import interval
+from model.record.kernels import order_statistic_interval
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -52,7 +52,7 @@ def contradictions(connection: DuckDBPyConnection) -> Iterator[AuditFinding]:
     # Medians and intervals of attention alone that are not those of its calls.
     for place, text, *stated in answer(connection, _TIMES).rows:
         seconds = json.loads(text)
-        middle_and_ends = (median(seconds), *(interval(seconds) or ()))
+        middle_and_ends = (median(seconds), *(order_statistic_interval(seconds) or ()))
         expected = [len(seconds), *(1e3 * value for value in middle_and_ends)]
         if [value for value in stated if value is not None] != expected:
             yield AuditFinding(_file("kernels"), place, _timed(stated), _timed(expected))

@@ -88,7 +88,7 @@ def noise_floor(repeats: Sequence[Sequence[Losses]]) -> Floor | None:
 
     Runs that diverged, or logged nothing, are left out.
     """
-    averages = [[fmean(_last(run).values()) for run in runs if run] for runs in repeats]
+    averages = [[fmean(_last_part(run).values()) for run in runs if run] for runs in repeats]
     finite = [[average for average in of_one if isfinite(average)] for of_one in averages]
     freedom = sum(len(of_one) - 1 for of_one in finite if of_one)
     if not freedom:
@@ -112,7 +112,7 @@ def means(repeats: Mapping[Hashable, Sequence[Losses]]) -> dict[Hashable, Losses
     """
     averages: dict[Hashable, Losses] = {}
     for key, runs in repeats.items():
-        ends = [end for run in runs if (end := _diverged(run)) is not None]
+        ends = [end for run in runs if (end := _first_not_finite(run)) is not None]
         steps = set.intersection(*map(set, runs))
         averages[key] = (
             {min(ends): nan} if ends else {step: fmean(run[step] for run in runs) for step in sorted(steps)}
@@ -138,7 +138,7 @@ def losses(
         floor: of repeats of one backend.
     """
     shared = [(a[key], b[key]) for key in a if key in b]
-    ends = [(_diverged(run), _diverged(other)) for run, other in shared]
+    ends = [(_first_not_finite(run), _first_not_finite(other)) for run, other in shared]
     if any(end is not None for pair in ends for end in pair):
         apart = [end for pair in ends if pair[0] != pair[1] for end in pair if end is not None]
         kind: Kind = "different" if apart else "inconclusive"
@@ -146,7 +146,7 @@ def losses(
         reason = NotFinite(min(apart, default=None))
         return _verdict(kind, reason, None, None, len(shared), level, "a loss that is not finite", None)
     common = ({step: (run[step], other[step]) for step in run if step in other} for run, other in shared)
-    pairs = [pair for steps in common if (pair := _last(steps))]
+    pairs = [pair for steps in common if (pair := _last_part(steps))]
     if not pairs:
         return _verdict("inconclusive", NothingPaired(), None, None, 0, RUNS, "not paired", None)
     differences = [{step: x - y for step, (x, y) in pair.items()} for pair in pairs]
@@ -156,7 +156,7 @@ def losses(
         ends_90 = mean_of([fmean(pair.values()) for pair in differences]).interval(CONFIDENCE)
         method = f"90 % t interval of the mean difference over {len(pairs)} seeds"
     else:
-        ends_90, method = _within(differences[0], floor)
+        ends_90, method = _interval_of_records(differences[0], floor)
     method += f", steps {min(map(min, differences))} to {max(map(max, differences))}"
     level = RUNS if len(pairs) > 1 else RECORDS
     if ends_90 is None:
@@ -182,17 +182,18 @@ def _verdict(
     return Verdict(kind, reason, value, low, high, n, level, method, "loss", noise=noise)
 
 
-def _diverged(run: Losses) -> int | None:
+def _first_not_finite(run: Losses) -> int | None:
     """The first step at which the loss is not finite; None if all are."""
     return min((step for step, loss in run.items() if not isfinite(loss)), default=None)
 
 
-def _last(run: Mapping[int, T]) -> dict[int, T]:
+def _last_part(run: Mapping[int, T]) -> dict[int, T]:
+    """What belongs to the last fifth of the steps, in order."""
     after = (1 - LAST) * max(run, default=0)
     return {step: value for step, value in sorted(run.items()) if step > after}
 
 
-def _within(differences: Losses, floor: Floor | None) -> tuple[tuple[float, float] | None, str]:
+def _interval_of_records(differences: Losses, floor: Floor | None) -> tuple[tuple[float, float] | None, str]:
     """The interval over the records of one pair. The floor widens it: other pairs differ by it too."""
     n = len(differences)
     ends = interval_of_mean([differences[step] for step in sorted(differences)], CONFIDENCE)
@@ -201,7 +202,7 @@ def _within(differences: Losses, floor: Floor | None) -> tuple[tuple[float, floa
             None,
             f"no interval: one seed, {counted(n, 'record')}, at least {FEWEST_RECORDS} needed",
         )
-    more = quantile((1 + CONFIDENCE) / 2, floor.freedom) * floor.nats if floor else 0.0
+    noise = quantile((1 + CONFIDENCE) / 2, floor.freedom) * floor.nats if floor else 0.0
     widened = ", widened by the noise of repeats" if floor else ""
     method = f"90 % interval of the mean difference over {n} records of one seed{widened}"
-    return (ends[0] - more, ends[1] + more), method
+    return (ends[0] - noise, ends[1] + noise), method

@@ -167,26 +167,18 @@ def within_run(values: Sequence[float]) -> Estimate:
     Raises:
         ValueError: no values.
     """
-    ends = interval(values, CONFIDENCE)
-    if ends is None:
+    if len(values) < FEWEST_RECORDS:
         reason = (
             f"no interval: one run, {counted(len(values), 'record')}, at least {FEWEST_RECORDS} are needed"
         )
         return Estimate(median(values), None, None, 1, reason)
+    series = np.asarray(values, dtype=float)
+    ordered, middle, half = np.sort(series), (len(values) - 1) / 2, float(half_width(series, CONFIDENCE))
+    low, high = at_rank(ordered, middle - half), at_rank(ordered, middle + half)
     how = f"95 % interval over {len(values)} records of one run, allowing for their autocorrelation"
-    if ends[0] < ends[1] and half_width(np.asarray(values, dtype=float), CONFIDENCE) >= (len(values) - 1) / 2:
+    if low < high and half >= middle:
         how = f"{RANGE} {len(values)} records of one run, whose autocorrelation allows none"
-    method = f"{how}: not what another run would give"
-    return Estimate(median(values), *ends, 1, method)
-
-
-def interval(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """Ends of the interval of the median over one run's records; None if they are too few."""
-    if len(values) < FEWEST_RECORDS:
-        return None
-    ordered = np.sort(np.asarray(values, dtype=float))
-    middle, half = (len(values) - 1) / 2, float(half_width(np.asarray(values, dtype=float), confidence))
-    return at_rank(ordered, middle - half), at_rank(ordered, middle + half)
+    return Estimate(median(values), low, high, 1, f"{how}: not what another run would give")
 
 
 def interval_of_mean(values: Sequence[float], confidence: float) -> tuple[float, float] | None:

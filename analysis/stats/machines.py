@@ -58,7 +58,7 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     Args:
         seconds: per step, by group and block.
     """
-    every = {block for _, block in seconds}
+    all_blocks = {block for _, block in seconds}
     _, noisy = _steady(
         [TimedRun(group, str(block), seconds[group, block]) for group, block in sorted(seconds)]
     )
@@ -68,7 +68,7 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
             blocks_of.setdefault(group, set()).add(block)
     most = max(map(len, blocks_of.values()), default=0)
     if most < FEWEST_BLOCKS:
-        return Drift(None, None, None, None, most, "blocks", noisy, len(every))
+        return Drift(None, None, None, None, most, "blocks", noisy, len(all_blocks))
     # The blocks of some group, and the groups that ran in all of them.
     series = [
         (sorted(own), [group for group, others in blocks_of.items() if others >= own])
@@ -80,15 +80,15 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     # The slope of the blocks' means over their numbers, with its standard error.
     x = np.asarray(blocks, dtype=float)
     y = np.array([fmean(log(seconds[group, block]) for group in groups) for block in blocks])
-    away = x - x.mean()
-    slope = float(away @ y / (away @ away))
-    rest = y - y.mean() - slope * away
+    centred = x - x.mean()
+    slope = float(centred @ y / (centred @ centred))
+    residuals = y - y.mean() - slope * centred
     freedom = len(blocks) - 2
-    trend = Mean(slope, sqrt(float(rest @ rest) / freedom / float(away @ away)), freedom)
+    trend = Mean(slope, sqrt(float(residuals @ residuals) / freedom / float(centred @ centred)), freedom)
     span = blocks[-1] - blocks[0]
     change, (low, high) = expm1(trend.value * span), (expm1(end * span) for end in trend.interval(0.95))
     partial = len(blocks_of) - len(groups)
-    return Drift(change, low, high, trend.p_value(), len(blocks), None, noisy, len(every), partial)
+    return Drift(change, low, high, trend.p_value(), len(blocks), None, noisy, len(all_blocks), partial)
 
 
 def linked(cells: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -160,17 +160,17 @@ def devices(runs: Sequence[TimedRun]) -> Devices:
     only one that links a device with the rest; and devices that no group links with the rest.
     """
     runs, noisy = _steady(runs)
-    both = _of_both(runs)
-    leverage = np.einsum("ij,jk,ik->i", both, np.linalg.pinv(both.T @ both), both)
-    runs = [run for run, own in zip(runs, leverage.tolist(), strict=True) if own < 1 - 1e-6]
-    kept = linked((run.group, run.device) for run in runs)
-    runs = [run for run in runs if (run.group, run.device) in kept]
+    design = _device_and_group_columns(runs)
+    leverages = np.einsum("ij,jk,ik->i", design, np.linalg.pinv(design.T @ design), design)
+    runs = [run for run, leverage in zip(runs, leverages.tolist(), strict=True) if leverage < 1 - 1e-6]
+    comparable = linked((run.group, run.device) for run in runs)
+    runs = [run for run in runs if (run.group, run.device) in comparable]
     names = sorted({run.device for run in runs})
     count = len(names)
     if count < 2:
         return Devices(count, None, None, None, None, noisy)
 
-    design, logs = _of_both(runs), _logs(runs)
+    design, logs = _device_and_group_columns(runs), _logs(runs)
     freedom = len(runs) - int(np.linalg.matrix_rank(design))
     if freedom < _FREEDOM:
         return Devices(count, None, None, None, None, noisy)
@@ -180,19 +180,20 @@ def devices(runs: Sequence[TimedRun]) -> Devices:
     effects, covariance = (inverse @ design.T @ logs)[:count], inverse[:count, :count]
 
     # The F test, and how many standard errors Scheffe's interval reaches to either side.
-    residuals, alone = _residuals(design, logs), _residuals(_of_groups(runs), logs)
-    left = float(residuals @ residuals)
-    explained = max(0.0, float(alone @ alone) - left)
-    variance = left / freedom
+    residuals, of_groups_alone = _residuals(design, logs), _residuals(_group_columns(runs), logs)
+    unexplained = float(residuals @ residuals)
+    explained = max(0.0, float(of_groups_alone @ of_groups_alone) - unexplained)
+    variance = unexplained / freedom
     f = explained / (count - 1) / variance if variance else float("inf") if explained else 0.0
     p = float(fdtrc(count - 1, freedom, f))
     reach = sqrt((count - 1) * float(fdtri(count - 1, freedom, 0.95)) * variance)
 
     # Slowest minus fastest in log seconds, and its interval: no pair's lower end is above it.
-    apart = effects[:, None] - effects[None, :]
-    own = np.diag(covariance)
-    half = reach * np.sqrt(np.maximum(0, own[:, None] + own[None, :] - 2 * covariance))
-    spread, low, high = float(apart.max()), max(0.0, float((apart - half).max())), float((apart + half).max())
+    differences = effects[:, None] - effects[None, :]
+    variances = np.diag(covariance)
+    half = reach * np.sqrt(np.maximum(0, variances[:, None] + variances[None, :] - 2 * covariance))
+    spread, high = float(differences.max()), float((differences + half).max())
+    low = max(0.0, float((differences - half).max()))
     by_name = dict(zip(names, effects.tolist(), strict=True))
     return Devices(count, expm1(spread), expm1(low), expm1(high), p, noisy, by_name)
 
@@ -202,12 +203,12 @@ def _steady(runs: Sequence[TimedRun]) -> tuple[list[TimedRun], tuple[str, ...]]:
 
     The spread is first that around each group's own mean, then that of what devices leave unexplained.
     """
-    left = list(runs)
-    for design in (_of_groups, _of_both):
-        if not left:
+    steady = list(runs)
+    for design in (_group_columns, _device_and_group_columns):
+        if not steady:
             break
         residuals: dict[str, list[float]] = {}
-        for run, value in zip(left, _residuals(design(left), _logs(left)), strict=True):
+        for run, value in zip(steady, _residuals(design(steady), _logs(steady)), strict=True):
             residuals.setdefault(run.group, []).append(value)
         spreads = {
             group: sqrt(sum(value**2 for value in values) / (len(values) - 1))
@@ -220,26 +221,27 @@ def _steady(runs: Sequence[TimedRun]) -> tuple[list[TimedRun], tuple[str, ...]]:
             most = _NOISIER.get(len(residuals[group]), _NOISIER_OF_MORE)
             if len(others) > 1 and spread > most * median(others):
                 noisy.add(group)
-        left = [run for run in left if run.group not in noisy]
-    there = {run.group for run in left}
-    return left, tuple(dict.fromkeys(run.group for run in runs if run.group not in there))
+        steady = [run for run in steady if run.group not in noisy]
+    groups = {run.group for run in steady}
+    return steady, tuple(dict.fromkeys(run.group for run in runs if run.group not in groups))
 
 
 def _logs(runs: Sequence[TimedRun]) -> np.ndarray:
     return np.log([run.seconds for run in runs])
 
 
-def _of_groups(runs: Sequence[TimedRun]) -> np.ndarray:
+def _group_columns(runs: Sequence[TimedRun]) -> np.ndarray:
     """Shape (runs, groups): 1 where the run is of the group."""
-    return _ones([run.group for run in runs])
+    return _indicators([run.group for run in runs])
 
 
-def _of_both(runs: Sequence[TimedRun]) -> np.ndarray:
+def _device_and_group_columns(runs: Sequence[TimedRun]) -> np.ndarray:
     """Shape (runs, devices + groups), devices first."""
-    return np.hstack([_ones([run.device for run in runs]), _of_groups(runs)])
+    return np.hstack([_indicators([run.device for run in runs]), _group_columns(runs)])
 
 
-def _ones(names: Sequence[str]) -> np.ndarray:
+def _indicators(names: Sequence[str]) -> np.ndarray:
+    """Shape (names, different names): 1 where the name is that of the column."""
     columns = {name: place for place, name in enumerate(sorted(set(names)))}
     design: np.ndarray = np.eye(len(columns))[[columns[name] for name in names]]
     return design
@@ -247,5 +249,5 @@ def _ones(names: Sequence[str]) -> np.ndarray:
 
 def _residuals(design: np.ndarray, logs: np.ndarray) -> np.ndarray:
     """What least squares leaves of the logarithms."""
-    left: np.ndarray = logs - design @ np.linalg.lstsq(design, logs, rcond=None)[0]
-    return left
+    residuals: np.ndarray = logs - design @ np.linalg.lstsq(design, logs, rcond=None)[0]
+    return residuals

@@ -8,7 +8,7 @@ from math import exp, hypot, log
 
 from analysis.stats.estimate import CONFIDENCE, FEWEST_RECORDS, RANGE, Estimate, median, within_run
 from analysis.stats.student import mean_of
-from model.record.kernels import interval
+from model.record.kernels import order_statistic_interval
 from model.record.units import counted
 
 RECORDS = "records of one run each"
@@ -90,7 +90,7 @@ def paired_rounds(a: Sequence[float], b: Sequence[float]) -> Ratio:
         if RANGE in estimate.method:
             how = f"{RANGE} rounds, whose autocorrelation allows none"
     else:
-        low, high = interval(ratios) or (None, None)
+        low, high = order_statistic_interval(ratios) or (None, None)
         how = "no interval" if low is None else "95 % interval between order statistics"
     return Ratio(median(ratios), low, high, len(ratios), ROUNDS, f"paired by round, {how}")
 

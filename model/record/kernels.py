@@ -131,8 +131,8 @@ class KernelTime(Frozen):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The interval of the median in seconds, as `interval` computes it."""
-        return interval(self.seconds)
+        """The interval of the median in seconds."""
+        return order_statistic_interval(self.seconds)
 
 
 class KernelTimes(Frozen):
@@ -223,24 +223,24 @@ def _summed(forward: Traffic | None, backward: Traffic | None) -> Traffic | None
     return Traffic(formula_bytes=formula, counted=Counted(**{name: a + b for (name, a), (_, b) in pairs}))
 
 
-def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """An interval of the median that ends at two of the values; None if there are too few.
+def order_statistic_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The interval of the median of independent values that ends at two of them; None if they are too few.
 
     It assumes no distribution: how many of n values lie below the median is binomial (n, 1/2). Its confidence
-    is at least the one asked for.
+    is at least 95 %.
     """
-    n, rank = len(values), _rank(len(values), confidence)
+    n, rank = len(values), _rank(len(values))
     ordered = sorted(values)
     return (ordered[rank - 1], ordered[n - rank]) if rank else None
 
 
 @cache
-def _rank(n: int, confidence: float) -> int:
+def _rank(n: int) -> int:
     """Rank of the interval's lower end, counted from 1; 0 if n values are too few."""
     below, rank = 0.0, 0
     for k in range(n // 2):
         below += comb(n, k) / 2**n
-        if 2 * below > 1 - confidence:
+        if 2 * below > 1 - CONFIDENCE:
             break
         rank = k + 1
     return rank

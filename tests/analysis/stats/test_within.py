@@ -9,7 +9,6 @@ from analysis.stats.estimate import (
     FEWEST_RECORDS,
     error_of_mean,
     half_width,
-    interval,
     interval_of_mean,
     within_run,
 )
@@ -22,8 +21,8 @@ CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 def test_the_simulated_share_is_that_of_the_intervals_themselves() -> None:
     values = 5 + autoregression(np.random.default_rng(1), 200, 30, 0.6)
-    ends = [interval(list(row), 0.95) for row in np.exp(values)]
-    assert sum(low <= np.exp(5) <= high for low, high in filter(None, ends)) / 200 == held_within(values, 5.0)
+    found = [within_run(list(row)) for row in np.exp(values)]
+    assert sum(each.low <= np.exp(5) <= each.high for each in found) / 200 == held_within(values, 5.0)
 
 
 @pytest.mark.parametrize("n", range(24, 41))
@@ -62,10 +61,9 @@ def test_skewed_noise_changes_nothing_because_ranks_decide() -> None:
     """The exponential of every value has its interval's ends at the exponentials of the ends."""
     row = autoregression(np.random.default_rng(2), 1, 33, 0.5)[0]
     assert half_width(row, 0.95) == half_width(np.exp(row), 0.95)
-    plain, skewed = interval(list(row + 9), 0.95), within_run(list(np.exp(row + 9)))
-    assert plain
-    assert skewed.low == pytest.approx(np.exp(plain[0]), rel=0.01)
-    assert skewed.high == pytest.approx(np.exp(plain[1]), rel=0.01)
+    plain, skewed = within_run(list(row + 9)), within_run(list(np.exp(row + 9)))
+    assert skewed.low == pytest.approx(np.exp(plain.low), rel=0.01)
+    assert skewed.high == pytest.approx(np.exp(plain.high), rel=0.01)
 
 
 @pytest.mark.parametrize("n", range(3, 24))

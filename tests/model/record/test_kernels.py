@@ -11,7 +11,7 @@ import pytest
 from model.measure.flops import attention_flop
 from model.record import kernels
 from model.record.case import Case
-from model.record.kernels import KernelTime, KernelTimes, interval
+from model.record.kernels import KernelTime, KernelTimes, order_statistic_interval
 from model.record.records import now
 
 
@@ -19,14 +19,14 @@ from model.record.records import now
 def test_an_interval_lies_between_two_order_statistics_by_the_binomial(count, ranks):
     values = random.Random(0).sample(range(1000), count)
     ordered = sorted(values)
-    assert interval(values) == (ranks and (ordered[ranks[0]], ordered[ranks[1]]))
+    assert order_statistic_interval(values) == (ranks and (ordered[ranks[0]], ordered[ranks[1]]))
 
 
 def test_the_interval_holds_the_median_at_least_as_often_as_it_says():
     rng = random.Random(1)
     held = 0
     for _ in range(2000):
-        low, high = interval([rng.expovariate(1) for _ in range(11)])
+        low, high = order_statistic_interval([rng.expovariate(1) for _ in range(11)])
         held += low <= 0.6931 <= high
     assert held / 2000 > 0.95
 
@@ -92,9 +92,9 @@ def test_a_forward_that_was_timed_without_its_backward_is_refused():
 def test_the_interval_of_many_rounds_takes_its_rank_from_memory(monkeypatch):
     counted = []
     monkeypatch.setattr(kernels, "comb", lambda n, k: counted.append(k) or comb(n, k))
-    first = interval(range(509))
+    first = order_statistic_interval(range(509))
     once = len(counted)
     assert once > 0, "no other test asks for as many"
     for _ in range(20):
-        assert interval(range(509)) == first
+        assert order_statistic_interval(range(509)) == first
     assert len(counted) == once
