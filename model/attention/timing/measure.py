@@ -111,6 +111,42 @@ class _Bench:
                 else:
                     self._call(name, left[name], mode, number, check=number == looked_at.get(name))
 
+    def warm_up(self, eager: Mapping[str, Eager]) -> None:
+        """Make the first calls, which do not count, and measure how much memory a call allocates."""
+        for name, passes in eager.items():
+            with self.noting(name, *MODES[self.case.device]):
+                for _ in range(WARM_UP):  # what the first calls compile or allocate is not counted
+                    passes.both()
+                self.memory[name, "forward"] = self.device.most_memory(passes.forward)
+                passes.drop()  # its memory is not the next call's
+                self.memory[name, "backward"] = self.device.most_memory(passes.both)
+
+    def profile_kernels(self, eager: Mapping[str, Passes]) -> None:
+        """Measure the time of a GPU's kernels alone, in one more call of each backend."""
+        if not isinstance(self.device, Cuda):
+            return
+        for name, passes in eager.items():
+            with self.noting(name, "eager"):
+                works = passes.forward, passes.backward
+                for direction, work in zip(directions(self.case), works, strict=False):
+                    self.kernel_seconds[name, direction, "eager"] = self.device.kernel_seconds(work)
+                passes.drop()
+
+    def captured(self, eager: Mapping[str, Eager]) -> dict[str, Passes]:
+        """CUDA graphs of the backends that still run; one that ended before has ended here too."""
+        # All graphs share memory, as much as the largest needs.
+        pool = torch.cuda.graph_pool_handle()
+        graphs: dict[str, Passes] = {}
+        for name in self.running(eager, "eager"):
+            with self.noting(name, "graph", otherwise="unsupported"):
+                graphs[name] = Graphs(eager[name], pool)
+            if name not in graphs:
+                pool = torch.cuda.graph_pool_handle()  # a capture that failed may not have left the other one
+        for name in eager:
+            if (name, "eager") in self.ended:
+                self.ended.setdefault((name, "graph"), self.ended[name, "eager"])
+        return graphs
+
     def _draw(self, name: str, mode: Mode) -> Random:
         """Chooses the round in which a backend is checked, and what is checked."""
         return Random(f"{self.seed} {name} {mode}")  # noqa: S311  no secret
@@ -168,33 +204,11 @@ def measure(
     inputs.renew()
     eager = {name: Eager(backend, case, inputs) for name, backend in backends.items()}
     modes = MODES[case.device]
-    for name, passes in eager.items():
-        with bench.noting(name, *modes):
-            for _ in range(WARM_UP):  # what the first calls compile or allocate is not counted
-                passes.both()
-            bench.memory[name, "forward"] = bench.device.most_memory(passes.forward)
-            passes.drop()  # its memory is not the next call's
-            bench.memory[name, "backward"] = bench.device.most_memory(passes.both)
+    bench.warm_up(eager)
     bench.rounds(bench.running(eager, "eager"), "eager", rounds)
-    if isinstance(bench.device, Cuda):
-        for name, own in bench.running(eager, "eager").items():
-            with bench.noting(name, "eager"):
-                for direction, work in zip(directions(case), (own.forward, own.backward), strict=False):
-                    bench.kernel_seconds[name, direction, "eager"] = bench.device.kernel_seconds(work)
-                own.drop()
+    bench.profile_kernels(bench.running(eager, "eager"))
     if "graph" in modes:
-        # All graphs share memory, as much as the largest needs.
-        pool = torch.cuda.graph_pool_handle()
-        graphs: dict[str, Passes] = {}
-        for name in bench.running(eager, "eager"):
-            with bench.noting(name, "graph", otherwise="unsupported"):
-                graphs[name] = Graphs(eager[name], pool)
-            if name not in graphs:
-                pool = torch.cuda.graph_pool_handle()  # a capture that failed may not have left the other one
-        for name in eager:
-            if (name, "eager") in bench.ended:
-                bench.ended.setdefault((name, "graph"), bench.ended[name, "eager"])
-        bench.rounds(graphs, "graph", rounds)
+        bench.rounds(bench.captured(eager), "graph", rounds)
     return BackendTimes(
         [_time(bench, name, direction, mode) for name in eager for mode in modes for direction in DIRECTIONS],
         CACHE_BYTES[case.device],
