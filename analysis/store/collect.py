@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 Settle = Callable[[list[Key]], object]
-FROM_STEPS = (*steps.LINES, *steps.MEASURES)  # filled from step records
 _BATCH_BYTES = 512 * 2**20
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -161,7 +160,7 @@ class _Kind:
     batch: int
 
 
-_OF_RUN = ("run_records", *ATTEMPT_TABLES, *FROM_STEPS, "files", "quarantine")
+_OF_RUN = ("run_records", *ATTEMPT_TABLES, *steps.STEP_TABLES, "files", "quarantine")
 _IN_SCOPE = "($1 IS NULL OR study = $1)"
 _RUNS = _Kind(read_run, f"{OF_RUNS} AND {_IN_SCOPE}", _OF_RUN, 1000)
 _CERTIFICATES = _Kind(
@@ -358,7 +357,7 @@ def _bring(
                 replaced = [source.key for source in batch.changed if source.key in recorded]
                 forget(connection, replaced, kind.tables)
                 for table in kind.tables:
-                    if table not in FROM_STEPS:
+                    if table not in steps.STEP_TABLES:
                         insert(connection, table, getattr(batch.rows, table))
             steps.derive(connection)
             updated += len(batch.changed)

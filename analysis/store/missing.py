@@ -19,7 +19,7 @@ from analysis.store.copying import copy_rows
 from analysis.store.database import Build, database, first_lines
 from analysis.store.ingest import file_rows
 from analysis.store.scan import CERTIFICATES, NODES, FilesByPath, FileState, Key, SourceFiles
-from analysis.store.steps import LINES, MEASURES, SAID, loaded_into
+from analysis.store.steps import STEP_TABLES, loaded_into, recorded_columns
 from analysis.store.tables import (
     ATTEMPT_TABLES,
     OF_NODES,
@@ -46,9 +46,6 @@ SELECT DISTINCT '{CERTIFICATES}', key FROM certificates JOIN kernels ON kernels.
 _KEY_OF_KERNELS = """\
 FROM duckdb_columns() WHERE database_name = current_database()
     AND table_name = 'kernels' AND column_name = 'certificate'"""
-# Columns to keep, and rows, where these are not all. An attempt in flight had nothing to say yet.
-_COLUMNS_TO_KEEP = {"step_records": ", ".join(SAID)}
-_ROWS_TO_KEEP = {"attempts": "t.outcome IS NOT NULL"}
 # In `lost`, no attempt means every attempt of the run.
 _KEEP = """\
 CREATE TEMP TABLE kept_{table} AS SELECT {columns} FROM {table} t WHERE {condition} AND EXISTS (
@@ -118,7 +115,9 @@ def keeping(connection: DuckDBPyConnection, sources: Iterable[SourceFiles]) -> I
     columns_lost = [list(column) for column in zip(*rows, strict=True)]
     with registered(connection, "lost", pa.table(columns_lost, ("study", "run_id", "attempt"))):
         for table in tables:
-            columns, condition = _COLUMNS_TO_KEEP.get(table, "*"), _ROWS_TO_KEEP.get(table, "true")
+            # An attempt in flight had nothing to say yet.
+            condition = "t.outcome IS NOT NULL" if table == "attempts" else "true"
+            columns = recorded_columns(table)
             connection.execute(_KEEP.format(table=table, columns=columns, condition=condition))
     yield
     for table in tables:
@@ -157,7 +156,7 @@ def inherit(
         if lost and drop:
             log.warning("--rebuild drops %s: their files are gone", named(lost))
         elif lost:
-            own_tables = [table for table in tables if table not in ("files", *LINES, *MEASURES)]
+            own_tables = [table for table in tables if table not in ("files", *STEP_TABLES)]
             connection.execute("BEGIN")
             try:
                 copy_rows(connection, lost, _old_rows(connection, [*own_tables, "step_records"]))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from analysis.store.database import DERIVE, first_lines, in_memory, quoted, scripts
 from analysis.store.scan import CERTIFICATES
-from analysis.store.steps import LINES, MEASURES, SAID, loaded_into, stage
+from analysis.store.steps import STEP_TABLES, loaded_into, recorded_columns, stage
 from analysis.store.tables import insert_table
 from model.record.errors import UserError
 from model.record.files import is_plain
@@ -33,12 +33,10 @@ _CONDITIONS = {
     "verifications": "certificate IN ($certificates)",
 }
 _TABLES = f"""\
-SELECT table_name FROM duckdb_tables() WHERE NOT temporary AND table_name NOT IN {(*LINES, *MEASURES)} AND (
+SELECT table_name FROM duckdb_tables() WHERE NOT temporary AND table_name NOT IN {STEP_TABLES} AND (
     table_name IN ('certificates', 'verifications')
     OR table_oid IN (SELECT table_oid FROM duckdb_columns() WHERE column_name = 'study'))
 UNION SELECT 'step_records' ORDER BY 1"""
-# What the view adds to a record is derived again, and not carried.
-_COLUMNS = {"step_records": ", ".join(SAID)}
 _LATER = ("probes",)  # tables that records of earlier versions lack; they are empty there
 _ROWS = 65_536  # at a time
 _RUNS = 1_000  # runs whose steps are sorted at once
@@ -54,10 +52,10 @@ def selections(connection: DuckDBPyConnection, study: str | None) -> dict[str, s
     name = "NULL" if study is None else quoted(study)
 
     def select(table: str) -> str:
-        wanted = _CONDITIONS.get(table, "study = $study").replace("$certificates", certificates)
-        return f"SELECT {_COLUMNS.get(table, '*')} FROM {table} WHERE {wanted} ORDER BY ALL".replace(
-            "$study", name
-        )
+        condition = _CONDITIONS.get(table, "study = $study").replace("$certificates", certificates)
+        # What the view adds to a step record is derived again, and not carried.
+        sql = f"SELECT {recorded_columns(table)} FROM {table} WHERE {condition} ORDER BY ALL"
+        return sql.replace("$study", name)
 
     return {table: select(table) for (table,) in connection.execute(_TABLES).fetchall()}
 

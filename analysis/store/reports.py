@@ -30,7 +30,7 @@ from analysis.store.scan import (
     Key,
     SourceFiles,
 )
-from analysis.store.steps import LINES, MEASURES, label
+from analysis.store.steps import STEP_TABLES, label
 from analysis.store.tables import (
     OF_REPORTS,
     RecordedFiles,
@@ -111,7 +111,7 @@ def bring(build: Build, root: Path) -> None:
         log.warning("%s/%s: its records are gone, and so are the runs that it alone knew", study, place)
     tables = [table for table in selections(connection, None) if table != "step_records"]
     refused = connection.execute(f"SELECT study, run_id FROM quarantine WHERE run_id LIKE '{REPORTS}/%'")
-    forget(connection, [*recorded, *refused.fetchall()], (*tables, *LINES, *MEASURES))
+    forget(connection, [*recorded, *refused.fetchall()], (*tables, *STEP_TABLES))
     for report, source in reports.items():
         files = [file._replace(sha256=UNHASHED) for file in source.files]
         insert(connection, "files", file_rows(report, files))

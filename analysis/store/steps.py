@@ -55,10 +55,9 @@ _ALL_FINITE = " AND ".join(
     [f"coalesce(abs(s.{name}) <= {_LARGEST}, true)" for name in _FINITE]
     + [f"coalesce(abs(s.{name}) <= {_LARGEST} OR NOT isfinite(s.{name}), true)" for name in _KNOWN_OR_NOT]
 )
-# Columns of step_records that files say; the view adds the others.
-SAID = ("study", "run_id", "attempt", *(name for name in COLUMNS if name != "schema_version"))
 MEASURES = ("run_measures", "comparable", "curves", "labels")  # tables that our SQL alone fills
 LINES = ("step_lines", "step_files")  # tables that the view step_records joins
+STEP_TABLES = (*LINES, *MEASURES)  # all that are filled from step records
 _AFTER_ALL_RUNS = "-- AFTER ALL RUNS\n"  # parts derive.sql in two
 _STAGE = "loaded"  # a temporary table that takes step records as the view step_records has them
 _READ = f"""
@@ -79,6 +78,13 @@ _FRESH = """
 INSERT INTO fresh SELECT file, study, run_id, attempt FROM files_here
 WHERE file IN (SELECT file FROM step_lines WHERE file > ?)
 """
+
+
+def recorded_columns(table: str) -> str:
+    """SQL for the columns of a base table; of the view `step_records`, for those that it does not derive."""
+    if table != "step_records":
+        return "*"
+    return ", ".join(("study", "run_id", "attempt", *(name for name in COLUMNS if name != "schema_version")))
 
 
 def loaded_into(table: str) -> str:
