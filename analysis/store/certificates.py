@@ -9,7 +9,7 @@ from typing import TypeVar
 from analysis.store.ingest import Reader, Rows, fitting, utc
 from analysis.store.scan import SourceFiles
 from analysis.store.tables import Row
-from model.attention.verify.certificate import Certificate, describe, said
+from model.attention.verify.certificate import Certificate, case_fields, describe
 from model.record.files import Unreadable, dumps, read
 from model.record.records import NAME
 from model.record.speed import CEILINGS_KEY, NodeRecord
@@ -38,7 +38,7 @@ def read_certificate(root: Path, source: SourceFiles, rows: Rows) -> None:
             "device_kind": certificate.device,
             "dtype": case and case.dtype,
             "shape": case and describe(case),
-            "run_case": case and dumps(said(case)),
+            "run_case": case and dumps(case_fields(case)),
             "checks": len(certificate.checks),
             "failed": sum(not check.passed for check in certificate.checks),
             "created_at": utc(certificate.created_at),

@@ -172,10 +172,10 @@ def device_users(device: str) -> int | None:
         listed = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return others(listed, os.getpid())
+    return count_other_users(listed, os.getpid())
 
 
-def others(listed: str, pid: int) -> int | None:
+def count_other_users(listed: str, pid: int) -> int | None:
     """Number of other processes that use this process's GPU, by nvidia-smi's lines of `UUID, PID`."""
     users = {tuple(line.split(", ")) for line in listed.splitlines()}
     own_gpus = {uuid for uuid, *rest in users if rest == [str(pid)]}

@@ -44,7 +44,7 @@ class Gpu:
             return
         with suppress(pynvml.NVMLError):
             pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(full(uuid))
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(full_uuid(uuid))
             self._nvml = pynvml
 
     def joules(self) -> float | None:
@@ -70,7 +70,7 @@ class Gpu:
             return None
 
 
-def full(uuid: str) -> str:
+def full_uuid(uuid: str) -> str:
     """A GPU's UUID as NVML and nvidia-smi take it. Torch gives it without the prefix."""
     return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
 

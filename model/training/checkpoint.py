@@ -118,13 +118,13 @@ class _AnyMeta(RootModel[Annotated[Meta | ShardsMeta, Field(discriminator="schem
 
 
 def save(
-    kept: Path,
+    folder: Path,
     state: TrainingState,
     step: int,
     position: Position,
     hold: tensorfile.Hold = tensorfile.passing,
 ) -> None:
-    """Save the state after a step as the checkpoint `kept`, in place of an earlier one.
+    """Save the state after a step in a checkpoint's folder, in place of an earlier one.
 
     Until the new one is whole, both take disk space.
 
@@ -134,7 +134,7 @@ def save(
     Raises:
         OSError: it cannot be written. The earlier checkpoint is still there.
     """
-    part, name = part_of(kept), _state_name(step)
+    part, name = part_of(folder), _state_name(step)
     shutil.rmtree(part, ignore_errors=True)  # what a killed save left
     try:
         part.mkdir(exist_ok=True)  # NFS may tell its maker that it exists already
@@ -148,12 +148,12 @@ def save(
             size=size,
             state_checksum=checksum,
         )
-        publish(kept, meta)
+        publish(folder, meta)
     finally:
         shutil.rmtree(part, ignore_errors=True)  # a full disk needs the space
 
 
-def load(kept: Path, state: TrainingState) -> tuple[int, Position]:
+def load(folder: Path, state: TrainingState) -> tuple[int, Position]:
     """Put a checkpoint into a newly built model and optimizer, and into torch's random generators.
 
     Returns:
@@ -166,10 +166,10 @@ def load(kept: Path, state: TrainingState) -> tuple[int, Position]:
     """
     import torch
 
-    meta = read_meta(kept)
-    refuse_another_run(kept, meta, state)
+    meta = read_meta(folder)
+    refuse_another_run(folder, meta, state)
     (file,) = meta.files
-    tensors, path = _tensors(state), kept / file.name
+    tensors, path = _tensors(state), folder / file.name
     _check_size(path, file)
     _check(path, tensorfile.read(path, tensors), file)
     torch.set_rng_state(tensors["rng.cpu"])
@@ -178,46 +178,46 @@ def load(kept: Path, state: TrainingState) -> tuple[int, Position]:
     return meta.step, meta.position
 
 
-def inspect(kept: Path) -> int:
+def inspect(folder: Path) -> int:
     """Read every byte of a checkpoint, and return its step.
 
     Raises:
         Unreadable: it is missing, torn, damaged, or of another version; the text names the file and why.
     """
-    meta = read_meta(kept)
+    meta = read_meta(folder)
     with ThreadPoolExecutor(_READERS) as readers:
-        list(readers.map(partial(verify, kept), meta.files))
+        list(readers.map(partial(verify, folder), meta.files))
     return meta.step
 
 
-def verify(kept: Path, file: StateFile) -> None:
+def verify(folder: Path, file: StateFile) -> None:
     """Read every byte of a checkpoint's file. Raises Unreadable if it is not what was written."""
-    path = kept / file.name
+    path = folder / file.name
     _check_size(path, file)
     _check(path, tensorfile.checksum(path), file)
 
 
-def read_meta(kept: Path) -> Meta | ShardsMeta:
+def read_meta(folder: Path) -> Meta | ShardsMeta:
     """The record of a checkpoint. Raises Unreadable."""
-    path = kept / _META
+    path = folder / _META
     meta = files.read(path, _AnyMeta).root
     if meta.sealed() != meta:
         raise Unreadable(f"{path}: its content does not match its checksum")
     return meta
 
 
-def is_of_several(kept: Path) -> bool:
+def is_of_several(folder: Path) -> bool:
     """Whether several processes saved it. Raises Unreadable."""
-    return isinstance(read_meta(kept), ShardsMeta)
+    return isinstance(read_meta(folder), ShardsMeta)
 
 
-def refuse_another_run(kept: Path, meta: Meta | ShardsMeta, state: TrainingState) -> None:
+def refuse_another_run(folder: Path, meta: Meta | ShardsMeta, state: TrainingState) -> None:
     """Raise UserError if the checkpoint is of another run; the number of processes does not matter."""
     only = "a run resumes with exactly the configuration and data that it began with"
     if meta.config != canonical(state.config):
-        raise UserError(f"{kept} is a checkpoint of another configuration; {only}")
+        raise UserError(f"{folder} is a checkpoint of another configuration; {only}")
     if meta.data_fingerprint != state.data_fingerprint:
-        raise UserError(f"{kept} is a checkpoint of a run on other data; {only}")
+        raise UserError(f"{folder} is a checkpoint of a run on other data; {only}")
 
 
 def canonical(config: RunConfig) -> str:
@@ -227,31 +227,31 @@ def canonical(config: RunConfig) -> str:
     return files.dumps(fields)
 
 
-def part_of(kept: Path) -> Path:
+def part_of(folder: Path) -> Path:
     """The folder of a checkpoint while it is written."""
-    return kept.with_name(f"{kept.name}.part")
+    return folder.with_name(f"{folder.name}.part")
 
 
-def publish(kept: Path, meta: Meta | ShardsMeta) -> None:
-    """Replace the earlier checkpoint by the state files in `part_of(kept)`, which are complete.
+def publish(folder: Path, meta: Meta | ShardsMeta) -> None:
+    """Replace the earlier checkpoint by the state files in `part_of(folder)`, which are complete.
 
     The files move first, then the record that makes them valid; each is on disk before the next step.
 
     Raises:
         OSError: that failed. The earlier checkpoint is still there.
     """
-    part, names = part_of(kept), [file.name for file in meta.files]
+    part, names = part_of(folder), [file.name for file in meta.files]
     files.write(part / _META, meta.sealed())
-    if kept.is_symlink():  # to the checkpoint of another attempt, which stays as it is
-        kept.unlink()
-    kept.mkdir(exist_ok=True)
-    files.to_disk(kept.parent)
+    if folder.is_symlink():  # to the checkpoint of another attempt, which stays as it is
+        folder.unlink()
+    folder.mkdir(exist_ok=True)
+    files.to_disk(folder.parent)
     for moved in (names, [_META]):
         for name in moved:
-            (part / name).replace(kept / name)
-        files.to_disk(kept)
+            (part / name).replace(folder / name)
+        files.to_disk(folder)
     with suppress(OSError):  # the new checkpoint is whole, whatever becomes of the old one
-        for old in kept.glob("state-*"):
+        for old in folder.glob("state-*"):
             if old.name not in names:
                 old.unlink()
 

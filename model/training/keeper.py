@@ -91,13 +91,13 @@ class Keeper:
         earlier = self.checkpoints and self.checkpoints.resume_from
         resumed = 0, START
         if earlier:
-            kept = earlier / "checkpoint"
-            if self.world.place.size == 1 and not checkpoint.is_of_several(kept):
-                resumed = checkpoint.load(kept, self.state)
+            folder = earlier / "checkpoint"
+            if self.world.place.size == 1 and not checkpoint.is_of_several(folder):
+                resumed = checkpoint.load(folder, self.state)
             else:
                 from model.training.parallel import shards
 
-                resumed = shards.load(kept, self.state, self.world)
+                resumed = shards.load(folder, self.state, self.world)
         self.saved = time.monotonic()
         return resumed
 
@@ -137,10 +137,10 @@ class Keeper:
             write = partial(shards.save, world=self.world, group=self.group)
         folder, before = self.checkpoints.folder / "checkpoint", self.checkpoints.before
 
-        def save(**how: tensorfile.Hold) -> None:
+        def save(hold: tensorfile.Hold = tensorfile.passing) -> None:
             if self.world.is_first:
                 before()
-            write(folder, self.state, step, position, **how)
+            write(folder, self.state, step, position, hold=hold)
 
         if self.stopping:
             save()
@@ -150,7 +150,7 @@ class Keeper:
         held.wait()
         self.saved = time.monotonic()
 
-    def _write(self, save: Callable[..., None], step: int, held: Event) -> None:
+    def _write(self, save: Callable[[tensorfile.Hold], None], step: int, held: Event) -> None:
         """Save from a copy, and set `held` once it is made; without room for a copy, once all is written."""
 
         def hold(tensors: Collection[Tensor]) -> Iterable[memoryview]:
@@ -163,7 +163,7 @@ class Keeper:
             return copies
 
         try:
-            save(hold=hold)
+            save(hold)
         except OSError as error:
             if self.world.is_first:
                 say(f"could not save a checkpoint at step {step}; training continues: {error}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import isfinite
 
-from model.measure.nvml import full
+from model.measure.nvml import full_uuid
 from model.record.records import Clocks
 from model.record.speed import LoadClocks
 from runner.state import gpus
@@ -46,7 +46,7 @@ def clocks_now(uuid: str | None) -> LoadClocks | None:
 
 
 def _ask(uuid: str, fields: list[str]) -> str | None:
-    return gpus.nvidia_smi(f"--id={full(uuid)}", f"--query-gpu={','.join(fields)}")
+    return gpus.nvidia_smi(f"--id={full_uuid(uuid)}", f"--query-gpu={','.join(fields)}")
 
 
 def parse(line: str) -> Clocks | None:

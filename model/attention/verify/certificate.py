@@ -90,12 +90,12 @@ def key(
         case: None for a certificate that is not for one run's shape.
         software: version by package.
     """
-    identity = [backend, code, said(case) if case else None, device_name, dict(software)]
+    identity = [backend, code, case_fields(case) if case else None, device_name, dict(software)]
     return hashlib.sha256(dumps(identity).encode()).hexdigest()
 
 
-def said(case: Case) -> dict[str, Any]:
-    """A case by its fields. Fields added later are left out at their defaults, so that keys stay the same."""
+def case_fields(case: Case) -> dict[str, Any]:
+    """A case's fields. Those added later are left out at their defaults, so that keys stay the same."""
     later = ("new_tokens", "queries", "any_size", "context", "dropout", "tile", "decoding_dtype")
     defaults = {field.name: field.default for field in fields(case) if field.name in later}
     return {name: x for name, x in asdict(case).items() if name not in defaults or x != defaults[name]}

@@ -72,7 +72,7 @@ def connect() -> distributed.ProcessGroup:
 
 
 def save(
-    kept: Path,
+    folder: Path,
     state: TrainingState,
     step: int,
     position: Position,
@@ -80,7 +80,7 @@ def save(
     group: distributed.ProcessGroup,
     hold: tensorfile.Hold = tensorfile.passing,
 ) -> None:
-    """Save the state after a step as the checkpoint `kept`, in place of an earlier one; all must call it.
+    """Save the state after a step in a checkpoint's folder, in place of an earlier one; all must call it.
 
     Until the new one is whole, both take disk space.
 
@@ -100,11 +100,11 @@ def save(
         position=position,
     )
     writer = _Writer(
-        kept, f"state-{step}-{world.place.rank}.safetensors", lambda files: meta(files=files), hold
+        folder, f"state-{step}-{world.place.rank}.safetensors", lambda files: meta(files=files), hold
     )
     tensors = checkpoint.trained(state) | _random(state, world.place.rank)
     try:
-        with _own_errors(kept, world):
+        with _own_errors(folder, world):
             dcp.save(
                 tensors,
                 storage_writer=writer,
@@ -113,10 +113,10 @@ def save(
             )
     finally:
         if world.is_first:
-            shutil.rmtree(checkpoint.part_of(kept), ignore_errors=True)  # a full disk needs the space
+            shutil.rmtree(checkpoint.part_of(folder), ignore_errors=True)  # a full disk needs the space
 
 
-def load(kept: Path, state: TrainingState, world: World) -> tuple[int, Position]:
+def load(folder: Path, state: TrainingState, world: World) -> tuple[int, Position]:
     """Put a checkpoint into a newly built model and optimizer, and into torch's random generators.
 
     All must call it. It does not matter how many processes saved it.
@@ -129,11 +129,11 @@ def load(kept: Path, state: TrainingState, world: World) -> tuple[int, Position]
         Unreadable: it is missing, torn, damaged, or of another version. Model and optimizer may then hold
             parts of it, and are useless.
     """
-    reader = _agreed(world, partial(_opened, kept, state, world))
+    reader = _agreed(world, partial(_opened, folder, state, world))
     tensors = checkpoint.trained(state)
-    _agreed(world, partial(_refuse_other_tensors, kept, reader.metadata, tensors))
+    _agreed(world, partial(_refuse_other_tensors, folder, reader.metadata, tensors))
     random = {name: x for name, x in _random(state, world.place.rank).items() if name in reader.parts}
-    with _own_errors(kept, world), warnings.catch_warnings():
+    with _own_errors(folder, world), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # as a single process has it
         dcp.load(
             tensors | random,
@@ -149,13 +149,13 @@ def load(kept: Path, state: TrainingState, world: World) -> tuple[int, Position]
     return reader.meta.step, reader.meta.position
 
 
-def _opened(kept: Path, state: TrainingState, world: World) -> _Reader:
+def _opened(folder: Path, state: TrainingState, world: World) -> _Reader:
     """A reader of a checkpoint, of whose files this process has verified its share."""
-    meta = checkpoint.read_meta(kept)
-    checkpoint.refuse_another_run(kept, meta, state)
+    meta = checkpoint.read_meta(folder)
+    checkpoint.refuse_another_run(folder, meta, state)
     for file in meta.files[world.place.rank :: world.place.size]:
-        checkpoint.verify(kept, file)
-    return _Reader(kept, meta)
+        checkpoint.verify(folder, file)
+    return _Reader(folder, meta)
 
 
 def _agreed(world: World, ask: Callable[[], Answer]) -> Answer:
@@ -180,7 +180,7 @@ def _random(state: TrainingState, rank: int) -> dict[str, Tensor]:
     return states
 
 
-def _refuse_other_tensors(kept: Path, metadata: Metadata, tensors: dict[str, Tensor]) -> None:
+def _refuse_other_tensors(folder: Path, metadata: Metadata, tensors: dict[str, Tensor]) -> None:
     """Raise Unreadable unless the files hold exactly these tensors, in full."""
     stored = {
         name: (tensor.properties.dtype, tensor.size, sum(chunk.sizes.numel() for chunk in tensor.chunks))
@@ -188,11 +188,11 @@ def _refuse_other_tensors(kept: Path, metadata: Metadata, tensors: dict[str, Ten
         if isinstance(tensor, TensorStorageMetadata) and not name.startswith(_RANDOM)
     }
     if stored != {name: (x.dtype, x.shape, x.numel()) for name, x in tensors.items()}:
-        raise Unreadable(f"{kept}: its tensors are not those of this version's model and optimizer")
+        raise Unreadable(f"{folder}: its tensors are not those of this version's model and optimizer")
 
 
 @contextmanager
-def _own_errors(kept: Path, world: World) -> Iterator[None]:
+def _own_errors(folder: Path, world: World) -> Iterator[None]:
     """Raise a process's error instead of DCP's, which is no Exception: this one's, if it has any.
 
     An OSError names the processes that have one, and a file or the checkpoint.
@@ -206,7 +206,7 @@ def _own_errors(kept: Path, world: World) -> Iterator[None]:
             ranks = ", ".join(map(str, sorted(error.failures)))
             text = f"{cause.strerror} (rank{'s' * (len(error.failures) > 1)} {ranks})"
             kind = OSError if own else OfAnotherProcess
-            raise kind(cause.errno, text, cause.filename or str(kept)) from error
+            raise kind(cause.errno, text, cause.filename or str(folder)) from error
         raise cause from error
 
 
@@ -220,7 +220,7 @@ class _Writer(dcp.StorageWriter):  # type: ignore[misc]  # mypy does not follow 
         meta: makes the record of all processes' files.
     """
 
-    kept: Path
+    folder: Path
     name: str
     meta: Callable[[list[StateFile]], ShardsMeta]
     hold: tensorfile.Hold
@@ -237,14 +237,14 @@ class _Writer(dcp.StorageWriter):  # type: ignore[misc]  # mypy does not follow 
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Make room, on rank 0, before any process writes. Raises OSError."""
-        part = checkpoint.part_of(self.kept)
+        part = checkpoint.part_of(self.folder)
         shutil.rmtree(part, ignore_errors=True)  # what a killed save left
         part.mkdir(exist_ok=True)
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write this process's part of the plan, and wait until it is on disk. Raises OSError."""
-        part = checkpoint.part_of(self.kept)
+        part = checkpoint.part_of(self.folder)
         part.mkdir(exist_ok=True)  # another node may not see yet that it is there
         tensors = {item.index.fqn: planner.resolve_data(item) for item in plan.items}
         offsets = {
@@ -261,7 +261,7 @@ class _Writer(dcp.StorageWriter):  # type: ignore[misc]  # mypy does not follow 
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Make the files count, on rank 0, once all are on disk. Raises OSError."""
-        checkpoint.publish(self.kept, self.meta([result.storage_data for [result] in results]))
+        checkpoint.publish(self.folder, self.meta([result.storage_data for [result] in results]))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:
@@ -273,14 +273,14 @@ class _Writer(dcp.StorageWriter):  # type: ignore[misc]  # mypy does not follow 
 class _Reader(dcp.StorageReader):  # type: ignore[misc]
     """Reads what a process needs, from the files of all."""
 
-    kept: Path
+    folder: Path
     meta: Meta | ShardsMeta
 
     @cached_property
     def parts(self) -> dict[str, dict[tuple[int, ...], tuple[Path, tensorfile.Stored]]]:
         """The parts of each tensor by their offsets, and where they are."""
         parts = defaultdict[str, dict[tuple[int, ...], tuple[Path, tensorfile.Stored]]](dict)
-        for path in [self.kept / file.name for file in self.meta.files]:
+        for path in [self.folder / file.name for file in self.meta.files]:
             stored, about = tensorfile.listed(path)
             offsets = json.loads(about.get(_SHARDS, "{}"))
             for name, part in stored.items():

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from model.measure import machine
-from model.measure.machine import others, peak_memory_bytes
+from model.measure.machine import count_other_users, peak_memory_bytes
 
 
 @pytest.mark.fault
@@ -31,7 +31,7 @@ def test_the_peak_of_a_run_is_not_that_of_the_launcher_that_started_it():
     ],
 )
 def test_other_users_of_the_gpu_are_counted_only_where_this_process_is_listed_too(listed, users):
-    assert others(listed, 7) == users
+    assert count_other_users(listed, 7) == users
 
 
 def test_every_package_that_computes_is_among_the_versions(monkeypatch):

@@ -8,7 +8,7 @@ import torch
 from model import attention
 from model.attention import Backend, Case, Supports
 from model.attention.verify import cases
-from model.attention.verify.certificate import describe, key, said
+from model.attention.verify.certificate import case_fields, describe, key
 from model.training.certify import certify_case
 from tests.model.attention.verify import planted
 from tests.model.attention.verify.test_decoding import faults
@@ -123,7 +123,7 @@ def test_every_length_looked_at_has_as_many_parts(context) -> None:
 
 
 def test_a_case_that_no_processes_share_has_the_key_that_it_always_had() -> None:
-    assert "context" not in said(ALONE) and said(CASE)["context"] == 2
+    assert "context" not in case_fields(ALONE) and case_fields(CASE)["context"] == 2
     assert key("math", "code", ALONE, None, {}) == (
         "1a0069247e5977f9ce6e071053ce15d9011a2f4c13dd4d13dda776f26095cb0c"
     )

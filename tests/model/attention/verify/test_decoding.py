@@ -9,7 +9,7 @@ from model import attention
 from model.attention import Backend, Case, Supports
 from model.attention.verify import accuracy as verify
 from model.attention.verify import cases, data, reference
-from model.attention.verify.certificate import describe, key, said
+from model.attention.verify.certificate import case_fields, describe, key
 from model.attention.verify.reference import STEPS, Inputs
 from model.training.certify import certify_case
 from tests.model.attention.verify import planted
@@ -176,7 +176,7 @@ def test_a_cache_holds_nan_where_nothing_was_kept():
 
 def test_a_case_without_decoding_has_the_key_that_it_had_before_there_was_any():
     plain = replace(CASE, new_tokens=0)
-    assert set(said(plain)) == {
+    assert set(case_fields(plain)) == {
         "device", "dtype", "batch", "sequence_length", "heads", "kv_heads", "head_dim", "causal", "compile",
     }  # fmt: skip
     assert (

@@ -7,7 +7,7 @@ import pytest
 from model import attention
 from model.attention.timing.measure import measure
 from model.attention.verify import cases
-from model.attention.verify.certificate import describe, key, said
+from model.attention.verify.certificate import case_fields, describe, key
 from model.record.case import Case
 from model.training.certify import certify_case
 from tests.model.attention.verify import planted
@@ -33,7 +33,7 @@ def test_a_certificate_of_one_size_is_not_taken_for_that_of_many():
     mine = cases.shared(CASE)
     own = replace(mine, any_size=False)
     assert key("math", "code", mine, None, {}) != key("math", "code", own, None, {})
-    assert "any_size" not in said(own)
+    assert "any_size" not in case_fields(own)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
