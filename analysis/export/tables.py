@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import os
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.export.units import unit
 from analysis.store.database import quoted
+from analysis.store.dictionary import Relation, relations
 from analysis.store.records import write_table
 from analysis.store.steps import LINES
 from model.record.errors import UserError
@@ -22,16 +21,9 @@ if TYPE_CHECKING:
 
 _PACKAGE = "datapackage.json"
 _PROFILE = "https://datapackage.org/profiles/2.0/datapackage.json"
-_COLUMNS = """\
-SELECT r.name, r.comment, c.column_name, c.data_type, c.comment
-FROM (
-    SELECT table_oid AS id, table_name AS name, comment FROM duckdb_tables() WHERE NOT temporary
-    UNION ALL SELECT view_oid, view_name, comment FROM duckdb_views() WHERE NOT internal AND NOT temporary
-) r JOIN duckdb_columns() c ON c.table_oid = r.id
-ORDER BY r.name, c.column_index"""
 # How a table's rows belong to a study: by its name, or by the certificates that its attempts name.
 _OF = "SELECT certificate FROM admissions WHERE study = $study"
-_WANTED = {"study": "study = $study", "certificate": f"certificate IN ({_OF})", "key": f"key IN ({_OF})"}
+_CONDITIONS = {"study": "study = $study", "certificate": f"certificate IN ({_OF})", "key": f"key IN ({_OF})"}
 _TYPES = {
     "BOOLEAN": "boolean",
     "DOUBLE": "number",
@@ -39,31 +31,6 @@ _TYPES = {
     "TIMESTAMP": "datetime",
     "DATE": "date",
 }
-
-
-@dataclass(frozen=True)
-class ExportedColumn:
-    """One column, as the dictionary describes it."""
-
-    name: str
-    type: str
-    unit: str | None
-    meaning: str | None
-
-
-@dataclass(frozen=True)
-class ExportedTable:
-    """One table or view, as the dictionary describes it."""
-
-    name: str
-    meaning: str | None
-    columns: tuple[ExportedColumn, ...]
-
-    @property
-    def wanted(self) -> str | None:
-        """The condition that picks a study's rows; None if no column says which study a row belongs to."""
-        names = {column.name for column in self.columns}
-        return next((condition for name, condition in _WANTED.items() if name in names), None)
 
 
 def write_tables(
@@ -84,17 +51,21 @@ def write_tables(
     here = os.path.relpath(root.resolve(), out.resolve())
     _require_same(out, study, None if replace else here)
     name = quoted(study)
-    written = [table for table in dictionary(connection) if table.wanted and table.name not in LINES]
+    described = sorted(relations(connection))
+    written = [table for table in described if _condition(table) and table.name not in LINES]
     (out / "tables").mkdir(parents=True, exist_ok=True)
     for table in written:
-        sql = f"SELECT * FROM {table.name} WHERE {table.wanted} ORDER BY ALL".replace("$study", name)
+        sql = f"SELECT * FROM {table.name} WHERE {_condition(table)} ORDER BY ALL".replace("$study", name)
         write_table(connection, out / "tables" / f"{table.name}.parquet", sql)
     with (out / "dictionary.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("table", "column", "type", "unit", "meaning"))
         for table in written:
             writer.writerow((table.name, "", "", "", table.meaning))
-            writer.writerows((table.name, *vars(column).values()) for column in table.columns)
+            writer.writerows(
+                (table.name, column.name, column.type, unit(column.name), column.meaning)
+                for column in table.columns
+            )
     title = connection.execute(
         "SELECT max_by(title, created_at) FROM run_records WHERE study = $1", [study]
     ).fetchall()[0][0]
@@ -125,20 +96,13 @@ def _package_name(study: str) -> str:
     return study.lower()
 
 
-def dictionary(connection: DuckDBPyConnection) -> list[ExportedTable]:
-    """Every table and view with its columns, from the comments in the database."""
-    rows = connection.execute(_COLUMNS).fetchall()
-    return [
-        ExportedTable(
-            name,
-            meaning,
-            tuple(ExportedColumn(row[2], row[3].lower(), unit(row[2]), row[4]) for row in columns),
-        )
-        for (name, meaning), columns in groupby(rows, key=lambda row: (row[0], row[1]))
-    ]
+def _condition(relation: Relation) -> str | None:
+    """The condition that picks a study's rows; None if no column says which study a row belongs to."""
+    names = {column.name for column in relation.columns}
+    return next((condition for name, condition in _CONDITIONS.items() if name in names), None)
 
 
-def _package(tables: list[ExportedTable], study: str, title: str | None, out: Path) -> dict[str, Any]:
+def _package(tables: list[Relation], study: str, title: str | None, out: Path) -> dict[str, Any]:
     """The descriptor, by the Data Package standard, version 2."""
     resources: list[dict[str, Any]] = []
     for table in tables:
@@ -146,7 +110,7 @@ def _package(tables: list[ExportedTable], study: str, title: str | None, out: Pa
         for column in table.columns:
             whole = column.type.endswith(("int", "integer"))
             kind = "integer" if whole else _TYPES.get(column.type.upper(), "string")
-            stated_unit = {"unit": column.unit} if column.unit else {}
+            stated_unit = {"unit": of_name} if (of_name := unit(column.name)) else {}
             fields.append(
                 {"name": column.name, "type": kind, "description": column.meaning or "", **stated_unit}
             )

@@ -11,11 +11,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.export.tables import dictionary, write_tables
+from analysis.export.tables import write_tables
 from analysis.export.units import unit
 from analysis.query.ask import ask
 from analysis.store.collect import collect
 from analysis.store.database import in_memory, open_for_reading
+from analysis.store.dictionary import relations
 from model.record.errors import UserError
 from tests.analysis.fabricate import certificate, completed
 from tests.analysis.timed import certified
@@ -73,7 +74,7 @@ def test_a_study_of_attention_alone_has_the_certificates_that_its_times_name(tmp
 
 def test_every_column_of_every_table_is_described() -> None:
     with in_memory() as connection:
-        tables = dictionary(connection)
+        tables = relations(connection)
     assert len(tables) > 10
     assert not [table.name for table in tables if not table.meaning]
     assert not [
