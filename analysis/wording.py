@@ -20,7 +20,6 @@ from analysis.stats.verdict import (
     PairTest,
     SingleRuns,
     TooFewRecords,
-    Unranked,
     Untested,
     Verdict,
 )
@@ -80,8 +79,6 @@ def _rate(verdict: Verdict) -> str:
             return f"Rate {enclosed(verdict)}: not tested, because no margin was stated."
         case PairTest() as test:
             return _tested(verdict, test)
-        case Unranked():
-            return f"{first} and {second} are not compared: one of them has a single run."
         case Looks(margin):
             return f"{_at_last_look(verdict, margin)}: {verdict.method}."
         case Untested():

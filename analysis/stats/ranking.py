@@ -10,7 +10,7 @@ from math import expm1
 from analysis.stats.estimate import CONFIDENCE, median
 from analysis.stats.paired import RUNS
 from analysis.stats.student import log_ratio
-from analysis.stats.verdict import Kind, PairTest, Unranked, Verdict
+from analysis.stats.verdict import Kind, PairTest, Verdict
 
 Runs = Mapping[Hashable, float]
 
@@ -21,15 +21,13 @@ class Ranking:
 
     Attributes:
         tiers: labels from the fastest to the slowest, in sets whose members cannot be told apart; a label can
-            be in several. Groups of one run are in none. The order is that of medians; where groups share
-            some keys and not all, it is that of the mean log ratio to the others.
-        singles: labels of groups of one run, as they came: they have no order.
+            be in several. The order is that of medians; where groups share some keys and not all, it is
+            that of the mean log ratio to the others.
         verdicts: of each pair of labels, the first over the second; each pair comes once, the faster one
-            first, by the same rule, and pairs with a single run in the order in which they came.
+            first, by the same rule.
     """
 
     tiers: tuple[tuple[str, ...], ...]
-    singles: tuple[str, ...]
     verdicts: Mapping[tuple[str, str], Verdict]
 
 
@@ -39,20 +37,19 @@ def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
     A pair is tested on log seconds: paired where runs share keys, otherwise as two samples (see `log_ratio`).
 
     Args:
-        groups: by label, seconds per step by what pairs runs (seed, repeat).
+        groups: by label, seconds per step by what pairs runs (seed, repeat), of two runs or more.
         error: chance of any false claim; `repeats.error_of_a_look` where looks decided how many runs
             there are.
     """
-    repeated = [label for label, runs in groups.items() if len(runs) > 1]
-    ordered = sorted(repeated, key=lambda label: median(list(groups[label].values())))
+    ordered = sorted(groups, key=lambda label: median(list(groups[label].values())))
     pairs = list(combinations(ordered, 2))
-    keys = [frozenset(groups[label]) for label in repeated]
+    keys = [frozenset(groups[label]) for label in groups]
     if any(one != other and one & other for one, other in combinations(keys, 2)):
         ahead = {
             (one, other): log_ratio(groups[one], groups[other]).mean.value
             for one, other in permutations(ordered, 2)
         }
-        ordered.sort(key=lambda label: -sum(ahead[label, other] for other in repeated if other != label))
+        ordered.sort(key=lambda label: -sum(ahead[label, other] for other in groups if other != label))
         pairs = [pair if ahead[pair] >= 0 else (pair[1], pair[0]) for pair in combinations(ordered, 2)]
     tests = {(one, other): log_ratio(groups[one], groups[other]) for one, other in pairs}
     # Adjusted p values: the i-th smallest of m times m - i, never below the one before (Holm 1979).
@@ -70,13 +67,6 @@ def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
         kind: Kind = "different" if p_values[pair] <= error else "inconclusive"
         reason = PairTest(p_values[pair], len(tests), test.how)
         verdicts[pair] = Verdict(kind, reason, mean, low, high, test.n, RUNS, method, groups=pair)
-    for pair in combinations(groups, 2):
-        if not set(pair) <= set(repeated):
-            one, other = (median(list(groups[label].values())) for label in pair)
-            method = "single runs are not compared"
-            verdicts[pair] = Verdict(
-                "inconclusive", Unranked(), other / one - 1, None, None, 1, RUNS, method, groups=pair
-            )
     apart = {frozenset(pair) for pair, verdict in verdicts.items() if verdict.kind == "different"}
     # The tiers: the largest sets without a pair that is apart, by insert and absorb (Piepho 2004).
     sets = [frozenset(ordered)] if ordered else []
@@ -90,5 +80,4 @@ def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
     order = {label: i for i, label in enumerate(ordered)}
     tiers = [tuple(sorted(members, key=order.__getitem__)) for members in sets]
     tiers.sort(key=lambda tier: [order[label] for label in tier])
-    singles = tuple(label for label, runs in groups.items() if len(runs) == 1)
-    return Ranking(tuple(tiers), singles, verdicts)
+    return Ranking(tuple(tiers), verdicts)

@@ -44,11 +44,6 @@ class PairTest:
 
 
 @dataclass(frozen=True)
-class Unranked:
-    """One of the two groups has a single run, which has no place in a ranking."""
-
-
-@dataclass(frozen=True)
 class SingleRuns:
     """A side has a single run.
 
@@ -102,7 +97,7 @@ class Incomparable:
 
 
 Reason: TypeAlias = (
-    MarginTest | NoMargin | PairTest | Unranked | SingleRuns | Looks | Untested | TooFewRecords
+    MarginTest | NoMargin | PairTest | SingleRuns | Looks | Untested | TooFewRecords
     | NothingPaired | NotFinite | Incomparable
 )  # fmt: skip
 

@@ -105,14 +105,6 @@ def test_groups_that_cannot_be_told_apart_share_a_tier_and_one_can_be_in_two() -
     assert found.verdicts["a", "b"].kind == found.verdicts["b", "c"].kind == "inconclusive"
 
 
-def test_single_runs_are_inconclusive_and_never_ordered() -> None:
-    found = rank(named(once=[0.1], a=[1.0, 1.1, 1.2], also=[5.0]))
-    assert found.singles == ("once", "also")
-    assert found.tiers == (("a",),)
-    assert {verdict.kind for verdict in found.verdicts.values()} == {"inconclusive"}
-    assert "faster" not in " ".join(sentence(verdict) for verdict in found.verdicts.values())
-
-
 def test_holm_corrects_for_the_number_of_pairs() -> None:
     """The same two groups are told apart alone, and not among eight others."""
     draw = np.random.default_rng(11)
