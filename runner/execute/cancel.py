@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 
+from model.record.files import Unreadable
 from model.record.folder import RunFolder
 from model.record.outcome import Outcome
 from runner.execute.slurm import client
@@ -49,8 +51,9 @@ def cancel(states: Iterable[RunState], at_once: bool = False) -> list[RunState]:
         elif state.job_id in reached and state.phase == "queued":  # Slurm may keep no record of it
             reason = "cancelled before it started"
             ledger.record_end(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
-    told = []
-    for state in open_:
+    moved = _moved(open_)
+    told, gone = list[RunState](), {state.folder.path for state in moved}
+    for state in (state for state in open_ if state.folder.path not in gone):
         manifest, name = state.latest.manifest if state.latest else None, name_of(state)
         if state.job_id:
             if state.job_id in shared | reached:
@@ -63,10 +66,18 @@ def cancel(states: Iterable[RunState], at_once: bool = False) -> list[RunState]:
             told.append(state)
         else:
             log.warning("%s is no longer running: `runner status` finds out how it ended", name)
-    now = [ledger.state(RunFolder(state.folder.path)) for state in open_ if state.job_id not in reached]
-    job_ids = {state.job_id for state in open_}
-    moved = [state for state in now if state.in_flight and state.job_id and state.job_id not in job_ids]
-    return [*told, *(cancel(moved, at_once) if moved else ())]  # into next jobs while Slurm was asked
+    return [*told, *(cancel(moved, at_once) if moved else ())]
+
+
+def _moved(states: Iterable[RunState]) -> list[RunState]:
+    """The runs that are in another job by now: before a job ends, it notes the next one of its run."""
+    before, moved = {state.folder.path: state.job_id for state in states}, []
+    for path in before:
+        with suppress(Unreadable, OSError):  # it was deleted meanwhile
+            current = ledger.brief_state(RunFolder(path))
+            if current.in_flight and current.job_id and current.job_id not in before.values():
+                moved.append(current)
+    return moved
 
 
 def saving(states: Iterable[RunState]) -> set[str]:

@@ -43,6 +43,7 @@ RECORDS = frozenset({
     "stdout.log", "stderr.log", "results.duckdb",
 })  # fmt: skip
 _TEMPORARY = re.compile(r"\..+\.(?:(?P<pid>\d{1,9})(?:@(?P<host>.+))?|part)|checkpoint\.part")
+_UNPACKED = re.compile(rf"\.?{re.escape(UNPACKING)}\w+\.\d{{1,9}}@.+")  # one dot more while it is removed
 _JOB_FILE = re.compile(
     r"(?P<array>\d+)(?:_(?P<index>\d+))?_(?:submitted|submission|next|requeued|\d+_result|\d+_log)\.\w+"
 )
@@ -256,7 +257,7 @@ def _items(paths: Iterable[Path], why: str, study: Path | None) -> Iterator[Item
     """An item for each path, except run records and folders that contain any which no archive has."""
     for path in paths:
         inside = [Path(at, name) for at, folders, files in os.walk(path) for name in (*folders, *files)]
-        of_archive = path.name.startswith(UNPACKING)
+        of_archive = study is None and _UNPACKED.fullmatch(path.name)
         if of_archive or RECORDS.isdisjoint(entry.name for entry in (path, *inside)):
             size_bytes = 0
             for entry in (path, *inside):

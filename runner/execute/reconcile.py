@@ -148,21 +148,20 @@ def _settle(runs: list[RunState]) -> bool:
     answer = client.poll(map(client.job_of, asked))
     if answer.problem:
         warn_once(f"{answer.problem}: cannot tell how jobs ended until it answers again")
-    # Read again: before a job ends, it notes in which next one its run goes on.
-    in_doubt = [state for state in asked if _same(ledger.state(RunFolder(state.folder.path)), state)]
-    for state in in_doubt:
-        if ending := answer.endings.get(state.job_id or ""):
+    for state in asked:
+        ending = answer.endings.get(state.job_id or "")
+        if ending and _is_current(state):
             ledger.record_end(
                 state.folder, state.attempt, culprit.actual_ending(ending, state.folder, state.attempt)
             )
-    unknown = [state for state in in_doubt if _is_unknown(state, answer)]
+    unknown = [state for state in asked if _is_unknown(state, answer)]
     # Jobs by the names of their arrays: a number that Slurm does not know may have been noted wrongly.
     owners = defaultdict(list)
     for state in unknown:
         owners[_owner(state)].append(state)
     jobs_of_owners = [jobs_by_name(theirs, owner) for owner, theirs in owners.items()]
     job_ids = {path: job_id for jobs in jobs_of_owners for path, job_id in jobs.items()}
-    for state in unknown:
+    for state in filter(_is_current, unknown):
         if (job_id := job_ids.get(state.folder.path)) and job_id != state.job_id:
             ledger.record_job(state.folder, state.attempt, job_id)
         else:
@@ -176,13 +175,20 @@ def _settle(runs: list[RunState]) -> bool:
             lost = Ending(Outcome.LOST, f"{why}, and the attempt left no result")
             ending = Ending(result.outcome, result.reason) if result else lost
             ledger.record_end(state.folder, state.attempt, ending)
-    return bool(answer.endings or unknown or len(in_doubt) < len(asked))
+    return bool(answer.endings or unknown)
 
 
-def _same(one: RunState, other: RunState) -> bool:
-    """Whether a run is in the same attempt and job at two times, and how it ends is in doubt at the first."""
-    same = (one.attempt, one.job_id) == (other.attempt, other.job_id)
-    return same and must_ask_slurm(one)
+def _is_current(state: RunState) -> bool:
+    """Whether a run is still in the job that Slurm was asked about, by its ledger as it is now.
+
+    Before a job ends, it notes in which next one its run goes on.
+    """
+    try:
+        current = ledger.brief_state(RunFolder(state.folder.path))
+    except (Unreadable, OSError):  # it was deleted meanwhile
+        return False
+    same = (current.attempt, current.job_id) == (state.attempt, state.job_id)
+    return same and must_ask_slurm(current)
 
 
 def must_ask_slurm(state: RunState) -> bool:

@@ -78,7 +78,11 @@ def resume_group(pid: int) -> None:
         PermissionError: they belong to another user.
     """
     with suppress(ProcessLookupError):  # a signal sent just before may have ended them
-        os.killpg(os.getpgid(pid), signal.SIGCONT)
+        try:
+            group = os.getpgid(pid)
+        except ProcessLookupError:  # the others may still be there
+            group = pid
+        os.killpg(group, signal.SIGCONT)
 
 
 def own_identity() -> dict[str, Any]:

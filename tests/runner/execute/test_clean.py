@@ -414,9 +414,26 @@ def test_a_collect_that_is_killed_leaves_a_folder_that_can_go(tmp_path, monkeypa
     monkeypatch.setattr(unpack, "_extract", killed)
     with pytest.raises(KeyboardInterrupt):
         take(report if take is restore else archive, other)
-    (name,) = left
-    assert not name.exists()
-    name = Path(str(name).replace(f".{os.getpid()}", f".{2**22 + 1}"))  # over every pid
-    put(name / ("run_records.parquet" if take is restore else "run.json"))
-    age(name)
-    assert planned(other) == {str(name.relative_to(other))}
+    (folder,) = left
+    assert not folder.exists()
+    folder = Path(str(folder).replace(f".{os.getpid()}", f".{2**22 + 1}"))  # over every pid
+    put(folder / ("run_records.parquet" if take is restore else "run.json"))
+    age(folder)
+    assert planned(other) == {str(folder.relative_to(other))}
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        clean.remove(other, clean.plan(other))
+    (renamed,) = planned(other)
+    assert renamed.endswith(".gc.part")
+
+
+def test_records_in_a_folder_that_only_looks_unpacked_stay(study):
+    gone = 2**22 + 1
+    for name in (
+        f"study/.unpacking-x.{gone}@{os.uname().nodename}",
+        f".unpacking-x.{gone}",
+        ".unpacking-x.part",
+    ):
+        put(study.parent / name / "run.json")
+        age(study.parent / name)
+    assert not planned(study.parent)

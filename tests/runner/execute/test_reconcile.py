@@ -1,5 +1,6 @@
 """While Slurm cannot be asked, what is known is shown; a job's number alone does not make it ours."""
 
+import json
 import logging
 import os
 import socket
@@ -126,6 +127,90 @@ def test_a_run_that_moves_into_its_next_job_while_it_is_cancelled_is_cancelled_t
     assert [state.job_id for state in cancel([ledger.state(folder)])] == ["9"]
     assert "scancel 9" in (tmp_path / "asked").read_text()
     assert ledger.state(RunFolder(folder.path)).outcome == "cancelled"
+
+
+@pytest.mark.fault
+def test_a_run_that_moves_into_its_next_job_while_it_is_told_to_end_is_told_there(
+    root, submitted, says, tmp_path
+):
+    """Its job was alive when Slurm was asked, and ends before scancel."""
+    stage = Folder(tmp_path / "stage", plan("r1", study="tiny", chain=True))
+    stage.start()
+    stage.end("preempted")
+    events = ledger.new_event(2, "claimed", executor="slurm"), ledger.new_event(2, "submitted", job_id="9")
+    (tmp_path / "lines").write_text("".join(f"{event.model_dump_json()}\n" for event in events))
+    move = (
+        f"/bin/cp {stage.path}/attempt-1/result.json {submitted.path}/attempt-1; "
+        f"/bin/mkdir {submitted.path}/attempt-2 && /bin/cat {tmp_path}/lines >>{submitted.path}/ledger.jsonl"
+    )
+    queued, alive = (
+        "\n".join([line(f"7|RUNNING{code}n1", "tiny-1"), line(f"9|PENDING{code}", "tiny-1", now())])
+        for code in ("|", "|0:0|")
+    )
+    says("squeue", queued)
+    says("sacct", alive)
+    says("scancel", also=move)
+    cancel([ledger.state(submitted)])
+    assert "scancel 9" in (tmp_path / "asked").read_text()
+    assert ledger.state(RunFolder(submitted.path)).outcome == "cancelled"
+
+
+@pytest.mark.fault
+def test_a_run_whose_next_job_is_noted_while_slurm_is_asked_by_name_goes_on_in_it(
+    root, submitted, says, tmp_path
+):
+    noted = ledger.new_event(1, "submitted", executor="slurm", job_id="9").model_dump_json()
+    (tmp_path / "line").write_text(f"{noted}\n")
+    move = f"/bin/cat {tmp_path}/line >>{submitted.path}/ledger.jsonl"
+    says("sacct")
+    says("squeue", also=f'case "$*" in *name=*) {move};; esac')
+    (state,) = reconciled(root)
+    assert (state.outcome, state.job_id) == (None, "9")
+
+
+@pytest.fixture
+def beside(root, says):
+    """A run in job 7 that goes on, and one in job 8 that ran out of memory; and what sacct says of both."""
+    folders = []
+    for run_id, job_id in (("r1", "7"), ("r2", "8")):
+        folder = Folder(root, plan(run_id, study="tiny"))
+        folder.event("claimed", executor="slurm")
+        folder.event("intent", submission=f"tiny-{job_id}", index=0, count=1, slot=0)
+        folder.event("submitted", after=3, executor="slurm", job_id=job_id)
+        folder.start()
+        folders.append(folder.path)
+    says("squeue", line("7|RUNNING|n1", "tiny-7"))
+    ends = line("7|RUNNING|0:0|n1", "tiny-7"), line("8|OUT_OF_MEMORY|0:125|n1", "tiny-8")
+    return *folders, "\n".join(ends)
+
+
+@pytest.mark.fault
+def test_a_run_that_cannot_be_read_keeps_no_other_from_its_end(root, beside, says):
+    first, second, ends = beside
+    says("sacct", ends)
+    record = json.loads((first / "run.json").read_text()) | {"of_a_later_version": 1}
+    (first / "run.json").write_text(json.dumps(record))
+    reconciled(root)
+    assert ledger.state(RunFolder(second)).outcome == "oom_host"
+
+
+@pytest.mark.fault
+def test_a_run_that_is_deleted_while_slurm_is_asked_keeps_no_other_from_its_end(root, beside, says):
+    first, second, ends = beside
+    says("sacct", ends, also=f"/bin/rm -rf {first}")
+    reconciled(root)
+    assert ledger.state(RunFolder(second)).outcome == "oom_host"
+
+
+@pytest.mark.fault
+def test_a_run_that_is_deleted_while_it_is_cancelled_is_none_that_was_told(beside, says):
+    first, second, _ = beside
+    states = [ledger.state(RunFolder(path)) for path in (first, second)]
+    ends = line("7|COMPLETED|0:0|n1", "tiny-7"), line("8|RUNNING|0:0|n1", "tiny-8")
+    says("squeue", line("8|RUNNING|n1", "tiny-8"))
+    says("sacct", "\n".join(ends), also=f"/bin/rm -rf {first}")
+    says("scancel")
+    assert [state.job_id for state in cancel(states)] == ["8"]
 
 
 @pytest.mark.fault
