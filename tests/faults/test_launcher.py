@@ -18,14 +18,14 @@ LAUNCHER = [
     "runner.state.ledger:_append before 1",  # the claim is there, its line in the ledger is not
     "runner.state.ledger:claim after 1",
     "runner.state.ledger:claim after 2",
-    "runner.state.ledger:intend after 1",
-    "runner.state.ledger:intend after 2",
+    "runner.state.ledger:record_intent after 1",
+    "runner.state.ledger:record_intent after 2",
     "runner.state.ledger:flush after 1",
     "submitit.slurm.slurm:SlurmExecutor._make_submission_file_text after 1",
-    "runner.execute.slurm.client:job_id before 1",  # after sbatch
+    "runner.execute.slurm.client:parse_job_id before 1",  # after sbatch
     "submitit.core.utils:JobPaths.move_temporary_file after 1",
-    "runner.state.ledger:submitted after 1",
-    "runner.state.ledger:submitted after 2",
+    "runner.state.ledger:record_job after 1",
+    "runner.state.ledger:record_job after 2",
 ]
 
 
@@ -59,10 +59,10 @@ def test_a_launcher_killed_at_any_step_loses_nothing_and_a_relaunch_does_what_is
 @pytest.mark.parametrize(
     "fault",
     [
-        "runner.state.ledger:intend after 1",
-        "runner.execute.slurm.client:job_id before 1",
+        "runner.state.ledger:record_intent after 1",
+        "runner.execute.slurm.client:parse_job_id before 1",
         "submitit.core.utils:JobPaths.move_temporary_file after 1",
-        "runner.state.ledger:submitted after 1",
+        "runner.state.ledger:record_job after 1",
     ],
 )
 def test_runs_that_share_a_job_are_found_again_together(slurm, killed_launch, study, root, rows, fault):
