@@ -14,9 +14,10 @@ from analysis.report.facts import literal, rows
 from analysis.report.rows import Run
 from analysis.stats.estimate import FEWEST_RECORDS
 from analysis.stats.machines import Drift
-from analysis.verdicts import conditions, losses
+from analysis.verdicts import conditions
 from analysis.verdicts.conditions import Gpus, gpus_of
-from analysis.verdicts.groups import FEWEST_SEEDS, absent, alone, declared, groups_of
+from analysis.verdicts.groups import FEWEST_SEEDS, absent, alone, declared, groups_of, step_pairs
+from analysis.verdicts.losses import LossVerdict, loss_verdicts
 from analysis.verdicts.rates import ENOUGH, Rates, RateVerdict, rates
 from analysis.verdicts.savings import Saving, memory_saved, time_saved
 from analysis.verdicts.scaling import Curve, curves
@@ -36,9 +37,10 @@ class StudyComparison:
     Attributes:
         rates: ratios to the baseline, and the ranking.
         losses: of each group against its baseline.
+        step_losses: of groups that are one of the baseline's settings apart.
         scaling: over numbers of processes; empty where they do not vary.
         singles: labels of the groups of one run with a rate, in the study's order.
-        alone: labels of the groups that no baseline is the counterpart of, though the study declares one.
+        alone: labels of the groups that are compared with none, though the study declares a baseline.
         absent: why that is so for all groups, where the baseline has no completed run at all.
         drift: over the blocks.
         gpus: whether they differ in speed; None where fewer than two are known.
@@ -52,7 +54,7 @@ class StudyComparison:
     """
 
     rates: Rates
-    losses: list[losses.LossVerdict]
+    losses: list[LossVerdict]
     scaling: tuple[Curve, ...]
     singles: list[str]
     alone: list[str]
@@ -67,11 +69,13 @@ class StudyComparison:
     saved: Mapping[str, list[Saving]] = field(default_factory=dict)
     gaps: Mapping[str, list[int]] = field(default_factory=dict)
     crossing: Sequence[str] = ()
+    step_losses: Sequence[LossVerdict] = ()
 
     @property
-    def unlike(self) -> set[str]:
-        """Labels of the groups that train to another loss than their baseline."""
-        return {loss.label for loss in self.losses if loss.verdict.kind == "different"}
+    def unlike(self) -> set[tuple[str, str]]:
+        """Labels of the groups that train to another loss than what they are compared with."""
+        both = (*self.losses, *self.step_losses)
+        return {(loss.label, loss.baseline) for loss in both if loss.verdict.kind == "different"}
 
     @property
     def why_alone(self) -> str:
@@ -93,12 +97,17 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Run]) ->
     groups, baseline = groups_of(measured), declared(measured or runs)
     trained = [run for run in runs if TASKS[run["task"]].trains]
     at_the_end = [("Losses at the end", literal(FINAL_LOSSES, study))] if trained else []
+    of_groups = rates(measured)
+    in_steps = {step.rate.label for step in of_groups.steps} | {
+        step.rate.baseline for step in of_groups.steps
+    }
     return StudyComparison(
-        rates=rates(measured),
-        losses=losses.loss_verdicts(trained, logged),
+        rates=of_groups,
+        losses=loss_verdicts(trained, logged),
+        step_losses=loss_verdicts(trained, logged, step_pairs),
         scaling=curves(measured),
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
-        alone=alone(groups, baseline),
+        alone=[label for label in alone(groups, baseline) if label not in in_steps],
         absent=absent(runs, baseline),
         drift=conditions.drift_of(measured),
         gpus=gpus_of(measured),

@@ -58,9 +58,8 @@ def verdict_tables(
     if steps := comparison.rates.steps:
         lines = {}
         rows = (row for row in verdicts if row.about == "step")
-        for step, row in zip(steps, rows, strict=True):
-            name = f"{step.setting} added to {step.rate.baseline}"
-            lines[name] = JudgedGroup(row, row.difference, row.interval, step.rate.ratio.n)
+        for place, (step, row) in enumerate(zip(steps, rows, strict=True)):
+            lines[f"{place}"] = JudgedGroup(row, row.difference, row.interval, step.rate.ratio.n)
         tables["steps"] = _verdict_table(lines, "Difference", {step.rate.margin for step in steps})
     if losses and any(about == "loss" for about, _ in by_group):
         lines = {}

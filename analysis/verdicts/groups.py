@@ -118,12 +118,17 @@ def steps(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[Ste
         Step(setting(name, group.factors[name]), group, without)
         for name, value in baseline.items()
         for group in groups.values()
-        if (without := counterpart(group, groups, {name: value}))
+        if name in group.factors and (without := counterpart(group, groups, {name: value}))
     ]
     against_baseline = {(group.label, other.label) for group, other in compared(groups, baseline)}
     if all((step.group.label, step.without.label) in against_baseline for step in apart):
         return []
     return [step for alike in grouped(apart, lambda step: step.setting).values() for step in alike]
+
+
+def step_pairs(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[tuple[Group, Group]]:
+    """The groups of all steps: with a setting, and without."""
+    return [(step.group, step.without) for step in steps(groups, baseline)]
 
 
 def differing(a: Group, b: Group) -> list[Difference]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import nan
+from typing import Any
 
 from analysis.stats.equivalence import by_sample, losses, means, noise_floor
 from analysis.stats.verdict import Verdict
-from analysis.verdicts.groups import common_margin, compared, declared, differing, groups_of
+from analysis.verdicts.groups import Group, common_margin, compared, declared, differing, groups_of
 from analysis.verdicts.guard import Difference, withheld
 from analysis.verdicts.values import Row
 
@@ -31,12 +32,16 @@ class LossVerdict:
     runs: frozenset[str]
 
 
-def loss_verdicts(runs: Sequence[Row], logged: Sequence[Row]) -> list[LossVerdict]:
+Pairs = Callable[[dict[str, Group], dict[str, Any] | None], Iterable[tuple[Group, Group]]]
+
+
+def loss_verdicts(runs: Sequence[Row], logged: Sequence[Row], pairs: Pairs = compared) -> list[LossVerdict]:
     """Compare the losses of one study's runs that completed or diverged, in the study's order.
 
     Args:
         runs: as the view `runs` has them.
         logged: the answer to FINAL_LOSSES, of those that completed.
+        pairs: the groups that are compared, of all groups and the declared baseline.
     """
     by_run: dict[str, dict[int, float]] = {  # nats per token by step; NaN where it was not finite
         row["run_id"]: {
@@ -48,7 +53,7 @@ def loss_verdicts(runs: Sequence[Row], logged: Sequence[Row]) -> list[LossVerdic
     by_run |= {run["run_id"]: {run["steps"] or 1: nan} for run in runs if run["outcome"] == "diverged"}
     logged_runs = [run for run in runs if run["run_id"] in by_run]
     verdicts = []
-    for a, b in compared(groups_of(logged_runs), declared(logged_runs)):
+    for a, b in pairs(groups_of(logged_runs), declared(logged_runs)):
         both = [*a.runs, *b.runs]
         first, second = (
             by_sample((_sample(run), by_run[run["run_id"]]) for run in group.runs) for group in (a, b)

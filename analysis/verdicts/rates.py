@@ -101,16 +101,29 @@ class Rates:
         """Where the ranking, corrected for all of its pairs, does not confirm verdicts, of one test each."""
         undecided: dict[tuple[str, int], list[str]] = {}
         for rate in self.compared:
-            ranked = _of_pair(_ranked(self.rankings), rate.label, rate.baseline)
-            if rate.verdict.kind == "different" and ranked and ranked.kind != "different":
-                assert isinstance(ranked.reason, PairTest)
-                undecided.setdefault((rate.baseline, ranked.reason.pairs), []).append(rate.label)
-        return tuple(
+            if pairs := self._unconfirmed(rate):
+                undecided.setdefault((rate.baseline, pairs), []).append(rate.label)
+        sentences = [
             f"Each verdict is tested alone. Corrected for all {pairs} pairs, the ranking does not tell "
             f"{group_name(baseline)} from {named_or_counted(labels)}, though "
             f"{'their verdicts say' if len(labels) > 1 else 'its verdict says'} faster or slower."
             for (baseline, pairs), labels in undecided.items()
-        )
+        ]
+        different = [step for step in self.steps if step.rate.verdict.kind == "different"]
+        if doubtful := [step for step in different if self._unconfirmed(step.rate)]:
+            sentences.append(
+                f"Of {len(different)} verdicts on single settings that say faster or slower, "
+                f"the ranking confirms {len(different) - len(doubtful) or 'none'}."
+            )
+        return tuple(sentences)
+
+    def _unconfirmed(self, rate: RateVerdict) -> int:
+        """How many pairs the ranking is corrected for that does not confirm a difference; 0 of another."""
+        ranked = _of_pair(_ranked(self.rankings), rate.label, rate.baseline)
+        if rate.verdict.kind != "different" or not ranked or ranked.kind == "different":
+            return 0
+        assert isinstance(ranked.reason, PairTest)
+        return ranked.reason.pairs
 
     def tiers(self, label: str) -> tuple[str, ...]:
         """The tiers that a group is in: `2`, or `B2` in the second of several rankings."""

@@ -283,16 +283,17 @@ def shown_of_groups(study: Study) -> Iterator[str]:
 
 
 def one_at_a_time(study: Study) -> list[str]:
-    """By setting what it changes at least and at most, in the order of the most."""
+    """By setting what it changes at least and at most, with how many verdicts of each kind, in the order of the most."""
     changes: dict[str, list[tuple[float, str]]] = {}
     for (setting, other), one in study.steps.items():
-        ratio = study.rate_ratio(one, other).middle
-        changes.setdefault(setting, []).append((ratio, step_verdict(study, one, other)))
+        change = 100 * (study.rate_ratio(one, other).middle - 1)
+        changes.setdefault(setting, []).append((change, step_verdict(study, one, other)))
     texts = []
-    for setting, ends in sorted(changes.items(), key=lambda change: -max(change[1])[0]):
-        (least, first), (most, last) = min(ends), max(ends)
-        start = f"{100 * (least - 1):+}" + (f" % ({first})" if first != last else "")
-        texts.append(f"{setting} {f'{start} to ' if len(ends) > 1 else ''}{100 * (most - 1):+} % ({last})")
+    for setting, pairs in sorted(changes.items(), key=lambda item: -max(item[1])[0]):
+        ends = f"{min(pairs)[0]:+} to {max(pairs)[0]:+}" if len(pairs) > 1 else f"{pairs[0][0]:+}"
+        counts = Counter(word for _, word in pairs)
+        words = ", ".join(word if len(counts) == 1 else f"{many} {word}" for word, many in counts.items())
+        texts.append(f"{setting} {ends} % ({words})")
     return texts
 
 
@@ -870,6 +871,17 @@ def against_ranking(study: Study) -> Iterator[str]:
                 f"Each verdict is tested alone. Corrected for all {len(study.holm)} pairs, the ranking does not tell "
                 f"{study.against(undecided[0])} from {listed(undecided)}, though {say} faster or slower."
             )
+    p_values = [
+        study.holm[frozenset((one, other))]
+        for (_, other), one in study.steps.items()
+        if step_verdict(study, one, other) in ("faster", "slower")
+    ]
+    if max(p_values, default=0.0) > 0.05:
+        confirmed = sum(p <= 0.05 for p in p_values) or "none"
+        yield (
+            f"Of {len(p_values)} verdicts on single settings that say faster or slower, "
+            f"the ranking confirms {confirmed}."
+        )
 
 
 @said("limit")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analysis.report.facts import Facts
     from analysis.stats import Estimate
 
-_SETTINGS = 6  # that a sentence names; of more, those that change most and least
+_SETTINGS = 6  # that a sentence names; of more, those that change most
 _NAMED = 3  # groups that a sentence names; of more it says how many
 _SHOWN = ("faster", "equivalent", "slower")  # verdicts of several runs
 _LONG = 40  # characters of a name, beyond which a sentence has the group's number
@@ -82,36 +82,50 @@ def rates(
         yield from ends(
             facts, values, unit, judged, comparison, words, by_ratio=(ratios, ordered), beside=beside or {}
         )
-        if comparison.rates.steps:
-            yield from _steps(facts, verdicts)
-        else:
+        if not comparison.rates.steps:
             yield from _findings(facts, judged)
+    yield from _steps(facts, comparison, verdicts)
 
 
-def _steps(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
-    """What each setting changes, all else being equal, from the most to the least.
+def _steps(facts: Facts, comparison: StudyComparison, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
+    """What each setting changes, all else being equal; of many settings, those that change most.
 
-    Of a setting that was added to several groups, the least and the most.
+    Of a setting that was added to several groups, the least and the most that it changes.
     """
-    steps = [row for row in verdicts if row.about == "step" and row.number and row.group not in facts.flagged]
-    texts: dict[str, float] = {}
-    numbers = []
+    steps = [
+        row
+        for row in verdicts
+        if row.about == "step" and facts.flagged.keys().isdisjoint((row.group, row.against))
+    ]
+    texts: dict[str, str] = {}
+    ends: dict[str, list[Number]] = {}  # the least and the most of each setting
     for setting, rows in grouped(steps, lambda row: row.setting).items():
-        values = {row.number.value: row for row in rows if row.number}
-        least, most = values[min(values)], values[max(values)]
-        text = f"{most.difference} ({most.verdict})"
-        if least is not most:
-            own = f" ({least.verdict})" if least.verdict != most.verdict else ""
-            first = least.difference if own else least.difference.removesuffix(" %")
-            text = f"{first}{own} to {text}"
-        texts[f"{group_name(setting)} {text}"] = max(values)
-        numbers += [row.number for row in dict.fromkeys((least, most)) if row.number]
-    ordered = sorted(texts, key=texts.__getitem__, reverse=True)
-    if len(ordered) > _SETTINGS:
-        half = _SETTINGS // 2
-        ordered = [*ordered[:half], f"{len(ordered) - 2 * half} more", *ordered[-half:]]
-    if ordered:
-        yield Sentence(f"One setting at a time: {'; '.join(ordered)}.", tuple(numbers))
+        changes = {row.number: row.difference for row in rows if row.number}
+        ordered = sorted(changes, key=lambda number: number.value)
+        ends[setting] = list(dict.fromkeys([*ordered[:1], *ordered[-1:]]))
+        span = list(dict.fromkeys(changes[number] for number in ends[setting]))
+        counts = Counter(row.verdict for row in rows)
+        verdicts_of = [verdict if len(counts) == 1 else f"{n} {verdict}" for verdict, n in counts.items()]
+        if any((row.group, row.against) in comparison.unlike for row in rows):
+            verdicts_of.append("to another loss")
+        parts = [
+            group_name(setting),
+            " to ".join(span).replace(" % to ", " to "),
+            f"({', '.join(verdicts_of)})",
+        ]
+        texts[setting] = " ".join(filter(None, parts))
+    if not texts:
+        return
+    largest = sorted(texts, key=lambda setting: -max((abs(end.value) for end in ends[setting]), default=0.0))
+    shown = sorted(
+        largest[:_SETTINGS], key=lambda setting: -max((end.value for end in ends[setting]), default=0.0)
+    )
+    more = [f"{len(texts) - len(shown)} more change less"] if len(texts) > len(shown) else []
+    once = ", in one run each" if all(step.rate.single for step in comparison.rates.steps) else ""
+    listing = "; ".join([*(texts[setting] for setting in shown), *more])
+    yield Sentence(
+        f"One setting at a time{once}: {listing}.", tuple(end for setting in shown for end in ends[setting])
+    )
 
 
 def _findings(facts: Facts, judged: Mapping[str, VerdictRow]) -> Iterator[Sentence]:

@@ -28,6 +28,8 @@ _MOST_SHOWN = 12  # rows of a quantity; of more, the two extremes of each verdic
 def rows(facts: Facts, comparison: StudyComparison, rate_name: str) -> list[VerdictRow]:
     """Every verdict by quantity: findings first, then what was observed, then what is not decided.
 
+    Those on single settings come last, in the order of the comparison's.
+
     Args:
         rate_name: what the rate of a run is called, such as `tokens per second`.
     """
@@ -54,10 +56,10 @@ def rows(facts: Facts, comparison: StudyComparison, rate_name: str) -> list[Verd
             )
             value, reason = f"{rate.median:,.0f}", "not a finding: one run"
             single.append(_observed("alone", rate_name, group.label, value, reason, number))
-    verdicts = [*scaling, *rates, *steps, *losses, *single]
+    verdicts = [*scaling, *rates, *losses, *single]
     quantities = list(dict.fromkeys(row.quantity for row in verdicts))
     kinds = {"measured": 0, "different": 0, "equivalent": 0, "observed": 1, "inconclusive": 2, "withheld": 3}
-    return sorted(verdicts, key=lambda row: (quantities.index(row.quantity), kinds[row.kind]))
+    return [*sorted(verdicts, key=lambda row: (quantities.index(row.quantity), kinds[row.kind])), *steps]
 
 
 def shown(verdicts: Sequence[VerdictRow]) -> list[VerdictRow]:
@@ -79,7 +81,7 @@ def _rate(
     verdict = rate.verdict
     kind = verdict.kind
     reason = because(verdict, rate.margin, facts.imported)
-    if not setting and rate.label in comparison.unlike:
+    if (rate.label, rate.baseline) in comparison.unlike:
         reason = f"{reason}; its loss differs" if reason else "its loss differs"
     inferred = verdict.apart is not None
     share, low, high, margin = (

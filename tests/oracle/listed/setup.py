@@ -140,7 +140,8 @@ def added_of(study: Study) -> str:
     if not added and waiting:
         ended = f"blocks that have ended so far: {len(blocks - waiting)} of {len(blocks)}"
         return f"none: the number of runs was fixed in advance; {ended}"
-    return f"none, and the number of runs was not fixed in advance: {added} runs added after the first result"
+    runs = f"{added} run{'s' if added != 1 else ''}"
+    return f"none, and the number of runs was not fixed in advance: {runs} added after the first result"
 
 
 def packages_of(study: Study) -> str:
