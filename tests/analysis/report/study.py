@@ -79,9 +79,9 @@ def planned(label: str, seconds: float = 0.4, **changes: Any) -> Row:
         "deciding_attempt": 1,
         "measured_attempt": 1,
     }
-    made = run(label, seconds, **fields | changes)
-    attempt = {name: made[name] for name in ("node", "started_at", "ended_at")}
-    return {"history": [attempt]} | made
+    row = run(label, seconds, **fields | changes)
+    attempt = {name: row[name] for name in ("node", "started_at", "ended_at")}
+    return {"history": [attempt]} | row
 
 
 def facts(
@@ -89,31 +89,33 @@ def facts(
 ) -> Facts:
     """The facts of these runs."""
     groups = []
-    for label, mine in by_label(runs).items():
-        done = [run for run in mine if run["outcome"] == "completed"]
-        rates = [run["tokens_per_step"] / run["step_seconds"] for run in done if run["step_seconds"]]
+    for label, group_runs in by_label(runs).items():
+        completed = [run for run in group_runs if run["outcome"] == "completed"]
+        rates = [run["tokens_per_step"] / run["step_seconds"] for run in completed if run["step_seconds"]]
         rate = over_runs(rates) if rates else None
-        groups.append(GroupFacts(label, len(mine), len(done), rate, None, None, final_loss(done)))
-    given: dict[str, Any] = {"quarantine": [], "dictionary": [], "groups": groups} | changes
-    return Facts("study", "Backends", description, list(runs), **given)
+        groups.append(
+            GroupFacts(label, len(group_runs), len(completed), rate, None, None, final_loss(completed))
+        )
+    fields: dict[str, Any] = {"quarantine": [], "dictionary": [], "groups": groups} | changes
+    return Facts("study", "Backends", description, list(runs), **fields)
 
 
 def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> StudyComparison:
     """What they say of each other, as `comparison.of_study` puts it together."""
-    done = [run for run in runs if run["outcome"] == "completed"]
-    groups, baseline = groups_of(done), declared(done or runs)
+    completed = [run for run in runs if run["outcome"] == "completed"]
+    groups, baseline = groups_of(completed), declared(completed or runs)
     return StudyComparison(
-        rates=rates(done),
-        losses=loss_verdicts(done, logged),
-        scaling=curves(done),
+        rates=rates(completed),
+        losses=loss_verdicts(completed, logged),
+        scaling=curves(completed),
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=alone(groups, baseline),
         absent=absent(runs, baseline),
-        drift=conditions.drift_of(done),
-        gpus=gpus_of(done),
+        drift=conditions.drift_of(completed),
+        gpus=gpus_of(completed),
         order=conditions.order_of(runs),
-        load=conditions.load_of(done),
-        busy=conditions.busy(done),
+        load=conditions.load_of(completed),
+        busy=conditions.busy(completed),
         advice=None if baseline else "baseline: {attention: auto}",
         queries=[],
     )

@@ -23,10 +23,12 @@ NOISE = (1.0, 1.002, 0.999)
 
 def repeats(label: str, factor: float, **changes: object) -> list[Row]:
     """Three repeats, each block as fast as it is."""
-    return [planned(label, 0.4 * each / factor, repeat=n, **changes) for n, each in enumerate(NOISE, start=1)]
+    return [
+        planned(label, 0.4 * noise / factor, repeat=n, **changes) for n, noise in enumerate(NOISE, start=1)
+    ]
 
 
-def of(
+def answer_of(
     runs: list[Row], trust: Backends = NOBODY, logged: list[Row] | None = None, **changes: object
 ) -> StudyAnswer:
     return answer_study(
@@ -38,35 +40,35 @@ def of(
     )
 
 
-def headline(answered: StudyAnswer) -> list[str]:
-    return [sentence.text for sentence in answered.headline]
+def headline(answer: StudyAnswer) -> list[str]:
+    return [sentence.text for sentence in answer.headline]
 
 
 def test_the_question_is_the_studys_own_and_its_title_if_it_asks_none() -> None:
     runs = repeats("cudnn", 1)
-    assert of(runs).question == "Which is fastest?"
+    assert answer_of(runs).question == "Which is fastest?"
     assert facts(runs).about == "All read one text."
-    assert of(runs, description="It only tells.").question == "Backends"
+    assert answer_of(runs, description="It only tells.").question == "Backends"
 
 
 def test_what_was_run_is_one_sentence_with_its_numbers() -> None:
-    ran = of([*repeats("cudnn", 1), *repeats("flash", 1.02)]).ran
-    assert ran.text == (
+    sentence = answer_of([*repeats("cudnn", 1), *repeats("flash", 1.02)]).ran
+    assert sentence.text == (
         "A llama of 1.38 million parameters was trained for 100 steps of 4,096 tokens on NVIDIA H200 "
         "under `cudnn` and `flash`, 3 runs each."
     )
-    many = of([planned(f"b{n}") for n in range(5)]).ran.text
-    assert many.endswith("under 5 attention backends, one run each.")
-    assert {number.name: number.value for number in ran.numbers}["runs"] == 6
+    text = answer_of([planned(f"b{n}") for n in range(5)]).ran.text
+    assert text.endswith("under 5 attention backends, one run each.")
+    assert {number.name: number.value for number in sentence.numbers}["runs"] == 6
 
 
 def test_what_was_run_counts_what_completed_and_no_more() -> None:
     """As in the demo: most backends are unsupported there, and one ends early at another length."""
     runs = [planned("auto"), planned("flash"), planned("flash", repeat=2)]
     runs += [planned(f"b{n}", outcome="unsupported", steps=None) for n in range(7)]
-    longer = {"sequence_length": 16384, "train": {"sequence_length": 16384}}
-    runs.append(planned("math", outcome="oom_host", steps=None, **longer))
-    assert of(runs).ran.text.endswith(
+    settings = {"sequence_length": 16384, "train": {"sequence_length": 16384}}
+    runs.append(planned("math", outcome="oom_host", steps=None, **settings))
+    assert answer_of(runs).ran.text.endswith(
         "was trained for 100 steps of 4,096 tokens on NVIDIA H200 under 2 of 10 attention backends, "
         "1 to 2 runs each."
     )
@@ -77,7 +79,7 @@ PROMPTS = {"steps": 60, "batch_size": 1, "prompt_length": 4096, "new_tokens": 12
 
 
 @pytest.mark.parametrize(
-    ("config", "did", "was_to"),
+    ("config", "past", "intention"),
     [
         ({}, " was trained for 100 steps", " was to be trained for 100 steps"),
         ({"task": "attention", "call": CALL}, "alone was timed", "alone was to be timed"),
@@ -89,27 +91,27 @@ PROMPTS = {"steps": 60, "batch_size": 1, "prompt_length": 4096, "new_tokens": 12
     ],
     ids=["training", "attention", "inference"],
 )
-def test_what_no_run_completed_was_to_be_done(config: Row, did: str, was_to: str) -> None:
-    done = planned("cudnn")
-    done["config"] = done["config"] | config
-    failed = done | {"outcome": "failed", "run_id": "r2"}
+def test_what_no_run_completed_was_to_be_done(config: Row, past: str, intention: str) -> None:
+    completed = planned("cudnn")
+    completed["config"] = completed["config"] | config
+    failed = completed | {"outcome": "failed", "run_id": "r2"}
     sentence = tasks.load(config.get("task", "training")).answer.ran
-    assert did in sentence(facts([done, failed])).text
-    said = sentence(facts([failed])).text
-    assert was_to in said and did not in said
+    assert past in sentence(facts([completed, failed])).text
+    text = sentence(facts([failed])).text
+    assert intention in text and past not in text
 
 
-def rows(found: StudyAnswer, quantity: str = "tokens per second") -> dict[str, VerdictRow]:
+def rows(answer: StudyAnswer, quantity: str = "tokens per second") -> dict[str, VerdictRow]:
     """The verdicts on a quantity by group."""
-    return {row.group: row for row in found.verdicts if row.quantity == quantity}
+    return {row.group: row for row in answer.verdicts if row.quantity == quantity}
 
 
 def test_each_group_has_a_verdict_with_its_interval_and_what_it_rests_on() -> None:
     runs = [planned("cudnn", 0.4, repeat=n, **MARGIN) for n in (1, 2, 3)]
     for label, factor in (("flash", 1.05), ("flash3", 1.1), ("slow", 0.9), ("same", 1.0)):
         runs += repeats(label, factor, **MARGIN)
-    found = of(runs)
-    verdicts = rows(found)
+    answer = answer_of(runs)
+    verdicts = rows(answer)
     flash3 = verdicts["flash3"]
     assert (flash3.difference, flash3.interval) == ("+9.96 %", "+9.68 to +10.25 %")
     assert (flash3.against, flash3.verdict) == ("cudnn", "faster")
@@ -118,11 +120,11 @@ def test_each_group_has_a_verdict_with_its_interval_and_what_it_rests_on() -> No
     assert verdicts["same"].verdict == "equivalent" and verdicts["same"].difference == "-0.03 %"
     assert verdicts["same"].reason == "within the stated margin of 1 %"
     assert flash3.inference.startswith("Holds for further runs under the same conditions: 90 % t interval")
-    number = {each.name: each for each in found.numbers}["rate of flash3 against cudnn"]
+    number = {quantity.name: quantity for quantity in answer.numbers}["rate of flash3 against cudnn"]
     assert number.value == pytest.approx(9.96, abs=0.01)
     assert (number.low or 0) < number.value < (number.high or 0)
     assert number.unit == "percent"
-    assert headline(found)[0] == (
+    assert headline(answer)[0] == (
         "`flash3` has the highest rate, 11,264 tokens/s (+9.96 % against `cudnn`: faster); `slow` the lowest, "
         "9,216 tokens/s (-10.03 % against `cudnn`: slower)."
     )
@@ -134,7 +136,7 @@ def test_each_group_has_a_verdict_with_its_interval_and_what_it_rests_on() -> No
 
 def test_a_slower_group_is_called_slower_where_the_verdict_is_the_rankings() -> None:
     """The ranking has each pair once, the faster first, whichever of the two is the baseline."""
-    flash = rows(of([*repeats("cudnn", 1.0), *repeats("flash", 0.9)]))["flash"]
+    flash = rows(answer_of([*repeats("cudnn", 1.0), *repeats("flash", 0.9)]))["flash"]
     assert (flash.difference, flash.verdict) == ("-10.00 %", "slower")
 
 
@@ -146,45 +148,47 @@ def recorded(label: str, *seconds: float, **changes: object) -> Row:
 
 
 def test_single_runs_are_observed_and_what_would_make_a_finding_is_said() -> None:
-    found = of([recorded("cudnn", 0.4, 0.401, 0.402), recorded("flash", 0.8, 0.802, 0.804)])
-    flash = rows(found)["flash"]
+    answer = answer_of([recorded("cudnn", 0.4, 0.401, 0.402), recorded("flash", 0.8, 0.802, 0.804)])
+    flash = rows(answer)["flash"]
     assert (flash.kind, flash.verdict) == ("observed", "observed")
     assert flash.reason == "not a finding: in one run each"
     assert flash.interval == "-50.00 to -50.00 %", "ends of the difference, not of the ratio"
     assert flash.inference.startswith("Holds for these runs only")
-    assert headline(found)[0] == (
+    assert headline(answer)[0] == (
         "In one run each, `cudnn` has the highest rate, 10,240 tokens/s; `flash` the lowest, 5,120 tokens/s "
         "(-50.00 % against `cudnn`: observed)."
     )
-    assert any("write `repeats: 6` in the study" in each.text for each in found.cannot_say)
+    assert any("write `repeats: 6` in the study" in sentence.text for sentence in answer.cannot_say)
 
 
 def test_a_number_of_a_verdict_knows_whether_its_ends_are_those_of_a_range() -> None:
     steady, ramp = recorded("flex", 0.8, 0.802, 0.804), recorded("flash", *(0.8 + n / 100 for n in range(60)))
-    found = rows(of([recorded("cudnn", 0.4, 0.401, 0.402), steady, ramp]))
-    assert found["flash"].interval.startswith("range ")
-    flash, flex = (found[name].number for name in ("flash", "flex"))
+    verdicts = rows(answer_of([recorded("cudnn", 0.4, 0.401, 0.402), steady, ramp]))
+    assert verdicts["flash"].interval.startswith("range ")
+    flash, flex = (verdicts[name].number for name in ("flash", "flex"))
     assert flash and flash.is_range and flex and not flex.is_range
 
 
 def test_single_runs_differ_only_where_their_interval_leaves_out_0() -> None:
     """As in a study on a busy laptop: -3 %, interval -40 to +37 %."""
     apart, wide = recorded("flash", 0.8, 0.8), recorded("flex", 0.3, 0.37, 0.43, 0.6)
-    found = of([recorded("cudnn", 0.4, 0.4), apart, wide])
-    flex = rows(found)["flex"]
+    answer = answer_of([recorded("cudnn", 0.4, 0.4), apart, wide])
+    flex = rows(answer)["flex"]
     assert (flex.difference, flex.interval, flex.verdict) == ("+0 %", "-7 to +8 %", "inconclusive")
     assert flex.reason == "in one run each: the interval includes equality"
     assert flex.number
 
 
 def test_what_is_uncertain_is_not_shown_and_no_finding() -> None:
-    runs = [planned("cudnn", 0.4 * each, repeat=n, **MARGIN) for n, each in enumerate((1, 1.1, 0.9), start=1)]
-    runs += [
-        planned("flash", 0.4 * each, repeat=n, **MARGIN) for n, each in enumerate((1.1, 0.9, 1), start=1)
+    runs = [
+        planned("cudnn", 0.4 * factor, repeat=n, **MARGIN) for n, factor in enumerate((1, 1.1, 0.9), start=1)
     ]
-    found = of(runs)
-    assert rows(found)["flash"].verdict == "inconclusive"
-    assert rows(found)["flash"].reason == (
+    runs += [
+        planned("flash", 0.4 * factor, repeat=n, **MARGIN) for n, factor in enumerate((1.1, 0.9, 1), start=1)
+    ]
+    answer = answer_of(runs)
+    assert rows(answer)["flash"].verdict == "inconclusive"
+    assert rows(answer)["flash"].reason == (
         "the interval is too wide for the stated margin of 1 %; more repeats would narrow it"
     )
 
@@ -192,7 +196,7 @@ def test_what_is_uncertain_is_not_shown_and_no_finding() -> None:
 def test_an_interval_across_the_margin_that_leaves_out_equality_says_so() -> None:
     margins = {"design": DESIGN | {"margins": {"tokens_per_second": 0.013}}}
     runs = [planned("cudnn", 0.4, repeat=n, **margins) for n in (1, 2, 3)]
-    flash = rows(of([*runs, *repeats("flash", 1.0132, **margins)]))["flash"]
+    flash = rows(answer_of([*runs, *repeats("flash", 1.0132, **margins)]))["flash"]
     assert flash.difference.startswith("+1.") and flash.verdict == "inconclusive"
     assert flash.reason == (
         "the interval excludes equality, but not the stated margin of 1.3 %; more repeats would narrow it"
@@ -206,21 +210,21 @@ def test_a_sweep_has_a_baseline_in_each_cell() -> None:
         for attention, factor in (("cudnn", 1.0), ("flash", 0.9 - length / 1e5)):
             factors = {"attention": attention} | cell
             runs += repeats(f"{attention} {length}", factor, factors=factors, attention=attention, **MARGIN)
-    found = of(runs)
-    assert [row.against for row in rows(found).values()] == [f"cudnn {2**n}" for n in range(9, 14)]
-    assert all(row.number and "by more than" in row.reason for row in rows(found).values())
+    answer = answer_of(runs)
+    assert [row.against for row in rows(answer).values()] == [f"cudnn {2**n}" for n in range(9, 14)]
+    assert all(row.number and "by more than" in row.reason for row in rows(answer).values())
 
 
 def test_of_many_verdicts_the_extremes_of_each_are_shown_and_all_numbers_can_be_cited() -> None:
     runs = repeats("cudnn", 1.0, **MARGIN)
     runs += [row for n in range(1, 20) for row in repeats(f"b{n}", 1.0 + n / 20, **MARGIN)]
-    found = of(runs)
-    assert [row.group for row in found.shown] == ["b1", "b19"]
-    assert len([number for number in found.numbers if number.name.startswith("rate of ")]) == 19
+    answer = answer_of(runs)
+    assert [row.group for row in answer.shown] == ["b1", "b19"]
+    assert len([number for number in answer.numbers if number.name.startswith("rate of ")]) == 19
 
 
 def test_that_two_rates_cannot_be_told_apart_does_not_make_them_equal() -> None:
-    flash = rows(of([*repeats("cudnn", 1.0), *repeats("flash", 1.0)]))["flash"]
+    flash = rows(answer_of([*repeats("cudnn", 1.0), *repeats("flash", 1.0)]))["flash"]
     assert flash.verdict == "inconclusive"
     assert flash.reason == (
         "not told apart, which does not make them equal: to test that, state "
@@ -233,7 +237,7 @@ def test_a_ranking_that_does_not_tell_apart_what_an_interval_does_says_why() -> 
     runs = [*repeats("cudnn", 1.0), *repeats("flex", 1.0001), *repeats("auto", 0.9999)]
     ratios = (1.01, 1.018, 1.014)
     runs += [planned("flash", 0.4 * NOISE[n] / ratio, repeat=n + 1) for n, ratio in enumerate(ratios)]
-    flash = rows(of(runs))["flash"]
+    flash = rows(answer_of(runs))["flash"]
     assert flash.number and flash.number.low is not None and flash.number.low > 0
     assert flash.verdict == "inconclusive"
     assert (
@@ -244,9 +248,9 @@ def test_a_ranking_that_does_not_tell_apart_what_an_interval_does_says_why() -> 
 
 def test_without_a_baseline_the_tests_of_the_ranking_say_what_the_first_is_not_told_from() -> None:
     def first(**factors: float) -> str:
-        alone = {"design": DESIGN | {"baseline": None}}
-        runs = [row for label, factor in factors.items() for row in repeats(label, factor, **alone)]
-        return headline(of(runs))[0]
+        no_baseline = {"design": DESIGN | {"baseline": None}}
+        runs = [row for label, factor in factors.items() for row in repeats(label, factor, **no_baseline)]
+        return headline(answer_of(runs))[0]
 
     assert first(cudnn=1, flash=1.05) == (
         "`flash` has the highest rate, 10,752 tokens/s; `cudnn` the lowest, 10,240 tokens/s."
@@ -257,55 +261,57 @@ def test_without_a_baseline_the_tests_of_the_ranking_say_what_the_first_is_not_t
 
 @pytest.mark.fault
 def test_a_group_that_no_test_compares_with_the_first_is_not_said_to_be_told_from_it() -> None:
-    alone = {"design": DESIGN | {"baseline": None}}
+    no_baseline = {"design": DESIGN | {"baseline": None}}
     other_code = {"git_sha": "b" * 40, "code": "d" * 64}
     runs = [
-        *repeats("cudnn", 1, **alone),
-        *repeats("flash", 1.05, **alone),
-        *repeats("flex", 1.05, **alone),
-        *repeats("auto", 1.02, **alone, **other_code),
-        planned("math", 0.4, **alone),
+        *repeats("cudnn", 1, **no_baseline),
+        *repeats("flash", 1.05, **no_baseline),
+        *repeats("flex", 1.05, **no_baseline),
+        *repeats("auto", 1.02, **no_baseline, **other_code),
+        planned("math", 0.4, **no_baseline),
     ]
-    (text,) = headline(of(runs))[:1]
+    (text,) = headline(answer_of(runs))[:1]
     assert "tests do not tell it from `flex`, nor compare it with `auto` and `math`; " in text
 
 
 @pytest.mark.fault
 def test_a_single_run_is_not_said_to_be_told_from_the_shortest_time() -> None:
     runs = [*repeats("cudnn", 1), *repeats("flash", 1), planned("math", 0.3)]
-    known = facts(runs)
-    times = {group.label: group.tokens_per_second for group in known.groups}
-    (said,) = ends(known, times, "ms", {}, comparison(runs), ("shortest time", "longest"), most=False)
-    assert "no interval tells it from `flash`, nor is one over the runs of `math`; " in said.text
+    study_facts = facts(runs)
+    times = {group.label: group.tokens_per_second for group in study_facts.groups}
+    (sentence,) = ends(
+        study_facts, times, "ms", {}, comparison(runs), ("shortest time", "longest"), most=False
+    )
+    assert "no interval tells it from `flash`, nor is one over the runs of `math`; " in sentence.text
 
 
 def test_a_comparison_that_waits_for_more_repeats_is_not_called_uncertain() -> None:
-    until = {"until": {"tokens_per_second": 0.01, "at_most": 6}}
-    design = {"design": DESIGN | until | {"margins": {"tokens_per_second": 0.01}}}
+    stopping_rule = {"until": {"tokens_per_second": 0.01, "at_most": 6}}
+    design = {"design": DESIGN | stopping_rule | {"margins": {"tokens_per_second": 0.01}}}
     runs = [
-        planned(label, 0.4 * each, repeat=n, **design)
+        planned(label, 0.4 * factor, repeat=n, **design)
         for label in ("cudnn", "flash")
-        for n, each in ((1, 1.0), (2, 1.01))
+        for n, factor in ((1, 1.0), (2, 1.01))
     ]
-    flash = rows(of(runs))["flash"]
+    flash = rows(answer_of(runs))["flash"]
     assert flash.reason == "2 of at least 3 pairs of runs: no interval yet"
     assert (flash.difference, flash.interval, flash.inference) == ("+0 %", "", "")
 
 
 def test_runs_that_are_not_comparable_get_no_verdict_but_the_reason() -> None:
-    found = of([*repeats("cudnn", 1.0), *repeats("flash", 1.1, git_sha="b" * 40, code="d" * 64)])
-    assert "withheld" not in headline(found)[0], "there is no difference to say"
-    flash = rows(found)["flash"]
+    answer = answer_of([*repeats("cudnn", 1.0), *repeats("flash", 1.1, git_sha="b" * 40, code="d" * 64)])
+    assert "withheld" not in headline(answer)[0], "there is no difference to say"
+    flash = rows(answer)["flash"]
     assert (flash.verdict, flash.difference, flash.number) == ("withheld", "", None)
     assert flash.reason.startswith("Withheld, because the runs are not comparable: ")
     assert "at commit bbbbbbbbbb" in flash.reason
 
 
-def losses(run_ids: list[str], away: float) -> list[Row]:
+def losses(run_ids: list[str], offset: float) -> list[Row]:
     steps = list(range(1, 201))
     return [
-        {"run_id": each, "steps": steps, "losses": [3 + away + n % 5 / 1e4 for n in steps]}
-        for each in run_ids
+        {"run_id": run_id, "steps": steps, "losses": [3 + offset + n % 5 / 1e4 for n in steps]}
+        for run_id in run_ids
     ]
 
 
@@ -313,8 +319,12 @@ def test_losses_have_their_margin_and_a_wrong_one_is_said_beside_the_speed() -> 
     runs = [*repeats("cudnn", 1.0), *repeats("flash", 1.0), *repeats("flash3", 1.1)]
     logged = losses(["cudnn01", "cudnn02", "cudnn03", "flash01", "flash02", "flash03"], 0)
     logged += losses(["flash301", "flash302", "flash303"], 0.1)
-    found = of(runs, logged=logged)
-    faster, lossy, same = rows(found)["flash3"], rows(found, "loss")["flash3"], rows(found, "loss")["flash"]
+    answer = answer_of(runs, logged=logged)
+    faster, lossy, same = (
+        rows(answer)["flash3"],
+        rows(answer, "loss")["flash3"],
+        rows(answer, "loss")["flash"],
+    )
     assert faster.verdict == "faster" and faster.reason.endswith("its loss differs")
     assert (lossy.difference, lossy.interval) == ("+0.1000 nats per token", "+0.1000 to +0.1000")
     assert (lossy.against, lossy.verdict) == ("cudnn", "different")
@@ -325,28 +335,28 @@ def test_losses_have_their_margin_and_a_wrong_one_is_said_beside_the_speed() -> 
 
 def test_an_expected_failure_is_a_result_and_another_is_not() -> None:
     rows = repeats("cudnn", 1)
-    ends = {"outcome": "oom_gpu", "steps": 0, "device_users": None}
-    rows.append(planned("math", **ends, expected_outcome="oom_gpu", because="it stores all scores"))
-    rows.append(planned("flex", **ends, reason="CUDA out of memory"))
+    failure = {"outcome": "oom_gpu", "steps": 0, "device_users": None}
+    rows.append(planned("math", **failure, expected_outcome="oom_gpu", because="it stores all scores"))
+    rows.append(planned("flex", **failure, reason="CUDA out of memory"))
     rows.append(planned("late", outcome=None, steps=None))
-    found = of(rows, trust=Backends([wrong()], [], []), quarantine=[{"path": "a", "reason": "torn"}])
-    assert [each.text for each in found.expected] == [
+    answer = answer_of(rows, trust=Backends([wrong()], [], []), quarantine=[{"path": "a", "reason": "torn"}])
+    assert [sentence.text for sentence in answer.expected] == [
         "3 of the 5 runs that the study expected to complete did.",
         "`math` ended as `oom_gpu` (out of GPU memory) in 1 run, as the study expected: it stores all scores.",
     ]
-    assert [each.text for each in found.unexpected] == [
+    assert [sentence.text for sentence in answer.unexpected] == [
         "`flex` ended as `oom_gpu` (out of GPU memory) in 1 run, where the study expected `completed`: "
         "CUDA out of memory.",
         "`flash9` computes attention wrongly on NVIDIA H200: 3 of 50 checks of its certificate failed.",
     ]
-    said = [each.text for each in found.cannot_say]
-    assert "1 run of `late` has no outcome yet." in said, "the first sentence counts those of other groups"
-    assert "1 file could not be read: nothing from there is in this report." in said
+    texts = [sentence.text for sentence in answer.cannot_say]
+    assert "1 run of `late` has no outcome yet." in texts, "the first sentence counts those of other groups"
+    assert "1 file could not be read: nothing from there is in this report." in texts
 
 
 def test_a_first_page_quotes_the_beginning_of_a_long_reason() -> None:
     rows = [*repeats("cudnn", 1), planned("flex", outcome="failed", reason="it ended so, and so " * 40)]
-    (text,) = [each.text for each in of(rows).unexpected]
+    (text,) = [sentence.text for sentence in answer_of(rows).unexpected]
     assert text.endswith("it ended so, and ….") and 300 < len(text) < 420
 
 
@@ -364,30 +374,34 @@ def wrong() -> Row:
 
 def test_without_a_baseline_the_line_to_write_is_said() -> None:
     rows = [planned(label, design=None) for label in ("auto", "flash")]
-    said = [each.text for each in of(rows).cannot_say]
-    assert any("for example `baseline: {attention: auto}`" in text for text in said)
+    texts = [sentence.text for sentence in answer_of(rows).cannot_say]
+    assert any("for example `baseline: {attention: auto}`" in text for text in texts)
 
 
 def test_what_the_guard_found_among_the_runs_is_said() -> None:
     runs = repeats("cudnn", 1)
     difference = Difference("warmup", "All steps of cudnn lie in the learning-rate warm-up.")
-    found = answer_study(facts(runs), comparison(runs), NOBODY, [difference], tasks.load("training").answer)
-    assert difference.sentence in [each.text for each in found.cannot_say]
+    answer = answer_study(facts(runs), comparison(runs), NOBODY, [difference], tasks.load("training").answer)
+    assert difference.sentence in [sentence.text for sentence in answer.cannot_say]
 
 
 def test_only_runs_of_the_baseline_lack_no_counterpart() -> None:
-    def said(runs: list[Row]) -> list[str]:
-        return [each.text for each in of(runs).cannot_say if each.text.startswith("Not compared")]
+    def limits(runs: list[Row]) -> list[str]:
+        return [
+            sentence.text
+            for sentence in answer_of(runs).cannot_say
+            if sentence.text.startswith("Not compared")
+        ]
 
-    assert said(repeats("cudnn", 1)) == []
-    unlike = {"factors": {"attention": "cudnn", "train.compile": True, "seed": 0}}
-    assert said([*repeats("cudnn", 1, **unlike), *repeats("flash", 1)]) == [
+    assert limits(repeats("cudnn", 1)) == []
+    compiled = {"factors": {"attention": "cudnn", "train.compile": True, "seed": 0}}
+    assert limits([*repeats("cudnn", 1, **compiled), *repeats("flash", 1)]) == [
         "Not compared, because the baseline has no completed counterpart: `flash`."
     ]
 
 
 @pytest.mark.parametrize(
-    ("others", "why"),
+    ("others", "reason"),
     [
         ([], "the baseline, `attention: cudnn`, has no run in this study"),
         (
@@ -396,16 +410,20 @@ def test_only_runs_of_the_baseline_lack_no_counterpart() -> None:
         ),
     ],
 )
-def test_where_the_baseline_has_no_runs_that_is_why_nothing_is_compared(others: list[Row], why: str) -> None:
-    found = of([*repeats("flash", 1), *repeats("flash3", 1), *others])
-    assert f"Not compared, because {why}: `flash` and `flash3`." in [each.text for each in found.cannot_say]
+def test_where_the_baseline_has_no_runs_that_is_why_nothing_is_compared(
+    others: list[Row], reason: str
+) -> None:
+    answer = answer_of([*repeats("flash", 1), *repeats("flash3", 1), *others])
+    assert f"Not compared, because {reason}: `flash` and `flash3`." in [
+        sentence.text for sentence in answer.cannot_say
+    ]
 
 
 def test_where_no_run_completed_that_is_the_answer() -> None:
-    assert headline(of([planned("cudnn", outcome="failed"), planned("flash", outcome="oom_gpu")])) == [
+    assert headline(answer_of([planned("cudnn", outcome="failed"), planned("flash", outcome="oom_gpu")])) == [
         "No result: `cudnn` (failed) and `flash` (out of GPU memory)."
     ]
-    assert headline(of([planned("cudnn", outcome=None)])) == [
+    assert headline(answer_of([planned("cudnn", outcome=None)])) == [
         "No answer yet: the baseline, `attention: cudnn`, has no completed run in this study."
     ]
 
@@ -418,154 +436,180 @@ def test_an_imported_run_did_the_steps_that_it_logged() -> None:
 
 def test_names_of_groups_are_code_whatever_they_are() -> None:
     rows = [*repeats("cudnn", 1.0), *repeats("a`b{0}, c", 1.1, factors={"attention": "x", "seed": 0})]
-    assert headline(of(rows))[0].startswith("`a'b{0}, c` has the highest rate, ")
+    assert headline(answer_of(rows))[0].startswith("`a'b{0}, c` has the highest rate, ")
 
 
 def test_many_groups_are_not_all_named_in_a_sentence() -> None:
     rows = [planned(f"g{n}", outcome="timeout", steps=5) for n in range(60)]
-    (ended,) = of(rows).unexpected
-    assert "`g10` and 49 more ended as `timeout`" in ended.text
+    (sentence,) = answer_of(rows).unexpected
+    assert "`g10` and 49 more ended as `timeout`" in sentence.text
 
 
 def test_names_of_numbers_are_unique() -> None:
     rows = [*repeats("cudnn", 1.0), *repeats("flash", 1.1), *repeats("flash3", 0.9)]
-    names = [number.name for number in of(rows).numbers]
+    names = [number.name for number in answer_of(rows).numbers]
     assert len(names) == len(set(names)) > 5
 
 
 def test_a_verdict_says_how_many_planned_runs_it_leaves_out_and_why() -> None:
-    lost = [planned("flash", repeat=4, outcome="failed"), planned("flash", repeat=5, outcome=None)]
+    failures = [planned("flash", repeat=4, outcome="failed"), planned("flash", repeat=5, outcome=None)]
     rows = [
         *repeats("cudnn", 1),
         *repeats("flash", 1.05),
-        *lost,
+        *failures,
         planned("cudnn", repeat=4, outcome="oom_gpu"),
     ]
-    (left_out,) = [each.text for each in of(rows).cannot_say if "leave out" in each.text]
-    assert left_out == (
+    (omission,) = [sentence.text for sentence in answer_of(rows).cannot_say if "leave out" in sentence.text]
+    assert omission == (
         "The verdicts on tokens per second leave out 2 of 5 runs of `flash` (1 `failed` and 1 without an outcome "
         "yet) and 1 of 4 runs of `cudnn` (1 `oom_gpu`)."
     )
-    open_ = [planned(label, repeat=4, outcome=None) for label in ("cudnn", "flash")]
-    (several,) = [
-        each.text
-        for each in of([*repeats("cudnn", 1), *repeats("flash", 1.05), *open_]).cannot_say
-        if "leave out" in each.text
+    unfinished = [planned(label, repeat=4, outcome=None) for label in ("cudnn", "flash")]
+    (shared_omission,) = [
+        sentence.text
+        for sentence in answer_of([*repeats("cudnn", 1), *repeats("flash", 1.05), *unfinished]).cannot_say
+        if "leave out" in sentence.text
     ]
-    assert several == (
+    assert shared_omission == (
         "The verdicts on tokens per second leave out 1 of 4 runs of each of `flash` and `cudnn` "
         "(1 without an outcome yet)."
     )
-    growing = of([*repeats("cudnn", 1), *repeats("flash", 1.05), *open_])
-    assert growing.ran.text.endswith(" under `cudnn` and `flash`, 3 of 4 planned runs each.")
-    assert not any("no outcome yet" in each.text for each in growing.cannot_say), "that is said already"
-    many = [row for n in range(6) for row in (*repeats(f"b{n}", 1), planned(f"b{n}", repeat=4, outcome=None))]
-    (counted,) = [each.text for each in of(many).cannot_say if "leave out" in each.text]
-    assert "leave out 1 of 4 runs of each of 6 groups (1 without an outcome yet)." in counted
-    whole = of([*repeats("cudnn", 1), *repeats("flash", 1.05)])
-    assert not any("leave out" in each.text for each in whole.cannot_say)
+    growing_study = answer_of([*repeats("cudnn", 1), *repeats("flash", 1.05), *unfinished])
+    assert growing_study.ran.text.endswith(" under `cudnn` and `flash`, 3 of 4 planned runs each.")
+    assert not any("no outcome yet" in sentence.text for sentence in growing_study.cannot_say), (
+        "that is said already"
+    )
+    many_rows = [
+        row for n in range(6) for row in (*repeats(f"b{n}", 1), planned(f"b{n}", repeat=4, outcome=None))
+    ]
+    (counted_omission,) = [
+        sentence.text for sentence in answer_of(many_rows).cannot_say if "leave out" in sentence.text
+    ]
+    assert "leave out 1 of 4 runs of each of 6 groups (1 without an outcome yet)." in counted_omission
+    complete_study = answer_of([*repeats("cudnn", 1), *repeats("flash", 1.05)])
+    assert not any("leave out" in sentence.text for sentence in complete_study.cannot_say)
 
 
 def test_one_run_against_several_is_not_called_single_runs() -> None:
-    found = of([*repeats("cudnn", 1), planned("flash", 0.3, seed=7)])
-    flash = rows(found)["flash"]
+    answer = answer_of([*repeats("cudnn", 1), planned("flash", 0.3, seed=7)])
+    flash = rows(answer)["flash"]
     assert (flash.difference, flash.verdict) == ("+33 %", "inconclusive")
     assert flash.reason == "in one run against the median of 3: there is no interval"
     assert flash.inference == "", "nothing is inferred without an interval"
-    (single,) = [each.text for each in found.cannot_say if "single run" in each.text]
-    assert single.startswith(
+    (limit,) = [sentence.text for sentence in answer.cannot_say if "single run" in sentence.text]
+    assert limit.startswith(
         "The difference of a single run (`flash`) cannot be told apart from the machine's"
     )
-    assert single.endswith("To make a finding of it, write `repeats: 6` in the study.")
+    assert limit.endswith("To make a finding of it, write `repeats: 6` in the study.")
 
 
 def test_a_group_whose_other_repeats_failed_is_told_to_be_retried_and_not_to_have_repeats() -> None:
-    lost = [planned("flash", repeat=n, outcome="failed", step_seconds=None, final_loss=None) for n in (2, 3)]
-    (single,) = [each.text for each in of([*repeats("cudnn", 1), planned("flash", 0.3), *lost]).cannot_say
-                 if "single run" in each.text]  # fmt: skip
-    assert single == (
+    failures = [
+        planned("flash", repeat=n, outcome="failed", step_seconds=None, final_loss=None) for n in (2, 3)
+    ]
+    (limit,) = [
+        sentence.text
+        for sentence in answer_of([*repeats("cudnn", 1), planned("flash", 0.3), *failures]).cannot_say
+        if "single run" in sentence.text
+    ]
+    assert limit == (
         "The difference of a single run (`flash`) cannot be told apart from the machine's own between two starts. "
         "Other runs of `flash` did not complete: `runner retry study` starts them again."
     )
-    alone = [each.text for each in of([planned("flash", 0.3), *lost]).cannot_say if "one run" in each.text]
-    assert alone == [
+    limits = [
+        sentence.text
+        for sentence in answer_of([planned("flash", 0.3), *failures]).cannot_say
+        if "one run" in sentence.text
+    ]
+    assert limits == [
         "What another start would give is unknown: one run (`flash`) completed. "
         "Other runs of `flash` did not complete: `runner retry study` starts them again."
     ]
-    expected = [row | {"expected_outcome": "failed"} for row in lost]  # which a retry leaves alone
-    (single,) = [each.text for each in of([*repeats("cudnn", 1), planned("flash", 0.3), *expected]).cannot_say
-                 if "single run" in each.text]  # fmt: skip
-    assert single.endswith("between two starts.")
+    expected_failures = [
+        row | {"expected_outcome": "failed"} for row in failures
+    ]  # which a retry leaves alone
+    (limit,) = [
+        sentence.text
+        for sentence in answer_of(
+            [*repeats("cudnn", 1), planned("flash", 0.3), *expected_failures]
+        ).cannot_say
+        if "single run" in sentence.text
+    ]
+    assert limit.endswith("between two starts.")
 
 
 def test_repeats_are_to_be_written_in_the_scale_that_ran() -> None:
     """The scale's own number would hide that of the study."""
     runs = [planned(label, 0.3, scale="laptop") for label in ("cudnn", "flash")]
-    (single,) = [each.text for each in of(runs).cannot_say if "single runs" in each.text]
-    assert single.endswith("To make findings of them, write `repeats: 6` in the study's scale `laptop`.")
+    (limit,) = [sentence.text for sentence in answer_of(runs).cannot_say if "single runs" in sentence.text]
+    assert limit.endswith("To make findings of them, write `repeats: 6` in the study's scale `laptop`.")
 
 
 def test_where_every_one_of_many_groups_has_one_run_they_are_counted_and_not_listed() -> None:
-    (single,) = [
-        each.text
-        for each in of([planned(f"b{n}", 0.3, seed=0) for n in range(5)]).cannot_say
-        if "single" in each.text
+    (limit,) = [
+        sentence.text
+        for sentence in answer_of([planned(f"b{n}", 0.3, seed=0) for n in range(5)]).cannot_say
+        if "single" in sentence.text
     ]
-    assert single.startswith(
+    assert limit.startswith(
         "The differences of single runs (one of each of 5 groups) cannot be told apart from"
     )
 
 
 def test_numbers_of_others_that_no_run_is_about_are_counted() -> None:
-    def told(*runs: Row) -> list[str]:
-        return [each.text for each in of(list(runs)).cannot_say if "others report" in each.text]
+    def limits(*runs: Row) -> list[str]:
+        return [
+            sentence.text for sentence in answer_of(list(runs)).cannot_say if "others report" in sentence.text
+        ]
 
     laptop = {"scale": "laptop", "reported_elsewhere": [1, 2, 4]}
-    assert told(planned("auto"), planned("flash")) == []
-    assert told(planned("auto", **laptop)) == [
+    assert limits(planned("auto"), planned("flash")) == []
+    assert limits(planned("auto", **laptop)) == [
         "What others report: 3 entries of `reported` are not shown, as there is no run of their cells at scale "
         "`laptop`."
     ]
-    assert told(planned("auto", **laptop), planned("flash", scale="full", reported_elsewhere=[4])) == [
+    assert limits(planned("auto", **laptop), planned("flash", scale="full", reported_elsewhere=[4])) == [
         "What others report: 1 entry of `reported` is not shown, as there is no run of its cell at scales "
         "`laptop` and `full`."
     ]
-    assert told(planned("auto", **laptop), planned("flash", scale="full", reported_elsewhere=None)) == []
+    assert limits(planned("auto", **laptop), planned("flash", scale="full", reported_elsewhere=None)) == []
 
 
 def test_one_run_that_is_paired_with_one_of_several_says_with_which() -> None:
     times = {
         "counted_step_seconds": [0.4 + n % 3 / 1e3 for n in range(60)],
     }
-    several = [planned("cudnn", 0.4, repeat=n, **times) for n in (1, 2, 3)]
-    found = of([*several, planned("flash", 0.4, **times)])
-    reason = rows(found)["flash"].reason
+    baseline_runs = [planned("cudnn", 0.4, repeat=n, **times) for n in (1, 2, 3)]
+    answer = answer_of([*baseline_runs, planned("flash", 0.4, **times)])
+    reason = rows(answer)["flash"].reason
     assert reason == "in one run each, the same repeat of 3 that cudnn has: the interval includes equality"
 
 
 def profiles(**seconds: float) -> list[Row]:
     """What was profiled by phase, of `tiled`, beside timed ones of 0.4 s."""
     return [
-        {"label": "tiled", "run_id": "r1", "phase": phase, "seconds": each, "timed_seconds": 0.4}
+        {"label": "tiled", "run_id": "r1", "phase": phase, "seconds": duration, "timed_seconds": 0.4}
         | {"attention": 0.02, "least_attention": 0.01}
-        for phase, each in seconds.items()
+        for phase, duration in seconds.items()
     ]
 
 
 def test_profiled_steps_that_are_slower_than_timed_ones_are_a_caveat_of_their_figure() -> None:
-    def said(runs: list[Row], **seconds: float) -> list[str]:
-        found = of(runs, profiles=profiles(**seconds)).cannot_say
-        return [each.text for each in found if each.text.startswith("The figure of where")]
+    def caveats(runs: list[Row], **seconds: float) -> list[str]:
+        sentences = answer_of(runs, profiles=profiles(**seconds)).cannot_say
+        return [sentence.text for sentence in sentences if sentence.text.startswith("The figure of where")]
 
     training = repeats("tiled", 1)
-    assert said(training, step=0.439) == []
-    assert said(training, step=0.6132) == [
+    assert caveats(training, step=0.439) == []
+    assert caveats(training, step=0.6132) == [
         "The figure of where the time of a step goes shows steps profiled after the run. Those of `tiled` (+53.3 %) took "
         "over 10 % longer or shorter than the timed ones, so it does not show where the time of the timed ones went."
     ]
-    read = facts(training, profiles=profiles(step=0.6, decode=0.6))
+    study_facts = facts(training, profiles=profiles(step=0.6, decode=0.6))
     nouns = ("a step", "a decoded token")
-    assert [noun in each.text for each, noun in zip(of_profiles(read, "step"), nouns, strict=True)] == [
+    assert [
+        noun in sentence.text for sentence, noun in zip(of_profiles(study_facts, "step"), nouns, strict=True)
+    ] == [
         True,
         True,
     ]
@@ -573,10 +617,10 @@ def test_profiled_steps_that_are_slower_than_timed_ones_are_a_caveat_of_their_fi
 
 def test_parts_of_a_profile_that_cannot_be_are_a_caveat_of_their_figure() -> None:
     (row,) = profiles(step=0.4)
-    found = of(
+    sentences = answer_of(
         repeats("tiled", 1), profiles=[row | {"attention": 0.008, "least_attention": 0.0206}]
     ).cannot_say
-    assert [each.text for each in found if each.text.startswith("The figure of where")] == [
+    assert [sentence.text for sentence in sentences if sentence.text.startswith("The figure of where")] == [
         "The figure of where the time of a step goes is wrong for `tiled` (8 ms of at least 20.6 ms): attention would "
         "take less than it can, so the profile counts some of its kernels as other parts."
     ]
@@ -588,9 +632,9 @@ def test_a_backend_that_was_launched_and_left_no_record_is_missed() -> None:
     runs = [*repeats("cudnn", 1, command=command), *repeats("flash", 1, command=command)]
     for run in runs:
         run["factors"] = run["factors"] | {"repeat": run["repeat"]}
-    said = "A launch asked for `flex` (`attention`), but there is no record of such a run."
-    assert [sentence.text for sentence in of(runs).unexpected] == [said]
-    assert not of(runs, removed={"gone": "attention=flex"}).unexpected
+    text = "A launch asked for `flex` (`attention`), but there is no record of such a run."
+    assert [sentence.text for sentence in answer_of(runs).unexpected] == [text]
+    assert not answer_of(runs, removed={"gone": "attention=flex"}).unexpected
 
 
 def launched(places: Sequence[int], seconds: float, start: int = 0) -> list[Row]:
@@ -603,18 +647,18 @@ def launched(places: Sequence[int], seconds: float, start: int = 0) -> list[Row]
 
 def test_empty_places_of_a_launch_are_planned_runs_without_a_record() -> None:
     """12 of 18 planned runs were a report's, and nothing on it said so."""
-    present = (1, 4, 6, 7, 9, 10, 11, 13, 14, 16, 17, 18)
-    (alone,) = of(launched(present, 0)).unexpected
-    assert alone.text == (
+    places = (1, 4, 6, 7, 9, 10, 11, 13, 14, 16, 17, 18)
+    (single_launch,) = answer_of(launched(places, 0)).unexpected
+    assert single_launch.text == (
         "A launch planned 18 runs or more, and 6 of them have no record: 6 places in its order of starting are "
         "empty (2, 3, 5, 8, 12 and 15)."
     )
-    (beside,) = of([*launched(present, 0), *launched((1, 2), 600, 12)]).unexpected
-    assert beside.text == (
+    (two_launches,) = answer_of([*launched(places, 0), *launched((1, 2), 600, 12)]).unexpected
+    assert two_launches.text == (
         "A launch planned 18 runs or more, and at least 4 of them have no record: 6 places in its order of "
         "starting are empty (2, 3, 5, 8, 12 and 15), for which 2 runs of other launches may stand."
     )
-    assert [number.value for number in beside.numbers] == [4]
+    assert [number.value for number in two_launches.numbers] == [4]
 
 
 @pytest.mark.parametrize(
@@ -628,15 +672,15 @@ def test_empty_places_of_a_launch_are_planned_runs_without_a_record() -> None:
     ],
 )  # fmt: skip
 def test_places_that_other_launches_may_have_filled_are_not_called_empty(runs: list[Row]) -> None:
-    assert not of(runs).unexpected
-    assert not of(launched((1, 9), 0), removed={"gone": "seed=3"}).unexpected
+    assert not answer_of(runs).unexpected
+    assert not answer_of(launched((1, 9), 0), removed={"gone": "seed=3"}).unexpected
 
 
 def test_a_single_run_is_not_all_1_runs() -> None:
-    assert [sentence.text for sentence in of([planned("auto")]).expected] == [
+    assert [sentence.text for sentence in answer_of([planned("auto")]).expected] == [
         "The run completed, as the study expected."
     ]
-    assert of(repeats("auto", 1)).expected[0].text == "All 3 runs completed, as the study expected."
+    assert answer_of(repeats("auto", 1)).expected[0].text == "All 3 runs completed, as the study expected."
 
 
 def test_repeats_of_a_seed_are_not_called_one_pair_of_runs() -> None:
@@ -645,6 +689,6 @@ def test_repeats_of_a_seed_are_not_called_one_pair_of_runs() -> None:
     logged = [row | {"steps": row["steps"][::10], "losses": row["losses"][::10]} for row in losses(
         [run["run_id"] for run in runs], 0
     )]  # fmt: skip
-    reason = rows(of(runs, logged=logged), "loss")["flash"].reason
+    reason = rows(answer_of(runs, logged=logged), "loss")["flash"].reason
     assert reason.startswith("no interval: one seed, 4 records, at least 24 needed")
     assert "pair of runs" not in reason

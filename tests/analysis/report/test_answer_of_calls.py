@@ -27,11 +27,11 @@ def planned(batch: int) -> dict[str, Any]:
     return {"config": {"call": {"shape": f"B{batch} T16 H2 D16", "causal": True}}}
 
 
-@pytest.mark.parametrize(("rounds", "said"), [((1, 1), "1 round of"), ((15, 31), "15 to 31 rounds of")])
-def test_rounds_are_counted(rounds: tuple[int, int], said: str) -> None:
-    about: defaultdict[str, Any] = defaultdict(lambda: None, outcome="completed")
+@pytest.mark.parametrize(("rounds", "phrase"), [((1, 1), "1 round of"), ((15, 31), "15 to 31 rounds of")])
+def test_rounds_are_counted(rounds: tuple[int, int], phrase: str) -> None:
+    defaults: defaultdict[str, Any] = defaultdict(lambda: None, outcome="completed")
     runs = [
-        about | planned(batch) | {"run_id": f"r{batch}", "planned_steps": steps}
+        defaults | planned(batch) | {"run_id": f"r{batch}", "planned_steps": steps}
         for batch, steps in enumerate(rounds, 1)
     ]
     times = [
@@ -40,13 +40,13 @@ def test_rounds_are_counted(rounds: tuple[int, int], said: str) -> None:
         for name in ("math", "cudnn")
     ]
     text = sentence(SimpleNamespace(runs=runs, calls=True, kernels=times)).text  # type: ignore[arg-type]
-    assert "at 2 shapes, forward and backward, in " + said + " all backends." in text
+    assert "at 2 shapes, forward and backward, in " + phrase + " all backends." in text
 
 
 def test_masks_are_no_shapes() -> None:
-    about: defaultdict[str, Any] = defaultdict(lambda: None, outcome="completed", planned_steps=31)
+    defaults: defaultdict[str, Any] = defaultdict(lambda: None, outcome="completed", planned_steps=31)
     runs = [
-        about | {"run_id": str(causal), "config": {"call": {"shape": "B1 T16 H2 D16", "causal": causal}}}
+        defaults | {"run_id": str(causal), "config": {"call": {"shape": "B1 T16 H2 D16", "causal": causal}}}
         for causal in (True, False)
     ]
     facts = SimpleNamespace(runs=runs, calls=True, kernels=[])
@@ -56,8 +56,8 @@ def test_masks_are_no_shapes() -> None:
 def test_what_is_beyond_a_shape_makes_it_several_cases_wherever_they_are_counted() -> None:
     causal = timed(512, cudnn=[*STEADY], auto=[2.0] * 9)
     rows = [*causal, *(row | {"causal": not row["causal"]} for row in causal)]
-    at_each = of(rows)[-1]
-    assert at_each.startswith("Over 2 cases, the fastest is `cudnn` at 2 ")
+    case_sentence = texts_of(rows)[-1]
+    assert case_sentence.startswith("Over 2 cases, the fastest is `cudnn` at 2 ")
 
 
 def test_what_ran_out_of_memory_in_some_calls_alone_was_timed() -> None:
@@ -70,23 +70,23 @@ def test_what_ran_out_of_memory_in_some_calls_alone_was_timed() -> None:
         "`math` ran out of memory in 1 run and was not timed there, and ended as `oom_gpu` in some of its "
         "calls in 1 more."
     ]
-    (alone,) = out_of_memory(SimpleNamespace(kernels=times[:2]))  # type: ignore[arg-type]
-    assert alone.text == "`math` ended as `oom_gpu` in some of its calls in 1 run."
+    (statement,) = out_of_memory(SimpleNamespace(kernels=times[:2]))  # type: ignore[arg-type]
+    assert statement.text == "`math` ended as `oom_gpu` in some of its calls in 1 run."
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "said"),
+    ("outcomes", "phrase"),
     [
         (("completed", "cancelled"), "was timed at 1 of 2 shapes"),
         (("cancelled", "cancelled"), "was to be timed at 2 shapes"),
         (("completed", "without times"), "was timed at 1 of 2 shapes"),
     ],
 )
-def test_only_shapes_that_have_a_time_are_called_timed(outcomes: tuple[str, str], said: str) -> None:
-    about: defaultdict[str, Any] = defaultdict(lambda: None, planned_steps=15)
+def test_only_shapes_that_have_a_time_are_called_timed(outcomes: tuple[str, str], phrase: str) -> None:
+    defaults: defaultdict[str, Any] = defaultdict(lambda: None, planned_steps=15)
     ends = ["completed" if outcome == "without times" else outcome for outcome in outcomes]
     runs = [
-        about | planned(batch) | {"run_id": f"r{batch}", "outcome": end, "expected_outcome": end}
+        defaults | planned(batch) | {"run_id": f"r{batch}", "outcome": end, "expected_outcome": end}
         for batch, end in enumerate(ends, 1)
     ]
     times = [
@@ -94,11 +94,11 @@ def test_only_shapes_that_have_a_time_are_called_timed(outcomes: tuple[str, str]
         for run, outcome in zip(runs, outcomes, strict=True)
         if outcome == "completed"
     ]
-    known = SimpleNamespace(runs=runs, calls=True, kernels=times, in_logs={"error": []}, removed={})
-    assert said in sentence(known).text  # type: ignore[arg-type]
-    lost = [each.text for each in without_times(known)]  # type: ignore[arg-type]
-    wanted = ["1 completed run has no times: its `kernels.json` is missing or holds none."]
-    assert lost == (wanted if "without times" in outcomes else [])
+    study_facts = SimpleNamespace(runs=runs, calls=True, kernels=times, in_logs={"error": []}, removed={})
+    assert phrase in sentence(study_facts).text  # type: ignore[arg-type]
+    texts = [statement.text for statement in without_times(study_facts)]  # type: ignore[arg-type]
+    expected = ["1 completed run has no times: its `kernels.json` is missing or holds none."]
+    assert texts == (expected if "without times" in outcomes else [])
 
 
 def test_a_report_of_one_backend_compares_it_with_no_other(tmp_path: Path) -> None:
@@ -122,80 +122,87 @@ STEADY = (1.0, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07, 1.08)  # how the clock 
 def timed(length: int, **times: list[float]) -> list[dict[str, Any]]:
     """Backends at a shape, by the milliseconds of their calls in the same rounds."""
     return [
-        row | {"seconds": [each / 1e3 for each in mine], "milliseconds": median(mine), "calls": len(mine)}
-        for name, mine in times.items()
+        row
+        | {
+            "seconds": [duration / 1e3 for duration in durations],
+            "milliseconds": median(durations),
+            "calls": len(durations),
+        }
+        for name, durations in times.items()
         for row in called(name, 1.0, length)
     ]
 
 
-def of(rows: list[dict[str, Any]]) -> list[str]:
-    return [each.text for each in sentences(SimpleNamespace(kernels=rows, eight_bits=[]))]  # type: ignore[arg-type]
+def texts_of(rows: list[dict[str, Any]]) -> list[str]:
+    return [statement.text for statement in sentences(SimpleNamespace(kernels=rows, eight_bits=[]))]  # type: ignore[arg-type]
 
 
 def test_what_another_precision_contradicts_is_not_left_out() -> None:
     """The answer led with float16 alone, though in float32 the other backend was the fastest."""
     half = [row | {"dtype": "float16"} for row in timed(512, flash1=[*STEADY], math=[2.0] * 9)]
     single = [row | {"dtype": "float32"} for row in timed(512, flash1=[3.0] * 9, math=[2.0] * 9)]
-    first, otherwise, at_each = of([*half, *single])
+    first, contradiction, case_sentence = texts_of([*half, *single])
     assert "float16, in CUDA graphs, `flash1` is the fastest" in first
-    assert otherwise == (
+    assert contradiction == (
         "At the same sizes, `math` is the fastest in float32, by +50.00 % (+50.00 to +50.00 %) over `flash1`."
     )
-    assert at_each == (
+    assert case_sentence == (
         "Over 2 cases, the fastest is `flash1` at 1 (1 in float16, +92 % over the next) and `math` at 1 (1 in "
         "float32, +50 % over the next)."
     )
-    assert len(of([*half, *(row | {"dtype": "float32"} for row in half)])) == 2  # which agree
+    assert len(texts_of([*half, *(row | {"dtype": "float32"} for row in half)])) == 2  # which agree
 
 
 def test_the_fastest_is_the_one_that_is_ahead_round_by_round() -> None:
     """Half a percent apart, where the clock changes all times by eight: unpaired intervals overlap."""
-    slow = [1.005 * each for each in STEADY]
+    slow = [1.005 * duration for duration in STEADY]
     rows = [
         row for length in (512, 1024) for row in timed(length, cudnn=[*STEADY], auto=slow, math=[9.0] * 9)
     ]
-    first, at_each = of(rows)
+    first, case_sentence = texts_of(rows)
     assert first.endswith(
         "`cudnn` is the fastest, by +0.50 % (+0.50 to +0.50 %) over `auto`: a forward and its backward "
         "take 1.04 ms with `cudnn` and 9.00 ms with `math`, the slowest of 3 backends."
     )
-    assert at_each == "Over 2 shapes, the fastest is `cudnn` at 2 (+0.5 % over the next)."
+    assert case_sentence == "Over 2 shapes, the fastest is `cudnn` at 2 (+0.5 % over the next)."
 
 
 def test_a_smaller_median_does_not_make_a_backend_that_is_behind_in_nearly_all_rounds_the_fastest() -> None:
-    ahead = [0.999 * each for each in STEADY]
+    ahead = [0.999 * duration for duration in STEADY]
     ahead[4] = 2.0
     assert median(ahead) > median(STEADY)
-    first, *_ = of(timed(512, cudnn=[*STEADY], auto=ahead))
+    first, *_ = texts_of(timed(512, cudnn=[*STEADY], auto=ahead))
     assert "`auto` is the fastest, by +0.10 % (" in first
 
 
 def test_the_range_of_rounds_without_an_interval_is_called_one() -> None:
     """Over 40 rounds `auto` becomes ever slower beside `cudnn`: rounds that no interval allows for."""
     ramp = [1.5 + number / 100 for number in range(40)]
-    (made,) = sentences(SimpleNamespace(kernels=timed(512, cudnn=[1.0] * 40, auto=ramp), eight_bits=[]))  # type: ignore[arg-type]
-    assert "`cudnn` is the fastest, by +69 % (range +50 to +89 %) over `auto`" in made.text
-    assert [number.is_range for number in made.numbers] == [False, False, True]
+    (statement,) = sentences(SimpleNamespace(kernels=timed(512, cudnn=[1.0] * 40, auto=ramp), eight_bits=[]))  # type: ignore[arg-type]
+    assert "`cudnn` is the fastest, by +69 % (range +50 to +89 %) over `auto`" in statement.text
+    assert [number.is_range for number in statement.numbers] == [False, False, True]
 
 
 def test_where_the_rounds_do_not_agree_none_is_the_fastest() -> None:
-    unlike = [each * (1.01 if number % 2 else 0.99) for number, each in enumerate(STEADY)]
-    rows = timed(512, cudnn=[*STEADY], auto=unlike) + timed(1024, cudnn=[*STEADY], auto=[2.0] * 9)
-    first, at_each = of(rows)
+    alternating = [duration * (1.01 if number % 2 else 0.99) for number, duration in enumerate(STEADY)]
+    rows = timed(512, cudnn=[*STEADY], auto=alternating) + timed(1024, cudnn=[*STEADY], auto=[2.0] * 9)
+    first, case_sentence = texts_of(rows)
     assert "`auto`" in first
-    assert at_each == (
+    assert case_sentence == (
         "Over 2 shapes, the fastest is `cudnn` at 1 (+92 % over the next); at 1, none is told from the next."
     )
-    first, at_each = of(timed(512, cudnn=[*STEADY], auto=unlike) + timed(1024, cudnn=[*STEADY], auto=unlike))
+    first, case_sentence = texts_of(
+        timed(512, cudnn=[*STEADY], auto=alternating) + timed(1024, cudnn=[*STEADY], auto=alternating)
+    )
     assert "; `auto` is not told from `cudnn`: +1.0 % (-1.0 to +1.0 %)." in first
-    assert at_each == "At none of 2 shapes is one backend told from the next."
+    assert case_sentence == "At none of 2 shapes is one backend told from the next."
 
 
 def test_the_one_that_it_is_not_told_from_is_named_and_not_the_next_from_which_it_is() -> None:
     """Of nine rounds an interval ends at the second: `flash` is ahead in two of them."""
-    math = [1.35 * each for each in STEADY]
-    flash = [each * (0.9 if number in (2, 5) else 3) for number, each in enumerate(STEADY)]
-    first, *_ = of(timed(512, cudnn=[*STEADY], math=math, flash=flash))
+    math = [1.35 * duration for duration in STEADY]
+    flash = [duration * (0.9 if number in (2, 5) else 3) for number, duration in enumerate(STEADY)]
+    first, *_ = texts_of(timed(512, cudnn=[*STEADY], math=math, flash=flash))
     assert first.endswith("; `cudnn` is not told from `flash`: +200 % (-10 to +200 %).")
 
 
@@ -205,47 +212,47 @@ def test_one_that_is_ahead_of_all_others_is_the_fastest_though_these_were_called
     for run in range(6):
         other = {"math" if run % 2 else "tiled": [3.0] * 9}
         rows += [row | {"run_id": f"r{run}"} for row in timed(512, flash=[*STEADY], **other)]
-    (said,) = of(rows)
-    assert "`flash` is the fastest, by +188.46 % (" in said
-    (said,) = of([row for row in rows if row["attention"] != "flash"])
-    assert "fastest" not in said and "told" not in said
-    limits = (each.text for each in of_calls(SimpleNamespace(runs=[], kernels=rows), None, []))  # type: ignore[arg-type]
-    wanted = (
+    (text,) = texts_of(rows)
+    assert "`flash` is the fastest, by +188.46 % (" in text
+    (text,) = texts_of([row for row in rows if row["attention"] != "flash"])
+    assert "fastest" not in text and "told" not in text
+    limits = (statement.text for statement in of_calls(SimpleNamespace(runs=[], kernels=rows), None, []))  # type: ignore[arg-type]
+    expected = (
         "At 1 shape, not all backends were called in one process: two that no process called have no ratio."
     )
-    assert wanted in limits
+    assert expected in limits
     assert apart(SimpleNamespace(kernels=timed(512, flash=[1.0], math=[2.0]))) == []  # type: ignore[arg-type]
 
 
 def test_fewer_rounds_than_an_interval_needs_name_no_fastest() -> None:
-    (said,) = of(timed(512, cudnn=[1.0] * 5, auto=[2.0] * 5))
-    assert said.endswith("`cudnn` is not told from `auto`: +100 %, without an interval.")
+    (text,) = texts_of(timed(512, cudnn=[1.0] * 5, auto=[2.0] * 5))
+    assert text.endswith("`cudnn` is not told from `auto`: +100 %, without an interval.")
 
 
 def test_records_without_the_times_of_rounds_name_no_fastest() -> None:
     """Reports of earlier versions carry medians alone."""
     rows = timed(512, cudnn=[1.0] * 9, auto=[2.0] * 9) + timed(1024, cudnn=[1.0] * 9, auto=[2.0] * 9)
-    (said,) = of([row | {"seconds": None} for row in rows])
-    assert said.endswith("a forward and its backward take 1.00 ms with `cudnn` and 2.00 ms with `auto`.")
+    (text,) = texts_of([row | {"seconds": None} for row in rows])
+    assert text.endswith("a forward and its backward take 1.00 ms with `cudnn` and 2.00 ms with `auto`.")
 
 
 def test_times_of_a_second_and_more_are_in_seconds() -> None:
     rows = [row for name, time in (("cudnn", 1000.0), ("auto", 1001.0)) for row in called(name, time, 512)]
-    assert "take 3.5 s with `cudnn` and 3.5 s with `auto`" in of(rows)[0]
+    assert "take 3.5 s with `cudnn` and 3.5 s with `auto`" in texts_of(rows)[0]
     rows = [row for name, time in (("cudnn", 285.7), ("auto", 571429.0)) for row in called(name, time, 512)]
-    assert "take 1 s with `cudnn` and 2,000 s with `auto`" in of(rows)[0]
+    assert "take 1 s with `cudnn` and 2,000 s with `auto`" in texts_of(rows)[0]
 
 
 def shaped(
     name: str, factor: float, tile: tuple[int, int] | None = None, dropout: float = 0.0
 ) -> list[dict[str, Any]]:
     """A backend in the rounds of a run of its own, that many times as slow; both take 3.5 times a forward."""
-    rows = timed(512, **{name: [factor * each for each in STEADY]})
+    rows = timed(512, **{name: [factor * duration for duration in STEADY]})
     queries, keys = tile or (None, None)
-    about = {"tile_queries": queries, "tile_keys": keys, "dropout": dropout, "run_id": f"{tile}, {dropout}"}
+    fields = {"tile_queries": queries, "tile_keys": keys, "dropout": dropout, "run_id": f"{tile}, {dropout}"}
     return [
         row
-        | about
+        | fields
         | {"milliseconds_low": 0.98 * row["milliseconds"], "milliseconds_high": 1.02 * row["milliseconds"]}
         for row in rows
     ]
@@ -257,8 +264,8 @@ def test_of_tiles_the_fastest_stands_beside_the_slowest_for_three_backends() -> 
     rows = [
         row
         for tile, factor in slower.items()
-        for name, own in backends.items()
-        for row in shaped(name, own * (factor if name != "portable" else 1.0), tile)
+        for name, slowdown in backends.items()
+        for row in shaped(name, slowdown * (factor if name != "portable" else 1.0), tile)
     ]
     (by_tile, *_) = sentences(SimpleNamespace(kernels=rows, eight_bits=[]))  # type: ignore[arg-type]
     assert by_tile.text == (
@@ -292,5 +299,5 @@ def test_the_time_with_dropout_stands_beside_that_without_where_a_backend_has_bo
 
 
 def test_without_a_tile_or_dropout_nothing_is_said_of_them() -> None:
-    assert not any(word in text for text in of(shaped("flash", 1.0)) for word in ("tile", "dropout"))
-    assert not any("without" in text for text in of(shaped("flash", 1.0, dropout=0.125)))
+    assert not any(word in text for text in texts_of(shaped("flash", 1.0)) for word in ("tile", "dropout"))
+    assert not any("without" in text for text in texts_of(shaped("flash", 1.0, dropout=0.125)))

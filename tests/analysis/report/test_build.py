@@ -83,12 +83,12 @@ def test_a_description_is_the_studys_and_what_a_launch_changed_is_beside_it(
     root: Path, tmp_path: Path
 ) -> None:
     command = ["runner", "launch", "study.yaml", "--set", "train.steps=30"]
-    ran = plan("r1").provenance.model_copy(update={"command": command})
-    said = {
+    provenance = plan("r1").provenance.model_copy(update={"command": command})
+    descriptions = {
         "description": "Which is fast? All read one text.",
         "scale_description": "For 60 steps, unlike `full`.",
     }
-    completed(root, "r1", steps=30, provenance=ran, **said)
+    completed(root, "r1", steps=30, provenance=provenance, **descriptions)
     collect(root)
     build_report(root, "backends", tmp_path / "report")
     for name in ("index", "print"):
@@ -117,8 +117,8 @@ def test_every_link_leads_somewhere_in_the_folder(report: Path) -> None:
 def test_nothing_points_to_the_network(report: Path) -> None:
     for path in (*report.glob("*.html"), *report.glob("assets/*.css")):
         text = path.read_text(encoding="utf-8")
-        found = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text))
-        assert found <= {"https://vega.github.io"}, path  # the name of the schema, which nothing fetches
+        addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text))
+        assert addresses <= {"https://vega.github.io"}, path  # the name of the schema, which nothing fetches
 
 
 def test_every_run_is_on_the_index_with_its_outcome_and_reason(report: Path) -> None:
@@ -163,13 +163,13 @@ def test_where_it_was_measured_is_said_once_a_page(report: Path) -> None:
 def test_a_reason_that_groups_share_is_written_once_below_their_table(report: Path) -> None:
     html = (report / "comparison.html").read_text()
     for name, kind in (("Tokens per second compared", "ratios"), ("Losses compared", "losses")):
-        found = re.search(rf'aria-label="Table: {name}"(.*?)</table>(.*?)</dl>', html, re.S)
-        assert found
-        table, notes = found.groups()
+        match = re.search(rf'aria-label="Table: {name}"(.*?)</table>(.*?)</dl>', html, re.S)
+        assert match
+        table, notes = match.groups()
         reasons = re.findall(r"<dd>(.*?)</dd>", notes)
         assert reasons and len(reasons) == len(set(reasons))
-        named = {f"{kind}-note-{letter}" for letter in re.findall(r"<sup>(\w+)</sup>", table)}
-        assert named == set(re.findall(r'id="([\w-]+)"', notes)) and 'class="reason"' not in table
+        note_ids = {f"{kind}-note-{letter}" for letter in re.findall(r"<sup>(\w+)</sup>", table)}
+        assert note_ids == set(re.findall(r'id="([\w-]+)"', notes)) and 'class="reason"' not in table
 
 
 def test_methods_are_read_in_five_minutes(report: Path) -> None:
@@ -213,15 +213,15 @@ def test_text_from_a_study_is_inert(root: Path, tmp_path: Path) -> None:
     factors = {"attention": "auto", "seed": 0, "note<b>": evil}
     changes = {"title": evil, "description": evil, "because": evil}
     completed(root, "r1", factors=factors, **changes)
-    other = completed(root, "r2", attention="flash", factors={**factors, "note<b>": "plain"}, **changes)
-    other.event("claimed", attempt=2)
-    other.start(attempt=2, device=evil, host=evil, software={evil: evil})
-    other.end("failed", attempt=2, reason=evil)
+    folder = completed(root, "r2", attention="flash", factors={**factors, "note<b>": "plain"}, **changes)
+    folder.event("claimed", attempt=2)
+    folder.start(attempt=2, device=evil, host=evil, software={evil: evil})
+    folder.end("failed", attempt=2, reason=evil)
     collect(root)
     out = build_report(root, "backends", tmp_path / "out").parent
     for path in [*out.glob("*.html"), *out.glob("figures/*.svg")]:
-        shown = path.read_text(encoding="utf-8")
-        assert not set("\u202e\u2066") & set(shown), path.name
+        content = path.read_text(encoding="utf-8")
+        assert not set("\u202e\u2066") & set(content), path.name
     assert "[U+202E]egap[U+2066]" in words(out / "index.html")
     for path in out.glob("*.html"):
         page = Page(path)
@@ -275,16 +275,16 @@ def test_a_study_that_has_not_started_still_has_a_report(root: Path, tmp_path: P
 def test_where_no_run_completed_the_declared_baseline_and_order_are_still_told(
     root: Path, tmp_path: Path
 ) -> None:
-    declared = DesignRecord(order="interleaved", order_seed=7, baseline={"attention": "auto"})
-    folder = Folder(root, plan("r1", study="big", design=declared, block=1))
+    design = DesignRecord(order="interleaved", order_seed=7, baseline={"attention": "auto"})
+    folder = Folder(root, plan("r1", study="big", design=design, block=1))
     folder.event("claimed", executor="local")
     folder.start()
     folder.end("oom_gpu", steps=0, final_loss=None, peak_memory_bytes=None, reason="CUDA out of memory")
     collect(root)
     with open_for_reading(root) as connection:
-        found = comparison.of_study(connection, "big", facts.gather(connection, "big").runs)
-    assert found.advice is None
-    assert found.order.startswith("interleaved")
+        study_comparison = comparison.of_study(connection, "big", facts.gather(connection, "big").runs)
+    assert study_comparison.advice is None
+    assert study_comparison.order.startswith("interleaved")
 
 
 def test_a_study_of_one_group_is_not_told_to_declare_a_baseline(root: Path, tmp_path: Path) -> None:
@@ -292,16 +292,18 @@ def test_a_study_of_one_group_is_not_told_to_declare_a_baseline(root: Path, tmp_
     completed(root, "r1")
     collect(root)
     with open_for_reading(root) as connection:
-        found = comparison.of_study(connection, "backends", facts.gather(connection, "backends").runs)
-    assert found.advice is None
+        study_comparison = comparison.of_study(
+            connection, "backends", facts.gather(connection, "backends").runs
+        )
+    assert study_comparison.advice is None
 
 
 def test_the_one_group_that_completed_is_not_told_to_declare_a_baseline(root: Path, tmp_path: Path) -> None:
     """The study has another group, but nothing of it that could be compared."""
     completed(root, "r1")
-    other = Folder(root, plan("r2", attention="math", factors={"attention": "math", "seed": 0}))
-    other.start()
-    other.end("oom_gpu", steps=0, final_loss=None, peak_memory_bytes=None, reason="CUDA out of memory")
+    folder = Folder(root, plan("r2", attention="math", factors={"attention": "math", "seed": 0}))
+    folder.start()
+    folder.end("oom_gpu", steps=0, final_loss=None, peak_memory_bytes=None, reason="CUDA out of memory")
     collect(root)
     text = words(build_report(root, "backends", tmp_path / "out"))
     assert "baseline: {" not in text and "cannot be told apart" not in text
@@ -330,8 +332,8 @@ def test_the_one_group_that_completed_is_not_told_to_declare_a_baseline(root: Pa
 def test_the_baseline_to_write_is_yaml_that_names_the_first_group(
     root: Path, tmp_path: Path, value: object
 ) -> None:
-    for run_id, of_run in (("r1", value), ("r2", "zz")):
-        folder = Folder(root, plan(run_id, group=run_id, factors={"some.axis": of_run, "seed": 0}))
+    for run_id, level in (("r1", value), ("r2", "zz")):
+        folder = Folder(root, plan(run_id, group=run_id, factors={"some.axis": level, "seed": 0}))
         folder.start()
         for step in range(1, 8):
             folder.step(step)
@@ -340,16 +342,16 @@ def test_the_baseline_to_write_is_yaml_that_names_the_first_group(
     with open_for_reading(root) as connection:
         advice = comparison.of_study(connection, "backends", facts.gather(connection, "backends").runs).advice
     (tmp_path / "study.yaml").write_text(f"title: t\n{advice}\n")
-    read_back = read_document(tmp_path / "study.yaml").data["baseline"]["some.axis"]
-    assert (read_back, type(read_back)) == (value, type(value))
+    baseline = read_document(tmp_path / "study.yaml").data["baseline"]["some.axis"]
+    assert (baseline, type(baseline)) == (value, type(value))
 
 
 def test_runs_on_two_devices_are_flagged_before_they_are_compared(root: Path, tmp_path: Path) -> None:
     completed(root, "r1")
-    other = Folder(root, plan("r2", attention="flash"))
-    other.start(device="NVIDIA A100-SXM4-80GB", peak=312e12)
-    other.step(20)
-    other.end()
+    folder = Folder(root, plan("r2", attention="flash"))
+    folder.start(device="NVIDIA A100-SXM4-80GB", peak=312e12)
+    folder.step(20)
+    folder.end()
     collect(root)
     text = words(build_report(root, "backends", tmp_path / "out"))
     assert "Completed runs ran on different devices: NVIDIA A100-SXM4-80GB, NVIDIA H200." in text
@@ -378,8 +380,10 @@ def test_two_builds_are_the_same(demo: Path, report: Path, tmp_path: Path) -> No
     for path in files(first):
         if path != MANIFEST:
             assert (first / path).read_bytes() == (second / path).read_bytes(), path
-    made, again = (read(folder / MANIFEST, ReportManifest) for folder in (first, second))
-    assert made.roots and made == again.model_copy(update={"roots": made.roots}), "they lie in other places"
+    manifest, rebuilt = (read(folder / MANIFEST, ReportManifest) for folder in (first, second))
+    assert manifest.roots and manifest == rebuilt.model_copy(update={"roots": manifest.roots}), (
+        "they lie in other places"
+    )
 
 
 def test_a_report_replaces_the_one_before_and_leaves_the_files_of_others(root: Path, tmp_path: Path) -> None:

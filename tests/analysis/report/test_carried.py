@@ -9,11 +9,11 @@ from analysis.report import carried
     "source", ["measure/flops.py", "record/config.py", "record/sections.py", "record/units.py"]
 )
 def test_another_formula_or_configuration_is_other_code(monkeypatch, source):
-    hashed = carried.sha256
-    before = carried.code.__wrapped__()
+    digest = carried.sha256
+    code = carried.code.__wrapped__()
 
-    def changed(path):
-        return "another" if path.as_posix().endswith(f"/model/{source}") else hashed(path)
+    def altered_digest(path):
+        return "another" if path.as_posix().endswith(f"/model/{source}") else digest(path)
 
-    monkeypatch.setattr(carried, "sha256", changed)
-    assert carried.code.__wrapped__() != before
+    monkeypatch.setattr(carried, "sha256", altered_digest)
+    assert carried.code.__wrapped__() != code

@@ -29,9 +29,9 @@ def row_of(page: Path, backend: str) -> list[str]:
         .partition('aria-label="Table: Verdict on each backend"')[2]
         .partition("</table>")[0]
     )
-    found = next(row for row in table.split("<tr>") if f">{backend}</a>" in row)
+    markup = next(row for row in table.split("<tr>") if f">{backend}</a>" in row)
     return [
-        unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in re.findall(r"<t[hd].*?</t[hd]>", found)
+        unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in re.findall(r"<t[hd].*?</t[hd]>", markup)
     ]
 
 
@@ -58,17 +58,17 @@ def test_each_backend_has_its_verdict_errors_and_kernels(demo_report: Path) -> N
 
 def test_numbers_of_the_table_are_those_of_the_database(demo: Path, demo_report: Path) -> None:
     row = row_of(demo_report / "certificates.html", "cudnn")
-    (known,) = ask(demo, "SELECT o_error, ratio, checks FROM certificate_errors e JOIN certificates c "
+    (record,) = ask(demo, "SELECT o_error, ratio, checks FROM certificate_errors e JOIN certificates c "
                          "ON c.key = e.certificate WHERE attention = 'cudnn'").records()  # fmt: skip
-    assert row[2] == f"{known['o_error']:.1e}"
-    assert row[6] == f"{known['ratio']:.2f}"
-    assert row[7] == str(known["checks"])
+    assert row[2] == f"{record['o_error']:.1e}"
+    assert row[6] == f"{record['ratio']:.2f}"
+    assert row[7] == str(record["checks"])
 
 
 def test_every_number_carries_its_sql(demo: Path, demo_report: Path) -> None:
     text = (demo_report / "certificates.html").read_text(encoding="utf-8")
     blocks = re.findall(r"<summary>SQL(?:: (.*?))?</summary>\s*<pre[^>]*><code>(.*?)</code>", text, re.S)
-    assert [what for what, _ in blocks] == [
+    assert [title for title, _ in blocks] == [
         "certificates", "correctness tests", "errors by tensor", "checks by kind", "runs without a certificate", "",
     ]  # fmt: skip
     answers = [ask(demo, unescape(sql)).records() for _, sql in blocks]
@@ -82,12 +82,12 @@ def test_a_run_leads_to_its_certificate(demo: Path, demo_report: Path) -> None:
     anchors = set(Page(demo_report / "certificates.html").all("id"))
     for pages in (["index.html"], [path.name for path in demo_report.glob("run-*.html")]):
         links = [urldefrag(link) for page in pages for link in Page(demo_report / page).all("href")]
-        found = {anchor for target, anchor in links if target == "certificates.html" and anchor}
-        assert found <= anchors
-        assert {row[0] for row in ask(demo, "SELECT key FROM certificates").rows} <= found
-        assert "without" in found
-    said = "Completed runs of these backends have no valid certificate: flash3."
-    assert said in words(demo_report / "index.html")
+        cited = {anchor for target, anchor in links if target == "certificates.html" and anchor}
+        assert cited <= anchors
+        assert {row[0] for row in ask(demo, "SELECT key FROM certificates").rows} <= cited
+        assert "without" in cited
+    sentence = "Completed runs of these backends have no valid certificate: flash3."
+    assert sentence in words(demo_report / "index.html")
     assert (
         "flash3 computes attention in bfloat16 wrongly on NVIDIA H200: 25 of 53 checks of its certificate failed"
         in words(demo_report / "index.html")
@@ -166,11 +166,11 @@ def test_text_from_a_certificate_is_inert(tmp_path: Path) -> None:
         number("o", 9.0, variant=EVIL, case=EVIL, name=EVIL),
         check(EVIL, EVIL, passed=False, reason=EVIL),
     ]
-    made = certificate(
+    record = certificate(
         tmp_path, EVIL, "wrong", device_name=EVIL, software={EVIL: EVIL}, code=EVIL, reasons=[EVIL],
         kernels={"forward": [EVIL], EVIL: [EVIL]}, not_looked_at=[EVIL], checks=checks, case=None,
     )  # fmt: skip
-    Folder(tmp_path, plan("r1")).start(certificate=made.key)
+    Folder(tmp_path, plan("r1")).start(certificate=record.key)
     collect(tmp_path)
     study = build_report(tmp_path, "backends", tmp_path / "out").with_name("certificates.html")
     for path in (study, certificates_page(tmp_path, tmp_path / "machine")):

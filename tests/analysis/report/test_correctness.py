@@ -39,12 +39,12 @@ def certified(root: Path, name: str, attend: Callable[..., torch.Tensor] = right
     """A certificate whose checks are real: of a call on random data, one on huge logits, and a small llama."""
     backend = replace(right_backend, attend=attend)
     checks = [
-        each for data in ("plain", "huge logits") for each in accuracy.check(backend, Variant(case, data))
+        entry for data in ("plain", "huge logits") for entry in accuracy.check(backend, Variant(case, data))
     ]
     checks += same_model.check("math", backend, case)
-    verdict = "right" if all(each.passed for each in checks) else "wrong"
-    made = certificate(root, name, verdict, checks=checks, case=case, device="cpu", device_name="a CPU")
-    Folder(root, plan(f"r-{name}", attention=name)).start(certificate=made.key, device_name="a CPU")
+    verdict = "right" if all(entry.passed for entry in checks) else "wrong"
+    record = certificate(root, name, verdict, checks=checks, case=case, device="cpu", device_name="a CPU")
+    Folder(root, plan(f"r-{name}", attention=name)).start(certificate=record.key, device_name="a CPU")
 
 
 def rows_of(root: Path) -> dict[str, dict[str, object]]:
@@ -133,10 +133,10 @@ def test_pages_and_the_write_up_show_value_tolerance_and_result(tmp_path: Path) 
     out = build_report(tmp_path, "backends", tmp_path / "out", extra=write).parent
     assert audit(out).findings == []
     for page in ("certificates.html", "print.html"):
-        shown = cells(out / page)
-        assert [row[:2] for row in shown] == [["planted", test] for test in TESTS]
-        assert shown[3][2:] == ["float32", "4 of 8", UNKNOWN, "0", "failed"]
-        assert shown[1][5:] == ["0.005", "passed"]
+        table = cells(out / page)
+        assert [row[:2] for row in table] == [["planted", test] for test in TESTS]
+        assert table[3][2:] == ["float32", "4 of 8", UNKNOWN, "0", "failed"]
+        assert table[1][5:] == ["0.005", "passed"]
     text = words(out / "certificates.html")
     assert "|x \N{MINUS SIGN} math| / (0.001 + 0.001 |math|)" in text
     assert "Not judged" not in text
@@ -149,13 +149,13 @@ def test_pages_and_the_write_up_show_value_tolerance_and_result(tmp_path: Path) 
 
 
 def test_what_an_old_certificate_does_not_record_was_not_checked(tmp_path: Path) -> None:
-    made = certificate(tmp_path, "flash")  # its only check of a llama is that of the loss
-    file = tmp_path / ".certificates" / f"{made.key}.json"
+    old_certificate = certificate(tmp_path, "flash")  # its only check of a llama is that of the loss
+    file = tmp_path / ".certificates" / f"{old_certificate.key}.json"
     record = json.loads(file.read_text())
-    for each in record["checks"]:
-        del each["plain"]
+    for entry in record["checks"]:
+        del entry["plain"]
     file.write_text(json.dumps(record))
-    Folder(tmp_path, plan("r1", attention="flash")).start(certificate=made.key)
+    Folder(tmp_path, plan("r1", attention="flash")).start(certificate=old_certificate.key)
     results = {test: row["result"] for test, row in rows_of(tmp_path).items()}
     assert results == {LOGITS: "not checked", LOSS: "passed", GRADIENTS: "not checked", FINITE: "passed",
                        CHECKPOINT: "not checked"}  # fmt: skip
@@ -171,13 +171,13 @@ def test_logits_that_are_not_finite_are_shown_as_such(tmp_path: Path) -> None:
         check("checkpoint", "from it to math", passed=False, reason="weights changed"),
         check("checkpoint outputs", "from it to math", measured=0.0, tolerance=0.1),
     ]
-    made = certificate(tmp_path, "flash", "wrong", checks=checks, case=None)
-    Folder(tmp_path, plan("r1", attention="flash")).start(certificate=made.key)
+    record = certificate(tmp_path, "flash", "wrong", checks=checks, case=None)
+    Folder(tmp_path, plan("r1", attention="flash")).start(certificate=record.key)
     collect(tmp_path)
     page = build_report(tmp_path, "backends", tmp_path / "out").with_name("certificates.html")
-    shown = {row[1]: row[3:] for row in cells(page)}
-    assert shown[LOGITS] == ["not finite", UNKNOWN, UNKNOWN, "failed"]
-    assert shown[CHECKPOINT] == ["0", UNKNOWN, "0.1", "failed"]
+    values = {row[1]: row[3:] for row in cells(page)}
+    assert values[LOGITS] == ["not finite", UNKNOWN, UNKNOWN, "failed"]
+    assert values[CHECKPOINT] == ["0", UNKNOWN, "0.1", "failed"]
 
 
 def test_a_backend_that_does_not_run_here_has_no_tests(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def rows(labels: Iterable[str]) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"),
+    ("labels", "expected"),
     [
         ("a", "n = 1"),
         ("aaa", "n = 3"),
@@ -30,35 +30,35 @@ def rows(labels: Iterable[str]) -> list[dict[str, object]]:
         ("", "no run"),
     ],
 )
-def test_n_is_that_of_a_group_and_not_of_the_study(labels: str, said: str) -> None:
-    assert sizes(rows(labels)) == said
+def test_n_is_that_of_a_group_and_not_of_the_study(labels: str, expected: str) -> None:
+    assert sizes(rows(labels)) == expected
 
 
 def test_groups_whose_names_have_commas_are_told_apart() -> None:
-    several = ["one GPU", "FSDP2, gathered once", "FSDP2", "FSDP2"]
-    assert sizes(rows(several)) == "n = 1 in 2 (one GPU; FSDP2, gathered once); n = 2 in 1 (FSDP2)"
+    labels = ["one GPU", "FSDP2, gathered once", "FSDP2", "FSDP2"]
+    assert sizes(rows(labels)) == "n = 1 in 2 (one GPU; FSDP2, gathered once); n = 2 in 1 (FSDP2)"
 
 
 @pytest.mark.parametrize(
-    ("counts", "said"), [([1], "step"), ([10, 10], "10 steps"), ([1, 5], "1 or 5 steps")]
+    ("counts", "phrase"), [([1], "step"), ([10, 10], "10 steps"), ([1, 5], "1 or 5 steps")]
 )
-def test_the_warm_up_of_one_step_is_the_first_step(counts: list[int], said: str) -> None:
+def test_the_warm_up_of_one_step_is_the_first_step(counts: list[int], phrase: str) -> None:
     caption = warmup(charts.load("tokens_per_second"), [{"warmup_steps": count} for count in counts])
-    assert caption == [("Warm-up", f"left out: the first {said}")]
+    assert caption == [("Warm-up", f"left out: the first {phrase}")]
 
 
 @pytest.mark.parametrize(
-    ("chart", "why"),
+    ("chart", "reason"),
     [
         ("kernel_time", "at a shape that the figure does not show"),
         ("tokens_per_second", "without a value for it"),
         ("ratios", "without a rate, or a completed counterpart in the baseline"),
     ],
 )
-def test_completed_runs_are_not_left_out_without_a_reason(chart: str, why: str) -> None:
+def test_completed_runs_are_not_left_out_without_a_reason(chart: str, reason: str) -> None:
     runs = [
         {"label": label, "outcome": end}
         for label, end in zip("abc", ("completed", "failed", None), strict=True)
     ]
-    drawn = ReportFigure(chart, charts.load(chart), "", b"", FIGURE, runs, [])
-    assert drawn.ends_of_left_out == f"1 completed, {why} (a); 1 failed (b); 1 not ended (c)"
+    figure = ReportFigure(chart, charts.load(chart), "", b"", FIGURE, runs, [])
+    assert figure.ends_of_left_out == f"1 completed, {reason} (a); 1 failed (b); 1 not ended (c)"

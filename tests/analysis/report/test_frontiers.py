@@ -16,7 +16,7 @@ CPU = "CPU: some"
 VARIES = "On a CPU a probe is held to the resident memory of its process"
 
 
-def told(root: Path) -> tuple[list[str], list[str]]:
+def answer_texts(root: Path) -> tuple[list[str], list[str]]:
     """The headline's sentences and the limits'."""
     collect(root)
     with store.open_for_reading(root) as connection:
@@ -29,14 +29,14 @@ def told(root: Path) -> tuple[list[str], list[str]]:
     return [sentence.text for sentence in headlines], [sentence.text for sentence in limits]
 
 
-def sought(root: Path, **largest: int) -> None:
-    for name, most in largest.items():
-        frontier(root, name, name, most, {most: "fits", most + 256: "oom_gpu"})
+def write_frontiers(root: Path, **largest: int) -> None:
+    for name, length in largest.items():
+        frontier(root, name, name, length, {length: "fits", length + 256: "oom_gpu"})
 
 
 def test_three_frontiers_are_all_named(tmp_path: Path) -> None:
-    sought(tmp_path, flash=8192, tiled=4096, math=1024)
-    ((headline,), limits) = told(tmp_path)
+    write_frontiers(tmp_path, flash=8192, tiled=4096, math=1024)
+    ((headline,), limits) = answer_texts(tmp_path)
     assert headline.startswith(
         "The most that fits is 8,192 tokens per sample under `flash`, 4,096 tokens per sample under `tiled` "
         "and 1,024 tokens per sample under `math`; the forecast"
@@ -46,8 +46,8 @@ def test_three_frontiers_are_all_named(tmp_path: Path) -> None:
 
 
 def test_of_more_the_ends_are_named_and_those_between_are_counted(tmp_path: Path) -> None:
-    sought(tmp_path, flash=8192, tiled=4096, flex=4096, efficient=2048, math=1024)
-    ((headline,), _) = told(tmp_path)
+    write_frontiers(tmp_path, flash=8192, tiled=4096, flex=4096, efficient=2048, math=1024)
+    ((headline,), _) = answer_texts(tmp_path)
     assert (
         "is 8,192 tokens per sample under `flash` and 1,024 tokens per sample under `math`, "
         "and between these under 3 more groups; the forecast" in headline
@@ -58,15 +58,15 @@ def test_of_more_the_ends_are_named_and_those_between_are_counted(tmp_path: Path
 def test_searches_that_do_not_agree_are_counted_and_resident_memory_is_named_on_a_cpu(
     tmp_path: Path, device: str
 ) -> None:
-    ends = (2304, 2560, 2560, 2560, 2560, 2816)
-    for repeat, most in enumerate(ends, 1):
-        probes = {most: "fits", most + 256: "oom_gpu"}
-        frontier(tmp_path, f"r{repeat}", "math", most, probes, device=device, repeat=repeat)
+    lengths = (2304, 2560, 2560, 2560, 2560, 2816)
+    for repeat, length in enumerate(lengths, 1):
+        probes = {length: "fits", length + 256: "oom_gpu"}
+        frontier(tmp_path, f"r{repeat}", "math", length, probes, device=device, repeat=repeat)
     for repeat in (1, 2):
         probes = {4096: "fits", 4352: "oom_gpu"}
         frontier(tmp_path, f"t{repeat}", "tiled", 4096, probes, device=device, repeat=repeat)
     frontier(tmp_path, "f1", "flash", 512, {512: "fits", 768: "oom_gpu"}, device=device)
-    _, limits = told(tmp_path)
+    _, limits = answer_texts(tmp_path)
     assert "Of 1 group the frontier was sought once: another search may end elsewhere." in limits
     assert (
         "Of repeated searches, 4 of 6 under `math` ended at 2,560, the others at 2,304 and 2,816; "

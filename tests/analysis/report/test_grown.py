@@ -31,15 +31,15 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for block, (gpu, slower, day) in enumerate(MACHINES, start=1):
         for place, (attention, seconds) in enumerate(SECONDS.items()):
             numbers = {"repeat": block, "block": block, "position": 3 * block + place, "design": DESIGN}
-            named = {"group": attention, "factors": {"attention": attention}}
-            folder = Folder(root, plan(f"{attention}-{block}", attention=attention, **numbers, **named))
+            group = {"group": attention, "factors": {"attention": attention}}
+            folder = Folder(root, plan(f"{attention}-{block}", attention=attention, **numbers, **group))
             if (attention, block) == ("flash3", 2):
                 continue
-            began = START + timedelta(days=day, minutes=10 * place)
-            folder.start(host="vm", gpu_uuid=gpu, started_at=began)
+            start = START + timedelta(days=day, minutes=10 * place)
+            folder.start(host="vm", gpu_uuid=gpu, started_at=start)
             for step in range(5, 151, 5):
                 folder.step(step, seconds=seconds * slower * exp(draw.gauss(0, 0.003)))
-            folder.end(started_at=began, ended_at=began + timedelta(minutes=5))
+            folder.end(started_at=start, ended_at=start + timedelta(minutes=5))
     collect(root)
     build_report(root, "backends", root / "report")
     return root
@@ -83,8 +83,8 @@ def test_the_answer_orders_groups_within_blocks_where_one_lacks_the_slower_machi
 
 
 def test_blocks_that_share_a_gpu_are_on_one_machine_whichever_of_its_gpus_each_used() -> None:
-    placed = [("auto", 1, "a"), ("cudnn", 1, "b"), ("auto", 2, "b")]
-    rows = [run(label, block=block, gpu_uuid=gpu, repeat=block) for label, block, gpu in placed]
+    placements = [("auto", 1, "a"), ("cudnn", 1, "b"), ("auto", 2, "b")]
+    rows = [run(label, block=block, gpu_uuid=gpu, repeat=block) for label, block, gpu in placements]
     assert gaps_of(rows) == {}
     rows[-1]["gpu_uuid"] = "c"
     assert gaps_of(rows) == {"cudnn": [2]}
@@ -116,8 +116,8 @@ def test_a_group_that_a_later_launch_put_on_another_machine_is_not_said_to_be_co
 
 
 def test_only_pairs_in_blocks_without_a_common_gpu_cross() -> None:
-    placed = [("cudnn", 1, "a"), ("auto", 1, "a"), ("flash3", 2, "a"), ("flex", 3, "b")]
-    rows = [run(label, block=block, gpu_uuid=gpu) for label, block, gpu in placed]
+    placements = [("cudnn", 1, "a"), ("auto", 1, "a"), ("flash3", 2, "a"), ("flex", 3, "b")]
+    rows = [run(label, block=block, gpu_uuid=gpu) for label, block, gpu in placements]
     assert crossing(rows) == ["flex"]
 
 

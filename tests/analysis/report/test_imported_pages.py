@@ -26,18 +26,18 @@ WRONG = Finding(
 )
 
 
-def write(root: Path, label: str, off: float = 0.0, tokens: int | None = 20480) -> None:
+def write(root: Path, label: str, offset: float = 0.0, tokens: int | None = 20480) -> None:
     """An imported run of one backend, with losses and step times and little else."""
     source = Imported(
         format="lsai", file=f"/logs/{label}.jsonl", sha256="0" * 64, imported_at=START, version="0.1.0",
-        records=100, findings=[WRONG] if off else [],
+        records=100, findings=[WRONG] if offset else [],
     )  # fmt: skip
-    named = {"group": f"g-{label}", "factors": {"attention": label}, "attention": label, "imported": source}
-    folder = write_log(root, f"log-{label:0<10}", **named)
+    fields = {"group": f"g-{label}", "factors": {"attention": label}, "attention": label, "imported": source}
+    folder = write_log(root, f"log-{label:0<10}", **fields)
     (folder / "attempt-1" / "steps.jsonl").unlink()
     for step in range(5, 501, 5):
         seconds = 0.4 * (1 + 0.01 * math.sin(step))
-        line = ImportedStep(step=step, steps=5, loss=3 + off, step_seconds=seconds, tokens=tokens)
+        line = ImportedStep(step=step, steps=5, loss=3 + offset, step_seconds=seconds, tokens=tokens)
         files.append(folder / "attempt-1" / "steps.jsonl", line)
 
 
@@ -53,8 +53,8 @@ def test_a_log_without_tokens_has_no_figure_of_tokens(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("runs")
-    for label, off in (("sdpa", 0.0), ("fa3", 0.1)):
-        write(root, label, off)
+    for label, offset in (("sdpa", 0.0), ("fa3", 0.1)):
+        write(root, label, offset)
     collect(root)
     out = build_report(root, "theirs", root / "out").parent
     texts = {path.stem: path.read_text(encoding="utf-8") for path in out.glob("*.html")}
@@ -92,8 +92,8 @@ def test_a_run_whose_log_states_no_end_is_completed_on_no_page(pages: dict[str, 
 
 def test_what_nobody_knows_is_no_word_of_the_program(pages: dict[str, str]) -> None:
     for name, text in pages.items():
-        found = text.find("None")
-        assert found < 0, (name, text[found - 60 : found + 20])
+        position = text.find("None")
+        assert position < 0, (name, text[position - 60 : position + 20])
 
 
 def sparse(root: Path, label: str, every: int, bad: tuple[int, ...] = ()) -> None:
@@ -104,9 +104,9 @@ def sparse(root: Path, label: str, every: int, bad: tuple[int, ...] = ()) -> Non
         format="csv", file=f"/logs/{label}.csv", sha256="0" * 64, imported_at=START, version="0.1.0",
         records=300, findings=findings,
     )  # fmt: skip
-    named = {"group": f"g-{label}", "factors": {"attention": label}, "attention": label, "imported": source}
-    stated = {"baseline": {"attention": "sdpa"}, "margins": {"loss": 0.02}}
-    folder = write_log(root, f"log-{label:0<10}", **named, **stated)
+    fields = {"group": f"g-{label}", "factors": {"attention": label}, "attention": label, "imported": source}
+    design = {"baseline": {"attention": "sdpa"}, "margins": {"loss": 0.02}}
+    folder = write_log(root, f"log-{label:0<10}", **fields, **design)
     (folder / "attempt-1" / "steps.jsonl").unlink()
     for step in range(1, 301):
         loss = None if step % every or step in bad else 3 + 0.001 * math.sin(7 * step)
@@ -123,8 +123,8 @@ def test_a_loss_that_a_log_does_not_give_is_not_one_that_is_not_finite(tmp_path:
     out = build_report(tmp_path, "theirs", tmp_path / "out").parent
     table = csv.DictReader((out / "data" / "findings" / "losses.csv").read_text().splitlines())
     assert {row["label"]: row["kind"] for row in table} == {"often": "equivalent", "bad": "different"}
-    both = read(*(StudySource("theirs", tmp_path, "theirs"),) * 2)[0]
-    losses = {run["label"]: both.records[run["run_id"]].losses for run in both.runs}
+    study = read(*(StudySource("theirs", tmp_path, "theirs"),) * 2)[0]
+    losses = {run["label"]: study.records[run["run_id"]].losses for run in study.runs}
     assert [step for step, loss in losses["bad"].items() if math.isnan(loss)] == [270]
     assert not any(map(math.isnan, losses["often"].values()))
 
@@ -139,8 +139,8 @@ GUESSES = (
 def test_what_nobody_knows_of_imported_runs_is_said_by_no_page(pages: dict[str, str]) -> None:
     for name, text in pages.items():
         for guess in GUESSES:
-            found = text.find(guess)
-            assert found < 0, (name, text[max(0, found - 80) : found + 80])
+            position = text.find(guess)
+            assert position < 0, (name, text[max(0, position - 80) : position + 80])
     assert "Whether 2 runs completed is unknown: their logs end at step" in pages["index"]
 
 

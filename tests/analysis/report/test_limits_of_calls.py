@@ -38,8 +38,8 @@ def timed(root: Path, run_id: str = "r1", **conditions: Any) -> None:
 def collected(root: Path) -> tuple[facts.Facts, comparison.Comparison]:
     collect(root)
     with open_for_reading(root) as connection:
-        found = facts.gather(connection, "kernels")
-        return found, comparison.of_study(connection, "kernels", found.runs)
+        study_facts = facts.gather(connection, "kernels")
+        return study_facts, comparison.of_study(connection, "kernels", study_facts.runs)
 
 
 def test_what_differs_among_runs_is_said_though_no_verdict_compares_them(root: Path) -> None:
@@ -47,8 +47,8 @@ def test_what_differs_among_runs_is_said_though_no_verdict_compares_them(root: P
     timed(root, "r2", software={"torch": "2.12.0", "flash-attn": "2.8.3"})
     study, compared = collected(root)
     runs = [run | {"data_fingerprint": None} for run in study.runs]  # they read nothing
-    said = [each.text for each in limits.of_calls(study, compared, among(runs))]
-    assert said[:2] == [
+    texts = [sentence.text for sentence in limits.of_calls(study, compared, among(runs))]
+    assert texts[:2] == [
         "Completed runs ran with different software: torch 2.12.0 / 2.13.0.",
         "Only some of the completed runs had these packages: flash-attn (1 of 2).",
     ]
@@ -59,23 +59,23 @@ def test_other_work_on_the_machine_is_warned_of(root: Path, conditions: dict[str
     timed(root, cores=8, **conditions)
     _, compared = collected(root)
     assert "the machine was busy with something else" in next(
-        each.text for each in limits.disturbed(compared)
+        sentence.text for sentence in limits.disturbed(compared)
     )
 
 
 @pytest.mark.parametrize(
-    ("at_first", "load_after", "load_before", "said"),
+    ("at_first", "load_after", "load_before", "warning"),
     [(0.1, 8.0, 7.8, False), (0.1, 8.0, 14.0, True), (0.1, None, 7.8, False), (32.0, 34.0, 33.0, True), (0.1, 24.0, 23.0, True)],
     ids=["own", "others too", "killed", "busy throughout", "busy since the first run"],
 )  # fmt: skip
 def test_what_the_studys_earlier_run_left_of_its_load_is_not_other_work(
-    root: Path, at_first: float, load_after: float | None, load_before: float, said: bool
+    root: Path, at_first: float, load_after: float | None, load_before: float, warning: bool
 ) -> None:
     first = Folder(root, plan("r0", "kernels", config=RunConfig(task="attention", call=CALL)))
     first.start(cores=8, load_before=at_first)
     first.end("failed", load_after=load_after)
     timed(root, cores=8, load_before=load_before, started_at=START + timedelta(seconds=62))
-    assert bool(list(limits.disturbed(collected(root)[1]))) is said
+    assert bool(list(limits.disturbed(collected(root)[1]))) is warning
 
 
 def test_the_load_of_a_calm_machine_is_said(root: Path) -> None:
@@ -86,23 +86,23 @@ def test_the_load_of_a_calm_machine_is_said(root: Path) -> None:
     assert compared.load == "load before the runs 0.1 to 0.2 per core; no other process was on the devices"
 
 
-@pytest.mark.parametrize(("second", "said"), [("GPU-1", False), ("GPU-2", True)])
-def test_shapes_on_several_gpus_are_a_limit(root: Path, second: str, said: bool) -> None:
+@pytest.mark.parametrize(("second", "warning"), [("GPU-1", False), ("GPU-2", True)])
+def test_shapes_on_several_gpus_are_a_limit(root: Path, second: str, warning: bool) -> None:
     timed(root, "r1", gpu_uuid="GPU-1")
     timed(root, "r2", gpu_uuid=second)
-    texts = [each.text for each in limits.of_calls(*collected(root), [])]
-    assert any("The runs were on 2 GPUs" in text for text in texts) is said
+    texts = [sentence.text for sentence in limits.of_calls(*collected(root), [])]
+    assert any("The runs were on 2 GPUs" in text for text in texts) is warning
     assert "Every completed run was on a machine named `nid001234`: others of its kind may differ." in texts
 
 
 def test_runs_on_several_machines_are_said_machine_by_machine(root: Path) -> None:
     for run_id, host in (("r1", "a1"), ("r2", "b1"), ("r3", "b1")):
         timed(root, run_id, host=host)
-    texts = [each.text for each in limits.of_calls(*collected(root), [])]
-    said = (
+    texts = [sentence.text for sentence in limits.of_calls(*collected(root), [])]
+    expected = (
         "The completed runs were on 2 machines: 1 run on `a1` (NVIDIA H200) and 2 runs on `b1` (NVIDIA H200)."
     )
-    assert said in texts
+    assert expected in texts
     assert not any("Every completed run" in text for text in texts)
 
 
@@ -122,22 +122,32 @@ def test_a_study_without_a_completed_run_has_no_table_of_backends_and_says_nothi
     folder = Folder(root, plan("r1", "kernels", config=RunConfig(task="attention", call=CALL)))
     folder.start(flop_per_token=None, parameter_count=None)
     folder.end("oom_host", steps=0, final_loss=None, reason="killed")
-    known, compared = collected(root)
-    assert not [each for each in limits.of_calls(known, compared, []) if each.text.startswith(ONE_PROCESS)]
+    study_facts, compared = collected(root)
+    assert not [
+        sentence
+        for sentence in limits.of_calls(study_facts, compared, [])
+        if sentence.text.startswith(ONE_PROCESS)
+    ]
     out = build_report(root, "kernels", tmp_path / "out").parent
     for page in ("index", "print"):
         assert 'id="backends"' not in (out / f"{page}.html").read_text()
     timed(root, "r2")
-    assert [each for each in limits.of_calls(*collected(root), []) if each.text.startswith(ONE_PROCESS)]
+    assert [
+        sentence
+        for sentence in limits.of_calls(*collected(root), [])
+        if sentence.text.startswith(ONE_PROCESS)
+    ]
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_time_without_a_valid_certificate_is_named(root: Path, there: bool) -> None:
+@pytest.mark.parametrize("valid", [True, False])
+def test_a_time_without_a_valid_certificate_is_named(root: Path, valid: bool) -> None:
     certified(root, "flash")
-    if not there:
+    if not valid:
         for path in (root / ".certificates").iterdir():
             path.unlink()
     collect(root)
     with open_for_reading(root) as connection:
-        found = backends.of_study(connection, "kernels").without
-    assert [(each.attention, each.runs) for each in found] == ([] if there else [("flash", ("r1",))])
+        missing = backends.of_study(connection, "kernels").without
+    assert [(backend.attention, backend.runs) for backend in missing] == (
+        [] if valid else [("flash", ("r1",))]
+    )

@@ -42,13 +42,15 @@ def test_every_page_of_a_watched_report_looks_for_a_newer_one(watched: Path) -> 
     version = (watched / "live.js").read_text().split('"')[1]
     for page in watched.rglob("*.html"):
         up = "../" * (len(page.relative_to(watched).parts) - 1)
-        about = f'data-live="{up}live.js" data-version="{version}" data-seconds="2" data-patience="600"'
-        assert page.read_text().count(f'<script src="{up}assets/live.js" {about}></script>\n</body>') == 1
+        attributes = f'data-live="{up}live.js" data-version="{version}" data-seconds="2" data-patience="600"'
+        assert (
+            page.read_text().count(f'<script src="{up}assets/live.js" {attributes}></script>\n</body>') == 1
+        )
 
 
 def test_its_manifest_lists_its_files_as_they_are(watched: Path) -> None:
-    found = read(watched / MANIFEST, ReportManifest).files
-    assert {path: sha256(watched / path) for path in files(watched) if path != MANIFEST} == found
+    digests = read(watched / MANIFEST, ReportManifest).files
+    assert {path: sha256(watched / path) for path in files(watched) if path != MANIFEST} == digests
 
 
 def test_an_audit_of_it_says_to_wait(watched: Path) -> None:
@@ -102,11 +104,11 @@ def test_what_makes_open_pages_reload_comes_into_place_last(
 def test_a_sign_of_life_keeps_the_version_and_is_no_part_of_the_report(watched: Path) -> None:
     before = (watched / "live.js").read_text()
     live.sign(watched, 30)
-    said = (watched / "live.js").read_text()
-    assert said.startswith(before)
-    found = re.fullmatch(r"window\.reportSign = \[(\d+), 30\];", said.removeprefix(before).strip())
-    assert found
-    assert abs(int(found[1]) - time.time()) < 600
+    script = (watched / "live.js").read_text()
+    assert script.startswith(before)
+    match = re.fullmatch(r"window\.reportSign = \[(\d+), 30\];", script.removeprefix(before).strip())
+    assert match
+    assert abs(int(match[1]) - time.time()) < 600
     live.sign(watched, 30)
     assert (watched / "live.js").read_text().count("reportSign") == 1
     live.unmark(watched)

@@ -97,23 +97,23 @@ def test_the_study_must_be_said_where_there_are_several(root: Path) -> None:
     assert "study = 'one'" in sql and study == "one"
 
 
-@pytest.mark.parametrize(("arguments", "says"), [
+@pytest.mark.parametrize(("arguments", "pattern"), [
     (["sql", "--list"], r"@speed +How fast is each group\?"),
     (["sql", "@"], r"@loss +Training loss: "),
     (["sql"], r"give a SELECT, or the @NAME of a query"),
     (["sql", "select 1", "--study", "one"], r"--study goes with @NAME"),
 ])  # fmt: skip
-def test_the_command_line_lists_them(root: Path, arguments: list[str], says: str) -> None:
-    done = CliRunner().invoke(app, ["--root", str(root), *arguments])
-    assert re.search(says, done.output + str(done.exception or ""))
+def test_the_command_line_lists_them(root: Path, arguments: list[str], pattern: str) -> None:
+    invocation = CliRunner().invoke(app, ["--root", str(root), *arguments])
+    assert re.search(pattern, invocation.output + str(invocation.exception or ""))
 
 
 def test_a_study_may_be_named_by_its_file_and_of_a_folder_its_files_are_listed(
     root: Path, tmp_path: Path
 ) -> None:
-    def asked(*arguments: str) -> str:
-        done = CliRunner().invoke(app, ["--root", str(root), "sql", *arguments])
-        return done.output + str(done.exception or "")
+    def sql_output(*arguments: str) -> str:
+        invocation = CliRunner().invoke(app, ["--root", str(root), "sql", *arguments])
+        return invocation.output + str(invocation.exception or "")
 
     folder = tmp_path / "studies"
     folder.mkdir()
@@ -121,13 +121,13 @@ def test_a_study_may_be_named_by_its_file_and_of_a_folder_its_files_are_listed(
         completed(root, "a1", study=name)
         (folder / f"{name}.yaml").write_text(f"title: {name}\nbase: {{data.path: a.parquet}}\n")
     collect(root)
-    assert "@speed " in asked("--list", "--study", str(folder / "one.yaml"))
+    assert "@speed " in sql_output("--list", "--study", str(folder / "one.yaml"))
     for arguments in (["--list"], ["@runs"]):
-        text = asked(*arguments, "--study", str(folder))
+        text = sql_output(*arguments, "--study", str(folder))
         files = ", ".join(str(folder / f"{name}.yaml") for name in ("one", "two"))
         assert f"a folder of studies, and one is wanted here: name one of {files}" in text
-    assert "no runs of study 'three'" in asked("@runs", "--study", "three")
-    assert "the name is empty" in asked("@runs", "--study", "")
+    assert "no runs of study 'three'" in sql_output("@runs", "--study", "three")
+    assert "the name is empty" in sql_output("@runs", "--study", "")
 
 
 def test_the_list_has_the_queries_of_the_tasks_of_the_studies(root: Path) -> None:
@@ -142,8 +142,8 @@ def test_the_list_has_the_queries_of_the_tasks_of_the_studies(root: Path) -> Non
         completed(root, "r1", study=study, config=config)
     collect(root)
     by_study = {study: {*queries_of(root, study)} for study in ("trained", "answered", "called", "sought")}
-    of_any = {"progress", "cost", "peak", "runs", "columns", "certificates"}
-    assert of_any < set.intersection(*by_study.values())
+    common = {"progress", "cost", "peak", "runs", "columns", "certificates"}
+    assert common < set.intersection(*by_study.values())
     for name, studies in (
         ("losses", {"trained"}),
         ("speed", {"trained", "answered"}),

@@ -59,12 +59,14 @@ def runs(demo: Path) -> dict[str, list[dict[str, Any]]]:
     by_run = defaultdict(list)
     for row in records:
         by_run[row["attention"], row["seed"]].append(row)
-    found = defaultdict(list)
+    runs_by_backend = defaultdict(list)
     for (backend, seed), steps in by_run.items():
         counted = {row["step"]: row["step_seconds"] for row in steps if row["step"] - row["steps"] >= 10}
         last = {row["step"]: row["loss"] for row in steps if row["step"] > 800}
-        found[backend].append({"seed": seed, "times": counted, "losses": last, "final": steps[-1]["loss"]})
-    return found
+        runs_by_backend[backend].append(
+            {"seed": seed, "times": counted, "losses": last, "final": steps[-1]["loss"]}
+        )
+    return runs_by_backend
 
 
 def rate(run: dict[str, Any]) -> float:
@@ -86,19 +88,19 @@ def test_the_overview_says_of_groups_what_their_records_say(
 ) -> None:
     cells = table(demo_report / "index.html", "Groups")
     assert len([backend for backend in runs if backend in cells]) == len(runs) == 7
-    for backend, mine in runs.items():
+    for backend, repeats in runs.items():
         row = cells[backend]
-        rates, final = [rate(run) for run in mine], [run["final"] for run in mine]
-        assert int(row["n"].partition(" ")[0]) == len(mine)
+        rates, final = [rate(run) for run in repeats], [run["final"] for run in repeats]
+        assert int(row["n"].partition(" ")[0]) == len(repeats)
         middle = np.sqrt(np.prod(rates)) if len(rates) == 2 else np.median(rates)
         speed, *interval = numbers(row["Tokens/s"])
         assert speed == pytest.approx(middle, abs=0.51)
-        if len(mine) > 2:
+        if len(repeats) > 2:
             assert interval == pytest.approx(np.exp(t_interval(list(np.log(rates)), 0.95)), abs=0.51)
         loss, *loss_interval = numbers(row["Final loss"])
         assert loss == pytest.approx(np.median(final), abs=6e-5)
-        wanted = t_interval(final, 0.95) if len(final) > 2 else []
-        assert loss_interval == pytest.approx(list(wanted), abs=6e-5)
+        expected = t_interval(final, 0.95) if len(final) > 2 else []
+        assert loss_interval == pytest.approx(list(expected), abs=6e-5)
 
 
 def test_ratios_are_those_of_runs_with_one_seed_or_of_the_medians_of_one_run_each(
@@ -107,17 +109,17 @@ def test_ratios_are_those_of_runs_with_one_seed_or_of_the_medians_of_one_run_eac
     cells, base = table(demo_report / "comparison.html", "Tokens per second compared"), runs["cudnn"]
     assert list(cells) == sorted(set(runs) - {"cudnn"})
     for backend, row in cells.items():
-        mine, shown = runs[backend], row["Difference"]
-        if len(mine) == 1:
-            change = 100 * (rate(mine[0]) / rate(base[0]) - 1)
-            assert numbers(shown)[0] == pytest.approx(change, abs=rounded(shown))
+        repeats, cell = runs[backend], row["Difference"]
+        if len(repeats) == 1:
+            change = 100 * (rate(repeats[0]) / rate(base[0]) - 1)
+            assert numbers(cell)[0] == pytest.approx(change, abs=rounded(cell))
             assert int(row["n"]) == 1
             assert row["Verdict"] in ("observed", "inconclusive")
             continue
-        logs = [np.log(rate(one) / rate(other)) for one, other in zip(mine, base, strict=False)]
-        assert numbers(shown)[0] == pytest.approx(100 * np.expm1(np.mean(logs)), abs=rounded(shown))
-        wanted = 100 * np.expm1(t_interval(logs, 0.95))
-        assert numbers(row["Interval"]) == pytest.approx(list(wanted), abs=rounded(row["Interval"]))
+        logs = [np.log(rate(one) / rate(other)) for one, other in zip(repeats, base, strict=False)]
+        assert numbers(cell)[0] == pytest.approx(100 * np.expm1(np.mean(logs)), abs=rounded(cell))
+        expected = 100 * np.expm1(t_interval(logs, 0.95))
+        assert numbers(row["Interval"]) == pytest.approx(list(expected), abs=rounded(row["Interval"]))
         assert int(row["n"]) == len(logs)
 
 
@@ -140,8 +142,8 @@ def test_losses_are_differences_over_the_last_fifth_and_their_verdicts_follow_fr
         assert int(row["n"]) == len(gaps)
         low, high = numbers(row["Interval"])
         if len(gaps) > 1:
-            shown = row["Difference, nats"]
-            assert numbers(shown)[0] == pytest.approx(np.mean(gaps), abs=rounded(shown))
+            cell = row["Difference, nats"]
+            assert numbers(cell)[0] == pytest.approx(np.mean(gaps), abs=rounded(cell))
             assert [low, high] == pytest.approx(t_interval(gaps, 0.9), abs=rounded(row["Interval"]))
         inside, outside = -margin < low and high < margin, low > margin or high < -margin
         kinds[backend] = row["Verdict"]
@@ -155,27 +157,27 @@ def test_tiers_are_those_of_all_pairs_tested_with_holms_correction(
 ) -> None:
     from scipy import stats
 
-    repeated = {backend: mine for backend, mine in runs.items() if len(mine) > 1}
+    repeated = {backend: repeats for backend, repeats in runs.items() if len(repeats) > 1}
     p_values = {}
     for a, b in combinations(repeated, 2):
         logs = [np.log(rate(x) / rate(y)) for x, y in zip(repeated[a], repeated[b], strict=False)]
         p_values[a, b] = stats.ttest_1samp(logs, 0).pvalue
-    apart, still = set(), True
+    distinct, rejecting = set(), True
     for place, (pair, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        still = still and p * (len(p_values) - place) <= 0.05
-        apart |= {frozenset(pair)} if still else set()
+        rejecting = rejecting and p * (len(p_values) - place) <= 0.05
+        distinct |= {frozenset(pair)} if rejecting else set()
     tiers = defaultdict(set)
     for tier, row in table(demo_report / "comparison.html", "Tiers").items():
         for backend in row["Groups"].split(", "):
             tiers[backend].add(tier)
-    assert apart
+    assert distinct
     for a, b in combinations(repeated, 2):
-        assert (frozenset((a, b)) in apart) == (not tiers[a] & tiers[b]), (a, b)
+        assert (frozenset((a, b)) in distinct) == (not tiers[a] & tiers[b]), (a, b)
     assert not set(runs) - set(repeated) & set(tiers)
     pairs = re.search(
         r'aria-label="Table: Pairs".*?</table>', (demo_report / "comparison.html").read_text(), re.S
     )
-    assert pairs and pairs[0].count(">faster<") == len(apart)
+    assert pairs and pairs[0].count(">faster<") == len(distinct)
 
 
 def test_runs_are_not_said_to_lack_a_value_where_the_baseline_lacks_runs(root: Path, tmp_path: Path) -> None:
@@ -185,16 +187,16 @@ def test_runs_are_not_said_to_lack_a_value_where_the_baseline_lacks_runs(root: P
     collect(root)
     out = build_report(root, "backends", tmp_path / "out").parent
     text = " ".join(re.sub(r"<[^>]*>", "", (out / "index.html").read_text(encoding="utf-8")).split())
-    why = "the baseline, attention: cudnn, has no run in this study"
-    assert f"Not compared, because {why}: auto and flash." in text
+    reason = "the baseline, attention: cudnn, has no run in this study"
+    assert f"Not compared, because {reason}: auto and flash." in text
     assert not (out / "comparison.html").exists()  # it would have nothing to show
 
 
 def test_runs_on_other_numbers_of_gpus_are_not_said_to_have_shared_a_machine() -> None:
-    several = [(1, "GPU-a"), (1, "GPU-b"), (2, "GPU-a"), (4, "GPU-c")]  # the first one's id
+    placements = [(1, "GPU-a"), (1, "GPU-b"), (2, "GPU-a"), (4, "GPU-c")]  # the first one's id
     runs = [
-        {"device": "NVIDIA H200", "gpus": each, "processes": each, "nodes": 1, "gpu_uuid": name}
-        for each, name in several
+        {"device": "NVIDIA H200", "gpus": count, "processes": count, "nodes": 1, "gpu_uuid": name}
+        for count, name in placements
     ]
     assert ran._devices(runs) == " on 1, 2 and 4 GPUs (NVIDIA H200)"
     assert ran._devices(runs[:2]) == " on NVIDIA H200 (2 of them, one a run)"

@@ -16,26 +16,26 @@ from tests.analysis.verdicts.test_scaling import trained
 
 def first_page(runs: list[Row], **changes: Any) -> Overview:
     """The overview of a study that trained."""
-    task, known, compared = tasks.load("training"), facts(runs, **changes), comparison(runs)
-    rows = answer_study(known, compared, NOBODY, [], task.answer).verdicts
-    lines = task.lines(known, rows)
+    task, study_facts, compared = tasks.load("training"), facts(runs, **changes), comparison(runs)
+    rows = answer_study(study_facts, compared, NOBODY, [], task.answer).verdicts
+    lines = task.lines(study_facts, rows)
     return overview(lines, task.columns, task.panels, {}, styles(list(lines)))
 
 
-def of(values: dict[str, Estimate | None]) -> Overview:
+def overview_of(values: dict[str, Estimate | None]) -> Overview:
     """An overview of these values alone."""
     column = OverviewColumn("Value", lambda value: TableCell(f"{value.median:g}") if value else TableCell())
-    nothing = OverviewColumn("Nothing", lambda _value: TableCell())
+    empty = OverviewColumn("Nothing", lambda _value: TableCell())
     return overview(
         values,
-        (column, nothing),
+        (column, empty),
         (PanelSpec("Value", "values", lambda value: value),),
         {},
         styles(list(values)),
     )
 
 
-def at(median: float, low: float | None = None, high: float | None = None) -> Estimate:
+def estimate(median: float, low: float | None = None, high: float | None = None) -> Estimate:
     return Estimate(median, low, high, 3, "")
 
 
@@ -44,16 +44,16 @@ def heads(page: Overview) -> list[str]:
 
 
 def test_a_column_that_says_nothing_is_left_out() -> None:
-    assert heads(of({"a": at(1), "b": None})) == ["Value"]
-    single = first_page([planned("cudnn", design=DESIGN | {"baseline": None})])
-    assert "Against baseline" not in heads(single) and "Efficiency" not in heads(single)
+    assert heads(overview_of({"a": estimate(1), "b": None})) == ["Value"]
+    page = first_page([planned("cudnn", design=DESIGN | {"baseline": None})])
+    assert "Against baseline" not in heads(page) and "Efficiency" not in heads(page)
 
 
 def test_bars_are_as_long_as_their_values_however_far_apart_these_are() -> None:
     """0.38 GiB were drawn 80 % as long as 64.44 GiB, whose bar was cut."""
-    (panel,) = of({"a": at(0.38), "b": at(0.5), "math": at(64.44)}).panels
+    (panel,) = overview_of({"a": estimate(0.38), "b": estimate(0.5), "math": estimate(64.44)}).panels
     assert [bar.end for bar in panel.bars] == [0.59, 0.78, 100.0]
-    (panel,) = of({"a": at(90, 80, 100), "b": at(95, 80, 125)}).panels
+    (panel,) = overview_of({"a": estimate(90, 80, 100), "b": estimate(95, 80, 125)}).panels
     assert [bar[4:] for bar in panel.bars] == [(72.0, 64.0, 80.0), (76.0, 64.0, 100.0)], (
         "no end is cut either"
     )
@@ -65,24 +65,26 @@ def test_in_place_of_an_interval_that_is_wider_than_its_value_is_the_range_of_th
     assert wide.low and wide.high and wide.high - wide.low > wide.median
     cell = estimated(lambda group: group, "#,.3g")
     line: Any = type("Line", (), {"group": wide})
-    why = "no interval, but the range of all 3 runs, as the interval is wider than the value"
-    assert cell(line) == TableCell("18.5", "range 18.3 \N{EN DASH} 32.2", why)
-    (panel,) = of({"a": wide, "b": at(18, 17, 19)}).panels
+    reason = "no interval, but the range of all 3 runs, as the interval is wider than the value"
+    assert cell(line) == TableCell("18.5", "range 18.3 \N{EN DASH} 32.2", reason)
+    (panel,) = overview_of({"a": wide, "b": estimate(18, 17, 19)}).panels
     assert panel.ranges == 1 and [(bar.end, bar.low, bar.high) for bar in panel.bars] == [
         (57.45, 56.83, 100.0), (55.9, 52.8, 59.01),
     ]  # fmt: skip
 
 
 def test_an_interval_of_one_run_that_is_wider_than_its_value_says_nothing_and_is_not_drawn() -> None:
-    (panel,) = of({"a": at(100, 90, 115), "b": at(100, 8, 1270), "c": at(100)}).panels
+    (panel,) = overview_of(
+        {"a": estimate(100, 90, 115), "b": estimate(100, 8, 1270), "c": estimate(100)}
+    ).panels
     assert [bar.low is not None for bar in panel.bars] == [True, False, False]
     cell = estimated(lambda group: group, ".0f")
-    line: Any = type("Line", (), {"group": at(100, 8, 1270)})
+    line: Any = type("Line", (), {"group": estimate(100, 8, 1270)})
     assert cell(line) == TableCell("100")
 
 
 def test_of_many_groups_the_smallest_and_the_largest_are_drawn_and_the_others_counted() -> None:
-    page = of({f"group-{n}": at(n) for n in range(1, 31)})
+    page = overview_of({f"group-{n}": estimate(n) for n in range(1, 31)})
     (panel,) = page.panels
     assert [bar.label for bar in panel.bars] == [f"group-{n}" for n in (*range(1, 7), *range(25, 31))]
     assert panel.left_out == 18 and len(page.lines) == 30
@@ -92,10 +94,10 @@ def test_all_figures_of_bars_leave_out_the_same_groups() -> None:
     """Of 14 groups, that of the rates left out 2 and 5, and that of the MFU 6 and 7."""
     lines = {f"g{n}": n for n in range(1, 15)}
     specs = [
-        PanelSpec("Few", "few", lambda n: at(n) if n < 9 else None),
-        PanelSpec("Rate", "rate", at),
-        PanelSpec("MFU", "mfu", lambda n: at((n * 5) % 14 + 1)),
-        PanelSpec("Middle", "middle", lambda n: at(n) if n in (7, 8) else None),
+        PanelSpec("Few", "few", lambda n: estimate(n) if n < 9 else None),
+        PanelSpec("Rate", "rate", estimate),
+        PanelSpec("MFU", "mfu", lambda n: estimate((n * 5) % 14 + 1)),
+        PanelSpec("Middle", "middle", lambda n: estimate(n) if n in (7, 8) else None),
     ]
     few, rate, mfu, middle = overview(lines, (), specs, {}, styles(list(lines))).panels
     assert [bar.label for bar in rate.bars] == [bar.label for bar in mfu.bars]
@@ -106,14 +108,17 @@ def test_all_figures_of_bars_leave_out_the_same_groups() -> None:
 
 
 def test_long_names_have_numbers_in_the_figures() -> None:
-    assert not of({"flash3": at(1), "cudnn": at(2)}).numbered
-    page = of({"batch_size=2, learning_rate=0.001": at(1), "cudnn": at(2)})
+    assert not overview_of({"flash3": estimate(1), "cudnn": estimate(2)}).numbered
+    page = overview_of({"batch_size=2, learning_rate=0.001": estimate(1), "cudnn": estimate(2)})
     assert page.numbered and [bar.place for bar in page.panels[0].bars] == [1, 2]
 
 
 def test_a_reason_that_several_groups_share_is_one_note() -> None:
-    ends = {"outcome": "unsupported", "expected_outcome": "unsupported", "steps": None}
-    runs = [planned("auto"), *(planned(f"b{n}", because="its kernels need a GPU", **ends) for n in range(3))]
+    unsupported = {"outcome": "unsupported", "expected_outcome": "unsupported", "steps": None}
+    runs = [
+        planned("auto"),
+        *(planned(f"b{n}", because="its kernels need a GPU", **unsupported) for n in range(3)),
+    ]
     page = first_page(runs)
     assert page.notes == {"a": "its kernels need a GPU"}
     outcomes = [cells[heads(page).index("Outcome")] for cells in page.lines.values()]
@@ -124,15 +129,15 @@ def test_a_reason_that_several_groups_share_is_one_note() -> None:
 
 
 def test_an_unsupported_group_has_the_reason_of_its_backend_whatever_the_study_gave_as_one() -> None:
-    ends = {
+    unsupported = {
         "outcome": "unsupported",
         "expected_outcome": "unsupported",
         "because": "not everywhere",
         "steps": None,
     }
-    page = first_page([planned("auto"), planned("flex", reason="has no dropout on a CPU", **ends)])
+    page = first_page([planned("auto"), planned("flex", reason="has no dropout on a CPU", **unsupported)])
     assert page.notes == {"a": "has no dropout on a CPU"}
-    oom = ends | {"outcome": "oom_gpu", "because": "it stores all scores"}
+    oom = unsupported | {"outcome": "oom_gpu", "because": "it stores all scores"}
     page = first_page([planned("auto"), planned("math", reason="CUDA out of memory", **oom)])
     assert page.notes == {"a": "it stores all scores"}
 
@@ -141,8 +146,8 @@ def test_an_end_that_nobody_expected_is_marked_and_a_log_without_a_plan_has_an_u
     page = first_page(
         [planned("auto", outcome="failed"), planned("log", imported={"format": "csv"}, planned_steps=None)]
     )
-    at_outcome = heads(page).index("Outcome")
-    assert [page.lines[label][at_outcome][0][:2] for label in ("auto", "log")] == [
+    outcome_column = heads(page).index("Outcome")
+    assert [page.lines[label][outcome_column][0][:2] for label in ("auto", "log")] == [
         ("failed", "not expected"), ("unknown", ""),
     ]  # fmt: skip
 
@@ -150,8 +155,10 @@ def test_an_end_that_nobody_expected_is_marked_and_a_log_without_a_plan_has_an_u
 def test_an_outcome_does_not_say_again_how_many_have_a_rate() -> None:
     waiting = {"outcome": None, "steps": None, "step_seconds": None, "repeat": 2}
     page = first_page([planned("auto"), planned("auto", **waiting), planned("flash", **waiting)])
-    at_n, at_outcome = (heads(page).index(head) for head in ("n", "Outcome"))
-    texts = {label: (cells[at_n][0].text, cells[at_outcome][0].text) for label, cells in page.lines.items()}
+    n_column, outcome_column = (heads(page).index(head) for head in ("n", "Outcome"))
+    texts = {
+        label: (cells[n_column][0].text, cells[outcome_column][0].text) for label, cells in page.lines.items()
+    }
     assert texts == {"auto": ("1 of 2", "1 not ended"), "flash": ("0 of 1", "not ended")}
 
 
@@ -179,8 +186,8 @@ def test_strong_and_weak_scaling_are_told_apart_at_each_value() -> None:
     curve = [*trained(4), *trained(4, 0.9, shard=2), *trained(8, 0.95, shard=2)]
     base = planned("base")
     page = first_page([base | row for row in curve])
-    at_efficiency = heads(page).index("Efficiency")
-    cells = [cells[at_efficiency][0] for cells in page.lines.values()]
+    efficiency_column = heads(page).index("Efficiency")
+    cells = [cells[efficiency_column][0] for cells in page.lines.values()]
     assert [(cell.text, cell.small.partition(",")[0]) for cell in cells[1:]] == [
         ("90.0 %", "strong"), ("95.0 %", "weak"),
     ]  # fmt: skip

@@ -50,6 +50,6 @@ def test_a_study_without_a_number_still_has_every_page(
     assert '<figure class="static">' not in (out / "print.html").read_text(), "a figure of nothing"
     headings = re.findall(r"<h2[^>]*>(.*?)</h2>", (out / "print.html").read_text())
     assert len(headings) == len(set(headings)), "two landmarks of one name"
-    said = "oom_gpu as expected" if outcome else "not started"
-    assert said in words(out / "run-r0.html")
-    assert said in words(out / "runs.html")
+    phrase = "oom_gpu as expected" if outcome else "not started"
+    assert phrase in words(out / "run-r0.html")
+    assert phrase in words(out / "runs.html")

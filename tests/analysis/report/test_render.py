@@ -15,10 +15,10 @@ def test_a_number_and_its_percent_sign_stay_on_one_line_and_backticks_mark_code(
 
 
 def test_groups_whose_names_have_commas_are_parted_by_semicolons() -> None:
-    parts = environment().get_template("macros.html").module
-    known = Facts("study", "title", "", [], [], [], [])
-    assert parts.groups(["FSDP2", "DDP"], known).strip() == "FSDP2, DDP"  # type: ignore[attr-defined]
-    assert parts.groups(["FSDP2, gathered once", "DDP"], known).strip() == "FSDP2, gathered once; DDP"  # type: ignore[attr-defined]
+    macros = environment().get_template("macros.html").module
+    study_facts = Facts("study", "title", "", [], [], [], [])
+    assert macros.groups(["FSDP2", "DDP"], study_facts).strip() == "FSDP2, DDP"  # type: ignore[attr-defined]
+    assert macros.groups(["FSDP2, gathered once", "DDP"], study_facts).strip() == "FSDP2, gathered once; DDP"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -34,5 +34,5 @@ def test_groups_whose_names_have_commas_are_parted_by_semicolons() -> None:
 def test_a_description_is_whole_beside_a_title_that_it_begins_with(
     description: str, question: str, about: str
 ) -> None:
-    known = Facts("study", "Tiny", description, [], [], [], [])
-    assert (known.question, known.about) == (question, about)
+    study_facts = Facts("study", "Tiny", description, [], [], [], [])
+    assert (study_facts.question, study_facts.about) == (question, about)

@@ -26,10 +26,10 @@ def build(out: Path, *listed: str, text: str = "new") -> None:
         (folder / "index.html").write_text(text)
         (folder / "runs.html").write_text(text)
         (folder / "data").mkdir()
-        made = ReportManifest(
+        manifest = ReportManifest(
             study="s", code="", packages={}, renderer="", records=True, files=dict.fromkeys(listed, "0" * 64)
         )
-        write(folder / MANIFEST, made)
+        write(folder / MANIFEST, manifest)
 
 
 def test_what_latex_made_of_an_earlier_document_is_removed_and_of_the_same_one_is_kept(
@@ -91,12 +91,12 @@ def test_names_that_are_no_files_in_the_manifest_before_are_passed_over(tmp_path
 
 @pytest.mark.fault
 def test_what_a_killed_build_left_is_removed(tmp_path: Path) -> None:
-    for left in ("out/.report-killed", ".report-out@12345678", ".report-out@old"):
-        (tmp_path / left / "data").mkdir(parents=True)
+    for residue in ("out/.report-killed", ".report-out@12345678", ".report-out@old"):
+        (tmp_path / residue / "data").mkdir(parents=True)
     (tmp_path / ".report-out@more@12345678").mkdir()
     build(tmp_path / "out")
-    left = [path.name for path in tmp_path.rglob(".report-*")]
-    assert left == [".report-out@more@12345678"], "which is of another report"
+    residue = [path.name for path in tmp_path.rglob(".report-*")]
+    assert residue == [".report-out@more@12345678"], "which is of another report"
 
 
 def test_a_second_build_to_a_folder_waits_for_the_first(tmp_path: Path) -> None:
@@ -116,12 +116,12 @@ def test_a_second_build_to_a_folder_waits_for_the_first(tmp_path: Path) -> None:
 @pytest.mark.refused
 def test_the_report_of_another_study_is_not_replaced(tmp_path: Path) -> None:
     out = tmp_path / "pages"
-    made = ReportManifest(study="mine", code="c", packages={}, renderer="r", records=False, files={})
+    manifest = ReportManifest(study="mine", code="c", packages={}, renderer="r", records=False, files={})
 
-    def put(changed: dict[str, str]) -> None:
+    def put(changes: dict[str, str]) -> None:
         with staged(out) as folder:
             (folder / "data").mkdir()
-            write(folder / MANIFEST, made.model_copy(update=changed))
+            write(folder / MANIFEST, manifest.model_copy(update=changes))
 
     put({})
     with pytest.raises(UserError, match="pages has the report of study mine: name another folder"):
@@ -130,21 +130,21 @@ def test_the_report_of_another_study_is_not_replaced(tmp_path: Path) -> None:
     assert read(out / MANIFEST, ReportManifest).code == "newer"
 
 
-def _before(place_: Path, new: Path) -> None:
+def _before(folder: Path, new: Path) -> None:
     os._exit(9)
 
 
-def _after(place_: Path, new: Path, exchange: Callable[[Path, Path], None] = place._exchange) -> None:
-    exchange(place_, new)
+def _after(folder: Path, new: Path, exchange: Callable[[Path, Path], None] = place._exchange) -> None:
+    exchange(folder, new)
     os._exit(9)
 
 
-def _between(place_: Path, new: Path) -> None:
-    place_.rename(place._aside(place_))
+def _between(folder: Path, new: Path) -> None:
+    folder.rename(place._aside(folder))
     os._exit(9)
 
 
-def _no_exchange(place_: Path, new: Path) -> None:
+def _no_exchange(folder: Path, new: Path) -> None:
     raise OSError(errno.EINVAL, "as NFS answers")
 
 
@@ -164,7 +164,7 @@ def pages(out: Path) -> set[str]:
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    ("exchange", "follow", "found"),
+    ("exchange", "follow", "expected"),
     [(_before, _between, {"new"}), (_after, _between, {"newer"}), (_no_exchange, _between, set())],
     ids=["before the exchange", "after the exchange", "between two moves, where there is no exchange"],
 )
@@ -172,7 +172,7 @@ def test_a_build_that_is_killed_leaves_the_old_report_or_the_new_one_whole(
     tmp_path: Path,
     exchange: Callable[[Path, Path], None],
     follow: Callable[[Path, Path], None],
-    found: set[str],
+    expected: set[str],
 ) -> None:
     """Also what others added stays, and the next build leaves nothing else."""
     out = tmp_path / "out"
@@ -180,7 +180,7 @@ def test_a_build_that_is_killed_leaves_the_old_report_or_the_new_one_whole(
     (out / "latex").mkdir()
     (out / "latex" / "report.pdf").write_text("compiled")
     killed(out, exchange, follow)
-    assert pages(out) == found
+    assert pages(out) == expected
     build(out, "index.html", "runs.html", text="newest")
     assert pages(out) == {"newest"}
     assert (out / "latex" / "report.pdf").read_text() == "compiled"

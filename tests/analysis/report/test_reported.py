@@ -36,7 +36,7 @@ ROW = {
     "flags": [],
     "unchecked": [],
 }
-MOVED = Traffic(
+TRAFFIC = Traffic(
     counted=Counted(
         kernels=1,
         dram_read_bytes=3_000_000_000,
@@ -51,17 +51,19 @@ PRINTED = {"tokens_per_second": "8192.0", "final_loss": "6.70"}
 
 def line(runs: list[dict[str, Any]], **changes: Any) -> ReportedLine:
     row = ROW | NUMBERS | {"label": runs[0]["label"], "printed": PRINTED} | changes
-    (made,) = lines(facts(runs, reported=[row]))
-    return made
+    (reported_line,) = lines(facts(runs, reported=[row]))
+    return reported_line
 
 
 def test_theirs_is_as_it_was_printed_and_ours_is_the_median_of_completed_runs() -> None:
-    made = line([planned("flash3", 0.4, final_loss=6.75), planned("flash3", 0.4, final_loss=6.75, seed=1)])
-    assert [tuple(value) for value in made.values] == [
+    reported_line = line(
+        [planned("flash3", 0.4, final_loss=6.75), planned("flash3", 0.4, final_loss=6.75, seed=1)]
+    )
+    assert [tuple(value) for value in reported_line.values] == [
         ("Tokens/s", "8192.0", "10,240", "1.25"),
         ("Final loss", "6.70", "6.7500", "+0.0500"),
     ]
-    assert no_ratios([made]) == []
+    assert no_ratios([reported_line]) == []
 
 
 PERCENTAGES = [
@@ -80,7 +82,7 @@ def test_percentages_are_compared_by_their_difference_in_points(
     row = ROW | {"label": "flash3", "printed": {name: str(theirs)}, name: theirs}
     measured = facts([planned("flash3", training_tokens_percentage=50.0)], reported=[row])
     study = replace(measured, groups=[replace(measured.groups[0], **ours)])
-    assert [value.ratio for made in lines(study) for value in made.values] == [difference]
+    assert [value.ratio for reported_line in lines(study) for value in reported_line.values] == [difference]
 
 
 def test_no_percentage_that_others_report_is_left_out_of_these() -> None:
@@ -90,12 +92,12 @@ def test_no_percentage_that_others_report_is_left_out_of_these() -> None:
 
 
 def test_without_a_run_that_completed_there_is_theirs_alone() -> None:
-    made = line([planned("flash3", outcome="unsupported", step_seconds=None, final_loss=None)])
-    assert [tuple(value)[1:] for value in made.values] == [
+    reported_line = line([planned("flash3", outcome="unsupported", step_seconds=None, final_loss=None)])
+    assert [tuple(value)[1:] for value in reported_line.values] == [
         ("8192.0", UNKNOWN, UNKNOWN),
         ("6.70", UNKNOWN, UNKNOWN),
     ]
-    assert no_ratios([made]) == []
+    assert no_ratios([reported_line]) == []
 
 
 def test_runs_that_a_scale_made_other_work_have_no_ratio_and_the_settings_are_named() -> None:
@@ -108,9 +110,9 @@ def test_runs_that_a_scale_made_other_work_have_no_ratio_and_the_settings_are_na
         "train.batch_size",
     )
     small = {"overridden": {name: {"own": 1, "by": "scale laptop"} for name in names}}
-    made = line([planned("auto", **small), planned("auto", seed=1, **small)])
-    assert {value.ratio for value in made.values} == {UNKNOWN}
-    assert no_ratios([made, made]) == [
+    reported_line = line([planned("auto", **small), planned("auto", seed=1, **small)])
+    assert {value.ratio for value in reported_line.values} == {UNKNOWN}
+    assert no_ratios([reported_line, reported_line]) == [
         "Without a ratio for auto: the runs here are other work than the numbers are about, by `model.dim`, "
         "`model.layers`, `train.dtype`, `train.sequence_length` and 1 more setting."
     ]
@@ -123,59 +125,64 @@ def test_what_is_counted_beside_the_timing_changes_no_work() -> None:
 
 def test_a_shorter_run_has_a_rate_to_compare_and_no_loss() -> None:
     short = {"overridden": {"train.steps": {"own": 1, "by": "`--set`"}}, "final_loss": 7.0}
-    made = line([planned("auto", 0.4, **short)])
-    assert [value.ratio for value in made.values] == ["1.25", UNKNOWN]
-    assert no_ratios([made]) == [
+    reported_line = line([planned("auto", 0.4, **short)])
+    assert [value.ratio for value in reported_line.values] == ["1.25", UNKNOWN]
+    assert no_ratios([reported_line]) == [
         "Without a ratio for auto: final loss: the runs here differ from the study by `train.steps`."
     ]
-    elsewhere = {"overridden": {"data.path": {"own": "a", "by": "`--set`"}}, "final_loss": 7.0}
-    assert [value.ratio for value in line([planned("auto", 0.4, **elsewhere)]).values] == ["1.25", "+0.3000"]
+    other_data = {"overridden": {"data.path": {"own": "a", "by": "`--set`"}}, "final_loss": 7.0}
+    assert [value.ratio for value in line([planned("auto", 0.4, **other_data)]).values] == ["1.25", "+0.3000"]
 
 
 @pytest.mark.parametrize(
-    ("own", "kinds"),
+    ("device", "difference"),
     [
         ("cuda", "on a CPU, the numbers are about a GPU"),
         (None, "on a CPU, the numbers are about a GPU"),
         ("cpu", "on a GPU, the numbers are about a CPU"),
     ],
 )
-def test_a_cpus_rate_is_not_held_against_a_gpus_and_its_loss_is(own: str | None, kinds: str) -> None:
-    on_another = {"overridden": {"device": {"own": own, "by": "scale laptop"}}, "final_loss": 7.0}
-    made = line([planned("auto", 0.4, **on_another)])
-    assert [value[2:] for value in made.values] == [("10,240", UNKNOWN), ("7.0000", "+0.3000")]
-    assert {*made.marks} == {"final_loss"}
-    why = f"what depends on the device: the runs here are {kinds}"
-    assert no_ratios([made]) == [f"Without a ratio for auto: {why}."]
+def test_a_cpus_rate_is_not_held_against_a_gpus_and_its_loss_is(device: str | None, difference: str) -> None:
+    override = {"overridden": {"device": {"own": device, "by": "scale laptop"}}, "final_loss": 7.0}
+    reported_line = line([planned("auto", 0.4, **override)])
+    assert [value[2:] for value in reported_line.values] == [("10,240", UNKNOWN), ("7.0000", "+0.3000")]
+    assert {*reported_line.marks} == {"final_loss"}
+    reason = f"what depends on the device: the runs here are {difference}"
+    assert no_ratios([reported_line]) == [f"Without a ratio for auto: {reason}."]
 
 
 def test_a_run_that_is_shorter_and_on_another_device_has_no_ratio_for_both_reasons() -> None:
     names = ("device", "train.steps")
-    both = {"overridden": {name: {"own": None, "by": "scale laptop"} for name in names}, "final_loss": 7.0}
-    made = line([planned("auto", 0.4, **both)])
-    assert {value.ratio for value in made.values} == {UNKNOWN}
-    assert made.no_ratio == (
+    overrides = {
+        "overridden": {name: {"own": None, "by": "scale laptop"} for name in names},
+        "final_loss": 7.0,
+    }
+    reported_line = line([planned("auto", 0.4, **overrides)])
+    assert {value.ratio for value in reported_line.values} == {UNKNOWN}
+    assert reported_line.no_ratio == (
         "final loss: the runs here differ from the study by `train.steps`; "
         "what depends on the device: the runs here are on a CPU, the numbers are about a GPU"
     )
 
 
 def test_a_note_by_hand_and_the_rules_that_numbers_break_are_shown_with_them() -> None:
-    made = line([planned("auto")], flags=["it is above the peak"], note="an L4 has 24 GB", gpus=4)
-    assert made.flags == ("Flagged: it is above the peak", "Note of the study: an L4 has 24 GB")
-    assert made.hardware == "4 x NVIDIA GH200 120GB"
+    reported_line = line([planned("auto")], flags=["it is above the peak"], note="an L4 has 24 GB", gpus=4)
+    assert reported_line.flags == ("Flagged: it is above the peak", "Note of the study: an L4 has 24 GB")
+    assert reported_line.hardware == "4 x NVIDIA GH200 120GB"
 
 
 def test_what_they_could_not_be_held_against_stands_below() -> None:
-    made = line([planned("auto")], unchecked=["not held to a peak: none is known of 'H100' in bfloat16"])
-    assert made.flags == ("Not held to a peak: none is known of 'H100' in bfloat16",)
+    reported_line = line(
+        [planned("auto")], unchecked=["not held to a peak: none is known of 'H100' in bfloat16"]
+    )
+    assert reported_line.flags == ("Not held to a peak: none is known of 'H100' in bfloat16",)
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of two groups, one of which others have measured too."""
     root = tmp_path_factory.mktemp("runs")
-    one = Reported(
+    entry = Reported(
         numbers={
             "tokens_per_second": "8127.71",
             "mfu": "142.36",
@@ -188,7 +195,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         note="no such card",
     )
     for seed in range(3):
-        completed(root, f"a{seed}", attention="auto", seed=seed, reported=[one])
+        completed(root, f"a{seed}", attention="auto", seed=seed, reported=[entry])
         completed(root, f"b{seed}", attention="flash", seed=seed)
     collect(root)
     return build_report(root, "backends", tmp_path_factory.mktemp("out") / "report").parent
@@ -205,8 +212,8 @@ def test_the_first_page_has_the_table_and_no_comparison_speaks_of_it(report: Pat
     assert "Not held to a peak: none is known of" in text
     assert "Note of the study: no such card" in text
     assert "flash" not in text
-    compared = [report / f"{name}.html" for name in ("comparison", "runs", "methods")]
-    assert not any("8127.71" in path.read_text() for path in compared)
+    other_pages = [report / f"{name}.html" for name in ("comparison", "runs", "methods")]
+    assert not any("8127.71" in path.read_text() for path in other_pages)
 
 
 def hollow(page: Path) -> dict[str, list[tuple[str, float, str]]]:
@@ -228,24 +235,26 @@ def hollow(page: Path) -> dict[str, list[tuple[str, float, str]]]:
 def test_a_figure_has_theirs_as_a_hollow_mark_in_the_row_of_its_group(
     report: Path, page: str, value: float, text: str
 ) -> None:
-    ((description, own),) = hollow(report / f"{page}.html").items()
-    assert own == [("auto", value, text)]
+    ((description, hollow_marks),) = hollow(report / f"{page}.html").items()
+    assert hollow_marks == [("auto", value, text)]
     assert description.endswith(f"Reported by others: auto {text}.")
     assert "Hollow diamonds: reported by others, in no comparison." in ((report / f"{page}.html").read_text())
 
 
 def test_the_time_of_their_steps_stands_in_the_unit_of_the_bars(report: Path) -> None:
-    ((_, own),) = hollow(report / "time.html").items()
-    assert own == [("auto", pytest.approx(512.5), "512.5")]
+    ((_, hollow_marks),) = hollow(report / "time.html").items()
+    assert hollow_marks == [("auto", pytest.approx(512.5), "512.5")]
     assert "seconds per run" in (report / "time.html").read_text()
 
 
 def test_runs_that_a_scale_made_other_work_have_no_mark_in_figures() -> None:
     row = ROW | NUMBERS | {"label": "auto", "printed": PRINTED}
     same = planned("auto", 0.4, final_loss=6.75)
-    ((run, own),) = marks(facts([same], reported=[row])).items()
+    ((run, marks_by_quantity),) = marks(facts([same], reported=[row])).items()
     assert run == (same["run_id"], None)
-    assert {name: [mark.value for mark in of_name] for name, of_name in own.items()} == {
+    assert {
+        name: [mark.value for mark in quantity_marks] for name, quantity_marks in marks_by_quantity.items()
+    } == {
         "tokens_per_second": [8192.0],
         "final_loss": [6.7],
     }
@@ -255,7 +264,7 @@ def test_runs_that_a_scale_made_other_work_have_no_mark_in_figures() -> None:
 
 def test_of_attention_alone_a_backend_has_its_line_and_its_marks_at_the_shape(tmp_path: Path) -> None:
     """math takes 8 ms forward at 1,024 tokens in CUDA graphs, and 2.5 times that backward."""
-    both = Reported(
+    entry = Reported(
         numbers={"both_milliseconds": "16.0", "call_memory_bytes": "4.5e9", "both_dram_bytes": "40.3e9"},
         hardware="Tesla T4",
         source="a lab",
@@ -266,12 +275,12 @@ def test_of_attention_alone_a_backend_has_its_line_and_its_marks_at_the_shape(tm
         case = Case("cuda", "float16", 4, length, 8, 8, 64, True)
         shape = f"B4 T{length} H8 D64"
         config = RunConfig(task="attention", call=CallConfig(shape=shape, dtype="float16", steps=7))
-        nothing = dict.fromkeys(("data_file", "tokenizer", "data_fingerprint"))
-        about = {"group": shape, "factors": {"call.shape": shape}, "config": config, **nothing}
-        reported = [both] if length == 1024 else []
-        folder = Folder(tmp_path, plan(f"r{place}", "kernels", **about, reported=reported))
+        no_data = dict.fromkeys(("data_file", "tokenizer", "data_fingerprint"))
+        fields = {"group": shape, "factors": {"call.shape": shape}, "config": config, **no_data}
+        reported = [entry] if length == 1024 else []
+        folder = Folder(tmp_path, plan(f"r{place}", "kernels", **fields, reported=reported))
         folder.start(flop_per_token=None, parameter_count=None)
-        kernels(folder, case, traffic=MOVED, flash=float(place + 1), math=4.0 * (place + 1))
+        kernels(folder, case, traffic=TRAFFIC, flash=float(place + 1), math=4.0 * (place + 1))
         folder.end(steps=7, final_loss=None)
     collect(tmp_path)
     out = build_report(tmp_path, "kernels", tmp_path / "report").parent
@@ -312,13 +321,13 @@ def test_bytes_stand_in_the_decimal_unit_that_was_printed_and_ours_in_the_same(
         "printed": {"peak_memory_bytes": printed},
     }
     measured = facts([planned("auto", 0.4)], reported=[row])
-    (made,) = lines(
+    (reported_line,) = lines(
         replace(measured, groups=[replace(measured.groups[0], peak_memory_gib=over_runs([32.0]))])
     )
-    (value,) = made.values
+    (value,) = reported_line.values
     assert (value.title, value.theirs, value.ours) == (f"Memory, {title}", theirs, ours)
     assert value.ratio == number(32 * 2**30 / float(printed), "#,.3g")
-    (mark,) = made.marks.values()
+    (mark,) = reported_line.marks.values()
     assert mark.value == pytest.approx(float(printed) / 2**30), "in the unit of the figure"
 
 

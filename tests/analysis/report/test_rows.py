@@ -29,5 +29,5 @@ ADDED = {"history", "page", "tests", "tensors", "kinds"}  # by us, to what the q
 def test_a_record_has_the_columns_of_its_query(demo: Path, record: Any, sql: str) -> None:
     with open_for_reading(demo) as connection:
         output.attach(connection, [])
-        described = connection.execute(f"DESCRIBE {facts.literal(sql, 'backends')}").fetchall()
-    assert record.__annotations__.keys() - ADDED == {name for name, *_ in described}
+        columns = connection.execute(f"DESCRIBE {facts.literal(sql, 'backends')}").fetchall()
+    assert record.__annotations__.keys() - ADDED == {name for name, *_ in columns}

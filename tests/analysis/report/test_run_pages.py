@@ -28,11 +28,11 @@ def build(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     """Collect and report with one figure, whose drawing would take most of the time."""
     monkeypatch.setattr(charts, "names", lambda: ("memory", "certificates", "ratios"))
 
-    def made(**options: bool) -> Path:
+    def report_folder(**options: bool) -> Path:
         collect(root)
         return build_report(root, "backends", tmp_path / "out", **options).parent
 
-    return made
+    return report_folder
 
 
 def test_every_run_has_a_page_with_its_provenance(demo_report: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_page_says_why_no_floor_is_stated(build: Callable[..., Path], root: Pa
     folder.end()
     completed(root, "r2", attention="flash")
     out = build()
-    said = "Floor not stated: the repeats of the memory bandwidth spread widely"
-    assert said in words(out / "run-r1.html")
+    text = "Floor not stated: the repeats of the memory bandwidth spread widely"
+    assert text in words(out / "run-r1.html")
     assert "Floor" not in words(out / "run-r2.html")
 
 
@@ -98,13 +98,13 @@ def test_a_page_tells_what_a_run_drew_and_the_overview_what_its_times_are_worth(
     folder = Folder(root, plan("r1"))
     folder.start()
     for step, mhz in ((10, 1980.0), (15, 1980.0), (20, 1650.0)):
-        known = {
+        measurements = {
             "energy_joules": 1200.0,
             "sm_mhz": mhz,
             "throttle_reasons": "sw_power_cap",
             "data_wait_seconds": 0.5,
         }
-        folder.step(step, steps=10 if step == 10 else 5, **known)
+        folder.step(step, steps=10 if step == 10 else 5, **measurements)
     folder.end(steps=20, final_loss=9.8)
     completed(root, "r2", attention="flash")
     out = build()
@@ -131,22 +131,22 @@ def test_a_page_tells_what_a_run_drew_and_the_overview_what_its_times_are_worth(
 def test_a_page_and_the_overview_name_the_process_that_held_up_the_others(
     build: Callable[..., Path], root: Path
 ) -> None:
-    alone = plan("r1")
+    planned = plan("r1")
     parts = {"train": TrainConfig(steps=100, batch_size=4), "parallel": ParallelConfig(shard=4)}
-    folder = Folder(root, alone.model_copy(update={"config": alone.config.model_copy(update=parts)}))
+    folder = Folder(root, planned.model_copy(update={"config": planned.config.model_copy(update=parts)}))
     folder.start(gpus=4, ranks=[RankRecord(node=f"n{rank // 2}") for rank in range(4)])
     for step in range(10, 40, 5):
-        known = {"slowest_rank": 3, "slowest_rank_seconds": 0.336, "other_ranks_seconds": 0.3}
-        folder.step(step, steps=10 if step == 10 else 5, **known)
+        measurements = {"slowest_rank": 3, "slowest_rank_seconds": 0.336, "other_ranks_seconds": 0.3}
+        folder.step(step, steps=10 if step == 10 else 5, **measurements)
     folder.end(steps=35, final_loss=9.65)
     completed(root, "r2", attention="flash")
     out = build()
-    said = "rank 3 on n1 was slowest in 5 of 5 intervals, by 12 % of the median of the others"
-    assert f"Slowest process after the warm-up, {said}" in words(out / "run-r1.html")
+    text = "rank 3 on n1 was slowest in 5 of 5 intervals, by 12 % of the median of the others"
+    assert f"Slowest process after the warm-up, {text}" in words(out / "run-r1.html")
     assert "Slowest process" not in words(out / "run-r2.html")
     overview = words(out / "index.html")
     assert "One process held up the others in 1 of 1 completed runs of several processes: in auto" in overview
-    assert said in overview
+    assert text in overview
     assert audit(out).findings == []
 
 
@@ -163,9 +163,9 @@ def test_the_overview_says_that_a_run_ended_on_other_processes_than_planned(
     folder.start(attempt=2, gpus=2, parallel=ParallelConfig(shard=2), resumed_attempt=1, resumed_step=10)
     folder.step(20, attempt=2, steps=10)
     folder.end(attempt=2, steps=20, final_loss=9.8)
-    said = "1 of 1 completed run ended on other numbers of processes than the study gives, in auto"
+    text = "1 of 1 completed run ended on other numbers of processes than the study gives, in auto"
     out = build()
-    assert said in words(out / "index.html")
+    assert text in words(out / "index.html")
     assert audit(out).findings == []
 
 
@@ -179,9 +179,9 @@ def test_what_a_run_printed_is_quoted_as_text_and_audited(build: Callable[..., P
     assert "<script>alert" not in page
     assert "<img" not in page
     assert audit(out).findings == []
-    printed = re.sub("first", "other", page)
-    (out / "run-r1.html").write_text(printed, encoding="utf-8")
-    assert any("other" in str(found) for found in audit(out).findings)
+    altered = re.sub("first", "other", page)
+    (out / "run-r1.html").write_text(altered, encoding="utf-8")
+    assert any("other" in str(finding) for finding in audit(out).findings)
 
 
 def test_without_logs_nothing_that_was_printed_is_in_the_report(
@@ -212,7 +212,7 @@ def test_of_more_runs_than_get_a_page_only_the_unexpected_do(
 
 
 @pytest.mark.parametrize(
-    ("content", "shown"),
+    ("content", "text"),
     [
         (b"1 %\r50 %\r100 %\ndone\n", "100 %\ndone"),
         (b"\x1b[31mred\x1b[0m \x1b]0;title\x07end", "red end"),
@@ -222,8 +222,8 @@ def test_of_more_runs_than_get_a_page_only_the_unexpected_do(
     ],
     ids=["overwritten", "colours", "carriage returns", "no text", "nothing"],
 )
-def test_output_is_shown_as_a_terminal_does_in_the_end(content: bytes, shown: str) -> None:
-    assert output.tail(content) == shown
+def test_output_is_shown_as_a_terminal_does_in_the_end(content: bytes, text: str) -> None:
+    assert output.tail(content) == text
 
 
 def test_output_is_cut_to_the_stated_lines_and_characters() -> None:

@@ -23,9 +23,9 @@ def test_the_table_of_a_few_runs_needs_no_page_of_its_own() -> None:
 
 
 def test_each_of_many_runs_is_on_one_page_of_the_table() -> None:
-    many = _runs(1001)
-    pages = table_pages(many)
-    assert [run for page in pages for run in page.runs] == many
+    all_runs = _runs(1001)
+    pages = table_pages(all_runs)
+    assert [run for page in pages for run in page.runs] == all_runs
     assert [(page.first, page.last) for page in pages] == [(1, 500), (501, 1000), (1001, 1001)]
 
 

@@ -29,10 +29,10 @@ def test_what_a_launch_gave_that_its_study_does_not_say_is_told_beside_what_the_
     """A scale is described for 60 steps under all backends; a launch asks for 30 under two."""
     launch = ["runner", "launch", "study.yaml", "--scale", "short"]
     only, steps = ["--only", "attention=custom,flash"], ["--set", "train.steps=30"]
-    found = launched(
+    overrides = launched(
         [planned("custom", command=[*launch, *steps, *only]), planned("flash", command=[*launch, *only])]
     )
-    assert found == [
+    assert overrides == [
         "--only attention=custom,flash --set train.steps=30",
         "--only attention=custom,flash",
     ]
@@ -40,11 +40,11 @@ def test_what_a_launch_gave_that_its_study_does_not_say_is_told_beside_what_the_
 
 
 def test_margins_that_nobody_stated_are_not_called_unknown() -> None:
-    without = {"design": DESIGN | {"margins": {}}}
-    assert table([planned("cudnn", **without)])["Margins"] == "none was stated before the runs"
-    assert table([planned("a", **without), planned("b", **without | {"design": DESIGN})])["Margins"] == (
-        "none was stated before the runs (`a`); loss 0.005 nats per token (`b`)"
-    )
+    no_margins = {"design": DESIGN | {"margins": {}}}
+    assert table([planned("cudnn", **no_margins)])["Margins"] == "none was stated before the runs"
+    assert table([planned("a", **no_margins), planned("b", **no_margins | {"design": DESIGN})])[
+        "Margins"
+    ] == ("none was stated before the runs (`a`); loss 0.005 nats per token (`b`)")
 
 
 def test_what_labels_stand_for_is_said_where_the_study_gives_them() -> None:
@@ -57,8 +57,8 @@ def test_what_labels_stand_for_is_said_where_the_study_gives_them() -> None:
 
 
 def test_the_workload_is_all_there() -> None:
-    said = table([planned("cudnn"), planned("flash", seed=1)])
-    assert said == said | {
+    values = table([planned("cudnn"), planned("flash", seed=1)])
+    assert values == values | {
         "Parameters": "1,377,600, of which 1,279,296 are not the input embedding",
         "Layers": "3",
         "Dimension": "192",
@@ -91,16 +91,16 @@ def test_the_workload_is_all_there() -> None:
 
 
 def test_all_steps_inside_the_learning_rate_warm_up_are_said_to_be() -> None:
-    said = table([planned("cudnn", train={"steps": 15})])
-    assert said["Learning-rate warm-up"] == "linear over 20 steps: all 15 steps lie inside it"
+    values = table([planned("cudnn", train={"steps": 15})])
+    assert values["Learning-rate warm-up"] == "linear over 20 steps: all 15 steps lie inside it"
     assert table([planned("a", train={"warmup_steps": 0})])["Learning-rate warm-up"].startswith("none")
 
 
 def test_packages_are_those_of_completed_runs_as_far_as_any_completed() -> None:
-    done = planned("a", software={"torch": "2.13.0"})
+    completed = planned("a", software={"torch": "2.13.0"})
     stopped = planned("b", software={"torch": "2.12.0", "flash-attn-4": "4.0"}, outcome="cancelled")
-    assert table([done, stopped])["Packages"] == "torch 2.13.0"
-    assert environment([done, stopped])["Software"] == ["torch 2.13.0"]
+    assert table([completed, stopped])["Packages"] == "torch 2.13.0"
+    assert environment([completed, stopped])["Software"] == ["torch 2.13.0"]
     assert table([stopped])["Packages"] == "torch 2.12.0, flash-attn-4 4.0"
 
 
@@ -128,8 +128,8 @@ def test_blocks_that_wait_for_another_launch_are_planned_runs_and_not_added_ones
     assert (
         table([blocks[0], *waiting[1:]])["Stopping rule"] == f"{rule}; blocks that have ended so far: 1 of 3"
     )
-    alone = [run | {"block": None} for run in (blocks[0], waiting[1])]
-    assert table(alone)["Stopping rule"] == rule
+    unblocked = [run | {"block": None} for run in (blocks[0], waiting[1])]
+    assert table(unblocked)["Stopping rule"] == rule
     late = waiting[2] | {"created_at": blocks[0]["ended_at"] + timedelta(hours=1)}
     assert table([*blocks[:2], late])["Stopping rule"] == (
         "none, and the number of runs was not fixed in advance: 1 run added after the first result; "
@@ -138,40 +138,43 @@ def test_blocks_that_wait_for_another_launch_are_planned_runs_and_not_added_ones
 
 
 def test_a_study_of_hundreds_of_groups_names_the_first_few() -> None:
-    own = [{"train.steps": {"own": n, "by": "`--set`"}} for n in range(300)]
+    overrides = [{"train.steps": {"own": n, "by": "`--set`"}} for n in range(300)]
     runs = [
-        planned(f"group-{n}", repeat=repeat, overridden=own[n])
+        planned(f"group-{n}", repeat=repeat, overridden=overrides[n])
         for n in range(300)
         for repeat in range(1 + n % 2)
     ]
-    found = table(runs)
-    assert found["Repeats"] == (
+    values = table(runs)
+    assert values["Repeats"] == (
         "runs of each group and seed: 1 (`group-0`, `group-2`, `group-4` and 147 more groups); "
         "2 (`group-1`, `group-3`, `group-5` and 147 more groups)"
     )
     assert changes(runs)["Steps"].endswith(
         "the study says 7; 292 more changes; `data/runs.csv` has all of them"
     )
-    assert max(map(len, (*found.values(), *changes(runs).values()))) < 400
+    assert max(map(len, (*values.values(), *changes(runs).values()))) < 400
 
 
 def test_of_amd_gpus_clocks_and_power_are_said_to_be_not_measured() -> None:
-    unknown = ("power_limit_watts", "sm_mhz", "memory_mhz", "power_capped_seconds", "slowed_seconds")
-    nothing = dict.fromkeys(unknown)
-    for device, why in (("AMD Instinct MI250X", "not measured on AMD GPUs"), ("NVIDIA H200", "not recorded")):
-        said = table([planned("flash", device=device, **nothing)])
-        assert said["Clocks and power"] == said["Clock throttling"] == f"unknown: {why}"
+    fields = ("power_limit_watts", "sm_mhz", "memory_mhz", "power_capped_seconds", "slowed_seconds")
+    unmeasured = dict.fromkeys(fields)
+    for device, reason in (
+        ("AMD Instinct MI250X", "not measured on AMD GPUs"),
+        ("NVIDIA H200", "not recorded"),
+    ):
+        values = table([planned("flash", device=device, **unmeasured)])
+        assert values["Clocks and power"] == values["Clock throttling"] == f"unknown: {reason}"
 
 
 def test_what_is_unknown_is_said_to_be() -> None:
-    said = table([planned("cudnn", power_limit_watts=None, sm_mhz=None, memory_mhz=None), planned("flash")])
-    assert said["Clocks and power"].endswith("(`flash`); unknown (`cudnn`)")
+    values = table([planned("cudnn", power_limit_watts=None, sm_mhz=None, memory_mhz=None), planned("flash")])
+    assert values["Clocks and power"].endswith("(`flash`); unknown (`cudnn`)")
     imported = {"findings": [], "sources": {}}
-    said = table([planned("log", imported=imported, config={}, git_sha=None, design=None, tokenizer=None)])
-    assert said["Layers"] == said["Learning rate"] == "unknown: the logs do not say"
-    assert said["Commit"] == "unknown: the runs were imported"
-    nothing = table([planned("waits", outcome=None, device=None, started_at=None, ended_at=None)])
-    assert nothing["Device"] == "unknown: no run has started"
+    values = table([planned("log", imported=imported, config={}, git_sha=None, design=None, tokenizer=None)])
+    assert values["Layers"] == values["Learning rate"] == "unknown: the logs do not say"
+    assert values["Commit"] == "unknown: the runs were imported"
+    unstarted = table([planned("waits", outcome=None, device=None, started_at=None, ended_at=None)])
+    assert unstarted["Device"] == "unknown: no run has started"
 
 
 def test_what_scale_and_options_changed_is_set_off_with_the_studys_own_value() -> None:
@@ -181,8 +184,8 @@ def test_what_scale_and_options_changed_is_set_off_with_the_studys_own_value() -
         "train.compile": {"own": None, "by": "`--set`"},
     }
     command = ["runner", "launch", "x.yaml", "--set", "train.steps=50", "--only=attention=cudnn,flash"]
-    found = changes([planned("cudnn", overridden=by_scale | by_option, command=command)])
-    assert found == {
+    changed = changes([planned("cudnn", overridden=by_scale | by_option, command=command)])
+    assert changed == {
         "Layers": "scale laptop; the study says 32",
         "Steps": "`--set`; the study says 1,000",
         "`torch.compile`": "`--set`; the study leaves it at its default",
@@ -192,25 +195,27 @@ def test_what_scale_and_options_changed_is_set_off_with_the_studys_own_value() -
 
 def test_records_without_the_studys_own_values_still_show_what_was_set() -> None:
     command = ["runner", "launch", "x.yaml", "--set", "train.steps=50", "--set=train.dtype=float32"]
-    found = changes([planned("cudnn", overridden=None, command=command)])
-    assert found == {
+    changed = changes([planned("cudnn", overridden=None, command=command)])
+    assert changed == {
         "Steps": "`--set train.steps=50`; these records do not include the study's own value",
         "Precision": "`--set train.dtype=float32`; these records do not include the study's own value",
     }
 
 
-@pytest.mark.parametrize(("minutes", "said"), [
+@pytest.mark.parametrize(("minutes", "expected"), [
     ((0, 10), "no: one run at a time on each machine"),
     ((0, 5), "up to 2 at a time on one machine"),
 ])  # fmt: skip
-def test_whether_runs_ran_side_by_side_is_said(minutes: tuple[int, int], said: str) -> None:
+def test_whether_runs_ran_side_by_side_is_said(minutes: tuple[int, int], expected: str) -> None:
     runs = [
         planned(
-            f"g{n}", started_at=START + timedelta(minutes=each), ended_at=START + timedelta(minutes=each + 10)
+            f"g{n}",
+            started_at=START + timedelta(minutes=minute),
+            ended_at=START + timedelta(minutes=minute + 10),
         )
-        for n, each in enumerate(minutes)
+        for n, minute in enumerate(minutes)
     ]
-    assert table(runs)["Runs side by side"] == said
+    assert table(runs)["Runs side by side"] == expected
 
 
 def test_a_run_that_waits_to_be_resumed_is_on_no_machine() -> None:
@@ -254,13 +259,13 @@ def certificate(attention: str, **changes: object) -> Row:
 
 def test_a_backend_is_told_with_its_package_its_verdict_and_its_kernels() -> None:
     software = {"torch": "2.13.0", "triton": "3.6"}
-    runs = [planned(each, software=software) for each in ("flash3", "cudnn", "custom", "mine", "late")]
-    own = {"software": software | {"nvidia-cudnn-cu13": "9.19"}}
+    runs = [planned(backend, software=software) for backend in ("flash3", "cudnn", "custom", "mine", "late")]
+    other_software = {"software": software | {"nvidia-cudnn-cu13": "9.19"}}
     trust = Backends(
         [
             certificate("flash3"),
-            certificate("cudnn", **own),
-            certificate("custom", **own),
+            certificate("cudnn", **other_software),
+            certificate("custom", **other_software),
             certificate("mine"),
         ],
         [Without("late", False, None, None, ("r1", "r2"))],
@@ -297,15 +302,15 @@ def test_a_run_of_attention_alone_counts_for_the_backends_that_it_timed() -> Non
 
 
 def test_certificates_that_say_the_same_are_counted_and_not_listed() -> None:
-    many = [certificate("flash3", key=f"k{n}") for n in range(4)]
-    many += [
+    certificates = [certificate("flash3", key=f"k{n}") for n in range(4)]
+    certificates += [
         certificate("flash3", key="bad", verdict="wrong"),
         certificate("flash3", key="cpu", device_name=None),
     ]
-    (one,) = backend_lines([planned("flash3")], Backends(many[:4], [], []))
-    assert one.verdicts == (BackendVerdict("right", "k0", 4, None),)
-    (several,) = backend_lines([planned("flash3")], Backends(many, [], []))
-    assert several.verdicts == (
+    (uniform,) = backend_lines([planned("flash3")], Backends(certificates[:4], [], []))
+    assert uniform.verdicts == (BackendVerdict("right", "k0", 4, None),)
+    (mixed,) = backend_lines([planned("flash3")], Backends(certificates, [], []))
+    assert mixed.verdicts == (
         BackendVerdict("right", "k0", 4, "NVIDIA H200"),
         BackendVerdict("wrong", "bad", 1, "NVIDIA H200"),
         BackendVerdict("right", "cpu", 1, "no device"),
@@ -330,8 +335,8 @@ def test_each_backend_counts_once_though_it_has_several_certificates(
     """Three backends of which two are wrong in 8 bits were `3 right, 2 wrong`."""
     rows = [
         certificate(f"backend{n}", verdict=verdict, dtype=dtype)
-        for n, both in enumerate(verdicts)
-        for verdict, dtype in zip(both.split("/"), ("bfloat16", "float8_e4m3fn"), strict=False)
+        for n, pair in enumerate(verdicts)
+        for verdict, dtype in zip(pair.split("/"), ("bfloat16", "float8_e4m3fn"), strict=False)
     ]
     assert Backends(rows, [], []).counts == counts
 
@@ -389,10 +394,10 @@ def test_a_package_that_was_installed_beside_a_backend_is_not_its_own() -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_a_backends_file_tells_without_torch_what_it_tells_with_it(name: str) -> None:
-    backend, said = load(name), described(name)
-    if said is not None:
-        told = backend.summary, backend.modules, backend.packages
-        assert (said.summary, said.modules, said.packages) == told
+    backend, description = load(name), described(name)
+    if description is not None:
+        expected = backend.summary, backend.modules, backend.packages
+        assert (description.summary, description.modules, description.packages) == expected
 
 
 def test_the_default_settings_of_these_tests_are_those_of_a_run() -> None:
@@ -409,16 +414,16 @@ def test_an_option_is_found_with_a_space_and_with_an_equals_sign_and_its_value_k
 
 
 @pytest.mark.parametrize(
-    ("parallel", "said"),
+    ("parallel", "expected"),
     [
         ({"shard": 2}, "gathered for each pass of a block"),
         ({"shard": 1, "context": 4, "reshard": False}, "gathered once a step, and kept meanwhile"),
     ],
 )
-def test_how_sharded_parameters_are_gathered_is_said(parallel: dict[str, Any], said: str) -> None:
+def test_how_sharded_parameters_are_gathered_is_said(parallel: dict[str, Any], expected: str) -> None:
     sharded = planned("cudnn")
     sharded["config"] = {**sharded["config"], "parallel": parallel}
-    assert table([sharded])["Sharded parameters"] == said
+    assert table([sharded])["Sharded parameters"] == expected
     assert "Sharded parameters" not in table([planned("cudnn")])
 
 
@@ -432,14 +437,14 @@ def test_how_gradients_of_several_processes_are_added_up_is_said(reduce: str) ->
 
 
 def test_options_of_the_training_loop_are_said() -> None:
-    chosen = {
+    train_options = {
         "compile": True, "loss": "linear_cross_entropy", "optimizer": "adamw_one_pass",
         "float8": "rowwise", "checkpoint_activations": True, "batch_size": 8, "accumulate": 4,
     }  # fmt: skip
-    said = table([planned("cudnn", train=chosen)])
-    assert said["`torch.compile`"] == "yes, block by block"
-    assert said["Loss"] == "cross-entropy, joined with the output head"
-    assert said["Optimizer"].startswith("AdamW by this project's one-pass kernels, weight decay 0.01")
-    assert said["Precision"] == "bfloat16, products of the blocks in float8 (rowwise scaling)"
-    assert said["Activations"].startswith("of each block recomputed")
-    assert said["Batch"] == "8, in 4 parts whose gradients are added up"
+    values = table([planned("cudnn", train=train_options)])
+    assert values["`torch.compile`"] == "yes, block by block"
+    assert values["Loss"] == "cross-entropy, joined with the output head"
+    assert values["Optimizer"].startswith("AdamW by this project's one-pass kernels, weight decay 0.01")
+    assert values["Precision"] == "bfloat16, products of the blocks in float8 (rowwise scaling)"
+    assert values["Activations"].startswith("of each block recomputed")
+    assert values["Batch"] == "8, in 4 parts whose gradients are added up"

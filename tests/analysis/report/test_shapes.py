@@ -54,8 +54,8 @@ def test_every_shape_has_a_row_for_each_direction_and_every_timed_backend_a_colu
     )
     assert math.lead and math.lead.ratio.ratio == pytest.approx(1 / 8)
     assert [cell.lead.clear for cell in (auto, cudnn, math) if cell.lead] == [True, False, False]
-    auto, cudnn, gone = graph.lines[2].cells
-    assert (gone.milliseconds, gone.gone, gone.lead) == (None, "OOM", None)
+    auto, cudnn, oom_cell = graph.lines[2].cells
+    assert (oom_cell.milliseconds, oom_cell.gone, oom_cell.lead) == (None, "OOM", None)
     assert auto.lead and auto.lead.next_best.attention == "cudnn"
 
 
@@ -107,12 +107,12 @@ def test_paper_has_at_most_eight_backends_side_by_side() -> None:
     (table, _) = shapes([row for place in range(12) for row in called(f"b{place:02}", 1.0 + place, 512)])
     first, second = table.parts(8)
     assert first.backends + second.backends == table.backends
-    whole = [line.cells for line in table.lines]
-    assert [a.cells + b.cells for a, b in zip(first.lines, second.lines, strict=True)] == whole
-    page = environment().get_template("part_shapes.html")
-    assert page.render(shapes=[table], here="print").count("<table") == 2
-    assert "Every shape, graph (backends 9 to 12 of 12): " in page.render(shapes=[table], here="print")
-    assert page.render(shapes=[table], here="index").count("<table") == 1
+    cells = [line.cells for line in table.lines]
+    assert [a.cells + b.cells for a, b in zip(first.lines, second.lines, strict=True)] == cells
+    template = environment().get_template("part_shapes.html")
+    assert template.render(shapes=[table], here="print").count("<table") == 2
+    assert "Every shape, graph (backends 9 to 12 of 12): " in template.render(shapes=[table], here="print")
+    assert template.render(shapes=[table], here="index").count("<table") == 1
 
 
 def test_a_study_that_timed_nothing_has_no_table() -> None:
@@ -122,8 +122,8 @@ def test_a_study_that_timed_nothing_has_no_table() -> None:
 def test_the_name_of_a_shape_can_be_broken_where_the_page_is_narrow() -> None:
     """The first column is never wider than 40 % of the page: what is not broken lies over the next column."""
     page = environment().get_template("part_shapes.html")
-    found = page.render(shapes=shapes(called("cudnn", 1.0, 512)), here="index")
-    assert '<th scope="row">B4 T512 H8 D64, causal</th>' in found
+    markup = page.render(shapes=shapes(called("cudnn", 1.0, 512)), here="index")
+    assert '<th scope="row">B4 T512 H8 D64, causal</th>' in markup
 
 
 BYTES = ("l2_read_bytes", "l2_write_bytes", "dram_read_bytes", "dram_write_bytes")
@@ -149,22 +149,22 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def test_bytes_have_a_line_for_each_backend_and_direction_of_which_they_were_asked() -> None:
-    nothing: tuple[None, ...] = (None,) * 4
+    no_counts: tuple[None, ...] = (None,) * 4
     rows = moving("flash", "r1", (10**9, 10**9, 10**8, 0)) + moving(
         "flash", "r2", (3 * 10**9, 10**9, 10**8, 0)
     )
-    rows += moving("cudnn", "r1", nothing, "no ncu") + moving("auto", "r1", nothing)
+    rows += moving("cudnn", "r1", no_counts, "no ncu") + moving("auto", "r1", no_counts)
     runs = [planned(name, run_id=name, config=config()) for name in ("r1", "r2")]
     forward, backward, cudnn, _ = traffic(rows, runs)
     shape = "B4 T512 H8 D64, causal"
     assert forward == TrafficLine(shape, "flash", "forward", 1.0, 4.0, 3.0, 0.1, "")
     assert (backward.attention, backward.direction) == ("flash", "backward")
-    why = "no formula is known for this backend; no ncu"
-    assert cudnn == TrafficLine(shape, "cudnn", "forward", 1.0, None, None, None, why)
+    reason = "no formula is known for this backend; no ncu"
+    assert cudnn == TrafficLine(shape, "cudnn", "forward", 1.0, None, None, None, reason)
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "why"),
+    ("name", "changes", "reason"),
     [
         ("math", {"shape": "B4 T512 H8 K2 D64"}, "no formula covers query heads that share keys"),
         (
@@ -178,14 +178,14 @@ def test_bytes_have_a_line_for_each_backend_and_direction_of_which_they_were_ask
         ("theirs", {}, "no formula is known for this backend"),
     ],
 )
-def test_a_call_without_a_formula_says_why(name: str, changes: dict[str, Any], why: str) -> None:
+def test_a_call_without_a_formula_says_why(name: str, changes: dict[str, Any], reason: str) -> None:
     rows = moving(name, "r1", (10**9, 10**9, 10**8, 0))
-    found = traffic(rows, [planned("r1", run_id="r1", config=config(**changes))])
-    assert {line.direction: line.reason for line in found} == {"forward": why, "backward": why}
+    lines = traffic(rows, [planned("r1", run_id="r1", config=config(**changes))])
+    assert {line.direction: line.reason for line in lines} == {"forward": reason, "backward": reason}
 
 
 def test_every_backend_with_a_formula_is_described_as_having_one() -> None:
-    assert {name for name in names() if (own := described(name)) and own.moves} == {
+    assert {name for name in names() if (description := described(name)) and description.moves} == {
         name for name in names() if load(name).moves is not unknown
     }
 
