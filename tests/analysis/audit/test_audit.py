@@ -36,19 +36,19 @@ from tests.analysis.fabricate import certificate, completed
 @pytest.fixture(scope="module", autouse=True)
 def _in_less_time() -> Iterator[None]:
     """Make some figures only, and draw equal ones once: a drawing depends on its specification alone."""
-    drawn: dict[tuple[str, float], str] = {}
+    drawings: dict[tuple[str, float], str] = {}
     lay_out = draw.laid_out
 
-    def once(spec: dict[str, Any], inches: float, version: str | None = None) -> str:
+    def memoized(spec: dict[str, Any], inches: float, version: str | None = None) -> str:
         key = (json.dumps(spec), inches)
-        if key not in drawn:
-            drawn[key] = lay_out(spec, inches, version)
-        return drawn[key]
+        if key not in drawings:
+            drawings[key] = lay_out(spec, inches, version)
+        return drawings[key]
 
-    some = ("certificates", "loss", "memory", "mfu", "time", "tokens_per_second")
+    names = ("certificates", "loss", "memory", "mfu", "time", "tokens_per_second")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draw, "laid_out", once)
-        patch.setattr(charts, "names", lambda: some)  # the command line's test audits all figures
+        patch.setattr(draw, "laid_out", memoized)
+        patch.setattr(charts, "names", lambda: names)  # the command line's test audits all figures
         yield
 
 
@@ -82,10 +82,10 @@ def report(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "report"))
 
 
-def edit(path: Path, old: str, new: str, most: int = 1) -> None:
+def edit(path: Path, old: str, new: str, count: int = 1) -> None:
     text = path.read_text(encoding="utf-8")
     assert old in text, old
-    path.write_text(text.replace(old, new, most), encoding="utf-8")
+    path.write_text(text.replace(old, new, count), encoding="utf-8")
 
 
 def sign(report: Path) -> None:
@@ -95,27 +95,27 @@ def sign(report: Path) -> None:
     write(report / MANIFEST, manifest.model_copy(update={"files": files}))
 
 
-def of(found: AuditResult, file: str) -> str:
-    return "\n".join(str(finding) for finding in found.findings if finding.file == file)
+def findings_in(result: AuditResult, file: str) -> str:
+    return "\n".join(str(finding) for finding in result.findings if finding.file == file)
 
 
 def test_a_report_that_nobody_touched_matches_its_records(made: Path, root: Path) -> None:
-    found = audit(made, root)
-    assert found.findings == found.notes == []
-    assert found.same_code
-    assert found.skipped == 0
-    shown = sum(len(re.findall(r"\d+", path.read_text())) for path in made.glob("*.html"))
-    assert found.numbers > shown / 2  # of the pages alone
+    result = audit(made, root)
+    assert result.findings == result.notes == []
+    assert result.same_code
+    assert result.skipped == 0
+    count = sum(len(re.findall(r"\d+", path.read_text())) for path in made.glob("*.html"))
+    assert result.numbers > count / 2  # of the pages alone
 
 
 def test_a_report_that_is_rebuilt_from_its_records_is_the_same(made: Path, tmp_path: Path) -> None:
     """`make published` does so, and then needs no run folders."""
     rebuild(made, tmp_path)
     assert carried.files(tmp_path) == carried.files(made)
-    different = [
+    changed = [
         path for path in carried.files(made) if (tmp_path / path).read_bytes() != (made / path).read_bytes()
     ]
-    assert different == [MANIFEST]
+    assert changed == [MANIFEST]
     old, new = (read(folder / MANIFEST, ReportManifest) for folder in (made, tmp_path))
     assert new == old.model_copy(update={"roots": ()}), "no folder of runs was read"
 
@@ -124,15 +124,15 @@ def test_every_number_on_a_page_says_which_queries_it_is_made_of(made: Path) -> 
     """Apart from the rules on the page of methods, which are the same in every report."""
     carried_queries = {path.stem for path in made.glob("data/queries/*.sql")}
     for path in made.glob("*.html"):
-        shown = read_page(path.read_text())
-        named = {name for source in shown.sources.values() for name in source.split()}
-        assert named <= carried_queries, path.name
-        without = [
-            place for place, text in shown.pieces.items() if split(text)[1] and place not in shown.sources
+        page = read_page(path.read_text())
+        query_names = {name for source in page.sources.values() for name in source.split()}
+        assert query_names <= carried_queries, path.name
+        unsourced = [
+            place for place, text in page.pieces.items() if split(text)[1] and place not in page.sources
         ]
         if path.name != "methods.html":
             assert not [
-                place for place in without if "/" in place and not place.endswith(("pre", "summary"))
+                place for place in unsourced if "/" in place and not place.endswith(("pre", "summary"))
             ], path.name
 
 
@@ -140,7 +140,7 @@ def test_the_page_of_verify_is_audited_too(root: Path, tmp_path: Path) -> None:
     page = certificates_page(root, tmp_path / "machine")
     assert audit(page.parent).findings == []
     edit(page, "2 right", "3 right")
-    assert "it says 3 right., the records give 2 right." in of(audit(page.parent), "index.html")
+    assert "it says 3 right., the records give 2 right." in findings_in(audit(page.parent), "index.html")
 
 
 def test_each_thing_that_was_changed_by_hand_is_named(report: Path) -> None:
@@ -160,18 +160,18 @@ def test_each_thing_that_was_changed_by_hand_is_named(report: Path) -> None:
     row = (report / "data" / "memory.csv").read_text().splitlines()[1]
     edit(report / "data" / "memory.csv", row, row.replace("71.0", "17.0"))
     edit(report / "figures" / "memory.svg", 'aria-label="71.00"', 'aria-label="11.00"')
-    turned = re.search(
+    transform = re.search(
         r'transform="translate\(([\d.]+),([\d.]+)\)"', (report / "figures" / "loss.svg").read_text()[3000:]
     )
-    assert turned
-    edit(report / "figures" / "loss.svg", turned[0], turned[0].replace(turned[1], "1"))
+    assert transform
+    edit(report / "figures" / "loss.svg", transform[0], transform[0].replace(transform[1], "1"))
     edit(report / "data" / "queries" / "memory.sql", "study", "study -- ")
     edit(report / "assets" / "page.js", '"use strict"', "")
     (report / "tokens.html").unlink()
     shutil.copy(report / "time.html", report / "more.html")
     sign(report)
-    found = audit(report)
-    for file, *said in (
+    result = audit(report)
+    for file, *passages in (
         ("index.html", "auto, Tokens/s", "19,999", speed[1], "(queries: runs, measured_runs"),
         ("methods.html", "warmup_steps", "2 W steps"),
         ("run-auto0.html", "Measured", "19 step records", "18 step records"),
@@ -186,9 +186,9 @@ def test_each_thing_that_was_changed_by_hand_is_named(report: Path) -> None:
         ("tokens.html", "missing"),
         ("more.html", "no report of this study has such a file"),
     ):  # fmt: skip
-        for words in said:
-            assert words in of(found, file), (file, words, of(found, file))
-    assert {finding.file for finding in found.findings} == {
+        for passage in passages:
+            assert passage in findings_in(result, file), (file, passage, findings_in(result, file))
+    assert {finding.file for finding in result.findings} == {
         "index.html", "methods.html", "run-auto0.html", "memory.html", "mfu.html", "time.html", "data/memory.csv", "figures/memory.svg",
         "figures/loss.svg", "data/queries/memory.sql", "assets/page.js", "tokens.html", "more.html",
     }  # fmt: skip
@@ -211,10 +211,10 @@ def test_a_changed_heading_or_row_label_is_one_finding_and_not_all_that_is_below
     )
     page.write_text(page.read_text().replace(old, new, 1))
     sign(report)
-    found = audit(report).findings
-    assert len(found) == 1
-    assert "it says" in str(found[0])
-    assert "nothing" not in str(found[0])
+    findings = audit(report).findings
+    assert len(findings) == 1
+    assert "it says" in str(findings[0])
+    assert "nothing" not in str(findings[0])
 
 
 def alter(
@@ -228,15 +228,15 @@ def alter(
 
 def test_records_that_were_changed_alone_no_longer_give_the_pages(report: Path) -> None:
     alter(report, "step_records", "step_seconds", lambda seconds: pc.multiply(seconds, 0.9))
-    found = audit(report)
-    assert "Tokens/s" in of(found, "index.html")
-    assert "SHA-256" in of(found, "data/records/step_records.parquet")
-    assert of(found, "figures/tokens_per_second.svg")
-    assert of(found, "data/tokens_per_second.csv")
+    result = audit(report)
+    assert "Tokens/s" in findings_in(result, "index.html")
+    assert "SHA-256" in findings_in(result, "data/records/step_records.parquet")
+    assert findings_in(result, "figures/tokens_per_second.svg")
+    assert findings_in(result, "data/tokens_per_second.csv")
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
             "UPDATE run_records SET processes = 4",
@@ -252,25 +252,25 @@ def test_records_that_were_changed_alone_no_longer_give_the_pages(report: Path) 
         ),
     ],
 )
-def test_runs_on_other_processes_than_planned_are_named(report: Path, change: str, said: str) -> None:
+def test_runs_on_other_processes_than_planned_are_named(report: Path, change: str, message: str) -> None:
     with open_records(report / "data" / "records") as connection:
         assert not list(contradictions(connection))
         connection.execute(change)
-        assert said in "\n".join(map(str, contradictions(connection)))
+        assert message in "\n".join(map(str, contradictions(connection)))
 
 
-@pytest.mark.parametrize(("imported", "times"), [("NULL", 1), ("'{}'", 0)])
+@pytest.mark.parametrize(("imported", "count"), [("NULL", 1), ("'{}'", 0)])
 def test_a_step_that_is_missing_is_named_but_in_logs_of_other_programs(
-    report: Path, imported: str, times: int
+    report: Path, imported: str, count: int
 ) -> None:
     path = report / "data" / "records" / "step_records.parquet"
     rows = pq.read_table(path)
-    gone = pc.and_(pc.equal(rows["step"], 50), pc.equal(rows["run_id"], "auto0"))
-    pq.write_table(rows.filter(pc.invert(gone)), path)
+    missing = pc.and_(pc.equal(rows["step"], 50), pc.equal(rows["run_id"], "auto0"))
+    pq.write_table(rows.filter(pc.invert(missing)), path)
     with open_records(report / "data" / "records") as connection:
         connection.execute(f"UPDATE run_records SET imported = {imported}")
-        said = "\n".join(map(str, contradictions(connection)))
-    assert said.count("a record before it that ends with step 45") == times
+        messages = "\n".join(map(str, contradictions(connection)))
+    assert messages.count("a record before it that ends with step 45") == count
 
 
 def test_records_that_contradict_each_other_are_named(report: Path) -> None:
@@ -285,16 +285,16 @@ def test_records_that_contradict_each_other_are_named(report: Path) -> None:
         ("other_ranks_seconds", 0.5),
         ("power_seconds", 0.25),
     ):
-        alter(report, "step_records", column, lambda known, value=value: pa.array([value] * len(known)))
-    alter(report, "step_records", "slowest_rank", lambda known: pa.array([2] * len(known), pa.int32()))
-    alter(report, "step_records", "power_steps", lambda known: pa.array([5] * len(known)))
+        alter(report, "step_records", column, lambda values, value=value: pa.array([value] * len(values)))
+    alter(report, "step_records", "slowest_rank", lambda values: pa.array([2] * len(values), pa.int32()))
+    alter(report, "step_records", "power_steps", lambda values: pa.array([5] * len(values)))
     alter(report, "certificates", "code", lambda code: pc.utf8_replace_slice(code, 0, 1, "0"))
     alter(report, "verifications", "measured", lambda measured: pc.multiply(measured, 100))
     alter(report, "run_records", "seed", lambda seed: pc.add(seed, 1))
     alter(report, "audits", "dk_ratio", lambda ratio: pc.multiply(ratio, 3))
     with open_records(report / "data" / "records") as connection:
-        said = "\n".join(map(str, contradictions(connection)))
-    for words in (
+        messages = "\n".join(map(str, contradictions(connection)))
+    for message in (
         "attempts.parquet: backends/auto0 attempt 1: it says a final loss of 8.5, the records give a last record of 9.0",
         "FLOP per token",
         "by the plan",
@@ -308,7 +308,7 @@ def test_records_that_contradict_each_other_are_named(report: Path) -> None:
         "audits.parquet: backends/auto0 attempt 1, step 50: it says an audit that passed, the records give a largest error "
         "of 1.5 times what is allowed",
     ):
-        assert words in said, words
+        assert message in messages, message
 
 
 def test_what_is_changed_in_records_and_pages_alike_only_the_run_folders_show(
@@ -342,9 +342,9 @@ def test_quoted_output_is_held_against_the_logs(root: Path) -> None:
             log.unlink(missing_ok=True)
             if written:
                 log.write_text(written)
-            done = ComparedReport()
-            compare_output(done, connection, "backends", root)
-            assert (len(done.findings), len(done.notes)) == (findings, notes), written
+            comparison = ComparedReport()
+            compare_output(comparison, connection, "backends", root)
+            assert (len(comparison.findings), len(comparison.notes)) == (findings, notes), written
 
 
 @pytest.fixture
@@ -360,11 +360,11 @@ def test_with_other_code_numbers_count_and_words_do_not(report: Path) -> None:
     edit(report / "assets" / "page.js", '"use strict"', "")
     edit(report / "data" / "queries" / "memory.sql", "SELECT", "-- another way to ask for the same\nSELECT")
     sign(report)
-    found = audit(report)
-    assert found.findings == []
-    assert not found.same_code
-    assert 0 < found.skipped < found.numbers / 20
-    assert "other code made the report" in found.notes[0]
+    result = audit(report)
+    assert result.findings == []
+    assert not result.same_code
+    assert 0 < result.skipped < result.numbers / 20
+    assert "other code made the report" in result.notes[0]
     row = (report / "data" / "memory.csv").read_text().splitlines()[1]
     edit(report / "data" / "memory.csv", row, row.replace("71.0", "17.0"))
     edit(report / "run-auto0.html", "from 18 step records", "from 19 step records")
@@ -411,7 +411,7 @@ def test_a_query_that_reaches_out_is_refused(
     monkeypatch.setattr("analysis.audit.audit.write_report", lambda *_, **__: None)  # saves seconds
     (report / "data" / "queries" / file).write_text(sql.replace("{out}", str(tmp_path / "out")))
     sign(report)
-    assert "the records cannot be used" in of(audit(report), "data/records")
+    assert "the records cannot be used" in findings_in(audit(report), "data/records")
     assert not (tmp_path / "out").exists()
 
 
@@ -421,7 +421,7 @@ def _manifest(old: str, new: str) -> Callable[[Path], None]:
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "message"),
     [
         (shutil.rmtree, "name the folder that `runner report` wrote"),
         (
@@ -441,10 +441,10 @@ def _manifest(old: str, new: str) -> Callable[[Path], None]:
     ],
 )
 def test_what_is_no_report_that_can_be_audited_is_refused(
-    report: Path, harm: Callable[[Path], None], said: str
+    report: Path, harm: Callable[[Path], None], message: str
 ) -> None:
     harm(report)
-    with pytest.raises(UserError, match=re.escape(said)):
+    with pytest.raises(UserError, match=re.escape(message)):
         audit(report)
 
 
@@ -457,21 +457,21 @@ def test_a_torn_file_or_a_link_in_a_report_is_named(report: Path, tmp_path: Path
     (report / "time.html").symlink_to(tmp_path / "secret.html")
     (report / "figures").rename(tmp_path / "figures")
     (report / "figures").symlink_to(tmp_path / "figures")
-    found = audit(report)
-    assert "attempts.parquet" in of(found, "data/records")
-    assert "it is a link" in of(found, "time.html")
-    assert found.findings
+    result = audit(report)
+    assert "attempts.parquet" in findings_in(result, "data/records")
+    assert "it is a link" in findings_in(result, "time.html")
+    assert result.findings
 
 
 @pytest.mark.refused
 def test_a_file_among_the_records_that_no_table_is_read_from_is_named(report: Path) -> None:
     (report / "data" / "records" / "more.parquet").write_bytes(b"PAR1")
     sign(report)
-    assert "it holds the records of no table" in of(audit(report), "data/records/more.parquet")
+    assert "it holds the records of no table" in findings_in(audit(report), "data/records/more.parquet")
 
 
 @pytest.mark.refused
 def test_a_manifest_whose_study_the_records_lack_is_a_finding(report: Path) -> None:
     manifest = json.loads((report / MANIFEST).read_text())
     (report / MANIFEST).write_text(json.dumps(manifest | {"study": "'; DROP TABLE attempts; --"}))
-    assert "no report can be made from them" in of(audit(report), "data/records")
+    assert "no report can be made from them" in findings_in(audit(report), "data/records")

@@ -23,14 +23,14 @@ def compared(folder: Path, alike: Alike) -> ComparedReport:
 
 
 def test_the_axes_of_a_drawing_by_other_code_are_its_own(tmp_path: Path) -> None:
-    found = compared(tmp_path, Alike(code=False, altair=True, renderer=True))
-    assert (found.findings, found.numbers, found.skipped) == ([], 0, found.skipped)
-    assert found.skipped > 0
+    comparison = compared(tmp_path, Alike(code=False, altair=True, renderer=True))
+    assert (comparison.findings, comparison.numbers, comparison.skipped) == ([], 0, comparison.skipped)
+    assert comparison.skipped > 0
 
 
 def test_the_axes_of_a_drawing_by_the_same_code_are_compared(tmp_path: Path) -> None:
-    found = compared(tmp_path, Alike(code=True, altair=True, renderer=False))
-    assert "it says 10,400, the records give 10,600" in str(found.findings[0])
+    comparison = compared(tmp_path, Alike(code=True, altair=True, renderer=False))
+    assert "it says 10,400, the records give 10,600" in str(comparison.findings[0])
 
 
 def test_numbers_are_alike_as_far_as_both_are_written_out() -> None:
@@ -45,7 +45,7 @@ def test_numbers_are_alike_as_far_as_both_are_written_out() -> None:
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("printed", "wanted"),
+    ("printed", "expected"),
     [
         ("x" * 120 + " faster", "x" * 120 + " slower"),
         ({"axis": None}, {}),
@@ -54,8 +54,8 @@ def test_numbers_are_alike_as_far_as_both_are_written_out() -> None:
     ],
     ids=["the end of a long caption", "an axis that is taken away", "a number for true", "one more row"],
 )
-def test_a_figure_that_differs_in_one_place_is_never_the_same(printed: Any, wanted: Any) -> None:
-    assert any(not equal(a, b) for _, a, b in leaves(printed, wanted, "figure"))
+def test_a_figure_that_differs_in_one_place_is_never_the_same(printed: Any, expected: Any) -> None:
+    assert any(not equal(a, b) for _, a, b in leaves(printed, expected, "figure"))
 
 
 @pytest.mark.refused
@@ -64,6 +64,6 @@ def test_text_that_no_parser_takes_is_a_finding_and_no_failure() -> None:
         pieces = read_page(page).pieces  # Python 3.12.3 takes the first page, later versions do not
         assert "page" not in pieces or "cannot be read" in pieces["page"]
     for table in ("a,b\n\n", f"a,b\n{'x' * 200_000},2\n", "a,b\n1,1.0000000000000e999\n"):
-        done = ComparedReport()
-        compare_tables(done, "data/x.csv", table, "a,b\n1,2.0000000000000\n")
-        assert done.findings, table[:20]
+        comparison = ComparedReport()
+        compare_tables(comparison, "data/x.csv", table, "a,b\n1,2.0000000000000\n")
+        assert comparison.findings, table[:20]

@@ -24,7 +24,7 @@ from tests.analysis.fabricate import Folder, certificate, completed, plan
 
 PUBLISHED = Path(__file__).parents[3] / "reports/published"
 RUNS = "SELECT run_id, attempts, steps, final_loss, from_report IS NOT NULL FROM runs ORDER BY run_id"
-GIVEN = [("r1", 1, 100, 9.0, True), ("r2", 2, 100, 9.0, True)]
+RUN_ROWS = [("r1", 1, 100, 9.0, True), ("r2", 2, 100, 9.0, True)]
 
 
 @pytest.fixture(scope="module")
@@ -86,28 +86,28 @@ def test_what_a_report_carries_makes_the_same_tables_where_nothing_else_is_left(
 ) -> None:
     shutil.rmtree(root)
     assert restore(report, elsewhere) == Restored("backends", runs=2, own=0, again=False)
-    assert rows(elsewhere) == GIVEN
-    again = reported(elsewhere, tmp_path / "again")
-    assert tables(again) == tables(report)
-    assert "Taken from a report" in (again / "index.html").read_text()
+    assert rows(elsewhere) == RUN_ROWS
+    rebuilt = reported(elsewhere, tmp_path / "again")
+    assert tables(rebuilt) == tables(report)
+    assert "Taken from a report" in (rebuilt / "index.html").read_text()
     assert rows(elsewhere, "SELECT count(*) > 0 FROM verifications") == [(True,)]
 
 
-@pytest.mark.parametrize("lost", ["nothing", "its version", "all of it", "its content"])
-def test_runs_of_a_report_are_in_every_new_database(report: Path, elsewhere: Path, lost: str) -> None:
+@pytest.mark.parametrize("damage", ["nothing", "its version", "all of it", "its content"])
+def test_runs_of_a_report_are_in_every_new_database(report: Path, elsewhere: Path, damage: str) -> None:
     restore(report, elsewhere)
-    first = rows(elsewhere)
+    expected = rows(elsewhere)
     database = elsewhere / "results.duckdb"
-    if lost == "its version":
+    if damage == "its version":
         with duckdb.connect(database) as connection:
             connection.execute("UPDATE database_version SET fingerprint = 'of an earlier version'")
-    elif lost == "all of it":
+    elif damage == "all of it":
         database.unlink()
-    elif lost == "its content":
+    elif damage == "its content":
         database.write_bytes(b"damaged")
-    before = database.stat().st_ino if database.exists() else None
-    assert rows(elsewhere) == first == GIVEN
-    assert lost != "nothing" or database.stat().st_ino == before
+    inode = database.stat().st_ino if database.exists() else None
+    assert rows(elsewhere) == expected == RUN_ROWS
+    assert damage != "nothing" or database.stat().st_ino == inode
     assert collect(elsewhere, rebuild=True).runs == 2
 
 
@@ -117,16 +117,16 @@ def test_of_several_reports_of_a_run_the_one_that_was_collected_last_counts(
     early = shutil.copytree(report, tmp_path / "early")
     completed(root, "r3")
     late = reported(root, tmp_path / "late")
-    for given, again, of_r1 in (
+    for folder, repeated, number in (
         (early, False, "0001"),
         (early, True, "0002"),
         (late, False, "0003"),
         (late, True, "0004"),
         (early, True, "0005"),
     ):
-        assert restore(given, elsewhere).again == again
-        ((first, *_), *others) = rows(elsewhere, "SELECT from_report, run_id FROM runs ORDER BY run_id")
-        assert f"/{of_r1}-" in str(first)
+        assert restore(folder, elsewhere).again == repeated
+        ((origin, *_), *others) = rows(elsewhere, "SELECT from_report, run_id FROM runs ORDER BY run_id")
+        assert f"/{number}-" in str(origin)
         assert [run for _, run in others] == ["r2", "r3"][: len(others)]
     assert len(others) == 2
 
@@ -149,7 +149,7 @@ def test_a_study_that_only_its_report_has_goes_on_with_new_runs(report: Path, el
     completed(elsewhere, "r3")
     restore(report, elsewhere)
     completed(elsewhere, "r4")
-    assert [(run, of_report) for run, *_, of_report in rows(elsewhere)] == [
+    assert [(run, from_report) for run, *_, from_report in rows(elsewhere)] == [
         ("r1", True),
         ("r2", True),
         ("r3", False),
@@ -165,17 +165,17 @@ def test_a_runs_own_folder_takes_precedence_whichever_comes_first(
     if first == "report":
         restore(report, elsewhere)
         collect(elsewhere)
-    own = completed(elsewhere, "r2", seconds=0.8, attention="flash")
-    done = restore(report, elsewhere)
-    assert (done.runs, done.own) == (2, 1)
+    folder = completed(elsewhere, "r2", seconds=0.8, attention="flash")
+    restored = restore(report, elsewhere)
+    assert (restored.runs, restored.own) == (2, 1)
     assert rows(elsewhere, "SELECT run_id, step_seconds, from_report IS NOT NULL FROM runs ORDER BY 1") == [
         ("r1", 0.4, True),
         ("r2", 0.8, False),
     ]
-    shutil.rmtree(own.path)
+    shutil.rmtree(folder.path)
     assert rows(elsewhere)[1][-1] is False  # its rows are kept, as those of any run whose files are gone
     collect(elsewhere, rebuild=True)
-    assert rows(elsewhere) == GIVEN
+    assert rows(elsewhere) == RUN_ROWS
 
 
 def test_a_folder_replaces_records_that_were_made_up_for_it(
@@ -223,12 +223,12 @@ def test_a_certificate_of_a_report_says_nothing_of_this_machine(
 
 def test_a_report_that_was_damaged_since_is_left_out_with_the_reason(report: Path, elsewhere: Path) -> None:
     restore(report, elsewhere)
-    (kept,) = (elsewhere / "backends/.reports").iterdir()
-    os.truncate(kept / "run_records.parquet", 50)
+    (entry,) = (elsewhere / "backends/.reports").iterdir()
+    os.truncate(entry / "run_records.parquet", 50)
     assert rows(elsewhere) == []
     ((path, reason),) = rows(elsewhere, "SELECT path, reason FROM quarantine")
     assert str(path).startswith("backends/.reports/0001-") and reason == "its records have changed since"
-    shutil.rmtree(kept)
+    shutil.rmtree(entry)
     assert rows(elsewhere, "FROM quarantine") == []
 
 
@@ -242,31 +242,31 @@ def test_studies_of_like_names_keep_their_own_runs_and_the_certificates_that_bot
             path.write_text(path.read_text().replace('"backends"', f'"{study}"'))
         collect(tmp_path / study)
         restore(build_report(tmp_path / study, study, tmp_path / f"of-{study}").parent, elsewhere)
-    both = [("a-b", 2), ("a_b", 2)]
-    count = "SELECT study, count(*) FROM runs GROUP BY study ORDER BY study"
-    assert rows(elsewhere, count) == both
-    first = rows(elsewhere, "FROM certificates")
+    counts = [("a-b", 2), ("a_b", 2)]
+    query = "SELECT study, count(*) FROM runs GROUP BY study ORDER BY study"
+    assert rows(elsewhere, query) == counts
+    certificates = rows(elsewhere, "FROM certificates")
     collect(elsewhere, "a_b")
     collect(elsewhere, rebuild=True)
-    assert rows(elsewhere, count) == both and rows(elsewhere, "FROM certificates") == first
-    for study, left in (("a_b", 1), ("a-b", 0)):
+    assert rows(elsewhere, query) == counts and rows(elsewhere, "FROM certificates") == certificates
+    for study, remaining in (("a_b", 1), ("a-b", 0)):
         shutil.rmtree(elsewhere / study)
-        assert len(rows(elsewhere, "FROM certificates")) == left
+        assert len(rows(elsewhere, "FROM certificates")) == remaining
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("purged", ["*", "run_records.parquet", "attempts.parquet"])
+@pytest.mark.parametrize("pattern", ["*", "run_records.parquet", "attempts.parquet"])
 def test_a_report_whose_records_were_purged_is_missed_and_can_be_collected_again(
-    report: Path, elsewhere: Path, purged: str, caplog: pytest.LogCaptureFixture
+    report: Path, elsewhere: Path, pattern: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     restore(report, elsewhere)
-    assert rows(elsewhere) == GIVEN
-    for path in elsewhere.glob(f"backends/.reports/*/{purged}"):
+    assert rows(elsewhere) == RUN_ROWS
+    for path in elsewhere.glob(f"backends/.reports/*/{pattern}"):
         path.unlink()
     assert rows(elsewhere) == []
     assert "what it alone knows is left out" in caplog.text
     restore(report, elsewhere)
-    assert rows(elsewhere) == GIVEN
+    assert rows(elsewhere) == RUN_ROWS
     assert rows(elsewhere, "FROM quarantine") == []
 
 
@@ -276,15 +276,15 @@ def test_a_torn_file_of_its_own_hides_what_a_report_knows_only_while_it_is_there
     root: Path, report: Path, elsewhere: Path, name: str
 ) -> None:
     restore(report, elsewhere)
-    all_rows = "SELECT count(*) FROM runs", "SELECT count(*) FROM certificates"
-    before = [rows(elsewhere, sql) for sql in all_rows]
+    queries = "SELECT count(*) FROM runs", "SELECT count(*) FROM certificates"
+    counts = [rows(elsewhere, sql) for sql in queries]
     ((key,),) = rows(elsewhere, "SELECT key FROM certificates")
     torn = elsewhere / name.replace("KEY", str(key))
     torn.parent.mkdir(parents=True, exist_ok=True)
     torn.write_text("{")
-    assert [rows(elsewhere, sql) for sql in all_rows] != before
+    assert [rows(elsewhere, sql) for sql in queries] != counts
     torn.unlink()
-    assert [rows(elsewhere, sql) for sql in all_rows] == before
+    assert [rows(elsewhere, sql) for sql in queries] == counts
 
 
 @pytest.mark.fault
@@ -296,9 +296,9 @@ def test_nothing_in_a_folder_of_reports_stops_a_collect(report: Path, elsewhere:
     (reports / "1x-foo").mkdir()
     (reports / os.fsdecode(b"0004-\xff")).mkdir()
     os.mkfifo(reports / "0005-0123456789ab")
-    assert rows(elsewhere) == GIVEN
+    assert rows(elsewhere) == RUN_ROWS
     assert restore(report, elsewhere).again
-    assert rows(elsewhere) == GIVEN
+    assert rows(elsewhere) == RUN_ROWS
 
 
 @pytest.mark.refused
@@ -342,12 +342,12 @@ def test_runs_of_a_report_leave_a_study_that_no_longer_gives_them(report: Path, 
 
 
 @pytest.mark.parametrize("change", [{"title": "Another"}, {"factors": {"seed": 1}}])
-@pytest.mark.parametrize("here", ["folder", "report"])
+@pytest.mark.parametrize("source", ["folder", "report"])
 def test_another_study_of_that_name_is_refused(
-    report: Path, elsewhere: Path, tmp_path: Path, change: dict[str, object], here: str
+    report: Path, elsewhere: Path, tmp_path: Path, change: dict[str, object], source: str
 ) -> None:
     completed(other := tmp_path / "other", "r9", **change)
-    if here == "report":
+    if source == "report":
         restore(reported(other, tmp_path / "first"), elsewhere)
     else:
         shutil.copytree(other, elsewhere)

@@ -21,13 +21,13 @@ from tests.analysis.drawings.test_draw import SPEC
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     """Two figures drawn in this process and in two others, and the digest by one of the others."""
-    here, there = (tmp_path_factory.mktemp(name) for name in ("here", "there"))
-    for folder, processes in ((here, 0), (there, 2)):
+    own_folder, child_folder = (tmp_path_factory.mktemp(name) for name in ("here", "there"))
+    for folder, processes in ((own_folder, 0), (child_folder, 2)):
         with drawings.drawer(folder, processes) as drawer:
             digest = drawer.digest(SPEC)
             for name in ("a", "b"):
                 drawer.write(name, SPEC, ("pdf", "png"))
-    return here, there, digest.result()
+    return own_folder, child_folder, digest.result()
 
 
 def test_figures_have_the_same_bytes_in_whichever_process_they_are_drawn(
@@ -72,22 +72,22 @@ def test_a_process_that_is_ended_while_it_draws_is_noticed_and_leaves_none_behin
     with pytest.raises(UserError, match="was killed"), drawings.drawer(tmp_path, 1) as drawer:
         for child in multiprocessing.active_children():
             os.kill(child.pid or 0, signal.SIGSTOP)  # it has begun no figure yet, and will end none
-        drawn = drawer.digest(SPEC)
+        future = drawer.digest(SPEC)
         for child in multiprocessing.active_children():
             child.kill()
-        assert isinstance(drawn.exception(), BrokenProcessPool)
+        assert isinstance(future.exception(), BrokenProcessPool)
     assert not multiprocessing.active_children()
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("allowed", [0, 1])
+@pytest.mark.parametrize("limit", [0, 1])
 def test_a_machine_that_allows_few_processes_draws_in_this_one(
-    allowed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, starts = SpawnProcess.start, itertools.count(1)
 
     def start_or_refuse(process: SpawnProcess) -> None:
-        if next(starts) > allowed:
+        if next(starts) > limit:
             raise BlockingIOError(11, "Resource temporarily unavailable")
         start(process)
 

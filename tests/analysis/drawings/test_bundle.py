@@ -32,12 +32,12 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 def test_a_process_beside_bundles_what_this_one_would_and_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = drawings.script()
+    bundled = drawings.script()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with drawings.drawer(tmp_path, 1) as drawer:
         script = drawer.script()
-    assert script.result() == made
-    assert bundle.kept() == made
+    assert script.result() == bundled
+    assert bundle.kept() == bundled
 
 
 def test_it_is_read_where_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,9 +39,9 @@ def drawn() -> str:
 def test_text_is_outlines_that_still_say_it(drawn: str) -> None:
     root = Tree.fromstring(outlines.outlined(drawn))
     assert not [element for element in root.iter() if element.tag.endswith("}text")]
-    spoken = [element.get("aria-label") for element in root.iter()]
+    labels = [element.get("aria-label") for element in root.iter()]
     for label in ("custom", "Wij efficient", "0123 %"):
-        assert label in spoken
+        assert label in labels
 
 
 def test_a_label_is_as_wide_as_in_the_layout(drawn: str) -> None:
@@ -73,10 +73,10 @@ def test_pdfs_of_one_drawing_have_the_same_bytes(drawn: str) -> None:
     import vl_convert
 
     bold = drawn.replace('font-weight="bold"', "").replace("font-size", 'font-weight="bold" font-size', 1)
-    made = {bytes(vl_convert.svg_to_pdf(bold)) for _ in range(12)}
-    assert len(made) > 1
-    assert len({ordered(pdf) for pdf in made}) == 1
-    assert b"Date" not in ordered(made.pop())
+    pdfs = {bytes(vl_convert.svg_to_pdf(bold)) for _ in range(12)}
+    assert len(pdfs) > 1
+    assert len({ordered(pdf) for pdf in pdfs}) == 1
+    assert b"Date" not in ordered(pdfs.pop())
 
 
 def test_the_table_of_a_pdf_leads_to_its_objects(drawn: str) -> None:
@@ -102,24 +102,24 @@ def test_a_pdf_embeds_its_font_and_keeps_its_text(drawn: str, tmp_path: Path) ->
 
 def test_every_format_is_written_at_both_widths(tmp_path: Path) -> None:
     draw.write(tmp_path, "figure", SPEC, ("pdf", "png"))
-    ends = ("", "-narrow")
-    drawn = {f"figure{end}.{form}" for end, form in itertools.product(ends, ("pdf", "png"))}
-    assert {path.name for path in tmp_path.iterdir()} == {"figure.svg", *drawn}
-    links = [f"figure{end}" for end, _ in draw.files(("pdf", "png"))]
-    assert {*links} == {"figure.svg", *drawn}
+    suffixes = ("", "-narrow")
+    names = {f"figure{suffix}.{form}" for suffix, form in itertools.product(suffixes, ("pdf", "png"))}
+    assert {path.name for path in tmp_path.iterdir()} == {"figure.svg", *names}
+    links = [f"figure{suffix}" for suffix, _ in draw.files(("pdf", "png"))]
+    assert {*links} == {"figure.svg", *names}
 
 
 def test_a_drawing_has_no_tooltips_and_no_labels_of_marks() -> None:
     """They are for pages; the browser's figure keeps them."""
-    tip = {"field": "label", "type": "nominal"}
-    layer = {"mark": "bar", "encoding": SPEC["encoding"] | {"tooltip": tip}}
+    tooltip = {"field": "label", "type": "nominal"}
+    layer = {"mark": "bar", "encoding": SPEC["encoding"] | {"tooltip": tooltip}}
     spec = {name: value for name, value in SPEC.items() if name not in ("mark", "encoding")}
     printed = draw._printed(spec | {"layer": [layer]}, 600)
     assert "tooltip" in layer["encoding"]
     assert "tooltip" not in printed["layer"][0]["encoding"]
-    drawn = draw.laid_out(spec | {"layer": [layer]}, 6.9)
-    assert 'aria-roledescription="bar"' not in drawn
-    assert "custom" in drawn
+    svg = draw.laid_out(spec | {"layer": [layer]}, 6.9)
+    assert 'aria-roledescription="bar"' not in svg
+    assert "custom" in svg
 
 
 @pytest.mark.parametrize("longest", ["short", "one that is longer than its limit of 80 pixels"])

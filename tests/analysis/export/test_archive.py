@@ -39,9 +39,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     second.step(5, attempt=2)
     second.audit(5, attempt=2)
     second.end(attempt=2)
-    flying = Folder(root, plan("r3", attention="math"))
-    flying.event("claimed", executor="local", host="login1", pid=7)
-    flying.start()
+    unfinished = Folder(root, plan("r3", attention="math"))
+    unfinished.event("claimed", executor="local", host="login1", pid=7)
+    unfinished.start()
     (root / "backends" / "torn").mkdir()
     (root / "backends" / "torn" / "run.json").write_text('{"schema_version": 1, "run_')
     certificate(root, "unused")
@@ -74,10 +74,10 @@ def test_what_a_study_said_elsewhere_it_says_here(
     root: Path, archive: Path, there: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(root, tmp_path / "here")
-    for left_out in ("r3", "torn"):
-        shutil.rmtree(tmp_path / "here" / "backends" / left_out)
-    done = unpack(archive, there)
-    assert (done.study, done.added, done.there, done.certificates) == ("backends", 2, 0, 1)
+    for name in ("r3", "torn"):
+        shutil.rmtree(tmp_path / "here" / "backends" / name)
+    unpacked = unpack(archive, there)
+    assert (unpacked.study, unpacked.added, unpacked.there, unpacked.certificates) == ("backends", 2, 0, 1)
     for place in ("here", "there"):
         collect(tmp_path / place)
         build_report(tmp_path / place, "backends", tmp_path / f"{place}-report", logs=False)
@@ -91,8 +91,8 @@ def test_what_a_study_said_elsewhere_it_says_here(
         "runs",
         "steps",
     ):
-        mine = "" if table not in ("certificates", "verifications") else "WHERE attention = 'flash'"
-        query = f"FROM {table} {mine} ORDER BY ALL"
+        condition = "" if table not in ("certificates", "verifications") else "WHERE attention = 'flash'"
+        query = f"FROM {table} {condition} ORDER BY ALL"
         assert ask(tmp_path / "there", query).rows == ask(tmp_path / "here", query).rows != ()
     pages = [path for path in files(tmp_path / "here-report") if path.endswith((".html", ".csv", ".svg"))]
     for path in pages:
@@ -116,16 +116,16 @@ def test_an_archive_has_the_times_of_attention_alone_and_the_certificates_that_t
 
 
 def test_it_holds_records_and_what_was_asked_for(root: Path, archive: Path, tmp_path: Path) -> None:
-    plain = names(archive)
-    assert {"backends/r1/run.json", "backends/r2/attempt-2/steps.jsonl"} < plain
+    members = names(archive)
+    assert {"backends/r1/run.json", "backends/r2/attempt-2/steps.jsonl"} < members
     assert not any(
         "r3" in name or "torn" in name or "checkpoint" in name or name.endswith((".log", ".diff"))
-        for name in plain
+        for name in members
     )
-    assert sum(name.startswith(".certificates/") for name in plain) == 1
-    left = pack(root, "backends", tmp_path / "all.tar.gz", logs=True, diffs=True)
-    assert (left.in_flight, left.unreadable) == (("r3",), ("torn",))
-    assert names(tmp_path / "all.tar.gz") - plain == {
+    assert sum(name.startswith(".certificates/") for name in members) == 1
+    omissions = pack(root, "backends", tmp_path / "all.tar.gz", logs=True, diffs=True)
+    assert (omissions.in_flight, omissions.unreadable) == (("r3",), ("torn",))
+    assert names(tmp_path / "all.tar.gz") - members == {
         "backends/r2/attempt-2/stdout.log",
         f"backends/.provenance/{'a' * 64}.diff",
     }
@@ -143,8 +143,8 @@ def test_what_is_there_already_is_left_alone(archive: Path, there: Path) -> None
     unpack(archive, there)
     (there / "backends" / "r1" / "attempt-1" / "stdout.log").write_text("printed here")
     shutil.rmtree(there / "backends" / "r2")
-    done = unpack(archive, there)
-    assert (done.added, done.continued, done.there, done.certificates) == (1, 0, 1, 0)
+    unpacked = unpack(archive, there)
+    assert (unpacked.added, unpacked.continued, unpacked.there, unpacked.certificates) == (1, 0, 1, 0)
     assert not list(there.glob(".unpacking*"))
 
 
@@ -185,15 +185,15 @@ def test_a_run_that_went_on_elsewhere_comes_back_once_with_its_later_attempt(
     pack(there, "backends", older := tmp_path / "older.tar.gz")
     before = outcomes(there)
     (checkpoint := there / "backends" / "r2" / "attempt-1" / "checkpoint").mkdir()
-    done = unpack(travelled, there)
-    assert (done.added, done.continued, done.there) == (0, 1, 1)
+    unpacked = unpack(travelled, there)
+    assert (unpacked.added, unpacked.continued, unpacked.there) == (0, 1, 1)
     after = outcomes(there)
     assert [row[:3] for row in before] == [("r1", "completed", 1), ("r2", "oom_gpu", 1)]
     assert [row[:3] for row in after] == [("r1", "completed", 1), ("r2", "completed", 2)]
     assert checkpoint.is_dir(), "what only this machine has stays"
     for archive in (older, travelled):  # in any order, as often as somebody likes
-        done = unpack(archive, there)
-        assert (done.added, done.continued, done.there) == (0, 0, 2)
+        unpacked = unpack(archive, there)
+        assert (unpacked.added, unpacked.continued, unpacked.there) == (0, 0, 2)
         assert outcomes(there) == after
 
 
@@ -214,22 +214,22 @@ def test_an_attempt_that_counts_as_lost_here_and_completed_there_is_never_counte
 ) -> None:
     unpack(archive, there)
     cut_off(there / "backends" / "r1")
-    lost = LedgerEvent(time=now(), event="ended", attempt=1, outcome=Outcome.LOST)
-    append(there / "backends" / "r1" / "ledger.jsonl", lost)
+    event = LedgerEvent(time=now(), event="ended", attempt=1, outcome=Outcome.LOST)
+    append(there / "backends" / "r1" / "ledger.jsonl", event)
     before = outcomes(there)
     with pytest.raises(
         UserError, match="different records: backends/r1: .*, or first remove those of"
-    ) as refused:
+    ) as error:
         unpack(archive, there)
     assert outcomes(there) == before
 
-    assert f"remove those of {there / 'backends'} that it should replace" in str(refused.value)
+    assert f"remove those of {there / 'backends'} that it should replace" in str(error.value)
     shutil.rmtree(there / "backends" / "r1")
     unpack(archive, there)
     assert [row[:3] for row in outcomes(there) if row[0] == "r1"] == [("r1", "completed", 1)]
 
 
-def _both(*_: None) -> None:
+def _entries(*_: None) -> None:
     """One expression of two entries."""
 
 
@@ -253,13 +253,13 @@ HOSTILE: dict[str, Callable[[tarfile.TarFile], None]] = {
     "checkpoint": lambda tar: _entry(tar, "backends/r1/attempt-1/checkpoint/weights.pt"),
     "database": lambda tar: _entry(tar, "results.duckdb"),
     "sparse": lambda tar: _entry(tar, RUN, pax_headers={"GNU.sparse.map": "0,1", "GNU.sparse.size": "9" * 12}),
-    "twice": lambda tar: _both(_entry(tar, RUN), _entry(tar, RUN)),
-    "two studies": lambda tar: _both(_entry(tar, RUN), _entry(tar, "other/r1/run.json")),
+    "twice": lambda tar: _entries(_entry(tar, RUN), _entry(tar, RUN)),
+    "two studies": lambda tar: _entries(_entry(tar, RUN), _entry(tar, "other/r1/run.json")),
     "no record": lambda tar: _entry(tar, "backends/r1/ledger.jsonl"),
     "torn record": lambda tar: _entry(tar, RUN, b'{"schema_version": 1'),
     "newer record": lambda tar: _entry(tar, RUN, b'{"schema_version": 2}'),
     "another's": lambda tar: _entry(tar, RUN, plan("r9").model_dump_json().encode()),
-    "a certificate of another name": lambda tar: _both(
+    "a certificate of another name": lambda tar: _entries(
         _entry(tar, RUN, plan("r1").model_dump_json().encode()),
         _entry(tar, f".certificates/{'b' * 64}.json"),
     ),
@@ -278,10 +278,10 @@ def test_an_archive_with_anything_else_is_refused_whole(kind: str, there: Path, 
     path = tmp_path / "bad.tar.gz"
     with tarfile.open(path, "w:gz", compresslevel=1) as tar:
         HOSTILE[kind](tar)
-    with pytest.raises(UserError, match=r"bad\.tar\.gz") as refused:
+    with pytest.raises(UserError, match=r"bad\.tar\.gz") as error:
         unpack(path, there)
-    assert ".unpacking" not in str(refused.value)
-    assert not [each for each in there.rglob("*") if each.is_file()]
+    assert ".unpacking" not in str(error.value)
+    assert not [file for file in there.rglob("*") if file.is_file()]
     assert not (tmp_path / "outside.json").exists()
 
 
@@ -307,7 +307,7 @@ def test_a_bit_that_flips_in_an_archive_is_found_and_nothing_unpacked(
     archive.write_bytes(stored)
     with pytest.raises(UserError, match="CRC check failed"):
         unpack(archive, there)
-    assert not [each for each in there.rglob("*") if each.is_file()]
+    assert not [file for file in there.rglob("*") if file.is_file()]
 
 
 @pytest.mark.fault

@@ -46,17 +46,17 @@ def out(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_table_and_view_has_the_rows_of_its_study_alone(root: Path, out: Path) -> None:
-    found = {path.stem: pq.read_table(path) for path in (out / "tables").iterdir()}
+    tables = {path.stem: pq.read_table(path) for path in (out / "tables").iterdir()}
     assert {"runs", "steps", "attempts", "step_records", "certificates", "verifications", "backends"} <= set(
-        found
+        tables
     )
     for name in ("runs", "steps", "attempts", "step_records"):
-        mine = ask(root, f"FROM {name} WHERE study = 'backends' ORDER BY ALL").records()
-        assert found[name].to_pylist() == mine != []
-    assert set(found["verifications"]["attention"].to_pylist()) == {"auto"}
+        rows = ask(root, f"FROM {name} WHERE study = 'backends' ORDER BY ALL").records()
+        assert tables[name].to_pylist() == rows != []
+    assert set(tables["verifications"]["attention"].to_pylist()) == {"auto"}
     assert (
-        found["certificates"]["attention"].to_pylist()
-        == found["backends"]["attention"].to_pylist()
+        tables["certificates"]["attention"].to_pylist()
+        == tables["backends"]["attention"].to_pylist()
         == ["auto"]
     )
 
@@ -91,15 +91,15 @@ def test_the_dictionary_says_type_unit_and_meaning(out: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "expected"),
     [
         ("peak_memory_bytes", "B"), ("mfu", "%"), ("final_loss", "nats/token"), ("tokens_per_second", "tokens/s"),
         ("flop_per_token", "FLOP/token"), ("peak_flops", "FLOP/s"), ("tflops", "TFLOP/s"), ("gpu_hours", "h"),
         ("steps", None), ("warmup_steps", None), ("attempts", None), ("training_tokens_percentage", "%"),
     ],
 )  # fmt: skip
-def test_a_columns_name_gives_its_unit(column: str, said: str | None) -> None:
-    assert unit(column) == said
+def test_a_columns_name_gives_its_unit(column: str, expected: str | None) -> None:
+    assert unit(column) == expected
 
 
 def test_the_descriptor_is_a_data_package_of_these_files(out: Path) -> None:
@@ -108,29 +108,31 @@ def test_the_descriptor_is_a_data_package_of_these_files(out: Path) -> None:
     assert NAME.fullmatch(package["name"])
     resources = package["resources"]
     assert (
-        len({each["name"] for each in resources}) == len(resources) == len(list((out / "tables").iterdir()))
+        len({resource["name"] for resource in resources})
+        == len(resources)
+        == len(list((out / "tables").iterdir()))
     )
-    for each in resources:
-        content = (out / each["path"]).read_bytes()
-        assert NAME.fullmatch(each["name"])
-        assert (each["bytes"], each["hash"]) == (
+    for resource in resources:
+        content = (out / resource["path"]).read_bytes()
+        assert NAME.fullmatch(resource["name"])
+        assert (resource["bytes"], resource["hash"]) == (
             len(content),
             f"sha256:{hashlib.sha256(content).hexdigest()}",
         )
-        fields = each["schema"]["fields"]
-        assert [field["name"] for field in fields] == pq.read_schema(out / each["path"]).names
+        fields = resource["schema"]["fields"]
+        assert [field["name"] for field in fields] == pq.read_schema(out / resource["path"]).names
         assert {field["type"] for field in fields} <= FIELD_TYPES
-        kinds = dict(
+        column_types = dict(
             zip(
-                pq.read_schema(out / each["path"]).names,
-                pq.read_schema(out / each["path"]).types,
+                pq.read_schema(out / resource["path"]).names,
+                pq.read_schema(out / resource["path"]).types,
                 strict=True,
             )
         )
         for field in fields:
-            assert str(kinds[field["name"]]).startswith({
+            assert str(column_types[field["name"]]).startswith({
                 "string": "string", "number": "double", "integer": "int", "boolean": "bool", "datetime": "timestamp",
-            }[field["type"]]), (each["name"], field)  # fmt: skip
+            }[field["type"]]), (resource["name"], field)  # fmt: skip
 
 
 @pytest.mark.refused

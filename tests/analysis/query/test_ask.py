@@ -16,7 +16,7 @@ from model.record.errors import UserError
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("sql", "says"),
+    ("sql", "message"),
     [
         ("SELECT * FROM rums", 'Did you mean "runs"'),
         ("SELEC 1", "syntax error(.|\n)*; write one such as: SELECT label, final_loss FROM runs$"),
@@ -24,14 +24,14 @@ from model.record.errors import UserError
         ("SELECT nope FROM runs", "nope"),
     ],
 )
-def test_bad_sql_is_a_users_error_in_duckdbs_words(filled: Path, sql: str, says: str) -> None:
-    with pytest.raises(UserError, match=says):
+def test_bad_sql_is_a_users_error_in_duckdbs_words(filled: Path, sql: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         ask(filled, sql)
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("sql", "says"),
+    ("sql", "message"),
     [
         ("CREATE TEMP VIEW runs AS SELECT 1 AS forged; SELECT * FROM runs", "but this has 2"),
         ("CREATE TEMP TABLE runs AS SELECT 1 AS forged", "not CREATE"),
@@ -48,11 +48,11 @@ def test_bad_sql_is_a_users_error_in_duckdbs_words(filled: Path, sql: str, says:
         ("FROM forged", "forged"),
     ],
 )
-def test_only_one_select_is_answered(filled: Path, sql: str, says: str) -> None:
+def test_only_one_select_is_answered(filled: Path, sql: str, message: str) -> None:
     """Nothing else runs, so no view can pass for a table; nor can a variable of ours."""
     forged = pa.table({"run_id": ["r1"]})
     assert forged.num_rows
-    with pytest.raises(UserError, match=re.escape(says)):
+    with pytest.raises(UserError, match=re.escape(message)):
         ask(filled, sql)
 
 
@@ -64,9 +64,9 @@ def test_every_way_to_select_is_answered(filled: Path, sql: str) -> None:
 
 
 def test_an_error_in_a_late_row_is_a_users_error(filled: Path) -> None:
-    late = "SELECT CASE WHEN range = 99999 THEN error('row 99999') ELSE range END AS a FROM range(100000)"
+    sql = "SELECT CASE WHEN range = 99999 THEN error('row 99999') ELSE range END AS a FROM range(100000)"
     with store.open_for_reading(filled) as connection, pytest.raises(UserError, match="row 99999"):
-        list(stream(connection, late).pieces())
+        list(stream(connection, sql).pieces())
 
 
 def test_without_a_database_it_says_what_to_run(root: Path) -> None:

@@ -8,7 +8,7 @@ from analysis.query.formats import csv_lines
 
 
 @pytest.mark.parametrize(
-    ("value", "written"),
+    ("value", "expected"),
     [
         ("=HYPERLINK(A1)", "'=HYPERLINK(A1)"),
         ("+1+cmd|' /C calc'!A0", "'+1+cmd|' /C calc'!A0"),
@@ -23,8 +23,8 @@ from analysis.query.formats import csv_lines
         ("", ""),
     ],
 )
-def test_a_text_that_begins_like_a_formula_has_an_apostrophe_before_it(value: object, written: str) -> None:
-    assert csv_lines([["x", value]]) == f"x,{written}\n"
+def test_a_text_that_begins_like_a_formula_has_an_apostrophe_before_it(value: object, expected: str) -> None:
+    assert csv_lines([["x", value]]) == f"x,{expected}\n"
 
 
 def test_cells_are_quoted_where_csv_needs_it() -> None:

@@ -21,11 +21,11 @@ MEASURED = re.compile("loss|seconds|tokens|mfu|ratio|least|median|most|slowest|f
 
 def documented() -> list[str]:
     """Every query, with the study's name left open."""
-    found = [question.sql for question in questions().values()]
+    queries = [question.sql for question in questions().values()]
     for text in (*(page.read_text() for page in PAGES), sql.__doc__ or ""):
-        found += re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
-        found += re.findall(r'runner sql "([^"@]+)"', text)
-    return [re.sub(r"study = '[^']*'", "study = $study", query) for query in dict.fromkeys(found)]
+        queries += re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+        queries += re.findall(r'runner sql "([^"@]+)"', text)
+    return [re.sub(r"study = '[^']*'", "study = $study", query) for query in dict.fromkeys(queries)]
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +36,9 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         for seed, ending in enumerate(endings):
             run = Folder(folder / name, plan(f"r{seed}", "s", seed=seed))
             run.start()
-            far = 1 if ending == "completed" else 50
+            factor = 1 if ending == "completed" else 50
             for step in range(5, 101 if ending == "completed" else 96, 5):
-                run.step(step, far * (0.4 + seed / 1000), loss=far * (10 - step / 100))
+                run.step(step, factor * (0.4 + seed / 1000), loss=factor * (10 - step / 100))
             if ending:
                 run.end(ending)
         collect(folder / name)
@@ -58,7 +58,7 @@ def test_a_documented_query_has_no_number_of_a_run_that_did_not_complete(
     numbers = []
     for root in roots:
         with open_for_reading(root) as connection:
-            found = answer(connection, query.replace("$study", "'s'"))
-            measured = [place for place, name in enumerate(found.columns) if MEASURED.search(name)]
-            numbers.append({row[place] for row in found.rows for place in measured} - {None})
+            table = answer(connection, query.replace("$study", "'s'"))
+            places = [place for place, name in enumerate(table.columns) if MEASURED.search(name)]
+            numbers.append({row[place] for row in table.rows for place in places} - {None})
     assert numbers[0] == numbers[1]

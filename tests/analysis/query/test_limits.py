@@ -36,10 +36,10 @@ def at_work(process: subprocess.Popen[bytes]) -> None:
 
 
 def _opened(child: str) -> bool:
-    opened = []
+    paths = []
     with contextlib.suppress(OSError):  # it can end, or close a file, meanwhile
-        opened = [str(link.readlink()) for link in Path(f"/proc/{child}/fd").iterdir()]
-    return any("results.duckdb" in path for path in opened)
+        paths = [str(link.readlink()) for link in Path(f"/proc/{child}/fd").iterdir()]
+    return any("results.duckdb" in path for path in paths)
 
 
 @pytest.mark.parametrize("query", [ENDLESS, DEAF])
@@ -47,24 +47,24 @@ def test_the_first_ctrl_c_ends_any_query(filled: Path, query: str) -> None:
     process = sql(filled, query, "--memory", "8")
     at_work(process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
-    assert b"Traceback" not in err
+    assert b"Traceback" not in stderr
 
 
 def test_sigterm_leaves_no_query_behind(filled: Path) -> None:
     process = sql(filled, ENDLESS)
     at_work(process)
     process.terminate()
-    out, _ = process.communicate(timeout=PATIENCE_SECONDS)  # the pipe has no writer left
-    assert (process.returncode, out) == (143, b"")
+    stdout, _ = process.communicate(timeout=PATIENCE_SECONDS)  # the pipe has no writer left
+    assert (process.returncode, stdout) == (143, b"")
 
 
 def test_a_query_that_takes_too_long_is_stopped(filled: Path) -> None:
-    _, err = (process := sql(filled, ENDLESS, "--timeout", "1")).communicate(timeout=PATIENCE_SECONDS)
+    _, stderr = (process := sql(filled, ENDLESS, "--timeout", "1")).communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 2
-    assert b"no answer within 1 s" in err
-    assert b"--timeout" in err
+    assert b"no answer within 1 s" in stderr
+    assert b"--timeout" in stderr
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_a_query_that_takes_too_long_is_stopped(filled: Path) -> None:
 )
 def test_a_query_that_needs_too_much_memory_is_refused(filled: Path, query: str) -> None:
     """The first is one string, which DuckDB's own limit does not count."""
-    _, err = (process := sql(filled, query, "--memory", "0.4")).communicate(timeout=PATIENCE_SECONDS)
+    _, stderr = (process := sql(filled, query, "--memory", "0.4")).communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 2
-    assert b"--memory" in err
-    assert b"Traceback" not in err
+    assert b"--memory" in stderr
+    assert b"Traceback" not in stderr
 
 
-READ: dict[str, Callable[[bytes], int]] = {
+ROW_COUNTERS: dict[str, Callable[[bytes], int]] = {
     "csv": lambda data: data.count(b"\n") - 1,
     "json": lambda data: len(json.loads(data)),
     "parquet": lambda data: int(pq.read_table(io.BytesIO(data)).num_rows),
@@ -92,21 +92,21 @@ def test_an_answer_larger_than_the_memory_is_streamed(
     filled: Path, form: str, rows: int, memory: str
 ) -> None:
     """Of 8 KB a row there is, with what Python itself needs, more than the process may hold even once."""
-    wide = f"SELECT range AS n, repeat(chr(97 + (range % 26)::INT), 8000) AS text FROM range({rows})"
-    out, err = (process := sql(filled, wide, "--format", form, "--memory", memory)).communicate(
+    query = f"SELECT range AS n, repeat(chr(97 + (range % 26)::INT), 8000) AS text FROM range({rows})"
+    stdout, stderr = (process := sql(filled, query, "--format", form, "--memory", memory)).communicate(
         timeout=PATIENCE_SECONDS
     )
-    assert (process.returncode, err) == (0, b"")
-    assert READ[form](out) == rows
+    assert (process.returncode, stderr) == (0, b"")
+    assert ROW_COUNTERS[form](stdout) == rows
 
 
 def test_a_full_disk_and_a_query_that_is_no_text_are_refused_in_words(filled: Path) -> None:
-    with Path("/dev/full").open("w") as full:
+    with Path("/dev/full").open("w") as device:
         command = [sys.executable, "-m", "runner", "--root", str(filled), "sql"]
-        done = subprocess.run([*command, "SELECT 1"], stdout=full, stderr=subprocess.PIPE, check=False)
-    assert (done.returncode, done.stderr) == (2, b"standard output: No space left on device\n")
-    done = subprocess.run([*command, b"SELECT '\xff'"], capture_output=True, check=False)
-    assert (done.returncode, b"the query is no UTF-8 text" in done.stderr) == (2, True)
+        process = subprocess.run([*command, "SELECT 1"], stdout=device, stderr=subprocess.PIPE, check=False)
+    assert (process.returncode, process.stderr) == (2, b"standard output: No space left on device\n")
+    process = subprocess.run([*command, b"SELECT '\xff'"], capture_output=True, check=False)
+    assert (process.returncode, b"the query is no UTF-8 text" in process.stderr) == (2, True)
 
 
 def test_a_reader_that_leaves_ends_the_query(filled: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_report_without_a_summary_is_listed_and_says_so(reports: Path) -> None
 def test_a_summary_of_a_report_is_audited_with_it(reports: Path) -> None:
     path = reports / "first" / FILE
     path.write_text(path.read_text(encoding="utf-8").replace("1 completed", "9 completed"), encoding="utf-8")
-    assert any(FILE in str(found) for found in audit(reports / "first").findings)
+    assert any(FILE in str(finding) for finding in audit(reports / "first").findings)
 
 
 def listed(folder: Path, **changes: object) -> None:
@@ -105,8 +105,8 @@ def listed(folder: Path, **changes: object) -> None:
     (folder / "data").mkdir(parents=True)
     (folder / FILE).write_text(json.dumps(values | lists | changes))
     digest = {FILE: sha256(folder / FILE)}
-    made = ReportManifest(study="s", code="", packages={}, renderer="", records=True, files=digest)
-    write(folder / MANIFEST, made)
+    manifest = ReportManifest(study="s", code="", packages={}, renderer="", records=True, files=digest)
+    write(folder / MANIFEST, manifest)
 
 
 @pytest.mark.fault

@@ -30,8 +30,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for seed in range(3):
                 time = seconds + seed / 1000
                 completed(root, f"{attention}{seed}", time, study=study, attention=attention, seed=seed)
-    for label, off in (("sdpa", 0.0), ("fa3", 0.1)):
-        write(root, label, off)
+    for label, offset in (("sdpa", 0.0), ("fa3", 0.1)):
+        write(root, label, offset)
     collect(root)
     return root
 
@@ -49,32 +49,32 @@ def beside_logs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_says_what_the_command_prints(root: Path, page: Path) -> None:
-    found = compare(
+    comparison = compare(
         *read(StudySource("before", root, "before"), StudySource("after", root, "after")), OPTIONS
     )
     text = words(page).replace("&#39;", "'").replace("&gt;", ">")
-    assert found.regressions
-    for section in sections(found):
+    assert comparison.regressions
+    for section in sections(comparison):
         assert section.title in text
         for cell in (cell for row in section.rows for cell in row):
             assert cell.replace("`", "") in text, cell
-    for line in found.regressions:
+    for line in comparison.regressions:
         assert line in text
-    assert summary(found).startswith("regressions:")
+    assert summary(comparison).startswith("regressions:")
 
 
 def test_its_numbers_follow_from_the_records_that_it_carries(page: Path) -> None:
     folder = page.parent
-    done = audit(folder)
-    assert done.findings == []
-    assert done.numbers > 50
+    result = audit(folder)
+    assert result.findings == []
+    assert result.numbers > 50
     text = page.read_text(encoding="utf-8")
     page.write_text(text.replace("0.401 -&gt; 0.501", "0.401 -&gt; 0.301"), encoding="utf-8")
     try:
-        found = "\n".join(map(str, audit(folder).findings))
+        findings = "\n".join(map(str, audit(folder).findings))
     finally:
         page.write_text(text, encoding="utf-8")
-    assert "it says 0.401 -> 0.301, the records give 0.401 -> 0.501" in found
+    assert "it says 0.401 -> 0.301, the records give 0.401 -> 0.501" in findings
 
 
 def test_a_group_whose_log_is_wrong_is_flagged_in_every_table(beside_logs: Path) -> None:
@@ -83,14 +83,14 @@ def test_a_group_whose_log_is_wrong_is_flagged_in_every_table(beside_logs: Path)
     assert text.count("fa3 = flash3 flagged") == 2  # what the groups share is said of all
     assert "sdpa = auto flagged" not in text
     assert "Before: theirs (imported: no certificate)" in text
-    found = {finding.file for finding in audit(beside_logs.parent).findings}
-    assert found <= {"data/records/attempts.parquet"}  # the fabricated logs say fewer steps than they have
+    files = {finding.file for finding in audit(beside_logs.parent).findings}
+    assert files <= {"data/records/attempts.parquet"}  # the fabricated logs say fewer steps than they have
 
 
 def test_the_command_names_the_groups_whose_logs_are_wrong(root: Path) -> None:
     sides = (StudySource(study, root, study) for study in ("theirs", "after"))
-    told = {section.name: section.rows for section in sections(compare(*read(*sides), THEIRS))}
-    assert told["wrong"] == [["fa3 = flash3", "fa3's loss is 0.1 nats above the others'."]]
+    rows = {section.name: section.rows for section in sections(compare(*read(*sides), THEIRS))}
+    assert rows["wrong"] == [["fa3 = flash3", "fa3's loss is 0.1 nats above the others'."]]
 
 
 def test_its_summary_is_a_sentence_also_where_nothing_became_worse(root: Path, tmp_path: Path) -> None:

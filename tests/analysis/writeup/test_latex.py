@@ -43,7 +43,7 @@ def compiled(folder: Path) -> str:
     """The text of report.pdf, compiled as its first line says."""
     for command in (["pdflatex"], ["bibtex"], ["pdflatex"], ["pdflatex"]):
         options = ["-interaction=nonstopmode", "-halt-on-error"] if command == ["pdflatex"] else []
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, *options, "report"],
             check=False,
             cwd=folder,
@@ -51,7 +51,7 @@ def compiled(folder: Path) -> str:
             text=True,
             errors="replace",
         )
-        assert done.returncode == 0, done.stdout[-3000:]
+        assert process.returncode == 0, process.stdout[-3000:]
     log = (folder / "report.log").read_text(errors="replace")
     assert "undefined" not in log
     assert "pdfTeX warning" not in log
@@ -93,15 +93,15 @@ def test_the_document_compiles_and_says_what_the_pages_say(report: Path, tmp_pat
 
 def test_the_tables_of_all_pages_are_there_and_in_the_document(report: Path) -> None:
     """Those of the first page alone were."""
-    there = {path.stem for path in (report / "latex" / "tables").iterdir()}
+    tables = {path.stem for path in (report / "latex" / "tables").iterdir()}
     pages = "".join(path.read_text() for path in report.glob("*.html"))
     figures = {f"figure_{name}" for name in re.findall(r'href="data/(\w+)\.csv"', pages)}
-    shown = {
+    drawn_figures = {
         name for name in figures if (report / "figures" / f"{name.removeprefix('figure_')}.svg").exists()
     }
-    assert {"ranking", "pairs", "ratios", "figure_tokens_per_second", *shown} <= there
+    assert {"ranking", "pairs", "ratios", "figure_tokens_per_second", *drawn_figures} <= tables
     document = (report / "latex" / "report.tex").read_text()
-    assert {*re.findall(r"\\input\{tables/(\w+)\}", document)} == there
+    assert {*re.findall(r"\\input\{tables/(\w+)\}", document)} == tables
 
 
 @TEX
@@ -147,13 +147,13 @@ def test_a_task_without_rates_has_its_own_table_of_groups(tmp_path: Path) -> Non
     frontier(root, "r2", "math", 2048, {2048: "timeout", 1792: "fits"})
     collect(root)
     latex = build_report(root, "frontier", tmp_path / "pages", extra=write).parent / "latex"
-    groups, methods, cited = (
+    groups, methods, macros = (
         (latex / name).read_text() for name in ("tables/groups.tex", "methods.tex", "numbers.tex")
     )
     row = r"flash & tokens per sample & 8,704 & 8,192 & \ensuremath{-}5.9 & 8,960 (edge) \\"
     assert row in groups
     assert "math & tokens per sample & at least 1,792 & 2,048 & \N{EN DASH} & 2,048 (timeout)" in groups
-    assert "$n$" not in groups and "measured rate" not in cited and "8{,}704" in cited
+    assert "$n$" not in groups and "measured rate" not in macros and "8{,}704" in macros
     assert r"of three training steps of a llama~\cite{touvron2023llama}." in methods
     assert "A probe is a process of its own" in methods
 
@@ -162,7 +162,7 @@ def test_a_task_without_rates_has_its_own_table_of_groups(tmp_path: Path) -> Non
 def quoting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The text of a study that quotes others, with a hostile source."""
     root = tmp_path_factory.mktemp("quoting")
-    one = Reported(
+    entry = Reported(
         numbers={"tokens_per_second": "8127.71", "mfu": "142.36", "final_loss": "9.50"},
         hardware="GH200 & 120_GB",
         source=EVIL,
@@ -170,20 +170,20 @@ def quoting(tmp_path_factory: pytest.TempPathFactory) -> Path:
         note="100% no such card",
     )
     for seed in range(2):
-        completed(root, f"a{seed}", attention="auto", seed=seed, reported=[one])
+        completed(root, f"a{seed}", attention="auto", seed=seed, reported=[entry])
     collect(root)
     return build_report(root, "backends", root / "pages", extra=write).parent / "latex"
 
 
 def test_what_others_report_is_a_table_with_its_digits_and_what_is_wrong_with_it(quoting: Path) -> None:
-    written = (quoting / "tables" / "reported.tex").read_text()
-    rows = [line for line in written.splitlines() if line.endswith(r"\\")]
+    latex = (quoting / "tables" / "reported.tex").read_text()
+    rows = [line for line in latex.splitlines() if line.endswith(r"\\")]
     assert rows[1].startswith(r"auto & Tokens/s & 8127.71 & 10,240 & 1.26 & GH200 \& 120\_GB & ")
     assert rows[1].endswith(r", read from a plot \\")
     assert r" & Final loss & 9.50 & 9.0000 & \ensuremath{-}0.5000 &  &  \\" in rows
     assert any(r"\emph{Flagged: mfu is 142.36" in row for row in rows)
     assert any(r"\emph{Note of the study: 100\% no such card}" in row for row in rows)
-    assert "They are in no comparison, ranking or verdict." in written
+    assert "They are in no comparison, ranking or verdict." in latex
     assert r"\input{tables/reported}" in (quoting / "report.tex").read_text()
 
 
@@ -205,13 +205,13 @@ def test_every_number_has_a_name_of_letters_and_no_name_comes_twice(report: Path
 
 def test_a_cited_number_is_that_of_the_overview(report: Path) -> None:
     page = (report / "index.html").read_text()
-    shown = re.search(r'<th scope="row">cudnn</th>\s*<td class="n">(\d+,\d+) ', page, re.S)
-    cited = re.search(
+    overview_number = re.search(r'<th scope="row">cudnn</th>\s*<td class="n">(\d+,\d+) ', page, re.S)
+    cited_number = re.search(
         r"\\BackendsCudnnTokensPerSecond}{(.*)}", (report / "latex" / "numbers.tex").read_text()
     )
-    assert shown
-    assert cited
-    assert cited[1].replace("{,}", ",") == shown[1]
+    assert overview_number
+    assert cited_number
+    assert cited_number[1].replace("{,}", ",") == overview_number[1]
 
 
 def test_names_are_control_words_whatever_a_group_is_called() -> None:
@@ -221,7 +221,7 @@ def test_names_are_control_words_whatever_a_group_is_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "wanted"),
+    ("number", "expected"),
     [
         (Number("it", "percent", -5.224, -5.542, -4.906), ("-5.22", "-5.54", "-4.91")),
         (Number("it", "percent", 0.3), ("+0.3", None, None)),
@@ -238,24 +238,24 @@ def test_names_are_control_words_whatever_a_group_is_called() -> None:
     ],
 )
 def test_a_number_of_a_sentence_is_cited_with_the_digits_of_the_sentence(
-    number: Number, wanted: tuple[str | None, ...]
+    number: Number, expected: tuple[str | None, ...]
 ) -> None:
-    cited = numbers._sentence_macro(number)
-    assert (cited.value, cited.low, cited.high) == wanted
+    macro = numbers._sentence_macro(number)
+    assert (macro.value, macro.low, macro.high) == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "form", "said"),
+    ("value", "form", "expected"),
     [
         (0.4, ",.0f", "0.400"), (9.96, ",.0f", "9.96"), (12.3, ",.0f", "12"), (10445.3, ",.0f", "10,445"),
         (0.0123, ".1f", "0.0123"), (0, ".1f", "0.0"), (3e-12, ".1f", "3.00e-12"), (0.0002, "+.4f", "+0.0002"),
     ],
 )  # fmt: skip
-def test_no_rate_however_small_is_cited_as_zero(value: float, form: str, said: str) -> None:
-    assert readable(value, form) == said
+def test_no_rate_however_small_is_cited_as_zero(value: float, form: str, expected: str) -> None:
+    assert readable(value, form) == expected
 
 
-def of_group(group: GroupFacts) -> dict[str, numbers.Macro]:
+def group_macros(group: GroupFacts) -> dict[str, numbers.Macro]:
     """What can be cited of a group, by its words."""
     facts, answer = SimpleNamespace(groups=[group]), SimpleNamespace(numbers=[])
     contents = SimpleNamespace(facts=facts, answer=answer, task=training.TASK)
@@ -264,13 +264,15 @@ def of_group(group: GroupFacts) -> dict[str, numbers.Macro]:
 
 def test_a_slow_group_s_rate_is_cited_with_three_digits() -> None:
     rate = Estimate(0.4, 0.39, 0.41, 6, "it")
-    cited = of_group(GroupFacts("auto", 6, 6, rate, None, None, None))["auto tokens per second"]
-    assert (cited.value, cited.low, cited.high) == ("0.400", "0.390", "0.410")
+    macro = group_macros(GroupFacts("auto", 6, 6, rate, None, None, None))["auto tokens per second"]
+    assert (macro.value, macro.low, macro.high) == ("0.400", "0.390", "0.410")
 
 
 def test_the_peak_memory_of_several_runs_is_cited_with_its_interval() -> None:
     runs = [{"peak_memory_bytes": gib * 2**30} for gib in (70.0, 71.0, 72.0)]
-    memory = of_group(GroupFacts("auto", 3, 0, None, None, peak_memory_gib(runs), None))["auto peak memory"]
+    memory = group_macros(GroupFacts("auto", 3, 0, None, None, peak_memory_gib(runs), None))[
+        "auto peak memory"
+    ]
     assert (memory.value, memory.low, memory.high) == ("71.0", "68.6", "73.5")
     assert "GiB: median; 95 % t interval of the geometric mean over 3 runs" in memory.comment
 
@@ -278,35 +280,35 @@ def test_the_peak_memory_of_several_runs_is_cited_with_its_interval() -> None:
 @pytest.mark.fault
 def test_of_runs_with_an_interval_that_no_figure_shows_the_range_is_cited_and_never_as_an_interval() -> None:
     wide = over_runs([10.0, 4000.0])
-    cited = of_group(GroupFacts("auto", 2, 2, wide, wide, wide, wide))
-    rate = cited["auto tokens per second"]
+    macros = group_macros(GroupFacts("auto", 2, 2, wide, wide, wide, wide))
+    rate = macros["auto tokens per second"]
     assert (rate.low, rate.high, rate.is_range) == ("10", "4,000", True)
-    assert all(number.is_range for name, number in cited.items() if name != "auto runs")
-    assert "median; no interval, but the range of all 2 runs" in cited["auto MFU"].comment
+    assert all(macro.is_range for name, macro in macros.items() if name != "auto runs")
+    assert "median; no interval, but the range of all 2 runs" in macros["auto MFU"].comment
 
 
 def test_a_range_of_all_records_is_cited_as_one_and_never_as_an_interval() -> None:
     ramp = within_run([1000.0 + step for step in range(101)])
     steady = over_runs([9.0, 10.0, 11.0])
     groups = [GroupFacts(name, 1, 1, rate, None, None, None) for name, rate in (("a", ramp), ("b", steady))]
-    cited = [
+    sentence_numbers = [
         Number("rate of c", "percent", 3.0, 1.0, 5.0, is_range=True),
         Number("rate of d", "percent", 3.0, 1.0, 5.0),
     ]
-    facts, answer = SimpleNamespace(groups=groups, study="it"), SimpleNamespace(numbers=cited)
+    facts, answer = SimpleNamespace(groups=groups, study="it"), SimpleNamespace(numbers=sentence_numbers)
     text = numbers.commands(SimpleNamespace(facts=facts, answer=answer, task=training.TASK))  # type: ignore[arg-type]
-    defined = dict(re.findall(r"\\newcommand{\\It([A-Za-z]+)}{(.*)}", text))
-    assert defined["ATokensPerSecondRange"] == "1{,}000 to 1{,}100"
-    assert (defined["ATokensPerSecondRangeLow"], defined["ATokensPerSecondRangeHigh"]) == (
+    macros = dict(re.findall(r"\\newcommand{\\It([A-Za-z]+)}{(.*)}", text))
+    assert macros["ATokensPerSecondRange"] == "1{,}000 to 1{,}100"
+    assert (macros["ATokensPerSecondRangeLow"], macros["ATokensPerSecondRangeHigh"]) == (
         "1{,}000",
         "1{,}100",
     )
-    assert defined["RateOfCRange"] == "+1.0 to +5.0"
-    assert {name for name in defined if name.endswith("Interval")} == {
+    assert macros["RateOfCRange"] == "+1.0 to +5.0"
+    assert {name for name in macros if name.endswith("Interval")} == {
         "BTokensPerSecondInterval",
         "RateOfDInterval",
     }
-    assert {name for name in defined if name.endswith("High") and "Range" not in name} == {
+    assert {name for name in macros if name.endswith("High") and "Range" not in name} == {
         "BTokensPerSecondHigh",
         "RateOfDHigh",
     }
@@ -343,8 +345,8 @@ def test_references_are_those_of_kernels_and_methods_that_were_used(report: Path
     keys = re.findall(r"@\w+{(\w+),", bib)
     assert {"chetlur2014cudnn", "shah2024flashattention3", "hoefler2015", "holm1979"} <= set(keys)
     assert "dong2024flex" not in keys
-    cited = re.findall(r"\\cite{([^}]*)}", (report / "latex" / "methods.tex").read_text())
-    assert {key for each in cited for key in each.split(",")} == set(keys)
+    citations = re.findall(r"\\cite{([^}]*)}", (report / "latex" / "methods.tex").read_text())
+    assert {key for citation in citations for key in citation.split(",")} == set(keys)
 
 
 def test_every_backend_of_ours_has_its_references() -> None:
@@ -368,13 +370,13 @@ def test_an_audit_reaches_the_numbers_of_a_text(report: Path, tmp_path: Path) ->
     shutil.copytree(report, copy)
     path = copy / "latex" / "numbers.tex"
     text = path.read_text()
-    found = re.search(r"\\BackendsCudnnMFU}{([\d.]+)}", text)
-    assert found
-    path.write_text(text.replace(found[0], "\\BackendsCudnnMFU}{99.9}"))
-    (told,) = audit(copy).findings
-    assert told.file == "latex/numbers.tex"
-    assert told.what == "\\BackendsCudnnMFU"
-    assert "99.9" in (told.printed or "")
+    match = re.search(r"\\BackendsCudnnMFU}{([\d.]+)}", text)
+    assert match
+    path.write_text(text.replace(match[0], "\\BackendsCudnnMFU}{99.9}"))
+    (finding,) = audit(copy).findings
+    assert finding.file == "latex/numbers.tex"
+    assert finding.what == "\\BackendsCudnnMFU"
+    assert "99.9" in (finding.printed or "")
 
 
 def test_a_document_that_was_compiled_in_its_place_is_still_audited(report: Path, tmp_path: Path) -> None:
@@ -382,13 +384,13 @@ def test_a_document_that_was_compiled_in_its_place_is_still_audited(report: Path
     shutil.copytree(report, copy)
     (copy / "latex" / "report.pdf").write_text("%PDF")
     (copy / "latex" / "other.pdf").write_text("%PDF")
-    found = audit(copy)
-    assert [told.file for told in found.findings] == ["latex/other.pdf"]
-    assert found.notes == ["not compared, because LaTeX made them afterwards: latex/report.pdf"]
+    result = audit(copy)
+    assert [finding.file for finding in result.findings] == ["latex/other.pdf"]
+    assert result.notes == ["not compared, because LaTeX made them afterwards: latex/report.pdf"]
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("--set a_b", r"-{}-set a\_b"),
         ("50% [x]", r"50\% {[}x{]}"),
@@ -398,8 +400,8 @@ def test_a_document_that_was_compiled_in_its_place_is_still_audited(report: Path
         ("", ""),
     ],
 )
-def test_text_is_set_as_it_is(text: str, wanted: str) -> None:
-    assert escaped(text) == wanted
+def test_text_is_set_as_it_is(text: str, expected: str) -> None:
+    assert escaped(text) == expected
 
 
 def test_a_sentence_has_real_minus_signs_but_its_code_does_not() -> None:
@@ -420,24 +422,24 @@ def test_a_table_has_the_rules_of_booktabs() -> None:
     [((False, False), "."), ((False, True), " in our own runs."), ((True, True), None)],
 )
 @pytest.mark.parametrize(
-    ("waited", "how"),
+    ("wait", "timing"),
     [(None, "with the device synchronised at both ends"), (0.1, "by the device's own clock")],
 )
 def test_how_steps_were_timed_is_said_of_our_own_runs_alone(
-    imported: tuple[bool, ...], text: str | None, waited: float | None, how: str
+    imported: tuple[bool, ...], text: str | None, wait: float | None, timing: str
 ) -> None:
     runs = [
         {
             "warmup_steps": 4,
             "step_seconds": 0.4,
-            "imported": {"findings": []} if each else None,
-            "data_wait_percentage": None if each else waited,
+            "imported": {"findings": []} if foreign else None,
+            "data_wait_percentage": None if foreign else wait,
         }
-        for each in imported
+        for foreign in imported
     ]
-    first = next(training.rates(runs, lambda *_keys: ""))
-    assert first.startswith("A step is timed") == (text is not None)
-    assert text is None or first == f"A step is timed {how}{text}"
+    sentence = next(training.rates(runs, lambda *_keys: ""))
+    assert sentence.startswith("A step is timed") == (text is not None)
+    assert text is None or sentence == f"A step is timed {timing}{text}"
 
 
 def test_the_range_of_all_records_of_a_run_is_called_so() -> None:
