@@ -338,13 +338,13 @@ def test_quoted_output_is_held_against_the_logs(root: Path) -> None:
             "text": text,
         }
         output.attach(connection, [row])
-        for written, findings, notes in (("loss 3.0\n", 0, 0), ("loss 9.0\n", 1, 0), (None, 0, 1)):
+        for content, findings, notes in (("loss 3.0\n", 0, 0), ("loss 9.0\n", 1, 0), (None, 0, 1)):
             log.unlink(missing_ok=True)
-            if written:
-                log.write_text(written)
+            if content:
+                log.write_text(content)
             comparison = ComparedReport()
             compare_output(comparison, connection, "backends", root)
-            assert (len(comparison.findings), len(comparison.notes)) == (findings, notes), written
+            assert (len(comparison.findings), len(comparison.notes)) == (findings, notes), content
 
 
 @pytest.fixture

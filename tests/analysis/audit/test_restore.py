@@ -32,14 +32,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs, and their report; the second ended on its second attempt, and has a certificate."""
     root = tmp_path_factory.mktemp("made") / "root"
     completed(root, "r1")
-    second = Folder(root, plan("r2", attention="flash"))
-    second.start(certificate=certificate(root, "flash", case=None).key)
-    second.end("oom_gpu", steps=0)
-    second.start(attempt=2)
+    retried = Folder(root, plan("r2", attention="flash"))
+    retried.start(certificate=certificate(root, "flash", case=None).key)
+    retried.end("oom_gpu", steps=0)
+    retried.start(attempt=2)
     for step in range(5, 101, 5):
-        second.step(step, attempt=2)
-    second.audit(5, attempt=2)
-    second.end(attempt=2, steps=100)
+        retried.step(step, attempt=2)
+    retried.audit(5, attempt=2)
+    retried.end(attempt=2, steps=100)
     reported(root, root.parent / "report")
     return root.parent
 
@@ -114,21 +114,21 @@ def test_runs_of_a_report_are_in_every_new_database(report: Path, elsewhere: Pat
 def test_of_several_reports_of_a_run_the_one_that_was_collected_last_counts(
     root: Path, report: Path, elsewhere: Path, tmp_path: Path
 ) -> None:
-    early = shutil.copytree(report, tmp_path / "early")
+    early_report = shutil.copytree(report, tmp_path / "early")
     completed(root, "r3")
-    late = reported(root, tmp_path / "late")
+    late_report = reported(root, tmp_path / "late")
     for folder, repeated, number in (
-        (early, False, "0001"),
-        (early, True, "0002"),
-        (late, False, "0003"),
-        (late, True, "0004"),
-        (early, True, "0005"),
+        (early_report, False, "0001"),
+        (early_report, True, "0002"),
+        (late_report, False, "0003"),
+        (late_report, True, "0004"),
+        (early_report, True, "0005"),
     ):
         assert restore(folder, elsewhere).again == repeated
-        ((origin, *_), *others) = rows(elsewhere, "SELECT from_report, run_id FROM runs ORDER BY run_id")
+        ((origin, *_), *other_rows) = rows(elsewhere, "SELECT from_report, run_id FROM runs ORDER BY run_id")
         assert f"/{number}-" in str(origin)
-        assert [run for _, run in others] == ["r2", "r3"][: len(others)]
-    assert len(others) == 2
+        assert [run for _, run in other_rows] == ["r2", "r3"][: len(other_rows)]
+    assert len(other_rows) == 2
 
 
 def test_what_a_later_report_knows_better_of_a_run_counts(elsewhere: Path, tmp_path: Path) -> None:
@@ -136,12 +136,12 @@ def test_what_a_later_report_knows_better_of_a_run_counts(elsewhere: Path, tmp_p
     folder.start()
     for step in range(5, 101, 5):
         folder.step(step)
-    early = reported(tmp_path / "root", tmp_path / "early")
+    early_report = reported(tmp_path / "root", tmp_path / "early")
     folder.end()
-    late = reported(tmp_path / "root", tmp_path / "late")
-    restore(early, elsewhere)
+    late_report = reported(tmp_path / "root", tmp_path / "late")
+    restore(early_report, elsewhere)
     assert rows(elsewhere, "SELECT outcome FROM runs") == [(None,)]
-    restore(late, elsewhere)
+    restore(late_report, elsewhere)
     assert rows(elsewhere, "SELECT outcome FROM runs") == [("completed",)]
 
 

@@ -31,23 +31,23 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs, one of which ended on its second attempt, a third in flight, a torn one, and what belongs to no record."""
     root = tmp_path_factory.mktemp("root")
     completed(root, "r1")
-    second = Folder(root, plan("r2", attention="flash"))
-    second.event("claimed", executor="local", host="login1", pid=7)
-    second.start(certificate=certificate(root, "flash", case=None).key)
-    second.end("oom_gpu", steps=0)
-    second.start(attempt=2)
-    second.step(5, attempt=2)
-    second.audit(5, attempt=2)
-    second.end(attempt=2)
+    retried = Folder(root, plan("r2", attention="flash"))
+    retried.event("claimed", executor="local", host="login1", pid=7)
+    retried.start(certificate=certificate(root, "flash", case=None).key)
+    retried.end("oom_gpu", steps=0)
+    retried.start(attempt=2)
+    retried.step(5, attempt=2)
+    retried.audit(5, attempt=2)
+    retried.end(attempt=2)
     unfinished = Folder(root, plan("r3", attention="math"))
     unfinished.event("claimed", executor="local", host="login1", pid=7)
     unfinished.start()
     (root / "backends" / "torn").mkdir()
     (root / "backends" / "torn" / "run.json").write_text('{"schema_version": 1, "run_')
     certificate(root, "unused")
-    (second.path / "attempt-2" / "checkpoint").mkdir()
-    (second.path / "attempt-2" / "checkpoint" / "weights").write_text("large")
-    (second.path / "attempt-2" / "stdout.log").write_text("a token")
+    (retried.path / "attempt-2" / "checkpoint").mkdir()
+    (retried.path / "attempt-2" / "checkpoint" / "weights").write_text("large")
+    (retried.path / "attempt-2" / "stdout.log").write_text("a token")
     for kind in ("lock", "diff"):
         (root / "backends" / ".provenance").mkdir(exist_ok=True)
         (root / "backends" / ".provenance" / f"{'a' * 64}.{kind}").write_text(kind)
@@ -170,8 +170,8 @@ def cut_off(run: Path) -> None:
     (run / "attempt-1" / "result.json").unlink()
     for name in ("ledger.jsonl", "attempt-1/steps.jsonl"):
         content = (run / name).read_bytes()
-        first = content.index(b"\n") + 1
-        (run / name).write_bytes(content[: first if name == "ledger.jsonl" else first + 30])
+        line_end = content.index(b"\n") + 1
+        (run / name).write_bytes(content[: line_end if name == "ledger.jsonl" else line_end + 30])
 
 
 def outcomes(root: Path) -> list[tuple[object, ...]]:

@@ -171,8 +171,8 @@ def test_a_number_of_a_verdict_knows_whether_its_ends_are_those_of_a_range() -> 
 
 def test_single_runs_differ_only_where_their_interval_leaves_out_0() -> None:
     """As in a study on a busy laptop: -3 %, interval -40 to +37 %."""
-    apart, wide = recorded("flash", 0.8, 0.8), recorded("flex", 0.3, 0.37, 0.43, 0.6)
-    answer = answer_of([recorded("cudnn", 0.4, 0.4), apart, wide])
+    slower, wide = recorded("flash", 0.8, 0.8), recorded("flex", 0.3, 0.37, 0.43, 0.6)
+    answer = answer_of([recorded("cudnn", 0.4, 0.4), slower, wide])
     flex = rows(answer)["flex"]
     assert (flex.difference, flex.interval, flex.verdict) == ("+0 %", "-7 to +8 %", "inconclusive")
     assert flex.reason == "in one run each: the interval includes equality"
@@ -247,16 +247,16 @@ def test_a_ranking_that_does_not_tell_apart_what_an_interval_does_says_why() -> 
 
 
 def test_without_a_baseline_the_tests_of_the_ranking_say_what_the_first_is_not_told_from() -> None:
-    def first(**factors: float) -> str:
+    def first_sentence(**factors: float) -> str:
         no_baseline = {"design": DESIGN | {"baseline": None}}
         runs = [row for label, factor in factors.items() for row in repeats(label, factor, **no_baseline)]
         return headline(answer_of(runs))[0]
 
-    assert first(cudnn=1, flash=1.05) == (
+    assert first_sentence(cudnn=1, flash=1.05) == (
         "`flash` has the highest rate, 10,752 tokens/s; `cudnn` the lowest, 10,240 tokens/s."
     )
-    assert "tests do not tell it from `flex`;" in first(cudnn=1, flash=1.05, flex=1.05)
-    assert "tests do not tell it from" not in first(cudnn=1, flash=1.05, flex=1.1)
+    assert "tests do not tell it from `flex`;" in first_sentence(cudnn=1, flash=1.05, flex=1.05)
+    assert "tests do not tell it from" not in first_sentence(cudnn=1, flash=1.05, flex=1.1)
 
 
 @pytest.mark.fault

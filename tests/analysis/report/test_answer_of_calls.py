@@ -139,10 +139,10 @@ def texts_of(rows: list[dict[str, Any]]) -> list[str]:
 
 def test_what_another_precision_contradicts_is_not_left_out() -> None:
     """The answer led with float16 alone, though in float32 the other backend was the fastest."""
-    half = [row | {"dtype": "float16"} for row in timed(512, flash1=[*STEADY], math=[2.0] * 9)]
-    single = [row | {"dtype": "float32"} for row in timed(512, flash1=[3.0] * 9, math=[2.0] * 9)]
-    first, contradiction, case_sentence = texts_of([*half, *single])
-    assert "float16, in CUDA graphs, `flash1` is the fastest" in first
+    float16_rows = [row | {"dtype": "float16"} for row in timed(512, flash1=[*STEADY], math=[2.0] * 9)]
+    float32_rows = [row | {"dtype": "float32"} for row in timed(512, flash1=[3.0] * 9, math=[2.0] * 9)]
+    fastest, contradiction, case_sentence = texts_of([*float16_rows, *float32_rows])
+    assert "float16, in CUDA graphs, `flash1` is the fastest" in fastest
     assert contradiction == (
         "At the same sizes, `math` is the fastest in float32, by +50.00 % (+50.00 to +50.00 %) over `flash1`."
     )
@@ -150,7 +150,9 @@ def test_what_another_precision_contradicts_is_not_left_out() -> None:
         "Over 2 cases, the fastest is `flash1` at 1 (1 in float16, +92 % over the next) and `math` at 1 (1 in "
         "float32, +50 % over the next)."
     )
-    assert len(texts_of([*half, *(row | {"dtype": "float32"} for row in half)])) == 2  # which agree
+    assert (
+        len(texts_of([*float16_rows, *(row | {"dtype": "float32"} for row in float16_rows)])) == 2
+    )  # which agree
 
 
 def test_the_fastest_is_the_one_that_is_ahead_round_by_round() -> None:
@@ -159,8 +161,8 @@ def test_the_fastest_is_the_one_that_is_ahead_round_by_round() -> None:
     rows = [
         row for length in (512, 1024) for row in timed(length, cudnn=[*STEADY], auto=slow, math=[9.0] * 9)
     ]
-    first, case_sentence = texts_of(rows)
-    assert first.endswith(
+    fastest, case_sentence = texts_of(rows)
+    assert fastest.endswith(
         "`cudnn` is the fastest, by +0.50 % (+0.50 to +0.50 %) over `auto`: a forward and its backward "
         "take 1.04 ms with `cudnn` and 9.00 ms with `math`, the slowest of 3 backends."
     )
@@ -171,8 +173,8 @@ def test_a_smaller_median_does_not_make_a_backend_that_is_behind_in_nearly_all_r
     ahead = [0.999 * duration for duration in STEADY]
     ahead[4] = 2.0
     assert median(ahead) > median(STEADY)
-    first, *_ = texts_of(timed(512, cudnn=[*STEADY], auto=ahead))
-    assert "`auto` is the fastest, by +0.10 % (" in first
+    fastest, *_ = texts_of(timed(512, cudnn=[*STEADY], auto=ahead))
+    assert "`auto` is the fastest, by +0.10 % (" in fastest
 
 
 def test_the_range_of_rounds_without_an_interval_is_called_one() -> None:
@@ -186,15 +188,15 @@ def test_the_range_of_rounds_without_an_interval_is_called_one() -> None:
 def test_where_the_rounds_do_not_agree_none_is_the_fastest() -> None:
     alternating = [duration * (1.01 if number % 2 else 0.99) for number, duration in enumerate(STEADY)]
     rows = timed(512, cudnn=[*STEADY], auto=alternating) + timed(1024, cudnn=[*STEADY], auto=[2.0] * 9)
-    first, case_sentence = texts_of(rows)
-    assert "`auto`" in first
+    fastest, case_sentence = texts_of(rows)
+    assert "`auto`" in fastest
     assert case_sentence == (
         "Over 2 shapes, the fastest is `cudnn` at 1 (+92 % over the next); at 1, none is told from the next."
     )
-    first, case_sentence = texts_of(
+    fastest, case_sentence = texts_of(
         timed(512, cudnn=[*STEADY], auto=alternating) + timed(1024, cudnn=[*STEADY], auto=alternating)
     )
-    assert "; `auto` is not told from `cudnn`: +1.0 % (-1.0 to +1.0 %)." in first
+    assert "; `auto` is not told from `cudnn`: +1.0 % (-1.0 to +1.0 %)." in fastest
     assert case_sentence == "At none of 2 shapes is one backend told from the next."
 
 
@@ -202,16 +204,16 @@ def test_the_one_that_it_is_not_told_from_is_named_and_not_the_next_from_which_i
     """Of nine rounds an interval ends at the second: `flash` is ahead in two of them."""
     math = [1.35 * duration for duration in STEADY]
     flash = [duration * (0.9 if number in (2, 5) else 3) for number, duration in enumerate(STEADY)]
-    first, *_ = texts_of(timed(512, cudnn=[*STEADY], math=math, flash=flash))
-    assert first.endswith("; `cudnn` is not told from `flash`: +200 % (-10 to +200 %).")
+    fastest, *_ = texts_of(timed(512, cudnn=[*STEADY], math=math, flash=flash))
+    assert fastest.endswith("; `cudnn` is not told from `flash`: +200 % (-10 to +200 %).")
 
 
 def test_one_that_is_ahead_of_all_others_is_the_fastest_though_these_were_called_apart() -> None:
     """The table prints its ratio in bold. Of two that no process called nothing is said."""
     rows: list[dict[str, Any]] = []
     for run in range(6):
-        other = {"math" if run % 2 else "tiled": [3.0] * 9}
-        rows += [row | {"run_id": f"r{run}"} for row in timed(512, flash=[*STEADY], **other)]
+        competitor = {"math" if run % 2 else "tiled": [3.0] * 9}
+        rows += [row | {"run_id": f"r{run}"} for row in timed(512, flash=[*STEADY], **competitor)]
     (text,) = texts_of(rows)
     assert "`flash` is the fastest, by +188.46 % (" in text
     (text,) = texts_of([row for row in rows if row["attention"] != "flash"])

@@ -230,8 +230,8 @@ def test_of_very_many_certificates_those_of_interest_have_a_section_and_the_tabl
     def row(place: int, verdict: str = "right") -> dict[str, str]:
         return {"key": f"k{place}", "attention": f"b{place % 2}", "verdict": verdict}
 
-    few = Backends([row(place) for place in range(MOST_DETAILED)], [], [])
-    assert len(few.detailed) == MOST_DETAILED
+    at_limit = Backends([row(place) for place in range(MOST_DETAILED)], [], [])
+    assert len(at_limit.detailed) == MOST_DETAILED
     rows = [*(row(place) for place in range(MOST_DETAILED)), row(200, "wrong"), row(202, "wrong")]
-    many = Backends(rows, [], [], frozenset({"k7"}))
-    assert many.detailed == {"k0", "k1", "k7", "k200", "k202"}
+    above_limit = Backends(rows, [], [], frozenset({"k7"}))
+    assert above_limit.detailed == {"k0", "k1", "k7", "k200", "k202"}

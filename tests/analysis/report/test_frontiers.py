@@ -20,11 +20,11 @@ def answer_texts(root: Path) -> tuple[list[str], list[str]]:
     """The headline's sentences and the limits'."""
     collect(root)
     with store.open_for_reading(root) as connection:
-        gathered = facts.gather(connection, "frontier")
-        compared = comparison.of_study(connection, "frontier", gathered.runs)
+        study_facts = facts.gather(connection, "frontier")
+        study_comparison = comparison.of_study(connection, "frontier", study_facts.runs)
     headlines, limits = (
-        TASK.answer.headlines(gathered, compared, []),
-        TASK.answer.limits(gathered, compared, []),
+        TASK.answer.headlines(study_facts, study_comparison, []),
+        TASK.answer.limits(study_facts, study_comparison, []),
     )
     return [sentence.text for sentence in headlines], [sentence.text for sentence in limits]
 

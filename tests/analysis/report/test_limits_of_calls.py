@@ -45,9 +45,9 @@ def collected(root: Path) -> tuple[facts.Facts, comparison.Comparison]:
 def test_what_differs_among_runs_is_said_though_no_verdict_compares_them(root: Path) -> None:
     timed(root, "r1", software={"torch": "2.13.0"})
     timed(root, "r2", software={"torch": "2.12.0", "flash-attn": "2.8.3"})
-    study, compared = collected(root)
-    runs = [run | {"data_fingerprint": None} for run in study.runs]  # they read nothing
-    texts = [sentence.text for sentence in limits.of_calls(study, compared, among(runs))]
+    study_facts, study_comparison = collected(root)
+    runs = [run | {"data_fingerprint": None} for run in study_facts.runs]  # they read nothing
+    texts = [sentence.text for sentence in limits.of_calls(study_facts, study_comparison, among(runs))]
     assert texts[:2] == [
         "Completed runs ran with different software: torch 2.12.0 / 2.13.0.",
         "Only some of the completed runs had these packages: flash-attn (1 of 2).",
@@ -57,9 +57,9 @@ def test_what_differs_among_runs_is_said_though_no_verdict_compares_them(root: P
 @pytest.mark.parametrize("conditions", [{"load_before": 14.0, "device_users": 0}, {"device_users": 1}])
 def test_other_work_on_the_machine_is_warned_of(root: Path, conditions: dict[str, Any]) -> None:
     timed(root, cores=8, **conditions)
-    _, compared = collected(root)
+    _, study_comparison = collected(root)
     assert "the machine was busy with something else" in next(
-        sentence.text for sentence in limits.disturbed(compared)
+        sentence.text for sentence in limits.disturbed(study_comparison)
     )
 
 
@@ -71,9 +71,9 @@ def test_other_work_on_the_machine_is_warned_of(root: Path, conditions: dict[str
 def test_what_the_studys_earlier_run_left_of_its_load_is_not_other_work(
     root: Path, at_first: float, load_after: float | None, load_before: float, warning: bool
 ) -> None:
-    first = Folder(root, plan("r0", "kernels", config=RunConfig(task="attention", call=CALL)))
-    first.start(cores=8, load_before=at_first)
-    first.end("failed", load_after=load_after)
+    folder = Folder(root, plan("r0", "kernels", config=RunConfig(task="attention", call=CALL)))
+    folder.start(cores=8, load_before=at_first)
+    folder.end("failed", load_after=load_after)
     timed(root, cores=8, load_before=load_before, started_at=START + timedelta(seconds=62))
     assert bool(list(limits.disturbed(collected(root)[1]))) is warning
 
@@ -81,15 +81,18 @@ def test_what_the_studys_earlier_run_left_of_its_load_is_not_other_work(
 def test_the_load_of_a_calm_machine_is_said(root: Path) -> None:
     timed(root, "r1", cores=8, load_before=0.8, device_users=0)
     timed(root, "r2", cores=8, load_before=1.6, device_users=0)
-    _, compared = collected(root)
-    assert not list(limits.disturbed(compared))
-    assert compared.load == "load before the runs 0.1 to 0.2 per core; no other process was on the devices"
+    _, study_comparison = collected(root)
+    assert not list(limits.disturbed(study_comparison))
+    assert (
+        study_comparison.load
+        == "load before the runs 0.1 to 0.2 per core; no other process was on the devices"
+    )
 
 
-@pytest.mark.parametrize(("second", "warning"), [("GPU-1", False), ("GPU-2", True)])
-def test_shapes_on_several_gpus_are_a_limit(root: Path, second: str, warning: bool) -> None:
+@pytest.mark.parametrize(("gpu_uuid", "warning"), [("GPU-1", False), ("GPU-2", True)])
+def test_shapes_on_several_gpus_are_a_limit(root: Path, gpu_uuid: str, warning: bool) -> None:
     timed(root, "r1", gpu_uuid="GPU-1")
-    timed(root, "r2", gpu_uuid=second)
+    timed(root, "r2", gpu_uuid=gpu_uuid)
     texts = [sentence.text for sentence in limits.of_calls(*collected(root), [])]
     assert any("The runs were on 2 GPUs" in text for text in texts) is warning
     assert "Every completed run was on a machine named `nid001234`: others of its kind may differ." in texts
@@ -122,10 +125,10 @@ def test_a_study_without_a_completed_run_has_no_table_of_backends_and_says_nothi
     folder = Folder(root, plan("r1", "kernels", config=RunConfig(task="attention", call=CALL)))
     folder.start(flop_per_token=None, parameter_count=None)
     folder.end("oom_host", steps=0, final_loss=None, reason="killed")
-    study_facts, compared = collected(root)
+    study_facts, study_comparison = collected(root)
     assert not [
         sentence
-        for sentence in limits.of_calls(study_facts, compared, [])
+        for sentence in limits.of_calls(study_facts, study_comparison, [])
         if sentence.text.startswith(ONE_PROCESS)
     ]
     out = build_report(root, "kernels", tmp_path / "out").parent

@@ -88,12 +88,12 @@ def test_what_makes_open_pages_reload_comes_into_place_last(
     moved: list[str] = []
     move = Path.replace
 
-    def noted(old: Path, new: Path) -> Path:
-        if ".report-" not in str(new):
-            moved.append(new.name)
-        return move(old, new)
+    def recorded_move(source: Path, target: Path) -> Path:
+        if ".report-" not in str(target):
+            moved.append(target.name)
+        return move(source, target)
 
-    monkeypatch.setattr(Path, "replace", noted)
+    monkeypatch.setattr(Path, "replace", recorded_move)
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path / "out")  # which cannot change places with another folder
     build(demo_report, tmp_path / "out", watched=True)

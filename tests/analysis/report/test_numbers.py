@@ -61,10 +61,10 @@ def runs(demo: Path) -> dict[str, list[dict[str, Any]]]:
         by_run[row["attention"], row["seed"]].append(row)
     runs_by_backend = defaultdict(list)
     for (backend, seed), steps in by_run.items():
-        counted = {row["step"]: row["step_seconds"] for row in steps if row["step"] - row["steps"] >= 10}
-        last = {row["step"]: row["loss"] for row in steps if row["step"] > 800}
+        step_times = {row["step"]: row["step_seconds"] for row in steps if row["step"] - row["steps"] >= 10}
+        final_losses = {row["step"]: row["loss"] for row in steps if row["step"] > 800}
         runs_by_backend[backend].append(
-            {"seed": seed, "times": counted, "losses": last, "final": steps[-1]["loss"]}
+            {"seed": seed, "times": step_times, "losses": final_losses, "final": steps[-1]["loss"]}
         )
     return runs_by_backend
 
@@ -116,7 +116,9 @@ def test_ratios_are_those_of_runs_with_one_seed_or_of_the_medians_of_one_run_eac
             assert int(row["n"]) == 1
             assert row["Verdict"] in ("observed", "inconclusive")
             continue
-        logs = [np.log(rate(one) / rate(other)) for one, other in zip(repeats, base, strict=False)]
+        logs = [
+            np.log(rate(run) / rate(counterpart)) for run, counterpart in zip(repeats, base, strict=False)
+        ]
         assert numbers(cell)[0] == pytest.approx(100 * np.expm1(np.mean(logs)), abs=rounded(cell))
         expected = 100 * np.expm1(t_interval(logs, 0.95))
         assert numbers(row["Interval"]) == pytest.approx(list(expected), abs=rounded(row["Interval"]))
@@ -136,8 +138,8 @@ def test_losses_are_differences_over_the_last_fifth_and_their_verdicts_follow_fr
             continue
         pairs = list(zip(runs[backend], base, strict=False))
         gaps = [
-            np.mean([one["losses"][step] - other["losses"][step] for step in one["losses"]])
-            for one, other in pairs
+            np.mean([run["losses"][step] - counterpart["losses"][step] for step in run["losses"]])
+            for run, counterpart in pairs
         ]
         assert int(row["n"]) == len(gaps)
         low, high = numbers(row["Interval"])

@@ -16,8 +16,8 @@ from tests.analysis.verdicts.test_scaling import trained
 
 def first_page(runs: list[Row], **changes: Any) -> Overview:
     """The overview of a study that trained."""
-    task, study_facts, compared = tasks.load("training"), facts(runs, **changes), comparison(runs)
-    rows = answer_study(study_facts, compared, NOBODY, [], task.answer).verdicts
+    task, study_facts, study_comparison = tasks.load("training"), facts(runs, **changes), comparison(runs)
+    rows = answer_study(study_facts, study_comparison, NOBODY, [], task.answer).verdicts
     lines = task.lines(study_facts, rows)
     return overview(lines, task.columns, task.panels, {}, styles(list(lines)))
 

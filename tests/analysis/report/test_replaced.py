@@ -130,21 +130,21 @@ def test_the_report_of_another_study_is_not_replaced(tmp_path: Path) -> None:
     assert read(out / MANIFEST, ReportManifest).code == "newer"
 
 
-def _before(folder: Path, new: Path) -> None:
+def _before(folder: Path, staging: Path) -> None:
     os._exit(9)
 
 
-def _after(folder: Path, new: Path, exchange: Callable[[Path, Path], None] = place._exchange) -> None:
-    exchange(folder, new)
+def _after(folder: Path, staging: Path, exchange: Callable[[Path, Path], None] = place._exchange) -> None:
+    exchange(folder, staging)
     os._exit(9)
 
 
-def _between(folder: Path, new: Path) -> None:
+def _between(folder: Path, staging: Path) -> None:
     folder.rename(place._aside(folder))
     os._exit(9)
 
 
-def _no_exchange(folder: Path, new: Path) -> None:
+def _no_exchange(folder: Path, staging: Path) -> None:
     raise OSError(errno.EINVAL, "as NFS answers")
 
 

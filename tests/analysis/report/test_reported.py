@@ -80,8 +80,8 @@ def test_percentages_are_compared_by_their_difference_in_points(
 ) -> None:
     """29 % saved is not 14.5 times 2 % saved, and nothing can be divided by a saving of 0."""
     row = ROW | {"label": "flash3", "printed": {name: str(theirs)}, name: theirs}
-    measured = facts([planned("flash3", training_tokens_percentage=50.0)], reported=[row])
-    study = replace(measured, groups=[replace(measured.groups[0], **ours)])
+    study_facts = facts([planned("flash3", training_tokens_percentage=50.0)], reported=[row])
+    study = replace(study_facts, groups=[replace(study_facts.groups[0], **ours)])
     assert [value.ratio for reported_line in lines(study) for value in reported_line.values] == [difference]
 
 
@@ -249,17 +249,17 @@ def test_the_time_of_their_steps_stands_in_the_unit_of_the_bars(report: Path) ->
 
 def test_runs_that_a_scale_made_other_work_have_no_mark_in_figures() -> None:
     row = ROW | NUMBERS | {"label": "auto", "printed": PRINTED}
-    same = planned("auto", 0.4, final_loss=6.75)
-    ((run, marks_by_quantity),) = marks(facts([same], reported=[row])).items()
-    assert run == (same["run_id"], None)
+    comparable_run = planned("auto", 0.4, final_loss=6.75)
+    ((run, marks_by_quantity),) = marks(facts([comparable_run], reported=[row])).items()
+    assert run == (comparable_run["run_id"], None)
     assert {
         name: [mark.value for mark in quantity_marks] for name, quantity_marks in marks_by_quantity.items()
     } == {
         "tokens_per_second": [8192.0],
         "final_loss": [6.7],
     }
-    other = planned("auto", 0.4, overridden={"model.dim": {"own": 1, "by": "scale laptop"}})
-    assert not any(marks(facts([other], reported=[row])).values())
+    scaled_run = planned("auto", 0.4, overridden={"model.dim": {"own": 1, "by": "scale laptop"}})
+    assert not any(marks(facts([scaled_run], reported=[row])).values())
 
 
 def test_of_attention_alone_a_backend_has_its_line_and_its_marks_at_the_shape(tmp_path: Path) -> None:
@@ -320,9 +320,9 @@ def test_bytes_stand_in_the_decimal_unit_that_was_printed_and_ours_in_the_same(
         "peak_memory_bytes": float(printed),
         "printed": {"peak_memory_bytes": printed},
     }
-    measured = facts([planned("auto", 0.4)], reported=[row])
+    study_facts = facts([planned("auto", 0.4)], reported=[row])
     (reported_line,) = lines(
-        replace(measured, groups=[replace(measured.groups[0], peak_memory_gib=over_runs([32.0]))])
+        replace(study_facts, groups=[replace(study_facts.groups[0], peak_memory_gib=over_runs([32.0]))])
     )
     (value,) = reported_line.values
     assert (value.title, value.theirs, value.ours) == (f"Memory, {title}", theirs, ours)

@@ -32,9 +32,9 @@ def test_each_of_many_runs_is_on_one_page_of_the_table() -> None:
 @pytest.fixture(scope="module")
 def study(demo: Path) -> Facts:
     with open_for_reading(demo) as connection:
-        gathered = facts.gather(connection, "backends")
-        runs.gather(connection, "backends", gathered.runs)
-    return gathered
+        study_facts = facts.gather(connection, "backends")
+        runs.gather(connection, "backends", study_facts.runs)
+    return study_facts
 
 
 def test_a_page_of_the_table_says_which_runs_it_has_and_leads_to_the_others(

@@ -130,8 +130,8 @@ def test_blocks_that_wait_for_another_launch_are_planned_runs_and_not_added_ones
     )
     unblocked = [run | {"block": None} for run in (blocks[0], waiting[1])]
     assert table(unblocked)["Stopping rule"] == rule
-    late = waiting[2] | {"created_at": blocks[0]["ended_at"] + timedelta(hours=1)}
-    assert table([*blocks[:2], late])["Stopping rule"] == (
+    late_run = waiting[2] | {"created_at": blocks[0]["ended_at"] + timedelta(hours=1)}
+    assert table([*blocks[:2], late_run])["Stopping rule"] == (
         "none, and the number of runs was not fixed in advance: 1 run added after the first result; "
         "blocks that have ended so far: 2 of 3"
     )
