@@ -12,10 +12,10 @@ from analysis.stats.student import quantile
 
 def autoregression(draw: np.random.Generator, runs: int, n: int, correlation: float) -> np.ndarray:
     """Standard normal values whose neighbours have this correlation: an autoregression of order one."""
-    found = draw.standard_normal((runs, n))
+    values = draw.standard_normal((runs, n))
     for step in range(1, n):
-        found[:, step] = correlation * found[:, step - 1] + sqrt(1 - correlation**2) * found[:, step]
-    return found
+        values[:, step] = correlation * values[:, step - 1] + sqrt(1 - correlation**2) * values[:, step]
+    return values
 
 
 def with_spikes(draw: np.random.Generator, values: np.ndarray) -> np.ndarray:

@@ -19,9 +19,9 @@ SAMPLES = 20_000
 @pytest.mark.parametrize("n", [2, 3, 5, 6, 7, 8, 11, 40])
 def test_the_simulated_share_is_that_of_the_intervals_themselves(n: int) -> None:
     logs = np.random.default_rng(n).exponential(size=(100, n))
-    found = [over_runs(np.exp(row).tolist()) for row in logs]
-    assert all(each.low and each.high for each in found)
-    hits = sum(log(each.low or 0) <= log(2) <= log(each.high or 0) for each in found)
+    estimates = [over_runs(np.exp(row).tolist()) for row in logs]
+    assert all(estimate.low and estimate.high for estimate in estimates)
+    hits = sum(log(estimate.low or 0) <= log(2) <= log(estimate.high or 0) for estimate in estimates)
     assert hits / 100 == held_between(logs, log(2))
 
 
@@ -40,33 +40,33 @@ def test_it_holds_the_median_in_95_percent_of_studies(n: int) -> None:
 
 
 def test_three_runs_have_students_interval_of_their_logs() -> None:
-    found = over_runs([1.0, 2.0, 4.0])
+    estimate = over_runs([1.0, 2.0, 4.0])
     half = 4.302653 * log(2) / sqrt(3)  # logarithms are 0, log 2 and 2 log 2; t of two degrees of freedom
-    assert (found.median, found.n) == (2.0, 3)
-    assert found.low == pytest.approx(2 * np.exp(-half), rel=1e-6)
-    assert found.high == pytest.approx(2 * np.exp(half), rel=1e-6)
+    assert (estimate.median, estimate.n) == (2.0, 3)
+    assert estimate.low == pytest.approx(2 * np.exp(-half), rel=1e-6)
+    assert estimate.high == pytest.approx(2 * np.exp(half), rel=1e-6)
     assert (
-        found.method
+        estimate.method
         == "95 % t interval of the geometric mean over 3 runs, which assumes that their logs are normal"
     )
 
 
 def test_from_six_runs_the_ends_lie_between_order_statistics() -> None:
     """Of 6 values the range holds the median with 96.9 %, the inner four with 78 %: the ends are near the range's."""
-    six, nine = over_runs([1, 2, 3, 4, 5, 6]), over_runs([1, 2, 3, 4, 5, 6, 7, 8, 9])
-    assert six.low is not None
-    assert six.high is not None
-    assert 1 < six.low < 1.3
-    assert 5.6 < six.high < 6
-    assert nine.low is not None
-    assert 2 < nine.low < 2.2  # the second to the eighth hold it with 96.1 %
-    assert "order statistics of 9 runs" in nine.method
+    six_runs, nine_runs = over_runs([1, 2, 3, 4, 5, 6]), over_runs([1, 2, 3, 4, 5, 6, 7, 8, 9])
+    assert six_runs.low is not None
+    assert six_runs.high is not None
+    assert 1 < six_runs.low < 1.3
+    assert 5.6 < six_runs.high < 6
+    assert nine_runs.low is not None
+    assert 2 < nine_runs.low < 2.2  # the second to the eighth hold it with 96.1 %
+    assert "order statistics of 9 runs" in nine_runs.method
 
 
 def test_one_run_has_no_interval_over_runs() -> None:
-    found = over_runs([5.0])
-    assert (found.low, found.high) == (None, None)
-    assert found.method == "no interval: one run"
+    estimate = over_runs([5.0])
+    assert (estimate.low, estimate.high) == (None, None)
+    assert estimate.method == "no interval: one run"
 
 
 def test_no_values_is_an_error() -> None:
@@ -94,5 +94,5 @@ def test_the_median_of_an_even_number_is_the_geometric_mean_of_the_two_in_the_mi
 
 
 def test_values_that_are_not_all_positive_have_an_interval_too() -> None:
-    found = over_runs([-1.0, 0.0, 1.0])
-    assert found.low == pytest.approx(-4.302653 / sqrt(3))
+    estimate = over_runs([-1.0, 0.0, 1.0])
+    assert estimate.low == pytest.approx(-4.302653 / sqrt(3))

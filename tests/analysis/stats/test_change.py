@@ -35,20 +35,20 @@ def test_at_the_edge_of_the_margin_each_claim_is_made_in_at_most_5_percent(
     draw = np.random.default_rng([n, paired, edge < 1])
     before = draw.normal(0, 0.003, (2000, n))
     after = draw.normal(-np.log(edge), 0.003, (2000, n))
-    found = [
+    kinds = [
         change(runs(x), runs(y) if paired else {str(i): v for i, v in enumerate(y)}, 0.02).kind
         for x, y in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True)
     ]
-    assert found.count("different") / 2000 <= 0.05 + 3 * 0.005
-    assert found.count("equivalent") / 2000 <= 0.05 + 3 * 0.005
+    assert kinds.count("different") / 2000 <= 0.05 + 3 * 0.005
+    assert kinds.count("equivalent") / 2000 <= 0.05 + 3 * 0.005
 
 
 def test_a_regression_beyond_the_margin_is_different_and_negative() -> None:
-    found = change(runs([1.0, 1.1, 1.2]), runs([1.1, 1.21, 1.32]), 0.02)
-    assert found.kind == "different"
-    assert found.difference == pytest.approx(1 / 1.1 - 1)
-    assert "slower by more than the margin of 2 %" in sentence(found)
-    assert "paired over 3 runs each" in found.method
+    verdict = change(runs([1.0, 1.1, 1.2]), runs([1.1, 1.21, 1.32]), 0.02)
+    assert verdict.kind == "different"
+    assert verdict.difference == pytest.approx(1 / 1.1 - 1)
+    assert "slower by more than the margin of 2 %" in sentence(verdict)
+    assert "paired over 3 runs each" in verdict.method
 
 
 def test_no_change_is_said_only_within_the_margin() -> None:
@@ -65,14 +65,14 @@ def test_a_margin_is_a_share_of_the_rate_before_on_both_sides() -> None:
 
 
 def test_runs_without_common_keys_are_compared_unpaired() -> None:
-    found = change({"a": 1.0, "b": 1.01}, {"c": 1.0, "d": 1.01, "e": 1.02}, 0.01)
-    assert found.kind == "inconclusive"
-    assert "unpaired" in found.method
+    verdict = change({"a": 1.0, "b": 1.01}, {"c": 1.0, "d": 1.01, "e": 1.02}, 0.01)
+    assert verdict.kind == "inconclusive"
+    assert "unpaired" in verdict.method
 
 
 def test_a_single_run_on_a_side_is_inconclusive() -> None:
-    found = change({1: 1.0}, {1: 2.0}, 0.01)
-    assert (found.kind, found.difference) == ("inconclusive", -0.5)
+    verdict = change({1: 1.0}, {1: 2.0}, 0.01)
+    assert (verdict.kind, verdict.difference) == ("inconclusive", -0.5)
 
 
 @pytest.mark.refused
@@ -86,9 +86,9 @@ def test_single_runs_are_compared_by_the_medians_that_tables_show() -> None:
     """Step by step, b looks faster: its steps are in another order. By its median it is slower."""
     a, b = [1.0, 2.0, 9.0, 1.9] * 20, [9.5, 1.0, 2.1, 2.05] * 20
     assert np.median(np.divide(a, b)) > 1
-    found = single_pair(b, a)
-    assert found.ratio == pytest.approx(1.9493589 / 2.0748494)  # of two in the middle the geometric mean
-    assert (found.n, found.level) == (1, RECORDS)
+    comparison = single_pair(b, a)
+    assert comparison.ratio == pytest.approx(1.9493589 / 2.0748494)  # of two in the middle the geometric mean
+    assert (comparison.n, comparison.level) == (1, RECORDS)
 
 
 def test_the_ends_of_two_medians_combine_as_independent_errors_of_logarithms() -> None:
@@ -105,16 +105,16 @@ def test_the_interval_of_single_runs_holds_the_truth_in_at_least_95_percent() ->
     logs = 0.01 * autoregression(draw, 2000, 38, 0.5)
     hits = 0
     for a, b in zip(np.exp(logs[:1000]).tolist(), (1.012 * np.exp(logs[1000:])).tolist(), strict=True):
-        found = single_pair(a, b)
-        assert found.low is not None and found.high is not None
-        hits += found.low <= 1.012 <= found.high
+        comparison = single_pair(a, b)
+        assert comparison.low is not None and comparison.high is not None
+        hits += comparison.low <= 1.012 <= comparison.high
     assert 0.93 <= hits / 1000 <= 0.99
 
 
 def test_too_few_records_of_a_single_run_have_no_interval() -> None:
-    found = single_pair([1.0, 1.0], [2.0] * 40)
-    assert (found.ratio, found.low, found.n) == (2.0, None, 1)
-    assert found.method == "medians of one run each, no interval: 2 records, at least 24 are needed"
+    comparison = single_pair([1.0, 1.0], [2.0] * 40)
+    assert (comparison.ratio, comparison.low, comparison.n) == (2.0, None, 1)
+    assert comparison.method == "medians of one run each, no interval: 2 records, at least 24 are needed"
 
 
 @pytest.mark.refused
@@ -125,41 +125,45 @@ def test_a_run_without_records_is_an_error() -> None:
 
 def test_what_slows_a_whole_round_down_cancels_in_the_ratio_of_its_calls() -> None:
     rounds = [1.0, 9.0, 2.0, 7.0, 3.0, 8.0, 4.0]
-    found = paired_rounds(rounds, [1.25 * each for each in rounds])
-    assert (found.ratio, found.low, found.high) == pytest.approx((1.25, 1.25, 1.25))
-    assert (found.n, found.level) == (7, ROUNDS)
-    assert found.method == "paired by round, 95 % interval between order statistics"
+    comparison = paired_rounds(rounds, [1.25 * seconds for seconds in rounds])
+    assert (comparison.ratio, comparison.low, comparison.high) == pytest.approx((1.25, 1.25, 1.25))
+    assert (comparison.n, comparison.level) == (7, ROUNDS)
+    assert comparison.method == "paired by round, 95 % interval between order statistics"
 
 
 def test_a_ratio_by_round_turned_around_is_its_inverse_and_five_rounds_have_no_interval() -> None:
     a, b = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 2.1, 3.3, 3.9, 6.0, 6.6]
-    there, back = paired_rounds(a, b), paired_rounds(b, a)
-    assert there.low and there.high
-    assert (back.ratio, back.low, back.high) == pytest.approx(
-        (1 / there.ratio, 1 / there.high, 1 / there.low)
+    forward, reverse = paired_rounds(a, b), paired_rounds(b, a)
+    assert forward.low and forward.high
+    assert (reverse.ratio, reverse.low, reverse.high) == pytest.approx(
+        (1 / forward.ratio, 1 / forward.high, 1 / forward.low)
     )
-    few = paired_rounds(a[:5], b[:5])
-    assert (few.low, few.high, few.method) == (None, None, "paired by round, no interval")
+    five_rounds = paired_rounds(a[:5], b[:5])
+    assert (five_rounds.low, five_rounds.high, five_rounds.method) == (
+        None,
+        None,
+        "paired by round, no interval",
+    )
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 10, 40])
 def test_paired_ratios_over_runs_hold_the_truth_in_95_percent(n: int) -> None:
     """Each group's steps are late at times, the runs of a pair share what the machine does."""
     draw = np.random.default_rng(n)
-    late = 1 + 0.02 * draw.exponential(size=(2, 1500, n))
+    delays = 1 + 0.02 * draw.exponential(size=(2, 1500, n))
     shared, hits = np.exp(draw.normal(0, 0.1, (1500, n))), 0
-    for a, b in zip(shared * late[0], shared * late[1] * 1.05, strict=True):
-        found = paired_runs(list(zip(a, b, strict=True)))
-        assert found.low is not None
-        assert found.high is not None
-        hits += found.low <= 1.05 <= found.high
+    for a, b in zip(shared * delays[0], shared * delays[1] * 1.05, strict=True):
+        comparison = paired_runs(list(zip(a, b, strict=True)))
+        assert comparison.low is not None
+        assert comparison.high is not None
+        hits += comparison.low <= 1.05 <= comparison.high
     assert 0.935 <= hits / 1500 <= 0.975
 
 
 def test_one_pair_of_runs_has_no_interval() -> None:
-    found = paired_runs([(1.0, 2.0)])
-    assert (found.ratio, found.low, found.level) == (2.0, None, RUNS)
-    assert found.method == "no interval: one pair of runs"
+    comparison = paired_runs([(1.0, 2.0)])
+    assert (comparison.ratio, comparison.low, comparison.level) == (2.0, None, RUNS)
+    assert comparison.method == "no interval: one pair of runs"
 
 
 @pytest.mark.refused
@@ -171,5 +175,5 @@ def test_no_pairs_are_an_error() -> None:
 def test_the_interval_of_31_rounds_holds_although_neighbours_are_alike() -> None:
     """A GPU's clocks change more slowly than rounds do; order statistics alone would hold in 78 of 100 processes."""
     logs = 0.01 * autoregression(np.random.default_rng(0), 400, 31, 0.6)
-    found = [paired_rounds([1.0] * 31, list(np.exp(each))) for each in logs]
-    assert np.mean([each.low <= 1 <= each.high for each in found]) >= 0.92
+    comparisons = [paired_rounds([1.0] * 31, list(np.exp(sample))) for sample in logs]
+    assert np.mean([sample.low <= 1 <= sample.high for sample in comparisons]) >= 0.92

@@ -22,13 +22,13 @@ def test_that_many_repeats_find_the_difference_as_often_as_stated_and_one_less_d
     assert n
     draw = np.random.default_rng(n)
 
-    def found(pairs: int) -> float:
+    def power(pairs: int) -> float:
         logs = draw.normal(log(1 + difference), spread, (20_000, pairs))
         t = logs.mean(axis=1) / (logs.std(axis=1, ddof=1) / np.sqrt(pairs))
         return float((np.sign(difference) * t > stdtrit(pairs - 1, 0.975)).mean())
 
-    assert found(n) >= 0.89
-    assert found(n - 1) < 0.91
+    assert power(n) >= 0.89
+    assert power(n - 1) < 0.91
 
 
 def test_more_comparisons_and_smaller_differences_need_more_repeats() -> None:
@@ -46,9 +46,11 @@ def test_a_difference_of_nothing_or_a_negative_spread_is_an_error(spread: float,
         repeats_needed(spread, difference)
 
 
-def blocks(draw: np.random.Generator, count: int, groups: int, whole: float) -> dict[tuple[str, int], float]:
+def blocks(
+    draw: np.random.Generator, count: int, groups: int, slowdown: float
+) -> dict[tuple[str, int], float]:
     """A study of interleaved blocks: each shares a state, and steps get slower by `whole` from first to last."""
-    state = draw.normal(0, 0.01, count) + whole * np.linspace(0, 1, count)
+    state = draw.normal(0, 0.01, count) + slowdown * np.linspace(0, 1, count)
     return {
         (f"g{group}", block): float(np.exp(group + state[block] + draw.normal(0, 0.005)))
         for group in range(groups)
@@ -63,13 +65,15 @@ def test_drift_is_claimed_in_5_percent_of_studies_without_any(count: int) -> Non
     assert 0.05 - 3 * 0.009 <= share <= 0.05 + 3 * 0.009
 
 
-@pytest.mark.parametrize(("count", "whole", "power"), [(3, 0.3, 0.5), (5, 0.08, 0.8), (12, 0.05, 0.8)])
-def test_drift_that_is_there_is_found(count: int, whole: float, power: float) -> None:
+@pytest.mark.parametrize(("count", "slowdown", "power"), [(3, 0.3, 0.5), (5, 0.08, 0.8), (12, 0.05, 0.8)])
+def test_drift_that_is_there_is_found(count: int, slowdown: float, power: float) -> None:
     draw = np.random.default_rng(count)
-    found = [drift(blocks(draw, count, 3, whole)) for _ in range(100)]
-    assert np.mean([each.drifted for each in found]) >= power
-    assert np.median([each.change or 0 for each in found]) == pytest.approx(np.expm1(whole), rel=0.2)
-    assert any("The machine drifted: steps became" in drift_in_words(each) for each in found)
+    estimates = [drift(blocks(draw, count, 3, slowdown)) for _ in range(100)]
+    assert np.mean([estimate.drifted for estimate in estimates]) >= power
+    assert np.median([estimate.change or 0 for estimate in estimates]) == pytest.approx(
+        np.expm1(slowdown), rel=0.2
+    )
+    assert any("The machine drifted: steps became" in drift_in_words(estimate) for estimate in estimates)
 
 
 @pytest.mark.fault
@@ -77,12 +81,12 @@ def test_a_group_that_a_later_launch_adds_is_no_drift() -> None:
     """Its blocks are its own, and nothing tells a slow group from a machine that became slow."""
     steady = {("a", block): 1.0 + block % 3 / 10_000 for block in range(1, 6)}
     slower = {("b", block): 2.0 + block % 3 / 10_000 for block in range(6, 10)}
-    found = drift(steady | slower)
-    assert not found.drifted
-    assert abs(found.change or 0) < 0.001
+    estimate = drift(steady | slower)
+    assert not estimate.drifted
+    assert abs(estimate.change or 0) < 0.001
     bridged = drift(steady | slower | {("b", 5): 2.0})
-    assert bridged == found
-    assert "(5 of 9 blocks, without 1 group that did not run in all of them)" in drift_in_words(found)
+    assert bridged == estimate
+    assert "(5 of 9 blocks, without 1 group that did not run in all of them)" in drift_in_words(estimate)
 
 
 @pytest.mark.fault
@@ -110,15 +114,15 @@ def test_a_run_that_is_missing_is_no_drift() -> None:
     """The slow group's runs are missing from the last blocks, which makes those blocks' mean faster."""
     study = blocks(np.random.default_rng(1), 6, 2, 0.0)
     del study["g1", 5], study["g1", 4]
-    found = drift(study)
-    assert not found.drifted
-    assert drift_in_words(found).startswith("No drift was found")
+    estimate = drift(study)
+    assert not estimate.drifted
+    assert drift_in_words(estimate).startswith("No drift was found")
 
 
 def test_two_blocks_are_not_tested() -> None:
-    found = drift({("a", 0): 1.0, ("a", 1): 2.0})
-    assert found.p is None
-    assert drift_in_words(found) == "Drift was not tested: 2 blocks, at least 3 are needed."
+    estimate = drift({("a", 0): 1.0, ("a", 1): 2.0})
+    assert estimate.p is None
+    assert drift_in_words(estimate) == "Drift was not tested: 2 blocks, at least 3 are needed."
 
 
 def test_blocks_without_a_group_in_common_are_counted_all() -> None:

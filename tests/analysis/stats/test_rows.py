@@ -15,13 +15,20 @@ def test_several_runs_of_a_label_give_an_interval_over_runs_and_a_single_run_one
         {"label": "auto", "step_seconds": 0.4, "counted_step_seconds": []},
         {"label": "flash", "step_seconds": 0.2, "counted_step_seconds": [0.1, 0.2, 0.3] * 20},
     ]
-    found = stats.estimates(rows, lambda _row, seconds: 1 / seconds)
-    assert found["auto"] == stats.over_runs([2.0, 2.5])
-    assert (found["flash"].n, found["flash"].median) == (1, pytest.approx(5.0))
-    assert methods(found) == f"n = 2 (auto): {found['auto'].method}; n = 1 (flash): {found['flash'].method}"
-    named = {"DDP": found["auto"], "FSDP2, gathered once": found["auto"], "flash": found["flash"]}
-    assert methods(named).startswith("n = 2 (DDP; FSDP2, gathered once): ")
-    assert methods({"auto": found["auto"]}) == f"n = 2: {found['auto'].method}"
+    estimates = stats.estimates(rows, lambda _row, seconds: 1 / seconds)
+    assert estimates["auto"] == stats.over_runs([2.0, 2.5])
+    assert (estimates["flash"].n, estimates["flash"].median) == (1, pytest.approx(5.0))
+    assert (
+        methods(estimates)
+        == f"n = 2 (auto): {estimates['auto'].method}; n = 1 (flash): {estimates['flash'].method}"
+    )
+    estimates_by_label = {
+        "DDP": estimates["auto"],
+        "FSDP2, gathered once": estimates["auto"],
+        "flash": estimates["flash"],
+    }
+    assert methods(estimates_by_label).startswith("n = 2 (DDP; FSDP2, gathered once): ")
+    assert methods({"auto": estimates["auto"]}) == f"n = 2: {estimates['auto'].method}"
 
 
 def test_a_rate_at_twice_the_step_time_is_half_the_runs_rate() -> None:
@@ -30,7 +37,7 @@ def test_a_rate_at_twice_the_step_time_is_half_the_runs_rate() -> None:
 
 def paired(*keys: tuple[int | None, int]) -> list[object]:
     runs = [
-        {"run_id": f"r{place}", "seed": seed, "repeat": repeat} for place, (seed, repeat) in enumerate(keys)
+        {"run_id": f"r{index}", "seed": seed, "repeat": repeat} for index, (seed, repeat) in enumerate(keys)
     ]
     return list(paired_by(runs))
 

@@ -18,7 +18,7 @@ def test_a_look_with_that_spread_reaches_the_target_then_and_not_before(spread, 
         n = repeats * seeds
         x = spread * ((n - 1) / (n - n % 2)) ** 0.5  # n values at x, -x or 0 whose standard deviation is it
         logs = [x, -x] * (n // 2) + [0.0] * (n % 2)
-        return look([(1.0, exp(each)) for each in logs], target, 30, seeds).reached
+        return look([(1.0, exp(logarithm)) for logarithm in logs], target, 30, seeds).reached
 
     assert reached(expected)
     assert expected * seeds < 3 + seeds or not reached(expected - 1)
@@ -33,25 +33,25 @@ def test_the_interval_at_which_one_stops_holds_the_truth_in_95_percent(at_most: 
     """Stopped at the first look that is narrow enough, for targets from far below the noise to far above it."""
     draw = np.random.default_rng(at_most)
     for target in np.geomspace(0.002, 0.05, 5):
-        held = 0
+        hits = 0
         for pairs in np.exp(draw.normal(0, 0.01, (400, at_most))).tolist():
             for n in range(3, at_most + 1):
-                found = look([(1.0, ratio) for ratio in pairs[:n]], target, at_most)
-                if found.reached:
+                interval = look([(1.0, ratio) for ratio in pairs[:n]], target, at_most)
+                if interval.reached:
                     break
-            assert found.low is not None
-            assert found.high is not None
-            held += found.low <= 1 <= found.high
-        assert held / 400 >= 0.95 - 2.5 * 0.011
+            assert interval.low is not None
+            assert interval.high is not None
+            hits += interval.low <= 1 <= interval.high
+        assert hits / 400 >= 0.95 - 2.5 * 0.011
 
 
 def test_a_look_says_whether_the_target_is_reached() -> None:
     pairs = [(1.0, 1.1), (1.0, 1.101), (1.0, 1.099), (1.0, 1.1)]
     assert look_in_words(look(pairs[:2], 0.01, 12)) == "2 of at least 3 pairs of runs: no interval yet"
-    found = look(pairs, 0.01, 12)
-    assert found.reached
-    assert found.ratio == pytest.approx(1.1, rel=1e-3)
-    assert "target 1 % reached; corrected for 10 looks" in look_in_words(found)
+    interval = look(pairs, 0.01, 12)
+    assert interval.reached
+    assert interval.ratio == pytest.approx(1.1, rel=1e-3)
+    assert "target 1 % reached; corrected for 10 looks" in look_in_words(interval)
     assert not look(pairs, 0.0001, 12).reached
 
 

@@ -9,15 +9,15 @@ from analysis.wording import percent, percentage, readable, sentence
 
 
 @pytest.mark.parametrize(
-    ("share", "said"),
+    ("share", "text"),
     [(0.012, "+1.2"), (0.0, "+0"), (-0.997, "-99.7000"), (2e-16, "+0.0000"), (0.99, "+99"), (12.3, "+1,230")],
 )
-def test_percent_has_no_power_of_ten(share: float, said: str) -> None:
-    assert percent(share) == said
+def test_percent_has_no_power_of_ten(share: float, text: str) -> None:
+    assert percent(share) == text
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "margin", "said"),
+    ("low", "high", "margin", "text"),
     [
         (-0.01004, -0.00996, 0.01, "-1.0000 %; -1.0040 to -0.9960 %"),
         (-0.012, 0.00001, None, "-0.600 %; -1.200 to +0.001 %"),
@@ -25,21 +25,21 @@ def test_percent_has_no_power_of_ten(share: float, said: str) -> None:
     ],
 )
 def test_an_interval_has_the_digits_that_part_its_ends_from_zero_and_the_margin(
-    low: float, high: float, margin: float | None, said: str
+    low: float, high: float, margin: float | None, text: str
 ) -> None:
-    assert "; ".join(percentage((low + high) / 2, low, high, margin)) == said
+    assert "; ".join(percentage((low + high) / 2, low, high, margin)) == text
 
 
 def test_a_sentence_never_rounds_an_interval_onto_the_margin_that_it_crosses() -> None:
-    found = change({1: 1.0, 2: 1.0, 3: 1.0}, {1: 1.0101, 2: 1.01005, 3: 1.01015}, 0.01)
-    assert found.kind == "inconclusive"
-    assert "-1.00 %" not in sentence(found).replace("margin of 1 %", "")
-    assert found.low is not None
-    assert f"{100 * found.low:+.4f}"[:6] in sentence(found)
+    verdict = change({1: 1.0, 2: 1.0, 3: 1.0}, {1: 1.0101, 2: 1.01005, 3: 1.01015}, 0.01)
+    assert verdict.kind == "inconclusive"
+    assert "-1.00 %" not in sentence(verdict).replace("margin of 1 %", "")
+    assert verdict.low is not None
+    assert f"{100 * verdict.low:+.4f}"[:6] in sentence(verdict)
 
 
 @pytest.mark.parametrize(
-    ("value", "form", "said"),
+    ("value", "form", "text"),
     [
         (0.4, ",.0f", "0.400"),
         (108.0, ",.4g", "108"),
@@ -55,6 +55,6 @@ def test_a_sentence_never_rounds_an_interval_onto_the_margin_that_it_crosses() -
     ],
 )
 def test_a_number_has_the_digits_of_its_format_and_no_power_of_ten(
-    value: float, form: str, said: str
+    value: float, form: str, text: str
 ) -> None:
-    assert readable(value, form) == said
+    assert readable(value, form) == text

@@ -21,14 +21,16 @@ CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 def test_the_simulated_share_is_that_of_the_intervals_themselves() -> None:
     values = 5 + autoregression(np.random.default_rng(1), 200, 30, 0.6)
-    found = [within_run(list(row)) for row in np.exp(values)]
-    assert sum(each.low <= np.exp(5) <= each.high for each in found) / 200 == held_within(values, 5.0)
+    estimates = [within_run(list(row)) for row in np.exp(values)]
+    assert sum(estimate.low <= np.exp(5) <= estimate.high for estimate in estimates) / 200 == held_within(
+        values, 5.0
+    )
 
 
 @pytest.mark.parametrize("n", range(24, 41))
 def test_it_holds_the_median_in_95_percent_of_runs_whatever_the_autocorrelation(n: int) -> None:
     draw = np.random.default_rng(n)
-    shares = [held_within(autoregression(draw, RUNS, n, each), 0.0) for each in CORRELATIONS]
+    shares = [held_within(autoregression(draw, RUNS, n, correlation), 0.0) for correlation in CORRELATIONS]
     assert all(0.93 <= share <= 0.97 for share in shares), shares
     assert 0.935 <= np.mean(shares) <= 0.97
 
@@ -36,16 +38,17 @@ def test_it_holds_the_median_in_95_percent_of_runs_whatever_the_autocorrelation(
 @pytest.mark.parametrize("n", [60, 100, 200])
 def test_so_it_does_in_longer_runs_which_are_taken_in_batches(n: int) -> None:
     draw = np.random.default_rng(n)
-    shares = [held_within(autoregression(draw, 2000, n, each), 0.0) for each in (0.0, 0.5, 0.8)]
+    shares = [held_within(autoregression(draw, 2000, n, correlation), 0.0) for correlation in (0.0, 0.5, 0.8)]
     assert all(0.93 <= share <= 0.98 for share in shares), shares
 
 
 @pytest.mark.parametrize("n", [24, 32, 40])
 def test_rare_spikes_do_not_spoil_it(n: int) -> None:
     draw = np.random.default_rng(n)
-    truth = float(np.median(with_spikes(draw, draw.standard_normal(1_000_000))))
+    median = float(np.median(with_spikes(draw, draw.standard_normal(1_000_000))))
     shares = [
-        held_within(with_spikes(draw, autoregression(draw, RUNS, n, each)), truth) for each in (0.0, 0.4, 0.8)
+        held_within(with_spikes(draw, autoregression(draw, RUNS, n, correlation)), median)
+        for correlation in (0.0, 0.4, 0.8)
     ]
     assert all(0.93 <= share <= 0.97 for share in shares), shares
 
@@ -68,9 +71,9 @@ def test_skewed_noise_changes_nothing_because_ranks_decide() -> None:
 
 @pytest.mark.parametrize("n", range(3, 24))
 def test_fewer_than_24_records_have_no_interval_and_the_reason_says_how_many_are_needed(n: int) -> None:
-    found = within_run([1.0] * n)
-    assert (found.low, found.high) == (None, None)
-    assert found.method == f"no interval: one run, {n} records, at least {FEWEST_RECORDS} are needed"
+    estimate = within_run([1.0] * n)
+    assert (estimate.low, estimate.high) == (None, None)
+    assert estimate.method == f"no interval: one run, {n} records, at least {FEWEST_RECORDS} are needed"
 
 
 def test_even_the_range_of_fewer_records_holds_the_median_too_seldom() -> None:
@@ -81,8 +84,8 @@ def test_even_the_range_of_fewer_records_holds_the_median_too_seldom() -> None:
 
 def test_correlated_records_are_worth_fewer_independent_ones() -> None:
     draw = np.random.default_rng(4)
-    found = [error_of_mean(autoregression(draw, 500, 200, each)).variance for each in (0.0, 0.8)]
-    independent, correlated = (float(1 / np.median(each)) for each in found)
+    variances = [error_of_mean(autoregression(draw, 500, 200, case)).variance for case in (0.0, 0.8)]
+    independent, correlated = (float(1 / np.median(case)) for case in variances)
     assert 150 < independent < 220
     assert 15 < correlated < 27  # at 0.8 the mean of 200 records varies as that of 22 independent ones
 
@@ -92,8 +95,8 @@ def test_the_interval_of_the_mean_holds_it_in_95_percent_of_runs_too(n: int) -> 
     draw = np.random.default_rng(n)
     for correlation in (0.0, 0.4, 0.8):
         values = autoregression(draw, 4000, n, correlation)
-        found = error_of_mean(values)
-        half = quantiles(0.975, found.freedom) * np.sqrt(found.variance)
+        error = error_of_mean(values)
+        half = quantiles(0.975, error.freedom) * np.sqrt(error.variance)
         assert 0.93 <= (np.abs(values.mean(1)) <= half).mean() <= 0.98
     assert interval_of_mean(values[0].tolist(), 0.95) == (
         pytest.approx(values[0].mean() - half[0]),
@@ -104,13 +107,13 @@ def test_the_interval_of_the_mean_holds_it_in_95_percent_of_runs_too(n: int) -> 
 
 def test_the_sentence_says_that_it_speaks_of_one_run() -> None:
     values = np.random.default_rng(0).normal(1, 0.1, 38).tolist()
-    found = within_run(values)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < found.median < found.high
-    assert found.n == 1
-    assert "38 records of one run" in found.method
-    assert "not what another run would give" in found.method
+    estimate = within_run(values)
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert estimate.low < estimate.median < estimate.high
+    assert estimate.n == 1
+    assert "38 records of one run" in estimate.method
+    assert "not what another run would give" in estimate.method
 
 
 def test_an_interval_that_is_the_whole_range_says_so() -> None:
@@ -120,8 +123,8 @@ def test_an_interval_that_is_the_whole_range_says_so() -> None:
 
 
 def test_records_that_are_all_the_same_have_an_interval_of_no_width() -> None:
-    found = within_run([0.5] * 30)
-    assert (found.low, found.median, found.high) == (0.5, 0.5, 0.5)
+    estimate = within_run([0.5] * 30)
+    assert (estimate.low, estimate.median, estimate.high) == (0.5, 0.5, 0.5)
 
 
 def test_no_records_are_an_error() -> None:

@@ -20,16 +20,16 @@ DESIGN = {
 
 def run(label: str, seconds: float = 0.4, seed: int | None = 0, repeat: int = 1, **changes: Any) -> Row:
     """A completed run of a backend; `changes` are columns."""
-    place = 10 * (seed or 0) + repeat
-    began = START + timedelta(minutes=2 * place, seconds=len(label))
+    position = 10 * (seed or 0) + repeat
+    started = START + timedelta(minutes=2 * position, seconds=len(label))
     fields = row() | {
         "run_id": f"{label}{seed}{repeat}",
         "label": label,
         "attention": label,
         "seed": seed,
         "repeat": repeat,
-        "block": place,
-        "position": place,
+        "block": position,
+        "position": position,
         "design": DESIGN,
         "factors": {"attention": label, "seed": seed},
         "config": {"attention": label, "data": {"path": "text.parquet", "mode": "pad"}, "train": {}},
@@ -39,8 +39,8 @@ def run(label: str, seconds: float = 0.4, seed: int | None = 0, repeat: int = 1,
         "batch_size": 1,
         "data_fingerprint": "f" * 16,
         "created_at": START,
-        "started_at": began,
-        "ended_at": began + timedelta(minutes=1),
+        "started_at": started,
+        "ended_at": started + timedelta(minutes=1),
         "final_loss": 3.0,
         "node": "n1",
         "software": {"torch": "2.13.0"},
@@ -59,4 +59,4 @@ def run(label: str, seconds: float = 0.4, seed: int | None = 0, repeat: int = 1,
 
 def repeated(label: str, seconds: list[float], **changes: Any) -> list[Row]:
     """Repeats of one configuration, one a block."""
-    return [run(label, value, repeat=place, **changes) for place, value in enumerate(seconds, start=1)]
+    return [run(label, value, repeat=repeat, **changes) for repeat, value in enumerate(seconds, start=1)]

@@ -40,13 +40,13 @@ def run(seed: int, attention: str = "auto", seconds: float = 0.4, **changes: Any
 
 def side(name: str, rows: list[dict[str, Any]], loss: float = 0.0) -> Measured:
     """Records whose seconds and losses vary with the step, as those of all runs do; ended as no other side's."""
-    rows = [each | {"ended_at": each["ended_at"] + timedelta(microseconds=ord(name[-1]))} for each in rows]
+    rows = [row | {"ended_at": row["ended_at"] + timedelta(microseconds=ord(name[-1]))} for row in rows]
     records = {
-        each["run_id"]: Records(
+        row["run_id"]: Records(
             {step: 10 - step / 100 + loss for step in STEPS},
-            {step: (each["step_seconds"] or 1) * (1 + step % 7 / 100) for step in STEPS},
+            {step: (row["step_seconds"] or 1) * (1 + step % 7 / 100) for step in STEPS},
         )
-        for each in rows
+        for row in rows
     }
     return Measured(name, rows, records)
 
@@ -58,30 +58,30 @@ def only(a: Measured, b: Measured, **options: Any):
 
 def test_equal_runs_are_equivalent_and_nothing_is_a_regression() -> None:
     a, b = ([run(seed) for seed in range(3)] for _ in "ab")
-    found = only(side("A", a), side("B", b))
-    assert (found.speed.kind, found.loss.kind) == ("equivalent", "equivalent")
-    assert found.regressions == found.unsettled == []
+    result = only(side("A", a), side("B", b))
+    assert (result.speed.kind, result.loss.kind) == ("equivalent", "equivalent")
+    assert result.regressions == result.unsettled == []
 
 
 def test_a_copy_of_the_same_runs_is_no_second_sample() -> None:
-    whole = side("first", [run(seed) for seed in range(3)])
+    source = side("first", [run(seed) for seed in range(3)])
     with pytest.raises(UserError, match="before/first and first hold the same runs, .*: they are one sample"):
-        compare(whole._replace(name="before/first"), whole, CompareOptions(margins=MARGINS))
+        compare(source._replace(name="before/first"), source, CompareOptions(margins=MARGINS))
 
 
 def test_runs_that_are_on_both_sides_withhold_the_verdict_even_if_all_differences_are_meant() -> None:
-    whole = side("first", [run(seed) for seed in range(3)])
-    part = side("before", [run(seed) for seed in range(3)])
-    part = part._replace(runs=[whole.runs[0], *part.runs[1:]])
-    found = only(part, whole, across=["all"])
-    assert (found.speed.kind, found.loss.kind) == ("withheld", "withheld")
-    assert "1 of the 3 runs of first is also in before, attempt by attempt" in sentence(found.speed)
+    first = side("first", [run(seed) for seed in range(3)])
+    before = side("before", [run(seed) for seed in range(3)])
+    before = before._replace(runs=[first.runs[0], *before.runs[1:]])
+    result = only(before, first, across=["all"])
+    assert (result.speed.kind, result.loss.kind) == ("withheld", "withheld")
+    assert "1 of the 3 runs of first is also in before, attempt by attempt" in sentence(result.speed)
 
 
 def test_slower_runs_are_a_regression_and_faster_ones_are_not() -> None:
     a, b = side("A", [run(n) for n in range(3)]), side("B", [run(n, seconds=0.44) for n in range(3)])
-    (said,) = only(a, b).regressions
-    assert "speed: Rate -9.09 %" in said
+    (regression,) = only(a, b).regressions
+    assert "speed: Rate -9.09 %" in regression
     assert only(b, a).regressions == []
     assert only(b, a).speed.kind == "different"
 
@@ -89,18 +89,18 @@ def test_slower_runs_are_a_regression_and_faster_ones_are_not() -> None:
 @pytest.mark.parametrize("loss", [0.1, -0.1])
 def test_another_loss_is_a_regression_whichever_way(loss: float) -> None:
     rows = [run(seed) for seed in range(3)]
-    found = only(side("A", rows), side("B", rows, loss))
-    assert found.loss.difference == pytest.approx(loss)
-    assert [each.partition(":")[0] for each in found.regressions] == ["loss"]
+    result = only(side("A", rows), side("B", rows, loss))
+    assert result.loss.difference == pytest.approx(loss)
+    assert [regression.partition(":")[0] for regression in result.regressions] == ["loss"]
 
 
 def test_the_speed_of_single_runs_is_observed_unless_it_is_to_be_tested() -> None:
     a, b = side("A", [run(0)]), side("B", [run(0, seconds=0.44)])
-    seen = only(a, b)
-    assert seen.speed.kind == "observed"
-    assert seen.speed.low is not None
-    assert seen.speed.level == "records of one run each"
-    assert seen.regressions == []
+    result = only(a, b)
+    assert result.speed.kind == "observed"
+    assert result.speed.low is not None
+    assert result.speed.level == "records of one run each"
+    assert result.regressions == []
     assert only(a, b, single_runs=True).speed.kind == "different"
     assert "of these two runs alone" in only(a, b, single_runs=True).regressions[0]
 
@@ -134,70 +134,70 @@ def test_the_range_of_all_records_is_called_so() -> None:
 
 def test_without_a_margin_nothing_is_established() -> None:
     a, b = ([run(n, seconds=seconds) for n in range(3)] for seconds in (0.4, 0.8))
-    found = only(side("A", a), side("B", b, 1.0), margins={})
-    assert (found.speed.kind, found.loss.kind) == ("inconclusive", "inconclusive")
+    result = only(side("A", a), side("B", b, 1.0), margins={})
+    assert (result.speed.kind, result.loss.kind) == ("inconclusive", "inconclusive")
     assert (
-        sentence(found.speed)
+        sentence(result.speed)
         == "Rate -50.00 % (-50.00 to -50.00 %): not tested, because no margin was stated."
     )
-    assert found.regressions == []
+    assert result.regressions == []
 
 
 def test_the_summary_names_the_groups_that_are_not_settled() -> None:
     labels = [f"g{number}" for number in range(9)]
-    both = [[run(0, label) for label in labels] for _ in "ab"]
-    few, many = (
+    sides = [[run(0, label) for label in labels] for _ in "ab"]
+    short, long = (
         compare(
-            *(side(name, rows[:count]) for name, rows in zip("AB", both, strict=True)),
+            *(side(name, rows[:count]) for name, rows in zip("AB", sides, strict=True)),
             CompareOptions(margins=MARGINS),
         )
         for count in (2, 9)
     )
-    assert summary(few).endswith("not settled: 4 (g0; g1)")
-    assert summary(many).endswith("not settled: 18 (g0; g1; g2; g3; g4; g5; 3 more groups)")
+    assert summary(short).endswith("not settled: 4 (g0; g1)")
+    assert summary(long).endswith("not settled: 18 (g0; g1; g2; g3; g4; g5; 3 more groups)")
 
 
 def test_the_table_rounds_no_end_of_an_interval_onto_the_margin() -> None:
-    a, b = ([run(seed, seconds=each) for seed in range(3)] for each in (0.4, 0.404075))
-    found = compare(side("A", a), side("B", b), CompareOptions(margins={"tokens_per_second": 0.0100857}))
-    (table,) = (each for each in sections(found) if each.name == "results")
+    a, b = ([run(seed, seconds=entry) for seed in range(3)] for entry in (0.4, 0.404075))
+    comparison = compare(side("A", a), side("B", b), CompareOptions(margins={"tokens_per_second": 0.0100857}))
+    (table,) = (entry for entry in sections(comparison) if entry.name == "results")
     (cell,) = (cell for cell in table.rows[0] if "%" in cell)
     assert "-1.01 %" not in cell
 
 
 def test_the_studies_margins_are_the_default_and_the_first_study_s_come_first() -> None:
     designs = [{"design": {"margins": {"tokens_per_second": margin, "loss": 1.0}}} for margin in (0.5, 0.001)]
-    a, b = ([run(n, seconds=0.4 + 0.04 * place, **designs[place]) for n in range(3)] for place in (0, 1))
-    found = compare(side("A", a), side("B", b), CompareOptions(margins={"loss": 0.005}))
-    assert found.options.margins == {"tokens_per_second": 0.5, "loss": 0.005}
-    assert found.results[0].speed.kind == "equivalent"
+    a, b = ([run(n, seconds=0.4 + 0.04 * index, **designs[index]) for n in range(3)] for index in (0, 1))
+    comparison = compare(side("A", a), side("B", b), CompareOptions(margins={"loss": 0.005}))
+    assert comparison.options.margins == {"tokens_per_second": 0.5, "loss": 0.005}
+    assert comparison.results[0].speed.kind == "equivalent"
 
 
 def test_a_margin_that_a_later_launch_widened_reaches_no_earlier_run() -> None:
     designs = [{"margins": {"tokens_per_second": margin}} for margin in (0.02, 0.02, 0.5)]
-    later = [run(n, seconds=0.44, design=design) for n, design in enumerate(designs)]
-    found = compare(side("A", [run(n) for n in range(3)]), side("B", later), CompareOptions())
-    assert found.options.margins == {"tokens_per_second": 0.02}
-    assert len(found.regressions) == 1
+    runs_of_b = [run(n, seconds=0.44, design=design) for n, design in enumerate(designs)]
+    comparison = compare(side("A", [run(n) for n in range(3)]), side("B", runs_of_b), CompareOptions())
+    assert comparison.options.margins == {"tokens_per_second": 0.02}
+    assert len(comparison.regressions) == 1
 
 
 def test_a_difference_that_breaks_the_comparison_withholds_the_verdict_unless_it_is_meant() -> None:
     a, b = ([run(n, seconds=s, node=node) for n in range(3)] for s, node in ((0.4, "n1"), (0.8, "n2")))
     sides = side("A", a), side("B", b)
-    found = only(*sides)
-    assert found.speed.kind == "withheld"
-    assert "A ran on n1, B on n2" in sentence(found.speed)
-    assert found.regressions == []
-    assert len(found.unsettled) == 1
+    result = only(*sides)
+    assert result.speed.kind == "withheld"
+    assert "A ran on n1, B on n2" in sentence(result.speed)
+    assert result.regressions == []
+    assert len(result.unsettled) == 1
     assert only(*sides, across=["host"]).speed.kind == "different"
     assert only(*sides, across=["all"]).speed.kind == "different"
 
 
 def test_other_code_withholds_nothing_because_studies_are_compared_for_it() -> None:
     a, b = ([run(n, code=code * 64, git_sha=code * 40) for n in range(3)] for code in "ab")
-    found = only(side("A", a), side("B", b))
-    assert found.speed.kind == found.loss.kind == "equivalent"
-    assert found.guard[0].topic == "commit"
+    result = only(side("A", a), side("B", b))
+    assert result.speed.kind == result.loss.kind == "equivalent"
+    assert result.guard[0].topic == "commit"
 
 
 @pytest.mark.parametrize(
@@ -211,12 +211,12 @@ def test_other_code_withholds_nothing_because_studies_are_compared_for_it() -> N
     ],
 )
 def test_an_outcome_is_worse_if_it_is_bad_unexpected_and_new(outcome, expected, worse) -> None:
-    ended = run(0, outcome=outcome) | {"expected_outcome": expected, "step_seconds": None}
-    found = only(side("A", [run(0)]), side("B", [ended]))
-    assert found.outcomes.worse == worse
-    assert len(found.regressions) == len(worse)
-    assert found.speed is None
-    assert only(side("A", [ended]), side("B", [ended])).outcomes.worse == ()
+    failed = run(0, outcome=outcome) | {"expected_outcome": expected, "step_seconds": None}
+    result = only(side("A", [run(0)]), side("B", [failed]))
+    assert result.outcomes.worse == worse
+    assert len(result.regressions) == len(worse)
+    assert result.speed is None
+    assert only(side("A", [failed]), side("B", [failed])).outcomes.worse == ()
 
 
 def test_a_group_that_completes_on_no_side_leaves_nothing_unsettled() -> None:
@@ -233,40 +233,45 @@ def test_another_setting_is_shown_and_withholds_what_it_changes() -> None:
         (rate, "train.learning_rate", ("equivalent", "withheld")),
         (batch, "train.batch_size", ("withheld", "withheld")),
     ):
-        found = only(a, side("B", [run(n, config=config) for n in range(3)]))
-        assert [each.name for each in found.settings] == [name]
-        assert (found.speed.kind, found.loss.kind) == kinds
-    found = only(a, side("B", [run(n, config=batch) for n in range(3)]), across=["train.batch_size"])
-    assert (found.speed.kind, found.loss.kind) == ("equivalent", "equivalent")
+        result = only(a, side("B", [run(n, config=config) for n in range(3)]))
+        assert [setting.name for setting in result.settings] == [name]
+        assert (result.speed.kind, result.loss.kind) == kinds
+    result = only(a, side("B", [run(n, config=batch) for n in range(3)]), across=["train.batch_size"])
+    assert (result.speed.kind, result.loss.kind) == ("equivalent", "equivalent")
 
 
 def test_the_seed_and_where_the_text_lies_are_no_settings() -> None:
-    one, other = run(0), run(1, config={"data": {"path": "elsewhere.parquet"}})
-    assert settings_of(one) == settings_of(other)
+    run_of_a, run_of_b = run(0), run(1, config={"data": {"path": "elsewhere.parquet"}})
+    assert settings_of(run_of_a) == settings_of(run_of_b)
 
 
 def test_a_run_that_is_alone_is_known_to_have_one_process_along_each_axis() -> None:
-    alone, several = run(0), run(0)
+    single, sharded = run(0), run(0)
     axes = {"replicate": 1, "shard": 4, "context": 1, "tensor": 1}
-    several["config"] = several["config"] | {"parallel": axes}
-    (found,) = changed_settings(alone, several)
-    assert (found.name, found.a, found.b, found.breaks) == ("parallel.shard", 1, 4, {"speed"})
-    assert changed_settings(alone, alone) == changed_settings(several, several) == []
-    once = several | {"config": several["config"] | {"parallel": {**axes, "reshard": False}}}
-    (found,) = changed_settings(several, once)
-    assert (found.name, found.a, found.b, found.breaks) == ("parallel.reshard", True, False, {"speed"})
-    imported = changed_settings(alone | {"imported": {"file": "x.log"}}, several)
-    assert [each.a for each in imported] == [None] * 4
+    sharded["config"] = sharded["config"] | {"parallel": axes}
+    (setting,) = changed_settings(single, sharded)
+    assert (setting.name, setting.a, setting.b, setting.breaks) == ("parallel.shard", 1, 4, {"speed"})
+    assert changed_settings(single, single) == changed_settings(sharded, sharded) == []
+    gathered = sharded | {"config": sharded["config"] | {"parallel": {**axes, "reshard": False}}}
+    (setting,) = changed_settings(sharded, gathered)
+    assert (setting.name, setting.a, setting.b, setting.breaks) == (
+        "parallel.reshard",
+        True,
+        False,
+        {"speed"},
+    )
+    imported = changed_settings(single | {"imported": {"file": "x.log"}}, sharded)
+    assert [setting_change.a for setting_change in imported] == [None] * 4
 
 
 def test_groups_are_matched_by_name_then_configuration_then_factors() -> None:
-    other = {"train": {"warmup_steps": 10, "steps": 200}}
+    config = {"train": {"warmup_steps": 10, "steps": 200}}
     a = [run(0, "auto"), run(0, "flash"), run(0, "flash3"), run(0, "math")]
-    b = [run(0, "auto"), run(0, "flash", config=other), run(0, "fa3"), run(0, "flex")]
-    found = match(a, b, ["flash3=fa3"])
-    assert [pair.label for pair in found.pairs] == ["auto", "flash", "flash3 = fa3"]
-    assert [group.label for group in found.a_alone] == ["math"]
-    assert [group.label for group in found.b_alone] == ["flex"]
+    b = [run(0, "auto"), run(0, "flash", config=config), run(0, "fa3"), run(0, "flex")]
+    matches = match(a, b, ["flash3=fa3"])
+    assert [pair.label for pair in matches.pairs] == ["auto", "flash", "flash3 = fa3"]
+    assert [group.label for group in matches.a_alone] == ["math"]
+    assert [group.label for group in matches.b_alone] == ["flex"]
 
 
 def test_factors_that_only_one_study_varies_do_not_match_two_groups_with_one() -> None:
@@ -302,28 +307,28 @@ def test_names_that_fit_no_group_are_refused_with_those_that_would() -> None:
 
 @pytest.mark.refused
 def test_sources_without_a_common_group_are_refused_with_what_differs() -> None:
-    with pytest.raises(UserError, match="auto and flash differ in attention") as refused:
+    with pytest.raises(UserError, match="auto and flash differ in attention") as error:
         compare(side("A", [run(0, "auto")]), side("B", [run(0, "flash")]), CompareOptions())
-    assert "--match 'auto=flash'" in str(refused.value)
+    assert "--match 'auto=flash'" in str(error.value)
 
 
 @pytest.mark.refused
 def test_a_run_of_one_process_differs_from_one_of_several_in_the_axes_that_they_share_alone() -> None:
     """The record of a run of one process states no axis."""
-    one, several = run(0), run(0)
-    several["config"] = several["config"] | {"parallel": {"replicate": 1, "shard": 4, "context": 1}}
-    one["factors"], several["factors"] = {"seed": 0}, {"seed": 0, "parallel.shard": 4}
-    several["attention"] = "other"
+    single, sharded = run(0), run(0)
+    sharded["config"] = sharded["config"] | {"parallel": {"replicate": 1, "shard": 4, "context": 1}}
+    single["factors"], sharded["factors"] = {"seed": 0}, {"seed": 0, "parallel.shard": 4}
+    sharded["attention"] = "other"
     with pytest.raises(UserError, match=r"differ in attention, parallel\.shard\. Say"):
-        compare(side("A", [one]), side("B", [several]), CompareOptions())
+        compare(side("A", [single]), side("B", [sharded]), CompareOptions())
 
 
 def test_repeats_of_a_seed_are_one_pair_of_losses_and_give_the_noise_floor() -> None:
     a, b = ([run(0) | {"run_id": f"r{n}", "repeat": n} for n in repeats] for repeats in ((1, 2), (3, 4)))
-    found = only(side("A", a), side("B", b))
-    assert found.loss.n == 1
-    assert "Two repeats differ by 0 nats" in sentence(found.loss)
-    assert "unpaired" in found.speed.method
+    result = only(side("A", a), side("B", b))
+    assert result.loss.n == 1
+    assert "Two repeats differ by 0 nats" in sentence(result.loss)
+    assert "unpaired" in result.speed.method
 
 
 def test_runs_without_a_seed_are_not_paired_with_each_other() -> None:
@@ -343,38 +348,38 @@ def test_no_run_is_lost_where_several_share_seed_and_repeat() -> None:
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("tasks", "why"),
+    ("tasks", "reason"),
     [
         (("training", "inference"), "A has runs of task training"),
         (("attention", "attention"), "table `kernels`"),
     ],
 )
-def test_runs_of_different_tasks_and_attention_alone_are_refused(tasks: tuple[str, str], why: str) -> None:
+def test_runs_of_different_tasks_and_attention_alone_are_refused(tasks: tuple[str, str], reason: str) -> None:
     a, b = ([run(seed, task=task) for seed in range(3)] for task in tasks)
-    with pytest.raises(UserError, match=why):
+    with pytest.raises(UserError, match=reason):
         compare(side("A", a), side("B", b), CompareOptions(margins=MARGINS))
 
 
 def test_inference_lacks_no_loss() -> None:
     a, b = (
-        Measured(name, rows, {each["run_id"]: Records() for each in rows})
+        Measured(name, rows, {row["run_id"]: Records() for row in rows})
         for name, attempts in (("A", 1), ("B", 2))
         for rows in [[run(seed, task="inference", attempts=attempts) for seed in range(3)]]
     )
-    found = only(a, b)
-    assert found.loss is None
-    assert found.unsettled == []
+    result = only(a, b)
+    assert result.loss is None
+    assert result.unsettled == []
 
 
 def test_a_rate_of_pairs_is_called_so_beside_the_medians_that_it_is_no_ratio_of() -> None:
     """Pairs of 2, 2 and 1 times as fast: 1.59 on average, and the medians are equal."""
     before, after = [0.2, 0.4, 0.4], [0.1, 0.2, 0.4]
-    found = compare(
+    comparison = compare(
         side("A", [run(seed, seconds=value) for seed, value in enumerate(before)]),
         side("B", [run(seed, seconds=value) for seed, value in enumerate(after)]),
         CompareOptions(margins={"tokens_per_second": 0.01, "loss": 0.1}),
     )
-    (table,) = (section for section in sections(found) if section.name == "results")
+    (table,) = (section for section in sections(comparison) if section.name == "results")
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["median s/step"] == "0.4 -> 0.2"
     assert row["rate, paired"].startswith("+58.7")
@@ -386,6 +391,6 @@ def test_verdicts_that_groups_share_are_explained_once() -> None:
         side(name, [run(seed, attention) for attention in ("auto", "flash") for seed in range(3)])
         for name in ("A", "B")
     )
-    found = compare(a, b, CompareOptions())
-    (table,) = (section for section in sections(found) if section.name == "verdicts")
+    comparison = compare(a, b, CompareOptions())
+    (table,) = (section for section in sections(comparison) if section.name == "verdicts")
     assert ["all", "speed", "inconclusive", "not tested: no margin was stated"] in table.rows

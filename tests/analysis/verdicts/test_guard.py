@@ -27,12 +27,12 @@ CHANGED = {
 }
 
 
-def found(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[Difference]:
+def differences_of(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[Difference]:
     return differences(RunSet("A", a), RunSet("B", b))
 
 
 def test_runs_of_the_same_code_machine_and_text_can_be_compared() -> None:
-    assert found(runs(), runs()) == []
+    assert differences_of(runs(), runs()) == []
 
 
 @pytest.mark.parametrize(
@@ -76,38 +76,44 @@ def test_runs_of_the_same_code_machine_and_text_can_be_compared() -> None:
     ],
 )  # fmt: skip
 def test_a_difference_is_named_and_breaks_what_it_makes_incomparable(topic, changes, breaks, words) -> None:
-    named = [each for each in found(runs(), runs(**changes)) if each.topic == topic]
-    assert len(named) == 1
-    assert words in named[0].sentence
-    assert named[0].breaks == breaks
+    topic_differences = [
+        difference for difference in differences_of(runs(), runs(**changes)) if difference.topic == topic
+    ]
+    assert len(topic_differences) == 1
+    assert words in topic_differences[0].sentence
+    assert topic_differences[0].breaks == breaks
 
 
 def test_no_difference_depends_on_which_side_comes_first() -> None:
     other = runs(git_sha="b" * 40, code=None, device="X", started_at=LATER, ended_at=LATER, verdict="wrong")
-    forth, back = found(runs(), other), found(other, runs())
-    assert [(each.topic, each.breaks) for each in forth] == [(each.topic, each.breaks) for each in back]
+    forward, reverse = differences_of(runs(), other), differences_of(other, runs())
+    assert [(difference.topic, difference.breaks) for difference in forward] == [
+        (difference.topic, difference.breaks) for difference in reverse
+    ]
 
 
 def test_hosts_break_no_comparison_if_both_sides_spread_over_several() -> None:
     a, b = ([row(node=f"nid{side}{n}", seed=n) for n in range(3)] for side in (1, 2))
-    assert [(each.topic, each.breaks) for each in found(a, b)] == [("host", frozenset())]
+    assert [(difference.topic, difference.breaks) for difference in differences_of(a, b)] == [
+        ("host", frozenset())
+    ]
 
 
 def test_devices_mixed_alike_on_both_sides_are_only_said() -> None:
-    mixed = [row(), row(device="NVIDIA H100", seed=1)]
-    (said,) = found(mixed, mixed)
-    assert said.breaks == frozenset()
-    assert "each ran on different devices: NVIDIA H100, NVIDIA H200." in said.sentence
+    rows = [row(), row(device="NVIDIA H100", seed=1)]
+    (difference,) = differences_of(rows, rows)
+    assert difference.breaks == frozenset()
+    assert "each ran on different devices: NVIDIA H100, NVIDIA H200." in difference.sentence
 
 
 def test_a_pair_on_two_devices_breaks_the_speed_though_both_sides_ran_on_both() -> None:
     """A block that was cut off on one machine was ended on another."""
     a = [row(), row(device="NVIDIA H100", repeat=2), row(repeat=3)]
     b = [row(device="NVIDIA H100"), row(repeat=2), row(repeat=3)]
-    broken = [each for each in found(a, b) if each.breaks]
-    assert [(each.topic, each.breaks) for each in broken] == [("device", {"speed"})]
+    breaking = [difference for difference in differences_of(a, b) if difference.breaks]
+    assert [(difference.topic, difference.breaks) for difference in breaking] == [("device", {"speed"})]
     text = "2 of 3 pairs of runs of A and B were on different devices: their ratio is that of these."
-    assert broken[0].sentence == text
+    assert breaking[0].sentence == text
 
 
 def test_the_overview_says_that_blocks_were_of_two_commits_and_on_two_devices() -> None:
@@ -116,37 +122,37 @@ def test_the_overview_says_that_blocks_were_of_two_commits_and_on_two_devices() 
         row(label="math"),
         *(row(label=label, repeat=2, git_sha="b" * 40, device="X") for label in "ab"),
     ]
-    assert [each.sentence for each in among(blocks)] == [
+    assert [difference.sentence for difference in among(blocks)] == [
         "Completed runs ran on different devices: NVIDIA H200, X.",
         "Completed runs ran at different commits: aaaaaaaaaa, bbbbbbbbbb.",
     ]
 
 
 def test_that_clocks_were_not_recorded_is_said_once_and_of_gpus_only() -> None:
-    (said,) = found(runs(**UNKNOWN), runs(**UNKNOWN))
-    assert said.sentence == "The clock and power limits of A and B were not recorded."
-    assert found(runs(**UNKNOWN, gpus=0), runs(**UNKNOWN, gpus=0)) == []
+    (difference,) = differences_of(runs(**UNKNOWN), runs(**UNKNOWN))
+    assert difference.sentence == "The clock and power limits of A and B were not recorded."
+    assert differences_of(runs(**UNKNOWN, gpus=0), runs(**UNKNOWN, gpus=0)) == []
 
 
 def test_devices_that_both_waited_for_data_are_said_and_those_that_hardly_did_are_not() -> None:
-    both = found(runs(data_wait_percentage=7.0), runs(data_wait_percentage=30.0))
-    assert [(each.topic, each.breaks) for each in both] == [("starved", frozenset())] * 2
-    assert found(runs(data_wait_percentage=0.0), runs(data_wait_percentage=4.9)) == []
+    waits = differences_of(runs(data_wait_percentage=7.0), runs(data_wait_percentage=30.0))
+    assert [(difference.topic, difference.breaks) for difference in waits] == [("starved", frozenset())] * 2
+    assert differences_of(runs(data_wait_percentage=0.0), runs(data_wait_percentage=4.9)) == []
 
 
 def test_a_clock_that_did_not_change_is_not_worth_a_word() -> None:
     steady = CHANGED | {"clocks_changed": False}
-    assert found(runs(**steady), runs()) == []
+    assert differences_of(runs(**steady), runs()) == []
 
 
 def test_the_overview_says_of_how_many_runs_the_times_are_worth_less() -> None:
-    mixed = [
+    rows = [
         row(),
         row(**CHANGED),
         row(data_wait_percentage=23.4, label="flash"),
         row(outcome="failed", **CHANGED),
     ]
-    assert [each.sentence for each in among(mixed)] == [
+    assert [difference.sentence for difference in among(rows)] == [
         "The GPU's clock, or what throttled it, changed while steps of 1 of 3 completed runs were counted "
         "(1,650 to 1,980 MHz; throttled by sw_power_cap or nothing).",
         "The device waited for data for up to 23 % of the time in 1 of 3 completed runs (flash): their speed is "
@@ -155,47 +161,51 @@ def test_the_overview_says_of_how_many_runs_the_times_are_worth_less() -> None:
 
 
 def test_padding_is_compared_for_equal_seeds_only() -> None:
-    assert found(runs(1), [row(seed=7, training_tokens_percentage=20.0)]) == []
+    assert differences_of(runs(1), [row(seed=7, training_tokens_percentage=20.0)]) == []
 
 
 def test_flop_per_token_is_compared_for_equal_models_only() -> None:
     other = row()["config"] | {"model": {"dim": 2048}}
-    assert found(runs(), runs(config=other, flop_per_token=10)) == []
+    assert differences_of(runs(), runs(config=other, flop_per_token=10)) == []
 
 
 def test_interleaved_runs_and_single_runs_have_no_order_that_breaks_anything() -> None:
     hour = timedelta(hours=1)
     a = [row(started_at=NOON + 2 * n * hour, ended_at=NOON + (2 * n + 1) * hour) for n in range(3)]
     b = [row(started_at=NOON + (2 * n + 1) * hour, ended_at=NOON + (2 * n + 2) * hour) for n in range(3)]
-    assert found(a, b) == []
-    assert found(a[:1], b[-1:]) == []
+    assert differences_of(a, b) == []
+    assert differences_of(a[:1], b[-1:]) == []
 
 
 def test_a_verdict_is_withheld_with_its_numbers_and_the_reason() -> None:
     verdict = Verdict("different", MarginTest(0.02), -0.1, -0.11, -0.09, 3, "runs", "t")
-    all_found = found(runs(), runs(device="NVIDIA H100"))
-    assert withheld(verdict, all_found, "loss") is verdict
-    kept = withheld(verdict, all_found, "speed")
-    assert (kept.kind, kept.difference, kept.low) == ("withheld", -0.1, None)
-    assert "A ran on NVIDIA H200, B ran on NVIDIA H100." in sentence(kept)
+    device_differences = differences_of(runs(), runs(device="NVIDIA H100"))
+    assert withheld(verdict, device_differences, "loss") is verdict
+    withheld_verdict = withheld(verdict, device_differences, "speed")
+    assert (withheld_verdict.kind, withheld_verdict.difference, withheld_verdict.low) == (
+        "withheld",
+        -0.1,
+        None,
+    )
+    assert "A ran on NVIDIA H200, B ran on NVIDIA H100." in sentence(withheld_verdict)
 
 
 def test_the_documentation_lists_every_topic_with_what_it_breaks() -> None:
     page = (REPOSITORY / "docs" / "comparing.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| .+ \| (.+) \|$", page, re.MULTILINE)
-    listed = {topic: what for topics, what in rows for topic in re.findall(r"`(\w+)`", topics)}
+    listed = {topic: effects for topics, effects in rows for topic in re.findall(r"`(\w+)`", topics)}
     assert set(TOPICS) <= set(listed)
     breaking_loss = {topic for topic in TOPICS if "loss" in listed[topic]}
     assert breaking_loss == {"commit", "diff", "data", "padding", "imported"}
 
 
 def test_the_overview_of_a_study_says_what_differs_among_its_completed_runs() -> None:
-    mixed = [
+    rows = [
         row(),
         row(device="NVIDIA H100", verdict=None, data_fingerprint="e" * 32),
         row(outcome="timeout", device="NVIDIA A100"),
     ]
-    assert [each.sentence for each in among(mixed)] == [
+    assert [difference.sentence for difference in among(rows)] == [
         "Completed runs ran on different devices: NVIDIA H100, NVIDIA H200.",
         "Completed runs read different texts of the same name: train.parquet.",
         "Completed runs of these backends have no valid certificate: auto.",
@@ -204,16 +214,21 @@ def test_the_overview_of_a_study_says_what_differs_among_its_completed_runs() ->
 
 
 def test_packages_that_only_some_runs_had_are_said_and_not_only_other_versions() -> None:
-    with_it, without = {"torch": "2.13.0", "flash-attn": "2.8.3"}, {"torch": "2.13.0"}
-    mixed = [row(software=with_it), row(software=without), row(software=without), row(software=None)]
-    assert [each.sentence for each in among(mixed)] == [
+    software, without_flash = {"torch": "2.13.0", "flash-attn": "2.8.3"}, {"torch": "2.13.0"}
+    rows = [
+        row(software=software),
+        row(software=without_flash),
+        row(software=without_flash),
+        row(software=None),
+    ]
+    assert [difference.sentence for difference in among(rows)] == [
         "Only some of the completed runs had these packages: flash-attn (1 of 3)."
     ]
-    versions = [row(software=with_it), row(software=with_it | {"torch": "2.12.0"})]
-    assert [each.sentence for each in among(versions)] == [
+    versions = [row(software=software), row(software=software | {"torch": "2.12.0"})]
+    assert [difference.sentence for difference in among(versions)] == [
         "Completed runs ran with different software: torch 2.12.0 / 2.13.0."
     ]
-    assert among([row(software=with_it), row(software=with_it)]) == []
+    assert among([row(software=software), row(software=software)]) == []
 
 
 def test_throttling_is_of_all_the_wall_time_and_not_of_the_worst_run() -> None:

@@ -17,7 +17,7 @@ NOISE = np.random.default_rng(3)
 STEPS = list(range(81, 101))
 
 
-def logged(rows: list[Row], **off: float) -> list[Row]:
+def logged(rows: list[Row], **offsets: float) -> list[Row]:
     """Losses that runs of one seed share, but for rounding and each backend's own offset."""
     shared = {seed: 3 + 0.2 * np.random.default_rng(seed).standard_normal(len(STEPS)) for seed in range(9)}
     return [
@@ -25,7 +25,7 @@ def logged(rows: list[Row], **off: float) -> list[Row]:
             "run_id": row["run_id"],
             "steps": STEPS,
             "losses": (
-                shared[row["seed"]] + 2e-4 * NOISE.standard_normal(len(STEPS)) + off.get(row["label"], 0)
+                shared[row["seed"]] + 2e-4 * NOISE.standard_normal(len(STEPS)) + offsets.get(row["label"], 0)
             ).tolist(),
         }
         for row in rows
@@ -47,14 +47,14 @@ def test_losses_within_the_margin_are_equivalent_and_beyond_it_different() -> No
 def test_without_a_margin_that_was_stated_in_advance_nothing_is_equivalent() -> None:
     rows = seeds("cudnn") + seeds("flash")
     rows[0]["design"] = DESIGN | {"margins": {"loss": 0.5}}
-    (found,) = loss_verdicts(rows, logged(rows))
-    assert found.margin is None
-    assert found.verdict.kind == "inconclusive"
+    (loss,) = loss_verdicts(rows, logged(rows))
+    assert loss.margin is None
+    assert loss.verdict.kind == "inconclusive"
 
 
 def test_the_path_of_the_text_does_not_matter_and_another_text_breaks_the_comparison() -> None:
-    moved = {"config": {"data": {"path": "copy.parquet", "mode": "pad"}, "train": {}}}
-    rows = seeds("cudnn") + seeds("flash", **moved) + seeds("tiled", data_fingerprint="e" * 16)
+    config = {"config": {"data": {"path": "copy.parquet", "mode": "pad"}, "train": {}}}
+    rows = seeds("cudnn") + seeds("flash", **config) + seeds("tiled", data_fingerprint="e" * 16)
     flash, tiled = loss_verdicts(rows, logged(rows))
     assert flash.verdict.kind == "equivalent"
     assert tiled.verdict.kind == "withheld"
@@ -64,43 +64,45 @@ def test_the_path_of_the_text_does_not_matter_and_another_text_breaks_the_compar
 def test_repeats_of_one_seed_are_one_measurement_and_not_several() -> None:
     """On a CPU they are the same to the bit: as six runs they would prove any difference."""
     rows = repeated("cudnn", [0.4] * 6) + repeated("flash", [0.4] * 6)
-    (found,) = loss_verdicts(rows, logged(rows, flash=0.004))
-    assert found.verdict.n == 1
-    assert found.verdict.level == "records of one run each"
-    assert "Two repeats differ by" in sentence(found.verdict)
+    (loss,) = loss_verdicts(rows, logged(rows, flash=0.004))
+    assert loss.verdict.n == 1
+    assert loss.verdict.level == "records of one run each"
+    assert "Two repeats differ by" in sentence(loss.verdict)
 
 
 def test_a_loss_that_is_not_finite_is_different() -> None:
     rows = seeds("cudnn") + seeds("flash")
     losses = logged(rows)
     losses[-1]["losses"][3] = None
-    (found,) = loss_verdicts(rows, losses)
-    assert found.verdict.kind == "different"
-    assert "not finite" in sentence(found.verdict)
+    (loss,) = loss_verdicts(rows, losses)
+    assert loss.verdict.kind == "different"
+    assert "not finite" in sentence(loss.verdict)
 
 
 def test_the_final_loss_has_an_interval_over_seeds() -> None:
     rows = [
         run("a", seed=seed, repeat=repeat, final_loss=3 + seed / 10) for seed in range(6) for repeat in (1, 2)
     ]
-    found = final_loss(rows)
-    assert found
-    assert found.n == 6
-    assert found.low is not None
-    assert found.low < found.median < (found.high or 0)
+    estimate = final_loss(rows)
+    assert estimate
+    assert estimate.n == 6
+    assert estimate.low is not None
+    assert estimate.low < estimate.median < (estimate.high or 0)
     assert final_loss([run("a", final_loss=None)]) is None
 
 
 def test_final_losses_of_two_seeds_meet_in_the_middle_between_them_without_an_interval() -> None:
     """They are compared by their difference: the middle that rates have would be 2.4. Student's interval of
     two is -10.1 to 15.3."""
-    found = final_loss([run("a", seed=0, final_loss=1.6), run("a", seed=1, final_loss=3.6)])
-    assert found
-    assert found.median == pytest.approx(2.6)
-    assert (found.low, found.high, found.method) == (None, None, "no interval: 2 seeds")
-    three = final_loss([run("a", seed=seed, final_loss=3.0 + seed / 10) for seed in range(3)])
-    assert three and three.low is not None
-    assert three.method == "95 % t interval of the mean over 3 seeds, which assumes that they are normal"
+    estimate = final_loss([run("a", seed=0, final_loss=1.6), run("a", seed=1, final_loss=3.6)])
+    assert estimate
+    assert estimate.median == pytest.approx(2.6)
+    assert (estimate.low, estimate.high, estimate.method) == (None, None, "no interval: 2 seeds")
+    three_seeds = final_loss([run("a", seed=seed, final_loss=3.0 + seed / 10) for seed in range(3)])
+    assert three_seeds and three_seeds.low is not None
+    assert (
+        three_seeds.method == "95 % t interval of the mean over 3 seeds, which assumes that they are normal"
+    )
 
 
 def test_a_machine_that_slowed_down_from_block_to_block_is_said() -> None:
@@ -138,8 +140,8 @@ def test_order_load_and_other_users_are_said() -> None:
 def test_a_seed_that_diverged_is_not_left_out_of_what_is_called_equivalent() -> None:
     rows = seeds("cudnn") + seeds("flash") + seeds("fa3") + [run("fa3", repeat=2)]
     rows[-1] |= {"outcome": "diverged", "steps": 40, "final_loss": None}
-    done = [row for row in rows if row["outcome"] == "completed"]
-    flash, fa3 = loss_verdicts(rows, logged(done))
+    completed = [row for row in rows if row["outcome"] == "completed"]
+    flash, fa3 = loss_verdicts(rows, logged(completed))
     assert flash.verdict.kind == "equivalent"
     assert (fa3.verdict.kind, fa3.verdict.low) == ("different", None)
     assert "is not finite at step 40" in sentence(fa3.verdict)

@@ -15,8 +15,10 @@ def profiled(label: str, seconds: float, timed: float | None = 0.5, run_id: str 
 
 def test_groups_are_named_whose_profiled_steps_are_longer_or_shorter_by_more_than_a_tenth() -> None:
     """Shorter ones, too: on a busy machine, a run's steps may take ten times as long as the profiled ones."""
-    found = unlike([profiled("a", 0.549), profiled("b", 0.56), profiled("c", 0.05), profiled("d", 0.9, None)])
-    assert found == {"b": pytest.approx(12.0), "c": pytest.approx(-90.0)}
+    percentages = unlike(
+        [profiled("a", 0.549), profiled("b", 0.56), profiled("c", 0.05), profiled("d", 0.9, None)]
+    )
+    assert percentages == {"b": pytest.approx(12.0), "c": pytest.approx(-90.0)}
 
 
 def test_a_group_is_judged_by_the_run_that_the_figure_shows() -> None:
@@ -38,8 +40,8 @@ def test_a_run_without_timed_steps_stands_for_a_group_of_such_runs_alone() -> No
 def test_attention_that_took_less_than_it_can_was_counted_elsewhere() -> None:
     """A floor is only as exact as the measured ceilings, and no floor says nothing."""
     rows = [
-        profiled(label, 0.5) | {"attention": took, "least_attention": least}
-        for label, took, least in (
+        profiled(label, 0.5) | {"attention": seconds, "least_attention": least}
+        for label, seconds, least in (
             ("a", 0.008, 0.0206),
             ("b", 0.019, 0.0206),
             ("c", 0.03, 0.02),

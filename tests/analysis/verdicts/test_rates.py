@@ -23,8 +23,8 @@ def single(label: str, factor: float, n: int = 60, **changes: Any) -> Row:
 
 
 def test_single_runs_are_compared_by_their_medians_and_observed_not_ranked() -> None:
-    found = rates([single("cudnn", 1.0), single("flash3", 1 / 1.2)])
-    (compared,) = found.compared
+    comparison = rates([single("cudnn", 1.0), single("flash3", 1 / 1.2)])
+    (compared,) = comparison.compared
     assert (compared.label, compared.baseline, compared.verdict.kind) == ("flash3", "cudnn", "observed")
     assert compared.ratio.level == "records of one run each"
     assert compared.ratio.ratio == pytest.approx(1.2, abs=0.002)
@@ -32,15 +32,18 @@ def test_single_runs_are_compared_by_their_medians_and_observed_not_ranked() -> 
     assert 1 < compared.ratio.low < 1.2
     assert f"{ENOUGH} runs of each" in sentence(compared.verdict)
     assert "faster" not in sentence(compared.verdict)
-    assert found.rankings == ()
+    assert comparison.rankings == ()
 
 
 def test_a_single_run_on_another_gpu_than_the_baselines_is_said_to_be_on_one() -> None:
     """Of the same kernels on two GPUs of a node, one run was 1.3 % below the other."""
 
-    def note(mine: Row, *baseline: Row) -> str:
-        others = [single("cudnn", 1.0, repeat=n, **changes) for n, changes in enumerate(baseline, start=1)]
-        (compared,) = rates([*others, single("auto", 1.2, **mine)]).compared
+    def note(changes: Row, *baseline: Row) -> str:
+        others = [
+            single("cudnn", 1.0, repeat=n, **baseline_changes)
+            for n, baseline_changes in enumerate(baseline, start=1)
+        ]
+        (compared,) = rates([*others, single("auto", 1.2, **changes)]).compared
         assert ("on different GPUs" in sentence(compared.verdict)) == bool(
             compared.single and compared.single.on_other_gpus
         )
@@ -49,13 +52,13 @@ def test_a_single_run_on_another_gpu_than_the_baselines_is_said_to_be_on_one() -
     a, b = {"gpu_uuid": "a"}, {"gpu_uuid": "b"}
     plain = "not a finding: in one run each"
     assert note(a, b) == f"{plain}, on different GPUs, whose own difference it includes"
-    for mine, theirs in ((a, a), (a, {}), ({}, {}), (a | {"resumed_step": 5}, b), (a | {"gpus": 2}, b)):
-        assert note(mine, theirs) == plain
+    for changes, other in ((a, a), (a, {}), ({}, {}), (a | {"resumed_step": 5}, b), (a | {"gpus": 2}, b)):
+        assert note(changes, other) == plain
     assert note(a, b, a).endswith(" has, on different GPUs, whose own difference it includes")
     assert note(b, b, a).endswith(" that cudnn has"), "of the same repeat, on the same GPU"
-    alone = "in one run against the median of 2"
-    assert note(a | {"repeat": 9}, b, b) == f"{alone}, on different GPUs: there is no interval"
-    assert note(a | {"repeat": 9}, b, a) == f"{alone}: there is no interval"
+    against_median = "in one run against the median of 2"
+    assert note(a | {"repeat": 9}, b, b) == f"{against_median}, on different GPUs: there is no interval"
+    assert note(a | {"repeat": 9}, b, a) == f"{against_median}: there is no interval"
 
 
 def test_repeats_are_paired_by_repeat_and_get_a_verdict_over_runs() -> None:
@@ -76,8 +79,8 @@ def test_a_group_is_compared_with_its_own_counterpart() -> None:
             factors = {"attention": backend, "train.sequence_length": length}
             label = f"{backend}, {length}"
             rows += repeated(label, [0.4, 0.41, 0.42], factors=factors, tokens_per_step=length)
-    found = rates(rows)
-    assert [(it.label, it.baseline) for it in found.compared] == [
+    comparison = rates(rows)
+    assert [(rate.label, rate.baseline) for rate in comparison.compared] == [
         ("flash, 4096", "cudnn, 4096"),
         ("flash, 8192", "cudnn, 8192"),
     ]
@@ -130,19 +133,19 @@ def test_rates_are_of_tokens_not_of_steps() -> None:
 
 def test_without_a_declared_baseline_nothing_is_compared_with_one() -> None:
     rows = repeated("cudnn", [0.4, 0.41], design=None) + repeated("flash", [0.4, 0.42], design=None)
-    found = rates(rows)
-    assert found.baseline is None
-    assert found.compared == ()
-    assert len(found.rankings) == 1
+    comparison = rates(rows)
+    assert comparison.baseline is None
+    assert comparison.compared == ()
+    assert len(comparison.rankings) == 1
 
 
 def test_a_verdict_that_the_ranking_does_not_confirm_is_said_to_be_of_one_test() -> None:
     """Pairs of two runs each: alone each of three is beyond the margin, among six pairs one is."""
-    stating = DESIGN | {"margins": {"tokens_per_second": 0.01}}
+    design = DESIGN | {"margins": {"tokens_per_second": 0.01}}
 
     def groups(*backends: str) -> list[Row]:
         faster = {"cudnn": (0.4, 0.5), "flash": (0.36, 0.453), "flex": (0.33, 0.42), "flash3": (0.3, 0.378)}
-        return [row for name in backends for row in repeated(name, [*faster[name]], design=stating)]
+        return [row for name in backends for row in repeated(name, [*faster[name]], design=design)]
 
     compared = rates(groups("cudnn", "flash", "flex", "flash3"))
     assert [rate.verdict.kind for rate in compared.compared] == ["different"] * 3
@@ -150,9 +153,9 @@ def test_a_verdict_that_the_ranking_does_not_confirm_is_said_to_be_of_one_test()
         "Each verdict is tested alone. Corrected for all 6 pairs, the ranking does not tell `cudnn` from "
         "`flash` and `flex`, though their verdicts say faster or slower.",
     )
-    alone = rates(groups("cudnn", "flash"))
-    assert [rate.verdict.kind for rate in alone.compared] == ["different"]
-    assert alone.against_ranking == ()  # one test, which the ranking has, too
+    pair = rates(groups("cudnn", "flash"))
+    assert [rate.verdict.kind for rate in pair.compared] == ["different"]
+    assert pair.against_ranking == ()  # one test, which the ranking has, too
 
 
 def test_a_margin_makes_groups_equivalent_only_if_all_runs_state_it() -> None:
@@ -167,17 +170,17 @@ def test_a_margin_makes_groups_equivalent_only_if_all_runs_state_it() -> None:
 def test_runs_that_are_not_comparable_get_no_verdict_no_interval_and_no_common_ranking() -> None:
     rows = repeated("cudnn", [0.4, 0.41, 0.4]) + repeated("auto", [0.41, 0.42, 0.41])
     rows += repeated("flash", [0.2, 0.21, 0.2], device="NVIDIA B200")
-    found = rates(rows)
-    auto, flash = found.compared
+    comparison = rates(rows)
+    auto, flash = comparison.compared
     assert auto.verdict.kind != "withheld"
     assert flash.verdict.kind == "withheld"
     assert "NVIDIA B200" in sentence(flash.verdict)
     assert (flash.shown.low, flash.shown.high) == (None, None)
-    assert [set(ranking.tiers[0]) | set(ranking.tiers[-1]) for ranking in found.rankings] == [
+    assert [set(ranking.tiers[0]) | set(ranking.tiers[-1]) for ranking in comparison.rankings] == [
         {"cudnn", "auto"}
     ]
-    assert found.tiers("flash") == ()
-    assert "NVIDIA B200" in " ".join(found.unranked)
+    assert comparison.tiers("flash") == ()
+    assert "NVIDIA B200" in " ".join(comparison.unranked)
 
 
 def test_groups_of_several_sizes_are_ranked_apart_which_is_said_once() -> None:
@@ -187,25 +190,25 @@ def test_groups_of_several_sizes_are_ranked_apart_which_is_said_once() -> None:
         for label in ("shard", "replicate")
         for row in repeated(f"{label} {count}", [0.4, 0.41, 0.4], processes=count, gpus=count)
     ]
-    found = rates(rows)
-    assert len(found.rankings) == 3
-    assert found.unranked == (
+    comparison = rates(rows)
+    assert len(comparison.rankings) == 3
+    assert comparison.unranked == (
         "Groups of different numbers of processes are not ranked together: their machines differ in size.",
     )
 
 
 def test_a_group_that_ran_before_all_others_is_not_called_slower() -> None:
     """As a new user's six runs came out: one learning rate after the other, while the load changed."""
-    first = [run("cudnn", 0.4 + 0.1 * seed, seed=seed) for seed in (0, 1, 2)]
-    then = [run("flash", 0.2, seed=seed) for seed in (0, 1, 2)]
-    for row in then:
+    cudnn = [run("cudnn", 0.4 + 0.1 * seed, seed=seed) for seed in (0, 1, 2)]
+    flash = [run("flash", 0.2, seed=seed) for seed in (0, 1, 2)]
+    for row in flash:
         row["started_at"], row["ended_at"] = (
             row[name].replace(hour=20) for name in ("started_at", "ended_at")
         )
-    found = rates(first + then)
-    assert [it.verdict.kind for it in found.compared] == ["withheld"]
-    assert "drift" in sentence(found.compared[0].verdict)
-    assert found.rankings == ()
+    comparison = rates(cudnn + flash)
+    assert [rate.verdict.kind for rate in comparison.compared] == ["withheld"]
+    assert "drift" in sentence(comparison.compared[0].verdict)
+    assert comparison.rankings == ()
 
 
 def test_a_ratio_is_of_the_runs_that_its_verdict_is_of() -> None:
@@ -233,58 +236,58 @@ def test_groups_with_repeats_are_not_compared_by_the_one_pair_that_they_share() 
 
 def test_logs_of_unknown_seeds_are_counted_and_paired_with_none() -> None:
     rows = [
-        run(label, 0.4 + place / 100, seed=None, run_id=f"{label}{place}")
+        run(label, 0.4 + index / 100, seed=None, run_id=f"{label}{index}")
         for label in ("cudnn", "flash")
-        for place in range(3)
+        for index in range(3)
     ]
-    found = rates(rows)
-    assert "unpaired, 3 and 3 runs" in found.compared[0].ratio.method
-    assert found.compared[0].verdict.kind == "inconclusive"
-    assert "unpaired, 3 and 3 runs" in sentence(next(iter(found.rankings[0].verdicts.values())))
+    comparison = rates(rows)
+    assert "unpaired, 3 and 3 runs" in comparison.compared[0].ratio.method
+    assert comparison.compared[0].verdict.kind == "inconclusive"
+    assert "unpaired, 3 and 3 runs" in sentence(next(iter(comparison.rankings[0].verdicts.values())))
 
 
 def test_more_groups_than_can_be_compared_pair_by_pair_are_not_ranked() -> None:
-    rows = [row for place in range(MOST_RANKED + 1) for row in repeated(f"g{place}", [0.4, 0.41])]
-    found = rates(rows)
-    assert found.rankings == ()
-    assert "too many to rank" in found.unranked[0]
+    rows = [row for index in range(MOST_RANKED + 1) for row in repeated(f"g{index}", [0.4, 0.41])]
+    comparison = rates(rows)
+    assert comparison.rankings == ()
+    assert "too many to rank" in comparison.unranked[0]
 
 
 def test_an_interval_that_was_looked_at_after_each_repeat_is_wider() -> None:
-    looked = DESIGN | {"until": {"tokens_per_second": 0.01, "at_most": 12}}
+    design_of_looks = DESIGN | {"until": {"tokens_per_second": 0.01, "at_most": 12}}
     times = [0.4, 0.41, 0.42, 0.4], [0.41, 0.412, 0.432, 0.41]
     plain, wide = (
         rates(repeated("cudnn", times[0], design=design) + repeated("flash", times[1], design=design))
-        for design in (DESIGN, looked)
+        for design in (DESIGN, design_of_looks)
     )
-    one, other = plain.compared[0].ratio, wide.compared[0].ratio
-    assert one.ratio == pytest.approx(other.ratio)
-    assert None not in (one.low, one.high, other.low, other.high)
-    assert other.high - other.low > 1.2 * (one.high - one.low)  # type: ignore[operator]
-    assert "10 looks" in other.method
+    ratio, wide_ratio = plain.compared[0].ratio, wide.compared[0].ratio
+    assert ratio.ratio == pytest.approx(wide_ratio.ratio)
+    assert None not in (ratio.low, ratio.high, wide_ratio.low, wide_ratio.high)
+    assert wide_ratio.high - wide_ratio.low > 1.2 * (ratio.high - ratio.low)  # type: ignore[operator]
+    assert "10 looks" in wide_ratio.method
 
 
 @pytest.mark.fault
 def test_looks_are_corrected_for_though_later_launches_state_other_looks_or_none() -> None:
     """`until` was changed, or taken out of the study, after it had decided how many repeats there are."""
-    once, more = ({"until": {"tokens_per_second": 0.01, "at_most": most}} for most in (6, 12))
+    first, second = ({"until": {"tokens_per_second": 0.01, "at_most": most}} for most in (6, 12))
     times = [0.4, 0.41, 0.42, 0.4], [0.41, 0.412, 0.432, 0.41]
-    for later in (more, {"until": None}):
+    for design in (second, {"until": None}):
         rows = repeated("cudnn", times[0]) + repeated("flash", times[1])
         for row in rows:
-            row["design"] = DESIGN | (once if row["repeat"] < 4 else later)
-        found = rates(rows)
-        assert "corrected for" in found.compared[0].ratio.method
-        assert found.rankings[0].verdicts["cudnn", "flash"].method.count("test at 2 %")
+            row["design"] = DESIGN | (first if row["repeat"] < 4 else design)
+        comparison = rates(rows)
+        assert "corrected for" in comparison.compared[0].ratio.method
+        assert comparison.rankings[0].verdicts["cudnn", "flash"].method.count("test at 2 %")
 
 
 def test_several_rankings_of_a_study_share_the_chance_of_a_false_claim() -> None:
     """Found at 5 % in a ranking by itself; one of two has 2.5 %."""
     slow, fast = [0.4, 0.401, 0.402], [0.385, 0.394, 0.39]
-    one = repeated("cudnn", slow) + repeated("flash", fast)
-    other = repeated("a", slow, device="A100") + repeated("b", slow, device="A100")
-    alone, both = rates(one).rankings[0], rates(one + other)
-    assert len(both.rankings) == 2
-    assert alone.verdicts["flash", "cudnn"].kind == "different"
-    assert both.rankings[0].verdicts["flash", "cudnn"].kind == "inconclusive"
-    assert "test at 2.5 %" in both.rankings[0].verdicts["flash", "cudnn"].method
+    rows = repeated("cudnn", slow) + repeated("flash", fast)
+    rows_of_another = repeated("a", slow, device="A100") + repeated("b", slow, device="A100")
+    ranking, comparison = rates(rows).rankings[0], rates(rows + rows_of_another)
+    assert len(comparison.rankings) == 2
+    assert ranking.verdicts["flash", "cudnn"].kind == "different"
+    assert comparison.rankings[0].verdicts["flash", "cudnn"].kind == "inconclusive"
+    assert "test at 2.5 %" in comparison.rankings[0].verdicts["flash", "cudnn"].method

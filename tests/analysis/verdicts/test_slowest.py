@@ -12,17 +12,17 @@ from model.record.records import StepRecord, now
 
 
 def run(
-    rank: int | None, records: int | None = None, percentage: float | None = None, **more: Any
+    rank: int | None, records: int | None = None, percentage: float | None = None, **fields: Any
 ) -> dict[str, Any]:
     return {
         "slowest_rank": rank, "slowest_rank_records": records, "slowest_rank_percentage": percentage,
-        "slowest_rank_node": "n2", "ranked_records": 50, "processes": 2, **more,
+        "slowest_rank_node": "n2", "ranked_records": 50, "processes": 2, **fields,
     }  # fmt: skip
 
 
 def test_a_sentence_names_rank_and_node_how_often_and_by_how_much() -> None:
-    said = "rank 3 on n2 was slowest in 41 of 50 intervals, by 12 % of the median of the others"
-    assert slowest(run(3, 41, 12.3)) == said
+    sentence = "rank 3 on n2 was slowest in 41 of 50 intervals, by 12 % of the median of the others"
+    assert slowest(run(3, 41, 12.3)) == sentence
     assert slowest(run(0, 41, None, slowest_rank_node=None)) == "rank 0 was slowest in 41 of 50 intervals"
     assert slowest(run(None)) is None
 
@@ -36,13 +36,13 @@ def record(rank: int | None, seconds: float | None = None, others: float = 0.5) 
 
 def test_records_say_it_before_they_are_collected() -> None:
     records = [record(1, 0.6), record(0, 0.7), record(1, 0.55), record(1, 0.75), record(None)]
-    said = "rank 1 on n2 was slowest in 3 of 4 intervals, by 20 % of the median of the others"
-    assert slowest(in_records(records, ["n1", "n2"])) == said
+    sentence = "rank 1 on n2 was slowest in 3 of 4 intervals, by 20 % of the median of the others"
+    assert slowest(in_records(records, ["n1", "n2"])) == sentence
     assert slowest(in_records([record(None)], ["n1", "n2"])) is None
 
 
 @pytest.mark.parametrize(
-    ("rank", "records", "percentage", "holds"),
+    ("rank", "records", "percentage", "expected"),
     [
         (3, 41, 12.3, True),
         (0, 35, 5.0, True),
@@ -52,21 +52,26 @@ def test_records_say_it_before_they_are_collected() -> None:
     ],
 )
 def test_a_process_holds_up_its_run_if_it_is_mostly_slowest_and_by_much(
-    rank: int | None, records: int | None, percentage: float | None, holds: bool
+    rank: int | None, records: int | None, percentage: float | None, expected: bool
 ) -> None:
-    assert holds_up(run(rank, records, percentage)) is holds
+    assert holds_up(run(rank, records, percentage)) is expected
 
 
 def test_of_more_processes_fewer_intervals_tell() -> None:
-    few = {"rank": 3, "records": 5, "percentage": 12.3, "ranked_records": 5}
-    assert [holds_up(run(**few, processes=count)) for count in (2, 3, 4, 8)] == [False, False, True, True]
+    record_fields = {"rank": 3, "records": 5, "percentage": 12.3, "ranked_records": 5}
+    assert [holds_up(run(**record_fields, processes=count)) for count in (2, 3, 4, 8)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_of_two_equally_fast_processes_hardly_ever_is_one_said_to_hold_up_the_other() -> None:
     """Intervals of independent noise of 12 %."""
-    rng, named = random.Random(0), 0
+    rng, count = random.Random(0), 0
     for _ in range(400):
         times = [[rng.lognormvariate(0, 0.12) for _ in range(2)] for _ in range(36)]
-        records = [record(each.index(max(each)), max(each), min(each)) for each in times]
-        named += holds_up(in_records(records, ["n1", "n2"]) | {"processes": 2})
-    assert named <= 8
+        records = [record(seconds.index(max(seconds)), max(seconds), min(seconds)) for seconds in times]
+        count += holds_up(in_records(records, ["n1", "n2"]) | {"processes": 2})
+    assert count <= 8
