@@ -89,8 +89,8 @@ def test_audits_that_cannot_be_read_are_quarantined_and_the_rest_of_the_run_is_n
     collect(root)
     assert sql("FROM audits") == []
     assert sql("SELECT outcome, audits FROM runs") == [{"outcome": "completed", "audits": None}]
-    ((found,),) = [list(row.values()) for row in sql("SELECT path FROM quarantine")]
-    assert found == "backends/r1/attempt-1/audits.jsonl"
+    ((quarantined_path,),) = [list(row.values()) for row in sql("SELECT path FROM quarantine")]
+    assert quarantined_path == "backends/r1/attempt-1/audits.jsonl"
 
 
 @pytest.mark.fault

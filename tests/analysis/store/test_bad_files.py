@@ -36,16 +36,16 @@ def test_a_record_of_a_newer_version_is_quarantined_and_no_other(root: Path, sql
     completed(root, "r2")
     change(folder.path / name, schema_version=2)
     assert collect(root).quarantined == 1
-    (found,) = sql(QUARANTINE)
-    assert found["path"] == f"backends/r1/{name}"
-    assert found["reason"]
+    (row,) = sql(QUARANTINE)
+    assert row["path"] == f"backends/r1/{name}"
+    assert row["reason"]
     assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'r2'") == [{"n": 21}]
     assert sql("SELECT outcome FROM runs WHERE run_id = 'r2'") == [{"outcome": "completed"}]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize(
-    ("name", "field", "refused"),
+    ("name", "field", "is_quarantined"),
     [
         ("attempt-1/steps.jsonl", "loss", False),
         ("attempt-1/steps.jsonl", "step_seconds", True),
@@ -53,7 +53,7 @@ def test_a_record_of_a_newer_version_is_quarantined_and_no_other(root: Path, sql
     ],
 )
 def test_nan_and_infinity_never_become_a_number_of_a_run(
-    root: Path, sql: Ask, name: str, field: str, refused: bool, value: float
+    root: Path, sql: Ask, name: str, field: str, is_quarantined: bool, value: float
 ) -> None:
     """JSON has no such numbers: the trainer writes null. A loss that is none is unknown, and a time is refused."""
     folder = completed(root, "r1")
@@ -63,7 +63,7 @@ def test_nan_and_infinity_never_become_a_number_of_a_run(
     numbers = sql("SELECT final_loss, wall_seconds, training_seconds FROM runs")
     assert all(number is None or abs(number) < 1e9 for row in numbers for number in row.values())
     assert sql("SELECT count(*) AS n FROM steps WHERE isnan(loss) OR isinf(loss)") == [{"n": 0}]
-    assert [row["path"] for row in sql(QUARANTINE)] == [f"backends/r1/{name}"] * refused
+    assert [row["path"] for row in sql(QUARANTINE)] == [f"backends/r1/{name}"] * is_quarantined
     assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'r2'") == [{"n": 21}]
 
 
@@ -92,14 +92,14 @@ TOO_LARGE: list[tuple[str, dict[str, Any]]] = [
 
 def test_a_number_or_time_that_is_too_large_stops_neither_collect_nor_query(root: Path, sql: Ask) -> None:
     completed(root, "sound")
-    for place, (name, values) in enumerate(TOO_LARGE):
-        change(completed(root, f"r{place}").path / name, **values)
+    for index, (name, values) in enumerate(TOO_LARGE):
+        change(completed(root, f"r{index}").path / name, **values)
     collect(root)
     for view in ("runs", "steps", "attempts"):
         assert [row for row in sql(f"FROM {view}") if row["run_id"] == "sound"]
-    refused = {row["path"].split("/")[1] for row in sql(QUARANTINE)}
-    huge = {f"r{place}" for place, (_, values) in enumerate(TOO_LARGE) if HUGE in values.values()}
-    assert huge <= refused
+    quarantined = {row["path"].split("/")[1] for row in sql(QUARANTINE)}
+    huge = {f"r{index}" for index, (_, values) in enumerate(TOO_LARGE) if HUGE in values.values()}
+    assert huge <= quarantined
 
 
 def test_a_clock_that_goes_back_changes_no_order_and_no_duration_below_zero(root: Path, sql: Ask) -> None:
@@ -168,9 +168,9 @@ def test_a_step_record_that_cannot_be_is_quarantined_with_what_is_wrong(
     completed(root, "r1")
     change(completed(root, "r2").path / "attempt-1/steps.jsonl", **values)
     assert collect(root).quarantined == 1
-    (found,) = sql(QUARANTINE)
-    assert found["path"] == "backends/r2/attempt-1/steps.jsonl"
-    assert any(name in found["reason"] for name in values)
+    (row,) = sql(QUARANTINE)
+    assert row["path"] == "backends/r2/attempt-1/steps.jsonl"
+    assert any(name in row["reason"] for name in values)
     assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'r1'") == [{"n": 21}]
 
 
@@ -211,8 +211,8 @@ def test_an_audit_by_a_tolerance_that_is_none_is_quarantined(
     line = json.loads(path.read_text())
     change(path, tensors=line["tensors"] | {"dv": line["tensors"]["dv"] | values})
     collect(root)
-    (found,) = sql(QUARANTINE)
-    assert found["path"] == "backends/r1/attempt-1/audits.jsonl"
+    (row,) = sql(QUARANTINE)
+    assert row["path"] == "backends/r1/attempt-1/audits.jsonl"
     assert sql("SELECT * FROM audits") == []
 
 
@@ -225,15 +225,15 @@ RECORDS = ("run.json", "ledger.jsonl", *(f"attempt-1/{name}" for name in ("manif
 def test_a_pipe_or_a_device_in_the_place_of_any_file_is_quarantined_and_not_waited_for(
     root: Path, sql: Ask, make: Callable[[Path], None]
 ) -> None:
-    for place, name in enumerate(RECORDS):
-        path = completed(root, f"r{place}").path / name
+    for index, name in enumerate(RECORDS):
+        path = completed(root, f"r{index}").path / name
         path.unlink(missing_ok=True)
         make(path)
     completed(root, "sound")
     collect(root)
-    refused = {row["path"]: row["reason"] for row in sql(QUARANTINE)}
-    for place, name in enumerate(RECORDS):
-        assert "not a regular file" in refused[f"backends/r{place}/{name}"]
+    reasons = {row["path"]: row["reason"] for row in sql(QUARANTINE)}
+    for index, name in enumerate(RECORDS):
+        assert "not a regular file" in reasons[f"backends/r{index}/{name}"]
     assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'sound'") == [{"n": 21}]
 
 
@@ -264,11 +264,11 @@ def test_a_damaged_database_is_set_aside_without_following_a_link(root: Path, tm
     """Whoever may write to the root could have put one there, to a file that only we can write to."""
     completed(root, "r1")
     database(root).write_bytes(b"not a database" * 1000)
-    mine = tmp_path / "mine"
-    mine.write_text("precious")
-    (root / "results.unreadable.duckdb").symlink_to(mine)
+    target = tmp_path / "mine"
+    target.write_text("precious")
+    (root / "results.unreadable.duckdb").symlink_to(target)
     collect(root)
-    assert mine.read_text() == "precious"
+    assert target.read_text() == "precious"
     assert (root / "results.unreadable.duckdb").read_bytes() == b"not a database" * 1000
 
 

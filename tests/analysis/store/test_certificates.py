@@ -21,20 +21,20 @@ def file_of(root: Path, key: str) -> Path:
 
 
 def test_a_certificate_is_a_row_and_each_of_its_checks_is_one(root: Path, sql: Ask) -> None:
-    made = certificate(root, "flash", "wrong", not_looked_at=["B1 T7 H1 K1 D7: head dim 7"])
+    record = certificate(root, "flash", "wrong", not_looked_at=["B1 T7 H1 K1 D7: head dim 7"])
     summary = collect(root)
     assert (summary.runs, summary.certificates, summary.quarantined) == (0, 1, 0)
     (row,) = sql("SELECT * FROM certificates")
-    assert (row["key"], row["attention"], row["verdict"]) == (made.key, "flash", "wrong")
+    assert (row["key"], row["attention"], row["verdict"]) == (record.key, "flash", "wrong")
     assert (row["checks"], row["failed"], row["dtype"]) == (8, 1, "bfloat16")
     assert row["shape"] == "B1 T4096 H32 K8 D128 bfloat16 causal"
     assert json.loads(row["run_case"])["kv_heads"] == 8
-    assert json.loads(row["reasons"]) == made.reasons
-    assert json.loads(row["not_looked_at"]) == made.not_looked_at
+    assert json.loads(row["reasons"]) == record.reasons
+    assert json.loads(row["not_looked_at"]) == record.not_looked_at
     rows = sql("SELECT * FROM verifications ORDER BY place")
-    assert [row["name"] for row in rows] == [each.name for each in made.checks]
-    assert rows[0]["reason"] == made.checks[0].reason
-    assert {row["certificate"] for row in rows} == {made.key}
+    assert [row["name"] for row in rows] == [check.name for check in record.checks]
+    assert rows[0]["reason"] == record.checks[0].reason
+    assert {row["certificate"] for row in rows} == {record.key}
 
 
 def test_a_certificate_for_no_run_has_no_case(root: Path, sql: Ask) -> None:
@@ -46,9 +46,9 @@ def test_a_certificate_for_no_run_has_no_case(root: Path, sql: Ask) -> None:
 
 
 def test_an_attempt_names_its_certificate(root: Path, sql: Ask) -> None:
-    made = certificate(root, "auto")
+    record = certificate(root, "auto")
     folder = Folder(root, plan("r1"))
-    folder.start(certificate=made.key)
+    folder.start(certificate=record.key)
     collect(root)
     query = "SELECT r.attention, c.verdict FROM runs r JOIN certificates c ON c.key = r.certificate"
     assert sql(query) == [{"attention": "auto", "verdict": "right"}]
@@ -73,10 +73,10 @@ def test_a_certificate_made_again_replaces_the_one_before(root: Path, sql: Ask) 
 
 
 def test_a_deleted_certificate_disappears(root: Path, sql: Ask) -> None:
-    made = certificate(root, "flash")
+    record = certificate(root, "flash")
     certificate(root, "math")
     collect(root)
-    file_of(root, made.key).unlink()
+    file_of(root, record.key).unlink()
     collect(root)
     assert sql("SELECT attention FROM certificates") == [{"attention": "math"}]
     assert sql("SELECT DISTINCT attention FROM verifications") == [{"attention": "math"}]
@@ -85,12 +85,12 @@ def test_a_deleted_certificate_disappears(root: Path, sql: Ask) -> None:
 @pytest.mark.parametrize("content", [b"", b'{"schema_version": 1, "back', b"\x00\xff\xfe", b"[]", b"{}"])
 def test_a_certificate_that_cannot_be_read_is_quarantined_alone(root: Path, sql: Ask, content: bytes) -> None:
     completed(root, "r1")
-    made = certificate(root, "flash")
+    record = certificate(root, "flash")
     certificate(root, "math")
-    file_of(root, made.key).write_bytes(content)
+    file_of(root, record.key).write_bytes(content)
     assert collect(root).quarantined == 1
     (row,) = sql("SELECT study, path, reason FROM quarantine")
-    assert (row["study"], row["path"]) == (".certificates", f".certificates/{made.key}.json")
+    assert (row["study"], row["path"]) == (".certificates", f".certificates/{record.key}.json")
     assert row["reason"]
     assert str(root) not in row["reason"]
     assert sql("SELECT attention FROM certificates") == [{"attention": "math"}]
@@ -100,10 +100,10 @@ def test_a_certificate_that_cannot_be_read_is_quarantined_alone(root: Path, sql:
 
 
 def test_a_copied_certificate_does_not_count_twice(root: Path, sql: Ask) -> None:
-    made = certificate(root, "flash")
-    file_of(root, "copy").write_bytes(file_of(root, made.key).read_bytes())
+    record = certificate(root, "flash")
+    file_of(root, "copy").write_bytes(file_of(root, record.key).read_bytes())
     collect(root)
-    assert sql("SELECT key FROM certificates") == [{"key": made.key}]
+    assert sql("SELECT key FROM certificates") == [{"key": record.key}]
     assert sql("SELECT run_id FROM quarantine") == [{"run_id": "copy"}]
 
 
@@ -162,12 +162,12 @@ def test_the_worst_check_of_a_tensor_is_the_one_nearest_its_tolerance(root: Path
 
 
 def test_a_relative_error_is_of_plain_data_and_never_of_a_zero(root: Path, sql: Ask) -> None:
-    one = "B2 T1 H4 K1 D64 bfloat16 causal"
+    decode_shape = "B2 T1 H4 K1 D64 bfloat16 causal"
     checks = [
         number("dq", 0.1, 0.6, variant="needle"),
-        number("dq", 0.1, 1e294, case=one),
+        number("dq", 0.1, 1e294, case=decode_shape),
         number("dq", 0.1, 5e-3, variant="plain, sliced"),
-        number("o", 0.1, 7e-3, case=one),
+        number("o", 0.1, 7e-3, case=decode_shape),
     ]
     certificate(root, "flash", checks=checks)
     collect(root)
@@ -190,9 +190,9 @@ def test_what_is_not_finite_is_infinitely_wrong_and_not_left_out(root: Path, sql
 
 def test_backends_has_the_newest_certificate_that_is_for_no_run(root: Path, sql: Ask) -> None:
     certificate(root, "flash", case=CASE)
-    old = certificate(root, "flash", "wrong", case=None, code="old")
-    later = old.created_at.replace(year=2027)
-    new = certificate(root, "flash", case=None, created_at=later)
+    older = certificate(root, "flash", "wrong", case=None, code="old")
+    later = older.created_at.replace(year=2027)
+    newer = certificate(root, "flash", case=None, created_at=later)
     certificate(root, "flash", case=None, device="cpu", device_name="a CPU")
     certificate(root, "flash4", "unsupported", case=None)
     collect(root)
@@ -202,6 +202,6 @@ def test_backends_has_the_newest_certificate_that_is_for_no_run(root: Path, sql:
         ("flash", "a CPU", "right"),
         ("flash4", "NVIDIA H200", "unsupported"),
     ]
-    assert rows[0]["certificate"] == new.key
+    assert rows[0]["certificate"] == newer.key
     assert (rows[0]["o_error"], rows[0]["dq_error"], rows[0]["ratio"]) == (4e-3, 5e-3, pytest.approx(0.75))
     assert (rows[2]["o_error"], rows[2]["ratio"]) == (None, None)

@@ -66,8 +66,8 @@ def test_an_unchanged_folder_is_not_read_again(root: Path, monkeypatch: pytest.M
     collect(root)
     before = store.database(root).stat().st_mtime_ns
     monkeypatch.setattr(steps, "load", lambda *_: pytest.fail("read again"))
-    again = collect(root)
-    assert (again.updated, again.unchanged) == (0, 1)
+    summary = collect(root)
+    assert (summary.updated, summary.unchanged) == (0, 1)
     assert store.database(root).stat().st_mtime_ns == before
 
 

@@ -13,10 +13,13 @@ from tests.analysis.fabricate import completed
 
 def test_every_table_and_column_says_what_it_is(root: Path, sql: Ask) -> None:
     collect(root)
-    mine = "database_name = 'results' AND NOT internal"
-    assert sql(f"SELECT table_name, column_name FROM duckdb_columns() WHERE {mine} AND comment IS NULL") == []
-    assert sql(f"SELECT table_name FROM duckdb_tables() WHERE {mine} AND comment IS NULL") == []
-    assert sql(f"SELECT view_name FROM duckdb_views() WHERE {mine} AND comment IS NULL") == []
+    condition = "database_name = 'results' AND NOT internal"
+    assert (
+        sql(f"SELECT table_name, column_name FROM duckdb_columns() WHERE {condition} AND comment IS NULL")
+        == []
+    )
+    assert sql(f"SELECT table_name FROM duckdb_tables() WHERE {condition} AND comment IS NULL") == []
+    assert sql(f"SELECT view_name FROM duckdb_views() WHERE {condition} AND comment IS NULL") == []
 
 
 CONTRACT = {

@@ -90,7 +90,7 @@ def test_a_run_has_the_median_of_its_decoded_positions(root: Path, sql: Ask) -> 
     )
     rows = sql("FROM decoding ORDER BY position")
     assert [(row["position"], row["token_ids"]) for row in rows] == [
-        (1000 + place, f"[7,{place}]") for place in range(4)
+        (1000 + index, f"[7,{index}]") for index in range(4)
     ]
 
 
@@ -148,8 +148,8 @@ def test_what_was_decoded_stays_when_its_folder_is_purged(root: Path, sql: Ask) 
     collect(root)
     shutil.rmtree(root / "inference")
     collect(root)
-    with duckdb.connect(store.database(root)) as old:
-        old.execute("UPDATE database_version SET fingerprint = 'old'")
+    with duckdb.connect(store.database(root)) as connection:
+        connection.execute("UPDATE database_version SET fingerprint = 'old'")
     collect(root)
     assert len(sql("FROM decoding")) == 4
 

@@ -102,7 +102,7 @@ def _record(folder: Folder, chance: random.Random, attempt: int, step: int, ever
     loss = chance.choice([None, chance.random()])
     memory = chance.randrange(1000)
     seconds = chance.random()
-    known = {
+    fields = {
         "data_wait_seconds": chance.choice([0.0, seconds * every * chance.random()]),
         "energy_joules": chance.choice([100.0, *[700 * seconds * every] * 20, None]),
         "sm_mhz": chance.choice([*[1980.0, 1900.0] * 5, 1600.0]),
@@ -113,12 +113,12 @@ def _record(folder: Folder, chance: random.Random, attempt: int, step: int, ever
     }
     if folder.run.run_id > "r4" and chance.random() < 0.5:
         steps = every * chance.choice([1, 2, 3])
-        known |= {
+        fields |= {
             "power_joules": 650 * seconds * steps,
             "power_seconds": seconds * steps,
             "power_steps": steps,
         }
-    measured = known if folder.run.run_id > "r2" else {}  # as in older records
+    measured = fields if folder.run.run_id > "r2" else {}  # as in older records
     folder.step(step, seconds, every, attempt, loss=loss, memory_bytes=memory, **measured)
 
 
@@ -229,10 +229,10 @@ def test_runs_are_comparable_if_they_differ_by_attention_and_the_data_s_path_alo
         folder.start()
         folder.step(5)
     collect(tmp_path)
-    found = rows(
+    groups = rows(
         tmp_path, "SELECT list(run_id ORDER BY run_id) AS runs FROM comparable GROUP BY other_settings"
     )
-    assert sorted(row["runs"] for row in found) == [["first", "moved"], ["long"], ["seed"], ["text"]]
+    assert sorted(row["runs"] for row in groups) == [["first", "moved"], ["long"], ["seed"], ["text"]]
 
 
 def _derived(root: Path) -> dict[str, list[dict[str, Any]]]:
@@ -250,8 +250,11 @@ def test_what_is_derived_follows_every_change_of_the_folders(tmp_path: Path) -> 
 
     def matches() -> bool:
         collect(tmp_path, "s")
-        said = {table: [tuple(row.values()) for row in found] for table, found in _derived(tmp_path).items()}
-        return said == _anew(tmp_path)
+        derived = {
+            table: [tuple(row.values()) for row in table_rows]
+            for table, table_rows in _derived(tmp_path).items()
+        }
+        return derived == _anew(tmp_path)
 
     for folder in (first, second):
         folder.start()

@@ -18,11 +18,11 @@ SOUGHT = "SELECT * EXCLUDE (study) FROM frontiers ORDER BY run_id"
 
 
 def test_each_probe_has_a_row_and_the_largest_that_fits_is_told(root: Path, sql: Ask) -> None:
-    ends = {8192: "fits", 9216: "oom_gpu", 8704: "fits", 8960: "edge"}
-    frontier(root, "r1", "flash", 8192, ends)
+    outcomes = {8192: "fits", 9216: "oom_gpu", 8704: "fits", 8960: "edge"}
+    frontier(root, "r1", "flash", 8192, outcomes)
     assert collect(root).quarantined == 0
     probes = sql("FROM probes ORDER BY number")
-    assert [(row["value"], row["outcome"]) for row in probes] == [*ends.items()]
+    assert [(row["value"], row["outcome"]) for row in probes] == [*outcomes.items()]
     assert (probes[3]["retries"], probes[3]["outside_bytes"]) == (2, 2**29)
     (row,) = sql(SOUGHT)
     assert (row["largest"], row["bound"], row["bound_outcome"], row["is_bounded"]) == (
@@ -62,10 +62,10 @@ def test_a_search_without_a_fit_has_no_largest(root: Path, sql: Ask) -> None:
     frontier(root, "r2", "flash", 512, {512: "fits"}, most=512)
     frontier(root, "r3", "cudnn", 512, {512: "fits"}, most=1024)
     collect(root)
-    none, all_of_them, unended = sql(SOUGHT)
-    assert (none["largest"], none["bound"], none["is_bounded"]) == (None, 256, True)
-    assert (all_of_them["largest"], all_of_them["bound"], all_of_them["is_bounded"]) == (512, None, False)
-    assert (all_of_them["most"], all_of_them["foreseen_error_percentage"]) == (512, None)
+    without_fit, all_fit, unended = sql(SOUGHT)
+    assert (without_fit["largest"], without_fit["bound"], without_fit["is_bounded"]) == (None, 256, True)
+    assert (all_fit["largest"], all_fit["bound"], all_fit["is_bounded"]) == (512, None, False)
+    assert (all_fit["most"], all_fit["foreseen_error_percentage"]) == (512, None)
     assert unended["is_bounded"] is False
 
 
@@ -86,7 +86,7 @@ def test_records_of_versions_without_probes_are_read(root: Path, tmp_path: Path)
 def test_records_that_contradict_each_other_are_told(root: Path, tmp_path: Path) -> None:
     frontier(root, "r1", "flash", 8192, {8192: "fits", 9216: "oom_gpu"})
     collect(root)
-    for place, (change, told) in enumerate(
+    for index, (change, message) in enumerate(
         (
             ("retries = 0", ""),
             ("retries = 3 WHERE outcome = 'fits'", "retries: 3"),
@@ -95,8 +95,11 @@ def test_records_that_contradict_each_other_are_told(root: Path, tmp_path: Path)
             ("outcome = 'timeout' WHERE number = 2", "nothing is known of it"),
         )
     ):
-        found = _contradictions(root, tmp_path / str(place), change)
-        assert len(found) == bool(told) and all(told in finding for finding in found), (change, found)
+        findings = _contradictions(root, tmp_path / str(index), change)
+        assert len(findings) == bool(message) and all(message in finding for finding in findings), (
+            change,
+            findings,
+        )
 
 
 def _contradictions(root: Path, folder: Path, change: str) -> list[str]:

@@ -74,8 +74,8 @@ def test_what_an_imported_log_does_not_say_is_null_and_the_rest_is_there(root: P
 @pytest.mark.refused
 def test_a_step_without_tokens_is_none_of_our_own_runs(root: Path, sql: Ask) -> None:
     folder = write_log(root)
-    own = folder.with_name("0123456789ab")
-    folder.rename(own)
+    own_folder = folder.with_name("0123456789ab")
+    folder.rename(own_folder)
     collect(root)
     assert sql("SELECT count(*) AS n FROM step_records") == [{"n": 0}]
     assert {row["path"] for row in sql("SELECT path FROM quarantine")} == {"theirs/0123456789ab/run.json"}
@@ -117,8 +117,10 @@ def test_records_without_tokens_or_seconds_change_no_rate(root: Path, sql: Ask) 
     steps = folder / "attempt-1" / "steps.jsonl"
     steps.unlink()
     for step in range(1, 101):
-        said = {"tokens": 1000 if step % 2 else None, "training_tokens": 400 if step % 3 else None}
-        files.append(steps, ImportedStep(step=step, steps=1, step_seconds=0.5 if step % 5 else None, **said))
+        tokens = {"tokens": 1000 if step % 2 else None, "training_tokens": 400 if step % 3 else None}
+        files.append(
+            steps, ImportedStep(step=step, steps=1, step_seconds=0.5 if step % 5 else None, **tokens)
+        )
     collect(root)
     (run,) = sql("SELECT tokens_per_step, tokens_per_second, training_tokens_percentage FROM runs")
     assert run == {"tokens_per_step": 1000, "tokens_per_second": 2000, "training_tokens_percentage": 40}

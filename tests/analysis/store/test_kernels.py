@@ -23,10 +23,10 @@ from tests.analysis.fabricate import CASE, Folder, certificate, plan
 from tests.analysis.timed import certified, kernels
 
 
-def timed(root: Path, run_id: str = "r1", **said: float | str) -> Folder:
+def timed(root: Path, run_id: str = "r1", **milliseconds: float | str) -> Folder:
     folder = Folder(root, plan(run_id, study="kernels"))
     folder.start()
-    kernels(folder, CASE, **(said or {"flash": 0.5, "math": "oom_gpu"}))
+    kernels(folder, CASE, **(milliseconds or {"flash": 0.5, "math": "oom_gpu"}))
     folder.end()
     return folder
 
@@ -57,7 +57,7 @@ def test_each_backend_has_a_row_by_direction_and_mode_with_its_rate(root: Path, 
         8,
     )
     assert json.loads(graph["seconds"]) == [
-        0.5e-3 * each for each in (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
+        0.5e-3 * factor for factor in (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
     ]
     # Of the GPU the host's time and the kernels' stand apart, and of both passes together their sums.
     assert graph["host_milliseconds"] == pytest.approx(0.02)
@@ -67,9 +67,9 @@ def test_each_backend_has_a_row_by_direction_and_mode_with_its_rate(root: Path, 
     assert eager["both"]["kernel_milliseconds"] == pytest.approx(1.0)
     assert eager["both"]["host_milliseconds"] == pytest.approx(0.04)
     assert {(row["dropout"], row["tile_queries"], row["tile_keys"]) for row in rows} == {(0.0, None, None)}
-    gone = rows[-1]
-    assert gone["seconds"] is None
-    assert (gone["milliseconds"], gone["tflops"], gone["calls"], gone["reason"]) == (
+    failed = rows[-1]
+    assert failed["seconds"] is None
+    assert (failed["milliseconds"], failed["tflops"], failed["calls"], failed["reason"]) == (
         None,
         None,
         0,
@@ -115,17 +115,17 @@ def test_the_bytes_of_a_call_are_in_the_table_of_both_passes_their_sum(root: Pat
 def test_reports_carry_the_certificates_that_kernels_were_timed_under(root: Path, tmp_path: Path) -> None:
     folder = Folder(root, plan("r1", study="kernels"))
     folder.start()
-    made = certificate(root, "flash")
+    certificate_record = certificate(root, "flash")
     record = kernels(folder, CASE, flash=0.5)
-    under = [each.model_copy(update={"certificate": made.key}) for each in record.times]
+    times = [time.model_copy(update={"certificate": certificate_record.key}) for time in record.times]
     (folder.path / "attempt-1" / "kernels.json").write_text(
-        record.model_copy(update={"times": under}).model_dump_json()
+        record.model_copy(update={"times": times}).model_dump_json()
     )
     collect(root)
     with store.open_for_reading(root) as connection:
         write_records(connection, "kernels", tmp_path / "records")
     with open_records(tmp_path / "records") as connection:
-        assert connection.sql("SELECT key FROM certificates").fetchall() == [(made.key,)]
+        assert connection.sql("SELECT key FROM certificates").fetchall() == [(certificate_record.key,)]
         assert connection.sql("SELECT count(*) FROM kernels").fetchall() == [(6,)]
 
 
@@ -141,9 +141,9 @@ def test_medians_and_intervals_are_held_against_the_seconds_of_their_calls(
         connection.execute(
             "UPDATE kernels SET milliseconds_low = 0.99 WHERE mode = 'graph' AND direction = 'forward'"
         )
-        (found,) = map(str, contradictions(connection))
-    assert "kernels/r1 attempt 1, flash forward graph: it says 7 calls, 1.0 ms, 0.99 ms" in found
-    assert "the records give 7 calls, 1.0 ms, 0.97 ms" in found
+        (finding,) = map(str, contradictions(connection))
+    assert "kernels/r1 attempt 1, flash forward graph: it says 7 calls, 1.0 ms, 0.99 ms" in finding
+    assert "the records give 7 calls, 1.0 ms, 0.97 ms" in finding
 
 
 @pytest.mark.fault
@@ -154,8 +154,8 @@ def test_what_was_measured_stays_when_its_folder_is_purged_and_goes_to_a_new_ver
     collect(root)
     shutil.rmtree(root / "kernels")
     collect(root)
-    with duckdb.connect(store.database(root)) as old:
-        old.execute("UPDATE database_version SET fingerprint = 'old'")
+    with duckdb.connect(store.database(root)) as connection:
+        connection.execute("UPDATE database_version SET fingerprint = 'old'")
     collect(root)
     assert len(sql("FROM kernels")) == 12 and len(sql("FROM runs WHERE missing_since IS NOT NULL")) == 1
 
@@ -167,9 +167,9 @@ def test_a_new_version_takes_over_from_a_database_whose_kernels_belonged_to_no_r
     timed(root)
     collect(root)
     shutil.rmtree(root / "kernels")
-    with duckdb.connect(store.database(root)) as old:
-        old.execute("UPDATE database_version SET fingerprint = 'old'")
-        old.execute(
+    with duckdb.connect(store.database(root)) as connection:
+        connection.execute("UPDATE database_version SET fingerprint = 'old'")
+        connection.execute(
             "DROP VIEW admissions; DROP TABLE kernels; CREATE TABLE kernels (attention VARCHAR, batch BIGINT)"
         )
     collect(root)
@@ -295,20 +295,20 @@ def test_a_check_at_its_limit_is_taken(root: Path) -> None:
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    ("change", "others"),
+    ("change", "message"),
     [
         ("UPDATE kernels SET batch = 4, tflops = 4 * tflops", "batch 1"),
         ("UPDATE kernels SET calls = 6 WHERE direction = 'forward'", "7 calls"),
         ("INSERT INTO kernels SELECT * FROM kernels WHERE direction = 'both' AND mode = 'graph'", "1"),
     ],
 )
-def test_records_that_contradict_the_planned_call_are_found(root: Path, change: str, others: str) -> None:
+def test_records_that_contradict_the_planned_call_are_found(root: Path, change: str, message: str) -> None:
     called(root)
     collect(root)
     with duckdb.connect(store.database(root)) as connection:
         assert list(contradictions(connection)) == []
         connection.execute(change)
-        assert others in str(next(contradictions(connection)))
+        assert message in str(next(contradictions(connection)))
 
 
 @pytest.mark.fault

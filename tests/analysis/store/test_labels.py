@@ -113,8 +113,8 @@ def test_the_backends_that_runs_call_are_named_only_where_nothing_else_tells_the
         factors = {"call.shape": shape, "call.backends": backends}
         Folder(root, plan(f"r{number}", factors=factors, group=f"g{number}"))
     collect(root)
-    named = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")]
-    assert [label.partition("=")[2] for label in named] == labels
+    run_labels = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")]
+    assert [label.partition("=")[2] for label in run_labels] == labels
 
 
 def test_where_runs_do_not_agree_on_a_baseline_labels_have_all_factors(root: Path, sql: Ask) -> None:
@@ -137,8 +137,8 @@ def test_repeats_share_a_label_and_the_design_is_a_column(root: Path, sql: Ask) 
     folder.end("completed", load_after=1.5)
     Folder(root, plan("old", attention="flash", factors={"attention": "flash"}))
     collect(root)
-    about = "label, repeat, position, block, design ->> '$.baseline.attention' AS base"
-    assert [tuple(row.values()) for row in sql(f"SELECT {about} FROM runs ORDER BY run_id DESC")] == [
+    columns = "label, repeat, position, block, design ->> '$.baseline.attention' AS base"
+    assert [tuple(row.values()) for row in sql(f"SELECT {columns} FROM runs ORDER BY run_id DESC")] == [
         ("auto", 2, 3, 2, "auto"),
         ("auto", 1, 2, 1, "auto"),
         ("flash", 1, None, None, None),
@@ -170,9 +170,9 @@ def test_runs_of_a_set_option_say_what_it_changed(root: Path, sql: Ask) -> None:
     for number, label in enumerate((None, "fast")):
         for steps in (60, 20):
             config = RunConfig(data=DataConfig(path="t.parquet"), train=TrainConfig(steps=steps))
-            changed = {"train.steps": {"own": 60, "by": "`--set`"}} if steps == 20 else {}
-            about = {"factors": {"train.compile": number}, "label": label, "overridden": changed}
-            Folder(root, plan(f"r{number}-{steps}", group=f"g{number}-{steps}", config=config, **about))
+            overridden = {"train.steps": {"own": 60, "by": "`--set`"}} if steps == 20 else {}
+            fields = {"factors": {"train.compile": number}, "label": label, "overridden": overridden}
+            Folder(root, plan(f"r{number}-{steps}", group=f"g{number}-{steps}", config=config, **fields))
     collect(root)
     labels = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id DESC")]
     assert labels == ["fast, steps=60", "fast, steps=20", "compile=0, steps=60", "compile=0, steps=20"]

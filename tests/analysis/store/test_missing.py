@@ -71,7 +71,7 @@ def test_a_study_whose_folder_is_gone_still_has_a_report_that_says_so(root: Path
 
 def test_of_several_runs_whose_files_are_gone_the_first_is_dated() -> None:
     since = [datetime(2026, 3, day, tzinfo=UTC) for day in (2, 1)]
-    ((_, text),) = facts.missing([{"missing_since": each, "from_report": None} for each in (*since, None)])
+    ((_, text),) = facts.missing([{"missing_since": date, "from_report": None} for date in (*since, None)])
     assert text == "files of 2 runs are gone, the first since 2026-03-01; their records were kept."
 
 
@@ -85,15 +85,15 @@ def test_a_file_that_was_purged_takes_no_row_with_it_although_the_run_goes_on(
     """What its other attempts write is read all the same, if its plan is still there."""
     folder = completed(root, "r1")
     collect(root)
-    said = "* EXCLUDE (time, superseded)"  # attempt 2 takes the place of a step
-    before = sql(f"SELECT {said} FROM step_records ORDER BY ALL"), sql("FROM attempts")
+    columns = "* EXCLUDE (time, superseded)"  # attempt 2 takes the place of a step
+    before = sql(f"SELECT {columns} FROM step_records ORDER BY ALL"), sql("FROM attempts")
     (folder.path / name).unlink()
     folder.start(attempt=2)
     folder.step(100, attempt=2)
     collect(root)
-    kept = "WHERE attempt = 1"
-    assert sql(f"SELECT {said} FROM step_records {kept} ORDER BY ALL") == before[0]
-    assert sql(f"FROM attempts {kept}") == before[1]
+    condition = "WHERE attempt = 1"
+    assert sql(f"SELECT {columns} FROM step_records {condition} ORDER BY ALL") == before[0]
+    assert sql(f"FROM attempts {condition}") == before[1]
     assert sql("SELECT run_id, missing_since IS NOT NULL AS gone FROM runs") == [
         {"run_id": "r1", "gone": True}
     ]
@@ -117,8 +117,8 @@ def test_a_run_started_anew_in_an_emptied_folder_replaces_the_old_one(root: Path
     collect(root)
     shutil.rmtree(folder.path)
     collect(root)
-    again = Folder(root, plan("r1"))
-    again.event("claimed", executor="local", host="login2", pid=8)
+    restarted = Folder(root, plan("r1"))
+    restarted.event("claimed", executor="local", host="login2", pid=8)
     assert collect(root).missing == 0
     assert sql("SELECT outcome, steps, missing_since FROM runs") == [
         {"outcome": None, "steps": None, "missing_since": None}
@@ -142,21 +142,21 @@ def test_rebuild_drops_what_no_file_says_and_names_it_first(
 def test_a_new_version_takes_over_what_no_file_says_any_more(root: Path, sql: Ask, wide: bool) -> None:
     """A database of another schema is built anew, as after an update; columns that both have are taken over."""
     folder = completed(root, "r1")
-    made = certificate(root, "auto")
+    record = certificate(root, "auto")
     second = Folder(root, plan("r2"))
-    second.start(certificate=made.key)
+    second.start(certificate=record.key)
     second.end()
     collect(root)
     shutil.rmtree(folder.path)
     (second.path / "attempt-1" / "manifest.json").unlink()
     shutil.rmtree(root / ".certificates")
-    with duckdb.connect(store.database(root)) as old:
-        old.execute("UPDATE database_version SET fingerprint = 'old'")
-        old.execute("DROP VIEW runs")
+    with duckdb.connect(store.database(root)) as connection:
+        connection.execute("UPDATE database_version SET fingerprint = 'old'")
+        connection.execute("DROP VIEW runs")
         if wide:
-            old.execute(WIDE)
-        old.execute("ALTER TABLE files DROP COLUMN missing_since")
-        old.execute("ALTER TABLE run_records ADD COLUMN of_old_only INTEGER")
+            connection.execute(WIDE)
+        connection.execute("ALTER TABLE files DROP COLUMN missing_since")
+        connection.execute("ALTER TABLE run_records ADD COLUMN of_old_only INTEGER")
     collect(root)
     assert sql("SELECT run_id, device, verdict, missing_since IS NOT NULL AS gone FROM runs ORDER BY 1") == [
         {"run_id": "r1", "device": "NVIDIA H200", "verdict": None, "gone": True},
@@ -175,24 +175,24 @@ RECORDS = (
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["as it was", "and changed since"])
-@pytest.mark.parametrize("gone", [*((name,) for name in RECORDS), RECORDS[-2:], RECORDS], ids=", ".join)
+@pytest.mark.parametrize("purged", [*((name,) for name in RECORDS), RECORDS[-2:], RECORDS], ids=", ".join)
 def test_a_new_version_knows_of_the_same_files_as_collects_from_then_on(
-    root: Path, sql: Ask, gone: tuple[str, ...], later: bool
+    root: Path, sql: Ask, purged: tuple[str, ...], later: bool
 ) -> None:
     folder = completed(root, "r1")
     collect(root)
-    for name in gone:
+    for name in purged:
         (folder.path / name).unlink()
-    left = [name for name in RECORDS if name not in gone]
-    if later and left:
-        os.utime(folder.path / left[0], (1, 1))
+    remaining = [name for name in RECORDS if name not in purged]
+    if later and remaining:
+        os.utime(folder.path / remaining[0], (1, 1))
     collect(root)
     files = "SELECT path, missing_since IS NOT NULL AS gone, sha256 FROM files ORDER BY path"
     rows = "SELECT * EXCLUDE (missing_since) FROM runs"
     before = sql(files), sql(rows)
-    assert [row["gone"] for row in before[0]].count(True) == len(gone)
-    with duckdb.connect(store.database(root)) as old:
-        old.execute("UPDATE database_version SET fingerprint = 'old'")
+    assert [row["gone"] for row in before[0]].count(True) == len(purged)
+    with duckdb.connect(store.database(root)) as connection:
+        connection.execute("UPDATE database_version SET fingerprint = 'old'")
     collect(root)
     assert (sql(files), sql(rows)) == before
 
@@ -200,13 +200,13 @@ def test_a_new_version_knows_of_the_same_files_as_collects_from_then_on(
 def test_a_run_taken_over_from_before_a_setting_existed_is_still_compared_with_its_neighbours(
     root: Path, sql: Ask
 ) -> None:
-    gone = completed(root, "r1", attention="math")
+    folder = completed(root, "r1", attention="math")
     completed(root, "r2", attention="auto")
     collect(root)
-    shutil.rmtree(gone.path)
-    with duckdb.connect(store.database(root)) as old:
-        old.execute("UPDATE database_version SET fingerprint = 'old'")
-        old.execute(
+    shutil.rmtree(folder.path)
+    with duckdb.connect(store.database(root)) as connection:
+        connection.execute("UPDATE database_version SET fingerprint = 'old'")
+        connection.execute(
             'UPDATE run_records SET config = json_merge_patch(config, \'{"train": {"accumulate": null}}\')'
         )
     collect(root)
@@ -228,14 +228,14 @@ def test_a_database_that_cannot_be_read_is_set_aside_not_overwritten(
 
 
 def test_a_certificate_that_a_run_names_stays_when_its_file_is_purged(root: Path, sql: Ask) -> None:
-    named, unused = certificate(root, "auto"), certificate(root, "math")
+    used, unused = certificate(root, "auto"), certificate(root, "math")
     folder = Folder(root, plan("r1"))
-    folder.start(certificate=named.key)
+    folder.start(certificate=used.key)
     collect(root)
-    for each in (named, unused):
-        (root / ".certificates" / f"{each.key}.json").unlink()
+    for record in (used, unused):
+        (root / ".certificates" / f"{record.key}.json").unlink()
     collect(root)
-    assert sql("SELECT key FROM certificates") == [{"key": named.key}]
+    assert sql("SELECT key FROM certificates") == [{"key": used.key}]
     assert sql("SELECT verdict FROM runs") == [{"verdict": "right"}]
 
 

@@ -115,8 +115,8 @@ def test_what_was_measured_stays_when_its_file_is_purged_and_goes_to_a_new_versi
     shutil.rmtree(root / "backends")
     collect(root)
     assert "1 node: no files here" in caplog.text
-    with duckdb.connect(store.database(root)) as old:
-        old.execute("UPDATE database_version SET fingerprint = 'old'")
+    with duckdb.connect(store.database(root)) as connection:
+        connection.execute("UPDATE database_version SET fingerprint = 'old'")
     collect(root)
     assert len(sql("FROM nodes")) == 1 and len(sql("FROM step_floor")) == 5
     assert sql("SELECT missing_since IS NOT NULL AS gone FROM runs") == [{"gone": True}]
@@ -136,10 +136,10 @@ def test_a_new_version_takes_over_from_a_database_without_these_tables(root: Pat
     completed(root, "r1")
     collect(root)
     shutil.rmtree(root / "backends")
-    with duckdb.connect(store.database(root)) as old:
-        old.execute("UPDATE database_version SET fingerprint = 'old'")
-        old.execute("DROP VIEW runs; DROP TABLE step_floor; DROP TABLE nodes")
-        old.execute("CREATE TABLE nodes (node VARCHAR)")
+    with duckdb.connect(store.database(root)) as connection:
+        connection.execute("UPDATE database_version SET fingerprint = 'old'")
+        connection.execute("DROP VIEW runs; DROP TABLE step_floor; DROP TABLE nodes")
+        connection.execute("CREATE TABLE nodes (node VARCHAR)")
     collect(root)
     assert [row["run_id"] for row in sql("SELECT run_id FROM runs")] == ["r1"]
     assert not (root / "results.unreadable.duckdb").exists()
@@ -181,11 +181,11 @@ def test_an_archive_and_records_bring_nodes_and_floors(root: Path, sql: Ask, tmp
     with store.open_for_reading(root) as connection:
         write_records(connection, "backends", tmp_path / "records")
     with open_records(tmp_path / "records") as connection:
-        there = [
+        record_rows = [
             connection.sql(f"FROM {table} ORDER BY ALL").fetchall()
             for table in ("nodes", "step_floor", "runs")
         ]
-    assert there == [[tuple(row.values()) for row in rows] for rows in before]
+    assert record_rows == [[tuple(row.values()) for row in rows] for rows in before]
     pack(root, "backends", tmp_path / "b.tar.gz")
     shutil.rmtree(root)
     unpack(tmp_path / "b.tar.gz", root)
@@ -241,8 +241,8 @@ def test_what_other_work_hid_of_a_part_is_beside_its_seconds_and_no_share_of_the
 
 def test_a_step_that_could_not_be_profiled_has_the_reason_and_no_parts(root: Path, sql: Ask) -> None:
     folder = completed(root, "r1")
-    made = StepProfile(run_id="r1", attempt=1, steps=0, reason="OutOfMemoryError: no")
-    files.write(folder.path / "attempt-1" / "profile.json", made)
+    step_profile = StepProfile(run_id="r1", attempt=1, steps=0, reason="OutOfMemoryError: no")
+    files.write(folder.path / "attempt-1" / "profile.json", step_profile)
     completed(root, "r2")
     collect(root)
     assert sql("SELECT profiled_steps AS n, no_profile FROM attempts ORDER BY run_id") == [

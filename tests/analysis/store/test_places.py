@@ -19,15 +19,15 @@ FIRST = ("auto", "flash")
 def planned(root: Path, day: int, places: dict[str, Place]) -> None:
     """Runs of one launch, of which each is planned a little after the one before."""
     for number, (attention, (block, position)) in enumerate(places.items()):
-        named = {"group": attention, "factors": {"attention": attention}, "repeat": day}
+        fields = {"group": attention, "factors": {"attention": attention}, "repeat": day}
         at = START + timedelta(days=day, microseconds=number)
         run = plan(
-            f"{attention}-{day}", attention=attention, block=block, position=position, created_at=at, **named
+            f"{attention}-{day}", attention=attention, block=block, position=position, created_at=at, **fields
         )
         Folder(root, run)
 
 
-def shown(root: Path) -> list[Sequence[object]]:
+def collected_places(root: Path) -> list[Sequence[object]]:
     collect(root)
     with store.open_for_reading(root) as connection:
         return connection.sql("SELECT run_id, block, position FROM runs ORDER BY run_id").fetchall()
@@ -52,4 +52,4 @@ def test_roots_that_are_merged_have_the_places_of_one_root(
             places = {name: (number if blocks else None, before + n) for n, name in enumerate(names, start=1)}
             planned(tmp_path / root, day, places)
         last += len(names)
-    assert shown(tmp_path / "merged") == shown(tmp_path / "one")
+    assert collected_places(tmp_path / "merged") == collected_places(tmp_path / "one")

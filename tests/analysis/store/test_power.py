@@ -18,21 +18,21 @@ def measured(root: Path, sql: Ask, *records: dict[str, Any]) -> dict[str, Any]:
     folder = Folder(root, plan("r1"))
     folder.start()
     folder.step(10, steps=10, energy_joules=1000.0, sm_mhz=300.0, throttle_reasons="hw_slowdown")
-    for place, known in enumerate(records):
-        folder.step(15 + 5 * place, **known)
+    for index, fields in enumerate(records):
+        folder.step(15 + 5 * index, **fields)
     collect(root)
-    (found,) = sql("FROM runs")
-    return found
+    (run,) = sql("FROM runs")
+    return run
 
 
 def test_a_run_has_the_energy_of_all_its_steps_and_the_power_of_those_that_count(
     root: Path, sql: Ask
 ) -> None:
-    known = {"energy_joules": 1200.0, "data_wait_seconds": 0.5}
-    found = measured(root, sql, known, known | {"data_wait_seconds": 0.1})
-    assert (found["energy_joules"], found["power_watts"]) == (3400.0, 585.366)
-    assert found["joules_per_token"] == pytest.approx(2400 / (10 * found["tokens_per_step"]))
-    assert found["data_wait_percentage"] == 15.0
+    fields = {"energy_joules": 1200.0, "data_wait_seconds": 0.5}
+    run = measured(root, sql, fields, fields | {"data_wait_seconds": 0.1})
+    assert (run["energy_joules"], run["power_watts"]) == (3400.0, 585.366)
+    assert run["joules_per_token"] == pytest.approx(2400 / (10 * run["tokens_per_step"]))
+    assert run["data_wait_percentage"] == 15.0
     assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [1000 / 4.1, *[1200 / 2.1] * 2]
 
 
@@ -41,9 +41,9 @@ def test_records_shorter_than_a_second_have_no_power(root: Path, sql: Ask) -> No
 
     Older versions kept no reading across records.
     """
-    known = {"energy_joules": 80.0, "step_seconds": 0.02}
-    found = measured(root, sql, known, known)
-    assert (found["energy_joules"], found["power_watts"]) == (1160.0, None)
+    fields = {"energy_joules": 80.0, "step_seconds": 0.02}
+    run = measured(root, sql, fields, fields)
+    assert (run["energy_joules"], run["power_watts"]) == (1160.0, None)
     assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [1000 / 4.1, None, None]
 
 
@@ -53,8 +53,8 @@ def test_power_is_of_the_records_that_are_long_enough(root: Path, sql: Ask) -> N
 
 
 def test_the_energy_of_a_run_is_unknown_where_that_of_a_step_is(root: Path, sql: Ask) -> None:
-    found = measured(root, sql, {"energy_joules": 1200.0}, {})
-    assert (found["energy_joules"], found["power_watts"]) == (None, 571.429)
+    run = measured(root, sql, {"energy_joules": 1200.0}, {})
+    assert (run["energy_joules"], run["power_watts"]) == (None, 571.429)
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_a_run_says_whether_its_clock_or_what_held_it_back_changed_after_the_war
     root: Path, sql: Ask, clocks: tuple[Any, ...], reasons: tuple[Any, ...], changed: bool | None
 ) -> None:
     pairs = zip(clocks, reasons, strict=True)
-    found = measured(root, sql, *({"sm_mhz": mhz, "throttle_reasons": why} for mhz, why in pairs))
-    assert found["clocks_changed"] is changed
-    assert (found["sm_mhz_high"], found["sm_mhz_low"]) == clocks
-    said = [why or "none" for why in reasons if why is not None]
-    assert found["throttle_reasons"] == ("; ".join(dict.fromkeys(said)) or None)
+    run = measured(root, sql, *({"sm_mhz": mhz, "throttle_reasons": reason} for mhz, reason in pairs))
+    assert run["clocks_changed"] is changed
+    assert (run["sm_mhz_high"], run["sm_mhz_low"]) == clocks
+    reason_names = [reason or "none" for reason in reasons if reason is not None]
+    assert run["throttle_reasons"] == ("; ".join(dict.fromkeys(reason_names)) or None)
 
 
 def test_a_run_names_the_process_that_was_slowest_most_often_and_its_node(root: Path, sql: Ask) -> None:
@@ -89,40 +89,40 @@ def test_a_run_names_the_process_that_was_slowest_most_often_and_its_node(root: 
     for step in (10, 20, 30, 40, 50):
         folder.step(step, steps=10, **every)
     for step, rank, seconds in ((60, 2, 0.33), (65, 2, 0.36), (70, 1, 0.3), (75, 2, 0.45), (80, 1, 0.3)):
-        known = {"slowest_rank": rank, "slowest_rank_seconds": seconds, "other_ranks_seconds": 0.3}
-        folder.step(step, attempt=2, **known)
+        fields = {"slowest_rank": rank, "slowest_rank_seconds": seconds, "other_ranks_seconds": 0.3}
+        folder.step(step, attempt=2, **fields)
     collect(root)
-    (found,) = sql("FROM runs")
-    said = {name: value for name, value in found.items() if "rank" in name}
-    assert said == {
+    (run,) = sql("FROM runs")
+    rank_fields = {name: value for name, value in run.items() if "rank" in name}
+    assert rank_fields == {
         "slowest_rank": 2, "slowest_rank_node": "d", "slowest_rank_records": 3, "ranked_records": 5,
         "slowest_rank_percentage": 20.0,
     }  # fmt: skip
     assert [row["slowest_rank"] for row in sql("FROM steps ORDER BY step")] == [0] * 5 + [2, 2, 1, 2, 1]
 
 
-@pytest.mark.parametrize(("known", "capped"), [(True, 70.0), (False, None)])
+@pytest.mark.parametrize(("is_known", "capped"), [(True, 70.0), (False, None)])
 def test_the_power_limit_is_counted_over_the_attempts_that_wall_seconds_counts(
-    root: Path, sql: Ask, known: bool, capped: float | None
+    root: Path, sql: Ask, is_known: bool, capped: float | None
 ) -> None:
     """Else its share of a resumed run's time would be too small."""
     clocks = {"power_limit_watts": 700, "sm_mhz": 1980, "memory_mhz": 2619, "slowed_seconds": 0.0}
     folder = Folder(root, plan("r1"))
     for attempt, seconds, outcome in ((1, 40.0, "cancelled"), (2, 30.0, "completed")):
         folder.start(attempt=attempt, clocks=clocks | {"power_capped_seconds": 100.0})
-        held = clocks | {"power_capped_seconds": 100.0 + seconds}
-        folder.end(outcome, attempt=attempt, clocks=held if known or attempt == 2 else None)
+        end_clocks = clocks | {"power_capped_seconds": 100.0 + seconds}
+        folder.end(outcome, attempt=attempt, clocks=end_clocks if is_known or attempt == 2 else None)
     collect(root)
     (run,) = sql("SELECT power_capped_seconds, slowed_seconds, wall_seconds FROM runs")
     assert (run["power_capped_seconds"], run["wall_seconds"]) == (capped, 120)
-    assert run["slowed_seconds"] == (0 if known else None)
+    assert run["slowed_seconds"] == (0 if is_known else None)
 
 
 def test_power_is_of_windows_over_several_records_that_count(root: Path, sql: Ask) -> None:
     """A reading can be late by 0.1 s, once for all windows that follow each other, and none reaches into the warm-up."""
     records = [
-        {"step_seconds": 0.02, "energy_joules": 140.0} | known
-        for known in (
+        {"step_seconds": 0.02, "energy_joules": 140.0} | fields
+        for fields in (
             {"power_joules": 900.0, "power_seconds": 1.2, "power_steps": 15},
             {},
             {"power_joules": 800.0, "power_seconds": 1.2, "power_steps": 10},
@@ -130,7 +130,7 @@ def test_power_is_of_windows_over_several_records_that_count(root: Path, sql: As
             {"power_joules": 700.0, "power_seconds": 1.2, "power_steps": 10},
         )
     ]
-    found = measured(root, sql, *records)
-    assert found["power_watts"] == 600.0
+    run = measured(root, sql, *records)
+    assert run["power_watts"] == 600.0
     watts = [row["power_watts"] for row in sql("FROM steps ORDER BY step")]
     assert watts == pytest.approx([1000 / 4.1, 900 / 1.3, None, 800 / 1.3, None, 700 / 1.3])

@@ -40,12 +40,12 @@ def records(root: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("view", ["runs", "steps", "labels", "tensor_errors"])
 def test_records_give_the_same_rows_of_a_view(root: Path, records: Path, view: str) -> None:
-    of_study = "certificate IN (SELECT certificate FROM attempts WHERE study = 'backends')"
-    wanted = of_study if view == "tensor_errors" else "study = 'backends'"
-    with open_for_reading(root) as here, open_records(records) as there:
-        expected = answer(here, f"FROM {view} WHERE {wanted} ORDER BY ALL").rows
+    study_condition = "certificate IN (SELECT certificate FROM attempts WHERE study = 'backends')"
+    condition = study_condition if view == "tensor_errors" else "study = 'backends'"
+    with open_for_reading(root) as database, open_records(records) as recorded:
+        expected = answer(database, f"FROM {view} WHERE {condition} ORDER BY ALL").rows
         assert expected
-        assert answer(there, f"FROM {view} ORDER BY ALL").rows == expected
+        assert answer(recorded, f"FROM {view} ORDER BY ALL").rows == expected
 
 
 def test_equal_records_have_equal_bytes(root: Path, records: Path, tmp_path: Path) -> None:
@@ -61,14 +61,14 @@ def test_steps_that_are_written_for_some_runs_after_the_other_are_those_of_all_i
     for number in range(5):
         completed(tmp_path, f"r{number}", seed=number)
     collect(tmp_path)
-    found = []
+    parquet_files = []
     with open_for_reading(tmp_path) as connection:
         for count in (2, 5):
             monkeypatch.setattr(store_records, "_RUNS", count)
             write_records(connection, "backends", tmp_path / f"of{count}")
-            found.append(pq.ParquetFile(tmp_path / f"of{count}" / "step_records.parquet"))
-    assert [file.num_row_groups for file in found] == [3, 1]
-    in_parts, at_once = (file.read() for file in found)
+            parquet_files.append(pq.ParquetFile(tmp_path / f"of{count}" / "step_records.parquet"))
+    assert [file.num_row_groups for file in parquet_files] == [3, 1]
+    in_parts, at_once = (file.read() for file in parquet_files)
     assert in_parts.num_rows and in_parts.equals(at_once)
 
 

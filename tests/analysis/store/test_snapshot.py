@@ -38,7 +38,7 @@ def test_readers_and_collects_do_not_stop_each_other(root: Path) -> None:
     """Each reader keeps what it opened; each sees whole collects; and no collect waits for a reader to close."""
     completed(root, "r0")
     collect(root)
-    seen: list[tuple[int, int, int]] = []
+    states: list[tuple[int, int, int]] = []
     stop = threading.Event()
 
     def read() -> None:
@@ -47,21 +47,21 @@ def test_readers_and_collects_do_not_stop_each_other(root: Path) -> None:
                 first = connection.execute(STATE).fetchall()
                 time.sleep(0.05)
                 assert connection.execute(STATE).fetchall() == first
-                seen.extend(first)
+                states.extend(first)
 
     readers = [threading.Thread(target=read) for _ in range(2)]
-    with store.open_for_reading(root) as held:
+    with store.open_for_reading(root) as open_connection:
         for reader in readers:
             reader.start()
         for number in range(1, 5):
             completed(root, f"r{number}")
             assert collect(root).runs == number + 1
-            until(lambda now=number + 1: any(runs == now for runs, _, _ in seen), pause_seconds=0.02)
+            until(lambda count=number + 1: any(runs == count for runs, _, _ in states), pause_seconds=0.02)
         stop.set()
         for reader in readers:
             reader.join(PATIENCE_SECONDS)
-        assert held.execute(STATE).fetchall() == [(1, 1, 21)]
-    assert {(runs, runs, 21 * runs) for runs, _, _ in seen} == set(seen)
+        assert open_connection.execute(STATE).fetchall() == [(1, 1, 21)]
+    assert {(runs, runs, 21 * runs) for runs, _, _ in states} == set(states)
 
 
 # A process that has imported everything, so that its children are killed in the middle of the work.
@@ -173,16 +173,16 @@ def test_what_a_running_collect_writes_is_left_alone(
         (tmp_path / f"assay-{pid}@{host}-x").mkdir()
     completed(root, "r1")
     collect(root)
-    left = {path.name for path in (*root.glob(".results*"), *tmp_path.glob("assay-*"))}
-    own = {names[0].format(os.getppid()), f"assay-{os.getppid()}@{host}-x"}
-    assert left == own | {names[1].format(pid) for pid in (os.getppid(), dead.pid)}
+    names_left = {path.name for path in (*root.glob(".results*"), *tmp_path.glob("assay-*"))}
+    expected = {names[0].format(os.getppid()), f"assay-{os.getppid()}@{host}-x"}
+    assert names_left == expected | {names[1].format(pid) for pid in (os.getppid(), dead.pid)}
 
 
 def test_a_database_that_was_torn_is_built_anew(root: Path, sql: Ask) -> None:
     completed(root, "r1")
     collect(root)
-    whole = store.database(root).read_bytes()
-    store.database(root).write_bytes(whole[: len(whole) // 2])
+    content = store.database(root).read_bytes()
+    store.database(root).write_bytes(content[: len(content) // 2])
     assert collect(root).runs == 1
     assert sql("SELECT count(*) AS n FROM steps") == [{"n": 21}]
     assert collect(root).updated == 0
@@ -194,14 +194,16 @@ def test_a_database_that_another_program_holds_open_for_writing_can_be_collected
     """As where somebody opened it with `duckdb results.duckdb`: what they write there is lost, by design."""
     completed(root, "r1")
     collect(root)
-    held = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.readline()"
-    other = subprocess.Popen(
-        [sys.executable, "-c", held, str(store.database(root))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    script = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.readline()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(store.database(root))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
-    assert other.stdout
-    assert other.stdout.readline() == b"1\n"
+    assert process.stdout
+    assert process.stdout.readline() == b"1\n"
     completed(root, "r2")
     assert collect(root).runs == 2
     assert sql("SELECT count(*) AS n FROM runs") == [{"n": 2}]
-    other.communicate(b"\n", timeout=PATIENCE_SECONDS)
+    process.communicate(b"\n", timeout=PATIENCE_SECONDS)
     assert sql("SELECT count(*) AS n FROM runs") == [{"n": 2}]

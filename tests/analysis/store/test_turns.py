@@ -33,12 +33,12 @@ def before_loading(monkeypatch: pytest.MonkeyPatch, action: Any) -> None:
     """Do something in the middle of the next collect, once."""
     load = steps.load
 
-    def once(*arguments: Any) -> None:
+    def load_once(*arguments: Any) -> None:
         monkeypatch.setattr(steps, "load", load)
         action()
         load(*arguments)
 
-    monkeypatch.setattr(steps, "load", once)
+    monkeypatch.setattr(steps, "load", load_once)
 
 
 def started(root: Path) -> None:
@@ -113,10 +113,10 @@ def test_a_lock_that_another_member_of_the_group_made_is_taken_all_the_same(
     collect(root)
     real = os.open
 
-    def refuse(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+    def refuse(path: Any, flags: int, *rest: Any, **options: Any) -> int:
         if Path(path).name == store.LOCK and flags & os.O_RDWR:
             raise PermissionError(errno.EACCES, "Permission denied")
-        return real(path, flags, *rest, **named)
+        return real(path, flags, *rest, **options)
 
     monkeypatch.setattr(os, "open", refuse)
     assert collect(root).runs == 1

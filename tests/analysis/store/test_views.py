@@ -142,9 +142,9 @@ def test_the_median_of_an_even_number_of_steps_gives_the_median_of_their_rates(r
     assert run["tokens_per_second"] == stats.over_runs([4096 / s for s in (1.0, 2.0, 8.0, 16.0)]).median
 
 
-@pytest.mark.parametrize(("resumed", "kept"), [(None, []), (10, [5, 10])])
+@pytest.mark.parametrize(("resumed", "first_steps"), [(None, []), (10, [5, 10])])
 def test_nothing_counts_of_what_an_attempt_did_after_the_step_from_which_a_later_one_went_on(
-    root: Path, sql: Ask, resumed: int | None, kept: list[int]
+    root: Path, sql: Ask, resumed: int | None, first_steps: list[int]
 ) -> None:
     """Also where that one ended before it had come as far: an attempt without a checkpoint starts over."""
     folder = Folder(root, plan("r1"))
@@ -157,13 +157,13 @@ def test_nothing_counts_of_what_an_attempt_did_after_the_step_from_which_a_later
         folder.step(step, seconds=0.8, attempt=2, loss=7.0)
     folder.end("failed", attempt=2, reason="another", steps=30, final_loss=7.0)
     collect(root)
-    found = sql("SELECT step, attempt FROM steps ORDER BY step")
-    assert [row["step"] for row in found] == list(range(5, 31, 5))
-    assert [row["step"] for row in found if row["attempt"] == 1] == kept
+    rows = sql("SELECT step, attempt FROM steps ORDER BY step")
+    assert [row["step"] for row in rows] == list(range(5, 31, 5))
+    assert [row["step"] for row in rows if row["attempt"] == 1] == first_steps
     (run,) = sql("FROM runs")
     assert (run["steps"], run["final_loss"], run["step_seconds"]) == (30, 7.0, 0.8)
-    (ends,) = sql("SELECT max(step) AS step, min(loss) FILTER (step > 10) AS loss FROM curves")
-    assert ends == {"step": 30, "loss": 7.0}
+    (last,) = sql("SELECT max(step) AS step, min(loss) FILTER (step > 10) AS loss FROM curves")
+    assert last == {"step": 30, "loss": 7.0}
 
 
 def test_a_step_that_two_attempts_reached_is_the_later_ones(root: Path, sql: Ask) -> None:
@@ -257,10 +257,14 @@ def test_rates_use_the_deciding_attempts_device_alone(root: Path, sql: Ask) -> N
         {"step": 20, "high": True, "counted": False},
         {"step": 25, "high": True, "counted": True},
     ]
-    (drawn,) = sql(literal(COMPLETED_RUNS, "backends"))
-    assert drawn["counted_step_seconds"] == [0.4]
-    (shown,) = sql(literal(RUNS_SQL, "backends"))
-    assert shown["tokens_per_second_low"] == shown["tokens_per_second"] == shown["tokens_per_second_high"]
+    (chart_row,) = sql(literal(COMPLETED_RUNS, "backends"))
+    assert chart_row["counted_step_seconds"] == [0.4]
+    (report_row,) = sql(literal(RUNS_SQL, "backends"))
+    assert (
+        report_row["tokens_per_second_low"]
+        == report_row["tokens_per_second"]
+        == report_row["tokens_per_second_high"]
+    )
 
 
 def test_what_other_processes_than_the_runs_own_measured_is_not_of_the_run_and_losses_are(
@@ -271,8 +275,8 @@ def test_what_other_processes_than_the_runs_own_measured_is_not_of_the_run_and_l
     part = FloorPart(part="attention", flop=1, seconds=0.5)
     folder.start(attempt=1, gpus=4, floor=[part])
     folder.step(20, seconds=1.0, attempt=1, memory_bytes=30)
-    more = [part.model_copy(update={"seconds": 1.0})]
-    folder.start(attempt=2, gpus=2, parallel=ParallelConfig(shard=2), floor=more)
+    longer_floor = [part.model_copy(update={"seconds": 1.0})]
+    folder.start(attempt=2, gpus=2, parallel=ParallelConfig(shard=2), floor=longer_floor)
     folder.step(25, seconds=2.0, attempt=2, loss=5.5, memory_bytes=60)
     folder.end(attempt=2, steps=25)
     collect(root)
@@ -309,13 +313,13 @@ def test_a_steps_rate_is_shared_by_the_processes_of_its_attempt(root: Path, sql:
     folder = Folder(root, plan("r1", config=in_parallel(shard=4)))
     folder.start(attempt=1, gpus=0, device="CPU: some", peak=None)
     folder.step(20, seconds=1.0, attempt=1)
-    changed = ParallelConfig(replicate=2, shard=1)
-    folder.start(attempt=2, gpus=0, device="CPU: some", peak=None, parallel=changed)
+    parallel = ParallelConfig(replicate=2, shard=1)
+    folder.start(attempt=2, gpus=0, device="CPU: some", peak=None, parallel=parallel)
     folder.step(25, seconds=1.0, attempt=2)
     collect(root)
-    all_of_them = 8 * 4096 * flop_per_token(LLAMA, 4096) / 1e12
+    total = 8 * 4096 * flop_per_token(LLAMA, 4096) / 1e12
     shares = [row["tflops"] for row in sql("SELECT tflops FROM steps ORDER BY step")]
-    assert shares == pytest.approx([all_of_them / 4, all_of_them / 2])
+    assert shares == pytest.approx([total / 4, total / 2])
 
 
 def test_a_killed_run_has_its_launchers_word(root: Path, sql: Ask) -> None:
@@ -390,8 +394,8 @@ def test_a_run_was_on_the_gpu_of_its_deciding_attempt(root: Path, sql: Ask) -> N
     Folder(root, plan("r2")).start()
     collect(root)
     assert sql("SELECT gpu_uuid FROM runs ORDER BY run_id") == [{"gpu_uuid": "7e634d"}, {"gpu_uuid": None}]
-    of_attempts = sql("SELECT gpu_uuid FROM attempts ORDER BY run_id, attempt")
-    assert [row["gpu_uuid"] for row in of_attempts] == ["0090d9", "7e634d", None]
+    attempts = sql("SELECT gpu_uuid FROM attempts ORDER BY run_id, attempt")
+    assert [row["gpu_uuid"] for row in attempts] == ["0090d9", "7e634d", None]
 
 
 def test_any_of_the_expected_outcomes_is_as_expected(root: Path, sql: Ask) -> None:
