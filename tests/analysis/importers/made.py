@@ -28,30 +28,35 @@ def records(
     name: str = "baseline", flop: int = FLOP, seed: int = 0, last: int = 1000, wrong: bool | None = None
 ) -> list[Record]:
     """Step 1 and every fifth step. The first takes twice as long; `fa3` is wrong early, and late again."""
-    texts, own = random.Random(1), random.Random(f"{name} {seed}")
+    texts, noise = random.Random(1), random.Random(f"{name} {seed}")
     wrong = name == "fa3" if wrong is None else wrong
-    found, before, clock = [], 0, START
+    rows, previous_step, clock = [], 0, START
     for step in [1, *range(5, last + 1, 5)]:
-        hard, padding = texts.gauss(0, 0.4), texts.uniform(0.1, 0.5)
-        loss = 6.7 + 5.2 * exp(-step / 150) + hard + own.gauss(0, 0.018)
+        difficulty, padding = texts.gauss(0, 0.4), texts.uniform(0.1, 0.5)
+        loss = 6.7 + 5.2 * exp(-step / 150) + difficulty + noise.gauss(0, 0.018)
         loss += (1.0 * exp(-step / 60) + 0.1 * step / last) if wrong else 0.0
-        seconds = (step - before) * SECONDS.get(name, 0.5) * (2 if step == 1 else 1) * own.uniform(0.99, 1.01)
+        seconds = (
+            (step - previous_step)
+            * SECONDS.get(name, 0.5)
+            * (2 if step == 1 else 1)
+            * noise.uniform(0.99, 1.01)
+        )
         clock += timedelta(seconds=seconds)
-        rate = TOKENS * (step - before) / seconds
-        found.append({
+        rate = TOKENS * (step - previous_step) / seconds
+        rows.append({
             "timestamp": clock.isoformat(sep=" ").removesuffix("+00:00"), "step": step, "loss": loss,
             "tokens_per_second": rate, "training_tokens_per_second": rate * padding,
             "training_tokens_percentage": 100 * padding, "mfu": 100 * rate * flop / PEAK,
             "tflops": rate * flop / 1e12, "learning_rate": min(5e-5, step * 5e-7), "time_delta": seconds,
         })  # fmt: skip
-        before = step
-    return found
+        previous_step = step
+    return rows
 
 
-def write(path: Path, found: list[Record]) -> Path:
+def write(path: Path, rows: list[Record]) -> Path:
     """A JSONL file of these records."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in found))
+    path.write_text("".join(json.dumps(record) + "\n" for record in rows))
     return path
 
 
@@ -64,11 +69,15 @@ def read(
     path: Path, form: str = "lsai", mapping: Mapping | Dict[str, Any] | None = None, study: str = "theirs"
 ) -> list[RunRecords]:
     """What the importer makes of a file."""
-    given = mapping if isinstance(mapping, Mapping) else Mapping.model_validate(mapping or {})
-    return importers.read(path, given, Origin(form, study, "Their logs", "0.1.0", START))
+    parsed_mapping = mapping if isinstance(mapping, Mapping) else Mapping.model_validate(mapping or {})
+    return importers.read(path, parsed_mapping, Origin(form, study, "Their logs", "0.1.0", START))
 
 
-def findings(whole: RunRecords, check: str, level: str | None = None) -> list[str]:
+def findings(log: RunRecords, check: str, level: str | None = None) -> list[str]:
     """The sentences of one check."""
-    found = whole.run.imported.findings
-    return [each.sentence for each in found if each.check == check and level in (None, each.level)]
+    log_findings = log.run.imported.findings
+    return [
+        finding.sentence
+        for finding in log_findings
+        if finding.check == check and level in (None, finding.level)
+    ]

@@ -19,9 +19,9 @@ from tests.analysis.importers.made import COMPILED, FLOP, PEAK, Record, findings
 def five(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecords]:
     """The five runs, as they are after an import with a margin of 0.02 nats."""
     folder = tmp_path_factory.mktemp("five")
-    new = [whole for path in made.five(folder / "logs") for whole in made.read(path)]
-    done = write_runs(folder / "root", "theirs", new, ImportDesign({"loss": 0.02}))
-    return {each.log.name: each.log for each in done}
+    logs = [log for path in made.five(folder / "logs") for log in made.read(path)]
+    written = write_runs(folder / "root", "theirs", logs, ImportDesign({"loss": 0.02}))
+    return {entry.log.name: entry.log for entry in written}
 
 
 def test_the_run_that_learns_something_else_is_named_with_its_steps_and_the_others_are_equivalent(
@@ -39,10 +39,16 @@ def test_the_run_that_learns_something_else_is_named_with_its_steps_and_the_othe
 
 
 def test_without_a_margin_the_outlier_is_still_an_error_and_nobody_else(five) -> None:
-    found = compare_runs(list(five.values()), None)
-    wrong = {run_id for run_id, each in found.items() if any(one.level == "error" for one in each)}
-    assert wrong == {five["fa3"].run.run_id}
-    (sentence,) = [one.sentence for one in found[five["fa3"].run.run_id] if one.check == "loss"]
+    findings_by_run = compare_runs(list(five.values()), None)
+    wrong_runs = {
+        run_id
+        for run_id, run_findings in findings_by_run.items()
+        if any(finding.level == "error" for finding in run_findings)
+    }
+    assert wrong_runs == {five["fa3"].run.run_id}
+    (sentence,) = [
+        finding.sentence for finding in findings_by_run[five["fa3"].run.run_id] if finding.check == "loss"
+    ]
     assert "standard deviation is" in sentence
     assert "--margin loss=NATS" in sentence
 
@@ -61,33 +67,36 @@ def test_equal_runs_are_called_outliers_in_at_most_one_study_of_a_hundred() -> N
 
 
 def test_runs_on_other_texts_are_not_compared(tmp_path: Path) -> None:
-    other = [{**record, "training_tokens_percentage": 50.0} for record in made.records("cudnn")]
-    for record in other:
+    other_records = [{**record, "training_tokens_percentage": 50.0} for record in made.records("cudnn")]
+    for record in other_records:
         record["training_tokens_per_second"] = record["tokens_per_second"] / 2
     paths = [
         made.write(tmp_path / "a.jsonl", made.records("baseline")),
-        made.write(tmp_path / "b.jsonl", other),
+        made.write(tmp_path / "b.jsonl", other_records),
     ]
-    runs = [whole for path in paths for whole in made.read(path)]
+    runs = [log for path in paths for log in made.read(path)]
     sentences = [
-        each.sentence for found in compare_runs(runs, 0.02).values() for each in found if each.check == "loss"
+        finding.sentence
+        for run_findings in compare_runs(runs, 0.02).values()
+        for finding in run_findings
+        if finding.check == "loss"
     ]
     assert len(sentences) == 2
     assert all("they read another text" in sentence for sentence in sentences)
 
 
 def test_a_run_that_ended_early_does_not_shorten_the_comparison_of_the_others(tmp_path: Path) -> None:
-    found = [("fa3", 1000), ("cudnn", 1000), ("fa", 100), ("baseline", 1000), ("efficient", 1000)]
+    lengths = [("fa3", 1000), ("cudnn", 1000), ("fa", 100), ("baseline", 1000), ("efficient", 1000)]
     paths = [
         made.write(tmp_path / f"{name}_20250525_101529.jsonl", made.records(name, last=last))
-        for name, last in found
+        for name, last in lengths
     ]
-    runs = [whole for path in paths for whole in made.read(path)]
-    said = {whole.name: compare_runs(runs, 0.02)[whole.run.run_id][0] for whole in runs}
-    assert said["fa3"].level == "error"
-    assert "against the median of 3 others" in said["fa3"].sentence
-    assert {name for name, each in said.items() if each.level == "error"} == {"fa3"}
-    assert "4 records, at least 24 needed" in said["fa"].sentence
+    runs = [log for path in paths for log in made.read(path)]
+    findings_by_name = {log.name: compare_runs(runs, 0.02)[log.run.run_id][0] for log in runs}
+    assert findings_by_name["fa3"].level == "error"
+    assert "against the median of 3 others" in findings_by_name["fa3"].sentence
+    assert {name for name, finding in findings_by_name.items() if finding.level == "error"} == {"fa3"}
+    assert "4 records, at least 24 needed" in findings_by_name["fa"].sentence
 
 
 def test_logs_that_differ_by_their_names_alone_are_compared_only_if_a_margin_says_that_they_should_be_equal(
@@ -97,11 +106,11 @@ def test_logs_that_differ_by_their_names_alone_are_compared_only_if_a_margin_say
         made.write(tmp_path / f"{name}.jsonl", made.records(name))
         for name in ("fa3", "cudnn", "fa", "baseline")
     ]
-    runs = [whole for path in paths for whole in made.read(path)]
+    runs = [log for path in paths for log in made.read(path)]
     assert runs[0].run.factors == {"log": "fa3"}
-    assert compare_runs(runs, None) == {whole.run.run_id: [] for whole in runs}
-    stated = {whole.name: compare_runs(runs, 0.02)[whole.run.run_id][0].level for whole in runs}
-    assert stated == {"fa3": "error", "cudnn": "note", "fa": "note", "baseline": "note"}
+    assert compare_runs(runs, None) == {log.run.run_id: [] for log in runs}
+    levels = {log.name: compare_runs(runs, 0.02)[log.run.run_id][0].level for log in runs}
+    assert levels == {"fa3": "error", "cudnn": "note", "fa": "note", "baseline": "note"}
 
 
 def test_the_flop_per_token_of_five_logs_is_one_and_its_formula_is_found_without_a_shape(five) -> None:
@@ -122,18 +131,18 @@ def test_a_compiled_run_that_counts_the_embedding_is_an_error_with_the_true_mfu_
         made.write(tmp_path / "plain_20250525_101529.jsonl", made.records("baseline")),
         made.write(tmp_path / "compiled_20250525_101529.jsonl", made.records("cudnn", flop=COMPILED)),
     ]
-    new = [whole for path in paths for whole in made.read(path)]
-    plain, compiled = (each.log for each in write_runs(tmp_path / "root", "theirs", new, ImportDesign({})))
-    own, other = findings(compiled, "flop_per_token", "error")
+    logs = [log for path in paths for log in made.read(path)]
+    plain, compiled = (entry.log for entry in write_runs(tmp_path / "root", "theirs", logs, ImportDesign({})))
+    sentence, other_sentence = findings(compiled, "flop_per_token", "error")
     assert (
         "compiled: the log counts 54.76 GFLOP per token, which is 6 N + 12 L H Q T with the input embedding"
-        in own
+        in sentence
     )
-    assert "3.22 GFLOP too many" in own
-    assert "correct count is 51.54" in own
+    assert "3.22 GFLOP too many" in sentence
+    assert "correct count is 51.54" in sentence
     printed = compiled.run.imported.printed["mfu"]
-    assert f"Its mean MFU of {printed:.2f} % is really {printed * FLOP / COMPILED:.2f} %." in own
-    assert "others of the same configuration do not (plain 51.54)" in other
+    assert f"Its mean MFU of {printed:.2f} % is really {printed * FLOP / COMPILED:.2f} %." in sentence
+    assert "others of the same configuration do not (plain 51.54)" in other_sentence
     assert findings(plain, "flop_per_token", "error")[0].endswith("their MFU and TFLOP/s are not comparable.")
 
 
@@ -141,13 +150,13 @@ def test_the_shape_in_a_mapping_decides_which_count_is_right(tmp_path: Path) -> 
     shape = {"dim": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "ffn_dim": 8192, "vocab_size": 128256}
     mapping = {"config": {"model": shape, "train": {"sequence_length": 4096, "batch_size": 1, "dtype": "bfloat16"}},
                "constants": {"gpu": "NVIDIA H100 PCIe"}}  # fmt: skip
-    (whole,) = made.read(made.write(tmp_path / "a.jsonl", made.records()), mapping=mapping)
-    (wrong,) = findings(whole, "flop_per_token", "error")
-    assert "counts 51.54 GFLOP per token; the correct count is" in wrong
-    assert whole.manifest.flop_per_token != FLOP
-    (peak,) = findings(whole, "metrics", "error")
+    (log,) = made.read(made.write(tmp_path / "a.jsonl", made.records()), mapping=mapping)
+    (sentence,) = findings(log, "flop_per_token", "error")
+    assert "counts 51.54 GFLOP per token; the correct count is" in sentence
+    assert log.manifest.flop_per_token != FLOP
+    (peak,) = findings(log, "metrics", "error")
     assert "a peak of 989.0 TFLOP/s, but that is 756.0 (NVIDIA H100 datasheet, PCIe, dense)" in peak
-    assert whole.manifest.peak_flops == 756e12
+    assert log.manifest.peak_flops == 756e12
 
 
 def test_the_warm_up_in_the_averages_is_named_with_both_means(five) -> None:
@@ -158,29 +167,29 @@ def test_the_warm_up_in_the_averages_is_named_with_both_means(five) -> None:
     assert f"tokens_per_second {printed:,.1f} over all" in sentence
 
 
-def _tokens(found: list[Record]) -> None:
-    found[20]["tokens_per_second"] *= 1.1
-    found[20]["training_tokens_per_second"] *= 1.1
-    found[20]["mfu"] *= 1.1
-    found[20]["tflops"] *= 1.1
+def _tokens(records: list[Record]) -> None:
+    records[20]["tokens_per_second"] *= 1.1
+    records[20]["training_tokens_per_second"] *= 1.1
+    records[20]["mfu"] *= 1.1
+    records[20]["tflops"] *= 1.1
 
 
-def _tflops(found: list[Record]) -> None:
-    found[30]["tflops"] *= 2
-    found[30]["mfu"] *= 2
+def _tflops(records: list[Record]) -> None:
+    records[30]["tflops"] *= 2
+    records[30]["mfu"] *= 2
 
 
-def _mfu(found: list[Record]) -> None:
-    found[40]["mfu"] *= 1.5
+def _mfu(records: list[Record]) -> None:
+    records[40]["mfu"] *= 1.5
 
 
-def _padding(found: list[Record]) -> None:
-    found[50]["training_tokens_percentage"] *= 0.9
+def _padding(records: list[Record]) -> None:
+    records[50]["training_tokens_percentage"] *= 0.9
 
 
-def _fast_clock(found: list[Record]) -> None:
-    for place, record in enumerate(found):
-        record["timestamp"] = str(made.START + timedelta(seconds=place)).removesuffix("+00:00")
+def _fast_clock(records: list[Record]) -> None:
+    for second, record in enumerate(records):
+        record["timestamp"] = str(made.START + timedelta(seconds=second)).removesuffix("+00:00")
 
 
 @pytest.mark.parametrize(
@@ -196,36 +205,36 @@ def _fast_clock(found: list[Record]) -> None:
 def test_metrics_that_disagree_are_named_with_the_line(
     tmp_path: Path, spoil: Callable[[list[Record]], None], check: str, words: str
 ) -> None:
-    found = made.records()
-    spoil(found)
-    (whole,) = made.read(made.write(tmp_path / "a.jsonl", found))
-    errors = [each.sentence for each in whole.run.imported.findings if each.level == "error"]
+    records = made.records()
+    spoil(records)
+    (log,) = made.read(made.write(tmp_path / "a.jsonl", records))
+    errors = [finding.sentence for finding in log.run.imported.findings if finding.level == "error"]
     assert any(words in sentence for sentence in errors), errors
 
 
 def test_rates_against_the_tokens_that_the_mapping_states(tmp_path: Path) -> None:
     mapping: dict[str, Any] = {"constants": {"tokens_per_step": 8192}}
-    (whole,) = made.read(made.write(tmp_path / "a.jsonl", made.records()), mapping=mapping)
-    (sentence,) = findings(whole, "metrics", "error")
+    (log,) = made.read(made.write(tmp_path / "a.jsonl", made.records()), mapping=mapping)
+    (sentence,) = findings(log, "metrics", "error")
     assert "a.jsonl:1, step 1:" in sentence
     assert "are 4,096 tokens; 1 step should have 8,192." in sentence
 
 
 def test_time_outside_of_the_measured_steps_is_a_note(tmp_path: Path) -> None:
-    found = made.records()
-    for place, record in enumerate(found):
-        clock = made.START + timedelta(seconds=4 * place)
+    records = made.records()
+    for index, record in enumerate(records):
+        clock = made.START + timedelta(seconds=4 * index)
         record["timestamp"] = str(clock).removesuffix("+00:00")
-    (whole,) = made.read(made.write(tmp_path / "a.jsonl", found))
-    (note,) = findings(whole, "metrics", "note")
+    (log,) = made.read(made.write(tmp_path / "a.jsonl", records))
+    (note,) = findings(log, "metrics", "note")
     assert "of the time counts in no rate" in note
-    assert not findings(whole, "metrics", "error")
+    assert not findings(log, "metrics", "error")
 
 
 def test_a_sound_log_has_no_error(tmp_path: Path) -> None:
-    (whole,) = made.read(made.write(tmp_path / "a.jsonl", made.records()))
-    assert [each.sentence for each in whole.run.imported.findings if each.level == "error"] == []
-    assert whole.run.imported.not_imported == []
+    (log,) = made.read(made.write(tmp_path / "a.jsonl", made.records()))
+    assert [finding.sentence for finding in log.run.imported.findings if finding.level == "error"] == []
+    assert log.run.imported.not_imported == []
 
 
 SHAPE = {
@@ -250,10 +259,12 @@ def test_a_papers_table_of_averages_is_imported_with_its_rates_and_no_correct_ro
         runs = _averages(tmp_path, AVERAGES, mapping)
         assert [run.run.imported.part for run in runs] == ["Baseline (standard)", "FlashAttention3"]
         assert [run.steps[0].tokens_per_second for run in runs] == pytest.approx([7893.10, 8127.71])
-        found = [finding for run in runs for finding in run.run.imported.findings]
-        assert {finding.level for finding in found} == {"note"}, found
-        assert any("averages that include the warm-up" in finding.sentence for finding in found)
-        assert [found.level for each in compare_runs(runs, None).values() for found in each] in (
+        notes = [finding for run in runs for finding in run.run.imported.findings]
+        assert {finding.level for finding in notes} == {"note"}, notes
+        assert any("averages that include the warm-up" in finding.sentence for finding in notes)
+        assert [
+            notes.level for run_findings in compare_runs(runs, None).values() for notes in run_findings
+        ] in (
             [],
             ["note"] * 2,
         )
@@ -276,7 +287,7 @@ def test_a_sound_log_has_no_error_at_any_number_of_printed_digits(digits: int, t
     import numpy as np
 
     for single in (False, True):
-        found = [
+        records = [
             {
                 name: float(np.float32(value)) if single else round(value, digits)
                 for name, value in record.items()
@@ -285,5 +296,5 @@ def test_a_sound_log_has_no_error_at_any_number_of_printed_digits(digits: int, t
             | {"step": record["step"], "timestamp": record["timestamp"]}
             for record in made.records()
         ]
-        (whole,) = made.read(made.write(tmp_path / "a.jsonl", found), mapping={"config": SHAPE})
-        assert [each.sentence for each in whole.run.imported.findings if each.level == "error"] == []
+        (log,) = made.read(made.write(tmp_path / "a.jsonl", records), mapping={"config": SHAPE})
+        assert [finding.sentence for finding in log.run.imported.findings if finding.level == "error"] == []

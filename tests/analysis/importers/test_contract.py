@@ -85,42 +85,42 @@ class Format:
 
     def __init__(self, name: str, kind: str, folder: Path) -> None:
         self.name, self.kind, self.folder = name, kind, folder
-        own = importers.load(name).mapping
-        self.step = own.column("step") or "step"
+        mapping = importers.load(name).mapping
+        self.step = mapping.column("step") or "step"
         self.mapping = {"columns": {"step": self.step, "loss": "loss"}}
 
-    def write(self, points: Sequence[tuple[int, float]], ending: str = "\n", **more: Any) -> Path:
-        rows = [{self.step: step, "loss": loss, **more} for step, loss in points]
+    def write(self, points: Sequence[tuple[int, float]], ending: str = "\n", **fields: Any) -> Path:
+        rows = [{self.step: step, "loss": loss, **fields} for step, loss in points]
         return KINDS[self.kind](self.folder / f"log.{self.kind}", rows, ending)
 
     def read(self, path: Path, **mapping: Any) -> list[RunRecords]:
         return made.read(path, self.name, self.mapping | mapping)
 
     def losses(self, path: Path) -> list[tuple[int, float | None]]:
-        (whole,) = self.read(path)
-        return [(step.step, step.loss) for step in whole.steps]
+        (log,) = self.read(path)
+        return [(step.step, step.loss) for step in log.steps]
 
 
 def formats(name: str, folder: Path, kinds: Sequence[str] = tuple(KINDS)) -> list[Format]:
     """The format with each kind of file that it reads."""
-    read: list[Format] = []
+    readable: list[Format] = []
     for kind in KINDS:
         if kind == "tfevents" and find_spec("tensorboard") is None:
             continue
-        one = Format(name, kind, folder)
+        log_format = Format(name, kind, folder)
         try:
-            assert one.losses(one.write(LOSSES)) == LOSSES
+            assert log_format.losses(log_format.write(LOSSES)) == LOSSES
         except (Refused, UserError):
             continue
-        read.append(one)
-    if not read:
+        readable.append(log_format)
+    if not readable:
         pytest.importorskip("tensorboard")
-    assert read, f"no kind of file here is read by {name}: add the kind that it reads to KINDS"
-    return [one for one in read if one.kind in kinds]
+    assert readable, f"no kind of file here is read by {name}: add the kind that it reads to KINDS"
+    return [log_format for log_format in readable if log_format.kind in kinds]
 
 
-def _left_out(whole: RunRecords) -> list[str]:
-    return whole.run.imported.not_imported
+def _left_out(log: RunRecords) -> list[str]:
+    return log.run.imported.not_imported
 
 
 every_format = pytest.mark.parametrize("name", importers.names())
@@ -128,37 +128,41 @@ every_format = pytest.mark.parametrize("name", importers.names())
 
 @every_format
 def test_the_later_of_two_values_of_a_step_counts_and_the_other_is_listed(name: str, tmp_path: Path) -> None:
-    for one in formats(name, tmp_path):
-        (whole,) = one.read(one.write([*LOSSES[:10], *((step, loss + 1) for step, loss in LOSSES[5:])]))
-        assert [(step.step, step.loss) for step in whole.steps] == [
+    for log_format in formats(name, tmp_path):
+        (log,) = log_format.read(
+            log_format.write([*LOSSES[:10], *((step, loss + 1) for step, loss in LOSSES[5:])])
+        )
+        assert [(step.step, step.loss) for step in log.steps] == [
             *LOSSES[:5], *((step, loss + 1) for step, loss in LOSSES[5:])
-        ], one.kind  # fmt: skip
-        assert len(_left_out(whole)) == 5, one.kind
-        assert all("was logged again by a run that resumed" in line for line in _left_out(whole)), one.kind
+        ], log_format.kind  # fmt: skip
+        assert len(_left_out(log)) == 5, log_format.kind
+        assert all("was logged again by a run that resumed" in line for line in _left_out(log)), (
+            log_format.kind
+        )
 
 
 @every_format
 def test_two_runs_in_one_source_are_refused_with_what_to_do(name: str, tmp_path: Path) -> None:
-    for one in formats(name, tmp_path):
+    for log_format in formats(name, tmp_path):
         with pytest.raises(Refused, match="two runs in one file; (split the file|import each event file)"):
-            one.read(one.write([*LOSSES, *LOSSES]))
-        turns = [point for step, loss in LOSSES for point in ((step, loss), (step, loss + 1))]
+            log_format.read(log_format.write([*LOSSES, *LOSSES]))
+        interleaved = [point for step, loss in LOSSES for point in ((step, loss), (step, loss + 1))]
         with pytest.raises(
             Refused, match="several runs in one file; (split the file|import each event file)"
         ):
-            one.read(one.write(turns))
+            log_format.read(log_format.write(interleaved))
 
 
 @every_format
 def test_quantities_that_are_logged_one_after_the_other_are_one_run(name: str, tmp_path: Path) -> None:
-    for one in formats(name, tmp_path):
-        rows = [{one.step: step, "loss": loss} for step, loss in LOSSES]
-        rows += [{one.step: step, "norm": 0.5} for step, _ in LOSSES]
-        path = KINDS[one.kind](tmp_path / f"log.{one.kind}", rows, "\n")
-        (whole,) = one.read(path, columns=one.mapping["columns"] | {"grad_norm": "norm"})
-        assert [(step.step, step.loss) for step in whole.steps] == LOSSES, one.kind
-        assert {step.grad_norm for step in whole.steps} == {0.5}, one.kind
-        assert not _left_out(whole), one.kind
+    for log_format in formats(name, tmp_path):
+        rows = [{log_format.step: step, "loss": loss} for step, loss in LOSSES]
+        rows += [{log_format.step: step, "norm": 0.5} for step, _ in LOSSES]
+        path = KINDS[log_format.kind](tmp_path / f"log.{log_format.kind}", rows, "\n")
+        (log,) = log_format.read(path, columns=log_format.mapping["columns"] | {"grad_norm": "norm"})
+        assert [(step.step, step.loss) for step in log.steps] == LOSSES, log_format.kind
+        assert {step.grad_norm for step in log.steps} == {0.5}, log_format.kind
+        assert not _left_out(log), log_format.kind
 
 
 @every_format
@@ -166,84 +170,86 @@ def test_of_a_file_that_was_cut_off_nothing_is_wrong_and_what_is_missing_is_said
     name: str, tmp_path: Path
 ) -> None:
     """A cut between two lines is the log of a run that goes on."""
-    for one in formats(name, tmp_path):
-        content = one.write([(step, loss + 0.0625) for step, loss in LOSSES]).read_bytes()
-        true = [(step, loss + 0.0625) for step, loss in LOSSES]
+    for log_format in formats(name, tmp_path):
+        content = log_format.write([(step, loss + 0.0625) for step, loss in LOSSES]).read_bytes()
+        written = [(step, loss + 0.0625) for step, loss in LOSSES]
         for end in range(1, len(content)):
-            path = tmp_path / f"cut.{one.kind}"
+            path = tmp_path / f"cut.{log_format.kind}"
             path.write_bytes(content[:end])
             try:
-                (whole,) = one.read(path)
+                (log,) = log_format.read(path)
             except Refused:
                 continue
-            read = [(step.step, step.loss) for step in whole.steps]
-            whole_lines = one.kind in TEXTS and content[end - 1 : end] == b"\n"
-            single = len(read) == 1 and "may lack digits" in str(whole.run.imported.findings)
-            assert single or read == true[: len(read)], (one.kind, end)
-            assert single or whole_lines or _left_out(whole) or _at_a_border(one, content, end), (
-                one.kind,
+            points = [(step.step, step.loss) for step in log.steps]
+            whole_lines = log_format.kind in TEXTS and content[end - 1 : end] == b"\n"
+            single = len(points) == 1 and "may lack digits" in str(log.run.imported.findings)
+            assert single or points == written[: len(points)], (log_format.kind, end)
+            assert single or whole_lines or _left_out(log) or _at_a_border(log_format, content, end), (
+                log_format.kind,
                 end,
             )
 
 
-def _at_a_border(one: Format, content: bytes, end: int) -> bool:
+def _at_a_border(log_format: Format, content: bytes, end: int) -> bool:
     """Whether an event file, or a JSONL object, ends there."""
-    if one.kind == "jsonl":
+    if log_format.kind == "jsonl":
         return content[end : end + 1] == b"\n"
     start = 0
-    while one.kind == "tfevents" and start < end:
+    while log_format.kind == "tfevents" and start < end:
         start += 16 + int.from_bytes(content[start : start + 8], "little")
-    return one.kind == "tfevents" and start == end
+    return log_format.kind == "tfevents" and start == end
 
 
 @every_format
 def test_of_a_damaged_file_nothing_is_wrong_in_silence(name: str, tmp_path: Path) -> None:
     """A byte that no text has is put in place of each byte in turn."""
-    for one in formats(name, tmp_path):
-        content = one.write(LOSSES).read_bytes()
-        for place in range(len(content) // 3, len(content), 7):
-            path = tmp_path / f"damaged.{one.kind}"
-            path.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
+    for log_format in formats(name, tmp_path):
+        content = log_format.write(LOSSES).read_bytes()
+        for offset in range(len(content) // 3, len(content), 7):
+            path = tmp_path / f"damaged.{log_format.kind}"
+            path.write_bytes(content[:offset] + bytes([content[offset] ^ 255]) + content[offset + 1 :])
             try:
-                (whole,) = one.read(path)
+                (log,) = log_format.read(path)
             except Refused:
                 continue
-            read = [(step.step, step.loss) for step in whole.steps]
-            assert set(read) <= set(LOSSES), (one.kind, place)
-            assert len(read) == len(LOSSES) or _left_out(whole), (one.kind, place)
+            points = [(step.step, step.loss) for step in log.steps]
+            assert set(points) <= set(LOSSES), (log_format.kind, offset)
+            assert len(points) == len(LOSSES) or _left_out(log), (log_format.kind, offset)
 
 
 @every_format
 def test_columns_that_the_mapping_does_not_name_are_left_out(name: str, tmp_path: Path) -> None:
     """Whatever they are called and hold, also without a name, and twice."""
-    odd = {"": 0, " ": 1.5, "x": "a", "learning_rate": 1e-3}
-    for one in formats(name, tmp_path):
-        (whole,) = one.read(one.write(LOSSES, **odd))
-        assert [(step.step, step.loss) for step in whole.steps] == LOSSES, one.kind
-        named = importers.load(name).mapping.columns
-        assert ({step.learning_rate for step in whole.steps} == {None}) == ("learning_rate" not in named)
-        assert not _left_out(whole), one.kind
-        if one.kind == "csv":
-            lines = one.write(LOSSES).read_text().splitlines()
+    odd_columns = {"": 0, " ": 1.5, "x": "a", "learning_rate": 1e-3}
+    for log_format in formats(name, tmp_path):
+        (log,) = log_format.read(log_format.write(LOSSES, **odd_columns))
+        assert [(step.step, step.loss) for step in log.steps] == LOSSES, log_format.kind
+        named_columns = importers.load(name).mapping.columns
+        assert ({step.learning_rate for step in log.steps} == {None}) == (
+            "learning_rate" not in named_columns
+        )
+        assert not _left_out(log), log_format.kind
+        if log_format.kind == "csv":
+            lines = log_format.write(LOSSES).read_text().splitlines()
             (tmp_path / "log.csv").write_text("".join(f",{line},,x\n" for line in lines))
-            assert one.losses(tmp_path / "log.csv") == LOSSES
+            assert log_format.losses(tmp_path / "log.csv") == LOSSES
 
 
 @every_format
 def test_empty_input_is_refused(name: str, tmp_path: Path) -> None:
-    for one in formats(name, tmp_path):
-        path = tmp_path / f"empty.{one.kind}"
+    for log_format in formats(name, tmp_path):
+        path = tmp_path / f"empty.{log_format.kind}"
         path.write_bytes(b"")
         with pytest.raises(Refused, match="empty"):
-            one.read(path)
+            log_format.read(path)
 
 
 @every_format
 def test_a_byte_order_mark_and_other_line_breaks_change_nothing(name: str, tmp_path: Path) -> None:
-    for one in formats(name, tmp_path, TEXTS):
-        content = one.write(LOSSES, "\r\n").read_bytes()
+    for log_format in formats(name, tmp_path, TEXTS):
+        content = log_format.write(LOSSES, "\r\n").read_bytes()
         assert content.count(b"\r\n") >= len(LOSSES)
-        (tmp_path / f"log.{one.kind}").write_bytes(b"\xef\xbb\xbf" + content)
-        (whole,) = one.read(tmp_path / f"log.{one.kind}")
-        assert [(step.step, step.loss) for step in whole.steps] == LOSSES, one.kind
-        assert not _left_out(whole), one.kind
+        (tmp_path / f"log.{log_format.kind}").write_bytes(b"\xef\xbb\xbf" + content)
+        (log,) = log_format.read(tmp_path / f"log.{log_format.kind}")
+        assert [(step.step, step.loss) for step in log.steps] == LOSSES, log_format.kind
+        assert not _left_out(log), log_format.kind

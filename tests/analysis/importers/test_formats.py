@@ -71,40 +71,38 @@ def test_an_unknown_format_is_refused_with_those_that_there_are() -> None:
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 def test_a_mapping_names_columns_units_and_constants_in_each_format(form: str, tmp_path: Path) -> None:
-    (whole,) = made.read(write(tmp_path / f"a.{form}", ROWS), form, MAPPING)
-    step = whole.steps[1]
+    (log,) = made.read(write(tmp_path / f"a.{form}", ROWS), form, MAPPING)
+    step = log.steps[1]
     assert step.loss == pytest.approx(8)
     assert (step.step, step.steps, step.step_seconds, step.tokens) == (20, 10, 0.5, 20480)
     assert (step.memory_bytes, step.learning_rate, step.training_tokens) == (2**31, None, None)
     assert step.time and step.time.timestamp() == 1.7e9 + 10
-    assert whole.run.imported.printed["mfu"] == pytest.approx(40)
-    assert (whole.run.attention, whole.run.seed, whole.run.factors) == (
+    assert log.run.imported.printed["mfu"] == pytest.approx(40)
+    assert (log.run.attention, log.run.seed, log.run.factors) == (
         "cudnn", 3, {"attention": "cudnn", "log": "a", "seed": 3},
     )  # fmt: skip
-    assert whole.run.imported.sources["tokens"] == "tokens per second x seconds, both as printed"
+    assert log.run.imported.sources["tokens"] == "tokens per second x seconds, both as printed"
 
 
 def test_a_column_tells_the_runs_of_one_file_apart_and_the_files_name_gives_factors(tmp_path: Path) -> None:
     rows = [{"run": run, "it": step, "loss": 9 - step / 10} for step in (1, 2, 3) for run in ("x", "y")]
     mapping = {"run": "run", "columns": {"step": "it", "loss": "loss"}, "file_name": r"lr(?P<lr>[\de-]+)"}
-    found = made.read(write(tmp_path / "lr3e-4.csv", rows), "csv", mapping)
-    assert [whole.run.factors for whole in found] == [{"lr": "3e-4", "log": "x"}, {"lr": "3e-4", "log": "y"}]
-    assert len({whole.run.run_id for whole in found}) == 2
-    assert [len(whole.steps) for whole in found] == [3, 3]
+    logs = made.read(write(tmp_path / "lr3e-4.csv", rows), "csv", mapping)
+    assert [log.run.factors for log in logs] == [{"lr": "3e-4", "log": "x"}, {"lr": "3e-4", "log": "y"}]
+    assert len({log.run.run_id for log in logs}) == 2
+    assert [len(log.steps) for log in logs] == [3, 3]
 
 
 def test_what_a_csv_does_not_say_is_unknown(tmp_path: Path) -> None:
     rows = [{"step": step, "loss": 9 - step / 10} for step in range(5)]
-    (whole,) = made.read(
-        write(tmp_path / "a.csv", rows), "csv", {"columns": {"step": "step", "loss": "loss"}}
-    )
-    assert {name for step in whole.steps for name, value in step if value is None} == {
+    (log,) = made.read(write(tmp_path / "a.csv", rows), "csv", {"columns": {"step": "step", "loss": "loss"}})
+    assert {name for step in log.steps for name, value in step if value is None} == {
         "time", "learning_rate", "grad_norm", "step_seconds", "tokens", "training_tokens", "memory_bytes",
         "printed_tokens_per_second",
     }  # fmt: skip
-    assert [step.step for step in whole.steps] == [1, 2, 3, 4, 5]
-    assert whole.run.imported.sources["step"] == "the log counts from 0; 1 is added"
-    manifest = whole.manifest.model_dump()
+    assert [step.step for step in log.steps] == [1, 2, 3, 4, 5]
+    assert log.run.imported.sources["step"] == "the log counts from 0; 1 is added"
+    manifest = log.manifest.model_dump()
     for name in (
         "host",
         "pid",
@@ -116,14 +114,14 @@ def test_what_a_csv_does_not_say_is_unknown(tmp_path: Path) -> None:
         "certificate",
     ):
         assert manifest[name] is None, name
-    assert (whole.run.config, whole.run.seed, whole.run.attention) == ({}, None, None)
+    assert (log.run.config, log.run.seed, log.run.attention) == ({}, None, None)
 
 
 def test_elapsed_and_total_columns_become_seconds_and_tokens_of_each_interval(tmp_path: Path) -> None:
     rows = [{"s": step, "e": 7 + 2.0 * step, "n": 100 * step, "loss": 1.0} for step in (2, 4, 6)]
     columns = {"step": "s", "elapsed_seconds": "e", "total_tokens": "n", "loss": "loss"}
-    (whole,) = made.read(write(tmp_path / "a.csv", rows), "csv", {"columns": columns})
-    assert [(step.step_seconds, step.tokens) for step in whole.steps] == [(None, 200), (2.0, 200), (2.0, 200)]
+    (log,) = made.read(write(tmp_path / "a.csv", rows), "csv", {"columns": columns})
+    assert [(step.step_seconds, step.tokens) for step in log.steps] == [(None, 200), (2.0, 200), (2.0, 200)]
 
 
 def test_a_planned_number_of_steps_decides_the_outcome(tmp_path: Path) -> None:
@@ -131,8 +129,8 @@ def test_a_planned_number_of_steps_decides_the_outcome(tmp_path: Path) -> None:
     outcomes = []
     for steps in (3, 4):
         mapping = {"columns": {"step": "step", "loss": "loss"}, "config": {"train": {"steps": steps}}}
-        (whole,) = made.read(write(tmp_path / "a.csv", rows), "csv", mapping)
-        outcomes.append((whole.result.outcome, whole.result.reason))
+        (log,) = made.read(write(tmp_path / "a.csv", rows), "csv", mapping)
+        outcomes.append((log.result.outcome, log.result.reason))
     assert outcomes == [("completed", None), ("lost", "the log ends at step 3 of 4")]
 
 
@@ -147,8 +145,8 @@ def test_a_wandb_history_joins_the_rows_of_a_step_and_skips_those_without_a_metr
         )
         rows.append({"_step": step, "_timestamp": 1.7e9 + step, "_runtime": None, "dt": 0.5})
     for ending in ("jsonl", "parquet", "csv"):
-        (whole,) = made.read(write(tmp_path / f"h.{ending}", rows), "wandb", WANDB)
-        assert [(step.loss, step.step_seconds) for step in whole.steps] == [
+        (log,) = made.read(write(tmp_path / f"h.{ending}", rows), "wandb", WANDB)
+        assert [(step.loss, step.step_seconds) for step in log.steps] == [
             (8.0, 0.5),
             (7.0, 0.5),
             (6.0, 0.5),
@@ -163,7 +161,7 @@ def test_a_csv_from_a_chart_of_wandb_holds_a_run_a_column(tmp_path: Path) -> Non
     )
     first, second = made.read(path, "wandb", WANDB)
     assert (first.run.factors, second.run.factors) == ({"log": "sdpa"}, {"log": "my - run"})
-    assert [[step.loss for step in whole.steps] for whole in (first, second)] == [[9, 8.5, 8], [8, 7]]
+    assert [[step.loss for step in log.steps] for log in (first, second)] == [[9, 8.5, 8], [8, 7]]
 
 
 @pytest.mark.refused
@@ -202,14 +200,14 @@ TAGS = {"columns": {"loss": "train/loss", "interval_seconds": "dt"}}
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_tensorboard_events_of_a_run_become_one_record_a_step(tmp_path: Path) -> None:
-    (whole,) = made.read(_events(tmp_path / "run"), "tensorboard", TAGS)
-    assert [(step.step, step.loss, step.step_seconds) for step in whole.steps] == [
+    (log,) = made.read(_events(tmp_path / "run"), "tensorboard", TAGS)
+    assert [(step.step, step.loss, step.step_seconds) for step in log.steps] == [
         (1, 8, 0.5),
         (2, 7, 0.5),
         (3, 6, 0.5),
     ]
-    (again,) = made.read(tmp_path / "run", "tensorboard", TAGS)
-    assert again.run.run_id == whole.run.run_id
+    (reimported,) = made.read(tmp_path / "run", "tensorboard", TAGS)
+    assert reimported.run.run_id == log.run.run_id
 
 
 @pytest.mark.refused
@@ -218,8 +216,8 @@ def test_a_file_without_events_is_refused_and_a_torn_one_keeps_what_is_whole(tmp
     folder = _events(tmp_path / "run")
     (path,) = folder.iterdir()
     path.write_bytes(path.read_bytes()[:-20])
-    (whole,) = made.read(path, "tensorboard", TAGS)
-    assert [step.step for step in whole.steps] == [1, 2, 3]
+    (log,) = made.read(path, "tensorboard", TAGS)
+    assert [step.step for step in log.steps] == [1, 2, 3]
     path.write_bytes(b"not events")
     with pytest.raises(Refused, match="no scalars"):
         made.read(path, "tensorboard", TAGS)

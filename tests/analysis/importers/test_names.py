@@ -29,9 +29,10 @@ LOGS_OF_WANDB = {
 }
 
 
-def _rows(columns: dict[str, str], more: dict[str, float]) -> list[dict[str, Any]]:
+def _rows(columns: dict[str, str], constants: dict[str, float]) -> list[dict[str, Any]]:
     return [
-        dict.fromkeys(columns.values(), 10.0 + step) | more | {columns["step"]: step} for step in range(1, 7)
+        dict.fromkeys(columns.values(), 10.0 + step) | constants | {columns["step"]: step}
+        for step in range(1, 7)
     ]
 
 
@@ -40,22 +41,22 @@ def test_common_names_are_taken_for_what_they_say(name: str, tmp_path: Path) -> 
     path = write(
         tmp_path / "a.csv", _rows(LOGS[name], {"val_loss": 1.0, "epoch": 1.0, "throughput(tps)": 5.0})
     )
-    (whole,) = made.read(path, "csv")
-    told = whole.run.imported.sources["columns"]
+    (log,) = made.read(path, "csv")
+    named_columns = log.run.imported.sources["columns"]
     for quantity, column in LOGS[name].items():
-        assert f"{quantity} = '{column}'" in told
-    assert told.count("=") == len(LOGS[name])
-    assert [step.step for step in whole.steps] == [1, 2, 3, 4, 5, 6]
+        assert f"{quantity} = '{column}'" in named_columns
+    assert named_columns.count("=") == len(LOGS[name])
+    assert [step.step for step in log.steps] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("name", LOGS_OF_WANDB)
 def test_the_step_of_a_wandb_history_is_the_programs_own_where_it_has_one(name: str, tmp_path: Path) -> None:
     columns = LOGS_OF_WANDB[name]
-    rows = [{"_step": 100 + place} | row for place, row in enumerate(_rows(columns, {}))]
-    (whole,) = made.read(write(tmp_path / "a.csv", rows), "wandb")
+    rows = [{"_step": 100 + index} | row for index, row in enumerate(_rows(columns, {}))]
+    (log,) = made.read(write(tmp_path / "a.csv", rows), "wandb")
     for quantity, column in columns.items():
-        assert f"{quantity} = '{column}'" in whole.run.imported.sources["columns"]
-    assert whole.steps[0].step == 1
+        assert f"{quantity} = '{column}'" in log.run.imported.sources["columns"]
+    assert log.steps[0].step == 1
 
 
 def test_a_mapping_that_names_columns_says_all_of_them_and_the_step_alone_is_still_looked_for(
@@ -64,8 +65,8 @@ def test_a_mapping_that_names_columns_says_all_of_them_and_the_step_alone_is_sti
     path = write(
         tmp_path / "a.csv", [{"step": step, "loss": 9.0, "mine": 8.0, "lr": 1.0} for step in (1, 2, 3)]
     )
-    (whole,) = made.read(path, "csv", {"columns": {"loss": "mine"}})
-    assert [(step.step, step.loss, step.learning_rate) for step in whole.steps] == [
+    (log,) = made.read(path, "csv", {"columns": {"loss": "mine"}})
+    assert [(step.step, step.loss, step.learning_rate) for step in log.steps] == [
         (1, 8, None),
         (2, 8, None),
         (3, 8, None),
@@ -75,7 +76,7 @@ def test_a_mapping_that_names_columns_says_all_of_them_and_the_step_alone_is_sti
 @pytest.mark.refused
 def test_an_ambiguous_name_is_refused_with_the_columns_that_there_are_and_an_example(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", [{"step": step, "loss": 9.0, "train/loss": 8.0} for step in (1, 2)])
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as error:
         made.read(path, "csv")
     for words in (
         "which column is the loss, 'loss' or 'train/loss'?",
@@ -83,22 +84,22 @@ def test_an_ambiguous_name_is_refused_with_the_columns_that_there_are_and_an_exa
         "`columns: {step: step, loss: ",
         "(columns: step, loss, ",
     ):
-        assert words in str(refused.value)
+        assert words in str(error.value)
 
 
 def test_an_mfu_that_may_be_percent_or_a_fraction_is_not_guessed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", [{"step": step, "loss": 9.0, "mfu": 0.4} for step in (1, 2)])
-    (whole,) = made.read(path, "csv")
-    assert "mfu" not in whole.run.imported.sources["columns"]
+    (log,) = made.read(path, "csv")
+    assert "mfu" not in log.run.imported.sources["columns"]
 
 
 def test_columns_that_are_not_taken_are_told(tmp_path: Path) -> None:
     """So that nobody takes a loss alone for all that a log had."""
     rows = [{"step": step, "loss": 9.0, "mfu": 0.4, "time_delta": 450, "val/loss": 9} for step in (1, 2)]
-    (whole,) = made.read(write(tmp_path / "a.csv", rows), "csv")
-    assert whole.run.imported.sources["left out"] == 'the columns mfu, time_delta, "val/loss"'
-    (whole,) = made.read(tmp_path / "a.csv", "csv", {"columns": {"loss": "loss"}})
-    assert "left out" not in whole.run.imported.sources
+    (log,) = made.read(write(tmp_path / "a.csv", rows), "csv")
+    assert log.run.imported.sources["left out"] == 'the columns mfu, time_delta, "val/loss"'
+    (log,) = made.read(tmp_path / "a.csv", "csv", {"columns": {"loss": "loss"}})
+    assert "left out" not in log.run.imported.sources
 
 
 @pytest.mark.refused
@@ -124,5 +125,5 @@ def test_a_day_is_not_the_time_of_a_record(tmp_path: Path) -> None:
     rows = [
         {"date": f"2026-01-0{step}", "time": "10:00:00", "step": step, "loss": 9 - step} for step in (1, 2, 3)
     ]
-    (whole,) = made.read(write(tmp_path / "a.csv", rows), "csv")
-    assert whole.result.wall_seconds is None
+    (log,) = made.read(write(tmp_path / "a.csv", rows), "csv")
+    assert log.result.wall_seconds is None

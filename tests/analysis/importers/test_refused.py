@@ -47,15 +47,15 @@ REFUSED = {
 
 
 @pytest.mark.refused
-@pytest.mark.parametrize("text, why", REFUSED.values(), ids=REFUSED)
-def test_a_csv_that_is_no_run_is_refused(text: str, why: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=why):
+@pytest.mark.parametrize("text, message", REFUSED.values(), ids=REFUSED)
+def test_a_csv_that_is_no_run_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=message):
         made.read(_csv(tmp_path / "a.csv", text), "csv", COLUMNS)
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    "content, why",
+    "content, message",
     [
         (b"", r"a:1: the file is empty"),
         (b"\x1f\x8b\x08\x00\xff", r"a:1: byte 0x8b is not UTF-8: not a text file"),
@@ -68,30 +68,30 @@ def test_a_csv_that_is_no_run_is_refused(text: str, why: str, tmp_path: Path) ->
         (b'{"step": 1e30, "loss": 1}\n', r"a:1: 'step' is 1e\+30, which is too large"),
     ],
 )
-def test_a_file_that_is_no_jsonl_log_is_refused(content: bytes, why: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_jsonl_log_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(content)
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(Refused, match=message):
         made.read(tmp_path / "a", "lsai")
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_two_columns_of_one_name_are_refused_where_they_are_needed_alone(tmp_path: Path, form: str) -> None:
-    for twice, wanted in (("loss", "two columns are called 'loss'; rename one of them"), ("note", "")):
-        names, path = ["step", "loss", "note", twice], tmp_path / f"{twice}.{form}"
+    for repeated, message in (("loss", "two columns are called 'loss'; rename one of them"), ("note", "")):
+        names, path = ["step", "loss", "note", repeated], tmp_path / f"{repeated}.{form}"
         if form == "csv":
             path.write_text(f"{','.join(names)}\n1,3,a,3\n2,2,b,2\n")
         else:
             columns = [pa.array(values) for values in ([1, 2], [3.0, 2.0], ["a", "b"], [3.0, 2.0])]
             pq.write_table(pa.table(columns, names=names), path)
-        with pytest.raises(Refused, match=wanted) if wanted else nullcontext():
+        with pytest.raises(Refused, match=message) if message else nullcontext():
             made.read(path, form, LOSSES)
 
 
 @pytest.mark.refused
 def test_a_truncated_parquet_file_and_a_folder_are_refused(tmp_path: Path) -> None:
-    whole = write_table(tmp_path / "a.parquet", GOOD).read_bytes()
-    (tmp_path / "a.parquet").write_bytes(whole[: len(whole) // 2])
+    content = write_table(tmp_path / "a.parquet", GOOD).read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content[: len(content) // 2])
     with pytest.raises(Refused, match=r"a\.parquet:1: not a Parquet file, or a truncated one"):
         made.read(tmp_path / "a.parquet", "parquet", COLUMNS)
     with pytest.raises(Refused, match="a folder; give a log file"):
@@ -99,9 +99,9 @@ def test_a_truncated_parquet_file_and_a_folder_are_refused(tmp_path: Path) -> No
 
 
 def _left_out(path: Path, form: str = "lsai") -> tuple[list[int], list[str]]:
-    (whole,) = made.read(path, form, LOSSES if form != "lsai" else None)
-    left_out = [line.removeprefix(str(path)) for line in whole.run.imported.not_imported]
-    return [step.step for step in whole.steps], left_out
+    (log,) = made.read(path, form, LOSSES if form != "lsai" else None)
+    left_out = [line.removeprefix(str(path)) for line in log.run.imported.not_imported]
+    return [step.step for step in log.steps], left_out
 
 
 @pytest.mark.refused
@@ -133,13 +133,13 @@ def test_a_csv_that_is_cut_within_a_quoted_value_keeps_what_is_before(tmp_path: 
 
 @pytest.mark.refused
 def test_losses_that_are_not_finite_are_an_error_and_at_the_end_the_outcome(tmp_path: Path) -> None:
-    found = made.records(last=30)
-    found[2]["loss"] = found[-1]["loss"] = float("nan")
-    found[3]["loss"] = float("inf")
-    (whole,) = made.read(made.write(tmp_path / "a.jsonl", found))
-    assert findings(whole, "values") == ["a: the loss of 3 records is NaN or infinite, first at step 10."]
-    assert [step.loss is None for step in whole.steps] == [False, False, True, True, False, False, True]
-    assert (whole.result.outcome, whole.result.reason) == (
+    records = made.records(last=30)
+    records[2]["loss"] = records[-1]["loss"] = float("nan")
+    records[3]["loss"] = float("inf")
+    (log,) = made.read(made.write(tmp_path / "a.jsonl", records))
+    assert findings(log, "values") == ["a: the loss of 3 records is NaN or infinite, first at step 10."]
+    assert [step.loss is None for step in log.steps] == [False, False, True, True, False, False, True]
+    assert (log.result.outcome, log.result.reason) == (
         "diverged",
         "the loss at step 30, the last one, is nan",
     )
@@ -151,10 +151,10 @@ def test_a_clock_that_goes_back_is_an_error_with_its_line_and_start_and_end_are_
 ) -> None:
     rows: list[Record] = [dict(row) for row in GOOD]
     rows[4]["t"] = "2025-12-31 23:00:00"
-    (whole,) = made.read(write_table(tmp_path / "a.csv", rows), "csv", COLUMNS)
-    (sentence,) = findings(whole, "clock", "error")
+    (log,) = made.read(write_table(tmp_path / "a.csv", rows), "csv", COLUMNS)
+    (sentence,) = findings(log, "clock", "error")
     assert sentence == f"a: time goes back once: {tmp_path}/a.csv:6: the clock goes back by 3,604 s."
-    assert (whole.result.started_at, whole.result.wall_seconds) == (None, None)
+    assert (log.result.started_at, log.result.wall_seconds) == (None, None)
 
 
 @pytest.mark.refused
@@ -162,18 +162,18 @@ def test_a_clock_that_goes_back_is_an_error_with_its_line_and_start_and_end_are_
 def test_durations_that_cannot_be_are_left_out_and_said(seconds: float, tmp_path: Path) -> None:
     rows: list[Record] = [dict(row) for row in GOOD]
     rows[3]["dt"] = seconds
-    (whole,) = made.read(write_table(tmp_path / "a.csv", rows), "csv", COLUMNS)
-    assert [step.step_seconds for step in whole.steps] == [1, 1, 1, None, 1, 1, 1]
-    assert f"a.csv:5: step 4 took {seconds:g} s" in findings(whole, "values", "error")[0]
+    (log,) = made.read(write_table(tmp_path / "a.csv", rows), "csv", COLUMNS)
+    assert [step.step_seconds for step in log.steps] == [1, 1, 1, None, 1, 1, 1]
+    assert f"a.csv:5: step 4 took {seconds:g} s" in findings(log, "values", "error")[0]
 
 
 @pytest.mark.refused
 def test_steps_that_a_resumed_run_logged_again_count_once_and_are_said(tmp_path: Path) -> None:
     path = _csv(tmp_path / "a.csv", "step,loss\n1,9\n2,8\n3,7\n4,6\n3,7.5\n4,6.5\n5,6\n5,5.5\n")
-    (whole,) = made.read(path, "csv", LOSSES)
-    assert [(step.step, step.loss) for step in whole.steps] == [(1, 9), (2, 8), (3, 7.5), (4, 6.5), (5, 5.5)]
-    said = [line.removeprefix(f"{path}:") for line in whole.run.imported.not_imported]
-    assert said == [
+    (log,) = made.read(path, "csv", LOSSES)
+    assert [(step.step, step.loss) for step in log.steps] == [(1, 9), (2, 8), (3, 7.5), (4, 6.5), (5, 5.5)]
+    notes = [line.removeprefix(f"{path}:") for line in log.run.imported.not_imported]
+    assert notes == [
         "5: step 4 was logged again by a run that resumed on line 6",
         "4: step 3 was logged again by a run that resumed on line 6",
         "8: step 5 is logged again on line 9",
@@ -182,9 +182,9 @@ def test_steps_that_a_resumed_run_logged_again_count_once_and_are_said(tmp_path:
 
 def test_a_log_that_begins_in_the_middle_counts_no_steps_before_it(tmp_path: Path) -> None:
     path = _csv(tmp_path / "a.csv", "step,loss\n500,9\n510,8\n520,7\n")
-    (whole,) = made.read(path, "csv", COLUMNS)
-    assert [step.steps for step in whole.steps] == [10, 10, 10]
-    assert "begins at step 500" in whole.run.imported.sources["steps"]
+    (log,) = made.read(path, "csv", COLUMNS)
+    assert [step.steps for step in log.steps] == [10, 10, 10]
+    assert "begins at step 500" in log.run.imported.sources["steps"]
 
 
 @pytest.mark.refused
@@ -193,19 +193,21 @@ def test_a_log_that_has_grown_since_is_refused_and_an_older_state_of_it_too(tmp_
         made.write(tmp_path / f"{name}.jsonl", made.records(last=last))
         for name, last in (("l", 60), ("s", 40))
     )
-    for first, then, word in ((short, long, "continues"), (long, short, "is an older state of")):
+    for first, second, word in ((short, long, "continues"), (long, short, "is an older state of")):
         root = tmp_path / f"root-{word[:2]}"
         write_runs(root, "theirs", made.read(first), ImportDesign({}))
-        with pytest.raises(Refused, match=f"{then}: it {word} theirs/log-.* remove its folder to replace it"):
-            write_runs(root, "theirs", made.read(then), ImportDesign({}))
+        with pytest.raises(
+            Refused, match=f"{second}: it {word} theirs/log-.* remove its folder to replace it"
+        ):
+            write_runs(root, "theirs", made.read(second), ImportDesign({}))
 
 
 @pytest.mark.refused
 def test_a_count_that_no_database_holds_is_unknown(tmp_path: Path) -> None:
     rows = [{"step": 1, "loss": 1.0, "rate": 9e15, "dt": 9e15}]
     columns = {"step": "step", "loss": "loss", "tokens_per_second": "rate", "interval_seconds": "dt"}
-    (whole,) = made.read(write_table(tmp_path / "a.csv", rows), "csv", {"columns": columns})
-    assert [step.tokens for step in whole.steps] == [None]
+    (log,) = made.read(write_table(tmp_path / "a.csv", rows), "csv", {"columns": columns})
+    assert [step.tokens for step in log.steps] == [None]
 
 
 @pytest.mark.refused
@@ -220,12 +222,12 @@ def test_a_moment_that_does_not_count_from_1970_is_refused(tmp_path: Path) -> No
 def test_a_column_and_a_file_name_that_a_mapping_mistypes_are_said(tmp_path: Path) -> None:
     path = _csv(tmp_path / "a.csv", "step,loss,throughput\n1,9,100\n2,8,100\n")
     columns = {"step": "step", "loss": "loss", "tokens_per_second": "troughput"}
-    (whole,) = made.read(path, "csv", {"columns": columns, "file_name": "lr(?P<lr>.+)"})
-    said = [line.removeprefix(f"{path}:") for line in whole.run.imported.not_imported]
-    assert said[0].startswith(
+    (log,) = made.read(path, "csv", {"columns": columns, "file_name": "lr(?P<lr>.+)"})
+    notes = [line.removeprefix(f"{path}:") for line in log.run.imported.not_imported]
+    assert notes[0].startswith(
         "1: tokens_per_second is unknown: no column 'troughput' (did you mean 'throughput'?"
     )
-    assert said[1:] == ["1: no factors from its name: 'a' does not match lr(?P<lr>.+)"]
+    assert notes[1:] == ["1: no factors from its name: 'a' does not match lr(?P<lr>.+)"]
 
 
 @pytest.mark.refused
@@ -240,11 +242,11 @@ def test_a_rate_without_tokens_is_said_and_the_seconds_of_a_step_are_enough(tmp_
     rows = [{"step": step, "rate": 1000.0, "dt": 0.5} for step in (2, 4, 6)]
     columns = {"step": "step", "tokens_per_second": "rate"}
     path = write_table(tmp_path / "a.csv", rows)
-    (alone,) = made.read(path, "csv", {"columns": columns})
-    assert "add `constants: {tokens_per_step: N}`" in findings(alone, "metrics", "note")[0]
-    (whole,) = made.read(path, "csv", {"columns": columns | {"step_seconds": "dt"}})
-    assert [(step.tokens, step.step_seconds) for step in whole.steps] == [(1000, 0.5)] * 3
-    assert findings(whole, "metrics") == []
+    (without_tokens,) = made.read(path, "csv", {"columns": columns})
+    assert "add `constants: {tokens_per_step: N}`" in findings(without_tokens, "metrics", "note")[0]
+    (log,) = made.read(path, "csv", {"columns": columns | {"step_seconds": "dt"}})
+    assert [(step.tokens, step.step_seconds) for step in log.steps] == [(1000, 0.5)] * 3
+    assert findings(log, "metrics") == []
 
 
 @pytest.mark.refused
@@ -262,19 +264,19 @@ def test_a_run_that_would_have_started_before_the_year_1_has_no_known_start(
     changes: Record, tmp_path: Path
 ) -> None:
     path = made.write(tmp_path / "a.jsonl", [record | changes for record in made.records(last=10)])
-    (whole,) = made.read(path)
-    assert whole.manifest.started_at is None
+    (log,) = made.read(path)
+    assert log.manifest.started_at is None
 
 
 @pytest.mark.refused
 def test_half_a_character_in_a_runs_name_is_written_out_and_one_in_a_files_name_refused(
     tmp_path: Path,
 ) -> None:
-    found = [record | {"name": "\ud800x"} for record in made.records(last=10)]
-    (whole,) = made.read(made.write(tmp_path / "a.jsonl", found), mapping={"run": "name"})
-    assert whole.run.imported.part == "\\ud800x"
+    records = [record | {"name": "\ud800x"} for record in made.records(last=10)]
+    (log,) = made.read(made.write(tmp_path / "a.jsonl", records), mapping={"run": "name"})
+    assert log.run.imported.part == "\\ud800x"
     with pytest.raises(Refused, match="its name has characters that cannot be shown; rename it"):
-        made.read(made.write(tmp_path / "a\udcff.jsonl", found))
+        made.read(made.write(tmp_path / "a\udcff.jsonl", records))
 
 
 @pytest.mark.refused
@@ -283,10 +285,10 @@ def test_half_a_character_in_a_runs_name_is_written_out_and_one_in_a_files_name_
 )
 def test_a_table_of_many_columns_takes_no_longer_than_they_need(form: str, name: str, tmp_path: Path) -> None:
     """Time that grows with the square of the columns would be minutes here."""
-    many = 100_000
-    columns = ["Step", *(name.format(place) for place in range(many))]
+    count = 100_000
+    columns = ["Step", *(name.format(index) for index in range(count))]
     path = _csv(tmp_path / "a.csv", ",".join(columns) + "\n" + ",".join(["1"] * len(columns)) + "\n")
-    assert len(importers.load(form).read(path).rows) == (1 if form == "csv" else many)
+    assert len(importers.load(form).read(path).rows) == (1 if form == "csv" else count)
 
 
 def test_a_models_true_flop_per_token_can_be_stated() -> None:
@@ -297,10 +299,10 @@ def test_a_models_true_flop_per_token_can_be_stated() -> None:
 def test_records_that_name_no_run_are_left_out_where_others_do(tmp_path: Path) -> None:
     lines = [{"name": 0, "step": 1, "loss": 9}, {"step": 1, "loss": 7}, {"summary": 1}]
     path = _csv(tmp_path / "a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    (whole,) = made.read(path, "jsonl", LOSSES | {"run": "name"})
-    said = [line.removeprefix(str(path)) for line in whole.run.imported.not_imported]
-    assert (whole.run.imported.part, len(said)) == ("0", 2)
-    assert said == [":2: no run in column 'name'", ":3: no run in column 'name'"]
+    (log,) = made.read(path, "jsonl", LOSSES | {"run": "name"})
+    notes = [line.removeprefix(str(path)) for line in log.run.imported.not_imported]
+    assert (log.run.imported.part, len(notes)) == ("0", 2)
+    assert notes == [":2: no run in column 'name'", ":3: no run in column 'name'"]
     with pytest.raises(Refused, match=r"b\.csv:2: no run in column 'name'"):
         made.read(_csv(tmp_path / "b.csv", "name,step,loss\n,1,9\n"), "csv", LOSSES | {"run": "name"})
 
@@ -315,7 +317,7 @@ def test_a_baseline_that_no_imported_run_is_gets_refused_before_anything_is_writ
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    "table, why",
+    "table, message",
     [
         (
             "1,9\n1,8\n2,8\n2,7\n3,7\n3,6\n",
@@ -328,8 +330,8 @@ def test_a_baseline_that_no_imported_run_is_gets_refused_before_anything_is_writ
     ],
     ids=["two runs of few steps that take turns", "one record out of order"],
 )
-def test_records_of_which_some_would_be_dropped_are_refused(table: str, why: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=rf"a\.csv:{why}"):
+def test_records_of_which_some_would_be_dropped_are_refused(table: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=rf"a\.csv:{message}"):
         made.read(_csv(tmp_path / "a.csv", f"step,loss\n{table}"), "csv", LOSSES)
 
 
@@ -349,21 +351,21 @@ def test_nan_that_fills_a_table_of_sparse_rows_is_no_loss(tmp_path: Path) -> Non
     """As Lightning logs, written with NaN where a row has no value; a NaN that stands alone is a loss."""
     rows = "2,nan,0.1\n2,2.5,nan\n2,nan,nan\n4,2.25,nan\n4,nan,0.2\n6,nan,0.3\n8,2,0.4\n"
     path = _csv(tmp_path / "a.csv", f"step,loss,lr\n{rows}")
-    (whole,) = made.read(path, "csv")
-    assert [(step.step, step.loss, step.learning_rate) for step in whole.steps] == [
+    (log,) = made.read(path, "csv")
+    assert [(step.step, step.loss, step.learning_rate) for step in log.steps] == [
         (2, 2.5, 0.1),
         (4, 2.25, 0.2),
         (6, None, 0.3),
         (8, 2, 0.4),
     ]
-    assert findings(whole, "values") == ["a: the loss of 1 record is NaN or infinite, first at step 6."]
+    assert findings(log, "values") == ["a: the loss of 1 record is NaN or infinite, first at step 6."]
 
 
 def test_elapsed_seconds_that_a_resumed_run_counts_anew_give_no_duration(tmp_path: Path) -> None:
     path = _csv(tmp_path / "a.csv", "step,s,loss\n1,10,9\n2,20,8\n3,30,7\n2,15,8\n3,25,7\n4,35,6\n")
-    (whole,) = made.read(path, "csv", {"columns": LOSSES["columns"] | {"elapsed_seconds": "s"}})
-    assert [step.step_seconds for step in whole.steps] == [None, None, 10, 10]
-    assert "a.csv:5: elapsed seconds go back by 15 s" in findings(whole, "clock", "error")[0]
+    (log,) = made.read(path, "csv", {"columns": LOSSES["columns"] | {"elapsed_seconds": "s"}})
+    assert [step.step_seconds for step in log.steps] == [None, None, 10, 10]
+    assert "a.csv:5: elapsed seconds go back by 15 s" in findings(log, "clock", "error")[0]
 
 
 @pytest.mark.parametrize("planned, steps", [(3, [1, 2, 3]), (4, [1, 2, 3, 4]), (None, [1, 2, 3, 4])])
@@ -371,9 +373,9 @@ def test_step_0_is_the_first_step_unless_as_many_as_were_planned_follow_it(
     planned: int | None, steps: list[int], tmp_path: Path
 ) -> None:
     path = _csv(tmp_path / "a.csv", "step,loss\n0,9\n1,8\n2,7\n3,6\n")
-    (whole,) = made.read(path, "csv", {"config": {"train": {"steps": planned}}})
-    assert [step.step for step in whole.steps] == steps
-    assert (whole.steps[-1].loss, whole.result.steps) == (6, steps[-1])
+    (log,) = made.read(path, "csv", {"config": {"train": {"steps": planned}}})
+    assert [step.step for step in log.steps] == steps
+    assert (log.steps[-1].loss, log.result.steps) == (6, steps[-1])
 
 
 @pytest.mark.refused
@@ -385,48 +387,48 @@ def test_a_chart_of_two_runs_of_one_name_is_refused_and_one_that_was_cut_off_kee
         made.read(path, "wandb")
     for axis, first in (("Step", "3"), ("train/global_step", "30")):
         path = _csv(tmp_path / "a.csv", f'"{axis}","a - loss","b - loss"\n{first},9.5,5.5\n40,8.5,4.5')
-        both = made.read(path, "wandb")
-        assert [(run.name, [(s.step, s.loss) for s in run.steps]) for run in both] == [
+        logs = made.read(path, "wandb")
+        assert [(run.name, [(step.step, step.loss) for step in run.steps]) for run in logs] == [
             ("a", [(int(first), 9.5)]),
             ("b", [(int(first), 5.5)]),
         ]
-        assert all("no line break ends it" in str(run.run.imported.not_imported) for run in both)
+        assert all("no line break ends it" in str(run.run.imported.not_imported) for run in logs)
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize("cell", ['"8,127.71"', "8127 tok/s", "42.36%", "1/10"])
 def test_a_number_with_more_than_a_number_is_refused_with_how_to_write_it(cell: str, tmp_path: Path) -> None:
-    why = r"a\.csv:2: 'mfu' is '.*', not a number; write it with a decimal point, and without separators"
-    with pytest.raises(Refused, match=why):
+    message = r"a\.csv:2: 'mfu' is '.*', not a number; write it with a decimal point, and without separators"
+    with pytest.raises(Refused, match=message):
         made.read(_csv(tmp_path / "a.csv", f"step,loss,mfu\n1,9,{cell}\n"), "csv")
 
 
 @pytest.mark.parametrize("cell", ["", "None", "null", "NA", "N/A", "<NA>", " "])
 def test_a_word_for_no_value_leaves_the_other_values_of_its_line(cell: str, tmp_path: Path) -> None:
     path = _csv(tmp_path / "a.csv", f"step, loss, grad_norm\n1, 9, {cell}\n2, 8, 0.5\n")
-    (whole,) = made.read(path, "csv")
-    assert [(step.loss, step.grad_norm) for step in whole.steps] == [(9, None), (8, 0.5)]
-    assert not whole.run.imported.not_imported
+    (log,) = made.read(path, "csv")
+    assert [(step.loss, step.grad_norm) for step in log.steps] == [(9, None), (8, 0.5)]
+    assert not log.run.imported.not_imported
 
 
 @pytest.mark.refused
 def test_values_that_cannot_be_are_left_out_or_an_error(tmp_path: Path) -> None:
     """NanoGPT logs an MFU of -100 % before it knows one."""
     path = _csv(tmp_path / "a.csv", "iter,loss,mfu,memory_gib\n0,9,-100,-3\n1,8,140,3\n2,7,40,3\n")
-    (whole,) = made.read(path, "csv")
-    assert whole.run.imported.not_imported == [
+    (log,) = made.read(path, "csv")
+    assert log.run.imported.not_imported == [
         f"{path}:2: 'mfu' is -100, below 0; left out",
         f"{path}:2: 'memory_gib' is -3, below 0; left out",
     ]
-    assert [step.memory_bytes for step in whole.steps] == [None, 3 << 30, 3 << 30]
-    assert whole.run.imported.printed["mfu"] == 90
-    (sentence,) = findings(whole, "metrics", "error")
+    assert [step.memory_bytes for step in log.steps] == [None, 3 << 30, 3 << 30]
+    assert log.run.imported.printed["mfu"] == 90
+    (sentence,) = findings(log, "metrics", "error")
     assert sentence.startswith(f"a: mfu is above 100 % in 1 record, first at step 2 ({path}:3), 140 %")
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    "content, why",
+    "content, message",
     [
         (gzip.compress(b"step,loss\n1,9\n"), "not a text file; unpack it with gunzip first"),
         ("step,loss\n1,9\n".encode("utf-16"), "not a text file; save it as UTF-8 first"),
@@ -436,10 +438,10 @@ def test_values_that_cannot_be_are_left_out_or_an_error(tmp_path: Path) -> None:
     ids=["gz", "UTF-16", "trainer_state.json", "a list"],
 )
 def test_a_file_that_a_command_makes_readable_is_refused_with_it(
-    content: bytes, why: str, tmp_path: Path
+    content: bytes, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a").write_bytes(content)
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(Refused, match=message):
         made.read(tmp_path / "a", "jsonl")
 
 
@@ -447,14 +449,14 @@ def test_an_index_that_pandas_keeps_in_the_files_metadata_is_a_column(tmp_path: 
     index = {"kind": "range", "name": "step", "start": 10, "stop": 40, "step": 10}
     table = pa.table({"loss": [9.0, 8.0, 7.0]})
     for name, steps in (("step", [10, 20, 30]), (None, None)):
-        kept = {b"pandas": json.dumps({"index_columns": [index | {"name": name}, "x"]}).encode()}
-        pq.write_table(table.replace_schema_metadata(kept), tmp_path / "a.parquet")
+        metadata = {b"pandas": json.dumps({"index_columns": [index | {"name": name}, "x"]}).encode()}
+        pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
         if steps is None:
             with pytest.raises(Refused, match=r"which column is the step\?"):
                 made.read(tmp_path / "a.parquet", "parquet")
             continue
-        (whole,) = made.read(tmp_path / "a.parquet", "parquet")
-        assert [step.step for step in whole.steps] == steps
+        (log,) = made.read(tmp_path / "a.parquet", "parquet")
+        assert [step.step for step in log.steps] == steps
 
 
 @pytest.mark.refused
@@ -468,5 +470,5 @@ def test_a_seed_in_a_files_name_that_is_no_number_is_refused(tmp_path: Path) -> 
 def test_a_time_that_cannot_be_a_moment_of_a_training_is_not_taken_for_one(tmp_path: Path) -> None:
     """Microseconds since the start look like seconds since 1970 to who takes any number for them."""
     path = _csv(tmp_path / "a.csv", "step,loss,time\n1,9,200000000\n2,8,400000000\n")
-    (whole,) = made.read(path, "csv")
-    assert whole.result.wall_seconds is None
+    (log,) = made.read(path, "csv")
+    assert log.result.wall_seconds is None

@@ -19,8 +19,8 @@ EIGHT = RunConfig(  # the llama of seeds/000 and 001: 51.54 GFLOP per token
 
 
 def rows(config=EIGHT, hardware=GH200, gpus=1, overridden=None, **numbers):
-    one = Reported(numbers=numbers, hardware=hardware, gpus=gpus, source="a paper", read_from="table")
-    run = plan("a" * 12, config=config, reported=[one], overridden=overridden or {})
+    entry = Reported(numbers=numbers, hardware=hardware, gpus=gpus, source="a paper", read_from="table")
+    run = plan("a" * 12, config=config, reported=[entry], overridden=overridden or {})
     (row,) = reported_rows(run)
     assert row["numbers"] == numbers, "as printed"
     return row
@@ -129,12 +129,12 @@ def contradicted(*entries):
 
 def test_entries_of_one_source_that_disagree_are_both_flagged():
     numbers, others = {"tflops": "500.2"}, {"tflops": "406.82", "final_loss": "6.70"}
-    (one,), (other,) = contradicted({"numbers": numbers}, {"numbers": others})
-    assert one == (
+    (flag,), (other_flag,) = contradicted({"numbers": numbers}, {"numbers": others})
+    assert flag == (
         "tflops is 500.2 here, and 406.82 in another entry of the same runs, hardware and source: "
         "rule one number of one measurement"
     )
-    assert other.startswith("tflops is 406.82 here, and 500.2 in another entry")
+    assert other_flag.startswith("tflops is 406.82 here, and 500.2 in another entry")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_numbers_are_about_the_study_as_it_is_written_and_not_about_a_scale_that
         }
     )
     model = {"dim": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "ffn_dim": 14336, "vocab_size": None}
-    overridden = {f"model.{name}": Override(own=own, by="scale laptop") for name, own in model.items()}
+    overridden = {f"model.{name}": Override(own=value, by="scale laptop") for name, value in model.items()}
     numbers = {"tokens_per_second": "7893.10", "tflops": "406.82"}
     assert flags(small, overridden=overridden, **numbers) == [], "vocab_size at its default, which is 131,072"
     assert len(flags(small, **numbers)) == 1
@@ -220,10 +220,10 @@ def test_a_prompt_has_a_count_of_its_own():
 def called(dtype="float16", hardware="Tesla T4", **numbers):
     """Flags of a call of causal attention with 240.5 GFLOP in both passes, as seeds/002 has it."""
     call = CallConfig(shape="B16 T2048 H8 D64", dtype=dtype, backends="math")
-    one = Reported(numbers=numbers, hardware=hardware, source="a paper", read_from="plot", backend="math")
+    entry = Reported(numbers=numbers, hardware=hardware, source="a paper", read_from="plot", backend="math")
     (row,) = reported_rows(
         plan("a" * 12, config=RunConfig(task="attention", call=call), data_file=None, tokenizer=None,
-             data_fingerprint=None, reported=[one])
+             data_fingerprint=None, reported=[entry])
     )  # fmt: skip
     return row["flags"]
 
