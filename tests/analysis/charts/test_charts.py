@@ -52,12 +52,12 @@ def draw_all(root: Path) -> Figures:
     """Every chart, from one reading of the facts."""
     with store.open_for_reading(root) as connection:
         facts.snapshot(connection, "backends")
-        made = styles(facts.gather(connection, "backends").labels)
+        group_styles = styles(facts.gather(connection, "backends").labels)
         figures = {}
         for name in OF_EVERY_STUDY:
             chart = charts.load(name)
             figures[name] = chart.build(
-                answer(connection, facts.literal(chart.sql, "backends")).parsed(), made
+                answer(connection, facts.literal(chart.sql, "backends")).parsed(), group_styles
             )
     return figures
 
@@ -73,13 +73,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_charts_leave_the_rows_as_they_are_since_others_show_them_too(demo: Path) -> None:
     with store.open_for_reading(demo) as connection:
         facts.snapshot(connection, "backends")
-        made = styles(facts.gather(connection, "backends").labels)
+        group_styles = styles(facts.gather(connection, "backends").labels)
         for name in charts.names():
             chart = charts.load(name)
             rows = answer(connection, facts.literal(chart.sql, "backends")).parsed()
             before = deepcopy(rows)
             if chart.applies(rows):
-                chart.build(rows, made)
+                chart.build(rows, group_styles)
             assert rows == before, name
 
 
@@ -120,11 +120,11 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Figures:
 
 
 def test_the_registry_is_the_folder() -> None:
-    alone = []
+    names = []
     for path in Path(charts.__file__).parent.glob("[!_]*.py"):
         module = import_module(f"analysis.charts.{path.stem}")
-        alone += [path.stem] if hasattr(module, "chart") else list(module.charts)
-    assert sorted(alone) == list(charts.names())
+        names += [path.stem] if hasattr(module, "chart") else list(module.charts)
+    assert sorted(names) == list(charts.names())
     assert {"loss", "tokens_per_second", "mfu", "time", "memory"} <= set(charts.names())
 
 
@@ -170,9 +170,9 @@ def test_every_chart_is_left_out_of_a_study_that_has_not_started(unstarted: Figu
 @pytest.mark.parametrize("name", OF_EVERY_STUDY)
 def test_every_chart_draws_a_single_run(single: Figures, name: str) -> None:
     """All but comparisons with other backends, and the certificates, which this run is older than."""
-    of_pairs = ("ratios", "loss_difference", "tokens_against_baseline", "time_saved", "memory_saved")
-    without = ("certificates", *of_pairs)
-    assert (single[name] is None) == (name in without)
+    comparisons = ("ratios", "loss_difference", "tokens_against_baseline", "time_saved", "memory_saved")
+    absent = ("certificates", *comparisons)
+    assert (single[name] is None) == (name in absent)
 
 
 @pytest.mark.parametrize("name", OF_EVERY_STUDY)
@@ -198,11 +198,11 @@ def test_more_runs_than_a_page_can_hold_are_thinned_and_the_page_says_so(root: P
         "100 of the 130 runs, as many of each group as fit (the solid lines are of all 130)" in figure.caption
     )
     data = list(figure.spec["datasets"].values())
-    (faint,) = [rows for rows in data if "run_id" in rows[0] and "outcome" not in rows[0]]
-    (ends,) = [rows for rows in data if "outcome" in rows[0]]
-    assert {row["run_id"] for row in faint} >= {f"r{number:03}" for number in (*range(98), 128, 129)}
-    assert len({row["run_id"] for row in faint}) == 100
-    assert [(row["run_id"], row["step"], row["value"]) for row in ends] == [("r126", 5, 9.0)]
+    (traces,) = [rows for rows in data if "run_id" in rows[0] and "outcome" not in rows[0]]
+    (endings,) = [rows for rows in data if "outcome" in rows[0]]
+    assert {row["run_id"] for row in traces} >= {f"r{number:03}" for number in (*range(98), 128, 129)}
+    assert len({row["run_id"] for row in traces}) == 100
+    assert [(row["run_id"], row["step"], row["value"]) for row in endings] == [("r126", 5, 9.0)]
 
 
 @pytest.mark.parametrize(
@@ -253,8 +253,8 @@ def test_a_record_whose_clock_went_back_is_left_out_of_the_interval(root: Path) 
 def test_only_completed_runs_have_a_rate(demo: Path, demo_figures: Figures) -> None:
     figure = demo_figures["tokens_per_second"]
     assert figure
-    done = ask(demo, "SELECT run_id FROM runs WHERE outcome = 'completed'").rows
-    assert figure.used == {row[0] for row in done}
+    rows = ask(demo, "SELECT run_id FROM runs WHERE outcome = 'completed'").rows
+    assert figure.used == {row[0] for row in rows}
 
 
 def test_mfu_says_why_it_is_missing_and_shows_tflops(root: Path) -> None:
@@ -300,8 +300,10 @@ def test_the_whole_time_says_where_audits_and_ceilings_are_in_it(demo_figures: F
 
 def test_rows_are_in_the_studys_order_and_not_in_that_of_their_values(root: Path) -> None:
     seconds = {"tiled": 0.3, "auto": 0.5, "flash": 0.4, "custom": 0.2}
-    for place, (backend, took) in enumerate(seconds.items()):
-        completed(root, backend, took, attention=backend, why=[f"s.yaml:9:{10 * place}", "s.yaml:10:9"])
+    for index, (backend, step_seconds) in enumerate(seconds.items()):
+        completed(
+            root, backend, step_seconds, attention=backend, why=[f"s.yaml:9:{10 * index}", "s.yaml:10:9"]
+        )
     collect(root)
     for name in ("tokens_per_second", "mfu", "step_time", "time", "memory"):
         figure = draw(root, name)
@@ -365,10 +367,10 @@ def test_errors_beyond_the_axis_stand_at_its_end_with_their_number(root: Path) -
 
 
 def test_two_certificates_of_one_backend_are_told_apart_by_what_differs(root: Path) -> None:
-    for place, changes in enumerate(
+    for index, changes in enumerate(
         ({}, {"case": replace(CASE, sequence_length=8192)}, {"device_name": "NVIDIA H100"}, {"code": "x"})
     ):
-        folder = Folder(root, plan(f"r{place}"))
+        folder = Folder(root, plan(f"r{index}"))
         folder.start(certificate=certificate(root, "auto", **changes).key)
     collect(root)
     figure = draw(root, "certificates")
@@ -403,9 +405,9 @@ def test_a_rate_below_one_is_not_drawn_as_zero() -> None:
     assert figure.table
     assert figure.table.rows[0][2] == "0.410"
     assert figure.finding == "Median tokens per second: 0.410"
-    drawn = json.dumps(figure.spec)
-    assert '"format": ",.3f"' in drawn
-    assert ",.0f" not in drawn
+    spec = json.dumps(figure.spec)
+    assert '"format": ",.3f"' in spec
+    assert ",.0f" not in spec
 
 
 def test_an_axis_that_does_not_start_at_zero_tells_its_ticks_apart() -> None:

@@ -16,9 +16,9 @@ from tests.analysis.sought import frontier
 
 
 def figure(root: Path, name: str, study: str = "frontier") -> Figure:
-    made = draw(root, name, study)
-    assert made and made.table
-    return made
+    chart = draw(root, name, study)
+    assert chart and chart.table
+    return chart
 
 
 @pytest.fixture
@@ -31,27 +31,27 @@ def sought(root: Path) -> Path:
 
 
 def test_the_largest_that_fits_stands_beside_the_forecast_and_what_is_not_known_is_said(sought: Path) -> None:
-    made = figure(sought, "frontier_sequence_length")
-    assert made.table
-    rows = {row[0].partition(",")[0]: row for row in made.table.rows}
+    chart = figure(sought, "frontier_sequence_length")
+    assert chart.table
+    rows = {row[0].partition(",")[0]: row for row in chart.table.rows}
     assert rows["flash"][2:6] == ("8,192", "8,704", "8,960 (edge)", "-5.9")
     assert rows["math"][2:6] == ("2,048", "1,792", "2,048 (oom_gpu)", "+14.3")
     assert rows["cudnn"][3:5] == ("at least 512", "768 (failed)")
-    assert "20.00 GiB, emulated by 25 % of the memory of NVIDIA H200" in made.caption
-    assert "80.00 GiB, the memory of NVIDIA H200" in made.caption
-    assert made.finding and "at least 512 (cudnn" in made.finding and "8,704 (flash" in made.finding
-    assert made.used == {"r1", "r2", "r3"}
+    assert "20.00 GiB, emulated by 25 % of the memory of NVIDIA H200" in chart.caption
+    assert "80.00 GiB, the memory of NVIDIA H200" in chart.caption
+    assert chart.finding and "at least 512 (cudnn" in chart.finding and "8,704 (flash" in chart.finding
+    assert chart.used == {"r1", "r2", "r3"}
 
 
 def test_probes_are_drawn_at_their_peaks_with_the_cards_line(sought: Path) -> None:
-    made = figure(sought, "frontier_sequence_length_memory")
-    assert made.finding == "Forecast against the measured peak: -10.0 %"
-    values = [row for rows in made.spec["datasets"].values() for row in rows]
+    chart = figure(sought, "frontier_sequence_length_memory")
+    assert chart.finding == "Forecast against the measured peak: -10.0 %"
+    values = [row for rows in chart.spec["datasets"].values() for row in rows]
     assert {row["memory"] for row in values if set(row) == {"memory"}} == {20.0, 80.0}
     shapes = {(row["value"], row["shape"]) for row in values if "shape" in row}
     assert {(8192, "circle"), (9216, "cross"), (8960, "diamond"), (2304, "triangle-up")} <= shapes
-    (died,) = {row["memory"] for row in values if row.get("value") == 2304}
-    assert died == pytest.approx(2304 * 0.9 / 1024, abs=1e-3)
+    (failed_memory,) = {row["memory"] for row in values if row.get("value") == 2304}
+    assert failed_memory == pytest.approx(2304 * 0.9 / 1024, abs=1e-3)
 
 
 def test_a_study_that_seeks_something_else_has_no_such_figure(sought: Path) -> None:

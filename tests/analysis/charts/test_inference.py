@@ -22,20 +22,20 @@ DESIGN = {"order": "interleaved", "order_seed": 0, "baseline": {"attention": "au
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """auto reads prompts in 100 ms, flash in 80; custom decodes nothing."""
-    made = tmp_path_factory.mktemp("runs")
+    folder = tmp_path_factory.mktemp("runs")
     for repeat in (1, 2, 3):
         for backend, seconds, decode in (("auto", 0.1, 0.01), ("flash", 0.08, 0.02), ("custom", 0.05, None)):
             name, noise = f"{backend}{repeat}", 1 + repeat / 1000
-            about = {
+            fields = {
                 "run_id": name,
                 "group": backend,
                 "repeat": repeat,
                 "factors": {"attention": backend},
                 "design": DESIGN,
             }
-            inferred(made, backend, seconds * noise, decode and decode * noise, **about)
-    collect(made)
-    return made
+            inferred(folder, backend, seconds * noise, decode and decode * noise, **fields)
+    collect(folder)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_decoding_is_drawn_over_positions(root: Path) -> None:
     figure = draw(root, "decode_positions", "inference")
     assert figure
     assert figure.table
-    assert figure.table.columns == ("group", *(f"position {place:,}" for place in range(1000, 1004)))
+    assert figure.table.columns == ("group", *(f"position {position:,}" for position in range(1000, 1004)))
     assert [float(cell) for cell in figure.table.rows[0][1:]] == pytest.approx([5.01, 10.02, 10.02, 20.04])
     assert {run[:4] for run in figure.used} == {"auto", "flas"}
 
@@ -121,8 +121,8 @@ def test_a_text_has_the_latencies_and_no_loss(pages: Path) -> None:
     assert {"inference_summary", "groups", "ratios"} <= names
     assert not {"losses", "training_metrics", "training_summary"} & names
     assert "Prefill, ms" in (latex / "tables" / "inference_summary.tex").read_text()
-    whole = (latex / "methods.tex").read_text() + (latex / "report.tex").read_text()
-    assert not re.search(r"\btrain|loshchilov|\bloss", whole, re.IGNORECASE)
+    text = (latex / "methods.tex").read_text() + (latex / "report.tex").read_text()
+    assert not re.search(r"\btrain|loshchilov|\bloss", text, re.IGNORECASE)
 
 
 def test_a_report_is_made_again_from_its_records(pages: Path) -> None:
@@ -132,18 +132,18 @@ def test_a_report_is_made_again_from_its_records(pages: Path) -> None:
 def test_a_study_of_training_has_none_of_these_figures(tmp_path: Path) -> None:
     completed(tmp_path / "runs", "r1")
     collect(tmp_path / "runs")
-    made = build_report(tmp_path / "runs", "backends", tmp_path / "out").parent
-    assert not {"prefill.html", "decoding.html"} & {page.name for page in made.iterdir()}
+    report = build_report(tmp_path / "runs", "backends", tmp_path / "out").parent
+    assert not {"prefill.html", "decoding.html"} & {page.name for page in report.iterdir()}
 
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """auto and custom, on a GPU whose ceilings are known; custom decodes nothing."""
-    made = tmp_path_factory.mktemp("runs")
+    folder = tmp_path_factory.mktemp("runs")
     for backend, decode in (("auto", 0.01), ("custom", None)):
-        inferred(made, backend, 0.1, decode, profiled=True, group=backend, factors={"attention": backend})
-    collect(made)
-    return made
+        inferred(folder, backend, 0.1, decode, profiled=True, group=backend, factors={"attention": backend})
+    collect(folder)
+    return folder
 
 
 def test_a_report_says_of_which_backend_profiled_prefills_were_slower_than_timed_ones(tmp_path: Path) -> None:
@@ -151,12 +151,12 @@ def test_a_report_says_of_which_backend_profiled_prefills_were_slower_than_timed
         folder = inferred(tmp_path, backend, profiled=True, group=backend, factors={"attention": backend})
     profile(folder, decoded={"products": 0.01}, products=0.15)
     collect(tmp_path)
-    made = build_report(tmp_path, "inference", tmp_path / "out").parent
+    report = build_report(tmp_path, "inference", tmp_path / "out").parent
     assert "shows prefills profiled after the run. Those of custom (+50.0 %) took over 10 %" in words(
-        made / "index.html"
+        report / "index.html"
     )
-    assert "In 1 of 2 groups these took over 10 % longer or shorter" in words(made / "prefill.html")
-    assert not audit(made).findings
+    assert "In 1 of 2 groups these took over 10 % longer or shorter" in words(report / "prefill.html")
+    assert not audit(report).findings
 
 
 @pytest.mark.parametrize(
@@ -171,15 +171,15 @@ def test_a_prefill_and_a_decoded_token_have_a_bar_of_parts_beside_their_floor(
 ) -> None:
     figure = draw(profiled, name, "inference")
     assert figure and figure.table and noun in figure.caption
-    shown = bars(figure)
-    assert list(shown) == labels
-    assert shown["auto"]["matrix products"] == pytest.approx(products)
-    assert set(shown["auto: floor"]) == set(shown["auto"]) - {"idle"}
+    parts_by_bar = bars(figure)
+    assert list(parts_by_bar) == labels
+    assert parts_by_bar["auto"]["matrix products"] == pytest.approx(products)
+    assert set(parts_by_bar["auto: floor"]) == set(parts_by_bar["auto"]) - {"idle"}
     with store.open_for_reading(profiled) as connection:
         least = connection.sql(
             f"SELECT sum(seconds) FROM step_floor WHERE phase = '{phase}' AND run_id LIKE 'auto%'"
         ).fetchall()[0][0]
-    assert sum(shown["auto: floor"].values()) == pytest.approx(1000 * least)
+    assert sum(parts_by_bar["auto: floor"].values()) == pytest.approx(1000 * least)
     row = dict(zip(figure.table.columns, figure.table.rows[0], strict=True))
     assert row[f"timed {noun}, ms"] == row["whole, ms"] == f"{products / 0.6:.2f}"
     assert float(row[f"floor, % of the timed {noun}"]) == pytest.approx(
@@ -216,9 +216,9 @@ def test_the_bar_of_parts_is_of_the_run_whose_time_the_other_figures_show(
 def test_a_report_has_the_profiles_on_the_pages_of_prefills_and_of_decoding(
     profiled: Path, tmp_path: Path
 ) -> None:
-    made = build_report(profiled, "inference", tmp_path / "out").parent
+    report = build_report(profiled, "inference", tmp_path / "out").parent
     overview, run = (
-        words(made / f"{name}.html").replace("\N{NO-BREAK SPACE}", " ").replace("&nbsp;", " ")
+        words(report / f"{name}.html").replace("\N{NO-BREAK SPACE}", " ").replace("&nbsp;", " ")
         for name in ("index", "run-auto-infers")
     )
     with store.open_for_reading(profiled) as connection:
@@ -227,9 +227,9 @@ def test_a_report_has_the_profiles_on_the_pages_of_prefills_and_of_decoding(
         ).fetchall()
     assert f"{floor:.1f}" in overview and f"{decode_floor:.1f}" in overview
     assert f"{floor:.1f} % of the median prefill" in run and f"{decode_floor:.1f} % of that" in run
-    assert "The floor of a prefill" in words(made / "methods.html")
+    assert "The floor of a prefill" in words(report / "methods.html")
     assert "longer than the timed ones" not in overview
-    assert "Largest part of a prefill" in words(made / "prefill.html")
-    assert "Largest part of a decoded token" in words(made / "decoding.html")
-    assert not (made / "time.html").exists()
-    assert not audit(made).findings
+    assert "Largest part of a prefill" in words(report / "prefill.html")
+    assert "Largest part of a decoded token" in words(report / "decoding.html")
+    assert not (report / "time.html").exists()
+    assert not audit(report).findings

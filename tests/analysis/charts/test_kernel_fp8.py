@@ -42,19 +42,21 @@ CHECKS = [
 def measured(root: Path, precisions: tuple[str, ...], shapes: tuple[int, ...] = (16384,)) -> None:
     """custom is 1.25 times as fast in 8 bits, flash3 1.6 times; flash has none."""
     key = certificate(root, "custom", checks=CHECKS).key
-    for place, length in enumerate(shapes):
+    for index, length in enumerate(shapes):
         for dtype in precisions:
             case = Case("cuda", dtype, 1, length, 16, 16, 128)
-            folder = planned(root, f"{dtype}-{place}", case)
+            folder = planned(root, f"{dtype}-{index}", case)
             folder.start(flop_per_token=None, parameter_count=None)
-            own = {"custom": 8.0, "flash3": 8.0} if dtype == FP8 else {"custom": 10.0, "flash3": 12.8}
+            milliseconds = (
+                {"custom": 8.0, "flash3": 8.0} if dtype == FP8 else {"custom": 10.0, "flash3": 12.8}
+            )
             others = {"flash": "unsupported", "cudnn": "wrong"} if dtype == FP8 else {"flash": 11.0}
-            made = kernels(folder, case, **own, **others)
+            record = kernels(folder, case, **milliseconds, **others)
             times = [
-                each.model_copy(update={"certificate": key}) if each.attention == "custom" else each
-                for each in made.times
+                time.model_copy(update={"certificate": key}) if time.attention == "custom" else time
+                for time in record.times
             ]
-            files.write(folder.path / "attempt-1" / KERNELS, made.model_copy(update={"times": times}))
+            files.write(folder.path / "attempt-1" / KERNELS, record.model_copy(update={"times": times}))
             folder.end(steps=7, final_loss=None)
     collect(root)
 
@@ -133,5 +135,5 @@ def test_a_report_says_how_fast_a_forward_is_and_makes_up_no_backward(tmp_path, 
     assert "what was lost before the call, by rounding Q, K and V, is no error of the kernel" in not_timed
     assert "that no implementation in that precision can avoid" not in text
     assert "attention to numbers of 8 bits has no backward here" in text
-    own = (tmp_path / "report" / f"run-{FP8}-0.html").read_text(encoding="utf-8")
-    assert "called once, forward alone" in own and "forward and backward" not in own
+    run_page = (tmp_path / "report" / f"run-{FP8}-0.html").read_text(encoding="utf-8")
+    assert "called once, forward alone" in run_page and "forward and backward" not in run_page

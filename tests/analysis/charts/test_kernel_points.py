@@ -27,11 +27,11 @@ def called(
 ) -> Rows:
     """A backend's rows at a shape: the milliseconds of its forward, or how it ended."""
     timed = not isinstance(milliseconds, str)
-    made = []
+    rows = []
     for mode in modes:
         for direction, factor in FACTORS.items():
             time = factor * milliseconds if isinstance(milliseconds, (int, float)) else None
-            made.append(
+            rows.append(
                 {
                     "attention": name, "batch": batch, "sequence_length": length, "heads": 8, "kv_heads": 8,
                     "head_dim": 64, "causal": causal, "dtype": "bfloat16", "device": "a GPU",
@@ -44,7 +44,7 @@ def called(
                     "memory_bytes": mebibytes * 2**20 if timed else None,
                 }
             )  # fmt: skip
-    return made
+    return rows
 
 
 def draw(name: str, rows: Rows) -> Figure:
@@ -109,8 +109,10 @@ def test_a_caption_mentions_intervals_only_where_some_are_drawn(name: str, both_
     if not name.startswith("kernel_") or not charts.load(name).applies(rows):
         return
     figure = draw(name, rows)
-    drawn = any(row.get("low") is not None for data in figure.spec["datasets"].values() for row in data)
-    assert ("Bars: intervals" in figure.caption) == drawn, figure.caption
+    has_intervals = any(
+        row.get("low") is not None for data in figure.spec["datasets"].values() for row in data
+    )
+    assert ("Bars: intervals" in figure.caption) == has_intervals, figure.caption
 
 
 def test_where_math_has_no_memory_its_row_says_so_and_no_other_backend_is_blamed() -> None:

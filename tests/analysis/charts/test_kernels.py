@@ -44,12 +44,12 @@ SHAPES = [
 
 def measured(root: Path, device: str = "cuda", dtype: str = "bfloat16") -> None:
     """flash is four times as fast as math, which has no memory from 8,192 tokens on; flash3 is wrong."""
-    place = 0
+    number = 0
     for batch, length, heads, head_dim in SHAPES:
         for causal in (True, False):
-            place += 1
+            number += 1
             case = Case(device, dtype, batch, length, heads, heads, head_dim, causal)
-            timed(root, f"r{place:02}", case)
+            timed(root, f"r{number:02}", case)
     collect(root)
 
 
@@ -60,12 +60,12 @@ def planned(root: Path, run_id: str, case: Case) -> Folder:
         shape=shape, causal=case.causal, dtype=case.dtype, dropout=case.dropout, tile=tile, steps=7
     )
     config = RunConfig(task="attention", device=case.device, call=call)
-    about = {
+    fields = {
         "group": f"g-{shape}-{case.causal}{tile}{case.dropout}",
         "factors": {"call.shape": shape, "call.causal": case.causal, "seed": 0} | ({"call.tile": tile} if tile else {}),
         "config": config, "data_file": None, "tokenizer": None, "data_fingerprint": None,
     }  # fmt: skip
-    return Folder(root, plan(run_id, study="kernels", **about))
+    return Folder(root, plan(run_id, study="kernels", **fields))
 
 
 def timed(root: Path, run_id: str, case: Case, **conditions: str) -> None:
@@ -142,9 +142,12 @@ def test_a_forward_and_its_backward_together_are_the_sum_of_both(root: Path) -> 
         rows = answer(connection, facts.literal(KERNEL_TIMES, "kernels")).parsed()
     for point in points(rows):
         if point.time("both"):
-            both, parts = point.time("both"), [point.time(way) for way in ("forward", "backward")]
-            assert both and both.median == pytest.approx(sum(part.median for part in parts if part))
-            assert both.low is not None and both.low < both.median < both.high and both.n == 1
+            total, parts = (
+                point.time("both"),
+                [point.time(direction) for direction in ("forward", "backward")],
+            )
+            assert total and total.median == pytest.approx(sum(part.median for part in parts if part))
+            assert total.low is not None and total.low < total.median < total.high and total.n == 1
 
 
 @pytest.mark.parametrize(
@@ -230,8 +233,8 @@ def test_the_table_of_shapes_has_those_whose_runs_ended_without_times(tmp_path: 
     collect(tmp_path)
     with store.open_for_reading(tmp_path) as connection:
         table, _ = shapes(facts.gather(connection, "kernels").kernels_and_gone)
-    gone = [(line.shape, {cell.gone for cell in line.cells}) for line in table.lines[4::2]]
-    assert gone == [
+    endings = [(line.shape, {cell.gone for cell in line.cells}) for line in table.lines[4::2]]
+    assert endings == [
         ("B1 T2048 H16 D128, causal, a GPU", {"OOM"}),
         ("B1 T4096 H16 D128, causal, a GPU", {"no times"}),
     ]
@@ -245,8 +248,8 @@ def test_tiles_as_an_axis_have_figures_over_their_keys_and_queries_and_rows_of_t
     for place, tile in enumerate(((64, 16), (64, 32), (64, 64), (32, 64), (16, 64), (64, 256))):
         folder = planned(tmp_path, f"r{place}", replace(case, tile=tile))
         folder.start(flop_per_token=None, parameter_count=None)
-        fast = "unsupported" if tile == (64, 256) else 1.0 + place
-        kernels(folder, replace(case, tile=tile), flash1=fast, portable=2.0)
+        milliseconds = "unsupported" if tile == (64, 256) else 1.0 + place
+        kernels(folder, replace(case, tile=tile), flash1=milliseconds, portable=2.0)
         folder.end(steps=7, final_loss=None)
     planned(tmp_path, "r9", replace(case, tile=(64, 512)))
     timed(tmp_path, "r8", case)  # in tiles of the backends' own
@@ -257,21 +260,22 @@ def test_tiles_as_an_axis_have_figures_over_their_keys_and_queries_and_rows_of_t
         keys and keys.title == "Time over keys of a tile" and "queries of a tile 64, causal" in keys.caption
     )
     fixed = "batch 4, sequence length 4,096, heads 32, head dim 64, queries of a tile 64, causal, bfloat16, NVIDIA H200"
-    by_place = cells(keys)
-    took = [by_place[f"flash1; {fixed}", text][0] for text in ("16", "32", "64")]
-    assert took == ["3.50", "7.00", "10.50"]
-    assert by_place[f"flash1; {fixed}", "256"][-1] == "unsupported"
+    values_by_cell = cells(keys)
+    times = [values_by_cell[f"flash1; {fixed}", text][0] for text in ("16", "32", "64")]
+    assert times == ["3.50", "7.00", "10.50"]
+    assert values_by_cell[f"flash1; {fixed}", "256"][-1] == "unsupported"
     assert queries and "keys of a tile 64, causal" in queries.caption
     assert {place[1] for place in cells(queries)} == {"16", "32", "64"}
-    both = draw(tmp_path, "kernel_tile")
-    assert both and both.finding
+    figure = draw(tmp_path, "kernel_tile")
+    assert figure and figure.finding
     assert (
-        both.finding == "Shortest time over tiles: 3.50 ms (flash1) in 64 x 16, 7.00 ms (portable) in 16 x 64"
+        figure.finding
+        == "Shortest time over tiles: 3.50 ms (flash1) in 64 x 16, 7.00 ms (portable) in 16 x 64"
     )
 
     with store.open_for_reading(tmp_path) as connection:
-        found = facts.gather(connection, "kernels")
-    graph, eager = shapes(found.kernels_and_gone)
+        study_facts = facts.gather(connection, "kernels")
+    graph, eager = shapes(study_facts.kernels_and_gone)
     assert [line.shape for line in graph.lines][::2] == [
         "B4 T4096 H32 D64, causal",
         *(f"B4 T4096 H32 D64, causal, tiles of {tile}" for tile in (
@@ -288,14 +292,14 @@ def test_tiles_of_two_sizes_along_each_axis_have_one_figure_which_names_those_wi
     """Over the keys and the queries of a tile there is no line of two values; the tiles themselves are rows."""
     case = Case("cuda", "bfloat16", 4, 4096, 32, 32, 64)
     slower = {(64, 64): 1.25, (64, 128): 1.0, (128, 64): 1.5, (128, 128): 2.0}
-    for place, (tile, factor) in enumerate(slower.items()):
+    for index, (tile, factor) in enumerate(slower.items()):
         for length in (4096, 8192):
-            at = replace(case, tile=tile, sequence_length=length)
-            folder = planned(tmp_path, f"r{place}{length}", at)
+            tile_case = replace(case, tile=tile, sequence_length=length)
+            folder = planned(tmp_path, f"r{index}{length}", tile_case)
             folder.start(flop_per_token=None, parameter_count=None)
-            ends = {"flash1": 2 * factor, "portable": factor if tile != (64, 128) else "unsupported"}
-            ends |= {"flash1": "oom_gpu", "portable": "unsupported"} if tile == (128, 128) else {}
-            kernels(folder, at, math="unsupported", **ends)
+            endings = {"flash1": 2 * factor, "portable": factor if tile != (64, 128) else "unsupported"}
+            endings |= {"flash1": "oom_gpu", "portable": "unsupported"} if tile == (128, 128) else {}
+            kernels(folder, tile_case, math="unsupported", **endings)
             folder.end(steps=7, final_loss=None)
     planned(tmp_path, "r9", replace(case, sequence_length=8192, tile=(32, 256)))
     collect(tmp_path)
@@ -310,27 +314,27 @@ def test_tiles_of_two_sizes_along_each_axis_have_one_figure_which_names_those_wi
         == "Shortest time over tiles: 4.38 ms (portable) in 64 x 64, 7.00 ms (flash1) in 64 x 128"
     )
     fixed = "batch 4, sequence length 8,192, heads 32, head dim 64, causal, bfloat16, NVIDIA H200"
-    said = (
+    caption_end = (
         "Without a time: flash1, math and portable in 32 x 256 (not run); math in 64 x 64 and 128 x 64 (unsupported); "
         "math and portable in 64 x 128 and 128 x 128 (unsupported); flash1 in 128 x 128 (OOM). "
         f"OOM: out of memory. Replayed from CUDA graphs: {fixed}. The table has 1 more series."
     )
-    assert figure.caption.endswith(said), figure.caption
+    assert figure.caption.endswith(caption_end), figure.caption
     assert figure.table
-    took = {row[0]: row[1:] for row in figure.table.rows}
-    assert took[f"128 x 64, flash1; {fixed}"] == ("10.50", "10.18 \N{EN DASH} 10.81", "1", "\N{EN DASH}")
-    assert took[f"64 x 128, portable; {fixed}"][-1] == "unsupported"
-    assert f"64 x 64, flash1; {fixed.replace('8,192', '4,096')}" in took
-    assert figure.used == {f"r{place}{length}" for place in range(3) for length in (4096, 8192)}
+    times = {row[0]: row[1:] for row in figure.table.rows}
+    assert times[f"128 x 64, flash1; {fixed}"] == ("10.50", "10.18 \N{EN DASH} 10.81", "1", "\N{EN DASH}")
+    assert times[f"64 x 128, portable; {fixed}"][-1] == "unsupported"
+    assert f"64 x 64, flash1; {fixed.replace('8,192', '4,096')}" in times
+    assert figure.used == {f"r{index}{length}" for index in range(3) for length in (4096, 8192)}
 
 
 def test_calls_with_dropout_are_another_case_and_no_repeats_of_those_without(tmp_path: Path) -> None:
     case = Case("cuda", "bfloat16", 4, 4096, 32, 32, 64)
     for place, (length, dropout) in enumerate(product((1024, 2048, 4096), (0.0, 0.125))):
-        dropping = replace(case, sequence_length=length, dropout=dropout)
-        folder = planned(tmp_path, f"r{place}", dropping)
+        dropout_case = replace(case, sequence_length=length, dropout=dropout)
+        folder = planned(tmp_path, f"r{place}", dropout_case)
         folder.start(flop_per_token=None, parameter_count=None)
-        kernels(folder, dropping, flash=1.0 + 4 * dropout, math=3.0)
+        kernels(folder, dropout_case, flash=1.0 + 4 * dropout, math=3.0)
         folder.end(steps=7, final_loss=None)
     planned(tmp_path, "r9", replace(case, sequence_length=8192, dropout=0.125))
     collect(tmp_path)
@@ -338,20 +342,20 @@ def test_calls_with_dropout_are_another_case_and_no_repeats_of_those_without(tmp
     figure = draw(tmp_path, "kernel_time")
     assert figure and "dropout" not in figure.caption and "The table has 1 more series." in figure.caption
     fixed = "heads 32, head dim 64, causal, bfloat16, NVIDIA H200"
-    took = {place: values[0] for place, values in cells(figure).items()}
-    assert took[f"flash; batch 4, {fixed}", "4,096"] == "3.50"
-    assert took[f"flash; batch 4, {fixed.replace('causal', 'dropout 0.125, causal')}", "4,096"] == "5.25"
+    times = {place: values[0] for place, values in cells(figure).items()}
+    assert times[f"flash; batch 4, {fixed}", "4,096"] == "3.50"
+    assert times[f"flash; batch 4, {fixed.replace('causal', 'dropout 0.125, causal')}", "4,096"] == "5.25"
 
     with store.open_for_reading(tmp_path) as connection:
-        found = facts.gather(connection, "kernels")
-    lines = shapes(found.kernels_and_gone)[0].lines
+        study_facts = facts.gather(connection, "kernels")
+    lines = shapes(study_facts.kernels_and_gone)[0].lines
     assert [line.shape for line in lines][-6::2] == [
         "B4 T4096 H32 D64, causal",
         "B4 T4096 H32 D64, causal, dropout 0.125",
         "B4 T8192 H32 D64, causal, dropout 0.125",
     ]
     assert {cell.gone for cell in lines[-1].cells} == {"not run"}
-    sentence = [sentence.text for sentence in calls.sentences(found)][-1]
+    sentence = [sentence.text for sentence in calls.sentences(study_facts)][-1]
     assert sentence.startswith("Over 6 cases, the fastest is `flash` at 6 ")
 
 
@@ -375,8 +379,8 @@ def test_repeats_of_a_shape_have_an_interval_over_runs(tmp_path: Path) -> None:
     collect(tmp_path)
     with store.open_for_reading(tmp_path) as connection:
         rows = answer(connection, facts.literal(KERNEL_TIMES, "kernels")).parsed()
-    (shown, *_) = series_along(points(rows), SEQUENCE)
-    for point in shown.points:
+    (series, *_) = series_along(points(rows), SEQUENCE)
+    for point in series.points:
         time = point.time("forward")
         assert time and (time.n, time.median) == (3, pytest.approx(1.1)) and "3 runs" in time.method
 
@@ -432,28 +436,30 @@ def test_why_a_backend_is_unsupported_is_that_of_its_shape_and_those_of_others_a
 ) -> None:
     """Without dropout all are timed, of which the table is; flex has none, and flash4 takes no such head dim."""
     case = Case("cuda", "bfloat16", 4, 4096, 32, 32, 64)
-    ends: dict[str, float | str] = {"flex": 2.0, "math": 3.0, "flash4": "unsupported"}
+    endings: dict[str, float | str] = {"flex": 2.0, "math": 3.0, "flash4": "unsupported"}
     reasons = {
         0.0: {"flash4": "takes no head dim of 64"},
         0.125: {"flash4": "is not built", "flex": "has no dropout"},
     }
-    for place, dropout in enumerate((0.0, 0.125, 0.25)):
-        dropping = replace(case, dropout=dropout)
-        folder = planned(tmp_path, f"r{place}", dropping)
+    for index, dropout in enumerate((0.0, 0.125, 0.25)):
+        dropout_case = replace(case, dropout=dropout)
+        folder = planned(tmp_path, f"r{index}", dropout_case)
         folder.start(flop_per_token=None, parameter_count=None)
-        made = kernels(folder, dropping, **ends | ({"flex": "unsupported"} if dropout else {}))
-        why = reasons[min(dropout, 0.125)]
+        record = kernels(folder, dropout_case, **endings | ({"flex": "unsupported"} if dropout else {}))
+        backend_reasons = reasons[min(dropout, 0.125)]
         times = [
-            row.model_copy(update={"reason": why[row.attention]}) if row.outcome == "unsupported" else row
-            for row in made.times
+            row.model_copy(update={"reason": backend_reasons[row.attention]})
+            if row.outcome == "unsupported"
+            else row
+            for row in record.times
         ]
-        files.write(folder.path / "attempt-1" / KERNELS, made.model_copy(update={"times": times}))
+        files.write(folder.path / "attempt-1" / KERNELS, record.model_copy(update={"times": times}))
         folder.end(steps=7, final_loss=None)
     collect(tmp_path)
     page = " ".join(build_report(tmp_path, "kernels", tmp_path / "report").read_text().split())
     with store.open_for_reading(tmp_path) as connection:
-        found = facts.gather(connection, "kernels")
-    lines = tasks.load("attention").lines(found, ())
+        study_facts = facts.gather(connection, "kernels")
+    lines = tasks.load("attention").lines(study_facts, ())
     assert {name: tuple(line.outcome) for name, line in lines.items()} == {
         "flex": ("completed", "unsupported in 2 other runs", "has no dropout"),
         "math": ("completed", "", ""),
@@ -465,19 +471,19 @@ def test_why_a_backend_is_unsupported_is_that_of_its_shape_and_those_of_others_a
 def test_a_backend_that_ended_otherwise_at_other_shapes_has_not_just_completed(tmp_path: Path) -> None:
     """`math`, out of memory at another shape, and `flash3`, wrong there, were plainly `completed`."""
     case = Case("cuda", "bfloat16", 4, 4096, 32, 32, 64)
-    whole: dict[str, float | str] = {"flex": 2.0, "math": 3.0, "flash3": 1.0}
-    for place, ends in enumerate(
-        (whole, whole | {"math": "oom_gpu"}, {"math": "oom_gpu", "flash3": "wrong"})
+    complete: dict[str, float | str] = {"flex": 2.0, "math": 3.0, "flash3": 1.0}
+    for index, endings in enumerate(
+        (complete, complete | {"math": "oom_gpu"}, {"math": "oom_gpu", "flash3": "wrong"})
     ):
-        at = replace(case, batch=4 - place)
-        folder = planned(tmp_path, f"r{place}", at)
+        smaller = replace(case, batch=4 - index)
+        folder = planned(tmp_path, f"r{index}", smaller)
         folder.start(flop_per_token=None, parameter_count=None)
-        files.write(folder.path / "attempt-1" / KERNELS, kernels(folder, at, **ends))
+        files.write(folder.path / "attempt-1" / KERNELS, kernels(folder, smaller, **endings))
         folder.end(steps=7, final_loss=None)
     collect(tmp_path)
     with store.open_for_reading(tmp_path) as connection:
-        found = facts.gather(connection, "kernels")
-    lines = tasks.load("attention").lines(found, ())
+        study_facts = facts.gather(connection, "kernels")
+    lines = tasks.load("attention").lines(study_facts, ())
     assert {name: tuple(line.outcome[:2]) for name, line in lines.items()} == {
         "flex": ("completed", ""),
         "math": ("completed", "OOM in 2 other runs"),

@@ -68,10 +68,10 @@ def draw(root: Path, *names: str) -> dict[str, Figure | None]:
     with store.open_for_reading(root) as connection:
         facts.snapshot(connection, "backends")
         study = facts.gather(connection, "backends")
-        made = styles(study.labels, study.without_steps)
+        group_styles = styles(study.labels, study.without_steps)
         for name in names or charts.names():
             rows = answer(connection, facts.literal(charts.load(name).sql, "backends")).parsed()
-            figures[name] = charts.load(name).build(rows, made)
+            figures[name] = charts.load(name).build(rows, group_styles)
     return figures
 
 
@@ -85,22 +85,22 @@ def test_every_colour_stands_out_from_light_and_dark_paper() -> None:
 
 
 def test_no_two_labels_look_alike() -> None:
-    made = styles([f"label{number}" for number in range(48)])
-    assert len({style.colour for style in made.values()}) == len(set(COLOURS)) >= 12
-    assert len({style.colour for style in list(made.values())[:12]}) == 12, "no colour twice"
-    assert len({(style.colour, style.dash) for style in made.values()}) == 48
-    assert len({(style.colour, style.shape) for style in made.values()}) == 48
+    group_styles = styles([f"label{number}" for number in range(48)])
+    assert len({style.colour for style in group_styles.values()}) == len(set(COLOURS)) >= 12
+    assert len({style.colour for style in list(group_styles.values())[:12]}) == 12, "no colour twice"
+    assert len({(style.colour, style.dash) for style in group_styles.values()}) == 48
+    assert len({(style.colour, style.shape) for style in group_styles.values()}) == 48
 
 
 def test_a_group_that_is_on_no_figure_takes_no_colour_from_another() -> None:
     labels = ["math", "flash4", *"abcdefg"]
-    made = styles(labels, {"math", "flash4"})
-    assert list(made) == labels, "the order is the study's"
-    assert [made[label].colour for label in "abcdefg"] == list(COLOURS[:7])
+    group_styles = styles(labels, {"math", "flash4"})
+    assert list(group_styles) == labels, "the order is the study's"
+    assert [group_styles[label].colour for label in "abcdefg"] == list(COLOURS[:7])
 
 
 @pytest.mark.parametrize(
-    ("values", "zero", "ends"),
+    ("values", "zero", "expected"),
     [
         ((9900, 10500), False, (9800, 10600)),
         ((2100, 5300), False, (0, 6000)),  # one is far off: from zero
@@ -110,12 +110,12 @@ def test_a_group_that_is_on_no_figure_takes_no_colour_from_another() -> None:
     ],
 )
 def test_axes_end_at_round_numbers_and_start_at_zero_unless_all_values_are_close(
-    values: tuple[float, ...], zero: bool, ends: tuple[float, float]
+    values: tuple[float, ...], zero: bool, expected: tuple[float, float]
 ) -> None:
     low, high = axis_ends(values, zero)
     assert low <= min(values)
     assert high >= max(values)
-    assert (low, high) == pytest.approx(ends)
+    assert (low, high) == pytest.approx(expected)
 
 
 def test_an_axis_that_does_not_start_at_zero_says_so_twice(root: Path) -> None:
@@ -221,12 +221,12 @@ def test_layers_are_put_together_as_altair_does_it() -> None:
         shared.mark_point().encode(x="step:Q", y="value:Q"),
         other.mark_rule().encode(y="value:Q"),
     ]
-    theirs = alt.layer(*layers).properties(width="container", height=99).to_dict()
-    ours = vega_lite(layers, 99, 6)
-    assert theirs.pop("datasets").keys() == ours["datasets"].keys()
-    assert theirs.pop("config"), "Altair's own, in place of which every figure has ours"
-    assert theirs == {name: ours[name] for name in ("layer", "height", "width", "$schema")}
-    assert list(ours["datasets"].values()) == [rows, [{"value": 2.0}]]
+    altair_spec = alt.layer(*layers).properties(width="container", height=99).to_dict()
+    spec = vega_lite(layers, 99, 6)
+    assert altair_spec.pop("datasets").keys() == spec["datasets"].keys()
+    assert altair_spec.pop("config"), "Altair's own, in place of which every figure has ours"
+    assert altair_spec == {name: spec[name] for name in ("layer", "height", "width", "$schema")}
+    assert list(spec["datasets"].values()) == [rows, [{"value": 2.0}]]
 
 
 class Counted(list[dict[str, Any]]):
@@ -280,10 +280,10 @@ def test_time_is_split_into_parts_that_add_up_to_the_whole(root: Path) -> None:
     assert figure
     assert figure.table
     (row,) = figure.table.rows
-    startup, first, steps, rest, whole = map(float, row[2:])
+    startup, first, steps, rest, total = map(float, row[2:])
     assert first == pytest.approx(9.0 - 0.4)
     assert steps == pytest.approx(100 * 0.4)
-    assert startup + first + steps + rest == pytest.approx(whole)
+    assert startup + first + steps + rest == pytest.approx(total)
     assert figure.finding
     assert figure.finding.startswith("Training time, steps alone: 48.6 seconds, one run; all else adds ")
 
@@ -320,28 +320,31 @@ def test_the_finding_on_losses_names_the_line_that_goes_farthest_wherever_it_doe
     ]
     build = charts.load("loss_difference").build
     for margin in (None, 0.025):
-        made = build([row | {"margin": margin} for row in rows], styles(list(values)))
+        figure = build([row | {"margin": margin} for row in rows], styles(list(values)))
         assert (
-            made
-            and made.finding == "Losses of single runs differ by up to 0.030 nats from auto's (flash, step 1)"
+            figure
+            and figure.finding
+            == "Losses of single runs differ by up to 0.030 nats from auto's (flash, step 1)"
         )
     # A group that goes no farther than one of the baseline's own repeats does: both are said.
-    made = build([row | {"margin": 0.025, "noise": 0.031} for row in rows], styles(list(values)))
-    assert made and made.finding
-    assert made.finding.endswith("step 1); one of auto's repeats from the mean of its others by up to 0.031")
+    figure = build([row | {"margin": 0.025, "noise": 0.031} for row in rows], styles(list(values)))
+    assert figure and figure.finding
+    assert figure.finding.endswith(
+        "step 1); one of auto's repeats from the mean of its others by up to 0.031"
+    )
 
 
 def test_the_caption_says_why_a_drawn_interval_may_cross_the_margin_of_an_equivalent_group() -> None:
     margins: Row = {"margins": {"tokens_per_second": 0.01}}
     looks = {"until": {"tokens_per_second": 0.01, "at_most": 6}}
-    plain, looked = (
+    plain, corrected = (
         ratios_of(
             [row for label in ("cudnn", "flash") for row in repeated(label, [0.4, 0.41, 0.42], design=design)]
         )
         for design in (DESIGN | margins, DESIGN | margins | looks)
     )
     assert "margin of 1 %" in plain.caption and "90 % interval" in plain.caption
-    assert "margin of 1 %" in looked.caption and "90 %" not in looked.caption
+    assert "margin of 1 %" in corrected.caption and "90 %" not in corrected.caption
 
 
 @pytest.mark.parametrize(

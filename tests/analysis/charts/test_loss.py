@@ -47,11 +47,11 @@ def test_rounding_between_backends_is_not_blown_up(root: Path) -> None:
 
 def test_a_sound_backend_is_not_held_against_two_that_are_the_same(root: Path) -> None:
     """On a CPU, auto and flash are one kernel: were they part of their own median, theirs would be a band of no width."""
-    for backend, off in (("auto", 0.0), ("flash", 0.0), ("tiled", 3e-7)):
+    for backend, offset in (("auto", 0.0), ("flash", 0.0), ("tiled", 3e-7)):
         folder = Folder(root, plan(backend, attention=backend))
         folder.start()
         for step in range(5, 101, 5):
-            folder.step(step, loss=3 + off)
+            folder.step(step, loss=3 + offset)
     collect(root)
     rows = ask(root, facts.literal(charts.load("loss_difference").sql, "backends")).records()
     last = {row["label"]: row["value"] for row in rows}
@@ -76,8 +76,8 @@ def test_losses_are_held_against_the_declared_baseline_where_there_is_one(root: 
 
 
 def test_losses_are_paired_by_the_text_not_by_the_path_of_its_file(root: Path) -> None:
-    for place, backend in enumerate(("auto", "flash", "cudnn")):
-        data = DataConfig(path=f"copy{place}.parquet")
+    for index, backend in enumerate(("auto", "flash", "cudnn")):
+        data = DataConfig(path=f"copy{index}.parquet")
         config = RunConfig(attention=backend, data=data, train=TrainConfig(steps=100))
         completed(root, backend, attention=backend, config=config)
     collect(root)
@@ -145,8 +145,8 @@ def test_a_mean_does_not_depend_on_the_order_of_the_rows() -> None:
         FROM range(5000) a(i), range(4) b(j)"""
 
     def differing(expression: str) -> int:
-        one, other = (expression.replace("loss", f"loss ORDER BY {order}") for order in ("j", "j % 2, -j"))
-        means = f"SELECT {one} AS one, {other} AS other FROM ({sets}) GROUP BY i"
+        first, second = (expression.replace("loss", f"loss ORDER BY {order}") for order in ("j", "j % 2, -j"))
+        means = f"SELECT {first} AS one, {second} AS other FROM ({sets}) GROUP BY i"
         return int(duckdb.sql(f"SELECT count(*) FROM ({means}) WHERE one <> other").fetchall()[0][0])
 
     assert differing("round(avg(loss), 9)")

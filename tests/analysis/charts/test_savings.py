@@ -84,8 +84,8 @@ def test_a_range_of_records_is_not_called_an_interval(root: Path) -> None:
     collect(root)
     time = draw(root, "time_saved", "grid")
     assert time and time.table
-    ((*_, ends, _),) = time.table.rows
-    assert ends.startswith("range ") and ends.endswith(" to 87.0"), ends
+    ((*_, cell, _),) = time.table.rows
+    assert cell.startswith("range ") and cell.endswith(" to 87.0"), cell
     assert time.caption.endswith("Lines of flash: ranges of the records.")
 
 
@@ -93,9 +93,9 @@ LENGTHS = {2048: (0.4, 0.1, 40, 20), 4096: (1.0, 0.5, 60, 15), 8192: (4.0, 1.0, 
 
 
 def test_savings_are_lines_over_the_axis_of_the_grid_without_the_baselines(root: Path) -> None:
-    for length, (slow, fast, much, little) in LENGTHS.items():
-        trained(root, f"a{length}", "math", length, slow, much)
-        trained(root, f"b{length}", "flash", length, fast, little)
+    for length, (slow, fast, more_memory, less_memory) in LENGTHS.items():
+        trained(root, f"a{length}", "math", length, slow, more_memory)
+        trained(root, f"b{length}", "flash", length, fast, less_memory)
     trained(root, "c1", "flash", 16384, 2.0, 17)  # its baseline ran out of memory
     collect(root)
     time, memory = (draw(root, name, "grid") for name in ("time_saved_lines", "memory_saved_lines"))
@@ -112,22 +112,22 @@ def test_what_others_report_as_saved_is_a_hollow_mark_and_stands_beside_ours(
     root: Path, tmp_path: Path
 ) -> None:
     numbers = {"time_saved_percentage": "68.92", "memory_saved_percentage": "49.5"}
-    theirs = Reported(numbers=numbers, hardware="L4 (32GB)", source="a report", read_from="text")
-    for length, (slow, fast, much, little) in list(LENGTHS.items())[:2]:
-        trained(root, f"a{length}", "math", length, slow, much)
-        trained(root, f"b{length}", "flash", length, fast, little, reported=(theirs,))
+    reported = Reported(numbers=numbers, hardware="L4 (32GB)", source="a report", read_from="text")
+    for length, (slow, fast, more_memory, less_memory) in list(LENGTHS.items())[:2]:
+        trained(root, f"a{length}", "math", length, slow, more_memory)
+        trained(root, f"b{length}", "flash", length, fast, less_memory, reported=(reported,))
     collect(root)
     out = build_report(root, "grid", tmp_path / "report").parent
     page = (out / "savings.html").read_text()
     assert page.count("Hollow diamonds: reported by others, in no comparison.") == 2
-    front = (out / "index.html").read_text()
-    told = unescape(re.sub(r"<[^>]*>", "", front)).replace("\N{NO-BREAK SPACE}", " ")
+    overview = (out / "index.html").read_text()
+    text = unescape(re.sub(r"<[^>]*>", "", overview)).replace("\N{NO-BREAK SPACE}", " ")
     assert (
         "Time saved against the baseline: 50.0 % (flash, sequence_length=4096) to 75.0 % "
-        "(flash, sequence_length=2048), in one run each." in told
+        "(flash, sequence_length=2048), in one run each." in text
     )
-    assert "Memory saved against the baseline: 50.0 % (flash, sequence_length=2048) to 75.0 %" in told
-    table = front.partition('id="reported"')[2]
+    assert "Memory saved against the baseline: 50.0 % (flash, sequence_length=2048) to 75.0 %" in text
+    table = overview.partition('id="reported"')[2]
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", table)
     assert cells[cells.index("68.92") :][:3] == ["68.92", "75.00", "+6.08 points"]
     assert cells[cells.index("49.5") :][:3] == ["49.5", "50.00", "+0.50 points"]
@@ -135,9 +135,9 @@ def test_what_others_report_as_saved_is_a_hollow_mark_and_stands_beside_ours(
 
 def test_more_than_everything_cannot_be_saved() -> None:
     numbers = {"time_saved_percentage": "101"}
-    theirs = Reported(numbers=numbers, hardware="a card", source="a report", read_from="text")
+    reported = Reported(numbers=numbers, hardware="a card", source="a report", read_from="text")
     config = RunConfig(model=LLAMA, data=DataConfig(path="x"))
-    (check,) = check_reported([theirs], config, {})
+    (check,) = check_reported([reported], config, {})
     (flag,) = check.flags
     assert "rule time_saved_percentage <= 100" in flag
 

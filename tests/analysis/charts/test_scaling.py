@@ -30,23 +30,23 @@ NAMES = [name for name in charts.names() if name.startswith("scaling_")]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("runs")
-    write_scaling(made)
-    write_scaling(made, repeats=3, study="repeated")
-    write_scaling(made, study="on_a_cpu", gpus=0, peak=None, device="CPU: some")
-    collect(made)
-    return made
+    folder = tmp_path_factory.mktemp("runs")
+    write_scaling(folder)
+    write_scaling(folder, repeats=3, study="repeated")
+    write_scaling(folder, study="on_a_cpu", gpus=0, peak=None, device="CPU: some")
+    collect(folder)
+    return folder
 
 
 def figure(root: Path, name: str, study: str = "scaling") -> Figure:
-    made = draw(root, name, study)
-    assert made and made.table
-    return made
+    plot = draw(root, name, study)
+    assert plot and plot.table
+    return plot
 
 
-def table(made: Figure) -> list[dict[str, str]]:
-    assert made.table
-    return [dict(zip(made.table.columns, row, strict=True)) for row in made.table.rows]
+def table(plot: Figure) -> list[dict[str, str]]:
+    assert plot.table
+    return [dict(zip(plot.table.columns, row, strict=True)) for row in plot.table.rows]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,69 +54,69 @@ def table(made: Figure) -> list[dict[str, str]]:
 def test_each_figure_is_vega_lite_and_says_what_it_shows(root: Path, name: str, study: str) -> None:
     import vl_convert
 
-    made = figure(root, name, study)
-    svg = vl_convert.vegalite_to_svg({**made.spec, "width": 640}, allowed_base_urls=[])
-    assert "<svg" in svg and made.caption and made.description and made.used
-    assert made.finding and ("one run" in made.finding) == (study != "repeated")
-    words = f"{made.caption} {made.finding} {made.spec}"
+    plot = figure(root, name, study)
+    svg = vl_convert.vegalite_to_svg({**plot.spec, "width": 640}, allowed_base_urls=[])
+    assert "<svg" in svg and plot.caption and plot.description and plot.used
+    assert plot.finding and ("one run" in plot.finding) == (study != "repeated")
+    words = f"{plot.caption} {plot.finding} {plot.spec}"
     assert ("GPU" in words) == (study != "on_a_cpu") or name == "scaling_parts"
 
 
 def test_strong_scaling_is_the_speedup_of_a_batch_against_the_ideal_line(root: Path) -> None:
-    made = figure(root, "scaling_strong")
-    ideal, *_ = (made.spec["datasets"][layer["data"]["name"]] for layer in made.spec["layer"])
+    plot = figure(root, "scaling_strong")
+    ideal, *_ = (plot.spec["datasets"][layer["data"]["name"]] for layer in plot.spec["layer"])
     assert {(row["processes"], row["value"]) for row in ideal} >= {(1, 1.0), (8, 8.0)}
-    rows = [row for row in table(made) if row["scaling"] == "sharded (FSDP2)"]
+    rows = [row for row in table(plot) if row["scaling"] == "sharded (FSDP2)"]
     assert [row["GPUs"] for row in rows] == ["1", "2", "4", "8"]
     ratios = [float(row["ratio to the first"]) for row in rows]
     assert ratios == sorted(ratios) and 7 < ratios[-1] < 7.5
-    assert (made.finding or "").startswith("Strong scaling, of the ideal rate: 89.4 % ")
-    assert "context parallel at 4" in made.caption  # starts late: two ran out of memory
-    assert " context parallel on 8 GPUs over 4" in (made.finding or "")
-    assert " sharded (FSDP2) on 8 GPUs;" in (made.finding or "")
-    assert (made.finding or "").endswith(" (one run each)")
+    assert (plot.finding or "").startswith("Strong scaling, of the ideal rate: 89.4 % ")
+    assert "context parallel at 4" in plot.caption  # starts late: two ran out of memory
+    assert " context parallel on 8 GPUs over 4" in (plot.finding or "")
+    assert " sharded (FSDP2) on 8 GPUs;" in (plot.finding or "")
+    assert (plot.finding or "").endswith(" (one run each)")
 
 
 def test_the_caption_names_the_first_mark_where_several_groups_have_as_few_processes() -> None:
     rows = trained(64, shard=2, context=2) + trained(64, shard=4, context=2) + trained(64, shard=2, context=4)
-    made = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
-    assert made
-    assert "Of the groups of" not in made.caption
+    plot = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+    assert plot
+    assert "Of the groups of" not in plot.caption
     rows = [row for row in rows if row["processes"] > 4] + trained(64, shard=4, context=4)
-    made = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
-    assert made
-    assert f"Of the groups of 8 GPUs on {WAY}, the first mark is {rows[0]['label']}." in made.caption
+    plot = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+    assert plot
+    assert f"Of the groups of 8 GPUs on {WAY}, the first mark is {rows[0]['label']}." in plot.caption
 
 
 def test_what_differs_besides_stands_in_the_table_and_the_caption_says_so() -> None:
     clocks = {"clocks_changed": True, "sm_mhz_low": 1000.0, "sm_mhz_high": 1900.0, "throttle_reasons": "none"}
     for changed in ({}, clocks):
         rows = trained(8, repeats=2) + trained(8, 0.8, shard=4, repeats=2, **changed)
-        made = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
-        assert made
-        sentence = table(made)[-1]["what it is"]
+        plot = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+        assert plot
+        sentence = table(plot)[-1]["what it is"]
         assert sentence.startswith("finding. The GPU's clock") if changed else sentence == "finding"
-        assert ("1,000 to 1,900 MHz" in sentence) == bool(changed) == ("what else differs" in made.caption)
+        assert ("1,000 to 1,900 MHz" in sentence) == bool(changed) == ("what else differs" in plot.caption)
 
 
 def test_figures_say_in_how_many_parts_processes_take_their_samples_where_these_differ() -> None:
     alike = trained(4) + trained(8, shard=2) + trained(16, shard=4)
     two = trained(8, accumulate=2, shard=2)
 
-    def drawn(rows: list[dict[str, object]], kind: Kind) -> Figure:
-        made = scaling_figure(rows, kind, "efficiency", lambda _, ratio: ratio, ".2f", "Tokens.")
-        assert made
-        return made
+    def plotted(rows: list[dict[str, object]], kind: Kind) -> Figure:
+        plot = scaling_figure(rows, kind, "efficiency", lambda _, ratio: ratio, ".2f", "Tokens.")
+        assert plot
+        return plot
 
-    assert "parts" not in drawn(alike, "weak").caption
-    mixed = drawn(alike + two, "weak")
+    assert "parts" not in plotted(alike, "weak").caption
+    mixed = plotted(alike + two, "weak")
     assert mixed.caption.endswith(
         "A line joins processes that take their samples in the same number of parts."
     )
     assert {row["group"] for row in table(mixed)} == {row["label"] for row in alike}
 
     base = trained(8, accumulate=4)
-    strong = drawn(base + two, "strong")
+    strong = plotted(base + two, "strong")
     assert (
         "names what else differs. Lines join processes that take their samples in different numbers of parts."
         in strong.caption
@@ -126,9 +126,9 @@ def test_figures_say_in_how_many_parts_processes_take_their_samples_where_these_
 
 
 def test_repeats_have_filled_marks_and_intervals_over_runs(root: Path) -> None:
-    made = figure(root, "scaling_weak", "repeated")
-    assert "Filled marks" in made.caption and "Open marks" not in made.caption
-    assert "paired over 3 runs each" in made.interval and (made.finding or "").startswith(
+    plot = figure(root, "scaling_weak", "repeated")
+    assert "Filled marks" in plot.caption and "Open marks" not in plot.caption
+    assert "paired over 3 runs each" in plot.interval and (plot.finding or "").startswith(
         "Weak scaling, of the ideal rate: 91.9 % sharded (FSDP2)"
     )
 
@@ -139,41 +139,41 @@ def test_a_title_names_the_best_and_the_worst_of_many_curves() -> None:
         point = ScalingPoint("group", 4, Fraction(4), 4000 * share, ratio, "", None, frozenset())
         return Curve("weak", "DDP", "2 samples", "one", 1, 1000.0, (point,))
 
-    named = {f"way {n}": curve(share) for n, share in enumerate((0.93, 0.96, 0.91, 0.95), start=1)}
-    assert efficiency_sentence(named, "GPUs") == (
+    curves_by_way = {f"way {n}": curve(share) for n, share in enumerate((0.93, 0.96, 0.91, 0.95), start=1)}
+    assert efficiency_sentence(curves_by_way, "GPUs") == (
         "Weak scaling on 4 GPUs, of the ideal rate: most 96.0 % way 2; least 91.0 % way 3"
     )
-    del named["way 1"]
-    assert efficiency_sentence(named, "GPUs").endswith("96.0 % way 2; 91.0 % way 3; 95.0 % way 4")
+    del curves_by_way["way 1"]
+    assert efficiency_sentence(curves_by_way, "GPUs").endswith("96.0 % way 2; 91.0 % way 3; 95.0 % way 4")
 
 
 def test_single_runs_with_too_few_records_have_no_interval_in_the_caption() -> None:
-    made = scaling_figure(
+    plot = scaling_figure(
         trained(8) + trained(8, 0.9, shard=2), "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup."
     )
-    assert made and "Open marks: single runs" in made.caption
+    assert plot and "Open marks: single runs" in plot.caption
     times = {"counted_step_seconds": [0.1] * 5}
-    few = trained(8, **times) + trained(8, 0.9, shard=2, **times)
-    made = scaling_figure(few, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
-    assert made and "lines:" not in made.caption
+    few_records = trained(8, **times) + trained(8, 0.9, shard=2, **times)
+    plot = scaling_figure(few_records, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+    assert plot and "lines:" not in plot.caption
 
 
 def test_the_parts_of_a_token_add_up_and_say_where_the_rest_went(root: Path) -> None:
-    made = figure(root, "scaling_parts")
+    plot = figure(root, "scaling_parts")
     cost = "GPU-seconds per million tokens"
-    rows = {row["group"]: row for row in table(made)}
-    alone, many = rows["1 GPU, batch 8, 4,096 tokens"], rows["8 GPUs shard, batch 8, 4,096 tokens"]
-    products = [float(row[f"matrix products, {cost}"]) for row in (alone, many)]
+    rows = {row["group"]: row for row in table(plot)}
+    single, sharded = rows["1 GPU, batch 8, 4,096 tokens"], rows["8 GPUs shard, batch 8, 4,096 tokens"]
+    products = [float(row[f"matrix products, {cost}"]) for row in (single, sharded)]
     assert products[0] == pytest.approx(products[1], rel=0.01)  # the noise of the timed steps
-    assert float(alone[f"communication, {cost}"]) == 0 < float(many[f"communication, {cost}"])
-    assert float(many["communication hidden by other work"]) > 0
+    assert float(single[f"communication, {cost}"]) == 0 < float(sharded[f"communication, {cost}"])
+    assert float(sharded["communication hidden by other work"]) > 0
     parts = [
         float(value)
-        for name, value in many.items()
+        for name, value in sharded.items()
         if cost in name and name[:5] != "whole" and value != UNKNOWN
     ]
-    assert sum(parts) == pytest.approx(float(many[f"whole, {cost}"]), abs=0.01)
-    assert "sharded (FSDP2), on 8 GPUs (communication +12.3)" in (made.finding or "")
+    assert sum(parts) == pytest.approx(float(sharded[f"whole, {cost}"]), abs=0.01)
+    assert "sharded (FSDP2), on 8 GPUs (communication +12.3)" in (plot.finding or "")
 
 
 def test_the_cost_of_a_token_is_the_inverse_of_the_efficiency_however_long_profiled_steps_take(
@@ -194,29 +194,31 @@ def test_the_cost_of_a_token_is_the_inverse_of_the_efficiency_however_long_profi
     curve, *_ = curves(measured)
     cost = 100 * (1 / curve.points[-1].efficiency[0] - 1)
     for profiled in (rows, slower):
-        made = chart.build(profiled, {})
-        assert made and f"{cost:+.1f} % sharded (FSDP2), on 8 GPUs" in (made.finding or "")
-        row_of_shards = {row["group"]: row for row in table(made)}["8 GPUs shard, batch 8, 4,096 tokens"]
-        whole = float(row_of_shards["whole, GPU-seconds per million tokens"])
-        assert whole == pytest.approx(1e6 * 8 / curve.points[-1].tokens_per_second, rel=0.01)
+        plot = chart.build(profiled, {})
+        assert plot and f"{cost:+.1f} % sharded (FSDP2), on 8 GPUs" in (plot.finding or "")
+        row_of_shards = {row["group"]: row for row in table(plot)}["8 GPUs shard, batch 8, 4,096 tokens"]
+        total = float(row_of_shards["whole, GPU-seconds per million tokens"])
+        assert total == pytest.approx(1e6 * 8 / curve.points[-1].tokens_per_second, rel=0.01)
 
 
 def test_bars_of_costs_name_the_parts_of_a_batch_where_there_are_several(root: Path) -> None:
     chart = charts.load("scaling_parts")
     with store.open_for_reading(root) as connection:
         rows = facts.rows(connection, chart.sql, "scaling")
-    alone = next(row for row in rows if row["processes"] == 1 and row["batch_size"] == 8)
-    alone["config"]["train"]["accumulate"] = 4
-    made = chart.build(rows, {})
-    assert made
-    names = [row["group"] for row in table(made)]
-    assert names[0] == "1 GPU, batch 8 in 4 parts, 4,096 tokens" and not any("part" in n for n in names[1:])
+    single = next(row for row in rows if row["processes"] == 1 and row["batch_size"] == 8)
+    single["config"]["train"]["accumulate"] = 4
+    plot = chart.build(rows, {})
+    assert plot
+    names = [row["group"] for row in table(plot)]
+    assert names[0] == "1 GPU, batch 8 in 4 parts, 4,096 tokens" and not any(
+        "part" in name for name in names[1:]
+    )
 
 
 def test_lengths_over_context_have_a_line_for_each_number_of_processes(root: Path) -> None:
-    made = figure(root, "scaling_context")
-    assert {row["Group"] for row in table(made)} == {"1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"}
-    assert "out of memory at 16,384 on 2 GPUs" in (made.finding or "")
+    plot = figure(root, "scaling_context")
+    assert {row["Group"] for row in table(plot)} == {"1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"}
+    assert "out of memory at 16,384 on 2 GPUs" in (plot.finding or "")
 
 
 def test_without_a_peak_the_note_says_so_and_no_more(root: Path) -> None:

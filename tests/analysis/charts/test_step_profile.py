@@ -66,17 +66,17 @@ def bars(figure: Figure) -> dict[str, dict[str, float]]:
 def test_a_group_has_one_bar_of_its_median_run_and_its_floor_below(root: Path) -> None:
     figure = draw(root, "step_profile")
     assert figure and figure.used == {"r1", "r2", "r3", "r4"}
-    shown = bars(figure)
-    assert list(shown) == ["cudnn", "cudnn: floor", "flash"]
-    assert shown["cudnn"] == pytest.approx({
+    parts_by_bar = bars(figure)
+    assert list(parts_by_bar) == ["cudnn", "cudnn: floor", "flash"]
+    assert parts_by_bar["cudnn"] == pytest.approx({
         "matrix products": 275, "attention": 44, "loss": 11, "optimizer": 33, "norms and elementwise": 55, "idle": 20,
     })  # fmt: skip
-    assert set(shown["cudnn: floor"]) == set(shown["cudnn"]) - {"idle"}
+    assert set(parts_by_bar["cudnn: floor"]) == set(parts_by_bar["cudnn"]) - {"idle"}
     with store.open_for_reading(root) as connection:
         (floor,) = connection.sql(
             "SELECT DISTINCT floor_seconds FROM runs WHERE attention = 'cudnn'"
         ).fetchall()
-    assert sum(shown["cudnn: floor"].values()) == pytest.approx(1000 * floor[0])
+    assert sum(parts_by_bar["cudnn: floor"].values()) == pytest.approx(1000 * floor[0])
 
 
 def test_the_table_has_every_part_the_timed_step_and_the_floor(root: Path) -> None:
@@ -120,18 +120,18 @@ def test_a_part_has_one_look_whichever_parts_a_study_has(tmp_path: Path) -> None
         )
         return dict(zip(colour["domain"], zip(colour["range"], opacity["range"], strict=True), strict=True))
 
-    few, all_of_them = looks(tmp_path / "a"), looks(tmp_path / "b", copies=0.01, communication=0.01)
-    assert len(few) == 6 and len(set(all_of_them.values())) == 8
-    assert few == {name: all_of_them[name] for name in few}
+    few_parts, all_parts = looks(tmp_path / "a"), looks(tmp_path / "b", copies=0.01, communication=0.01)
+    assert len(few_parts) == 6 and len(set(all_parts.values())) == 8
+    assert few_parts == {name: all_parts[name] for name in few_parts}
 
 
 def test_a_part_is_drawn_as_opaque_as_it_should_be(root: Path) -> None:
     """Not along a ramp from the first part to the last."""
     figure = draw(root, "step_profile")
     assert figure
-    drawn = laid_out(figure.spec, 6)
+    svg = laid_out(figure.spec, 6)
     for colour, opacity in part_looks([PARTS]).values():
-        assert re.search(f'fill="{colour}"[^>]* opacity="{opacity:g}"', drawn), (colour, opacity)
+        assert re.search(f'fill="{colour}"[^>]* opacity="{opacity:g}"', svg), (colour, opacity)
 
 
 def test_it_says_how_a_cpu_was_profiled(tmp_path: Path) -> None:
@@ -176,10 +176,10 @@ def test_a_report_has_it_where_steps_were_profiled_and_no_trace_of_it_elsewhere(
     completed(tmp_path / "other", "r1")
     collect(tmp_path / "other")
     build_report(tmp_path / "other", "backends", tmp_path / "without")
-    there = {
+    profile_files = {
         path.relative_to(tmp_path / "without") for path in (tmp_path / "without").rglob("*step_profile*")
     }
-    assert {path.parent.as_posix() for path in there} == {"data/records", "data/queries"}
+    assert {path.parent.as_posix() for path in profile_files} == {"data/records", "data/queries"}
     chart = charts.load("step_profile")
     with store.open_for_reading(tmp_path / "other") as connection:
         assert not chart.applies(facts.rows(connection, chart.sql, "backends"))

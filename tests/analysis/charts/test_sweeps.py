@@ -47,18 +47,18 @@ def run(factors: dict[str, Any], seed: int = 0, **changes: Any) -> Row:
     } | changes  # fmt: skip
 
 
-def grid(seeds: int = 1, **named: Any) -> list[Row]:
+def grid(seeds: int = 1, **factors: Any) -> list[Row]:
     """Completed runs over all values of factors, whose names' dots are written as underscores twice."""
-    names = [name.replace("__", ".") for name in named]
-    cells = (dict(zip(names, values, strict=True)) for values in product(*named.values()))
+    names = [name.replace("__", ".") for name in factors]
+    cells = (dict(zip(names, values, strict=True)) for values in product(*factors.values()))
     return [run(cell, seed) for cell in cells for seed in range(seeds)]
 
 
 def ended(rows: list[Row], outcome: str | None, **where: Any) -> list[Row]:
     """The same runs, of which those with these factors ended otherwise."""
-    wanted = {name.replace("__", "."): value for name, value in where.items()}
-    other = {"outcome": outcome, "step_seconds": None, "final_loss": None}
-    return [row | other if row["factors"].items() >= wanted.items() else row for row in rows]
+    factors = {name.replace("__", "."): value for name, value in where.items()}
+    changes = {"outcome": outcome, "step_seconds": None, "final_loss": None}
+    return [row | changes if row["factors"].items() >= factors.items() else row for row in rows]
 
 
 def lines(rows: list[Row], quantity: Any = TOKENS) -> Figure:
@@ -118,8 +118,10 @@ def test_python_writes_an_axis_values_as_the_drawn_axis_does(form: str) -> None:
 def test_axes_are_numbers_with_three_values_that_no_other_axis_determines() -> None:
     rows = grid(attention=["auto", "math"], train__sequence_length=LENGTHS, train__batch_size=[1, 2])
     assert [axis.title for axis in sweep_axes(rows)] == ["sequence length"]
-    tied = [row | {"factors": {**row["factors"], "layers": row["factors"][LENGTH] // 128}} for row in rows]
-    sweep = sort_into_cells(tied, TOKENS.estimates)
+    linked_rows = [
+        row | {"factors": {**row["factors"], "layers": row["factors"][LENGTH] // 128}} for row in rows
+    ]
+    sweep = sort_into_cells(linked_rows, TOKENS.estimates)
     assert [axis.title for axis in sweep.axes] == ["layers"]
     assert sweep.together == {"layers": ("sequence length",)}
     assert sweep_axes(grid(attention=["a", "b", "c"])) == ()
@@ -141,13 +143,13 @@ def test_a_run_that_did_not_complete_is_not_shown_by_the_value_of_those_that_did
 
 
 def test_a_caption_says_which_marks_have_no_interval() -> None:
-    one, several = grid(train__sequence_length=LENGTHS), grid(3, train__sequence_length=LENGTHS)
-    few = [row | {"counted_step_seconds": [0.1] * 5} for row in one]
+    single, several = grid(train__sequence_length=LENGTHS), grid(3, train__sequence_length=LENGTHS)
+    few_records = [row | {"counted_step_seconds": [0.1] * 5} for row in single]
     start = "Marks: the median of a cell's runs."
     assert f"{start} Bars: intervals." in lines(several).caption
     assert "where there is one" not in lines(several).caption
-    assert start in lines(few).caption
-    assert f"{start} Bars: intervals where there is one." in lines(several[:3] + few[1:]).caption
+    assert start in lines(few_records).caption
+    assert f"{start} Bars: intervals where there is one." in lines(several[:3] + few_records[1:]).caption
     assert maps(grid(3, a=[1, 2, 3], b=[1, 2, 3])).interval.startswith("in the table: n = 3")
 
 
@@ -238,10 +240,10 @@ def test_more_lines_than_fit_are_said_and_their_values_are_in_the_table() -> Non
     assert "Of 20 lines, those that are the highest or the lowest at sequence length" in figure.caption
     assert figure.table
     assert len(figure.table.rows) == 80
-    shown = {
+    line_counts = {
         len({row["label"] for row in rows}) for rows in figure.spec["datasets"].values() if "n" in rows[0]
     }
-    assert sum(shown) == 20, "the grey ones too"
+    assert sum(line_counts) == 20, "the grey ones too"
 
 
 def test_two_axes_make_a_heat_map_for_each_group_with_the_value_in_each_cell() -> None:
@@ -265,9 +267,9 @@ def test_rates_below_ten_show_three_digits(draw: Any) -> None:
     figure = draw(rows, TOKENS)
     assert {row[3] for row in figure.table.rows} == {"0.400"}
     assert "from 0.400" in figure.description
-    drawn = json.dumps(figure.spec)
-    assert '"format": ",.3f"' in drawn
-    assert ",.0f" not in drawn
+    spec = json.dumps(figure.spec)
+    assert '"format": ",.3f"' in spec
+    assert ",.0f" not in spec
 
 
 def test_sweeps_leave_the_rows_as_they_are_since_other_figures_show_them_too() -> None:
@@ -286,11 +288,11 @@ def test_three_axes_make_a_heat_map_for_each_value_of_the_third() -> None:
         f"auto, learning rate {rate}" for rate in ("1e-4", "3e-4", "1e-3")
     ]
     assert figure.title == "Tokens per second by sequence length and batch size"
-    named = {f"{name}": BATCHES for name in ("a", "b", "c")}
-    beyond = maps(grid(train__sequence_length=LENGTHS, **named))
-    assert beyond.note is None, "nine heat maps fit"
-    more = maps(grid(attention=["auto", "math"], train__sequence_length=LENGTHS, **named))
-    assert more.note == "The figure shows the first 12 of 18 heat maps; the table has all values."
+    batch_axes = {f"{name}": BATCHES for name in ("a", "b", "c")}
+    nine_maps = maps(grid(train__sequence_length=LENGTHS, **batch_axes))
+    assert nine_maps.note is None, "nine heat maps fit"
+    many_maps = maps(grid(attention=["auto", "math"], train__sequence_length=LENGTHS, **batch_axes))
+    assert many_maps.note == "The figure shows the first 12 of 18 heat maps; the table has all values."
 
 
 def test_a_cell_of_a_heat_map_says_where_it_is_on_both_axes() -> None:
@@ -394,8 +396,8 @@ def walk(value: Any, key: str = "") -> list[tuple[str, str]]:
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two axes and two backends, of which one runs out of memory."""
     root = tmp_path_factory.mktemp("runs")
-    named = {"attention": ["auto", "math"], LENGTH: LENGTHS[:3], BATCH: BATCHES}
-    write_sweep(root, named, seeds=2, oom={"math": 1024})
+    factors = {"attention": ["auto", "math"], LENGTH: LENGTHS[:3], BATCH: BATCHES}
+    write_sweep(root, factors, seeds=2, oom={"math": 1024})
     completed(root, "r1", study="plain")
     collect(root)
     return root

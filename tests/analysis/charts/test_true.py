@@ -76,8 +76,8 @@ def test_single_losses_are_held_beside_those_of_the_baselines_own_repeats(tmp_pa
         folder = Folder(tmp_path, plan(run_id, attention=attention, repeat=repeat, design=design))
         folder.start()
         for step in range(5, 101, 5):
-            off = {"auto2": 0.030, "flash1": 0.035}.get(run_id, 0.0) if step == 60 else 0.0
-            folder.step(step, loss=loss + off)
+            offset = {"auto2": 0.030, "flash1": 0.035}.get(run_id, 0.0) if step == 60 else 0.0
+            folder.step(step, loss=loss + offset)
         folder.end()
     collect(tmp_path)
     figure = draw(tmp_path, "loss_difference")
@@ -136,7 +136,7 @@ def test_an_interval_that_is_all_of_a_runs_records_says_so() -> None:
 
 def test_a_range_is_no_interval_in_a_ratio_of_rounds_either() -> None:
     """One backend slows down from round to round."""
-    ratio = paired_rounds([1.0] * 30, [1.0 + place / 100 for place in range(30)])
+    ratio = paired_rounds([1.0] * 30, [1.0 + index / 100 for index in range(30)])
     assert (ratio.low, ratio.high) == (1.0, 1.29)
     assert ratio.method == (
         "paired by round, no interval, but the range of all rounds, whose autocorrelation allows none"
@@ -163,12 +163,12 @@ def test_what_all_else_adds_is_of_sums_and_not_of_medians_and_no_run_exceeds_wha
     tmp_path: Path,
 ) -> None:
     """Runs of 40, 160 and 40 s of steps, in 100, 400 and 150 s: 410 s beside 240, where the medians are 110 and 40."""
-    for seed, (seconds, whole) in enumerate(((0.4, 100.0), (1.6, 400.0), (0.4, 150.0))):
+    for seed, (seconds, total) in enumerate(((0.4, 100.0), (1.6, 400.0), (0.4, 150.0))):
         folder = Folder(tmp_path, plan(f"r{seed}", seed=seed))
         folder.start()
         for step in range(5, 101, 5):
             folder.step(step, seconds)
-        folder.end(seconds=whole)
+        folder.end(seconds=total)
     collect(tmp_path)
     finding = draw(tmp_path, "time").finding or ""  # type: ignore[union-attr]
     assert finding.endswith("; all else adds 171 % in total, 275 % in one run")
@@ -177,11 +177,13 @@ def test_what_all_else_adds_is_of_sums_and_not_of_medians_and_no_run_exceeds_wha
 def test_one_noisy_group_is_no_drift_of_the_machine() -> None:
     """Four groups keep their times; tiled, whose runs vary by tens of percent, happens to get faster."""
     steady = {
-        (group, block): 1.0 + 0.001 * ((3 * block + place) % 4)
-        for place, group in enumerate(("auto", "cudnn", "flash", "flex"))
+        (group, block): 1.0 + 0.001 * ((3 * block + index) % 4)
+        for index, group in enumerate(("auto", "cudnn", "flash", "flex"))
         for block in range(5)
     }
-    seconds = steady | {("tiled", block): took for block, took in enumerate((9.0, 6.5, 7.0, 5.0, 4.0))}
+    seconds = steady | {
+        ("tiled", block): tiled_seconds for block, tiled_seconds in enumerate((9.0, 6.5, 7.0, 5.0, 4.0))
+    }
     tested = trend_of(seconds)
     assert tested.noisy == ("tiled",) and tested.change == trend_of(steady).change
     assert drift(tested).endswith(", without tiled, whose runs vary far more.")
@@ -195,5 +197,5 @@ def test_blocks_that_could_hide_any_drift_are_said_to() -> None:
 
 
 def test_the_share_of_the_time_that_clocks_were_held_back_is_of_all_runs_and_not_of_the_worst() -> None:
-    runs = [{"wall_seconds": 100.0, "slowed_seconds": held} for held in (59.0, 29.0)]
+    runs = [{"wall_seconds": 100.0, "slowed_seconds": slowed} for slowed in (59.0, 29.0)]
     assert held_back(runs, "slowed_seconds") == 0.44

@@ -26,9 +26,9 @@ LONG = ["compile=true", "compile=true, loss=linear_cross_entropy", "optimizer=ad
 
 
 def build(name: str, rows: list[dict[str, Any]], labels: list[str]) -> Figure:
-    made = charts.load(name).build(rows, styles(labels))
-    assert made
-    return made
+    figure = charts.load(name).build(rows, styles(labels))
+    assert figure
+    return figure
 
 
 def over_steps(*values: float) -> list[dict[str, Any]]:
@@ -47,8 +47,8 @@ def test_how_steady_rates_are_is_said_of_the_steps_that_count_and_no_slow_one_de
 
 def test_lines_that_overlap_are_said_with_plain_numbers_and_no_figure_that_may_not_be_there() -> None:
     rows = [
-        {"label": label, "step": step, "value": 10000.0 + more}
-        for label, more in (("a", 0.0), ("b", 120.0))
+        {"label": label, "step": step, "value": 10000.0 + offset}
+        for label, offset in (("a", 0.0), ("b", 120.0))
         for step in (1, 2)
     ]
     lines = StepLines("tokens per second", ",.0f", rows, [], [], zero=True)
@@ -57,8 +57,8 @@ def test_lines_that_overlap_are_said_with_plain_numbers_and_no_figure_that_may_n
         row["value"] = min(row["value"], 10020.0)
     lines = StepLines("tokens per second", ",.0f", rows, [], [], zero=True)
     assert crowd_caption(lines) == " Several names on a line: groups within 20 of each other."
-    drawn = line_plot(lines, styles(["a", "b"]))
-    names = {row["said"] for data in drawn["datasets"].values() for row in data if "said" in row}
+    spec = line_plot(lines, styles(["a", "b"]))
+    names = {row["said"] for data in spec["datasets"].values() for row in data if "said" in row}
     assert names == {"a, b"}
 
 
@@ -69,8 +69,8 @@ def test_a_value_far_beyond_the_others_leaves_the_axis_with_an_arrow_that_the_ca
     low, high = lines.domain
     assert 1.9 < low < 2.0 and 2.05 < high < 2.2
     assert crowd_caption(lines) == " Arrows: lines beyond the axis, up to 1,000,000 (a, step 61)."
-    drawn = line_plot(lines, styles(["a"]))
-    arrows = [row for data in drawn["datasets"].values() for row in data if row.get("arrow")]
+    spec = line_plot(lines, styles(["a"]))
+    arrows = [row for data in spec["datasets"].values() for row in data if row.get("arrow")]
     assert [(row["step"], row["arrow"], row["at"]) for row in arrows] == [(61, "triangle-up", high)]
     calm = StepLines("loss", ".4f", rows[:-1], [], [])
     assert not calm.beyond and calm.domain[0] < 2.0 and calm.domain[1] > 2.059
@@ -79,14 +79,16 @@ def test_a_value_far_beyond_the_others_leaves_the_axis_with_an_arrow_that_the_ca
 def test_in_place_of_an_interval_wider_than_its_value_is_the_range_of_the_runs() -> None:
     wide, narrow = over_runs([10.0, 4000.0]), over_runs([10.0, 10.1])
     assert wide.high and wide.high > 1e6, "what Student's interval of two runs comes to"
-    told = wide.telling
-    assert (told.low, told.median, told.high) == (10.0, 200.0, 4000.0) and told.telling is told
-    assert told.method == "no interval, but the range of all 2 runs, as the interval is wider than the value"
+    telling = wide.telling
+    assert (telling.low, telling.median, telling.high) == (10.0, 200.0, 4000.0) and telling.telling is telling
+    assert (
+        telling.method == "no interval, but the range of all 2 runs, as the interval is wider than the value"
+    )
     assert narrow.telling is narrow
     slow = wide.map(lambda value: 1 / value).telling
-    assert (slow.low, slow.high, slow.method) == (1 / 4000, 1 / 10, told.method)
-    one = Estimate(1.0, 0.1, 5.0, 1, "over records").telling
-    assert (one.low, one.method) == (None, "no interval: with n = 1 it is wider than the value")
+    assert (slow.low, slow.high, slow.method) == (1 / 4000, 1 / 10, telling.method)
+    single = Estimate(1.0, 0.1, 5.0, 1, "over records").telling
+    assert (single.low, single.method) == (None, "no interval: with n = 1 it is wider than the value")
 
 
 def test_a_caption_tells_ranges_of_runs_from_ranges_of_records_and_from_intervals() -> None:
@@ -137,18 +139,18 @@ def test_final_losses_are_those_of_the_last_step_and_not_the_smoothed_lines() ->
 
 
 def test_final_losses_after_steps_of_different_numbers_of_tokens_are_said_apart() -> None:
-    shown = {"FSDP2": 3.3665, "DDP": 3.3674, "one": 3.7412}
-    rows = [*losses("run", **shown), *losses("group", **shown)]
+    final_losses = {"FSDP2": 3.3665, "DDP": 3.3674, "one": 3.7412}
+    rows = [*losses("run", **final_losses), *losses("group", **final_losses)]
     rows += [*losses("final", 16384, FSDP2=3.3665, DDP=3.3674), *losses("final", 8192, one=3.7412)]
-    assert build("loss", rows, list(shown)).finding == (
+    assert build("loss", rows, list(final_losses)).finding == (
         "Final loss: 3.3665 (FSDP2) to 3.3674 nats (DDP), one run each, at 16,384 tokens a step; "
         "3.7412 nats (one), one run, at 8,192 tokens a step"
     )
 
 
 def test_the_smallest_and_the_largest_loss_are_means_of_repeats_and_not_of_one_run() -> None:
-    one = {"a": Estimate(2.1, None, None, 1, ""), "b": Estimate(2.2, None, None, 1, "")}
-    assert loss._range(one, {"a": 5, "b": 5}) == "2.1000 (a) to 2.2000 nats (b)"
+    estimates = {"a": Estimate(2.1, None, None, 1, ""), "b": Estimate(2.2, None, None, 1, "")}
+    assert loss._range(estimates, {"a": 5, "b": 5}) == "2.1000 (a) to 2.2000 nats (b)"
 
 
 def test_groups_of_one_verdict_are_said_together_with_how_far_they_go() -> None:
@@ -190,8 +192,8 @@ def test_each_of_several_peaks_says_whose_it_is() -> None:
         "peak of NVIDIA H200: 1,979 TFLOP/s (datasheet) for b, c; of NVIDIA H200: 989 TFLOP/s (datasheet) for a."
         in caption
     )
-    alone = build("mfu", [rows[0] | {"device": None}], ["a"]).caption
-    assert "peak of an unnamed device: 989 TFLOP/s (datasheet). " in alone
+    unnamed = build("mfu", [rows[0] | {"device": None}], ["a"]).caption
+    assert "peak of an unnamed device: 989 TFLOP/s (datasheet). " in unnamed
 
 
 def certified(ratio: float) -> dict[str, Any]:
@@ -209,8 +211,8 @@ def test_marks_beyond_the_axis_are_mentioned_where_there_are_some(ratio: float, 
 
 def test_every_mark_of_scaling_is_said_to_be_divided_by_the_first_of_its_line() -> None:
     rows = trained(8, repeats=2) + trained(8, 0.9, repeats=2, shard=2)
-    made = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
-    assert made and "Filled marks" in made.caption
+    figure = scaling_figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+    assert figure and "Filled marks" in figure.caption
 
 
 def test_kernels_of_very_different_rates_have_three_digits_each_in_a_title() -> None:
@@ -220,8 +222,8 @@ def test_kernels_of_very_different_rates_have_three_digits_each_in_a_title() -> 
         for length in LENGTHS
         for row in called(name, 1.0, length)
     ]
-    made = lines_over_shapes(rows, SEQUENCE, FORWARD)
-    assert made and made.finding == (
+    figure = lines_over_shapes(rows, SEQUENCE, FORWARD)
+    assert figure and figure.finding == (
         "Forward TFLOP/s at sequence length 2,048: highest 714 (flash3), lowest 8.35 (tiled)"
     )
 
@@ -232,9 +234,9 @@ def test_the_numbers_of_a_heat_map_have_no_more_digits_than_each_needs() -> None
     rows = grid(**{LENGTH.replace(".", "__"): [1, 2, 4], BATCH.replace(".", "__"): [1, 2, 4]})
     keep = {(1, 1), (2, 1), (1, 2), (2, 2)}
     rows = [row if (row["factors"][LENGTH], row["factors"][BATCH]) in keep else row | {"outcome": "oom_gpu"} for row in rows]  # fmt: skip
-    made = heat_maps(rows, quantity)
-    assert made
-    texts = {row["text"] for data in made.spec["datasets"].values() for row in data if "fill" in row}
+    figure = heat_maps(rows, quantity)
+    assert figure
+    texts = {row["text"] for data in figure.spec["datasets"].values() for row in data if "fill" in row}
     assert texts == {"694", "67", "6.25", "13"}
 
 
@@ -245,8 +247,8 @@ def test_captions_mark_nothing_with_backticks(name: str) -> None:
         row for length in LENGTHS for backend in ("flash", "math") for row in called(backend, 1.0, length)
     ]
     if name.startswith("kernel_") and charts.load(name).applies(rows):
-        made = charts.load(name).build(rows, {})
-        assert made and "`" not in made.caption
+        figure = charts.load(name).build(rows, {})
+        assert figure and "`" not in figure.caption
 
 
 def test_a_group_as_fast_as_the_baseline_at_every_point_is_not_on_both_sides_of_it() -> None:
