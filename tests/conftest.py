@@ -97,11 +97,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the tests by how long their files take."""
 
-    def place(item: pytest.Item) -> int:
+    def position(item: pytest.Item) -> int:
         matches = (rank for rank, prefix in enumerate(ORDER) if item.nodeid.startswith(prefix))
         return next(matches, len(ORDER))
 
-    items.sort(key=place)
+    items.sort(key=position)
     for item in items:
         if item.nodeid.startswith("tests/faults/"):
             item.add_marker(pytest.mark.fault)
@@ -137,10 +137,10 @@ def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:
     Where an answer takes long, it sleeps longer: Slurm's takes its daemons as long as whoever asks.
     """
     end = time.monotonic() + PATIENCE_SECONDS
-    while (asked := time.monotonic()) < end:
+    while (start := time.monotonic()) < end:
         if result := condition():
             return result
-        time.sleep(max(pause_seconds, min(1.0, 5 * (time.monotonic() - asked))))
+        time.sleep(max(pause_seconds, min(1.0, 5 * (time.monotonic() - start))))
     pytest.fail("it did not happen in time")
 
 
@@ -150,20 +150,20 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show what became of a failed test's runs: their ledgers and records, and the Slurm controller's log."""
     report = yield
-    given: dict[str, Any] = getattr(item, "funcargs", {})
-    if report.when == "call" and call.excinfo and "root" in given:
+    fixtures: dict[str, Any] = getattr(item, "funcargs", {})
+    if report.when == "call" and call.excinfo and "root" in fixtures:
         ledgers = [
             f"{path.parent.name}: {line}"
-            for path in sorted(given["root"].glob("*/*/ledger.jsonl"))
+            for path in sorted(fixtures["root"].glob("*/*/ledger.jsonl"))
             for line in path.read_text(errors="replace").splitlines()
         ]
         report.sections.append(("ledgers", "\n".join(ledgers[-60:])))
-        records = sorted(given["root"].glob("*/*/attempt-*/[mr]*t.json"))  # manifests and results
+        records = sorted(fixtures["root"].glob("*/*/attempt-*/[mr]*t.json"))  # manifests and results
         report.sections.append(
             ("attempts", "\n".join(f"{path}: {path.read_text(errors='replace')}" for path in records[-20:]))
         )
-        if "cluster" in given:
-            log = Path(given["cluster"]["SLURM_CONF"]).parent / "log" / "slurmctld"
+        if "cluster" in fixtures:
+            log = Path(fixtures["cluster"]["SLURM_CONF"]).parent / "log" / "slurmctld"
             report.sections.append(
                 ("slurmctld", "\n".join(log.read_text(errors="replace").splitlines()[-60:]))
             )
@@ -175,10 +175,10 @@ def rows(root: Path) -> Callable[[], list[dict[str, Any]]]:
     """What `runner status --json` says, asked in this process: to start Python each time would keep a core busy."""
 
     def ask() -> list[dict[str, Any]]:
-        from runner.commands.status import rows as said
+        from runner.commands.status import rows as status_rows
         from runner.execute.reconcile import reconciled
 
-        return said(reconciled(root))
+        return status_rows(reconciled(root))
 
     return ask
 
@@ -203,9 +203,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Parquet file with this project's own sources."""
     from runner.commands.data import write_corpus
 
-    out = tmp_path_factory.mktemp("corpus") / "text.parquet"
-    write_corpus(REPOSITORY / "model", out, "*.py")
-    return out
+    path = tmp_path_factory.mktemp("corpus") / "text.parquet"
+    write_corpus(REPOSITORY / "model", path, "*.py")
+    return path
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ _state = tempfile.TemporaryDirectory(prefix="assay-state-")
 os.environ["RUNNER_STATE"] = _state.name
 
 
-def environment(**more: str) -> dict[str, str]:
+def environment(**overrides: str) -> dict[str, str]:
     """The caller's environment without RUNNER_* and SLURM_* variables, and with one thread per run."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RUNNER_", "SLURM_"))}
     return {
@@ -269,7 +269,7 @@ def environment(**more: str) -> dict[str, str]:
         "COLUMNS": "200",
         "RUNNER_CERTIFICATES": CERTIFICATES,
         "RUNNER_STATE": _state.name,
-        **more,
+        **overrides,
     }
 
 
@@ -285,11 +285,11 @@ def process(forks: Server) -> Runner:
     """Run a module in a process of its own."""
 
     def call(module: str, *arguments: Any, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-        words, whole = [module, *map(str, arguments)], environment(**env)
-        if forks.serves(whole):
-            return forks.run(words, cwd, whole, PATIENCE_SECONDS)
+        words, variables = [module, *map(str, arguments)], environment(**env)
+        if forks.serves(variables):
+            return forks.run(words, cwd, variables, PATIENCE_SECONDS)
         return subprocess.run(
-            [sys.executable, "-P", "-m", *words], capture_output=True, text=True, cwd=cwd, env=whole,
+            [sys.executable, "-P", "-m", *words], capture_output=True, text=True, cwd=cwd, env=variables,
             stdin=subprocess.DEVNULL, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
 
@@ -317,11 +317,11 @@ def runner(process: Runner, root: Path, tmp_path: Path) -> Runner:
     """Run the command line with the test's own root and working directory."""
 
     def call(*arguments: Any, rc: int | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-        done = process("runner", "--root", root, *arguments, cwd=tmp_path, **env)
-        assert rc is None or done.returncode == rc, (
-            f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        completed = process("runner", "--root", root, *arguments, cwd=tmp_path, **env)
+        assert rc is None or completed.returncode == rc, (
+            f"exit code {completed.returncode}\n{completed.stdout}\n{completed.stderr}"
         )
-        return done
+        return completed
 
     return call
 
@@ -384,9 +384,9 @@ _tallies: dict[str, dict[str, str]] = {marker: {} for marker in TALLIES}  # a te
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Record the outcomes that are counted; with several workers, in the process that prints."""
-    for marker, found in _tallies.items():
+    for marker, tally in _tallies.items():
         if marker in report.keywords and (report.when == "call" or report.outcome != "passed"):
-            found[report.nodeid] = report.outcome
+            tally[report.nodeid] = report.outcome
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -396,8 +396,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.line(report.longreprtext)
         for title, text in report.sections:
             terminalreporter.line(f"--- {title} ---\n{text}")
-    for marker, found in _tallies.items():
-        if words := list(found.values()):
+    for marker, tally in _tallies.items():
+        if words := list(tally.values()):
             skipped = words.count("skipped")
             terminalreporter.line(
                 f"{TALLIES[marker]}: {words.count('passed')} of {len(words) - skipped}; {skipped} not tried here"

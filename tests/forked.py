@@ -43,12 +43,16 @@ class Server:
 
     def __init__(self, env: dict[str, str]) -> None:
         self.env = env
-        self._requests, theirs = socket.socketpair()
-        command = [sys.executable, "-P", __file__, str(theirs.fileno())]
+        self._requests, child_end = socket.socketpair()
+        command = [sys.executable, "-P", __file__, str(child_end.fileno())]
         self._process = subprocess.Popen(
-            command, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            command,
+            env=env,
+            pass_fds=[child_end.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
         )
-        theirs.close()
+        child_end.close()
 
     def serves(self, env: dict[str, str]) -> bool:
         """Whether a fork can have this environment."""
@@ -71,14 +75,14 @@ class Server:
 
     def start(self, argv: list[str], cwd: Path, env: dict[str, str]) -> "Process":
         """What `subprocess.Popen([python, "-P", "-m", *argv])` does; its output goes to files."""
-        mine, theirs = socket.socketpair()
+        parent_end, child_end = socket.socketpair()
         out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")  # noqa: SIM115  the process's
-        with theirs, tempfile.TemporaryFile("w+") as request:
+        with child_end, tempfile.TemporaryFile("w+") as request:
             json.dump([argv, str(cwd), env], request)
             request.seek(0)
-            files = [out.fileno(), err.fileno(), request.fileno(), theirs.fileno()]
+            files = [out.fileno(), err.fileno(), request.fileno(), child_end.fileno()]
             socket.send_fds(self._requests, [b"."], files)
-        return Process(mine, out, err)
+        return Process(parent_end, out, err)
 
     def close(self) -> None:
         """End the server; what it forked goes on."""
@@ -110,15 +114,15 @@ class Process:
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """What it wrote until its end; raises TimeoutError."""
         self.wait(timeout)
-        return self.said(self._out), self.said(self._err)
+        return self.text_of(self._out), self.text_of(self._err)
 
     @property
     def stderr(self) -> str:
         """What it has written to standard error so far."""
-        return self.said(self._err)
+        return self.text_of(self._err)
 
     @staticmethod
-    def said(stream: TextIO) -> str:
+    def text_of(stream: TextIO) -> str:
         """A file's text so far. The place in it is left to the process, which shares it."""
         file = stream.fileno()
         text = os.pread(file, os.fstat(file).st_size, 0).decode()
@@ -175,9 +179,9 @@ def prepare() -> None:
     packages = provenance.packages()
     provenance.packages = lambda: packages
     for name in ("blank.py", "linked.py"):
-        made = runpy.run_path(str(Path(__file__).with_name(name)))
-        made.get("prepare", bool)()
-        made["install"]()
+        namespace = runpy.run_path(str(Path(__file__).with_name(name)))
+        namespace.get("prepare", bool)()
+        namespace["install"]()
     gc.collect()
     gc.freeze()  # so that no fork copies these pages to count references
 
@@ -258,5 +262,5 @@ def leave(code: int) -> None:
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         prepare()
-        asked = serve(channel)
-    become(asked)
+        fork_request = serve(channel)
+    become(fork_request)

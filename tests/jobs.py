@@ -35,18 +35,18 @@ class Popen(subprocess.Popen[Any]):
 
     def _execute_child(self, *values: Any) -> None:
         start = super()._execute_child  # type: ignore[misc]
-        asked = inspect.signature(start).bind(*values).arguments
-        if not serves(asked["args"], asked["env"]):
+        arguments = inspect.signature(start).bind(*values).arguments
+        if not serves(arguments["args"], arguments["env"]):
             start(*values)
             return
         # No signal may reach the fork while it has the launcher's handlers.
         before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
         self.pid = os.fork()
         if not self.pid:
-            become(asked, before)
+            become(arguments, before)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._child_created = True
-        self._close_pipe_fds(*(asked[name] for name in PIPES))  # type: ignore[attr-defined]
+        self._close_pipe_fds(*(arguments[name] for name in PIPES))  # type: ignore[attr-defined]
 
 
 def install() -> None:
@@ -69,18 +69,18 @@ def _at_start(env: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name.startswith(AT_START) and name != SAME_ANYWAY}
 
 
-def become(asked: dict[str, Any], mask: set[signal.Signals]) -> NoReturn:
+def become(arguments: dict[str, Any], mask: set[signal.Signals]) -> NoReturn:
     """Be the job in this process, which has just been forked; nothing of the launcher's is run any more."""
     code = 1
     try:
         _forget()
         os.setsid()
-        _streams([asked[name] for name in ("p2cread", "c2pwrite", "errwrite")])
-        os.chdir(asked["cwd"])
+        _streams([arguments[name] for name in ("p2cread", "c2pwrite", "errwrite")])
+        os.chdir(arguments["cwd"])
         os.environ.clear()
-        os.environ.update(asked["env"])
-        sys.orig_argv = asked["args"]
-        sys.argv = asked["args"][6:]
+        os.environ.update(arguments["env"])
+        sys.orig_argv = arguments["args"]
+        sys.argv = arguments["args"][6:]
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         runpy.run_path(str(Path(__file__).with_name("faults") / "site" / "stand_in.py"))["install"]()
         runpy.run_module("runner.job", run_name="__main__", alter_sys=True)

@@ -26,10 +26,10 @@ def test_every_package_has_its_line_and_there_is_no_other():
 
 @pytest.mark.parametrize("package", sorted(packages()))
 def test_a_package_says_what_lives_there_in_the_words_of_the_page(package):
-    said = ast.get_docstring(ast.parse(packages()[package].read_text(encoding="utf-8")))
-    assert said
+    docstring = ast.get_docstring(ast.parse(packages()[package].read_text(encoding="utf-8")))
+    assert docstring
     if package in ROOMS:
-        assert ROOMS[package] == said.partition("\n")[0]
+        assert ROOMS[package] == docstring.partition("\n")[0]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -45,7 +45,7 @@ def test_the_rooms_of_runner_stand_in_the_order_that_the_import_check_holds_them
         "contracts"
     ]
     for package in ("runner", "analysis"):
-        (layers,) = [each["layers"] for each in contracts if each.get("containers") == [package]]
+        (layers,) = [contract["layers"] for contract in contracts if contract.get("containers") == [package]]
         rooms = [room.split("/")[1] for room in ROOMS if room.startswith(f"{package}/")]
         assert list(dict.fromkeys(rooms)) == [layer for layer in layers if f"{package}/{layer}" in ROOMS]
 
@@ -64,16 +64,16 @@ def test_no_file_but_a_tasks_own_asks_for_a_task_by_name():
     """What follows from a task is in its files; others ask for that: `trains`, `compares_backends`."""
     from model.record.tasks import TASKS
 
-    own = [REPOSITORY / folder for folder in re.findall(r"`([\w/]+/tasks)/NAME\.py`", PAGE)]
-    assert len(own) == 3
+    task_folders = [REPOSITORY / folder for folder in re.findall(r"`([\w/]+/tasks)/NAME\.py`", PAGE)]
+    assert len(task_folders) == 3
     files = [path for name in ("runner", "analysis", "model") for path in (REPOSITORY / name).rglob("*.py")]
-    asking = []
+    askers = []
     for path in files:
-        if path.parent not in own:
+        if path.parent not in task_folders:
             for node in ast.walk(ast.parse(path.read_bytes())):
                 asks = names_a_task(node, set(TASKS))
-                asking += [f"{path.relative_to(REPOSITORY)}:{node.lineno}"] if asks else []
-    assert asking == []
+                askers += [f"{path.relative_to(REPOSITORY)}:{node.lineno}"] if asks else []
+    assert askers == []
     branch = ast.parse(
         'run["task"] == "training" or tasks <= {"attention"} or "attention" == key or task != other'
     )

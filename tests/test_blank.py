@@ -14,23 +14,23 @@ CONSTRAINTS = "SELECT table_name, constraint_text FROM duckdb_constraints() ORDE
 
 
 def test_a_copy_has_the_tables_the_comments_and_the_version_of_one_that_was_made(tmp_path: Path) -> None:
-    made, copied = (
+    created, copied = (
         create(tmp_path / name, None)
         for create, name in ((blank._made, "made.duckdb"), (blank._copied, "copied.duckdb"))
     )
     for query in (COLUMNS, "FROM database_version"):
-        said = [build.connection.execute(query).fetchall() for build in (made, copied)]
-        assert said[0] == said[1] != []
+        rows = [build.connection.execute(query).fetchall() for build in (created, copied)]
+        assert rows[0] == rows[1] != []
     assert copied.changed
-    for build in (made, copied):
+    for build in (created, copied):
         build.connection.close()
 
 
 def test_a_copy_in_memory_is_what_is_made_there_and_as_closed() -> None:
-    made, copied = blank._made_in_memory(), blank._copied_in_memory()
+    created, copied = blank._made_in_memory(), blank._copied_in_memory()
     for query in (COLUMNS, TABLES, VIEWS, CONSTRAINTS):
-        assert made.execute(query).fetchall() == copied.execute(query).fetchall() != []
-    for connection in (made, copied):
+        assert created.execute(query).fetchall() == copied.execute(query).fetchall() != []
+    for connection in (created, copied):
         assert connection.execute("SHOW DATABASES").fetchall() == [("memory",)]
         with pytest.raises(duckdb.PermissionException):
             connection.execute("FROM read_text('/etc/hostname')")

@@ -47,7 +47,7 @@ def test_what_python_reads_at_its_start_needs_a_process_started_anew(forks):
     assert not forks.serves(environment(PYTHONIOENCODING="ascii"))
 
 
-def left(root):
+def attempt_files(root):
     """The files of the only attempt, with what does not differ from attempt to attempt."""
     (attempt,) = root.glob("tiny/*/attempt-1")
     texts = {path.name: path.read_text() for path in attempt.iterdir()}
@@ -63,10 +63,10 @@ def left(root):
 def test_a_forked_job_leaves_the_files_of_one_that_was_started_anew(runner, study, root, tmp_path):
     path = study()
     runner("launch", path, rc=0)
-    forked = left(root)
+    forked = attempt_files(root)
     root.rename(tmp_path / "before")
     runner("launch", path, rc=0, PYTHONIOENCODING="utf-8")
-    assert left(root) == forked
+    assert attempt_files(root) == forked
     assert "Traceback" not in next(root.glob("tiny/*/attempt-1/stderr.log")).read_text()
 
 

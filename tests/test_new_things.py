@@ -99,7 +99,7 @@ def test_a_backend_is_one_file(house):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         (
             "backend = Backend(summary='bare', unsupported_reasons=lambda case: [], attend=None)",
@@ -109,10 +109,10 @@ def test_a_backend_is_one_file(house):
         ("beckend = None", "(model/attention/bare.py) cannot be imported: AttributeError: "),
     ],
 )
-def test_a_backends_file_that_defines_none_is_refused_by_name(house, line, says):
+def test_a_backends_file_that_defines_none_is_refused_by_name(house, line, message):
     house.add("model/attention/bare.py", f'"""Nothing."""\nfrom model.attention import Backend\n{line}\n')
     code = "from model import attention\ntry: attention.load('bare')\nexcept attention.UserError as error: print(error)"
-    assert says in house.python(code)
+    assert message in house.python(code)
 
 
 CHART = '''\

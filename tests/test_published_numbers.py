@@ -948,23 +948,23 @@ def units(page: str) -> list[Unit]:
             blocks.append([line])
         else:
             blocks[-1].append(line.strip())
-    named: frozenset[str] = frozenset()
+    section_reports: frozenset[str] = frozenset()
     parts = []
     for text in (" ".join(block) for block in blocks if block):
         if text.startswith("#"):
-            named = frozenset()
-        own = frozenset(re.findall(r"reports/published/([\w-]+)/", text))
-        named |= own
+            section_reports = frozenset()
+        reports = frozenset(re.findall(r"reports/published/([\w-]+)/", text))
+        section_reports |= reports
         words = re.sub(r"<[^>]*>", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text))
-        parts.append(Unit(words, own if own and text.startswith("|") else named))
+        parts.append(Unit(words, reports if reports and text.startswith("|") else section_reports))
     return parts
 
 
 def spans(text: str, unit: str) -> list[tuple[int, int]]:
     """Where a unit has a text, of which ` ... ` stands for any other; empty: nowhere."""
     pattern = ")(?:.*?)(".join(map(re.escape, text.split(" ... ")))
-    place = re.search(rf"(?<![\d.,])({pattern})(?![.,]?\d)", unit)
-    return [place.span(n + 1) for n in range(len(place.groups()))] if place else []
+    match = re.search(rf"(?<![\d.,])({pattern})(?![.,]?\d)", unit)
+    return [match.span(n + 1) for n in range(len(match.groups()))] if match else []
 
 
 def numbers(unit: str, covered: list[tuple[int, int]]) -> list[str]:
@@ -974,9 +974,9 @@ def numbers(unit: str, covered: list[tuple[int, int]]) -> list[str]:
     """
     digits = r"(?<![A-Za-z_.\d])(?<![A-Za-z]-)[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?!\w|\.\d)"
     return [
-        place[0]
-        for place in re.finditer(rf"{digits}|\b(?i:{'|'.join(WORDS[3:])})\b", unit)
-        if not any(start <= place.start() and place.end() <= end for start, end in covered)
+        match[0]
+        for match in re.finditer(rf"{digits}|\b(?i:{'|'.join(WORDS[3:])})\b", unit)
+        if not any(start <= match.start() and match.end() <= end for start, end in covered)
     ]
 
 
@@ -1023,7 +1023,7 @@ def escaped(name: str, page: list[Unit]) -> list[str]:
     for unit in page:
         if unit.reports:
             covered = [span for text in texts for span in spans(text, unit.text)]
-            covered += [place.span() for pattern in patterns for place in re.finditer(pattern, unit.text)]
+            covered += [match.span() for pattern in patterns for match in re.finditer(pattern, unit.text)]
             escapes += [f"{number} of: {unit.text}" for number in numbers(unit.text, covered)]
     return escapes
 

@@ -42,14 +42,14 @@ FLASH = (
 
 def write_demo(root: Path, study: str = "backends", cpu: bool = False, **changes: Any) -> None:
     """Fabricate the study; flash3 computes something else, and is the fastest at it."""
-    for place, backend in enumerate(SECONDS):
+    for index, backend in enumerate(SECONDS):
         for seed in range(SEEDS.get(backend, 1)):
-            run_id = f"{place}{seed}abcdef0123"
+            run_id = f"{index}{seed}abcdef0123"
             factors = {"attention": backend, "seed": seed}
             fields = {
                 "factors": factors,
                 "block": seed + 1,
-                "position": 8 * seed + place + 1,
+                "position": 8 * seed + index + 1,
                 "design": DESIGN,
             }
             run = plan(run_id, study, backend, seed, STEPS, **(fields | changes))
@@ -64,8 +64,8 @@ def certify(root: Path, backend: str, cpu: bool = False, **changes: Any) -> Cert
     where = {"device": "cpu", "device_name": CPU["device"]} if cpu else {"device_name": H200}
     fields: dict[str, Any] = {
         "kernels": {
-            each: [FLASH.format({"forward": "fwd", "backward": "bwd"}[each]), "Memset"]
-            for each in ("forward", "backward")
+            entry: [FLASH.format({"forward": "fwd", "backward": "bwd"}[entry]), "Memset"]
+            for entry in ("forward", "backward")
         },
         "checks": list(_checks(random.Random(backend), verdict == "wrong")),
         "not_looked_at": ["B1 T65 H8 K2 D256 bfloat16 causal: head dim 256; it takes up to 128"],
@@ -74,7 +74,7 @@ def certify(root: Path, backend: str, cpu: bool = False, **changes: Any) -> Cert
         reason = "flash4: needs a GPU of compute capability 10.0, this is 9.0"
         fields |= {"kernels": {}, "checks": [], "reasons": [reason]}
     fields.setdefault(
-        "reasons", [f"{each.name}: {each.reason}" for each in fields["checks"] if not each.passed]
+        "reasons", [f"{entry.name}: {entry.reason}" for entry in fields["checks"] if not entry.passed]
     )
     return certificate(root, backend, verdict, **(fields | where | changes))  # type: ignore[arg-type]
 
@@ -84,8 +84,8 @@ def _checks(draw: random.Random, wrong: bool) -> Iterator[Check]:
     for variant in ("plain", "plain, fused qkv", "needle", "large logits", "huge logits", "masked gradient"):
         for what in ("o", "dq", "dk", "dv"):
             yield check("finite", what, variant=variant)
-            off = times * draw.uniform(0.3, 0.7)
-            yield number(what, off, draw.uniform(2e-3, 6e-3) * times, variant=variant)
+            error = times * draw.uniform(0.3, 0.7)
+            yield number(what, error, draw.uniform(2e-3, 6e-3) * times, variant=variant)
     for name in ("same again", "gradients apart", "gradients add up"):
         yield number("dq", draw.uniform(0.3, 0.7), name=name, variant=name)
     yield check(
@@ -106,14 +106,16 @@ def _train(folder: Folder, backend: str, seed: int, cpu: bool, key: str | None) 
         loss = 5.9 + 5.6 * math.exp(-step / 160) + text.gauss(0, 0.18) + draw.gauss(0, 0.005)
         loss += 0.1 * (1 - math.exp(-step / 100)) * (backend == "flash3")
         nan = last == 300 and step == 300
-        took = 14 if step == 1 else seconds * (1 + abs(draw.gauss(0, 0.004)))
+        step_seconds = 14 if step == 1 else seconds * (1 + abs(draw.gauss(0, 0.004)))
         width = {1: 1, 5: 4}.get(step, 5)
-        folder.step(step, took, width, loss=None if nan else loss, memory_bytes=memory)
+        folder.step(step, step_seconds, width, loss=None if nan else loss, memory_bytes=memory)
     if backend == "tiled":
         folder.event("ended", outcome="timeout", reason="the time limit of 300 s was reached", after=300)
     elif last == 300:
-        why = "the loss is NaN at step 300"
-        folder.end("diverged", seconds=160, steps=300, final_loss=None, reason=why, peak_memory_bytes=memory)
+        reason = "the loss is NaN at step 300"
+        folder.end(
+            "diverged", seconds=160, steps=300, final_loss=None, reason=reason, peak_memory_bytes=memory
+        )
     else:
         folder.end(seconds=seconds * STEPS + 40, peak_memory_bytes=memory, final_loss=loss)
 
@@ -131,14 +133,16 @@ def _never_trained(root: Path, study: str, changes: dict[str, Any]) -> None:
     flash4 = Folder(root, plan("91flash4aa11", study, "flash4", steps=STEPS, **changes))
     flash4.event("claimed", executor="slurm")
     flash4.start(certificate=certify(root, "flash4").key)
-    why = "flash4: needs a GPU of compute capability 10.0, this is 9.0"
-    flash4.end("unsupported", steps=0, seconds=9, final_loss=None, peak_memory_bytes=None, reason=why)
+    unsupported_reason = "flash4: needs a GPU of compute capability 10.0, this is 9.0"
+    flash4.end(
+        "unsupported", steps=0, seconds=9, final_loss=None, peak_memory_bytes=None, reason=unsupported_reason
+    )
     waiting = Folder(root, plan("92wait00aa11", study, "flash2", 1, STEPS, **changes))
     waiting.event("submitted", executor="slurm", job_id="78_1")
-    refused = Folder(root, plan("94wrong00aa11", study, "flash3", 3, STEPS, **changes))
-    refused.event("claimed", executor="slurm")
-    refused.start(certificate=certify(root, "flash3").key)
-    refused.end(
+    wrong_run = Folder(root, plan("94wrong00aa11", study, "flash3", 3, STEPS, **changes))
+    wrong_run.event("claimed", executor="slurm")
+    wrong_run.start(certificate=certify(root, "flash3").key)
+    wrong_run.end(
         "failed", steps=0, seconds=20, final_loss=None, reason="flash3 is wrong: its certificate says why"
     )
     torn = root / study / "93torn00aa11"

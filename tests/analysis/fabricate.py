@@ -225,9 +225,9 @@ def number(what: str, measured: float | None, relative: float | None = 4e-3, **f
 
 
 def _checks(wrong: bool) -> list[Check]:
-    off, relative = (1270.0, 4.9) if wrong else (0.5, 4e-3)
+    error, relative = (1270.0, 4.9) if wrong else (0.5, 4e-3)
     return [
-        number("o", off, relative),
+        number("o", error, relative),
         number("dq", 0.6, variant="large logits", relative=0.3),
         *(number(what, 0.4, 5e-3) for what in ("dq", "dk", "dv")),
         check("finite", "o"),
@@ -256,11 +256,11 @@ def certificate(root: Path, attention: str, verdict: Verdict = "right", **change
         "created_at": START,
     } | changes
     identity = [fields[name] for name in ("backend", "code", "case", "device_name", "software")]
-    made = Certificate.model_validate({"key": certificate_key(*identity)} | fields)
+    record = Certificate.model_validate({"key": certificate_key(*identity)} | fields)
     folder = root / ".certificates"
     folder.mkdir(exist_ok=True)
-    files.write(folder / f"{made.key}.json", made)
-    return made
+    files.write(folder / f"{record.key}.json", record)
+    return record
 
 
 def timing(seconds: float, repeats: int = 9) -> Timing:
@@ -318,12 +318,12 @@ def profile(
     """
     parts = [
         {"phase": phase, "part": part, "seconds": value, "hidden_seconds": (hidden or {}).get(part)}
-        for phase, found in (("step", seconds), ("decode", decoded or {}))
-        for part, value in found.items()
+        for phase, phase_seconds in (("step", seconds), ("decode", decoded or {}))
+        for part, value in phase_seconds.items()
     ]
     values = {"run_id": folder.run.run_id, "attempt": attempt, "steps": 2, "parts": parts}
-    made = StepProfile.model_validate(values | {"step_seconds": sum(seconds.values())})
-    files.write(folder.path / f"attempt-{attempt}" / PROFILE, made)
+    record = StepProfile.model_validate(values | {"step_seconds": sum(seconds.values())})
+    files.write(folder.path / f"attempt-{attempt}" / PROFILE, record)
 
 
 def inferred(
@@ -340,11 +340,11 @@ def inferred(
         decode_seconds: of the positions in the middle; None: it decodes nothing.
         profiled: with the ceilings of its GPU, and profiles in which it is idle for a tenth.
     """
-    asked = InferenceConfig(
+    section = InferenceConfig(
         steps=10, warmup_steps=2, batch_size=2, prompt_length=1000, new_tokens=4 if decode_seconds else 0
     )
-    given = {"attention": backend, "task": "inference", "data": DataConfig(path="text.parquet")}
-    config = RunConfig(**given, inference=asked)  # type: ignore[arg-type]
+    settings = {"attention": backend, "task": "inference", "data": DataConfig(path="text.parquet")}
+    config = RunConfig(**settings, inference=section)  # type: ignore[arg-type]
     run_id = changes.pop("run_id", f"{backend}-infers")
     changes = {"data_file": "/data/text.parquet"} | changes
     run = plan(run_id, study="inference", attention=backend, config=config, **changes)
@@ -353,17 +353,17 @@ def inferred(
     for step in range(1, 11):
         prefill = {"loss": None, "learning_rate": None, "grad_norm": None, "training_tokens": None}
         folder.step(step, 9 * seconds if step < 3 else seconds, 1, **prefill, tokens=2000)
-    for place, factor in enumerate((0.5, 1, 1, 2) if decode_seconds else ()):
+    for index, factor in enumerate((0.5, 1, 1, 2) if decode_seconds else ()):
         record = DecodeRecord(
-            position=1000 + place, time=START, seconds=factor * (decode_seconds or 0), token_ids=[7, place]
+            position=1000 + index, time=START, seconds=factor * (decode_seconds or 0), token_ids=[7, index]
         )
         files.append(folder.path / "attempt-1" / DECODED, record)
     folder.end(steps=10, final_loss=None)
     if profiled:
         shares = {"products": 0.6, "attention": 0.2, "elementwise": 0.1, "idle": 0.1}
         step, token = (
-            {part: share * whole for part, share in shares.items()}
-            for whole in (seconds, decode_seconds or 0)
+            {part: share * total for part, share in shares.items()}
+            for total in (seconds, decode_seconds or 0)
         )
         profile(folder, decoded=token if decode_seconds else None, **step)
     return folder

@@ -53,8 +53,8 @@ def _run(root: Path, study: str, number: int, repeat: int, cell: dict[str, int],
     parts = {name: seconds * share for name, seconds in ALONE.items()}
     parts["attention"] *= length / 4096
     parts["communication"] = 0.0 if count == 1 else 0.02 * share**0.5 * (count - 1) ** 0.5
-    whole = sum(parts.values()) * (1 + 0.002 * ((repeat * 7 + number) % 5 - 2))
+    step_seconds = sum(parts.values()) * (1 + 0.002 * ((repeat * 7 + number) % 5 - 2))
     for step in range(1, 61):
-        folder.step(step, whole * (1 + 0.004 * ((step * 7) % 5 - 2)), steps=1)
-    folder.end(seconds=whole * 60, final_loss=9.4)
+        folder.step(step, step_seconds * (1 + 0.004 * ((step * 7) % 5 - 2)), steps=1)
+    folder.end(seconds=step_seconds * 60, final_loss=9.4)
     profile(folder, hidden={"communication": 0.0 if count == 1 else 0.1 * share}, **parts)

@@ -52,7 +52,7 @@ def frontier(
                 | measured
             )
         )
-    made = Frontier(
+    record = Frontier(
         run_id=run_id,
         attempt=1,
         find="sequence_length",
@@ -64,6 +64,6 @@ def frontier(
         probes=probes,
         measured_at=START,
     )
-    files.write(folder.path / "attempt-1" / FRONTIER, made)
-    folder.end(steps=len(probes), final_loss=None, peak_memory_bytes=(made.largest or probes[0]).peak_bytes)
+    files.write(folder.path / "attempt-1" / FRONTIER, record)
+    folder.end(steps=len(probes), final_loss=None, peak_memory_bytes=(record.largest or probes[0]).peak_bytes)
     return folder

@@ -12,5 +12,5 @@ def test_the_analysis_package_starts_without_heavy_imports() -> None:
         "assert len(analysis.charts.names()) >= 5\n"
         "print({'torch', 'duckdb', 'altair', 'vl_convert', 'pyarrow', 'jinja2', 'scipy'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "set()"

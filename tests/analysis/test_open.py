@@ -75,7 +75,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     book = json.loads(NOTEBOOK.read_text())
     cells = ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == "code"]
     names: dict[str, Any] = {}
-    studies, speed, chart, _ = (shown(cell, names) for cell in cells)
+    studies, speed, chart, _ = (output_of(cell, names) for cell in cells)
     assert studies == [("backends", 22, 18)]
     assert [row[0] for row in speed][:3] == ["auto", "cudnn", "custom"]
     assert chart["encoding"]["color"]["field"] == "label"
@@ -85,7 +85,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert all(cell["outputs"] == [] for cell in book["cells"] if cell["cell_type"] == "code")
 
 
-def shown(cell: str, names: dict[str, Any]) -> Any:
+def output_of(cell: str, names: dict[str, Any]) -> Any:
     *body, last = ast.parse(cell).body
     assert isinstance(last, ast.Expr)
     exec(compile(ast.Module(body, []), "cell", "exec"), names)

@@ -24,11 +24,11 @@ def kernels(
     """
     times = []
     for mode in MODES[case.device]:
-        for name, found in said.items():
+        for name, milliseconds in said.items():
             for direction in DIRECTIONS:
-                made = _kernel_time(name, direction, mode, found, case)
-                counts = made.seconds and mode == "eager"
-                times.append(made.model_copy(update={"traffic": traffic if counts else None}))
+                time = _kernel_time(name, direction, mode, milliseconds, case)
+                counts = time.seconds and mode == "eager"
+                times.append(time.model_copy(update={"traffic": traffic if counts else None}))
     record = KernelTimes(
         run_id=folder.run.run_id,
         attempt=attempt,
@@ -50,16 +50,16 @@ def certified(root: Path, attention: str) -> None:
     config = RunConfig(task="attention", call=CallConfig(shape="B1 T512 H16 D128", steps=7))
     folder = Folder(root, plan("r1", "kernels", config=config))
     folder.start(flop_per_token=None, parameter_count=None)
-    made, key = kernels(folder, case, **{attention: 1.0}), certificate(root, attention).key
-    times = [each.model_copy(update={"certificate": key}) for each in made.times]
-    files.write(folder.path / "attempt-1" / KERNELS, made.model_copy(update={"times": times}))
+    record, key = kernels(folder, case, **{attention: 1.0}), certificate(root, attention).key
+    times = [time.model_copy(update={"certificate": key}) for time in record.times]
+    files.write(folder.path / "attempt-1" / KERNELS, record.model_copy(update={"times": times}))
     folder.end(steps=7, final_loss=None)
 
 
-def _kernel_time(name: str, direction: str, mode: str, found: float | str, case: Case) -> KernelTime:
+def _kernel_time(name: str, direction: str, mode: str, milliseconds: float | str, case: Case) -> KernelTime:
     values: dict[str, Any] = {"attention": name, "direction": direction, "mode": mode}
-    if isinstance(found, str):
-        return KernelTime(**values, outcome=found, reason=f"{name} ended as {found}")  # type: ignore[arg-type]
+    if isinstance(milliseconds, str):
+        return KernelTime(**values, outcome=milliseconds, reason=f"{name} ended as {milliseconds}")  # type: ignore[arg-type]
     if case.fp8 and direction == "backward":
         return KernelTime(**values, outcome="unsupported", reason=NO_BACKWARD)
     factor = (2.5 if direction == "backward" else 1.0) * (1.0 if mode == "graph" else 1.02)
@@ -67,9 +67,9 @@ def _kernel_time(name: str, direction: str, mode: str, found: float | str, case:
     return KernelTime(
         **values,
         outcome="completed",
-        seconds=[found / 1e3 * factor * part for part in spread],
+        seconds=[milliseconds / 1e3 * factor * part for part in spread],
         host_seconds=[20e-6 * part for part in spread] if case.device == "cuda" else [],
-        kernel_seconds=found / 1e3 if (case.device, mode) == ("cuda", "eager") else None,
+        kernel_seconds=milliseconds / 1e3 if (case.device, mode) == ("cuda", "eager") else None,
         memory_bytes=4 * case.batch * case.sequence_length * case.heads * case.head_dim,
         sm_mhz=[1755.0, 1740.0] if case.device == "cuda" else [],
         throttle_reasons=[""] if case.device == "cuda" else [],
