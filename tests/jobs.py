@@ -40,11 +40,11 @@ class Popen(subprocess.Popen[Any]):
             start(*values)
             return
         # No signal may reach the fork while it has the launcher's handlers.
-        before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+        old_mask = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
         self.pid = os.fork()
         if not self.pid:
-            become(arguments, before)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            become(arguments, old_mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
         self._child_created = True
         self._close_pipe_fds(*(arguments[name] for name in PIPES))  # type: ignore[attr-defined]
 

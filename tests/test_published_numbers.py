@@ -1069,8 +1069,8 @@ def test_a_number_that_is_added_to_a_copied_page_is_named(tmp_path: Path) -> Non
     copy = tmp_path / "README.md"
     added = "It is 0.7 % faster ([report](reports/published/inference-h200/index.html))."
     copy.write_text(f"{PAGES['README.md']}\n{added}\n")
-    before = escaped("README.md", units(PAGES["README.md"]))
-    assert escaped("README.md", units(copy.read_text())) == [*before, "0.7 of: It is 0.7 % faster (report)."]
+    escapes = escaped("README.md", units(PAGES["README.md"]))
+    assert escaped("README.md", units(copy.read_text())) == [*escapes, "0.7 of: It is 0.7 % faster (report)."]
 
 
 @pytest.mark.parametrize("exempt", EXEMPT, ids=[exempt.text[:20] for exempt in EXEMPT])

@@ -61,7 +61,7 @@ def write_demo(root: Path, study: str = "backends", cpu: bool = False, **changes
 def certify(root: Path, backend: str, cpu: bool = False, **changes: Any) -> Certificate:
     """A certificate as long as real ones are; flash3's is wrong, flash4 is not supported."""
     verdict = {"flash3": "wrong", "flash4": "unsupported"}.get(backend, "right")
-    where = {"device": "cpu", "device_name": CPU["device"]} if cpu else {"device_name": H200}
+    device = {"device": "cpu", "device_name": CPU["device"]} if cpu else {"device_name": H200}
     fields: dict[str, Any] = {
         "kernels": {
             entry: [FLASH.format({"forward": "fwd", "backward": "bwd"}[entry]), "Memset"]
@@ -76,16 +76,16 @@ def certify(root: Path, backend: str, cpu: bool = False, **changes: Any) -> Cert
     fields.setdefault(
         "reasons", [f"{entry.name}: {entry.reason}" for entry in fields["checks"] if not entry.passed]
     )
-    return certificate(root, backend, verdict, **(fields | where | changes))  # type: ignore[arg-type]
+    return certificate(root, backend, verdict, **(fields | device | changes))  # type: ignore[arg-type]
 
 
 def _checks(draw: random.Random, wrong: bool) -> Iterator[Check]:
     times = 1500 if wrong else 1
     for variant in ("plain", "plain, fused qkv", "needle", "large logits", "huge logits", "masked gradient"):
-        for what in ("o", "dq", "dk", "dv"):
-            yield check("finite", what, variant=variant)
+        for tensor in ("o", "dq", "dk", "dv"):
+            yield check("finite", tensor, variant=variant)
             error = times * draw.uniform(0.3, 0.7)
-            yield number(what, error, draw.uniform(2e-3, 6e-3) * times, variant=variant)
+            yield number(tensor, error, draw.uniform(2e-3, 6e-3) * times, variant=variant)
     for name in ("same again", "gradients apart", "gradients add up"):
         yield number("dq", draw.uniform(0.3, 0.7), name=name, variant=name)
     yield check(

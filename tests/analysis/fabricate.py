@@ -153,7 +153,7 @@ class Folder:
 
     def audit(self, step: int, attempt: int = 1, **measured: float | None) -> None:
         """An audit of 0.8 allowed roundings in each tensor; `measured` says other errors than 0.4."""
-        wrong = [name for name, error in measured.items() if error is None or error > 0.8]
+        failed_tensors = [name for name, error in measured.items() if error is None or error > 0.8]
         place = "row 300, head 6"
         line = AuditRecord(
             step=step,
@@ -169,15 +169,15 @@ class Folder:
                 )
                 for name in ("o", "dq", "dk", "dv")
             },
-            passed=not wrong,
-            reason="; ".join(f"{name} is off" for name in wrong) or None,
+            passed=not failed_tensors,
+            reason="; ".join(f"{name} is off" for name in failed_tensors) or None,
             seconds=0.02,
         )
         files.append(self.path / f"attempt-{attempt}" / "audits.jsonl", line)
 
     def end(self, outcome: str = "completed", attempt: int = 1, seconds: float = 60, **fields: Any) -> None:
         """The attempt's own word of how it ended."""
-        began = START + timedelta(hours=attempt - 1)
+        start = START + timedelta(hours=attempt - 1)
         values: dict[str, Any] = {
             "run_id": self.run.run_id,
             "attempt": attempt,
@@ -186,8 +186,8 @@ class Folder:
             "steps": self.run.config.train.steps,
             "final_loss": 9.0,
             "peak_memory_bytes": 71 * 2**30,
-            "started_at": began,
-            "ended_at": began + timedelta(seconds=seconds),
+            "started_at": start,
+            "ended_at": start + timedelta(seconds=seconds),
             "wall_seconds": seconds,
         }
         files.write(self.path / f"attempt-{attempt}" / "result.json", Result(**(values | fields)))
@@ -229,7 +229,7 @@ def _checks(wrong: bool) -> list[Check]:
     return [
         number("o", error, relative),
         number("dq", 0.6, variant="large logits", relative=0.3),
-        *(number(what, 0.4, 5e-3) for what in ("dq", "dk", "dv")),
+        *(number(tensor, 0.4, 5e-3) for tensor in ("dq", "dk", "dv")),
         check("finite", "o"),
         check("own kernels", "forward"),
         check("same loss", "loss", measured=1e-4, tolerance=0.005),

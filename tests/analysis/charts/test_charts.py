@@ -77,10 +77,10 @@ def test_charts_leave_the_rows_as_they_are_since_others_show_them_too(demo: Path
         for name in charts.names():
             chart = charts.load(name)
             rows = answer(connection, facts.literal(chart.sql, "backends")).parsed()
-            before = deepcopy(rows)
+            copied_rows = deepcopy(rows)
             if chart.applies(rows):
                 chart.build(rows, group_styles)
-            assert rows == before, name
+            assert rows == copied_rows, name
 
 
 @pytest.fixture(scope="module")
@@ -339,12 +339,12 @@ def test_labels_of_lines_that_end_together_do_not_overlap(demo_figures: Figures)
     figure = demo_figures["loss"]
     assert figure
     (names,) = [values for values in figure.spec["datasets"].values() if "at" in values[0]]
-    places = sorted(row["at"] for row in names)
+    heights = sorted(row["at"] for row in names)
     lines = [layer for layer in figure.spec["layer"] if layer["mark"]["type"] == "line"]
     low, high = lines[0]["encoding"]["y"]["scale"]["domain"]
-    apart = (high - low) * 15 / 360
+    distance = (high - low) * 15 / 360
     assert len({label for row in names for label in row["label"].split(", ")}) == 8, "each in one list"
-    assert all(after - before > 0.99 * apart for before, after in pairwise(places))
+    assert all(upper - lower > 0.99 * distance for lower, upper in pairwise(heights))
 
 
 def test_errors_beyond_the_axis_stand_at_its_end_with_their_number(root: Path) -> None:

@@ -159,10 +159,10 @@ def test_single_runs_without_intervals_have_no_layer_no_tooltip_and_no_word_of_t
 
 def test_names_of_lines_stand_around_their_ends_and_inside_the_plot() -> None:
     places = name_places({"a": 0.5, "b": 0.5, "c": 0.5, "d": 1.0, "e": 1.0}, 0.0, 1.0, 360)
-    at = [row["at"] for row in places]
-    assert sum(at[:3]) / 3 == pytest.approx(0.5), "as many above as below"
-    assert all(after - before >= NAME_HEIGHT / 360 - 1e-9 for before, after in pairwise(at))
-    assert at[-1] <= 1
+    heights = [row["at"] for row in places]
+    assert sum(heights[:3]) / 3 == pytest.approx(0.5), "as many above as below"
+    assert all(upper - lower >= NAME_HEIGHT / 360 - 1e-9 for lower, upper in pairwise(heights))
+    assert heights[-1] <= 1
 
 
 def test_sixty_groups_with_long_names_are_drawn_in_every_figure(root: Path) -> None:
@@ -215,11 +215,11 @@ def test_lines_that_can_be_told_apart_all_have_a_colour_and_a_name() -> None:
 
 def test_layers_are_put_together_as_altair_does_it() -> None:
     rows = [{"label": "auto", "step": step, "value": 1.0} for step in (1, 2)]
-    shared, other = chart_of(rows), chart_of([{"value": 2.0}])
+    line_chart, rule_chart = chart_of(rows), chart_of([{"value": 2.0}])
     layers = [
-        shared.mark_line().encode(x="step:Q", y="value:Q"),
-        shared.mark_point().encode(x="step:Q", y="value:Q"),
-        other.mark_rule().encode(y="value:Q"),
+        line_chart.mark_line().encode(x="step:Q", y="value:Q"),
+        line_chart.mark_point().encode(x="step:Q", y="value:Q"),
+        rule_chart.mark_rule().encode(y="value:Q"),
     ]
     altair_spec = alt.layer(*layers).properties(width="container", height=99).to_dict()
     spec = vega_lite(layers, 99, 6)

@@ -100,28 +100,28 @@ def test_what_differs_besides_stands_in_the_table_and_the_caption_says_so() -> N
 
 
 def test_figures_say_in_how_many_parts_processes_take_their_samples_where_these_differ() -> None:
-    alike = trained(4) + trained(8, shard=2) + trained(16, shard=4)
-    two = trained(8, accumulate=2, shard=2)
+    same_parts = trained(4) + trained(8, shard=2) + trained(16, shard=4)
+    two_parts = trained(8, accumulate=2, shard=2)
 
     def plotted(rows: list[dict[str, object]], kind: Kind) -> Figure:
         plot = scaling_figure(rows, kind, "efficiency", lambda _, ratio: ratio, ".2f", "Tokens.")
         assert plot
         return plot
 
-    assert "parts" not in plotted(alike, "weak").caption
-    mixed = plotted(alike + two, "weak")
+    assert "parts" not in plotted(same_parts, "weak").caption
+    mixed = plotted(same_parts + two_parts, "weak")
     assert mixed.caption.endswith(
         "A line joins processes that take their samples in the same number of parts."
     )
-    assert {row["group"] for row in table(mixed)} == {row["label"] for row in alike}
+    assert {row["group"] for row in table(mixed)} == {row["label"] for row in same_parts}
 
     base = trained(8, accumulate=4)
-    strong = plotted(base + two, "strong")
+    strong = plotted(base + two_parts, "strong")
     assert (
         "names what else differs. Lines join processes that take their samples in different numbers of parts."
         in strong.caption
     )
-    sentence = f"{two[0]['label']} takes the samples of a process in 2 parts, {base[0]['label']} in 4."
+    sentence = f"{two_parts[0]['label']} takes the samples of a process in 2 parts, {base[0]['label']} in 4."
     assert table(strong)[1]["what it is"] == f"observed in one run each. {sentence}"
 
 

@@ -27,11 +27,11 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecords]:
 def test_the_run_that_learns_something_else_is_named_with_its_steps_and_the_others_are_equivalent(
     five,
 ) -> None:
-    (wrong,) = findings(five["fa3"], "loss", "error")
-    assert wrong.startswith("fa3: its loss against the median of 4 others is different: +0.0")
-    assert "beyond the margin of 0.02 nats" in wrong
-    assert "over steps 1-100" in wrong
-    assert "All count the same training tokens at every step." in wrong
+    (loss_finding,) = findings(five["fa3"], "loss", "error")
+    assert loss_finding.startswith("fa3: its loss against the median of 4 others is different: +0.0")
+    assert "beyond the margin of 0.02 nats" in loss_finding
+    assert "over steps 1-100" in loss_finding
+    assert "All count the same training tokens at every step." in loss_finding
     for name in ("baseline", "cudnn", "efficient", "fa"):
         (sentence,) = findings(five[name], "loss")
         assert sentence.startswith(f"{name}: its loss against the median of 3 others is equivalent")
@@ -57,13 +57,13 @@ def test_equal_runs_are_called_outliers_in_at_most_one_study_of_a_hundred() -> N
     import numpy as np
 
     draw = np.random.default_rng(0)
-    studies, wrong = 1000, 0
+    studies, outliers = 1000, 0
     for _ in range(studies):
         means = draw.normal(6.7, 0.01, 5).tolist()
-        wrong += any(
+        outliers += any(
             outlier_evidence(mean, [*means[:row], *means[row + 1 :]]) for row, mean in enumerate(means)
         )
-    assert 0.001 < wrong / studies <= 0.02  # 1 % is stated; three standard errors above it
+    assert 0.001 < outliers / studies <= 0.02  # 1 % is stated; three standard errors above it
 
 
 def test_runs_on_other_texts_are_not_compared(tmp_path: Path) -> None:
@@ -270,14 +270,14 @@ def test_a_papers_table_of_averages_is_imported_with_its_rates_and_no_correct_ro
         )
 
 
-@pytest.mark.parametrize("tflops, wrong", [("418.91", False), ("418.9", False), ("419", False), ("418.93", True), ("445.07", True), ("420", True)])  # fmt: skip
+@pytest.mark.parametrize("tflops, is_wrong", [("418.91", False), ("418.9", False), ("419", False), ("418.93", True), ("445.07", True), ("420", True)])  # fmt: skip
 def test_a_count_is_wrong_if_the_digits_that_were_printed_say_so(
-    tflops: str, wrong: bool, tmp_path: Path
+    tflops: str, is_wrong: bool, tmp_path: Path
 ) -> None:
     text = AVERAGES.replace("418.91", tflops)
     _, run = _averages(tmp_path, text, {"config": SHAPE, "constants": {"gpus": 1}})
-    assert bool(findings(run, "flop_per_token", "error")) == wrong
-    if wrong:
+    assert bool(findings(run, "flop_per_token", "error")) == is_wrong
+    if is_wrong:
         assert "-0.0 %" not in findings(run, "flop_per_token", "error")[0]
 
 

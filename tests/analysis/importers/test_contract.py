@@ -181,10 +181,10 @@ def test_of_a_file_that_was_cut_off_nothing_is_wrong_and_what_is_missing_is_said
             except Refused:
                 continue
             points = [(step.step, step.loss) for step in log.steps]
-            whole_lines = log_format.kind in TEXTS and content[end - 1 : end] == b"\n"
-            single = len(points) == 1 and "may lack digits" in str(log.run.imported.findings)
-            assert single or points == written[: len(points)], (log_format.kind, end)
-            assert single or whole_lines or _left_out(log) or _at_a_border(log_format, content, end), (
+            ends_a_line = log_format.kind in TEXTS and content[end - 1 : end] == b"\n"
+            is_single = len(points) == 1 and "may lack digits" in str(log.run.imported.findings)
+            assert is_single or points == written[: len(points)], (log_format.kind, end)
+            assert is_single or ends_a_line or _left_out(log) or _at_a_border(log_format, content, end), (
                 log_format.kind,
                 end,
             )

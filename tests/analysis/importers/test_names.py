@@ -115,9 +115,9 @@ def test_runs_that_one_column_alone_does_not_tell_apart_are_not_mixed(tmp_path: 
     rows = [{"run": f"{m}{b}", "model": m, "backend": b, "step": 1, "loss": 9} for m in "AB" for b in "xy"]
     runs = made.read(write(tmp_path / "a.csv", rows), "csv")
     assert [run.name for run in runs] == ["Ax", "Ay", "Bx", "By"]
-    without = [{name: value for name, value in row.items() if name != "run"} for row in rows]
+    unnamed_rows = [{name: value for name, value in row.items() if name != "run"} for row in rows]
     with pytest.raises(Refused, match="which column tells runs apart, 'model' or 'backend'"):
-        made.read(write(tmp_path / "a.csv", without), "csv")
+        made.read(write(tmp_path / "a.csv", unnamed_rows), "csv")
 
 
 def test_a_day_is_not_the_time_of_a_record(tmp_path: Path) -> None:

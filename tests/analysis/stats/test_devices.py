@@ -92,8 +92,8 @@ def test_a_group_of_one_run_says_nothing() -> None:
 
 
 def test_devices_that_no_group_links_are_not_compared() -> None:
-    apart = [TimedRun(group, f"of-{group}", 1.0 + n / 1e4) for group in "ab" for n in range(5)]
-    assert devices(apart).p is None
+    unlinked_runs = [TimedRun(group, f"of-{group}", 1.0 + n / 1e4) for group in "ab" for n in range(5)]
+    assert devices(unlinked_runs).p is None
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

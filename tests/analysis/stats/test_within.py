@@ -64,9 +64,9 @@ def test_skewed_noise_changes_nothing_because_ranks_decide() -> None:
     """The exponential of every value has its interval's ends at the exponentials of the ends."""
     row = autoregression(np.random.default_rng(2), 1, 33, 0.5)[0]
     assert half_width(row, 0.95) == half_width(np.exp(row), 0.95)
-    plain, skewed = within_run(list(row + 9)), within_run(list(np.exp(row + 9)))
-    assert skewed.low == pytest.approx(np.exp(plain.low), rel=0.01)
-    assert skewed.high == pytest.approx(np.exp(plain.high), rel=0.01)
+    symmetric, skewed = within_run(list(row + 9)), within_run(list(np.exp(row + 9)))
+    assert skewed.low == pytest.approx(np.exp(symmetric.low), rel=0.01)
+    assert skewed.high == pytest.approx(np.exp(symmetric.high), rel=0.01)
 
 
 @pytest.mark.parametrize("n", range(3, 24))

@@ -178,10 +178,12 @@ def test_a_relative_error_is_of_plain_data_and_never_of_a_zero(root: Path, sql: 
 
 
 @pytest.mark.parametrize(
-    "bad", [number("o", None, None), check("finite", "o", passed=False, reason="o has NaN")]
+    "failed_check", [number("o", None, None), check("finite", "o", passed=False, reason="o has NaN")]
 )
-def test_what_is_not_finite_is_infinitely_wrong_and_not_left_out(root: Path, sql: Ask, bad: object) -> None:
-    certificate(root, "flash", checks=[number("o", 0.1), bad, number("dq", 0.1)])
+def test_what_is_not_finite_is_infinitely_wrong_and_not_left_out(
+    root: Path, sql: Ask, failed_check: object
+) -> None:
+    certificate(root, "flash", checks=[number("o", 0.1), failed_check, number("dq", 0.1)])
     collect(root)
     rows = sql("SELECT tensor, ratio, measured, failed FROM tensor_errors ORDER BY tensor")
     assert rows[1] == {"tensor": "o", "ratio": math.inf, "measured": None, "failed": 1}

@@ -148,9 +148,9 @@ def test_a_missing_root_is_a_users_error(tmp_path: Path) -> None:
     "content", [b"", b'{"schema_version": 1, "run_', b"\x00\xff\xfe\x80binary", b"[]", b"{}"]
 )
 def test_a_run_json_that_cannot_be_read_is_quarantined_alone(root: Path, sql: Ask, content: bytes) -> None:
-    bad = completed(root, "r1")
+    folder = completed(root, "r1")
     completed(root, "r2")
-    (bad.path / "run.json").write_bytes(content)
+    (folder.path / "run.json").write_bytes(content)
     assert collect(root).quarantined == 1
     (row,) = sql("SELECT path, reason FROM quarantine")
     assert row["path"] == "backends/r1/run.json"
@@ -210,10 +210,10 @@ def test_an_empty_steps_file_has_no_steps(root: Path) -> None:
 
 def test_a_mended_file_leaves_quarantine(root: Path) -> None:
     folder = completed(root, "r1")
-    good = (folder.path / "run.json").read_bytes()
-    (folder.path / "run.json").write_bytes(good[:40])
+    content = (folder.path / "run.json").read_bytes()
+    (folder.path / "run.json").write_bytes(content[:40])
     assert collect(root).quarantined == 1
-    (folder.path / "run.json").write_bytes(good)
+    (folder.path / "run.json").write_bytes(content)
     summary = collect(root)
     assert (summary.quarantined, summary.runs) == (0, 1)
 

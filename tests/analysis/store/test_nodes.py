@@ -82,10 +82,12 @@ def test_a_node_says_whether_its_ceilings_are_unsure(root: Path, sql: Ask) -> No
     (path,) = root.glob("backends/.nodes/*.json")
     record = files.read(path, NodeRecord)
     measured = record.measured
-    loose = measured.traffic.model_copy(update={"seconds_75": 4 * measured.traffic.seconds_25})
+    spread_traffic = measured.traffic.model_copy(update={"seconds_75": 4 * measured.traffic.seconds_25})
     collect(root)
     assert [row["unsure"] for row in sql("FROM nodes")] == [None]
-    files.write(path, record.model_copy(update={"measured": measured.model_copy(update={"traffic": loose})}))
+    files.write(
+        path, record.model_copy(update={"measured": measured.model_copy(update={"traffic": spread_traffic})})
+    )
     collect(root)
     assert [row["unsure"] for row in sql("FROM nodes")] == [
         "the repeats of the memory bandwidth spread widely (upper over lower quartile up to 4, 1.5 is allowed), "

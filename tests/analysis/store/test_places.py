@@ -20,9 +20,14 @@ def planned(root: Path, day: int, places: dict[str, Place]) -> None:
     """Runs of one launch, of which each is planned a little after the one before."""
     for number, (attention, (block, position)) in enumerate(places.items()):
         fields = {"group": attention, "factors": {"attention": attention}, "repeat": day}
-        at = START + timedelta(days=day, microseconds=number)
+        created_at = START + timedelta(days=day, microseconds=number)
         run = plan(
-            f"{attention}-{day}", attention=attention, block=block, position=position, created_at=at, **fields
+            f"{attention}-{day}",
+            attention=attention,
+            block=block,
+            position=position,
+            created_at=created_at,
+            **fields,
         )
         Folder(root, run)
 

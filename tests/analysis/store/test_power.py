@@ -48,8 +48,8 @@ def test_records_shorter_than_a_second_have_no_power(root: Path, sql: Ask) -> No
 
 
 def test_power_is_of_the_records_that_are_long_enough(root: Path, sql: Ask) -> None:
-    short, long = {"energy_joules": 80.0, "step_seconds": 0.02}, {"energy_joules": 1200.0}
-    assert measured(root, sql, short, long)["power_watts"] == 571.429
+    short_record, long_record = {"energy_joules": 80.0, "step_seconds": 0.02}, {"energy_joules": 1200.0}
+    assert measured(root, sql, short_record, long_record)["power_watts"] == 571.429
 
 
 def test_the_energy_of_a_run_is_unknown_where_that_of_a_step_is(root: Path, sql: Ask) -> None:

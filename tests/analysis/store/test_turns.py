@@ -111,12 +111,12 @@ def test_a_lock_that_another_member_of_the_group_made_is_taken_all_the_same(
 ) -> None:
     completed(root, "r1")
     collect(root)
-    real = os.open
+    open_file = os.open
 
-    def refuse(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+    def refuse(path: Any, flags: int, *positional: Any, **options: Any) -> int:
         if Path(path).name == store.LOCK and flags & os.O_RDWR:
             raise PermissionError(errno.EACCES, "Permission denied")
-        return real(path, flags, *rest, **options)
+        return open_file(path, flags, *positional, **options)
 
     monkeypatch.setattr(os, "open", refuse)
     assert collect(root).runs == 1

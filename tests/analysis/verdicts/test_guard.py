@@ -85,8 +85,10 @@ def test_a_difference_is_named_and_breaks_what_it_makes_incomparable(topic, chan
 
 
 def test_no_difference_depends_on_which_side_comes_first() -> None:
-    other = runs(git_sha="b" * 40, code=None, device="X", started_at=LATER, ended_at=LATER, verdict="wrong")
-    forward, reverse = differences_of(runs(), other), differences_of(other, runs())
+    other_runs = runs(
+        git_sha="b" * 40, code=None, device="X", started_at=LATER, ended_at=LATER, verdict="wrong"
+    )
+    forward, reverse = differences_of(runs(), other_runs), differences_of(other_runs, runs())
     assert [(difference.topic, difference.breaks) for difference in forward] == [
         (difference.topic, difference.breaks) for difference in reverse
     ]

@@ -147,9 +147,9 @@ def test_a_verdict_that_the_ranking_does_not_confirm_is_said_to_be_of_one_test()
         faster = {"cudnn": (0.4, 0.5), "flash": (0.36, 0.453), "flex": (0.33, 0.42), "flash3": (0.3, 0.378)}
         return [row for name in backends for row in repeated(name, [*faster[name]], design=design)]
 
-    compared = rates(groups("cudnn", "flash", "flex", "flash3"))
-    assert [rate.verdict.kind for rate in compared.compared] == ["different"] * 3
-    assert compared.against_ranking == (
+    comparison = rates(groups("cudnn", "flash", "flex", "flash3"))
+    assert [rate.verdict.kind for rate in comparison.compared] == ["different"] * 3
+    assert comparison.against_ranking == (
         "Each verdict is tested alone. Corrected for all 6 pairs, the ranking does not tell `cudnn` from "
         "`flash` and `flex`, though their verdicts say faster or slower.",
     )
@@ -159,12 +159,12 @@ def test_a_verdict_that_the_ranking_does_not_confirm_is_said_to_be_of_one_test()
 
 
 def test_a_margin_makes_groups_equivalent_only_if_all_runs_state_it() -> None:
-    stating = DESIGN | {"margins": {"tokens_per_second": 0.01}}
-    rows = repeated("cudnn", [0.4, 0.5, 0.45], design=stating)
-    alike = repeated("flash", [0.4001, 0.5001, 0.4502], design=stating)
-    assert rates(rows + alike).compared[0].verdict.kind == "equivalent"
-    alike[0]["design"] = DESIGN
-    assert rates(rows + alike).compared[0].verdict.kind == "inconclusive"
+    design = DESIGN | {"margins": {"tokens_per_second": 0.01}}
+    rows = repeated("cudnn", [0.4, 0.5, 0.45], design=design)
+    flash = repeated("flash", [0.4001, 0.5001, 0.4502], design=design)
+    assert rates(rows + flash).compared[0].verdict.kind == "equivalent"
+    flash[0]["design"] = DESIGN
+    assert rates(rows + flash).compared[0].verdict.kind == "inconclusive"
 
 
 def test_runs_that_are_not_comparable_get_no_verdict_no_interval_and_no_common_ranking() -> None:

@@ -208,6 +208,6 @@ def test_what_breaks_a_comparison_apart_from_the_number_of_processes_withholds_i
 
 def test_lengths_over_context_are_the_runs_that_are_otherwise_alike() -> None:
     single, two, four = trained(1), trained(1, length=256, context=2), trained(1, length=512, context=4)
-    other = trained(8) + trained(8, shard=2)
-    assert longer([*single, *two, *four, *other]) == [*single, *two, *four]
-    assert longer([*single, *two]) == [] and longer(other) == []
+    other_runs = trained(8) + trained(8, shard=2)
+    assert longer([*single, *two, *four, *other_runs]) == [*single, *two, *four]
+    assert longer([*single, *two]) == [] and longer(other_runs) == []
