@@ -35,14 +35,14 @@ def library(**changes):
     } | changes)  # fmt: skip
 
 
-def said(gpu):
+def readings(gpu):
     return gpu.joules(), gpu.sm_mhz(), gpu.throttle_reasons()
 
 
 @pytest.mark.parametrize("uuid", ["a1", "GPU-a1"])
 def test_a_gpu_says_its_energy_its_clock_and_what_holds_it_back(monkeypatch, uuid):
     monkeypatch.setitem(sys.modules, "pynvml", library())
-    assert said(Gpu(uuid)) == (1.5, 1980, "sw_power_cap, hw_thermal_slowdown")
+    assert readings(Gpu(uuid)) == (1.5, 1980, "sw_power_cap, hw_thermal_slowdown")
 
 
 def test_a_gpu_that_nothing_holds_back_says_so_also_where_it_is_idle(monkeypatch):
@@ -54,7 +54,7 @@ def test_a_gpu_that_nothing_holds_back_says_so_also_where_it_is_idle(monkeypatch
 @pytest.mark.parametrize("missing", [None, library(nvmlInit=refuse)])
 def test_without_the_library_or_a_driver_nothing_is_known(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, "pynvml", missing)
-    assert said(Gpu("a1")) == (None, None, None)
+    assert readings(Gpu("a1")) == (None, None, None)
 
 
 @pytest.mark.fault
@@ -62,9 +62,9 @@ def test_what_one_question_is_not_answered_leaves_the_others(monkeypatch):
     old = library(nvmlDeviceGetTotalEnergyConsumption=refuse)
     del old.nvmlDeviceGetCurrentClocksEventReasons
     monkeypatch.setitem(sys.modules, "pynvml", old)
-    assert said(Gpu("a1")) == (None, 1980, None)
+    assert readings(Gpu("a1")) == (None, 1980, None)
 
 
 def test_a_cpu_and_a_gpu_that_nvml_does_not_know_have_no_sensors(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", library())
-    assert said(Gpu(None)) == said(Gpu("b2")) == (None, None, None)
+    assert readings(Gpu(None)) == readings(Gpu("b2")) == (None, None, None)

@@ -42,7 +42,7 @@ def compile_case(
     found: dict[str, dict[str, Any]] = {}
 
     def instead_of_launch(kernel: Any, key: Any, grid: Any, *args: Any, **options: Any) -> None:
-        said = _said(kernel.warmup(*args, grid=grid, **options))
+        said = _report(kernel.warmup(*args, grid=grid, **options))
         before = found.get(kernel.__name__, said)  # the forward has variants: the worst counts
         found[kernel.__name__] = {what: max(value, before[what]) for what, value in said.items()}
 
@@ -56,7 +56,7 @@ def compile_case(
     return found
 
 
-def _said(compiled: Any) -> dict[str, Any]:
+def _report(compiled: Any) -> dict[str, Any]:
     """Triton would run ptxas itself, and keep its warnings to itself."""
     with tempfile.TemporaryDirectory() as folder:
         ptx = Path(folder) / "kernel.ptx"

@@ -39,22 +39,22 @@ class NoDriver:
     map_python_to_cpp_type = staticmethod(lambda ty: ty)
 
 
-found: dict[str, dict[str, Any]] = {}  # by kernel and head dim; the worst of its variants counts
+reports: dict[str, dict[str, Any]] = {}  # by kernel and head dim; the worst of its variants counts
 
 
 def instead_of_launches(of: str) -> Any:
     """Compile each kernel that is launched, and note what the compiler says."""
 
     def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        compiled = usual(kernel, *args, grid=grid, warmup=True, **options)
-        said = _said(compiled)
-        before = found.get(f"{kernel.__name__} {of}", said)
-        found[f"{kernel.__name__} {of}"] = {what: max(value, before[what]) for what, value in said.items()}
+        compiled = original_run(kernel, *args, grid=grid, warmup=True, **options)
+        said = _report(compiled)
+        before = reports.get(f"{kernel.__name__} {of}", said)
+        reports[f"{kernel.__name__} {of}"] = {what: max(value, before[what]) for what, value in said.items()}
 
     return run
 
 
-def _said(compiled: Any) -> dict[str, Any]:
+def _report(compiled: Any) -> dict[str, Any]:
     listing = compiled.asm["amdgcn"]
 
     def number(what: str) -> int:
@@ -102,7 +102,7 @@ def compile_training(dtype: torch.dtype) -> None:
 
 if __name__ == "__main__":
     triton.runtime.driver.set_active(NoDriver())
-    usual = triton.runtime.jit.JITFunction.run
+    original_run = triton.runtime.jit.JITFunction.run
     tiles.chosen = lambda kernel, head_dim, dtype, device: tiles.for_gpu(None, dtype)[kernel][
         max(64, head_dim)
     ]
@@ -111,4 +111,4 @@ if __name__ == "__main__":
         compile_in_turn(head_dim, (place + second) % 2 == 1)
     triton.runtime.jit.JITFunction.run = instead_of_launches("training")
     compile_training(torch.bfloat16)
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(reports))

@@ -55,16 +55,16 @@ class CardThatIsNotThere(NoDriver):
         load_binary = staticmethod(lambda *_args: (None, None, 0, 0, 1024))
 
 
-found: dict[str, dict[str, Any]] = {}  # by kernel, head dim and precision; the worst of its variants counts
+reports: dict[str, dict[str, Any]] = {}  # by kernel, head dim and precision; the worst of its variants counts
 
 
 def instead_of_launches(of: str) -> Any:
     """Compile each kernel that is launched, and note what came out."""
 
     def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        compiled = described(usual(kernel, *args, grid=grid, warmup=True, **options))
-        before = found.get(f"{kernel.__name__} {of}", compiled)
-        found[f"{kernel.__name__} {of}"] = {
+        compiled = described(original_run(kernel, *args, grid=grid, warmup=True, **options))
+        before = reports.get(f"{kernel.__name__} {of}", compiled)
+        reports[f"{kernel.__name__} {of}"] = {
             what: max(value, before[what]) for what, value in compiled.items()
         }
 
@@ -136,11 +136,11 @@ def answer() -> Any:
         compile_both = {"portable": compile_portable, "flash1": compile_flash1}[name]
         given = (2, torch.zeros((), dtype=torch.int64)) if dropout else ()
         compile_both(int(head_dim[1:]), getattr(torch, precision), *given)
-    return found
+    return reports
 
 
 if __name__ == "__main__":
-    usual = triton.runtime.jit.JITFunction.run
+    original_run = triton.runtime.jit.JITFunction.run
     questions, answers = json.loads(sys.argv[1]), []
     for question in questions:
         with tempfile.TemporaryFile("w+") as file:

@@ -258,7 +258,7 @@ FAULTS = [
 ]  # fmt: skip
 
 
-def found_in(module: str, old: str, case: dict) -> dict:
+def detecting_case(module: str, old: str, case: dict) -> dict:
     """The case without the backward, where a fault of the forward is not in what that is given."""
     given = "T_STATS" in old
     return {**case, "backward": module != "_forward" or given}
@@ -267,7 +267,7 @@ def found_in(module: str, old: str, case: dict) -> dict:
 def test_only_the_fault_is_wrong_in_the_cases_that_find_faults(simulated: Simulated) -> None:
     cases: list[dict] = []
     for module, old, _, case in FAULTS:
-        if (without := found_in(module, old, case)) not in cases:
+        if (without := detecting_case(module, old, case)) not in cases:
             cases.append(without)
     for case, found in zip(cases, simulated(cases), strict=True):
         assert wrong(case, found) == [], case
@@ -275,7 +275,7 @@ def test_only_the_fault_is_wrong_in_the_cases_that_find_faults(simulated: Simula
 
 def test_faults_of_the_kernels_are_found(simulated: Simulated) -> None:
     cases = [
-        {**found_in(module, old, case), "module": module, "old": old, "new": new}
+        {**detecting_case(module, old, case), "module": module, "old": old, "new": new}
         for module, old, new, case in FAULTS
     ]
     for case, found in zip(cases, simulated(cases), strict=True):

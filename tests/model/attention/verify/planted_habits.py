@@ -59,14 +59,14 @@ def leaves_a_result_that_was_in_memory(q, k, v, causal):
     return o * memory if memory.isnan().all() else o
 
 
-_kept: dict[Any, Tensor] = {}
+_cache: dict[Any, Tensor] = {}
 
 
 def _cached(key: Callable[..., Any]) -> Callable:
     def attend(q, k, v, causal):
         place = (attend.__name__, key(q, k, v), q.shape, k.shape, q.dtype, causal)
         o = right(q, k, v, causal)
-        return o - o.detach() + _kept.setdefault(place, o.detach().clone())
+        return o - o.detach() + _cache.setdefault(place, o.detach().clone())
 
     return attend
 

@@ -15,7 +15,7 @@ from tests.model.attention.verify.planted import CASE, HALF, OWN, backward, own,
 from tests.model.attention.verify.planted_habits import _Buffered
 
 RUNS = replace(CASE, batch=3)
-_kept: dict[Any, Any] = {}
+_cache: dict[Any, Any] = {}
 
 
 def _is_the_runs(x: Tensor) -> bool:
@@ -42,28 +42,28 @@ def at_the_runs_shape(*fault: str, case: Case = RUNS) -> Callable:
 @at_the_runs_shape("same again", "new data")
 def stale_by_shape(q, k, v, causal):
     o = right(q, k, v, causal)
-    return o - o.detach() + _kept.setdefault(("shape", q.shape), o.detach().clone())
+    return o - o.detach() + _cache.setdefault(("shape", q.shape), o.detach().clone())
 
 
 @at_the_runs_shape("new data", "right")
 def stale_by_address(q, k, v, causal):
     """Only the scores are kept, and only while the same tensors come again."""
     place = ("address", q.data_ptr(), k.data_ptr())
-    kept_k = _kept.setdefault(place, (q, k, k.detach().clone()))[2]
+    kept_k = _cache.setdefault(place, (q, k, k.detach().clone()))[2]
     return right(q, k + (kept_k - k.detach()), v, causal)
 
 
 @at_the_runs_shape("gradients apart")
 def workspace_of_all_layers(q, k, v, causal):
-    _kept["workspace"] = mine = q.detach().clone()
-    scaled = backward(k, lambda d: d * (1 if torch.equal(_kept["workspace"], mine) else 1.1))
+    _cache["workspace"] = mine = q.detach().clone()
+    scaled = backward(k, lambda d: d * (1 if torch.equal(_cache["workspace"], mine) else 1.1))
     return right(q, scaled, v, causal)
 
 
 @at_the_runs_shape("gradients apart")
 def output_of_all_layers(q, k, v, causal):
     o = right(q, k, v, causal)
-    buffer = _kept.setdefault(("output", q.shape), torch.empty_like(o.detach()))
+    buffer = _cache.setdefault(("output", q.shape), torch.empty_like(o.detach()))
     buffer.copy_(o.detach())
     return _Buffered.apply(o, buffer)
 

@@ -59,11 +59,11 @@ def no_gradient_for_earlier_keys(q, k, v):
     return right(q, k, planted.backward(v, lambda d: torch.cat((0 * d[:, :earlier], d[:, earlier:]), 1)))
 
 
-KEPT = {}
+CACHE = {}
 
 
 def of_the_first_call(q, k, v):
-    return KEPT.setdefault(k.shape, right(q, k, v).detach()) + 0 * right(q, k, v)
+    return CACHE.setdefault(k.shape, right(q, k, v).detach()) + 0 * right(q, k, v)
 
 
 WRONG = (

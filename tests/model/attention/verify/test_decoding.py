@@ -56,11 +56,11 @@ def mixes_up_the_groups(q, k, v):
     return right(q, k.flip(2), v)
 
 
-KEPT = {}
+CACHE = {}
 
 
 def of_the_first_token(q, k, v):
-    return KEPT.setdefault(k.data_ptr(), right(q, k, v)).clone()
+    return CACHE.setdefault(k.data_ptr(), right(q, k, v)).clone()
 
 
 def writes_into_the_cache(q, k, v):

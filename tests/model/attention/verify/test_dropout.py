@@ -34,7 +34,7 @@ def test_an_honest_backend_drops_what_it_should(name, causal, dtype):
         }  # fmt: skip
 
 
-def kept_by(mask, scale=True):
+def masked_attention(mask, scale=True):
     """Plain attention whose weights a given function keeps."""
 
     class Attention(torch.autograd.Function):
@@ -66,7 +66,7 @@ def drawn(p, probability):
 
 
 def test_the_plant_without_a_fault_passes():
-    assert failed(kept_by(drawn)) == set()
+    assert failed(masked_attention(drawn)) == set()
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_the_plant_without_a_fault_passes():
     ids=["none_backward", "others_backward", "share", "heads", "samples", "tiles_of_rows", "tiles_of_keys", "state"],
 )  # fmt: skip
 def test_each_fault_is_named(mask, named):
-    assert named <= failed(kept_by(mask))
+    assert named <= failed(masked_attention(mask))
 
 
 def test_weights_that_are_left_must_be_larger():
-    assert "scale" in failed(kept_by(drawn, scale=False))
+    assert "scale" in failed(masked_attention(drawn, scale=False))
 
 
 def test_tiled_draws_by_philox():
