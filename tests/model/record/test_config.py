@@ -39,26 +39,29 @@ def test_what_processes_can_share_evenly_is_read_from_a_record(parallel, process
     ],
 )
 def test_a_record_written_by_hand_whose_processes_cannot_share_evenly_is_refused(parallel, settings):
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(ValidationError) as refusal:
         RunConfig.model_validate_json(json.dumps({**RUN, "parallel": parallel}))
-    (detail,) = refused.value.errors()
+    (detail,) = refusal.value.errors()
     assert isinstance(error := detail["ctx"]["error"], Mismatch)
     assert error.settings == settings
 
 
 def test_a_record_has_no_key_that_came_later_unless_its_run_uses_it():
-    mine = RunConfig.model_validate({**RUN, "parallel": {"shard": 2}})
-    kept = RunConfig.model_validate({**RUN, "parallel": {"shard": 2, "reshard": False}})
-    assert [*mine.identity()["parallel"]] == [*AXES]
-    assert kept.identity()["parallel"] == {**mine.identity()["parallel"], "reshard": False}
-    assert RunConfig.model_validate_json(kept.model_dump_json()) == kept
+    default_config = RunConfig.model_validate({**RUN, "parallel": {"shard": 2}})
+    gathered_config = RunConfig.model_validate({**RUN, "parallel": {"shard": 2, "reshard": False}})
+    assert [*default_config.identity()["parallel"]] == [*AXES]
+    assert gathered_config.identity()["parallel"] == {
+        **default_config.identity()["parallel"],
+        "reshard": False,
+    }
+    assert RunConfig.model_validate_json(gathered_config.model_dump_json()) == gathered_config
 
 
 def test_what_is_gathered_once_may_be_whole_on_fewer_processes():
-    kept = ParallelConfig(shard=2, reshard=False)
-    assert kept.on({"shard": 4}) == ParallelConfig(shard=4, reshard=False)
-    assert kept.on({"shard": 1}) == ParallelConfig()
-    assert kept.on({"shard": 1, "context": 2}) == ParallelConfig(context=2, reshard=False)
+    parallel = ParallelConfig(shard=2, reshard=False)
+    assert parallel.on({"shard": 4}) == ParallelConfig(shard=4, reshard=False)
+    assert parallel.on({"shard": 1}) == ParallelConfig()
+    assert parallel.on({"shard": 1, "context": 2}) == ParallelConfig(context=2, reshard=False)
 
 
 def test_only_training_is_shared():

@@ -10,7 +10,7 @@ from tests.model.conftest import run_config
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("arguments", "expected"),
     [
         (("batch", 8, {"shard": 3}), "2 or 4 would do for shard, 6 or 9 would do for batch"),
         (("batch", 8, {"shard": 16}), "8 would do for shard, 16 would do for batch"),
@@ -20,17 +20,17 @@ from tests.model.conftest import run_config
         (("batch", 2**31 - 2, {"shard": 2**31 - 1}), "2147483646 would do for shard, 2147483647 would do for batch"),
     ],
 )  # fmt: skip
-def test_the_nearest_numbers_are_named_on_either_side(given, expected):
-    assert nearest_multiples(*given) == expected
+def test_the_nearest_numbers_are_named_on_either_side(arguments, expected):
+    assert nearest_multiples(*arguments) == expected
 
 
 @pytest.mark.refused
 def test_a_batch_that_processes_cannot_share_names_what_they_could():
     parts = run_config("math", batch_size=8).model_dump()
-    said = (
+    message = (
         "train.batch_size 8 is not a multiple of parallel.shard 3: 2 or 4 would do for parallel.shard, 6 or 9"
     )
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(ValidationError, match=message):
         RunConfig.model_validate({**parts, "parallel": {"shard": 3}})
 
 

@@ -14,9 +14,9 @@ def note(tmp_path):
     """Writes a line about attempt 1 and returns its time."""
 
     def line(event, **facts):
-        written = LedgerEvent(time=now(), event=event, attempt=1, **facts)
-        append(tmp_path / "ledger.jsonl", written)
-        return written.time
+        ledger_event = LedgerEvent(time=now(), event=event, attempt=1, **facts)
+        append(tmp_path / "ledger.jsonl", ledger_event)
+        return ledger_event.time
 
     return line
 
@@ -30,32 +30,37 @@ def attempt(tmp_path):
 def test_the_runs_of_a_study_with_the_longest_name_are_found(tmp_path, suffix):
     run = tmp_path / ("n" * 100 + suffix) / "r1"
     run.mkdir(parents=True)
-    assert [found.path for found in run_folders(tmp_path)] == [run]
+    assert [folder.path for folder in run_folders(tmp_path)] == [run]
 
 
 def test_a_released_claim_is_no_claim_and_a_new_one_counts_alone(note, attempt):
     note("claimed", executor="local")
     note("submitted", executor="slurm", job_id="7")
     note("released")
-    found = attempt()
-    assert found.released
-    assert (found.events, found.job_id, found.executor, found.settled) == ((), None, None, None)
-    again = note("claimed", executor="local")
-    found = attempt()
-    assert not found.released
-    assert found.event("claimed").time == again
-    assert (found.job_id, found.executor) == (None, "local")
-    assert len(found.noted) == 4
+    first_attempt = attempt()
+    assert first_attempt.released
+    assert (first_attempt.events, first_attempt.job_id, first_attempt.executor, first_attempt.settled) == (
+        (),
+        None,
+        None,
+        None,
+    )
+    claimed_at = note("claimed", executor="local")
+    first_attempt = attempt()
+    assert not first_attempt.released
+    assert first_attempt.event("claimed").time == claimed_at
+    assert (first_attempt.job_id, first_attempt.executor) == (None, "local")
+    assert len(first_attempt.noted) == 4
 
 
 def test_outcome_and_end_come_from_the_same_line(note, attempt):
     note("claimed", executor="local")
     note("ended", outcome=Outcome.LOST, reason="first")
-    last = note("ended", outcome=Outcome.FAILED, reason="last")
+    ended_at = note("ended", outcome=Outcome.FAILED, reason="last")
     note("ended")
-    found = attempt()
-    assert found.settled == (Outcome.FAILED, "last")
-    assert found.ended_at == last
+    first_attempt = attempt()
+    assert first_attempt.settled == (Outcome.FAILED, "last")
+    assert first_attempt.ended_at == ended_at
 
 
 def test_lines_about_other_attempts_are_not_its_own(note, tmp_path):
@@ -73,16 +78,16 @@ def test_records_can_stand_in_for_files(tmp_path, attempt):
             peak_memory_bytes=1, started_at=moment, ended_at=moment, wall_seconds=0.0,
         ),
     )  # fmt: skip
-    found = attempt()
-    assert found.settled == (Outcome.COMPLETED, None)
-    assert found.holding(None, None).settled is None
-    assert found.settled == (Outcome.COMPLETED, None)
+    first_attempt = attempt()
+    assert first_attempt.settled == (Outcome.COMPLETED, None)
+    assert first_attempt.holding(None, None).settled is None
+    assert first_attempt.settled == (Outcome.COMPLETED, None)
 
 
 def test_attempts_are_those_that_have_a_folder_in_the_order_of_their_numbers(tmp_path):
     for name in ("attempt-10", "attempt-2", "attempt-x", "other"):
         (tmp_path / name).mkdir()
-    assert [found.number for found in RunFolder(tmp_path).attempts()] == [2, 10]
+    assert [attempt.number for attempt in RunFolder(tmp_path).attempts()] == [2, 10]
 
 
 @pytest.mark.refused
@@ -96,9 +101,9 @@ def test_a_plan_of_another_version_says_what_to_do(tmp_path):
     file.write_text(file.read_text().replace('"chain"', '"requeue"'))
     with pytest.raises(
         Unreadable, match="/tiny/r1/run.json: unknown key 'requeue': another version of assay "
-    ) as raised:
+    ) as error:
         _ = folder.run
-    assert "CHANGELOG.md says how" in str(raised.value) and "anew with another --root" in str(raised.value)
+    assert "CHANGELOG.md says how" in str(error.value) and "anew with another --root" in str(error.value)
     file.write_text("{}")
     with pytest.raises(Unreadable, match="run.json: run_id: Field required"):
         _ = folder.run

@@ -24,23 +24,23 @@ def test_an_interval_lies_between_two_order_statistics_by_the_binomial(count, ra
 
 def test_the_interval_holds_the_median_at_least_as_often_as_it_says():
     rng = random.Random(1)
-    held = 0
+    covering = 0
     for _ in range(2000):
         low, high = order_statistic_interval([rng.expovariate(1) for _ in range(11)])
-        held += low <= 0.6931 <= high
-    assert held / 2000 > 0.95
+        covering += low <= 0.6931 <= high
+    assert covering / 2000 > 0.95
 
 
 def test_causal_halves_the_work_and_a_backward_is_two_and_a_half_forwards():
     case = Case(
         "cuda", "bfloat16", batch=2, sequence_length=4096, heads=32, kv_heads=8, head_dim=128, causal=False
     )
-    whole = 4 * 2 * 32 * 4096**2 * 128
-    assert attention_flop(case, "forward") == whole
-    assert attention_flop(case, "backward") == 2.5 * whole
+    flop = 4 * 2 * 32 * 4096**2 * 128
+    assert attention_flop(case, "forward") == flop
+    assert attention_flop(case, "backward") == 2.5 * flop
     causal = Case(**{**vars(case), "causal": True})
-    assert attention_flop(causal, "forward") == whole / 2
-    assert attention_flop(causal, "backward") == 1.25 * whole
+    assert attention_flop(causal, "forward") == flop / 2
+    assert attention_flop(causal, "backward") == 1.25 * flop
 
 
 def test_the_ceiling_is_the_products_rate_at_its_median():
@@ -62,11 +62,11 @@ def test_the_ceiling_is_the_products_rate_at_its_median():
 
 
 def record(*times: KernelTime) -> str:
-    made = KernelTimes.model_construct(
+    kernel_times = KernelTimes.model_construct(
         schema_version=1, run_id="r1", attempt=1, case=Case("cpu", "float32", 1, 64, 4, 2, 16), rounds=1, cache_bytes=1,
         product_flop=100, product_seconds=[1.0], times=list(times), measured_at=now(),
     )  # fmt: skip
-    return made.model_dump_json()
+    return kernel_times.model_dump_json()
 
 
 @pytest.mark.refused
@@ -81,20 +81,20 @@ def test_times_that_no_call_takes_are_refused_before_anything_is_computed_from_t
 
 @pytest.mark.refused
 def test_a_forward_that_was_timed_without_its_backward_is_refused():
-    alone = [
+    times = [
         KernelTime(attention="math", direction="forward", mode="eager", outcome="completed", seconds=[1.0]),
         KernelTime(attention="math", direction="backward", mode="eager", outcome="oom_gpu"),
     ]
     with pytest.raises(ValueError, match=r"a forward or a backward alone was timed: math \(eager\)"):
-        KernelTimes.model_validate_json(record(*alone))
+        KernelTimes.model_validate_json(record(*times))
 
 
 def test_the_interval_of_many_rounds_takes_its_rank_from_memory(monkeypatch):
-    counted = []
-    monkeypatch.setattr(kernels, "comb", lambda n, k: counted.append(k) or comb(n, k))
-    first = order_statistic_interval(range(509))
-    once = len(counted)
-    assert once > 0, "no other test asks for as many"
+    ranks = []
+    monkeypatch.setattr(kernels, "comb", lambda n, k: ranks.append(k) or comb(n, k))
+    interval = order_statistic_interval(range(509))
+    call_count = len(ranks)
+    assert call_count > 0, "no other test asks for as many"
     for _ in range(20):
-        assert order_statistic_interval(range(509)) == first
-    assert len(counted) == once
+        assert order_statistic_interval(range(509)) == interval
+    assert len(ranks) == call_count

@@ -44,24 +44,24 @@ def test_a_run_that_lost_its_machine_or_left_no_trace_had_no_part_in_that(outcom
 
 def test_no_other_module_lists_outcomes():
     """It asks for what they have in common instead. `Ending` in model/record/kernels.py is a type of its own."""
-    lists = []
+    places = []
     for path in MODULES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         types = {id(node.slice) for node in ast.walk(tree) if isinstance(node, ast.Subscript)}
         for node in ast.walk(tree):
             parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
             if len({_outcome(part) for part in parts} - {None}) > 1 and id(node) not in types:
-                lists.append(f"{path.relative_to(REPOSITORY)}:{node.lineno}")
-    assert [place for place in lists if not place.startswith("model/record/outcome.py")] == []
+                places.append(f"{path.relative_to(REPOSITORY)}:{node.lineno}")
+    assert [place for place in places if not place.startswith("model/record/outcome.py")] == []
 
 
 def test_the_page_on_comparing_names_the_outcomes_that_code_can_be_blamed_for():
     page = (REPOSITORY / "docs" / "comparing.md").read_text(encoding="utf-8")
-    (named,) = re.findall(r"ended in a way that is bad \(([^)]+)\)", page)
-    assert named == ", ".join(f"`{outcome}`" for outcome in Outcome if outcome.cause == "code")
+    (listing,) = re.findall(r"ended in a way that is bad \(([^)]+)\)", page)
+    assert listing == ", ".join(f"`{outcome}`" for outcome in Outcome if outcome.cause == "code")
 
 
 def test_the_page_on_orchestration_names_the_outcomes_that_are_retried():
     page = (REPOSITORY / "docs" / "orchestration.md").read_text(encoding="utf-8")
-    (named,) = re.findall(r"a run ended without a part in it \(([^)]+)\)", page)
-    assert named == ", ".join(f"`{outcome}`" for outcome in Outcome if outcome.of_machine)
+    (listing,) = re.findall(r"a run ended without a part in it \(([^)]+)\)", page)
+    assert listing == ", ".join(f"`{outcome}`" for outcome in Outcome if outcome.of_machine)

@@ -34,10 +34,10 @@ def ended(outcome, reason="said"):
 
 
 def test_a_line_of_the_ledger_that_a_later_version_wrote_can_be_read():
-    later = json.loads(ended(Outcome.FAILED).model_dump_json()) | {"color": "green"}
-    assert LedgerEvent.model_validate_json(json.dumps(later)).outcome == "failed"
+    newer_event = json.loads(ended(Outcome.FAILED).model_dump_json()) | {"color": "green"}
+    assert LedgerEvent.model_validate_json(json.dumps(newer_event)).outcome == "failed"
     with pytest.raises(ValidationError):
-        LedgerEvent.model_validate_json(json.dumps(later | {"schema_version": 2}))
+        LedgerEvent.model_validate_json(json.dumps(newer_event | {"schema_version": 2}))
 
 
 def test_a_whole_record_is_read_back_as_written_and_leaves_no_temporary_file(tmp_path):
@@ -49,14 +49,14 @@ def test_a_whole_record_is_read_back_as_written_and_leaves_no_temporary_file(tmp
 @pytest.mark.fault
 def test_a_record_and_its_name_are_on_disk_when_it_is_written(tmp_path, monkeypatch):
     """A power failure after a result was written must not lose the file's name, which is in the folder."""
-    done = []
+    calls = []
     replace = Path.replace
     monkeypatch.setattr(
-        os, "fsync", lambda descriptor: done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        os, "fsync", lambda descriptor: calls.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
     )
-    monkeypatch.setattr(Path, "replace", lambda *paths: done.append("rename") or replace(*paths))
+    monkeypatch.setattr(Path, "replace", lambda *paths: calls.append("rename") or replace(*paths))
     write(tmp_path / "result.json", result(Outcome.COMPLETED))
-    assert done == [str(temporary(tmp_path / "result.json")), "rename", str(tmp_path)]
+    assert calls == [str(temporary(tmp_path / "result.json")), "rename", str(tmp_path)]
 
 
 @pytest.mark.fault
@@ -72,23 +72,23 @@ def test_only_a_filesystem_that_cannot_sync_folders_is_excused(tmp_path, monkeyp
 
 
 def test_hosts_that_share_a_filesystem_use_other_temporary_names(tmp_path, monkeypatch):
-    here = temporary(tmp_path / "x")
-    other = os.uname_result(("Linux", "another.host", "", "", ""))
-    monkeypatch.setattr(os, "uname", lambda: other)
-    assert temporary(tmp_path / "x") != here
+    own_path = temporary(tmp_path / "x")
+    other_host = os.uname_result(("Linux", "another.host", "", "", ""))
+    monkeypatch.setattr(os, "uname", lambda: other_host)
+    assert temporary(tmp_path / "x") != own_path
 
 
 @pytest.mark.fault
 def test_nothing_is_written_through_a_link_that_another_user_put_into_a_shared_folder(tmp_path):
-    (mine := tmp_path / "mine").write_text("mine")
+    (target := tmp_path / "mine").write_text("mine")
     path = tmp_path / "result.json"
-    temporary(path).symlink_to(mine)
+    temporary(path).symlink_to(target)
     write(path, result(Outcome.COMPLETED))
     assert not path.is_symlink()
-    (tmp_path / "steps.jsonl").symlink_to(mine)
+    (tmp_path / "steps.jsonl").symlink_to(target)
     with pytest.raises(OSError, match="symbolic links"):
         append(tmp_path / "steps.jsonl", step())
-    assert mine.read_text() == "mine"
+    assert target.read_text() == "mine"
 
 
 @pytest.mark.fault
@@ -133,7 +133,7 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("own", "others", "outcome"),
+    ("own_result", "events", "outcome"),
     [
         (None, [], None),
         (result(Outcome.COMPLETED), [], "completed"),
@@ -144,8 +144,8 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
         (result(Outcome.OOM_HOST), [ended(Outcome.CANCELLED)], "oom_host"),
     ],
 )
-def test_an_attempt_is_settled_by_its_own_word_and_by_who_stopped_it(own, others, outcome):
-    settled = settle(own, others)
+def test_an_attempt_is_settled_by_its_own_word_and_by_who_stopped_it(own_result, events, outcome):
+    settled = settle(own_result, events)
     assert (settled and settled[0].value) == outcome
 
 

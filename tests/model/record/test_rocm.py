@@ -48,8 +48,8 @@ def test_a_part_of_a_gpu_or_one_without_a_name_has_no_peak(
 ) -> None:
     stand_in(monkeypatch, architecture, **changes)
     assert machine.device("cuda")[0] == name
-    found = peak(name, "bfloat16")
-    assert (found and found.flops / 1e12) == (tflops and pytest.approx(tflops))
+    device_peak = peak(name, "bfloat16")
+    assert (device_peak and device_peak.flops / 1e12) == (tflops and pytest.approx(tflops))
 
 
 def test_the_software_of_a_run_is_rocms(monkeypatch) -> None:

@@ -86,11 +86,11 @@ def test_a_file_written_just_now_is_not_recognised_since_it_could_change_unseen(
 
 @pytest.mark.fault
 def test_a_file_that_changes_while_it_is_read_is_refused(path, monkeypatch):
-    read = os.pread
+    real_pread = os.pread
 
     def pread(descriptor, length, start):
         path.touch()
-        return read(descriptor, length, start)
+        return real_pread(descriptor, length, start)
 
     monkeypatch.setattr(os, "pread", pread)
     with pytest.raises(UserError, match="is changing while it is read"):
@@ -131,7 +131,7 @@ def test_a_tokenizer_json_is_used_by_path_and_by_folder(path, folder):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "message"),
     [
         ({}, r"does not say which token ends a document: .*special tokens: <s>, </s>"),
         ({"bos_token": "<s>", "eos_token": None}, "does not say which token ends a document"),
@@ -140,8 +140,8 @@ def test_a_tokenizer_json_is_used_by_path_and_by_folder(path, folder):
     ],
     ids=["no config", "no end", "unknown end", "unknown beginning"],
 )
-def test_special_tokens_are_not_guessed(trained, tmp_path, config, says):
-    with pytest.raises(UserError, match=says):
+def test_special_tokens_are_not_guessed(trained, tmp_path, config, message):
+    with pytest.raises(UserError, match=message):
         load_tokenizer(saved(trained, tmp_path / "tokenizer", **config))
 
 
@@ -179,23 +179,23 @@ def test_the_largest_id_decides_how_many_ids_there_are(trained, tmp_path):
 def test_a_limit_gives_the_first_tokens_of_the_whole_text_and_encodes_no_more_than_that_takes(folder):
     tokenizer = load_tokenizer(folder)
     words = " ".join(TEXTS[i % 40] for i in range(2000))
-    whole = tokenizer.encode(words)
+    tokens = tokenizer.encode(words)
     for limit in (1, 7, 100, 1000):
-        found = tokenizer.encode(words, limit)
-        assert (found == whole[:limit]).all()
-        assert len(found) == limit
+        prefix = tokenizer.encode(words, limit)
+        assert (prefix == tokens[:limit]).all()
+        assert len(prefix) == limit
     assert (tokenizer.encode("document 1", 1000) == tokenizer.encode("document 1")).all()
     assert Bytes().encode("éa" * 100, 3).tolist() == [195, 169, 97, 195, 169]
 
 
 def test_a_tokenizer_and_its_special_tokens_are_part_of_the_fingerprint(path, trained, folder):
-    first = fingerprint(Source(path, folder))
-    assert first != fingerprint(Source(path))
+    first_fingerprint = fingerprint(Source(path, folder))
+    assert first_fingerprint != fingerprint(Source(path))
     saved(trained, text.Path(folder), eos_token="</s>")
-    second = fingerprint(Source(path, folder))
-    assert second != first
+    second_fingerprint = fingerprint(Source(path, folder))
+    assert second_fingerprint != first_fingerprint
     (text.Path(folder) / "tokenizer.json").write_text(trained.to_str(pretty=False) + "\n")
-    assert fingerprint(Source(path, folder)) not in (first, second)
+    assert fingerprint(Source(path, folder)) not in (first_fingerprint, second_fingerprint)
 
 
 def test_a_tokenizer_of_the_hub_is_part_of_the_fingerprint(path, folder, trained, tmp_path, monkeypatch):
@@ -203,10 +203,10 @@ def test_a_tokenizer_of_the_hub_is_part_of_the_fingerprint(path, folder, trained
     monkeypatch.chdir(tmp_path)
     source = Source(path, "someone/something").checked("text")
     assert load_tokenizer(source.tokenizer).end == 1
-    first = source.fingerprint()
-    assert first == Source(path, folder, source.content).fingerprint()
+    first_fingerprint = source.fingerprint()
+    assert first_fingerprint == Source(path, folder, source.content).fingerprint()
     saved(trained, text.Path(folder), eos_token="<s>")
-    assert source.fingerprint() != first
+    assert source.fingerprint() != first_fingerprint
 
 
 @pytest.mark.refused
@@ -216,15 +216,15 @@ def test_a_hub_that_cannot_be_reached_is_a_users_error(path, monkeypatch, tmp_pa
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
     monkeypatch.chdir(tmp_path)
-    for ask in (load_tokenizer, lambda name: Source(path, name).checked("text").fingerprint()):
+    for lookup in (load_tokenizer, lambda name: Source(path, name).checked("text").fingerprint()):
         with pytest.raises(UserError, match="'someone/something': cannot find .*; valid: bytes"):
-            ask("someone/something")
+            lookup("someone/something")
 
 
 @pytest.mark.refused
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (
             lambda path: path.mkdir(),
@@ -240,9 +240,9 @@ def test_a_hub_that_cannot_be_reached_is_a_users_error(path, monkeypatch, tmp_pa
     ],
     ids=["folder", "pipe", "device", "dangling", "loop", "missing", "not Parquet", "no bytes"],
 )
-def test_a_data_path_that_is_no_parquet_file_is_refused_at_once_for_what_it_is(tmp_path, make, says):
+def test_a_data_path_that_is_no_parquet_file_is_refused_at_once_for_what_it_is(tmp_path, make, message):
     make(tmp_path / "x")
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=message):
         Source.of(DataConfig(path="x"), tmp_path).checked("text")
 
 
@@ -309,20 +309,22 @@ def encrypted(path, plaintext_footer=False):
         def unwrap_key(self, key, _name):
             return b64decode(key)
 
-    how = encryption.EncryptionConfiguration(
+    configuration = encryption.EncryptionConfiguration(
         "footer", column_keys={"column": ["text"]}, plaintext_footer=plaintext_footer
     )
     factory = encryption.CryptoFactory(Keys)
     written(
         path,
         ROWS,
-        encryption_properties=factory.file_encryption_properties(encryption.KmsConnectionConfig(), how),
+        encryption_properties=factory.file_encryption_properties(
+            encryption.KmsConnectionConfig(), configuration
+        ),
     )
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (one_latin_byte, r"row 217, in row group 2, cannot be read: byte 0xe9 is not UTF-8$"),
         (one_latin_byte_in_a_dictionary, r"in row group 0, cannot be read: .*UTF8"),
@@ -353,9 +355,9 @@ def encrypted(path, plaintext_footer=False):
         "no rows",
     ],
 )  # fmt: skip
-def test_text_that_cannot_be_read_is_told_with_its_file_row_and_row_group(tmp_path, make, says):
+def test_text_that_cannot_be_read_is_told_with_its_file_row_and_row_group(tmp_path, make, message):
     make(tmp_path / "x.parquet")
-    with pytest.raises(UserError, match=f"^{tmp_path}/x.parquet:? .*{says}"):
+    with pytest.raises(UserError, match=f"^{tmp_path}/x.parquet:? .*{message}"):
         Column(tmp_path / "x.parquet", "text").check()
 
 

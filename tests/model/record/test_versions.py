@@ -52,8 +52,8 @@ def test_releases_are_compared_and_their_pre_releases_and_builds_count_as_they_d
 def test_a_reason_names_what_is_needed_what_is_there_and_why(have):
     have(torch="2.8.0+cu128")
     (reason,) = versions.lacking("torch")
-    what = "whose FlashAttention on a CPU takes no grouped heads"
-    assert reason == f"needs torch 2.9 or later, not 2.8.0+cu128, {what}: install torch 2.9 or later"
+    purpose = "whose FlashAttention on a CPU takes no grouped heads"
+    assert reason == f"needs torch 2.9 or later, not 2.8.0+cu128, {purpose}: install torch 2.9 or later"
 
 
 def test_a_missing_package_a_nightly_name_and_an_odd_version_are_told_apart(have):
@@ -120,32 +120,36 @@ def test_the_bound_of_the_package_is_that_of_the_table():
     )
 
 
-@pytest.mark.parametrize("there", [NVIDIAS, "2.9.0a0+50eac811a6", "2.9.1", "2.13.0+cpu"])
-def test_an_install_keeps_the_torch_that_is_there(tmp_path, there):
-    assert "torch" not in would_install(tmp_path, there)
+@pytest.mark.parametrize("installed", [NVIDIAS, "2.9.0a0+50eac811a6", "2.9.1", "2.13.0+cpu"])
+def test_an_install_keeps_the_torch_that_is_there(tmp_path, installed):
+    assert "torch" not in would_install(tmp_path, installed)
 
 
 def test_an_install_without_a_torch_takes_no_pre_release(tmp_path):
     assert "torch-2.99" in would_install(tmp_path, None)
 
 
-def would_install(folder, there):
+def would_install(folder, installed):
     """What pip says that it would install for a package that needs torch as ours does; it asks no index."""
-    offered, site = folder / "offered", folder / "site"
-    offered.mkdir()
+    wheel_folder, site = folder / "offered", folder / "site"
+    wheel_folder.mkdir()
     site.mkdir()
-    for name, version, needs in (("ours", "1", TORCH), ("torch", "2.99", None), ("torch", "3.0rc1", None)):
-        with zipfile.ZipFile(offered / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-            for file, text in described(name, version, needs).items():
+    for name, version, requirement in (
+        ("ours", "1", TORCH),
+        ("torch", "2.99", None),
+        ("torch", "3.0rc1", None),
+    ):
+        with zipfile.ZipFile(wheel_folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+            for file, text in described(name, version, requirement).items():
                 wheel.writestr(f"{name}-{version}.dist-info/{file}", text)
-    if there:
-        info = site / f"torch-{there}.dist-info"
+    if installed:
+        info = site / f"torch-{installed}.dist-info"
         info.mkdir()
-        for file, text in (described("torch", there, None) | {"INSTALLER": "pip"}).items():
+        for file, text in (described("torch", installed, None) | {"INSTALLER": "pip"}).items():
             (info / file).write_text(text)
     (folder / "pips").mkdir()
     (folder / "pips/pip").symlink_to(distribution("pip").locate_file("pip"))
-    paths = {
+    environment = {
         "PYTHONPATH": f"{site}:{folder / 'pips'}",
         "PIP_CONFIG_FILE": os.devnull,
     }  # nothing else is installed there
@@ -158,25 +162,25 @@ def would_install(folder, there):
         "--dry-run",
         "--no-index",
         "--find-links",
-        offered,
+        wheel_folder,
         "ours",
     ]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, *command],
-        env=paths,
+        env=environment,
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("Would install")]
+    assert completed.returncode == 0, completed.stderr
+    (line,) = [line for line in completed.stdout.splitlines() if line.startswith("Would install")]
     return line
 
 
-def described(name, version, needs):
+def described(name, version, requirement):
     """The metadata of a wheel."""
-    requires = f"Requires-Dist: {needs}\n" if needs else ""
+    requires = f"Requires-Dist: {requirement}\n" if requirement else ""
     return {
         "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
         "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
