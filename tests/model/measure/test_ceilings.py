@@ -16,29 +16,41 @@ def never():
 
 def test_a_cpu_is_measured_at_every_shape_and_pass_of_the_model():
     config = run_config()
-    found = ceilings.measure(config, never)
-    measured = {(each.inputs, each.outputs, each.step) for each in found.products}
+    device_ceilings = ceilings.measure(config, never)
+    measured = {
+        (measurement.inputs, measurement.outputs, measurement.step)
+        for measurement in device_ceilings.products
+    }
     assert measured == {(*shape, step) for shape in shapes(config.model) for step in PASSES}
-    assert all(each.tokens == 128 and each.columns == each.outputs for each in found.products)
-    timings = [found.traffic, found.launch, *(each.timing for each in found.products)]
-    assert all(0 < each.seconds_25 <= each.seconds <= each.seconds_75 for each in timings)
-    assert all(each.repeats >= 5 for each in timings)
-    assert found.clocks is None
-    assert all(part.seconds > 0 for part in floor(config, found))
+    assert all(
+        measurement.tokens == 128 and measurement.columns == measurement.outputs
+        for measurement in device_ceilings.products
+    )
+    timings = [
+        device_ceilings.traffic,
+        device_ceilings.launch,
+        *(measurement.timing for measurement in device_ceilings.products),
+    ]
+    assert all(
+        0 < measurement.seconds_25 <= measurement.seconds <= measurement.seconds_75 for measurement in timings
+    )
+    assert all(measurement.repeats >= 5 for measurement in timings)
+    assert device_ceilings.clocks is None
+    assert all(part.seconds > 0 for part in floor(config, device_ceilings))
 
 
 def test_a_product_that_a_cpu_would_be_long_at_is_measured_in_part(monkeypatch):
-    asked = []
+    flop_counts = []
 
     def work(config, step, count, inputs, columns):
-        asked.append(2 * count * inputs * columns)
+        flop_counts.append(2 * count * inputs * columns)
         return lambda: torch.zeros(1)
 
     monkeypatch.setattr(ceilings, "_work", work)
     config = RunConfig(device="cpu", data=DataConfig(path="x"))  # 8B
-    found = ceilings.measure(config, never)
-    assert max(asked) <= 1.1e8
-    head = next(each for each in found.products if each.outputs == config.model.vocab_size)
+    device_ceilings = ceilings.measure(config, never)
+    assert max(flop_counts) <= 1.1e8
+    head = next(product for product in device_ceilings.products if product.outputs == config.model.vocab_size)
     assert (head.columns, head.tokens) == (256, 40)
 
 
@@ -58,8 +70,10 @@ def test_a_gpu_is_measured_below_its_peak_and_its_clocks_while_it_is_busy():
 
     config = RunConfig(data=DataConfig(path="x"))
     name, uuid, _ = machine.device("cuda")
-    found = ceilings.measure(config, lambda: clocks_now(uuid))
-    known = peak(name, "bfloat16")
-    assert known is None or max(each.flops for each in found.products) < known.flops
-    assert found.clocks and found.clocks.graphics_mhz
-    assert {each.tokens for each in found.products} == {4096}
+    device_ceilings = ceilings.measure(config, lambda: clocks_now(uuid))
+    device_peak = peak(name, "bfloat16")
+    assert (
+        device_peak is None or max(product.flops for product in device_ceilings.products) < device_peak.flops
+    )
+    assert device_ceilings.clocks and device_ceilings.clocks.graphics_mhz
+    assert {product.tokens for product in device_ceilings.products} == {4096}

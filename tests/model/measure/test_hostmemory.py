@@ -31,17 +31,17 @@ def machine(tmp_path, monkeypatch):
     return write
 
 
-def group(folder, most, used, files=0):
+def group(folder, limit, used, files=0):
     return {
-        f"cgroup/{folder}/memory.max": most,
+        f"cgroup/{folder}/memory.max": limit,
         f"cgroup/{folder}/memory.current": used,
         f"cgroup/{folder}/memory.stat": f"anon 5\ninactive_file {files}",
     }
 
 
-def older_group(folder, most, used, files=0):
+def older_group(folder, limit, used, files=0):
     return {
-        f"cgroup/memory/{folder}/memory.limit_in_bytes": most,
+        f"cgroup/memory/{folder}/memory.limit_in_bytes": limit,
         f"cgroup/memory/{folder}/memory.usage_in_bytes": used,
         f"cgroup/memory/{folder}/memory.stat": f"inactive_file 1\ntotal_inactive_file {files}",
     }
@@ -126,17 +126,17 @@ GROWS = "import os; from model.measure.hostmemory import oom_kills; print(oom_ki
 def test_a_child_that_outgrows_its_group_is_counted_there_and_nowhere_else():
     group = Path(f"/sys/fs/cgroup/memory/assay-test-{os.getpid()}")
     group.mkdir()
-    before = hostmemory.oom_kills()
+    kills_before = hostmemory.oom_kills()
     try:
         (group / "memory.limit_in_bytes").write_text(str(2**27))
         join = f'echo $$ >{group}/cgroup.procs; exec "$@"'
-        done = subprocess.run(
+        completed = subprocess.run(
             ["sh", "-c", join, "sh", sys.executable, "-c", GROWS], capture_output=True, text=True, check=True
         )
     finally:
         group.rmdir()
-    assert done.stdout.split() == ["0", "9", "1"]
-    assert hostmemory.oom_kills() == before
+    assert completed.stdout.split() == ["0", "9", "1"]
+    assert hostmemory.oom_kills() == kills_before
 
 
 # Sets a limit over what the process has in use, then does something, and prints what became of it.
@@ -204,23 +204,23 @@ except MemoryError: print("refused", limit.state(), flush=True); os._exit(0)
 def test_a_limit_counts_what_processes_have_in_use_and_nothing_else(tmp_path, work, printed):
     """On 64 cores, threads' stacks and libraries' buffers alone map more than a small run may use."""
     command = [sys.executable, "-c", LIMITED.replace("{work}", work), str(tmp_path / "file")]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(printed), done
-    assert ("in use (`memory` of profile p)" in done.stdout) == (printed != "held")
+    completed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert completed.stdout.startswith(printed), completed
+    assert ("in use (`memory` of profile p)" in completed.stdout) == (printed != "held")
 
 
 @pytest.mark.fault
 def test_a_process_with_a_limit_of_its_own_is_not_counted():
     """The processes of one run watch themselves, also the first one, which has started the others."""
     work = "apart.append(0)\n" + APART.replace("p.stdout.readline()", "apart[0] = p.pid; p.stdout.readline()")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", LIMITED.replace("{work}", work)],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout == "held\n"
+    assert completed.stdout == "held\n"
 
 
 def test_a_look_that_a_busy_machine_makes_long_does_not_put_off_the_next(monkeypatch):
@@ -268,9 +268,9 @@ def test_the_kernel_enforces_a_limit_where_a_group_can_be_made(
     machine(**{f"{folder}/assay-7/{files[2]}": 2 * GIB})
     assert group.killed() == "2.0 GiB in use; this machine had no more"
     machine(**{f"{folder}/{files[0]}": 2 * GIB, f"{folder}/../{files[0]}": 2**63 - 4096})
-    around = tmp_path / folder
+    parent = tmp_path / folder
     assert (
-        group.killed() == f"2.0 GiB in use; control group {around}, which allows 2.0 GiB in all, had no more"
+        group.killed() == f"2.0 GiB in use; control group {parent}, which allows 2.0 GiB in all, had no more"
     )
     assert hostmemory.ControlGroup.make("assay-7", GIB, "p") is None  # it is there
 

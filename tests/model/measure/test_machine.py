@@ -15,12 +15,12 @@ def test_the_peak_of_a_run_is_not_that_of_the_launcher_that_started_it():
     del large
     assert peak_memory_bytes("cpu") > 256 * 2**20
     code = "from model.measure.machine import peak_memory_bytes; print(peak_memory_bytes('cpu'))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 2**20 < int(done.stdout) < 128 * 2**20
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 2**20 < int(completed.stdout) < 128 * 2**20
 
 
 @pytest.mark.parametrize(
-    ("listed", "users"),
+    ("listing", "users"),
     [
         ("GPU-a, 7\n", 0),
         ("GPU-a, 7\nGPU-a, 8\nGPU-a, 9\n", 2),
@@ -30,8 +30,8 @@ def test_the_peak_of_a_run_is_not_that_of_the_launcher_that_started_it():
         ("No devices were found\n", None),
     ],
 )
-def test_other_users_of_the_gpu_are_counted_only_where_this_process_is_listed_too(listed, users):
-    assert count_other_users(listed, 7) == users
+def test_other_users_of_the_gpu_are_counted_only_where_this_process_is_listed_too(listing, users):
+    assert count_other_users(listing, 7) == users
 
 
 def test_every_package_that_computes_is_among_the_versions(monkeypatch):
@@ -42,12 +42,12 @@ def test_every_package_that_computes_is_among_the_versions(monkeypatch):
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@pytest.mark.parametrize("given", [None, "", "0", "banana"])
-def test_processes_share_the_cores_where_nobody_says_how_many_threads_each_has(monkeypatch, given):
+@pytest.mark.parametrize("setting", [None, "", "0", "banana"])
+def test_processes_share_the_cores_where_nobody_says_how_many_threads_each_has(monkeypatch, setting):
     """OpenMP gives a process all cores also where what was said is no number of threads."""
     for name in THREADS:
-        monkeypatch.setenv(name, given or "")
-        if given is None:
+        monkeypatch.setenv(name, setting or "")
+        if setting is None:
             monkeypatch.delenv(name)
     monkeypatch.setattr(machine, "cores", lambda: 8)
     assert machine.thread_limits(None, 4) == dict.fromkeys(THREADS, "2")
@@ -55,8 +55,8 @@ def test_processes_share_the_cores_where_nobody_says_how_many_threads_each_has(m
     assert machine.thread_limits(64, 2) == dict.fromkeys(THREADS, "4")  # which the machine has not
     assert machine.thread_limits(None, 100) == dict.fromkeys(THREADS, "1")
     assert machine.thread_limits(None) == {}
-    for own in ("3", "2,1"):
-        monkeypatch.setenv("OMP_NUM_THREADS", own)
+    for count in ("3", "2,1"):
+        monkeypatch.setenv("OMP_NUM_THREADS", count)
         assert "OMP_NUM_THREADS" not in machine.thread_limits(None, 4)
 
 

@@ -77,14 +77,14 @@ PUBLISHED = [
 @pytest.mark.parametrize(("attention", "parallel", "train", "mebibytes"), PUBLISHED)
 def test_the_estimate_is_near_every_peak_that_is_published(attention, parallel, train, mebibytes):
     """Of 8B parameters on one GPU and on two."""
-    given = {
+    settings = {
         "attention": attention,
         "model": EIGHT,
         "data": {"path": "x"},
         "train": train,
         "parallel": parallel,
     }
-    assert peak_memory(RunConfig.model_validate(given)) / 2**20 == pytest.approx(mebibytes, rel=0.03)
+    assert peak_memory(RunConfig.model_validate(settings)) / 2**20 == pytest.approx(mebibytes, rel=0.03)
 
 
 MIDDLE = {"dim": 2048, "heads": 16, "kv_heads": 8, "ffn_dim": 8192, "vocab_size": 65536}
@@ -166,7 +166,7 @@ OF_SEVERAL = [
 
 @pytest.mark.parametrize(("attention", "model", "parallel", "train", "mebibytes"), OF_SEVERAL)
 def test_the_estimate_is_near_the_peaks_of_several_gpus(attention, model, parallel, train, mebibytes):
-    given = {
+    settings = {
         "attention": attention,
         "device": "cuda",
         "model": model,
@@ -174,7 +174,7 @@ def test_the_estimate_is_near_the_peaks_of_several_gpus(attention, model, parall
         "train": train,
         "parallel": parallel,
     }
-    assert peak_memory(RunConfig.model_validate(given)) / 2**20 == pytest.approx(mebibytes, rel=0.06)
+    assert peak_memory(RunConfig.model_validate(settings)) / 2**20 == pytest.approx(mebibytes, rel=0.06)
 
 
 @pytest.mark.parametrize(
@@ -189,16 +189,16 @@ def test_the_estimate_is_near_the_peaks_of_several_gpus(attention, model, parall
     ],
 )
 def test_parameters_gradients_and_states_are_shared_as_the_run_says(parallel, parts):
-    given = {"data": {"path": "x"}, "train": {"batch_size": 4}, "model": EIGHT, "parallel": parallel}
-    assert trained_memory(RunConfig.model_validate(given)) / 2**20 == pytest.approx(
+    settings = {"data": {"path": "x"}, "train": {"batch_size": 4}, "model": EIGHT, "parallel": parallel}
+    assert trained_memory(RunConfig.model_validate(settings)) / 2**20 == pytest.approx(
         4 * 15361 / parts, rel=0.02
     )
 
 
 @pytest.mark.parametrize(("attention", "model", "train", "mebibytes"), MEASURED)
 def test_the_estimate_is_within_a_tenth_of_what_was_measured(attention, model, train, mebibytes):
-    given = {"attention": attention, "model": model, "data": {"path": "x"}, "train": train}
-    assert peak_memory(RunConfig.model_validate(given)) / 2**20 == pytest.approx(mebibytes, rel=0.1)
+    settings = {"attention": attention, "model": model, "data": {"path": "x"}, "train": train}
+    assert peak_memory(RunConfig.model_validate(settings)) / 2**20 == pytest.approx(mebibytes, rel=0.1)
 
 
 MATH_STEPS = [
@@ -218,21 +218,21 @@ MATH_STEPS = [
 @pytest.mark.parametrize(("model", "train"), MATH_STEPS)
 def test_the_estimate_knows_the_gradients_of_weights_where_nothing_needs_more(model, train):
     """Of plain attention whose scores outweigh the logits: its peak is in the softmax's backward."""
-    given = {
+    settings = {
         "attention": "math",
         "device": "cpu",
         "model": model | {"vocab_size": 512},
         "data": {"path": "x"},
         "train": {"steps": 2, "warmup_steps": 0, "dtype": "float32"} | train,
     }
-    config = RunConfig.model_validate(given)
+    config = RunConfig.model_validate(settings)
 
     def steps():
-        step_on = TrainingStep(config, build_model(config, require("math", config.attention_case)))
+        training_step = TrainingStep(config, build_model(config, require("math", config.attention_case)))
         shape = config.train.batch_size, config.train.sequence_length
         for step in (1, 2):
             tokens = torch.zeros(shape, dtype=torch.long)
-            step_on(Ready(tokens, tokens, tokens.numel(), START, None), step).loss.item()
+            training_step(Ready(tokens, tokens, tokens.numel(), START, None), step).loss.item()
 
     assert peak_memory(config) == pytest.approx(most_allocated(steps), rel=0.03)
 
@@ -241,8 +241,8 @@ def test_the_estimate_knows_the_gradients_of_weights_where_nothing_needs_more(mo
 def test_on_a_gpu_the_softmax_has_a_third_array_in_its_backward(row):
     """Without it the first of these would be 2.8 % too low: its scores are as large as the loss's arrays."""
     attention, model, train, mebibytes = row
-    given = {"attention": attention, "model": model, "data": {"path": "x"}, "train": train}
-    assert peak_memory(RunConfig.model_validate(given)) / 2**20 == pytest.approx(mebibytes, rel=0.01)
+    settings = {"attention": attention, "model": model, "data": {"path": "x"}, "train": train}
+    assert peak_memory(RunConfig.model_validate(settings)) / 2**20 == pytest.approx(mebibytes, rel=0.01)
 
 
 def test_math_at_full_scale_does_not_fit_the_largest_gpu():
@@ -258,14 +258,14 @@ FOUR_LAYERS = {"dim": 4096, "layers": 4, "heads": 32, "kv_heads": 8, "ffn_dim": 
 
 
 def inference_config(attention, model, inference, device="cpu", dtype="float32"):
-    given = {
+    settings = {
         "attention": attention,
         "device": device,
         "task": "inference",
         "data": {"path": "x"},
         "model": model,
     }
-    return RunConfig.model_validate(given | {"inference": inference | {"dtype": dtype}})
+    return RunConfig.model_validate(settings | {"inference": inference | {"dtype": dtype}})
 
 
 @torch.inference_mode()
@@ -274,9 +274,9 @@ def read(config):
     from model.inference import infer
     from model.training.llama import Cache
 
-    asked, model = config.inference, infer.built(config)
-    cache = Cache.empty(config.model, asked.batch_size, asked.room, model.embedding.weight)
-    shape = (asked.batch_size, asked.prompt_length)
+    inference, model = config.inference, infer.built(config)
+    cache = Cache.empty(config.model, inference.batch_size, inference.room, model.embedding.weight)
+    shape = (inference.batch_size, inference.prompt_length)
     model.extend(cache, torch.zeros(shape, dtype=torch.long, device=config.device))
 
 
@@ -284,8 +284,8 @@ def read(config):
 @pytest.mark.parametrize("model", [GROUPED, SLIM], ids=["grouped", "narrow"])
 @pytest.mark.parametrize("inference", [TWO, ONE_LONG], ids=["two prompts", "long"])
 def test_the_estimate_is_within_a_tenth_of_what_prefills_allocate(attention, model, inference):
-    asked = inference_config(attention, model, inference)
-    assert inference_memory(asked) == pytest.approx(most_allocated(lambda: read(asked)), rel=0.1)
+    config = inference_config(attention, model, inference)
+    assert inference_memory(config) == pytest.approx(most_allocated(lambda: read(config)), rel=0.1)
 
 
 @pytest.mark.gpu
@@ -296,28 +296,28 @@ def test_the_estimate_is_within_a_tenth_of_what_prefills_allocate(attention, mod
     "inference", [{"prompt_length": 4096, "batch_size": 1}, {"prompt_length": 2048, "batch_size": 4}]
 )
 def test_the_estimate_is_within_a_tenth_of_what_prefills_allocate_on_a_gpu(attention, inference):
-    asked = inference_config(attention, FOUR_LAYERS, inference, "cuda", "bfloat16")
+    config = inference_config(attention, FOUR_LAYERS, inference, "cuda", "bfloat16")
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()  # what a failed test's traceback holds
-    read(asked)
+    baseline = torch.cuda.memory_allocated()  # what a failed test's traceback holds
+    read(config)
     torch.cuda.synchronize()
-    assert inference_memory(asked) == pytest.approx(torch.cuda.max_memory_allocated() - before, rel=0.1)
+    assert inference_memory(config) == pytest.approx(torch.cuda.max_memory_allocated() - baseline, rel=0.1)
 
 
 def test_what_flash1_holds_in_float32_while_it_runs_counts_where_nothing_needs_more():
     """dQ, and of heads that share keys dK and dV of each head; in a prefill the output."""
     model = {"dim": 256, "layers": 2, "heads": 4, "kv_heads": 2, "ffn_dim": 64, "vocab_size": 16}
 
-    def more(forecast, dtype, kv_heads=2, **own):
+    def surplus(forecast, dtype, kv_heads=2, **sections):
         plain, flash1 = (
             RunConfig.model_validate(
                 {
                     "attention": name,
                     "model": model | {"kv_heads": kv_heads},
                     "data": {"path": "x"},
-                    **{section: settings | {"dtype": dtype} for section, settings in own.items()},
+                    **{section: settings | {"dtype": dtype} for section, settings in sections.items()},
                 }
             )
             for name in ("cudnn", "flash1")
@@ -326,6 +326,6 @@ def test_what_flash1_holds_in_float32_while_it_runs_counts_where_nothing_needs_m
 
     tokens, train = 2 * 4096, {"sequence_length": 4096, "batch_size": 2}
     loss = 12 * tokens * 16
-    assert more(peak_memory, "bfloat16", train=train) == tokens * (4 + 8) * 256 - loss
-    assert more(peak_memory, "bfloat16", kv_heads=4, train=train) == tokens * 4 * 256 - loss
-    assert more(peak_memory, "float32", kv_heads=4, train=train) == 0
+    assert surplus(peak_memory, "bfloat16", train=train) == tokens * (4 + 8) * 256 - loss
+    assert surplus(peak_memory, "bfloat16", kv_heads=4, train=train) == tokens * 4 * 256 - loss
+    assert surplus(peak_memory, "float32", kv_heads=4, train=train) == 0

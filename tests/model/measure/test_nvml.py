@@ -12,7 +12,7 @@ class Refused(Exception):
     pass
 
 
-def refuse(*given):
+def refuse(*arguments):
     raise Refused
 
 
@@ -59,9 +59,9 @@ def test_without_the_library_or_a_driver_nothing_is_known(monkeypatch, missing):
 
 @pytest.mark.fault
 def test_what_one_question_is_not_answered_leaves_the_others(monkeypatch):
-    old = library(nvmlDeviceGetTotalEnergyConsumption=refuse)
-    del old.nvmlDeviceGetCurrentClocksEventReasons
-    monkeypatch.setitem(sys.modules, "pynvml", old)
+    older_library = library(nvmlDeviceGetTotalEnergyConsumption=refuse)
+    del older_library.nvmlDeviceGetCurrentClocksEventReasons
+    monkeypatch.setitem(sys.modules, "pynvml", older_library)
     assert readings(Gpu("a1")) == (None, 1980, None)
 
 

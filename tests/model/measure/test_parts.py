@@ -30,9 +30,9 @@ def piece(name, start=0.0, microseconds=1.0, asked=0.0):
 
 
 def parts(pieces, spans=SPANS, attention=None, steps=1, step_seconds=0.0):
-    found = split(pieces, spans, attention, steps, step_seconds)
-    assert [each.part for each in found] == list(PARTS)
-    return {each.part: each.seconds * 1e6 for each in found if each.seconds}
+    part_times = split(pieces, spans, attention, steps, step_seconds)
+    assert [part_time.part for part_time in part_times] == list(PARTS)
+    return {part_time.part: part_time.seconds * 1e6 for part_time in part_times if part_time.seconds}
 
 
 @pytest.mark.parametrize(("name", "part"), H200.items())
@@ -53,8 +53,8 @@ def test_where_marks_tell_attention_its_names_do_not():
     ("asked", "part"), [(10, "attention"), (50, "loss"), (75, "attention"), (95, "optimizer")]
 )
 def test_what_the_host_asked_for_at_a_part_is_of_that_part_whenever_it_runs(asked, part):
-    late = piece("void at::native::vectorized_elementwise_kernel", start=500, asked=asked)
-    assert list(parts([late])) == [part]
+    late_piece = piece("void at::native::vectorized_elementwise_kernel", start=500, asked=asked)
+    assert list(parts([late_piece])) == [part]
     assert list(parts([piece("aten::mul", asked=asked)])) == [part]
 
 
@@ -72,8 +72,8 @@ def test_a_kernel_of_which_nobody_knows_who_asked_is_told_by_its_name():
 
 def test_the_rest_of_the_step_is_idle_and_the_parts_add_up_to_it():
     pieces = [piece("gemm", start, 2.0, 30) for start in (0, 10)] + [piece("add", 20, 1.0, 30)]
-    found = parts(pieces, steps=2, step_seconds=10e-6)
-    assert found == pytest.approx({"products": 2, "elementwise": 0.5, "idle": 7.5})
+    microseconds = parts(pieces, steps=2, step_seconds=10e-6)
+    assert microseconds == pytest.approx({"products": 2, "elementwise": 0.5, "idle": 7.5})
 
 
 def test_a_device_that_was_busier_under_the_profiler_has_not_idled():
@@ -86,8 +86,12 @@ def test_a_copy_takes_only_the_time_that_no_other_work_hides():
 
 
 def hidden(pieces):
-    found = split(pieces, SPANS, None, 1, 0.0)
-    return {each.part: each.hidden_seconds * 1e6 for each in found if each.hidden_seconds is not None}
+    part_times = split(pieces, SPANS, None, 1, 0.0)
+    return {
+        part_time.part: part_time.hidden_seconds * 1e6
+        for part_time in part_times
+        if part_time.hidden_seconds is not None
+    }
 
 
 def test_communication_takes_only_the_time_in_which_nothing_else_ran():
@@ -103,8 +107,8 @@ def test_time_in_which_two_collectives_run_counts_once():
 
 def test_a_copy_hides_communication_and_the_parts_add_up():
     pieces = [piece("gloo:all_reduce", 0, 10, None), piece("Memcpy DtoD", 6, 8), piece("gemm", 12, 4, 30)]
-    found = parts(pieces, step_seconds=20e-6)
-    assert found == pytest.approx({"products": 4, "copies": 6, "communication": 6, "idle": 4})
+    microseconds = parts(pieces, step_seconds=20e-6)
+    assert microseconds == pytest.approx({"products": 4, "copies": 6, "communication": 6, "idle": 4})
     assert hidden(pieces) == pytest.approx({"copies": 2, "communication": 4})
 
 

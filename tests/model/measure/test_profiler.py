@@ -7,9 +7,9 @@ from torch._C._autograd import DeviceType
 from model.measure.profiler import seconds_on_gpu
 
 
-def event(kind: DeviceType, microseconds: float, **more: bool) -> SimpleNamespace:
+def event(kind: DeviceType, microseconds: float, **attributes: bool) -> SimpleNamespace:
     time_range = SimpleNamespace(elapsed_us=lambda: microseconds)
-    return SimpleNamespace(device_type=kind, time_range=time_range, **more)
+    return SimpleNamespace(device_type=kind, time_range=time_range, **attributes)
 
 
 def test_the_gpus_kernels_count_once_and_neither_the_host_nor_a_named_region_does() -> None:
