@@ -39,21 +39,23 @@ def compile_case(
     head_dim: int, dtype: str, causal: bool, deterministic: bool = False, query_offset: int = 0
 ) -> dict[str, dict[str, Any]]:
     """{kernel: what ptxas says} of a forward and, but for FP8, a backward."""
-    found: dict[str, dict[str, Any]] = {}
+    reports: dict[str, dict[str, Any]] = {}
 
     def instead_of_launch(kernel: Any, key: Any, grid: Any, *args: Any, **options: Any) -> None:
-        said = _report(kernel.warmup(*args, grid=grid, **options))
-        before = found.get(kernel.__name__, said)  # the forward has variants: the worst counts
-        found[kernel.__name__] = {what: max(value, before[what]) for what, value in said.items()}
+        report = _report(kernel.warmup(*args, grid=grid, **options))
+        previous = reports.get(kernel.__name__, report)  # the forward has variants: the worst counts
+        reports[kernel.__name__] = {
+            quantity: max(value, previous[quantity]) for quantity, value in report.items()
+        }
 
     hopper.launch = instead_of_launch
     q = torch.zeros(1, 256, 2, head_dim, dtype=getattr(torch, dtype))
     if q.dtype == hopper.FP8:
         hopper.forward(q, q, q, causal, query_offset, torch.ones(3, 1, 2))
-        return found
+        return reports
     o, stats = hopper.forward(q, q, q, causal, query_offset)
     hopper.backward(o, q, q, q, o, stats, causal, query_offset, deterministic)
-    return found
+    return reports
 
 
 def _report(compiled: Any) -> dict[str, Any]:
@@ -62,10 +64,10 @@ def _report(compiled: Any) -> dict[str, Any]:
         ptx = Path(folder) / "kernel.ptx"
         ptx.write_text(compiled.asm["ptx"])
         command = [triton.knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", str(ptx), "-o", f"{ptx}.cubin"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        stderr = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     return {
-        "registers": int(re.search(r"Used (\d+) registers", said)[1]),  # type: ignore[index]
-        "spilled_bytes": int(re.search(r"(\d+) bytes spill stores", said)[1]),  # type: ignore[index]
+        "registers": int(re.search(r"Used (\d+) registers", stderr)[1]),  # type: ignore[index]
+        "spilled_bytes": int(re.search(r"(\d+) bytes spill stores", stderr)[1]),  # type: ignore[index]
         "shared_bytes": compiled.metadata.shared,
         "products": max(re.findall(r"wgmma\.mma_async\S*\.(\w+\.\w+) ", compiled.asm["ptx"]), default=""),
         "bytes_stored": len(re.findall(r"st\.global\.b8", compiled.asm["ptx"])),
@@ -74,7 +76,7 @@ def _report(compiled: Any) -> dict[str, Any]:
         "divisors": len(set(re.findall(r"div\.full\.f32\s+%\w+, %\w+, (%\w+);", compiled.asm["ptx"]))),
         "waits": "griddepcontrol.wait" in compiled.asm["ptx"].partition("cp.async.bulk")[0],
         # The compiler gave up running wgmma asynchronously.
-        "serialized": sorted(set(re.findall(r"C75\d\d", said))),
+        "serialized": sorted(set(re.findall(r"C75\d\d", stderr))),
     }
 
 

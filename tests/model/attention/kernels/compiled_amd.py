@@ -42,14 +42,16 @@ class NoDriver:
 reports: dict[str, dict[str, Any]] = {}  # by kernel and head dim; the worst of its variants counts
 
 
-def instead_of_launches(of: str) -> Any:
+def instead_of_launches(label: str) -> Any:
     """Compile each kernel that is launched, and note what the compiler says."""
 
     def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
         compiled = original_run(kernel, *args, grid=grid, warmup=True, **options)
-        said = _report(compiled)
-        before = reports.get(f"{kernel.__name__} {of}", said)
-        reports[f"{kernel.__name__} {of}"] = {what: max(value, before[what]) for what, value in said.items()}
+        report = _report(compiled)
+        previous = reports.get(f"{kernel.__name__} {label}", report)
+        reports[f"{kernel.__name__} {label}"] = {
+            quantity: max(value, previous[quantity]) for quantity, value in report.items()
+        }
 
     return run
 
@@ -57,8 +59,8 @@ def instead_of_launches(of: str) -> Any:
 def _report(compiled: Any) -> dict[str, Any]:
     listing = compiled.asm["amdgcn"]
 
-    def number(what: str) -> int:
-        return int(re.search(rf"\.{what}:\s+(\d+)", listing)[1])  # type: ignore[index]
+    def number(field: str) -> int:
+        return int(re.search(rf"\.{field}:\s+(\d+)", listing)[1])  # type: ignore[index]
 
     return {
         "shared_bytes": compiled.metadata.shared,
@@ -68,9 +70,9 @@ def _report(compiled: Any) -> dict[str, Any]:
     }
 
 
-def compile_attention(of: str, head_dim: int, case: Case, *dropout: Any) -> None:
+def compile_attention(label: str, head_dim: int, case: Case, *dropout: Any) -> None:
     """Both passes; of one query, the forward."""
-    triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim}{of}")
+    triton.runtime.jit.JITFunction.run = instead_of_launches(f"D{head_dim}{label}")
     queries, keys, heads, kv_heads, causal, dtype = case
     q, do = torch.zeros(2, 1, queries, heads, head_dim, dtype=dtype)
     k, v = torch.zeros(2, 1, keys, kv_heads, head_dim, dtype=dtype)
@@ -92,11 +94,11 @@ def compile_in_turn(head_dim: int, turn: bool) -> None:
 def compile_training(dtype: torch.dtype) -> None:
     """The optimizer's step, the norm, and the loss."""
     p, g, m, v = (torch.zeros(5000, dtype=dtype) for _ in range(4))
-    one = torch.ones(1)
-    adamw.step(p, g, m, v, one, rate=1e-3, decay=0.1, betas=(0.9, 0.95), epsilon=1e-8, count=1)
+    unit = torch.ones(1)
+    adamw.step(p, g, m, v, unit, rate=1e-3, decay=0.1, betas=(0.9, 0.95), epsilon=1e-8, count=1)
     adamw.norms([g])
     cross_entropy.loss_and_gradient(
-        torch.zeros(4, 32000, dtype=dtype), torch.zeros(4, dtype=torch.long), one, -100
+        torch.zeros(4, 32000, dtype=dtype), torch.zeros(4, dtype=torch.long), unit, -100
     )
 
 

@@ -58,14 +58,14 @@ class CardThatIsNotThere(NoDriver):
 reports: dict[str, dict[str, Any]] = {}  # by kernel, head dim and precision; the worst of its variants counts
 
 
-def instead_of_launches(of: str) -> Any:
+def instead_of_launches(label: str) -> Any:
     """Compile each kernel that is launched, and note what came out."""
 
     def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        compiled = described(original_run(kernel, *args, grid=grid, warmup=True, **options))
-        before = reports.get(f"{kernel.__name__} {of}", compiled)
-        reports[f"{kernel.__name__} {of}"] = {
-            what: max(value, before[what]) for what, value in compiled.items()
+        report = described(original_run(kernel, *args, grid=grid, warmup=True, **options))
+        previous = reports.get(f"{kernel.__name__} {label}", report)
+        reports[f"{kernel.__name__} {label}"] = {
+            quantity: max(value, previous[quantity]) for quantity, value in report.items()
         }
 
     return run
@@ -118,24 +118,24 @@ def refusal(attend: Any) -> list[str] | None:
 
 def answer() -> Any:
     """What is asked by this process's arguments."""
-    name, capability, *more = sys.argv[1:]
-    of_gpu = divmod(int(capability), 10)
-    tiles.chosen = lambda kernel, head_dim, dtype, device: tiles.for_gpu(of_gpu, dtype)[kernel][
+    name, capability, *arguments = sys.argv[1:]
+    compute_capability = divmod(int(capability), 10)
+    tiles.chosen = lambda kernel, head_dim, dtype, device: tiles.for_gpu(compute_capability, dtype)[kernel][
         max(64, head_dim)
     ]
-    flash1.tile_of = lambda which, dtype, columns, device: flash1.for_gpu(of_gpu, dtype)[
+    flash1.tile_of = lambda which, dtype, columns, device: flash1.for_gpu(compute_capability, dtype)[
         which, max(64, columns)
     ]
-    if more[0].isdecimal():
+    if arguments[0].isdecimal():
         triton.runtime.driver.set_active(CardThatIsNotThere())
         return refusal(attention.load(name).attend_by_tile)
     triton.runtime.driver.set_active(NoDriver())
-    for label in more:
+    for label in arguments:
         head_dim, precision, *dropout = label.split()
         triton.runtime.jit.JITFunction.run = instead_of_launches(label)
         compile_both = {"portable": compile_portable, "flash1": compile_flash1}[name]
-        given = (2, torch.zeros((), dtype=torch.int64)) if dropout else ()
-        compile_both(int(head_dim[1:]), getattr(torch, precision), *given)
+        dropout_arguments = (2, torch.zeros((), dtype=torch.int64)) if dropout else ()
+        compile_both(int(head_dim[1:]), getattr(torch, precision), *dropout_arguments)
     return reports
 
 

@@ -84,15 +84,15 @@ class Shared:
         """Parts of swizzled tiles: 64 columns of a tile lie together, row after row."""
         parts, rows, columns = shape
         height, width = self.part.shape[-2:]
-        found = [
+        tiles = [
             Shared(tile[row : row + rows, column : column + columns], self.of)
             for tile in self.part.view(-1, height, width)
             for column in range(0, width, columns)
             for row in range(0, height, rows)
         ]
-        if columns != 64 or len(found) != parts:
+        if columns != 64 or len(tiles) != parts:
             raise Fault(f"{list(self.part.shape)} is not {shape}")
-        return SimpleNamespace(index=found.__getitem__)
+        return SimpleNamespace(index=tiles.__getitem__)
 
     def load(self, layout: object) -> Values:
         return self.part.clone().as_subclass(Values)
@@ -102,8 +102,11 @@ class Shared:
         self.of.unfenced.add((now(), _addresses(self.part)))
 
     def for_hardware(self) -> Tensor:
-        mine = _addresses(self.part)
-        if any(mine.start < each.stop and each.start < mine.stop for _, each in self.of.unfenced):
+        addresses = _addresses(self.part)
+        if any(
+            addresses.start < stored_range.stop and stored_range.start < addresses.stop
+            for _, stored_range in self.of.unfenced
+        ):
             raise Fault("the tensor cores or TMA read what was stored without a fence")
         return self.part
 
@@ -122,27 +125,27 @@ class Descriptor:
     @property
     def block_type(self) -> SimpleNamespace:
         size = self.base.element_size()
-        for each in self.block_shape:
-            size *= each
+        for length in self.block_shape:
+            size *= length
         return SimpleNamespace(nbytes=size)
 
     def _inside(self, coordinates: list[int]) -> tuple[Tensor, tuple[slice, ...]]:
         """The part of the tensor that lies under the tile, and where in the tile it is."""
-        whole = torch.as_strided(self.base, self.shape, self.strides, self.base.storage_offset())
+        tensor = torch.as_strided(self.base, self.shape, self.strides, self.base.storage_offset())
         ends = [min(c + b, s) for c, b, s in zip(coordinates, self.block_shape, self.shape, strict=True)]
-        found = whole[tuple(slice(c, max(c, end)) for c, end in zip(coordinates, ends, strict=True))]
-        return found, tuple(slice(0, size) for size in found.shape)
+        part = tensor[tuple(slice(c, max(c, end)) for c, end in zip(coordinates, ends, strict=True))]
+        return part, tuple(slice(0, size) for size in part.shape)
 
     def read(self, coordinates: list[int], out: Tensor) -> None:
-        found, where = self._inside(coordinates)
+        part, slices = self._inside(coordinates)
         tile = torch.zeros(self.block_shape, dtype=self.dtype)
-        tile[where] = found
+        tile[slices] = part
         out.copy_(tile.reshape(out.shape))
 
     def write(self, coordinates: list[int], tile: Tensor, add: bool) -> None:
-        found, where = self._inside(coordinates)
-        new = tile.reshape(self.block_shape)[where]
-        found.copy_(found + new if add else new)
+        part, slices = self._inside(coordinates)
+        values = tile.reshape(self.block_shape)[slices]
+        part.copy_(part + values if add else values)
 
 
 @dataclass
@@ -177,16 +180,16 @@ class Named:
     arrived: list[Partition] = field(default_factory=list)
 
     def arrive(self, threads: int) -> int:
-        me = now()
-        if me in self.arrived:
+        partition = now()
+        if partition in self.arrived:
             raise Fault("warps arrive twice in one round of a named barrier")
-        self.arrived.append(me)
-        here, mine = sum(32 * each.warps for each in self.arrived), self.rounds
-        if here > threads:
+        self.arrived.append(partition)
+        arrived_threads, round_number = sum(32 * member.warps for member in self.arrived), self.rounds
+        if arrived_threads > threads:
             raise Fault("more threads at a named barrier than it counts")
-        if here == threads:
-            self.rounds, self.arrived = mine + 1, []
-        return mine
+        if arrived_threads == threads:
+            self.rounds, self.arrived = round_number + 1, []
+        return round_number
 
 
 @dataclass
@@ -262,36 +265,36 @@ class Machine:
         self.turn = threading.Semaphore(0)
         self.copies: list[Callable[[], None]] = []  # into shared memory
 
-    def run(self, kernel: Callable[..., None], programs: int, given: tuple[Any, ...]) -> None:
+    def run(self, kernel: Callable[..., None], programs: int, inputs: tuple[Any, ...]) -> None:
         """Run a grid of one dimension; tensors become pointers."""
         self.random = random.Random(self.seed)  # the same order, whatever ran before
-        arguments = [Pointer(x) if isinstance(x, Tensor) else x for x in given]
+        arguments = [Pointer(x) if isinstance(x, Tensor) else x for x in inputs]
         waiting = deque(range(programs))
         active: list[Partition] = []
         while waiting or active or self.copies:
-            while waiting and len({each.block for each in active}) < AT_A_TIME:
+            while waiting and len({partition.block for partition in active}) < AT_A_TIME:
                 block = Block(self, waiting.popleft())
-                start = Partition(block, 4, partial(kernel, *arguments))
-                block.partitions.append(start)
-                active.append(start)
+                first_partition = Partition(block, 4, partial(kernel, *arguments))
+                block.partitions.append(first_partition)
+                active.append(first_partition)
             self._step(active)
-            blocks = list(dict.fromkeys(each.block for each in active))
-            active = [each for block in blocks for each in block.partitions if _busy(each)]
+            blocks = list(dict.fromkeys(partition.block for partition in active))
+            active = [partition for block in blocks for partition in block.partitions if _busy(partition)]
             for block in blocks:
                 _left_over(block)
 
     def _step(self, active: list[Partition]) -> None:
         """One of the things that can happen now happens."""
-        ready = [x for x in active if not x.ended and x.ready()]
+        ready = [partition for partition in active if not partition.ended and partition.ready()]
         kinds: dict[str, list[Callable[[], None]]] = {
-            "warps": [partial(self._go_on, x) for x in ready if not self._is_late(x)],
-            "partition": [partial(self._go_on, x) for x in ready if self._is_late(x)],
+            "warps": [partial(self._go_on, partition) for partition in ready if not self._is_late(partition)],
+            "partition": [partial(self._go_on, partition) for partition in ready if self._is_late(partition)],
             "copies": [partial(self._take, self.copies, i) for i in range(len(self.copies))],
-            "products": [partial(self._multiply, x) for x in active if x.products],
-            "stores": [partial(self._take, x.stores, 0) for x in active if x.stores],
+            "products": [partial(self._multiply, partition) for partition in active if partition.products],
+            "stores": [partial(self._take, partition.stores, 0) for partition in active if partition.stores],
         }
         late = kinds.pop(self.late.rstrip("0123"), [])
-        choices = [each for kind in kinds.values() for each in kind] or late
+        choices = [action for kind in kinds.values() for action in kind] or late
         if not choices:
             raise Fault("deadlock: all wait for each other")
         self.random.choice(choices)()
@@ -323,9 +326,9 @@ def _busy(partition: Partition) -> bool:
 
 def _left_over(block: Block) -> None:
     """What a thread block must not leave behind."""
-    if any(each.ended and each.stores for each in block.partitions):
+    if any(member.ended and member.stores for member in block.partitions):
         raise Fault("warps end before what they store has left shared memory")
-    if not any(map(_busy, block.partitions)) and any(each.arrived for each in block.named.values()):
+    if not any(map(_busy, block.partitions)) and any(member.arrived for member in block.named.values()):
         raise Fault("a block ends, and warps have arrived at a named barrier that nobody meets them at")
 
 
@@ -339,34 +342,34 @@ def now() -> Partition:
 
 
 def _warp_specialize(functions: list[tuple[Callable, tuple]], warps: list[int], registers: list[int]) -> None:
-    me = now()
-    (first, arguments), *others = functions
-    for (work, given), count in zip(others, warps, strict=True):
-        me.block.partitions.append(Partition(me.block, count, partial(work, *given)))
-    first(*arguments)
+    partition = now()
+    (first_work, arguments), *other_functions = functions
+    for (work, work_arguments), count in zip(other_functions, warps, strict=True):
+        partition.block.partitions.append(Partition(partition.block, count, partial(work, *work_arguments)))
+    first_work(*arguments)
 
 
-def _asm(instruction: str, constraints: str, given: list[Any], *_: object, **__: object) -> Any:
-    me, what = now(), instruction.split(maxsplit=1)[0]
+def _asm(instruction: str, constraints: str, operands: list[Any], *_: object, **__: object) -> Any:
+    partition, opcode = now(), instruction.split(maxsplit=1)[0]
     if "bar.arrive n" in instruction:  # `arrive_after`, whose numbers come as tensors
-        what, given = "bar.arrive", [x.view(-1)[0] for x in given[1:]]
-    if what == "griddepcontrol.wait;":  # kernels run one after another here
+        opcode, operands = "bar.arrive", [x.view(-1)[0] for x in operands[1:]]
+    if opcode == "griddepcontrol.wait;":  # kernels run one after another here
         return 0
-    if what in ("bar.arrive", "bar.sync"):
-        barrier = me.block.named.setdefault(int(given[0]), Named())
-        mine = barrier.arrive(int(given[1]))
-        me.wait((lambda: barrier.rounds > mine) if what == "bar.sync" else lambda: True)
+    if opcode in ("bar.arrive", "bar.sync"):
+        barrier = partition.block.named.setdefault(int(operands[0]), Named())
+        round_number = barrier.arrive(int(operands[1]))
+        partition.wait((lambda: barrier.rounds > round_number) if opcode == "bar.sync" else lambda: True)
         return 0
     if "vote.sync.any" in instruction:  # `_forward._scale`
-        return given[0] * given[1]
+        return operands[0] * operands[1]
     if "e4m3x2" in instruction:
-        return given[0].clamp(max=448).to(torch.float8_e4m3fn)
-    if what == "red.relaxed.gpu.global.add.v4.f32":
-        _add_in_register_order(*given)
-        me.wait()
+        return operands[0].clamp(max=448).to(torch.float8_e4m3fn)
+    if opcode == "red.relaxed.gpu.global.add.v4.f32":
+        _add_in_register_order(*operands)
+        partition.wait()
         return 0
-    assert what == "cp.async.bulk.wait_group", instruction
-    me.wait(lambda: not me.stores)
+    assert opcode == "cp.async.bulk.wait_group", instruction
+    partition.wait(lambda: not partition.stores)
     return 0
 
 
@@ -374,11 +377,11 @@ def _add_in_register_order(x: Tensor, pointer: Pointer) -> None:
     """A thread's first address counts, and what follows from it for its 32 numbers (`_backward_wide._add`)."""
     row, column = torch.arange(x.shape[0])[:, None], torch.arange(x.shape[1])
     stride = pointer.memory.shape[-1]
-    more = (row % 2 + row // 8 % 2 * 8) * stride + column // 32 * 32 + column % 4
-    at = pointer.at.as_subclass(Tensor) + more
-    if at.max() >= pointer.memory.numel():
+    offsets = (row % 2 + row // 8 % 2 * 8) * stride + column // 32 * 32 + column % 4
+    indices = pointer.at.as_subclass(Tensor) + offsets
+    if indices.max() >= pointer.memory.numel():
         raise Fault("numbers are added beyond a tensor's end")
-    pointer.memory.view(-1).index_add_(0, at.flatten(), x.flatten().as_subclass(Tensor))
+    pointer.memory.view(-1).index_add_(0, indices.flatten(), x.flatten().as_subclass(Tensor))
 
 
 class _Barriers(list):
@@ -399,32 +402,32 @@ def _mma(a: Any, b: Shared, acc: Tensor, use_acc: bool = True, is_async: bool = 
     return product
 
 
-def _mma_wait(left: int, deps: tuple[Product, ...]) -> Any:
-    me = now()
-    me.wait(lambda: len(me.products) <= left)
-    values = [each.value for each in deps]
+def _mma_wait(outstanding: int, deps: tuple[Product, ...]) -> Any:
+    partition = now()
+    partition.wait(lambda: len(partition.products) <= outstanding)
+    values = [product.value for product in deps]
     if any(value is None for value in values):
         raise Fault("a product is used before it is waited for")
     return values[0] if len(values) == 1 else values
 
 
-def _copy_in(desc: Descriptor, at: list[int], barrier: Barrier, out: Shared) -> None:
+def _copy_in(descriptor: Descriptor, coordinates: list[int], barrier: Barrier, out: Shared) -> None:
     def arrives() -> None:
-        desc.read(at, out.part)
-        barrier.transferred(desc.block_type.nbytes)
+        descriptor.read(coordinates, out.part)
+        barrier.transferred(descriptor.block_type.nbytes)
 
     now().block.machine.copies.append(arrives)
     now().wait()
 
 
-def _copy_out(desc: Descriptor, at: list[int], source: Shared, add: bool = False) -> None:
-    now().stores.append(lambda: desc.write(at, source.for_hardware(), add))
+def _copy_out(descriptor: Descriptor, coordinates: list[int], source: Shared, add: bool = False) -> None:
+    now().stores.append(lambda: descriptor.write(coordinates, source.for_hardware(), add))
     now().wait()
 
 
-def _store_wait(left: int) -> None:
-    me = now()
-    me.wait(lambda: len(me.stores) <= left)
+def _store_wait(outstanding: int) -> None:
+    partition = now()
+    partition.wait(lambda: len(partition.stores) <= outstanding)
 
 
 def _expect(barrier: Barrier, size: int) -> None:
@@ -447,21 +450,21 @@ def _init(barrier: Barrier, count: int) -> None:
 
 
 def _fence() -> None:
-    me = now()
-    for each in me.block.allocations:
-        each.unfenced = {store for store in each.unfenced if store[0] is not me}
+    partition = now()
+    for allocation in partition.block.allocations:
+        allocation.unfenced = {store for store in allocation.unfenced if store[0] is not partition}
 
 
 def _atomic_add(pointer: Pointer, number: int, sem: str) -> int:
     """Who asks again and again, by adding 0, goes on when there is news: a GPU's blocks do not wait for it."""
-    me, cells = now(), pointer.memory.view(-1)
-    seen = me.polled.pop(pointer.at, None)
-    me.wait(lambda: bool(number) or int(cells[pointer.at]) != seen)
-    before = int(cells[pointer.at])
+    partition, cells = now(), pointer.memory.view(-1)
+    polled_value = partition.polled.pop(pointer.at, None)
+    partition.wait(lambda: bool(number) or int(cells[pointer.at]) != polled_value)
+    previous = int(cells[pointer.at])
     cells[pointer.at] += number
     if not number:
-        me.polled[pointer.at] = before
-    return before
+        partition.polled[pointer.at] = previous
+    return previous
 
 
 def _store(pointer: Pointer, values: Tensor, mask: Tensor) -> None:
@@ -536,7 +539,7 @@ def stand_in() -> Iterator[None]:
     import triton.experimental.gluon.language.nvidia.hopper
     import triton.experimental.gluon.nvidia.hopper  # noqa: F401
 
-    real = {name: sys.modules[name] for name in MODULES}
+    real_modules = {name: sys.modules[name] for name in MODULES}
     for name, members in MODULES.items():
         sys.modules[name] = ModuleType(name)
         vars(sys.modules[name]).update(members)
@@ -546,4 +549,4 @@ def stand_in() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.modules.update(real)
+        sys.modules.update(real_modules)

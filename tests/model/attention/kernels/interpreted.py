@@ -73,7 +73,7 @@ def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
         replaced.clear()  # what a launch replaces it puts back
         launch(executor, *args, **options)
 
-    def once(function):
+    def replace_once(function):
         modules = frozenset(id(x) for x in function.__globals__.values() if any(x is y for y in language))
         if modules in replaced:
             return interpreter._LangPatchScope()
@@ -81,7 +81,7 @@ def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(function)
 
     monkeypatch.setattr(interpreter.GridExecutor, "__call__", launched)
-    monkeypatch.setattr(interpreter, "_patch_lang", once)
+    monkeypatch.setattr(interpreter, "_patch_lang", replace_once)
 
 
 def drawn(device, T, U, H, K, D=16, scale=1.0):
@@ -116,6 +116,6 @@ def enormous(device):
     return q, k, v, do
 
 
-def off(mine, reference) -> float:
+def off(values, reference) -> float:
     """The relative error, or the absolute one of what is zero."""
-    return ((mine.double() - reference).norm() / reference.norm().clamp_min(1.0)).item()
+    return ((values.double() - reference).norm() / reference.norm().clamp_min(1.0)).item()

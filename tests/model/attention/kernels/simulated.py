@@ -62,10 +62,9 @@ def run(
     if q.dtype == hopper.FP8:
         scales = torch.linspace(0.5, 1.5, 3 * batch * K).view(3, batch, K)
         o, _ = hopper.forward(q, k, v, causal, query_offset, scales)
-        of_heads = zip((q, k, v), scales.double(), strict=True)
+        pairs = zip((q, k, v), scales.double(), strict=True)
         exact = [
-            x.double() * scale.repeat_interleave(x.shape[2] // K, 1)[:, None, :, None]
-            for x, scale in of_heads
+            x.double() * scale.repeat_interleave(x.shape[2] // K, 1)[:, None, :, None] for x, scale in pairs
         ]
         return {
             "o": {
@@ -75,23 +74,25 @@ def run(
         }
     o, stats = hopper.forward(q, k, v, causal, query_offset)
     inputs = [x.double().requires_grad_() for x in (q, k, v)]
-    out = _attention(*inputs, causal, query_offset)
+    exact_output = _attention(*inputs, causal, query_offset)
     if not backward:
-        return {"o": {"error": _error(o, out.detach()), "bits": int(o.view(torch.int16).long().sum())}}
-    found = (o, *hopper.backward(do, q, k, v, o, stats, causal, query_offset, deterministic))
-    right = (out.detach(), *torch.autograd.grad(out, inputs, do.double()))
+        return {
+            "o": {"error": _error(o, exact_output.detach()), "bits": int(o.view(torch.int16).long().sum())}
+        }
+    results = (o, *hopper.backward(do, q, k, v, o, stats, causal, query_offset, deterministic))
+    expected = (exact_output.detach(), *torch.autograd.grad(exact_output, inputs, do.double()))
     return {
         name: {"error": _error(x, y), "bits": int(x.view(torch.int16).long().sum())}
-        for name, x, y in zip(("o", "dq", "dk", "dv"), found, right, strict=True)
+        for name, x, y in zip(("o", "dq", "dk", "dv"), results, expected, strict=True)
     }
 
 
 def _launcher(machine: Machine) -> Callable[..., None]:
-    def launch(kernel: Any, key: object, grid: tuple[int, int, int], *given: Any, **options: Any) -> None:
+    def launch(kernel: Any, key: object, grid: tuple[int, int, int], *arguments: Any, **options: Any) -> None:
         if hasattr(kernel, "__code__"):
-            machine.run(kernel, grid[0], given)
+            machine.run(kernel, grid[0], arguments)
         else:
-            kernel[grid](*given, **options)  # plain Triton, in its own interpreter
+            kernel[grid](*arguments, **options)  # plain Triton, in its own interpreter
 
     return launch
 
@@ -106,11 +107,11 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, query_offset: int)
     return (s.softmax(3) @ v).transpose(1, 2)
 
 
-def _error(x: Tensor, right: Tensor) -> float:
+def _error(x: Tensor, exact: Tensor) -> float:
     """Relative to the row or to the mean one, and to an element of 0.01 where all are 0 or nearly."""
-    off, length = (x.double() - right).norm(dim=-1), right.norm(dim=-1)
+    distance, length = (x.double() - exact).norm(dim=-1), exact.norm(dim=-1)
     smallest = max(float(length.mean()), 0.01 * x.shape[-1] ** 0.5)
-    return float((off / length.clamp(min=smallest)).nan_to_num(float("inf")).max())
+    return float((distance / length.clamp(min=smallest)).nan_to_num(float("inf")).max())
 
 
 def changed(module: str, old: str, new: str, **case: Any) -> dict[str, Any]:
@@ -133,13 +134,13 @@ def main(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     hopper._check = lambda *_: None
     hopper.launched = lambda *_: True
     torch.cuda.is_current_stream_capturing = lambda: False
-    found = []
+    results = []
     for case in cases:
         try:
-            found.append(changed(**case) if "module" in case else run(**case))
+            results.append(changed(**case) if "module" in case else run(**case))
         except (Fault, ZeroDivisionError) as fault:  # a GPU divides by zero without a word
-            found.append({"fault": str(fault)})
-    return found
+            results.append({"fault": str(fault)})
+    return results
 
 
 if __name__ == "__main__":

@@ -24,12 +24,12 @@ def compiled(architecture: str) -> dict[str, dict]:
     """Slow: a quarter of a minute where Triton's cache has none of them."""
     if reasons := versions.lacking("attention=portable"):
         pytest.skip("; ".join(reasons))
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.model.attention.kernels.compiled_amd", architecture],
         cwd=REPOSITORY, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 AMD = attention.load("portable").supports.amd
@@ -37,23 +37,23 @@ AMD = attention.load("portable").supports.amd
 
 @pytest.mark.parametrize("architecture", AMD)
 def test_every_kernel_compiles_and_fits_into_the_memory_and_threads_of_a_program(architecture: str) -> None:
-    found = compiled(architecture)
-    assert set(found) >= ATTENTION | {
-        f"{each} training" for each in ("_step", "_sum_of_squares", "_norm", "_row")
+    reports = compiled(architecture)
+    assert set(reports) >= ATTENTION | {
+        f"{kernel} training" for kernel in ("_step", "_sum_of_squares", "_norm", "_row")
     }
-    for name, said in found.items():
-        assert said["shared_bytes"] <= SHARED_BYTES, name
-        assert said["threads"] <= THREADS, name
+    for name, report in reports.items():
+        assert report["shared_bytes"] <= SHARED_BYTES, name
+        assert report["threads"] <= THREADS, name
 
 
 def test_float32_and_dropout_are_compiled_at_every_head_dim_for_one_or_the_other() -> None:
     names = {name for architecture in AMD for name in compiled(architecture)}
-    assert names >= {f"{name}{of}" for name in ATTENTION for of in (" float32", " dropout")}
+    assert names >= {f"{name}{suffix}" for name in ATTENTION for suffix in (" float32", " dropout")}
 
 
 @pytest.mark.parametrize("architecture", AMD)
 def test_attention_multiplies_in_matrix_cores_and_keeps_its_numbers_in_registers(architecture: str) -> None:
     for name in ATTENTION:
-        said = compiled(architecture)[name]
-        assert not said["without_matrix_cores"], name
-        assert said["stack_bytes"] <= 128, name  # some, outside the loops, cost little
+        report = compiled(architecture)[name]
+        assert not report["without_matrix_cores"], name
+        assert report["stack_bytes"] <= 128, name  # some, outside the loops, cost little

@@ -42,27 +42,29 @@ def answers() -> dict[tuple[str, ...], Any]:
     """Slow: a minute where Triton's cache has none of them."""
     if reasons := [reason for name in KERNELS for reason in versions.lacking(f"attention={name}")]:
         pytest.skip("; ".join(reasons))
-    kernels = [(*of, *labels) for of, labels in CASES.items()]
+    kernels = [(*target, *labels) for target, labels in CASES.items()]
     cards = [
-        (name, "80", *tile, str(SHARED_BYTES[of])) for name, tile in TILES.items() for of in ("89", "90")
+        (name, "80", *tile, str(SHARED_BYTES[target]))
+        for name, tile in TILES.items()
+        for target in ("89", "90")
     ]
     questions = [*kernels, *cards]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.model.attention.kernels.compiled_nvidia", json.dumps(questions)],
         cwd=REPOSITORY, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return dict(zip([*CASES, *cards], json.loads(done.stdout), strict=True))
+    assert completed.returncode == 0, completed.stderr
+    return dict(zip([*CASES, *cards], json.loads(completed.stdout), strict=True))
 
 
 @pytest.mark.parametrize(("name", "capability"), CASES)
 def test_every_kernel_compiles_fits_and_multiplies_as_its_gpu_can(name: str, capability: str) -> None:
     """In tensor cores, but not in float32, nor on Turing, for which Triton makes no matrix instruction."""
-    found = answers()[name, capability]
-    wanted = {f"{kernel} {label}" for kernel in KERNELS[name] for label in CASES[name, capability]}
-    assert set(found) >= wanted
-    for label in wanted:
-        kernel = found[label]
+    reports = answers()[name, capability]
+    expected = {f"{kernel} {label}" for kernel in KERNELS[name] for label in CASES[name, capability]}
+    assert set(reports) >= expected
+    for label in expected:
+        kernel = reports[label]
         assert kernel["shared_bytes"] <= SHARED_BYTES[capability], label
         # Between two tiles of keys: threads of flash1 read what others have written, which no interpreter shows.
         assert kernel["barriers"] == (1 if name == "flash1" else 0), label
@@ -72,8 +74,8 @@ def test_every_kernel_compiles_fits_and_multiplies_as_its_gpu_can(name: str, cap
         assert kernel["instructions"], label
         if " D256 " not in label and "dropout" not in label:  # whose tiles are small on Hopper, and spill
             # Some, outside of the loops, cost little; where they cost less than smaller tiles, an H100 has said so.
-            most = 512 if (name, label[:19], capability) == ("flash1", "_flash1_forward D64", "90") else 256
-            assert kernel["stack_bytes"] <= most, label
+            limit = 512 if (name, label[:19], capability) == ("flash1", "_flash1_forward D64", "90") else 256
+            assert kernel["stack_bytes"] <= limit, label
         if " D256 " not in label:
             assert ("wgmma.mma_async" in kernel["instructions"]) is (capability == "90"), label
 

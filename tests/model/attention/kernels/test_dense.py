@@ -9,7 +9,7 @@ X_BTHD = torch.zeros(2, 8, 6, 64, dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize(
-    ("x", "wanted"),
+    ("x", "expected"),
     [
         (X_BTHD, True),
         (X_BTHD.transpose(1, 2), True),
@@ -23,5 +23,5 @@ X_BTHD = torch.zeros(2, 8, 6, 64, dtype=torch.bfloat16)
         (torch.zeros(2, 1, 1, 65).as_strided((2, 1, 1, 64), (65, 65, 65, 1)), False),
     ],
 )
-def test_rows_have_to_be_dense_and_to_begin_at_multiples_of_16_bytes(x: torch.Tensor, wanted: bool) -> None:
-    assert fits(x) is wanted
+def test_rows_have_to_be_dense_and_to_begin_at_multiples_of_16_bytes(x: torch.Tensor, expected: bool) -> None:
+    assert fits(x) is expected

@@ -81,11 +81,11 @@ def test_a_whole_trial_in_the_interpreter_finds_it_right(device, monkeypatch) ->
         pytest.skip("tests/model/attention/verify/test_on_gpu.py tries every backend")
     load = attention.load
     operators = Kernels(r"^assay::flash1_attention$", r"^assay::flash1_attention_backward$")
-    here = replace(load("flash1"), unsupported_reasons=lambda case: [], launches=Launches(cpu=operators))
-    monkeypatch.setattr(attention, "load", lambda name: here if name == "flash1" else load(name))
-    found = certify_case("flash1", replace(CPU, sequence_length=18, heads=2, kv_heads=1))
-    assert found.verdict == "right", found.reasons
-    assert found.deterministic
+    backend = replace(load("flash1"), unsupported_reasons=lambda case: [], launches=Launches(cpu=operators))
+    monkeypatch.setattr(attention, "load", lambda name: backend if name == "flash1" else load(name))
+    certificate = certify_case("flash1", replace(CPU, sequence_length=18, heads=2, kv_heads=1))
+    assert certificate.verdict == "right", certificate.reasons
+    assert certificate.deterministic
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -94,8 +94,8 @@ def test_queries_stand_anywhere_among_the_keys(device, lengths) -> None:
     inputs = drawn(device, T, U, H, K)
     *results, lse = run(*inputs, causal, offset)
     *references, exact_lse = exact(*inputs, causal, offset)
-    for what, mine, reference in zip(("o", "dq", "dk", "dv"), results, references, strict=True):
-        assert off(mine, reference) < (1e-6 if device == "cpu" else 1e-2), what
+    for step, result, reference in zip(("o", "dq", "dk", "dv"), results, references, strict=True):
+        assert off(result, reference) < (1e-6 if device == "cpu" else 1e-2), step
     torch.testing.assert_close(lse, exact_lse, rtol=1e-5, atol=1e-5)
 
 
@@ -111,8 +111,8 @@ def test_very_large_logits_keep_their_gradients(device) -> None:
     inputs = enormous(device)
     *results, _ = run(*inputs, True, 0)
     *references, _ = exact(*inputs, True, 0)
-    for what, mine, reference in zip(("o", "dq", "dk", "dv"), results, references, strict=True):
-        assert off(mine[..., 1:], reference[..., 1:]) < (1e-6 if device == "cpu" else 1e-2), what
+    for step, result, reference in zip(("o", "dq", "dk", "dv"), results, references, strict=True):
+        assert off(result[..., 1:], reference[..., 1:]) < (1e-6 if device == "cpu" else 1e-2), step
 
 
 # -------------------------------------------------------------------------------- what makes it the first version
@@ -123,7 +123,7 @@ def test_a_head_is_one_program_and_what_it_keeps_in_memory_begins_unread(device,
     """O, its statistics and dQ are handed over full of NaN; of numbers in 16 bits, O and dQ on the way are float32."""
     from model.attention.kernels import flash1
 
-    grids, on_the_way = [], []
+    grids, dtypes = [], []
 
     class Spy:
         """Launches a kernel after it has spoiled some of its arguments."""
@@ -137,7 +137,7 @@ def test_a_head_is_one_program_and_what_it_keeps_in_memory_begins_unread(device,
                 for name in self.spoiled:
                     by_name[name].fill_(torch.nan)
                 grids.append(grid)
-                on_the_way.append(by_name["WORK"].dtype)
+                dtypes.append(by_name["WORK"].dtype)
                 self.kernel[grid](*args, **options)
 
             return launch
@@ -148,10 +148,10 @@ def test_a_head_is_one_program_and_what_it_keeps_in_memory_begins_unread(device,
     inputs = [x.to(dtype) for x in drawn(device, length, length, 6, 2)]
     *results, _ = run(*inputs, True, 0)
     assert grids == [(12,), (12,)]  # two samples of six heads
-    assert on_the_way == [torch.float32, torch.float32]
+    assert dtypes == [torch.float32, torch.float32]
     *references, _ = exact(*inputs, True, 0)
-    for what, mine, reference in zip(("o", "dq", "dk", "dv"), results, references, strict=True):
-        assert off(mine, reference) < (1e-5 if dtype == torch.float32 else 1e-2), what
+    for step, result, reference in zip(("o", "dq", "dk", "dv"), results, references, strict=True):
+        assert off(result, reference) < (1e-5 if dtype == torch.float32 else 1e-2), step
 
 
 def test_one_tile_of_keys_needs_no_memory_on_the_way(device) -> None:
@@ -165,15 +165,15 @@ def test_one_tile_of_keys_needs_no_memory_on_the_way(device) -> None:
 
 def test_it_gives_the_same_bits_each_time(device) -> None:
     inputs = drawn(device, *(2 * [90 if device == "cuda" else 50]), 2, 1)
-    for first, again in zip(run(*inputs, True, 0), run(*inputs, True, 0), strict=True):
-        assert torch.equal(first, again)
+    for first_run, second_run in zip(run(*inputs, True, 0), run(*inputs, True, 0), strict=True):
+        assert torch.equal(first_run, second_run)
 
 
 # ------------------------------------------------------------------------------------------------ planted faults
 
 
 @pytest.mark.parametrize(
-    ("where", "fault", "spoiled"),
+    ("helper", "fault", "spoiled"),
     [
         ("_visible", "hides_the_diagonal", "o dq"),
         ("_visible", "sees_one_more", "o dq"),
@@ -182,16 +182,18 @@ def test_it_gives_the_same_bits_each_time(device) -> None:
         ("_is_last", "ends_one_tile_early", "o dq"),
     ],
 )
-def test_a_fault_in_a_kernel_is_found_wrong(device, monkeypatch, where, fault, spoiled) -> None:
+def test_a_fault_in_a_kernel_is_found_wrong(device, monkeypatch, helper, fault, spoiled) -> None:
     """The interpreter looks up a kernel's helpers by their names when it calls them."""
     if device == "cuda":
         pytest.skip("compiled kernels keep the helpers that they were compiled with")
     from tests.model.attention.kernels import flash1_faults
 
-    monkeypatch.setattr(f"model.attention.kernels.flash1.{where}", getattr(flash1_faults, fault))
+    monkeypatch.setattr(f"model.attention.kernels.flash1.{helper}", getattr(flash1_faults, fault))
     empty = torch.empty_like
     # What is not written before it is read shows.
-    monkeypatch.setattr(torch, "empty_like", lambda *like, **kind: empty(*like, **kind).fill_(torch.nan))
+    monkeypatch.setattr(
+        torch, "empty_like", lambda *arguments, **options: empty(*arguments, **options).fill_(torch.nan)
+    )
     checks = accuracy.check(attention.load("flash1"), Variant(replace(CPU, dtype="float16")))
     assert {*spoiled.split()} <= {check.what for check in checks if not check.passed}
 
@@ -226,7 +228,7 @@ SHAPES = {"q": (2, 8, 4, 16), "k": (2, 9, 2, 16), "v": (2, 9, 2, 16)}
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("changes", "more"),
+    ("changes", "overrides"),
     [
         ({"v": (2, 5, 2, 16)}, {}),
         ({"v": (2, 9, 1, 16)}, {}),
@@ -242,14 +244,14 @@ SHAPES = {"q": (2, 8, 4, 16), "k": (2, 9, 2, 16), "v": (2, 9, 2, 16)}
         ({}, {"of_k": {"device": "meta"}}),
     ],
 )
-def test_what_the_kernel_would_read_wrongly_is_refused_before_a_launch(device, changes, more) -> None:
+def test_what_the_kernel_would_read_wrongly_is_refused_before_a_launch(device, changes, overrides) -> None:
     from model.attention.kernels import flash1
 
-    like = {"device": device, "dtype": more.get("dtype", torch.float16)}
-    options = {"q": like, "k": like | more.get("of_k", {}), "v": like}
+    defaults = {"device": device, "dtype": overrides.get("dtype", torch.float16)}
+    options = {"q": defaults, "k": defaults | overrides.get("of_k", {}), "v": defaults}
     q, k, v = (torch.zeros(shape, **options[name]) for name, shape in (SHAPES | changes).items())
     with pytest.raises(ValueError, match="the flash1 kernel takes"):
-        flash1.flash1_attention(q, k, v, True, more.get("offset", 0))
+        flash1.flash1_attention(q, k, v, True, overrides.get("offset", 0))
 
 
 @pytest.mark.refused

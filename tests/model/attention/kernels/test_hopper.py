@@ -36,14 +36,14 @@ def _compiled() -> list[dict[str, dict]]:
     """Slow: a few seconds a case where Triton's cache has none of them."""
     if reasons := custom.lacking(CUDA):
         pytest.skip("; ".join(reasons))
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.model.attention.kernels.compiled", json.dumps(CASES)],
         cwd=REPOSITORY, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    if "Cannot find ptxas" in done.stderr:
+    if "Cannot find ptxas" in completed.stderr:
         pytest.skip("needs ptxas, the assembler that Triton's wheels for x86-64 and ARM Linux bring")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 def _with_backward() -> list[tuple[dict, dict]]:
@@ -56,13 +56,13 @@ def test_every_kernel_compiles_for_hopper_with_its_products_asynchronous_and_in_
         backward = {"_backward_before_kernel", "_backward_kernel", "_backward_after_kernel"}
         fp8 = case["dtype"] == "float8_e4m3fn"
         assert set(kernels) == {"_forward_kernel"} | ({"_transpose_kernel"} if fp8 else backward)
-        for name, said in kernels.items():
+        for name, report in kernels.items():
             # C7510 to C7515: ptxas runs wgmma one after another, for one reason or another.
-            assert said["serialized"] == [], (case, name)
-            assert said["shared_bytes"] <= SHARED_BYTES, (case, name)
-            assert said["spilled_bytes"] <= 300, (case, name)  # some, outside the loops, cost nothing
+            assert report["serialized"] == [], (case, name)
+            assert report["shared_bytes"] <= SHARED_BYTES, (case, name)
+            assert report["spilled_bytes"] <= 300, (case, name)  # some, outside the loops, cost nothing
             # Launched while the pass before it runs, it waits for that before it loads.
-            assert said["early"] == said["waits"] == (name == "_backward_kernel"), (case, name)
+            assert report["early"] == report["waits"] == (name == "_backward_kernel"), (case, name)
 
 
 def test_products_of_8_bits_are_the_tensor_cores_own_and_a_transpose_stores_whole_words() -> None:
@@ -87,15 +87,15 @@ def test_parts_of_numbers_are_split_by_exact_products() -> None:
 def test_each_four_registers_are_added_where_their_layout_says() -> None:
     """At head dim 256. One address does for a thread's 32 numbers, so that their order must be as `_add` expects."""
     for case, kernels in _with_backward():
-        found = kernels["_backward_kernel"]["additions"]
-        assert bool(found) == (case["head_dim"] == 256), case
-        if found:
-            (one, two, *rest), bytes_on = found
-            assert (one, two) == ([0, 1], [0, 2]), "four numbers follow each other"
-            of_fours = [
+        additions = kernels["_backward_kernel"]["additions"]
+        assert bool(additions) == (case["head_dim"] == 256), case
+        if additions:
+            (first, second, *rest), bytes_on = additions
+            assert (first, second) == ([0, 1], [0, 2]), "four numbers follow each other"
+            expected = [
                 sum(4 * (256 * r + c) for i, (r, c) in enumerate(rest) if n >> i & 1) for n in range(8)
             ]
-            assert bytes_on == of_fours
+            assert bytes_on == expected
 
 
 class Launched(Exception):
@@ -158,13 +158,13 @@ def test_statistics_that_are_not_the_forwards_are_refused_before_a_launch(on_gpu
     stats = torch.zeros(2, 2, 4, 8)
     with pytest.raises(Launched):
         hopper.backward(q, q, q, q, q, stats)
-    others = {
+    spoiled = {
         "bfloat16": stats.bfloat16(), "short": stats[..., :4].contiguous(), "one head": stats[:, :, :1],
         "transposed": stats.transpose(2, 3).contiguous().transpose(2, 3),
         "unaligned": torch.zeros(stats.numel() + 1)[1:].view_as(stats),
     }  # fmt: skip
     with pytest.raises(ValueError, match="takes the statistics of its forward"):
-        hopper.backward(q, q, q, q, q, others[kind])
+        hopper.backward(q, q, q, q, q, spoiled[kind])
 
 
 @pytest.mark.refused
@@ -175,11 +175,11 @@ def test_numbers_of_8_bits_come_with_scales_and_others_without(on_gpu) -> None:
     narrow, scales = wide.to(hopper.FP8), torch.ones(3, 2, 4)
     with pytest.raises(Launched):
         hopper.forward(narrow, narrow, narrow, scales_3BK=scales)
-    for given in (None, scales[:, :1], scales.double(), torch.ones(3, 4, 2).transpose(1, 2)):
+    for other_scales in (None, scales[:, :1], scales.double(), torch.ones(3, 4, 2).transpose(1, 2)):
         with pytest.raises(
             ValueError, match=r"takes scales, dense float32 \(3, 2, 4\), with torch.float8_e4m3fn"
         ):
-            hopper.forward(narrow, narrow, narrow, scales_3BK=given)
+            hopper.forward(narrow, narrow, narrow, scales_3BK=other_scales)
     with pytest.raises(ValueError, match="takes no scales but with"):
         hopper.forward(wide, wide, wide, scales_3BK=scales)
     long = torch.zeros(2, 8, 4, 256, dtype=hopper.FP8)
@@ -190,8 +190,10 @@ def test_numbers_of_8_bits_come_with_scales_and_others_without(on_gpu) -> None:
 
 
 def test_each_tile_of_each_head_counts_its_own_turns() -> None:
-    at = hopper._backward.turn_at.fn
-    places = [at(b, h, 128 * t, 300, 2, 3, 128) for b in range(2) for h in range(2 * 3) for t in range(3)]
+    turn_at = hopper._backward.turn_at.fn
+    places = [
+        turn_at(b, h, 128 * t, 300, 2, 3, 128) for b in range(2) for h in range(2 * 3) for t in range(3)
+    ]
     assert places == list(range(2 * 6 * 3))
 
 
@@ -199,19 +201,21 @@ def test_a_dimension_of_one_may_have_any_stride(on_gpu) -> None:
     """TMA refuses strides that are no multiples of 16 bytes, used or not."""
     import torch
 
-    odd = torch.zeros(64, dtype=torch.bfloat16).as_strided((1, 1, 1, 64), (3, 3, 3, 1))
-    assert hopper.tiles(odd, 64).strides == [64, 64, 64, 1]
+    strided = torch.zeros(64, dtype=torch.bfloat16).as_strided((1, 1, 1, 64), (3, 3, 3, 1))
+    assert hopper.tiles(strided, 64).strides == [64, 64, 64, 1]
 
 
 def test_launches_of_different_kernels_never_share_a_key(on_gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """`launch` takes a compiled kernel by its key alone: it must say all that the kernel is compiled for."""
     import torch
 
-    found: dict[tuple, set] = {}
+    signatures: dict[tuple, set] = {}
 
-    def launch(kernel, key, _, *given, **__):
+    def launch(kernel, key, _, *arguments, **__):
         if hasattr(kernel, "params"):  # the interpreter's have none
-            found.setdefault((kernel, key), set()).add(tuple(map(_compiled_for, kernel.params, given)))
+            signatures.setdefault((kernel, key), set()).add(
+                tuple(map(_compiled_for, kernel.params, arguments))
+            )
 
     monkeypatch.setattr(hopper, "launch", launch)
     monkeypatch.setattr(hopper, "launched", lambda *_: False)
@@ -226,15 +230,15 @@ def test_launches_of_different_kernels_never_share_a_key(on_gpu, monkeypatch: py
         if head_dim <= 128:
             q_8, k_8 = q.to(hopper.FP8), k.to(hopper.FP8)
             hopper.forward(q_8, k_8, k_8, causal, offset, torch.ones(3, 1, 2))
-    assert len(found) > 50
-    assert [key for key, kernels in found.items() if len(kernels) > 1] == []
+    assert len(signatures) > 50
+    assert [key for key, kernels in signatures.items() if len(kernels) > 1] == []
 
 
-def _compiled_for(parameter, given) -> object:
+def _compiled_for(parameter, argument) -> object:
     if parameter.is_constexpr:
-        return given
-    tensor = getattr(given, "base", given)  # of a descriptor, which has a box as well
-    return given is None, str(getattr(tensor, "dtype", "")), str(getattr(given, "block_shape", ""))
+        return argument
+    tensor = getattr(argument, "base", argument)  # of a descriptor, which has a box as well
+    return argument is None, str(getattr(tensor, "dtype", "")), str(getattr(argument, "block_shape", ""))
 
 
 @pytest.mark.refused
@@ -283,16 +287,16 @@ def test_blocks_are_dealt_to_more_programs_beside_other_processes(monkeypatch, t
     monkeypatch.setattr(hopper, "_tables", {})
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     lengths = (torch.device("cpu"), tokens, 1000, 0, 4, 2, 128, 128, True)
-    alone = hopper._dealt(*lengths)
+    single_table = hopper._dealt(*lengths)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    beside = hopper._dealt(*lengths)
-    assert (len(alone), len(beside)) == (3, programs)
-    numbers = [number for count, *row in beside.tolist() for number in row[:count]]
+    shared_table = hopper._dealt(*lengths)
+    assert (len(single_table), len(shared_table)) == (3, programs)
+    numbers = [number for count, *row in shared_table.tolist() for number in row[:count]]
     assert sorted(numbers) == list(range(-(-tokens // 128) * 4))
-    assert all(count > 0 for count, *_ in beside.tolist())
+    assert all(count > 0 for count, *_ in shared_table.tolist())
     work = hopper.schedule.work_of_blocks(-(-tokens // 128), *lengths[2:])
-    busy = [sum(work[number] for number in row[:count]) for count, *row in beside.tolist()]
-    assert busy == sorted(busy, reverse=True)
+    loads = [sum(work[number] for number in row[:count]) for count, *row in shared_table.tolist()]
+    assert loads == sorted(loads, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +345,7 @@ def test_without_a_mask_all_lengths_of_keys_share_a_table(monkeypatch) -> None:
     tables = [
         hopper._dealt(torch.device("cpu"), 500, T, 0, 4, 2, 128, 128, False) for T in range(1, 2000, 100)
     ]
-    assert all(each is tables[0] for each in tables)
+    assert all(table is tables[0] for table in tables)
 
 
 @pytest.fixture
@@ -349,28 +353,28 @@ def launches(monkeypatch: pytest.MonkeyPatch):
     """What is launched: (consumers, whether each block has a program of its own). `capture` begins a CUDA graph."""
     import torch
 
-    found: list[tuple[object, ...]] = []
+    keys: list[tuple[object, ...]] = []
     monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     monkeypatch.setattr(hopper, "_processors", lambda device: 2)
     monkeypatch.setattr(hopper, "_tables", {})
-    monkeypatch.setattr(hopper, "launched", lambda kernel, key: key in found)
+    monkeypatch.setattr(hopper, "launched", lambda kernel, key: key in keys)
 
     def launch(kernel, key, grid, *args, **_):
         assert key[-1] == (args[12] is None)
-        found.append(key)
+        keys.append(key)
 
     monkeypatch.setattr(hopper, "launch", launch)
 
-    def of(
+    def run_forward(
         tokens: int, causal: bool = True, capture: bool = False, dtype: str = "bfloat16", head_dim: int = 64
     ):
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capture)
-        before = len(found)
+        start = len(keys)
         q = torch.zeros(1, tokens, 2, head_dim, dtype=getattr(torch, dtype))
         hopper.forward(q, q, q, causal)
-        return [key[-2:] for key in found[before:]]
+        return [key[-2:] for key in keys[start:]]
 
-    return of
+    return run_forward
 
 
 def test_the_kernel_that_a_capture_needs_is_launched_before_the_first_of_several_blocks(launches) -> None:

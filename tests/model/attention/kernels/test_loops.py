@@ -21,12 +21,12 @@ def copies(source):
 
 
 def _copies(loop):
-    inside = [node for each in loop.body for node in ast.walk(each)]
+    nodes = [node for statement in loop.body for node in ast.walk(statement)]
     assigned = {}  # a variable's lines
-    for node in inside:
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             assigned.setdefault(node.id, []).append(node.lineno)
-    for node in inside:
+    for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
             lines = assigned.get(node.value.id, [])
             if lines and min(lines) >= node.lineno:

@@ -98,10 +98,10 @@ class Breaks:
 
 
 def test_dynamo_does_not_look_into_an_operator() -> None:
-    seen = []
+    targets = []
 
     def backend(graph, _inputs):
-        seen.extend(node.target for node in graph.graph.nodes if node.op == "call_function")
+        targets.extend(node.target for node in graph.graph.nodes if node.op == "call_function")
         return graph
 
     def broken(x: Tensor) -> Tensor:
@@ -109,4 +109,4 @@ def test_dynamo_does_not_look_into_an_operator() -> None:
             return squared_for_a_test(x, 3.0)[0]
 
     assert torch.compile(broken, backend=backend)(torch.arange(3.0)).tolist() == [0, 3, 12]
-    assert seen == []
+    assert targets == []

@@ -23,8 +23,8 @@ def place(row: int, column: int) -> tuple[int, int]:
 
 def drawn(D, device, dtype=torch.bfloat16):
     """(o, do) as a model gives them: (B, T, H, D), heads of another tensor around them."""
-    whole = torch.randn(2, B, T + 7, 2 * H, D, generator=torch.Generator().manual_seed(0)).to(device, dtype)
-    return whole[:, :, 3 : T + 3, H:].unbind()
+    tensors = torch.randn(2, B, T + 7, 2 * H, D, generator=torch.Generator().manual_seed(0)).to(device, dtype)
+    return tensors[:, :, 3 : T + 3, H:].unbind()
 
 
 def before(o, do, stats, rows, terms=None):
@@ -77,9 +77,9 @@ def test_terms_are_the_statistics_in_parts_of_16_bits(device, D, rows, dtype) ->
     assert torch.equal((less_lse == 0)[..., :T], (large > 0)[..., :T])
     assert torch.equal((lse == 0)[..., :T], (large == 0)[..., :T])
     assert not lost[large == 0].any()
-    few = large[..., :T] == 0
+    small = large[..., :T] == 0
     torch.testing.assert_close(
-        less_lse[..., :T][few].float(), -stats.sum(0)[..., :T][few] / SCALE, rtol=2e-7, atol=1e-6
+        less_lse[..., :T][small].float(), -stats.sum(0)[..., :T][small] / SCALE, rtol=2e-7, atol=1e-6
     )
     assert delta.abs().max() > torch.finfo(torch.float16).max
     torch.testing.assert_close(-less_delta.float(), delta, rtol=2e-7, atol=2e-11)
@@ -105,13 +105,13 @@ def unpacked(x_BHN4R):
 @pytest.mark.parametrize(("D", "rows"), USED)
 def test_the_pass_after_scales_dq_and_undoes_the_order_of_registers(device, D, rows) -> None:
     tiles = -(-T // rows)
-    wanted = torch.randn(B, H, tiles * rows, D, device=device)
-    sums = torch.empty_like(wanted)
-    at = torch.tensor([[place(row, column) for column in range(D)] for row in range(rows)])
+    unscaled_dq = torch.randn(B, H, tiles * rows, D, device=device)
+    sums = torch.empty_like(unscaled_dq)
+    places = torch.tensor([[place(row, column) for column in range(D)] for row in range(rows)])
     for tile in range(tiles):
-        piece = slice(tile * rows, (tile + 1) * rows)
-        sums[:, :, piece][:, :, at[..., 0], at[..., 1]] = wanted[:, :, piece]
+        tile_rows = slice(tile * rows, (tile + 1) * rows)
+        sums[:, :, tile_rows][:, :, places[..., 0], places[..., 1]] = unscaled_dq[:, :, tile_rows]
     dq = torch.full((B, T, H, D), torch.nan, device=device, dtype=torch.bfloat16)
     passes._backward_after_kernel[(tiles, H, B)](sums, dq, T, H, 0.25, D, rows)
-    expected = (wanted[:, :, :T] * 0.25).transpose(1, 2)
+    expected = (unscaled_dq[:, :, :T] * 0.25).transpose(1, 2)
     torch.testing.assert_close(dq.float(), expected, rtol=1e-2, atol=1e-2)

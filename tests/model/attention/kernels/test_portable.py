@@ -75,11 +75,11 @@ def test_a_whole_trial_in_the_interpreter_finds_it_right(device, monkeypatch) ->
         attention.load,
         Kernels(r"^assay::portable_attention$", r"^assay::portable_attention_backward$"),
     )
-    here = replace(load("portable"), unsupported_reasons=lambda case: [], launches=Launches(cpu=kernels))
-    monkeypatch.setattr(attention, "load", lambda name: here if name == "portable" else load(name))
-    found = certify_case("portable", replace(CPU, sequence_length=18, heads=2, kv_heads=1))
-    assert found.verdict == "right", found.reasons
-    assert found.deterministic
+    backend = replace(load("portable"), unsupported_reasons=lambda case: [], launches=Launches(cpu=kernels))
+    monkeypatch.setattr(attention, "load", lambda name: backend if name == "portable" else load(name))
+    certificate = certify_case("portable", replace(CPU, sequence_length=18, heads=2, kv_heads=1))
+    assert certificate.verdict == "right", certificate.reasons
+    assert certificate.deterministic
 
 
 # ---------------------------------------------------------------------------------- other lengths and offsets
@@ -111,8 +111,8 @@ def test_queries_stand_anywhere_among_the_keys(device, lengths) -> None:
     inputs = drawn(device, T, U, H, K)
     *results, lse = run(*inputs, causal, offset)
     *references, exact_lse = exact(*inputs, causal, offset)
-    for what, mine, reference in zip(("o", "dq", "dk", "dv"), results, references, strict=True):
-        assert off(mine, reference) < (1e-6 if device == "cpu" else 1e-2), what
+    for step, result, reference in zip(("o", "dq", "dk", "dv"), results, references, strict=True):
+        assert off(result, reference) < (1e-6 if device == "cpu" else 1e-2), step
     torch.testing.assert_close(lse, exact_lse, rtol=1e-5, atol=1e-5)
 
 
@@ -157,8 +157,8 @@ def test_very_large_logits_keep_their_gradients(device) -> None:
     inputs = enormous(device)
     *results, _ = run(*inputs, True, 0)
     *references, _ = exact(*inputs, True, 0)
-    for what, mine, reference in zip(("o", "dq", "dk", "dv"), results, references, strict=True):
-        assert off(mine[..., 1:], reference[..., 1:]) < (1e-6 if device == "cpu" else 1e-2), what
+    for step, result, reference in zip(("o", "dq", "dk", "dv"), results, references, strict=True):
+        assert off(result[..., 1:], reference[..., 1:]) < (1e-6 if device == "cpu" else 1e-2), step
 
 
 def test_one_number_for_the_maximum_and_the_sum_would_lose_them(device) -> None:
@@ -168,8 +168,8 @@ def test_one_number_for_the_maximum_and_the_sum_would_lose_them(device) -> None:
         pytest.skip("what it loses is less than bfloat16 rounds")
     q, k, v, do = enormous(device)
     o, lse_2BKR = forward.forward(q, k, v, True, 0)
-    together = torch.stack((lse_2BKR.sum(0), torch.zeros_like(lse_2BKR[0])))
-    dv = backward.backward(do, q, k, v, o, together, True, 0)[2]
+    combined_lse = torch.stack((lse_2BKR.sum(0), torch.zeros_like(lse_2BKR[0])))
+    dv = backward.backward(do, q, k, v, o, combined_lse, True, 0)[2]
     assert off(dv, exact(q, k, v, do, True, 0)[3]) > 1e-4
 
 
@@ -194,8 +194,8 @@ def test_one_seed_drops_the_weights_that_tiled_drops(device, lengths, heads, til
         attend = partial(backend.attend_by_tile, tile=size) if size else backend.attend
         o = attend(*tensors, True, dropout=probability)
         results.append([o.detach(), *torch.autograd.grad(o, tensors, do)])
-    for what, mine, reference in zip(("o", "dq", "dk", "dv"), *results, strict=True):
-        assert off(mine, reference.double()) < (1e-6 if device == "cpu" else 1e-2), what
+    for step, result, reference in zip(("o", "dq", "dk", "dv"), *results, strict=True):
+        assert off(result, reference.double()) < (1e-6 if device == "cpu" else 1e-2), step
 
 
 DROPPING = replace(CPU, batch=2, sequence_length=33, heads=2, kv_heads=1, head_dim=64, dropout=1 / 4)
@@ -206,12 +206,12 @@ def failed(case: Case) -> set[str]:
 
 
 def test_it_drops_what_it_should(device) -> None:
-    here = replace(DROPPING, device=device, dtype="float32" if device == "cpu" else "bfloat16")
-    assert failed(here) == set()
+    dropping_case = replace(DROPPING, device=device, dtype="float32" if device == "cpu" else "bfloat16")
+    assert failed(dropping_case) == set()
 
 
 @pytest.mark.parametrize(
-    ("where", "fault", "named"),
+    ("direction", "fault", "check_name"),
     [
         ("forward", "forgets_the_head", "independent"),
         ("forward", "repeats_in_each_tile", "independent"),
@@ -220,13 +220,13 @@ def test_it_drops_what_it_should(device) -> None:
         ("backward", "drops_one_more", "right with dropout"),
     ],
 )
-def test_a_fault_in_what_is_dropped_is_named(device, monkeypatch, where, fault, named) -> None:
+def test_a_fault_in_what_is_dropped_is_named(device, monkeypatch, direction, fault, check_name) -> None:
     if device == "cuda":
         pytest.skip("compiled kernels keep the helpers that they were compiled with")
     from tests.model.attention.kernels import portable_faults
 
-    monkeypatch.setattr(f"model.attention.kernels.portable.{where}.left", getattr(portable_faults, fault))
-    assert named in failed(DROPPING)
+    monkeypatch.setattr(f"model.attention.kernels.portable.{direction}.left", getattr(portable_faults, fault))
+    assert check_name in failed(DROPPING)
 
 
 def test_torch_compile_takes_dropout_in_one_graph(case) -> None:
@@ -270,14 +270,14 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("where", "fault", "spoiled"), FAULTS, ids=str)
-def test_a_fault_in_a_kernel_is_found_wrong(device, monkeypatch, where, fault, spoiled) -> None:
+@pytest.mark.parametrize(("helper", "fault", "spoiled"), FAULTS, ids=str)
+def test_a_fault_in_a_kernel_is_found_wrong(device, monkeypatch, helper, fault, spoiled) -> None:
     """The interpreter looks up a kernel's helpers by their names when it calls them."""
     if device == "cuda":
         pytest.skip("compiled kernels keep the helpers that they were compiled with")
     from tests.model.attention.kernels import portable_faults
 
-    monkeypatch.setattr(f"model.attention.kernels.portable.{where}", getattr(portable_faults, fault))
+    monkeypatch.setattr(f"model.attention.kernels.portable.{helper}", getattr(portable_faults, fault))
     checks = accuracy.check(
         attention.load("portable"), Variant(replace(CPU, causal=fault != "drops_the_tail"))
     )
@@ -325,28 +325,28 @@ def test_the_operators_tell_the_truth_about_their_shapes(device) -> None:
 def test_a_cuda_graph_replays_both_passes_with_new_numbers_and_the_same_bits(head_dim: int) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
-    first, second = (drawn("cuda", 300, 300, 8, 2, head_dim, scale) for scale in (1.0, 0.5))
-    eager = run(*second, True, 0)
-    run(*first, True, 0)
+    first_inputs, second_inputs = (drawn("cuda", 300, 300, 8, 2, head_dim, scale) for scale in (1.0, 0.5))
+    eager = run(*second_inputs, True, 0)
+    run(*first_inputs, True, 0)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        replayed = run(*first, True, 0)
-    for x, new in zip(first, second, strict=True):
-        x.copy_(new)
+        replayed = run(*first_inputs, True, 0)
+    for tensor, replacement in zip(first_inputs, second_inputs, strict=True):
+        tensor.copy_(replacement)
     graph.replay()
-    for mine, reference in zip(replayed, eager, strict=True):
-        assert torch.equal(mine, reference)
+    for result, reference in zip(replayed, eager, strict=True):
+        assert torch.equal(result, reference)
 
 
 @pytest.mark.gpu
 def test_rows_that_are_more_than_2_to_the_31_numbers_apart_are_found() -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
-    whole = torch.randn(1, 64 * 4097, 64, 128, device="cuda", dtype=torch.bfloat16)
-    far = [whole[:, ::4097], whole[:, ::4097, ::8], whole[:, ::4097, 1::8], whole[:, 1::4097]]
+    buffer = torch.randn(1, 64 * 4097, 64, 128, device="cuda", dtype=torch.bfloat16)
+    far = [buffer[:, ::4097], buffer[:, ::4097, ::8], buffer[:, ::4097, 1::8], buffer[:, 1::4097]]
     near = [x.contiguous() for x in far]
-    for mine, reference in zip(run(*far, True, 0), run(*near, True, 0), strict=True):
-        assert torch.equal(mine, reference)
+    for result, reference in zip(run(*far, True, 0), run(*near, True, 0), strict=True):
+        assert torch.equal(result, reference)
 
 
 SHAPES = {"q": (2, 8, 4, 16), "k": (2, 9, 2, 16), "v": (2, 9, 2, 16)}
@@ -354,7 +354,7 @@ SHAPES = {"q": (2, 8, 4, 16), "k": (2, 9, 2, 16), "v": (2, 9, 2, 16)}
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("changes", "more"),
+    ("changes", "overrides"),
     [
         ({"v": (2, 5, 2, 16)}, {}),
         ({"v": (2, 9, 1, 16)}, {}),
@@ -372,15 +372,15 @@ SHAPES = {"q": (2, 8, 4, 16), "k": (2, 9, 2, 16), "v": (2, 9, 2, 16)}
         ({}, {"of_k": {"device": "meta"}}),
     ],
 )
-def test_what_the_kernel_would_read_wrongly_is_refused_before_a_launch(device, changes, more) -> None:
+def test_what_the_kernel_would_read_wrongly_is_refused_before_a_launch(device, changes, overrides) -> None:
     """A kernel that is given fewer keys than it counts on reads other memory, or crashes."""
     from model.attention.kernels.portable import op
 
-    like = {"device": device, "dtype": more.get("dtype", torch.float16)}
-    options = {"q": like, "k": like | more.get("of_k", {}), "v": like}
+    defaults = {"device": device, "dtype": overrides.get("dtype", torch.float16)}
+    options = {"q": defaults, "k": defaults | overrides.get("of_k", {}), "v": defaults}
     q, k, v = (torch.zeros(shape, **options[name]) for name, shape in (SHAPES | changes).items())
     with pytest.raises(ValueError, match="the portable kernel takes"):
-        op.portable_attention(q, k, v, True, more.get("offset", 0))
+        op.portable_attention(q, k, v, True, overrides.get("offset", 0))
 
 
 @pytest.mark.refused

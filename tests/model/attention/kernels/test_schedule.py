@@ -26,10 +26,10 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("blocks", "heads", "at_once"), list(product([1, 3, 8], [1, 5, 12], [1, 4, 20])))
 def test_each_block_of_each_head_is_done_once_and_long_ones_of_a_turn_first(blocks, heads, at_once) -> None:
-    found = [schedule.locate(number, blocks, heads, at_once) for number in range(blocks * heads)]
-    assert sorted(found) == sorted(product(range(blocks), range(heads)))
-    for start in range(0, len(found), blocks * at_once):
-        turn = found[start : start + blocks * at_once]
+    locations = [schedule.locate(number, blocks, heads, at_once) for number in range(blocks * heads)]
+    assert sorted(locations) == sorted(product(range(blocks), range(heads)))
+    for start in range(0, len(locations), blocks * at_once):
+        turn = locations[start : start + blocks * at_once]
         assert [block for block, _ in turn] == sorted(block for block, _ in turn)
         assert {head // at_once for _, head in turn} == {turn[0][1] // at_once}
 
@@ -52,20 +52,20 @@ def _visible(T_Q: int, T_K: int, offset: int, causal: bool) -> set[tuple[int, in
 def test_the_forward_sees_every_visible_pair_once_and_no_other(lengths, offset, keys, causal) -> None:
     (T_Q, T_K), queries = lengths, 4
     skewed = causal and schedule.skewed(offset, queries, keys)
-    found: Counter[tuple[int, int]] = Counter()
+    pairs: Counter[tuple[int, int]] = Counter()
     for block, half in product(range(-(-T_Q // queries)), range(2)):
         count = schedule.tiles_of_keys(block, T_K, offset, causal, queries, keys)
         assert count > 0
-        first = block * queries + half * queries // 2
+        first_query = block * queries + half * queries // 2
         for tile in range(count):
-            masked = tile == count - 1 or (skewed and schedule.cut(first, (tile + 1) * keys, offset))
-            rows = range(first, first + queries // 2)
-            found.update(
+            masked = tile == count - 1 or (skewed and schedule.cut(first_query, (tile + 1) * keys, offset))
+            rows = range(first_query, first_query + queries // 2)
+            pairs.update(
                 (q, k)
                 for q, k in product(rows, _tile(tile, keys))
                 if q < T_Q and (not masked or k < schedule.keys_seen(q, T_K, offset, causal))
             )
-    assert found == Counter(_visible(T_Q, T_K, offset, causal))
+    assert pairs == Counter(_visible(T_Q, T_K, offset, causal))
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -73,18 +73,18 @@ def test_the_forward_sees_every_visible_pair_once_and_no_other(lengths, offset, 
 @pytest.mark.parametrize(("lengths", "offset"), CASES)
 def test_the_backward_sees_every_visible_pair_once_and_no_other(lengths, offset, keys, causal) -> None:
     (T_Q, T_K), queries = lengths, 2
-    found: Counter[tuple[int, int]] = Counter()
+    pairs: Counter[tuple[int, int]] = Counter()
     for block in range(-(-T_K // keys)):
-        first, count = schedule.tiles_of_queries(block, T_Q, offset, causal, keys, queries)
+        first_tile, count = schedule.tiles_of_queries(block, T_Q, offset, causal, keys, queries)
         ragged = (block + 1) * keys > T_K
-        for tile in range(first, first + count):
+        for tile in range(first_tile, first_tile + count):
             masked = ragged or (causal and schedule.cut(tile * queries, (block + 1) * keys, offset))
-            found.update(
+            pairs.update(
                 (q, k)
                 for q, k in product(_tile(tile, queries), _tile(block, keys))
                 if q < T_Q and (not masked or q >= schedule.first_to_see(k, T_K, offset, causal))
             )
-    assert found == Counter(_visible(T_Q, T_K, offset, causal))
+    assert pairs == Counter(_visible(T_Q, T_K, offset, causal))
 
 
 def _tile(number: int, length: int) -> range:
@@ -99,22 +99,22 @@ def test_blocks_that_take_turns_at_a_tile_wait_for_none_that_starts_later(length
     added: Counter[tuple[int, int]] = Counter()
     for number in range(-(-T_K // keys) * parts):
         block, part, _ = schedule.block_of_keys(number, T_K, parts, 1, 2, keys)
-        first, count = schedule.tiles_of_queries(block, T_Q, offset, causal, keys, queries)
-        for tile in range(first, first + count):
+        first_tile, count = schedule.tiles_of_queries(block, T_Q, offset, causal, keys, queries)
+        for tile in range(first_tile, first_tile + count):
             assert added[part, tile] == block
             added[part, tile] += 1
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_tiles_come_head_by_head_and_the_last_queries_first_where_blocks_take_turns(ordered) -> None:
-    first, tiles, heads = 3, 4, 2
-    found = [schedule.tile_at(n, 5, first, tiles, ordered, 10) for n in range(tiles * heads)]
+    first_tile, tiles, heads = 3, 4, 2
+    positions = [schedule.tile_at(n, 5, first_tile, tiles, ordered, 10) for n in range(tiles * heads)]
     rows = [60, 50, 40, 30] if ordered else [30, 40, 50, 60]
-    assert found == list(product([5, 6], rows))
-    tile = schedule.first_tile(first, tiles, ordered)
-    for _, row in found:
+    assert positions == list(product([5, 6], rows))
+    tile = schedule.first_tile(first_tile, tiles, ordered)
+    for _, row in positions:
         assert tile * 10 == row
-        tile = schedule.next_tile(tile, first, tiles, ordered)
+        tile = schedule.next_tile(tile, first_tile, tiles, ordered)
 
 
 def test_a_block_sums_up_as_many_heads_as_leave_enough_blocks() -> None:
@@ -145,10 +145,10 @@ def test_few_heads_keep_all_processors_busy(blocks, heads, to_a_turn, causal) ->
 @pytest.mark.parametrize(("blocks", "heads"), [(32, 12), (16, 24), (16, 40), (4, 96), (16, 100), (64, 10)])
 def test_more_heads_share_a_turn_where_the_last_one_would_leave_processors_idle(blocks, heads) -> None:
     ends = {
-        each: schedule.last_end(blocks, heads, each, 132) for each in range(1, heads + 1) if heads % each == 0
+        turn: schedule.last_end(blocks, heads, turn, 132) for turn in range(1, heads + 1) if heads % turn == 0
     }
     chosen = schedule.in_step(blocks, heads, 132, causal=True)
-    assert ends[chosen] <= 1.03 * min(end for each, end in ends.items() if each * blocks >= 119)
+    assert ends[chosen] <= 1.03 * min(end for turn, end in ends.items() if turn * blocks >= 119)
     assert schedule.in_step(blocks, heads, 132, causal=False) <= chosen
 
 
@@ -169,8 +169,8 @@ def test_no_processor_waits_long_for_the_last_one(tokens: int, heads: int, turn_
     turn = turn_of(blocks, heads, tokens)
     busy_until = [0] * 132
     for number in range(blocks * heads):
-        longer, _ = schedule.locate(number, blocks, heads, turn)
-        busy_until[busy_until.index(min(busy_until))] += blocks - longer + 1
+        block, _ = schedule.locate(number, blocks, heads, turn)
+        busy_until[busy_until.index(min(busy_until))] += blocks - block + 1
     assert sum(busy_until) / 132 / max(busy_until) > 0.97
 
 
@@ -179,7 +179,7 @@ def test_no_processor_waits_long_for_the_last_one(tokens: int, heads: int, turn_
 )
 def test_every_block_is_dealt_once_in_order_and_no_program_has_much_more_to_do(work, programs) -> None:
     dealt = schedule.deal(work, programs)
-    assert sorted(number for each in dealt for number in each) == list(range(len(work)))
-    assert all(each == sorted(each) for each in dealt)
-    busy = [sum(work[number] for number in each) for each in dealt]
-    assert max(busy) - min(busy) <= max(work)
+    assert sorted(number for program in dealt for number in program) == list(range(len(work)))
+    assert all(program == sorted(program) for program in dealt)
+    loads = [sum(work[number] for number in program) for program in dealt]
+    assert max(loads) - min(loads) <= max(work)

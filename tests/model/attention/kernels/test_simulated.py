@@ -105,22 +105,22 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
         yield run
 
 
-def wrong(case: dict, found: dict) -> list[str]:
+def wrong(case: dict, results: dict) -> list[str]:
     """The results that are wrong, or what would go wrong on a GPU."""
-    if "fault" in found:
-        return [found["fault"]]
+    if "fault" in results:
+        return [results["fault"]]
     # The gradient of queries whose keys are all alike is 0, and its error of no account, but for NaN.
-    most = dict.fromkeys(found, TOLERANCE[case["dtype"]]) | ({"dq": 1e9} if case.get("alike") else {})
-    return [name for name, each in found.items() if not each["error"] <= most[name]]
+    limits = dict.fromkeys(results, TOLERANCE[case["dtype"]]) | ({"dq": 1e9} if case.get("alike") else {})
+    return [name for name, result in results.items() if not result["error"] <= limits[name]]
 
 
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_the_kernels_compute_attention_whatever_comes_late(simulated: Simulated, head_dim: int) -> None:
-    others = [WHOLE, WHOLE_16, UNSEEN, MIXED, {**MIXED, "causal": False}]
-    late = [{**CASES[1], "heads": [2, 1], "late": f"partition{each}"} for each in range(3)]
-    cases = [{"head_dim": head_dim, **case} for case in [*CASES, *others, *late]]
-    for case, found in zip(cases, simulated(cases), strict=True):
-        assert wrong(case, found) == [], case
+    other_cases = [WHOLE, WHOLE_16, UNSEEN, MIXED, {**MIXED, "causal": False}]
+    late = [{**CASES[1], "heads": [2, 1], "late": f"partition{number}"} for number in range(3)]
+    cases = [{"head_dim": head_dim, **case} for case in [*CASES, *other_cases, *late]]
+    for case, results in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, results) == [], case
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])
@@ -128,27 +128,27 @@ def test_numbers_of_8_bits_are_multiplied_with_their_scales_whatever_comes_late(
     simulated: Simulated, head_dim: int
 ) -> None:
     """The error is P's rounding to four bits: FA3's table 3 has 0.024 for its own."""
-    more = [{"late": late} for late in ("stores", "copies", "products", "warps")]
-    more += [{"causal": False, "lengths": [130, 270]}, {"lengths": [70, 170], "query_offset": 100}]
-    more += [{"causal": False, "lengths": [1, 129]}, {"logits": 4, "processors": 1}]
-    cases = [{**FP8, "head_dim": head_dim, **each} for each in more]
-    for case, found in zip(cases, simulated(cases), strict=True):
-        assert wrong(case, found) == [], case
+    changes = [{"late": late} for late in ("stores", "copies", "products", "warps")]
+    changes += [{"causal": False, "lengths": [130, 270]}, {"lengths": [70, 170], "query_offset": 100}]
+    changes += [{"causal": False, "lengths": [1, 129]}, {"logits": 4, "processors": 1}]
+    cases = [{**FP8, "head_dim": head_dim, **change} for change in changes]
+    for case, results in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, results) == [], case
 
 
 def test_three_warpgroups_share_a_block_whichever_is_late(simulated: Simulated) -> None:
     cases = [{**THREE, "late": late} for late in ("stores", "copies", "products", "warps")]
     cases += [{**THREE, "causal": True, "query_offset": offset} for offset in (0, 300)]
-    for case, found in zip(cases, simulated(cases), strict=True):
-        assert wrong(case, found) == [], case
+    for case, results in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, results) == [], case
 
 
 @pytest.mark.parametrize("case", GROWING, ids=["head dim 256", "three warpgroups"])
 def test_rows_keep_their_reference_while_their_maximum_grows_little(simulated: Simulated, case: dict) -> None:
-    always = {**case, "module": "_forward", "old": "gl.constexpr(8.0)", "new": "gl.constexpr(0.0)"}
-    found, exact = simulated([case, always])
-    assert found["o"]["error"] < 2 * exact["o"]["error"] < TOLERANCE["float16"]
-    assert found["o"]["bits"] != exact["o"]["bits"]  # the case has such rows
+    no_slack = {**case, "module": "_forward", "old": "gl.constexpr(8.0)", "new": "gl.constexpr(0.0)"}
+    result, exact_result = simulated([case, no_slack])
+    assert result["o"]["error"] < 2 * exact_result["o"]["error"] < TOLERANCE["float16"]
+    assert result["o"]["bits"] != exact_result["o"]["bits"]  # the case has such rows
 
 
 def test_two_and_three_warpgroups_give_the_same_bits(simulated: Simulated) -> None:
@@ -160,8 +160,8 @@ def test_two_and_three_warpgroups_give_the_same_bits(simulated: Simulated) -> No
 def test_very_large_logits_keep_their_gradients(simulated: Simulated) -> None:
     """A maximum of 1e7 and log2 of a sum would not fit into one float32 number."""
     cases = [{**HUGE, "head_dim": head_dim} for head_dim in HEAD_DIMS]
-    for case, found in zip(cases, simulated(cases), strict=True):
-        assert wrong(case, found) == [], case
+    for case, results in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, results) == [], case
 
 
 @pytest.mark.parametrize(("head_dim", "module"), [(64, "_backward"), (256, "_backward_wide")])
@@ -172,10 +172,10 @@ def test_blocks_that_take_turns_give_the_same_bits_in_whatever_order_they_run(
     no_turns = {"module": module, "old": "wait_for_turn(turn, block)", "new": "pass"}
     case = {**ONE_AFTER_THE_OTHER, "head_dim": head_dim, "deterministic": True}
     cases = [{**case, "seed": seed} for seed in SEEDS]
-    found = simulated(cases + [{**case, **no_turns} for case in cases])
-    bits = [[each["bits"] for each in one.values()] for one in found]
-    assert all(each == bits[0] for each in bits[: len(SEEDS)])
-    assert any(each != bits[0] for each in bits[len(SEEDS) :])
+    results = simulated(cases + [{**case, **no_turns} for case in cases])
+    bits = [[entry["bits"] for entry in result.values()] for result in results]
+    assert all(entry == bits[0] for entry in bits[: len(SEEDS)])
+    assert any(entry != bits[0] for entry in bits[len(SEEDS) :])
 
 
 # (file, what is replaced, by what, where it shows)
@@ -260,17 +260,17 @@ FAULTS = [
 
 def detecting_case(module: str, old: str, case: dict) -> dict:
     """The case without the backward, where a fault of the forward is not in what that is given."""
-    given = "T_STATS" in old
-    return {**case, "backward": module != "_forward" or given}
+    needs_statistics = "T_STATS" in old
+    return {**case, "backward": module != "_forward" or needs_statistics}
 
 
 def test_only_the_fault_is_wrong_in_the_cases_that_find_faults(simulated: Simulated) -> None:
     cases: list[dict] = []
     for module, old, _, case in FAULTS:
-        if (without := detecting_case(module, old, case)) not in cases:
-            cases.append(without)
-    for case, found in zip(cases, simulated(cases), strict=True):
-        assert wrong(case, found) == [], case
+        if (shortened_case := detecting_case(module, old, case)) not in cases:
+            cases.append(shortened_case)
+    for case, results in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, results) == [], case
 
 
 def test_faults_of_the_kernels_are_found(simulated: Simulated) -> None:
@@ -278,5 +278,5 @@ def test_faults_of_the_kernels_are_found(simulated: Simulated) -> None:
         {**detecting_case(module, old, case), "module": module, "old": old, "new": new}
         for module, old, new, case in FAULTS
     ]
-    for case, found in zip(cases, simulated(cases), strict=True):
-        assert wrong(case, found), case
+    for case, results in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, results), case
