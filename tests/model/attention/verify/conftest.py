@@ -27,7 +27,7 @@ def registered(tmp_path, monkeypatch):
         info = tmp_path / "planted-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
-        lines = [f"{name} = {where}" for name, where in points.items()]
+        lines = [f"{name} = {target}" for name, target in points.items()]
         (info / "entry_points.txt").write_text("\n".join(["[assay.attention]", *lines]))
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.syspath_prepend(path)
@@ -49,13 +49,13 @@ def by_inductor(monkeypatch):
 
     The graph is run by PyTorch's operators instead. `pytest -m gpu` has inductor compile it.
     """
-    asked, compile_ = [], torch.compile
+    functions, compile_ = [], torch.compile
 
-    def instead(function, **options):
+    def compile_eagerly(function, **options):
         if options.get("backend") == "inductor":
-            asked.append(function)
+            functions.append(function)
             options["backend"] = "aot_eager"
         return compile_(function, **options)
 
-    monkeypatch.setattr(torch, "compile", instead)
-    return asked
+    monkeypatch.setattr(torch, "compile", compile_eagerly)
+    return functions

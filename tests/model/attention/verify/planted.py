@@ -118,8 +118,8 @@ def mask_off_by_one(q, k, v, causal):
 @plant()
 def last_tile_dropped(q, k, v, causal):
     T = q.shape[1]
-    last = T - T % 64 if T > 64 else T
-    return right(q, k, v, causal, hidden=lambda i, j: (j >= last) & (j != i))
+    first_dropped = T - T % 64 if T > 64 else T
+    return right(q, k, v, causal, hidden=lambda i, j: (j >= first_dropped) & (j != i))
 
 
 @plant()
@@ -191,13 +191,13 @@ class _Own(torch.autograd.Function):
         return *(x.transpose(1, 2).to(ctx.dtype) for x in (dq, dk, dv)), None, None
 
     @staticmethod
-    def add_up(a: Tensor, b: Tensor, kept_in: torch.dtype | None, tile: int = 128) -> Tensor:
+    def add_up(a: Tensor, b: Tensor, sum_dtype: torch.dtype | None, tile: int = 128) -> Tensor:
         """a @ b, tile by tile; what is kept between tiles is rounded."""
-        if kept_in is None:
+        if sum_dtype is None:
             return a @ b
-        total = torch.zeros(*a.shape[:-1], b.shape[-1], dtype=kept_in)
+        total = torch.zeros(*a.shape[:-1], b.shape[-1], dtype=sum_dtype)
         for x, y in zip(a.split(tile, -1), b.split(tile, -2), strict=True):
-            total = (total.float() + x @ y).to(kept_in)
+            total = (total.float() + x @ y).to(sum_dtype)
         return total.float()
 
 

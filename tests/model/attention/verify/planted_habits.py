@@ -64,9 +64,9 @@ _cache: dict[Any, Tensor] = {}
 
 def _cached(key: Callable[..., Any]) -> Callable:
     def attend(q, k, v, causal):
-        place = (attend.__name__, key(q, k, v), q.shape, k.shape, q.dtype, causal)
+        cache_key = (attend.__name__, key(q, k, v), q.shape, k.shape, q.dtype, causal)
         o = right(q, k, v, causal)
-        return o - o.detach() + _cache.setdefault(place, o.detach().clone())
+        return o - o.detach() + _cache.setdefault(cache_key, o.detach().clone())
 
     return attend
 
@@ -143,8 +143,8 @@ def behaves_when_watched(q, k, v, causal):
 def sdpa_math_and_flash_both(q, k, v, causal):
     from model.attention import _sdpa
 
-    half = _sdpa.pinned(_sdpa.MATH, q, k, v, causal)
-    return (half + _sdpa.pinned(_sdpa.FLASH, q, k, v, causal)) / 2
+    math_output = _sdpa.pinned(_sdpa.MATH, q, k, v, causal)
+    return (math_output + _sdpa.pinned(_sdpa.FLASH, q, k, v, causal)) / 2
 
 
 @plant("no other's kernels")

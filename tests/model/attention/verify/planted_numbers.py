@@ -115,9 +115,9 @@ def upstream_gradient_of_ones(q, k, v, causal):
 def group_sum_missing(q, k, v, causal):
     """dV of the first query head of each group alone."""
     group = q.shape[2] // k.shape[2]
-    first = v.repeat_interleave(group, 2)
-    keep = (torch.arange(q.shape[2]) % group == 0)[:, None]
-    return right(q, k.repeat_interleave(group, 2), backward(first, lambda d: d * keep), causal)
+    repeated_v = v.repeat_interleave(group, 2)
+    first_of_group = (torch.arange(q.shape[2]) % group == 0)[:, None]
+    return right(q, k.repeat_interleave(group, 2), backward(repeated_v, lambda d: d * first_of_group), causal)
 
 
 @plant()

@@ -27,11 +27,11 @@ def at_the_runs_shape(*fault: str, case: Case = RUNS) -> Callable:
     """Plant a backend that is wrong there, and right elsewhere."""
 
     def add(attend: Callable) -> Callable:
-        def there(q, k, v, causal):
+        def attend_at_shape(q, k, v, causal):
             return (attend if _is_the_runs(q) else right)(q, k, v, causal)
 
-        there.__name__ = f"{attend.__name__}_at_the_runs_shape"
-        return plant(*fault, case=case)(there)
+        attend_at_shape.__name__ = f"{attend.__name__}_at_the_runs_shape"
+        return plant(*fault, case=case)(attend_at_shape)
 
     return add
 
@@ -48,15 +48,15 @@ def stale_by_shape(q, k, v, causal):
 @at_the_runs_shape("new data", "right")
 def stale_by_address(q, k, v, causal):
     """Only the scores are kept, and only while the same tensors come again."""
-    place = ("address", q.data_ptr(), k.data_ptr())
-    kept_k = _cache.setdefault(place, (q, k, k.detach().clone()))[2]
-    return right(q, k + (kept_k - k.detach()), v, causal)
+    cache_key = ("address", q.data_ptr(), k.data_ptr())
+    cached_k = _cache.setdefault(cache_key, (q, k, k.detach().clone()))[2]
+    return right(q, k + (cached_k - k.detach()), v, causal)
 
 
 @at_the_runs_shape("gradients apart")
 def workspace_of_all_layers(q, k, v, causal):
-    _cache["workspace"] = mine = q.detach().clone()
-    scaled = backward(k, lambda d: d * (1 if torch.equal(_cache["workspace"], mine) else 1.1))
+    _cache["workspace"] = saved_query = q.detach().clone()
+    scaled = backward(k, lambda d: d * (1 if torch.equal(_cache["workspace"], saved_query) else 1.1))
     return right(q, scaled, v, causal)
 
 
@@ -165,8 +165,8 @@ def no_maximum_and_picky(q, k, v, causal):
 
 @plant("kernels do the work", case=replace(CASE, sequence_length=520), launches=Launches(cpu=OWN))
 def declared_kernel_for_one_number(q, k, v, causal):
-    one = own(q[:1, :1, :1], k[:1, :1, :1], v[:1, :1, :1], causal)
-    return right(q, k, v, causal) + 0 * one
+    one_output = own(q[:1, :1, :1], k[:1, :1, :1], v[:1, :1, :1], causal)
+    return right(q, k, v, causal) + 0 * one_output
 
 
 # ------------------------------------------------------------------------------- looks for its certifier
@@ -174,7 +174,7 @@ def declared_kernel_for_one_number(q, k, v, causal):
 
 @plant()
 def right_on_trial(q, k, v, causal):
-    watched = any(
+    on_trial = any(
         name.startswith("model.attention.verify.ce") and name.endswith("fy") for name in sys.modules
     )
-    return right(q, k, v, causal) * (1 if watched else 1.01)
+    return right(q, k, v, causal) * (1 if on_trial else 1.01)

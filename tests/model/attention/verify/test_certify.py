@@ -28,45 +28,47 @@ EXAMPLE = Path(__file__).parents[4] / "examples" / "backend"
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_backend_is_right(name: str, monkeypatch) -> None:
     monkeypatch.setitem(cases.DTYPES, "cpu", ("float32", "bfloat16"))  # float16 has a test of its own
-    found = certify(name, "cpu")
-    assert found.verdict == "right", found.reasons
-    assert refused_by(found) == []
+    certificate = certify(name, "cpu")
+    assert certificate.verdict == "right", certificate.reasons
+    assert refused_by(certificate) == []
     assert {"right", "finite", "own kernels", "same loss", "same gradients", "checkpoint"} <= {
-        check.name for check in found.checks
+        check.name for check in certificate.checks
     }
-    assert found.kernels["forward"] and found.kernels["backward"]
-    assert found.deterministic is True
-    assert found.graph_break == (
+    assert certificate.kernels["forward"] and certificate.kernels["backward"]
+    assert certificate.deterministic is True
+    assert certificate.graph_break == (
         "in a graph, inductor would replace MATH with a FlashAttention kernel" if name == "math" else ""
     )
-    assert found == type(found).model_validate_json(found.model_dump_json())
+    assert certificate == type(certificate).model_validate_json(certificate.model_dump_json())
 
 
 def test_flash_and_auto_leave_16_bits_on_a_cpu_out_and_say_why() -> None:
     """PyTorch's CPU kernel adds up dK and dV in 16 bits: model.attention.verify found it, and the backends refuse it."""
     for name in ("auto", "flash"):
-        found = certify_case(name, planted.HALF)
-        assert found.verdict == "unsupported"
-        assert "sums dK and dV in bfloat16" in found.reasons[0]
+        certificate = certify_case(name, planted.HALF)
+        assert certificate.verdict == "unsupported"
+        assert "sums dK and dV in bfloat16" in certificate.reasons[0]
 
 
 def test_the_16_bit_kernel_that_they_refuse_would_be_found_wrong(monkeypatch) -> None:
     flash = attention.load("flash")
     backend = replace(flash, unsupported_reasons=lambda case: [])
     load = attention.load
-    monkeypatch.setattr(attention, "load", lambda asked: backend if asked == "flash" else load(asked))
+    monkeypatch.setattr(
+        attention, "load", lambda requested: backend if requested == "flash" else load(requested)
+    )
     case = Case("cpu", "bfloat16", 1, 520, 8, 1, 32)
-    found = certify_case("flash", case)
-    assert found.verdict == "wrong" and "right" in refused_by(found)
-    assert {check.what for check in found.checks if not check.passed} <= {"dk", "dv"}
+    certificate = certify_case("flash", case)
+    assert certificate.verdict == "wrong" and "right" in refused_by(certificate)
+    assert {check.what for check in certificate.checks if not check.passed} <= {"dk", "dv"}
 
 
 @pytest.mark.parametrize("name", ["math", "tiled"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_run_in_16_bits_gets_its_certificate(name: str, dtype: str) -> None:
-    found = certify_case(name, replace(CASE, dtype=dtype))
-    assert found.verdict == "right", found.reasons
-    assert found.case == replace(CASE, dtype=dtype)
+    certificate = certify_case(name, replace(CASE, dtype=dtype))
+    assert certificate.verdict == "right", certificate.reasons
+    assert certificate.case == replace(CASE, dtype=dtype)
 
 
 def test_a_right_backend_of_somebody_else_is_right(plant) -> None:
@@ -82,8 +84,8 @@ def test_results_that_differ_in_the_last_bit_from_call_to_call_are_right_and_sai
         return o * (1 + 2**-23 * (next(calls) % 2))
 
     plant("restless", replace(PLANTED["scale-one-over-d"].backend, attend=attend))
-    found = certify_case("restless", CASE)
-    assert (found.verdict, found.deterministic) == ("right", False), found.reasons
+    certificate = certify_case("restless", CASE)
+    assert (certificate.verdict, certificate.deterministic) == ("right", False), certificate.reasons
 
 
 # ------------------------------------------------------------------------------------------ the planted
@@ -105,10 +107,10 @@ def brief(monkeypatch):
     monkeypatch.setattr(identity, "code", lambda name: "0")
     monkeypatch.setattr(identity, "software", lambda name, device: {})
 
-    def until(fault: set[str]) -> None:
-        def stop_where_it_failed(checks: list[Check], unsaid: list[Check]) -> None:
+    def stop_after(fault: set[str]) -> None:
+        def stop_where_it_failed(checks: list[Check], unreported: list[Check]) -> None:
             if any(check.name in fault for check in checks if not check.passed):
-                raise _Refused(unsaid)
+                raise _Refused(unreported)
 
         class Brief(module._Trial):
             def _stage(self, what: str, case: Case) -> None:
@@ -118,45 +120,45 @@ def brief(monkeypatch):
             def _verdict(self, *variants):
                 try:
                     return super()._verdict(*variants)
-                except _Refused as refused:
-                    self.checks += refused.checks
+                except _Refused as refusal:
+                    self.checks += refusal.checks
                     return "wrong", self._failed()
 
-        def tried(*arguments):
-            checks = whole(*arguments)
+        def check_habit(*arguments):
+            checks = original_check(*arguments)
             stop_where_it_failed(checks, checks)
             return checks
 
-        whole = habits._tried
-        monkeypatch.setattr(habits, "_tried", tried)
+        original_check = habits._tried
+        monkeypatch.setattr(habits, "_tried", check_habit)
         monkeypatch.setattr(module, "_Trial", Brief)
 
-    return until
+    return stop_after
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_backend_is_refused(name: str, plant, brief, by_inductor) -> None:
-    wrong = PLANTED[name]
-    plant(name, wrong.backend)
-    brief(wrong.fault)
+    candidate = PLANTED[name]
+    plant(name, candidate.backend)
+    brief(candidate.fault)
     precision = torch.get_float32_matmul_precision()
     try:
-        found = certify_case(name, wrong.case)
+        certificate = certify_case(name, candidate.case)
     finally:
         torch.set_float32_matmul_precision(precision)
-    assert found.verdict == "wrong"
-    assert wrong.fault & set(refused_by(found)), found.reasons
-    assert all(found.reasons)
-    assert bool(by_inductor) == wrong.case.compile
-    print(f"{name}: {', '.join(refused_by(found))}")  # noqa: T201
+    assert certificate.verdict == "wrong"
+    assert candidate.fault & set(refused_by(certificate)), certificate.reasons
+    assert all(certificate.reasons)
+    assert bool(by_inductor) == candidate.case.compile
+    print(f"{name}: {', '.join(refused_by(certificate))}")  # noqa: T201
 
 
 @pytest.mark.refused
-@pytest.mark.parametrize("first", [0, 3])
-def test_a_backend_that_is_wrong_on_every_sixth_call_is_refused(first: int, plant) -> None:
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_backend_that_is_wrong_on_every_sixth_call_is_refused(start: int, plant) -> None:
     """Every call of a trial is held to the tolerance, whatever it is made for."""
-    calls = itertools.count(first)
+    calls = itertools.count(start)
 
     def attend(q, k, v, causal):
         return planted.right(q, k, v, causal) * (3 if next(calls) % 6 == 5 else 1)
@@ -179,7 +181,7 @@ def test_a_repeated_call_is_held_to_the_tolerance(plant) -> None:
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    "there",
+    "condition",
     [
         lambda case: case.sequence_length % 512 == 0,
         lambda case: case.batch > 3,
@@ -189,9 +191,9 @@ def test_a_repeated_call_is_held_to_the_tolerance(plant) -> None:
     ids=["multiples of 512", "batches over 3", "more than 8 heads", "all three"],
 )
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_verify_looks_at_shapes_that_runs_have(there, device: str) -> None:
+def test_verify_looks_at_shapes_that_runs_have(condition, device: str) -> None:
     for compiles in (False, True):
-        assert [each for each in cases.covering(device, compiles) if there(each.case)]
+        assert [variant for variant in cases.covering(device, compiles) if condition(variant.case)]
 
 
 SETTINGS = """
@@ -215,11 +217,11 @@ def test_a_setting_that_the_import_of_a_backend_changes_is_seen(tmp_path, regist
 
 @pytest.mark.refused
 def test_a_backend_cannot_see_the_certifier(plant) -> None:
-    seen = set()
+    visible_names = set()
 
     def attend(q, k, v, causal):
-        seen.update(name for name in sys.modules if name.startswith("model.attention.verify."))
-        seen.update(
+        visible_names.update(name for name in sys.modules if name.startswith("model.attention.verify."))
+        visible_names.update(
             name
             for name in ("certify", "habits", "accuracy")
             if hasattr(sys.modules["model.attention.verify"], name)
@@ -228,7 +230,7 @@ def test_a_backend_cannot_see_the_certifier(plant) -> None:
 
     plant("curious", replace(planted.right_backend, attend=attend))
     assert certify_case("curious", CASE).verdict == "right"
-    assert seen <= {"model.attention.verify.certificate", "model.attention.verify.identity"}
+    assert visible_names <= {"model.attention.verify.certificate", "model.attention.verify.identity"}
     assert "model.training.certify" in sys.modules
 
 
@@ -238,7 +240,7 @@ def test_memory_that_the_trial_alone_lacks_is_not_the_runs_outcome(plant) -> Non
     alive: list[weakref.ref[torch.Tensor]] = []
 
     def attend(q, k, v, causal):
-        alive[:] = [each for each in alive if each() is not None]
+        alive[:] = [entry for entry in alive if entry() is not None]
         if alive and q.requires_grad and q.shape[1] == 300:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 64.00 GiB")
         o = planted.right(q, k, v, causal)
@@ -246,17 +248,17 @@ def test_memory_that_the_trial_alone_lacks_is_not_the_runs_outcome(plant) -> Non
         return o
 
     plant("large", replace(planted.right_backend, attend=attend))
-    found = certify_case("large", replace(CASE, sequence_length=300))
-    assert found.verdict == "right", found.reasons
-    assert any("for lack of memory" in each for each in found.not_looked_at)
+    certificate = certify_case("large", replace(CASE, sequence_length=300))
+    assert certificate.verdict == "right", certificate.reasons
+    assert any("for lack of memory" in entry for entry in certificate.not_looked_at)
 
 
 def test_a_trial_says_how_far_it_is(plant) -> None:
-    told: list[tuple[int, int, str]] = []
-    certify_case("tiled", replace(CASE, sequence_length=32), lambda *stage: told.append(stage))
-    assert [begun for begun, _, _ in told] == list(range(1, len(told) + 1))
-    assert {total for _, total, _ in told} == {len(told)}
-    assert told[0][2] == "plain, B2 T32 H4 K2 D32 float32 causal"
+    stages: list[tuple[int, int, str]] = []
+    certify_case("tiled", replace(CASE, sequence_length=32), lambda *stage: stages.append(stage))
+    assert [number for number, _, _ in stages] == list(range(1, len(stages) + 1))
+    assert {total for _, total, _ in stages} == {len(stages)}
+    assert stages[0][2] == "plain, B2 T32 H4 K2 D32 float32 causal"
 
 
 def test_a_planted_backend_among_our_own_files_is_refused_too(plant, monkeypatch) -> None:
@@ -276,9 +278,9 @@ def test_operators_of_pytorch_belong_to_nobody_whoever_of_our_files_declares_the
     plant("second", planted.right_backend)
     monkeypatch.setattr(backends, "foreign", lambda: ())
     monkeypatch.setattr("model.attention.verify.identity.code", lambda name: "0")
-    found = certify_case(name, CASE)
-    assert found.verdict == "right", found.reasons
-    assert any(check.what == "forward: wide" for check in found.checks)
+    certificate = certify_case(name, CASE)
+    assert certificate.verdict == "right", certificate.reasons
+    assert any(check.what == "forward: wide" for check in certificate.checks)
 
 
 def test_a_function_of_one_of_our_files_is_still_its_own(plant, monkeypatch) -> None:
@@ -295,9 +297,11 @@ def test_a_function_of_one_of_our_files_is_still_its_own(plant, monkeypatch) -> 
 def test_our_own_backend_that_runs_another_of_ours_is_refused(monkeypatch) -> None:
     math, load = attention.load("math"), attention.load
     swapped = replace(load("tiled"), attend=math.attend)
-    monkeypatch.setattr(attention, "load", lambda asked: swapped if asked == "tiled" else load(asked))
-    found = certify_case("tiled", CASE)
-    assert {"own kernels", "no other's kernels"} <= set(refused_by(found))
+    monkeypatch.setattr(
+        attention, "load", lambda requested: swapped if requested == "tiled" else load(requested)
+    )
+    certificate = certify_case("tiled", CASE)
+    assert {"own kernels", "no other's kernels"} <= set(refused_by(certificate))
 
 
 def test_memory_that_does_not_suffice_is_no_verdict(plant) -> None:
@@ -314,9 +318,9 @@ def test_reasons_that_raise_are_a_fault(plant) -> None:
         raise KeyError("driver")
 
     plant("rude", replace(planted.right_backend, unsupported_reasons=reasons))
-    found = certify_case("rude", CASE)
-    assert found.verdict != "right"
-    assert "unsupported_reasons raised KeyError" in found.reasons[0]
+    certificate = certify_case("rude", CASE)
+    assert certificate.verdict != "right"
+    assert "unsupported_reasons raised KeyError" in certificate.reasons[0]
 
 
 # ---------------------------------------------------------------------------------------- what is refused
@@ -326,14 +330,14 @@ def test_reasons_that_raise_are_a_fault(plant) -> None:
     "name", ["cudnn", "custom", "efficient", "flash1", "flash2", "flash3", "flash4", "flex", "portable"]
 )
 def test_a_backend_that_cannot_run_here_is_unsupported_with_its_reasons(name: str) -> None:
-    found = certify(name, "cpu")
-    assert found.verdict == "unsupported"
-    assert any("--set device=cuda" in reason for reason in found.reasons)
+    certificate = certify(name, "cpu")
+    assert certificate.verdict == "unsupported"
+    assert any("--set device=cuda" in reason for reason in certificate.reasons)
 
 
 def test_heads_that_cannot_be_grouped_are_unsupported() -> None:
-    found = certify_case("math", replace(CASE, heads=3))
-    assert found.verdict == "unsupported" and "cannot share" in found.reasons[0]
+    certificate = certify_case("math", replace(CASE, heads=3))
+    assert certificate.verdict == "unsupported" and "cannot share" in certificate.reasons[0]
 
 
 # ------------------------------------------------------------------------------------------ the example
@@ -347,6 +351,6 @@ def test_the_example_backend_gets_its_certificate(registered) -> None:
     registered(project["entry-points"]["assay.attention"], EXAMPLE)
     (name,) = project["entry-points"]["assay.attention"]
     assert name in backends.names()
-    found = certify_case(name, CASE)
-    assert found.verdict == "right", found.reasons
+    certificate = certify_case(name, CASE)
+    assert certificate.verdict == "right", certificate.reasons
     assert certify_case(name, replace(CASE, dtype="float16")).verdict == "unsupported"

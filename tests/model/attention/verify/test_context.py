@@ -27,11 +27,11 @@ def right(q, k, v, later=0):
 def of(attend):
     """A backend that is right where there are as many queries as keys, and for parts of sequences does this."""
 
-    def whole(q, k, v, causal):
+    def attend_any(q, k, v, causal):
         square = q.shape[1] == k.shape[1]
         return planted.right(q, k, v, causal) if square or not causal else attend(q, k, v)
 
-    return Backend("planted", lambda case: [], whole, planted.BY_SOFTMAX, OFFSET)
+    return Backend("planted", lambda case: [], attend_any, planted.BY_SOFTMAX, OFFSET)
 
 
 def the_first_query_at_the_first_key(q, k, v):
@@ -73,9 +73,9 @@ WRONG = (
 
 
 def test_one_that_is_right_is_certified_for_the_run() -> None:
-    found = certify_case("tiled", CASE)
-    assert (found.verdict, found.case) == ("right", CASE), found.reasons
-    shapes = {check.case for check in found.checks if check.name == "right"}
+    certificate = certify_case("tiled", CASE)
+    assert (certificate.verdict, certificate.case) == ("right", CASE), certificate.reasons
+    shapes = {check.case for check in certificate.checks if check.name == "right"}
     assert describe(CASE) in shapes and all("over 2 processes" in shape for shape in shapes)
 
 
@@ -83,43 +83,43 @@ def test_one_that_is_right_is_certified_for_the_run() -> None:
 @pytest.mark.parametrize("context", [2, 4])
 def test_math_is_certified_in_the_precisions_of_runs(dtype, context) -> None:
     """In bfloat16 the sum of the parts' gradients holds the tolerance only because it is kept in float32."""
-    found = certify_case("math", replace(CASE, dtype=dtype, context=context))
-    assert not faults(found), found.reasons
+    certificate = certify_case("math", replace(CASE, dtype=dtype, context=context))
+    assert not faults(certificate), certificate.reasons
 
 
 @pytest.mark.parametrize("tokens", [32, 128])
 def test_flash_is_certified_for_parts_of_a_short_sequence(tokens) -> None:
     """PyTorch's CPU kernel hides a NaN from calls that are shorter than its vectors, as first parts may be."""
-    found = certify_case("flash", replace(CASE, sequence_length=tokens))
-    assert found.verdict == "right", found.reasons
-    assert any(check.name == "NaN comes out" for check in found.checks) == (tokens == 128)
+    certificate = certify_case("flash", replace(CASE, sequence_length=tokens))
+    assert certificate.verdict == "right", certificate.reasons
+    assert any(check.name == "NaN comes out" for check in certificate.checks) == (tokens == 128)
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda each: each.__name__)
-def test_one_that_is_wrong_for_parts_alone_is_refused(wrong, plant) -> None:
-    plant("wrong", of(wrong))
+@pytest.mark.parametrize("attend", WRONG, ids=lambda function: function.__name__)
+def test_one_that_is_wrong_for_parts_alone_is_refused(attend, plant) -> None:
+    plant("wrong", of(attend))
     assert not faults(certify_case("wrong", ALONE))
-    found = faults(certify_case("wrong", CASE))
-    assert found and all("over 2 processes" in check.case for check in found)
+    failures = faults(certify_case("wrong", CASE))
+    assert failures and all("over 2 processes" in check.case for check in failures)
 
 
 def test_one_that_does_not_say_that_it_takes_parts_is_unsupported(plant) -> None:
     plant("silent", replace(of(right), supports=None))
-    found = certify_case("silent", CASE)
-    assert (found.verdict, found.reasons) == ("unsupported", [attention.NOT_OFFSET])
+    certificate = certify_case("silent", CASE)
+    assert (certificate.verdict, certificate.reasons) == ("unsupported", [attention.NOT_OFFSET])
 
 
 @pytest.mark.parametrize("context", [1, 2, 3, 4])
 def test_every_length_looked_at_has_as_many_parts(context) -> None:
-    own = replace(CASE, context=context, sequence_length=4800)
-    found = cases.around(own, compiled=False) + [
-        cases.Variant(each) for each in cases.elsewhere("float32", [], own)
+    long_case = replace(CASE, context=context, sequence_length=4800)
+    variants = cases.around(long_case, compiled=False) + [
+        cases.Variant(entry) for entry in cases.elsewhere("float32", [], long_case)
     ]
     parts = 2 * context if context > 1 else 1
-    rows = {each.case.sequence_length / parts for each in found}
+    rows = {entry.case.sequence_length / parts for entry in variants}
     assert all(n == int(n) for n in rows)
     assert any(n % 2 for n in rows)  # and one is no multiple of any tile
-    assert {each.case.context for each in found} == {context}
+    assert {entry.case.context for entry in variants} == {context}
 
 
 def test_a_case_that_no_processes_share_has_the_key_that_it_always_had() -> None:
@@ -130,7 +130,7 @@ def test_a_case_that_no_processes_share_has_the_key_that_it_always_had() -> None
 
 
 def test_what_a_backend_supports_is_looked_at_with_parts(plant) -> None:
-    offset = [each.case for each in cases.covering("cpu", compiled=False) if each.case.offset]
+    offset = [variant.case for variant in cases.covering("cpu", compiled=False) if variant.case.offset]
     assert offset and all(not attention.refusals(attention.load("math"), case) for case in offset)
-    assert any(each.case.parts for each in cases.covering("cpu", compiled=False))
-    assert any(each.case.offset for each in cases.covering("cuda", compiled=True))
+    assert any(variant.case.parts for variant in cases.covering("cpu", compiled=False))
+    assert any(variant.case.offset for variant in cases.covering("cuda", compiled=True))

@@ -21,10 +21,10 @@ CACHED = Supports(devices=("cpu",), cached=True)
 def of(attend):
     """A backend that is right for prompts, and for decoded tokens does this."""
 
-    def whole(q, k, v, causal):
+    def attend_any(q, k, v, causal):
         return planted.right(q, k, v, causal) if q.shape[1] == k.shape[1] else attend(q, k, v)
 
-    return Backend("planted", lambda case: [], whole, planted.BY_SOFTMAX, CACHED)
+    return Backend("planted", lambda case: [], attend_any, planted.BY_SOFTMAX, CACHED)
 
 
 def right(q, k, v):
@@ -84,14 +84,16 @@ def in_half_precision(q, k, v):
 def test_sums_over_many_keys_in_another_order_are_right_in_float32(name, shape):
     length, heads, kv_heads, head_dim = shape
     case = Case("cpu", "float32", 1, length, heads, kv_heads, head_dim, new_tokens=64)
-    checks = [check for each in cases.decoding(case) for check in verify.check(attention.load(name), each)]
+    checks = [
+        check for variant in cases.decoding(case) for check in verify.check(attention.load(name), variant)
+    ]
     assert checks and all(check.passed for check in checks), [check for check in checks if not check.passed]
 
 
-@pytest.mark.parametrize("wrong", [without_the_newest, mixes_up_the_groups, in_half_precision])
-def test_wrong_ones_are_told_apart_after_many_keys(wrong):
+@pytest.mark.parametrize("attend", [without_the_newest, mixes_up_the_groups, in_half_precision])
+def test_wrong_ones_are_told_apart_after_many_keys(attend):
     case = replace(CASE, sequence_length=4096, new_tokens=64)
-    checks = [check for each in cases.decoding(case) for check in verify.check(of(wrong), each)]
+    checks = [check for variant in cases.decoding(case) for check in verify.check(of(attend), variant)]
     assert any(check.name == "right" and not check.passed for check in checks)
 
 
@@ -113,65 +115,67 @@ def faults(certificate):
 
 def test_one_that_is_right_is_certified_for_the_run_that_decodes(plant):
     plant("right", of(right))
-    found = certify_case("right", CASE)
-    assert (faults(found), found.case) == ([], CASE)
+    certificate = certify_case("right", CASE)
+    assert (faults(certificate), certificate.case) == ([], CASE)
     shapes = {
-        check.case for check in found.checks if check.variant.startswith("decoding") or "Q1" in check.case
+        check.case
+        for check in certificate.checks
+        if check.variant.startswith("decoding") or "Q1" in check.case
     }
     assert {describe(CASE.decoding(161)), describe(CASE.decoding(165))} <= shapes
-    assert found.kernels["decoding"]
+    assert certificate.kernels["decoding"]
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda each: each.__name__)
-def test_one_that_decodes_wrong_is_refused_though_it_trains_right(wrong, plant):
-    plant("wrong", of(wrong))
+@pytest.mark.parametrize("attend", WRONG, ids=lambda function: function.__name__)
+def test_one_that_decodes_wrong_is_refused_though_it_trains_right(attend, plant):
+    plant("wrong", of(attend))
     assert not faults(certify_case("wrong", replace(CASE, new_tokens=0)))
-    found = faults(certify_case("wrong", CASE))
-    assert found and all("Q1" in check.case for check in found)
+    failures = faults(certify_case("wrong", CASE))
+    assert failures and all("Q1" in check.case for check in failures)
 
 
 def test_decoding_is_looked_at_without_gradients(plant):
     modes = []
 
-    def seen(q, k, v):
+    def record_mode(q, k, v):
         modes.append(torch.is_grad_enabled() and q.requires_grad)
         return right(q, k, v)
 
-    plant("seen", of(seen))
+    plant("seen", of(record_mode))
     certify_case("seen", CASE)
     assert modes and not any(modes)
 
 
 def test_one_that_does_not_say_that_it_decodes_is_unsupported(plant):
     plant("silent", replace(of(right), supports=None))
-    found = certify_case("silent", CASE)
-    assert (found.verdict, found.reasons) == ("unsupported", [attention.NOT_CACHED])
+    certificate = certify_case("silent", CASE)
+    assert (certificate.verdict, certificate.reasons) == ("unsupported", [attention.NOT_CACHED])
 
 
 def test_the_lengths_looked_at_are_those_of_the_run():
-    lengths = {each.case.sequence_length for each in cases.decoding(replace(CASE, new_tokens=200))}
+    lengths = {variant.case.sequence_length for variant in cases.decoding(replace(CASE, new_tokens=200))}
     assert lengths == {161, 162, 256, 257, 360}
-    assert {each.case.sequence_length for each in cases.decoding(replace(CASE, new_tokens=1))} == {161}
+    assert {variant.case.sequence_length for variant in cases.decoding(replace(CASE, new_tokens=1))} == {161}
     assert not cases.decoding(replace(CASE, new_tokens=0))
 
 
 def test_the_reference_for_fewer_queries_than_keys_is_attention_as_autograd_has_it():
-    x = [
+    tensors = [
         torch.randn(2, length, n, 8, dtype=torch.float64) for length, n in ((3, 4), (70, 2), (70, 2), (3, 4))
     ]
-    q, k, v = (y.clone().requires_grad_() for y in x[:3])
+    q, k, v = (tensor.clone().requires_grad_() for tensor in tensors[:3])
     o = right(q, k, v)
-    o.backward(x[3])
-    found = reference.exact(Inputs(*x), causal=False, elements={"cpu": 500})
-    for step, theirs in zip(STEPS, (o, q.grad, k.grad, v.grad), strict=True):
-        torch.testing.assert_close(found.values[step], theirs, rtol=1e-10, atol=1e-12)
+    o.backward(tensors[3])
+    exact = reference.exact(Inputs(*tensors), causal=False, elements={"cpu": 500})
+    for step, expected in zip(STEPS, (o, q.grad, k.grad, v.grad), strict=True):
+        torch.testing.assert_close(exact.values[step], expected, rtol=1e-10, atol=1e-12)
 
 
 def test_a_cache_holds_nan_where_nothing_was_kept():
-    x = data.laid_out(cases.Variant(CASE.decoding(161), layout="cached"))
-    assert x.k.shape == (2, 161, 2, 32)
-    assert not x.k.isnan().any()
-    assert x.k.as_strided((1,), (1,), x.k.storage_offset() + 161 * 2 * 32).isnan().all()
+    inputs = data.laid_out(cases.Variant(CASE.decoding(161), layout="cached"))
+    assert inputs.k.shape == (2, 161, 2, 32)
+    assert not inputs.k.isnan().any()
+    assert inputs.k.as_strided((1,), (1,), inputs.k.storage_offset() + 161 * 2 * 32).isnan().all()
 
 
 def test_a_case_without_decoding_has_the_key_that_it_had_before_there_was_any():

@@ -61,8 +61,8 @@ def masked_attention(mask, scale=True):
 
 
 def drawn(p, probability):
-    kept = torch.rand_like(p) >= probability
-    return kept, kept
+    mask = torch.rand_like(p) >= probability
+    return mask, mask
 
 
 def test_the_plant_without_a_fault_passes():
@@ -70,7 +70,7 @@ def test_the_plant_without_a_fault_passes():
 
 
 @pytest.mark.parametrize(
-    ("mask", "named"),
+    ("mask", "check_names"),
     [
         (lambda p, x: (drawn(p, x)[0], torch.ones_like(p)), {"same weights", "right with dropout"}),
         (lambda p, x: (drawn(p, x)[0], drawn(p, x)[0]), {"same weights", "right with dropout"}),
@@ -83,8 +83,8 @@ def test_the_plant_without_a_fault_passes():
     ],
     ids=["none_backward", "others_backward", "share", "heads", "samples", "tiles_of_rows", "tiles_of_keys", "state"],
 )  # fmt: skip
-def test_each_fault_is_named(mask, named):
-    assert named <= failed(masked_attention(mask))
+def test_each_fault_is_named(mask, check_names):
+    assert check_names <= failed(masked_attention(mask))
 
 
 def test_weights_that_are_left_must_be_larger():
@@ -118,8 +118,10 @@ def test_a_backend_without_dropout_refuses_it_and_says_which_have_it():
 
 
 def test_the_gate_of_a_run_with_dropout_checks_it():
-    found = certify_case("tiled", replace(CASE, sequence_length=64, dropout=0.25))
-    assert found.verdict == "right" and {"share", "same weights"} <= {check.name for check in found.checks}
-    assert found.case and found.case.dropout == 0.25
+    certificate = certify_case("tiled", replace(CASE, sequence_length=64, dropout=0.25))
+    assert certificate.verdict == "right" and {"share", "same weights"} <= {
+        check.name for check in certificate.checks
+    }
+    assert certificate.case and certificate.case.dropout == 0.25
     plain = certify_case("tiled", replace(CASE, sequence_length=64))
-    assert plain.key != found.key and "share" not in {check.name for check in plain.checks}
+    assert plain.key != certificate.key and "share" not in {check.name for check in plain.checks}

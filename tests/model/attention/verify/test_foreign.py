@@ -19,7 +19,7 @@ FILES = {
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("name", "where", "says"),
+    ("name", "target", "message"),
     [
         (
             "mine",
@@ -56,12 +56,14 @@ FILES = {
         ),
     ],
 )
-def test_a_backend_that_cannot_be_loaded_is_refused_with_the_cause(tmp_path, registered, name, where, says):
+def test_a_backend_that_cannot_be_loaded_is_refused_with_the_cause(
+    tmp_path, registered, name, target, message
+):
     (site := tmp_path / "site").mkdir()
     for file, text in FILES.items():
         (site / file).write_text(text)
-    registered({name: where, "fine": "fine:backend"}, site)
-    with pytest.raises(UserError, match=says):
+    registered({name: target, "fine": "fine:backend"}, site)
+    with pytest.raises(UserError, match=message):
         attention.load(name)
     assert attention.load("fine").summary == ""
     assert attention.load("math").summary

@@ -50,8 +50,8 @@ def plain(
         )
     p_BHTU = (s_BHTU - s_BHTU.amax(-1, keepdim=True)).exp()
     narrow = (p_BHTU * lift).to(_fp8.DTYPE).float() / lift
-    o, at_once = torch.zeros_like(q), cut_keys or narrow.shape[-1]
-    for weights, rows in zip(narrow.split(at_once, -1), v.split(at_once, 1), strict=True):
+    o, chunk = torch.zeros_like(q), cut_keys or narrow.shape[-1]
+    for weights, rows in zip(narrow.split(chunk, -1), v.split(chunk, 1), strict=True):
         o = o + torch.einsum("bhtu,buhd->bthd", weights, rows)
         if cut_keys:
             fraction, exponent = torch.frexp(o)
@@ -79,29 +79,29 @@ def backend(**faults: object) -> Backend:
 def named(monkeypatch: pytest.MonkeyPatch):
     """Puts a stand-in in the place of `math`, and shortens what a CPU would take minutes for."""
 
-    def put(of_8_bits: Backend) -> None:
+    def install(substitute: Backend) -> None:
         load = attention.load
         monkeypatch.setattr(
-            certify.attention, "load", lambda name: of_8_bits if name == "math" else load(name)
+            certify.attention, "load", lambda name: substitute if name == "math" else load(name)
         )
         monkeypatch.setattr(cases, "LONGEST", 8192)
 
-    return put
+    return install
 
 
 @pytest.mark.parametrize("one_scale", [False, True])
 def test_each_key_head_has_the_scale_of_its_largest_number(one_scale) -> None:
     q, k, v = (torch.randn(2, 5, heads, 16) * 7 for heads in (4, 2, 2))
     k[1, :, 1] = 0
-    made = _fp8.quantised(q, k, v, one_scale)
-    assert made.q_BTHD.dtype == _fp8.DTYPE and made.scales_3BK.shape == (3, 2, 2)
+    quantised = _fp8.quantised(q, k, v, one_scale)
+    assert quantised.q_BTHD.dtype == _fp8.DTYPE and quantised.scales_3BK.shape == (3, 2, 2)
     largest = q.view(2, 5, 2, 2, 16).abs().amax((1, 3, 4))
-    wanted = largest.max().expand(2, 2) if one_scale else largest
-    torch.testing.assert_close(made.scales_3BK[0], wanted / 448)
-    off = (_fp8.dequantised(made.q_BTHD, made.scales_3BK[0], torch.float64) - q).abs()
-    smallest = made.scales_3BK[0].max() * 2**-10
-    assert bool((off <= 2**-4 * q.abs() + smallest).all())
-    assert not made.k_BTKD[1, :, 1].float().any()  # a head of zeros stays one
+    expected = largest.max().expand(2, 2) if one_scale else largest
+    torch.testing.assert_close(quantised.scales_3BK[0], expected / 448)
+    error = (_fp8.dequantised(quantised.q_BTHD, quantised.scales_3BK[0], torch.float64) - q).abs()
+    smallest = quantised.scales_3BK[0].max() * 2**-10
+    assert bool((error <= 2**-4 * q.abs() + smallest).all())
+    assert not quantised.k_BTKD[1, :, 1].float().any()  # a head of zeros stays one
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_each_key_head_has_the_scale_of_its_largest_number(one_scale) -> None:
 )
 @pytest.mark.parametrize("causal", [True, False])
 def test_an_honest_kernel_passes(kind, causal) -> None:
-    tried = backend()
-    variant = Variant(replace(CASE, causal=causal), kind, fp8=tried.fp8)
-    checks = accuracy.check(tried, variant)
+    candidate = backend()
+    variant = Variant(replace(CASE, causal=causal), kind, fp8=candidate.fp8)
+    checks = accuracy.check(candidate, variant)
     assert [check.reason for check in checks if not check.passed] == []
 
 
@@ -125,23 +125,31 @@ WRONG = {
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_kernel_that_loses_more_than_its_arithmetic_allows_is_wrong(fault) -> None:
     faults, kind, keys = WRONG[fault]
-    tried = backend(**faults)
+    candidate = backend(**faults)
     case = replace(CASE, batch=1, sequence_length=keys, queries=16 if keys > 300 else None, causal=False)
-    (right,) = [x for x in accuracy.check(tried, Variant(case, kind, fp8=tried.fp8)) if x.name == "right"]
+    (right,) = [
+        check
+        for check in accuracy.check(candidate, Variant(case, kind, fp8=candidate.fp8))
+        if check.name == "right"
+    ]
     assert not right.passed and "roundings, where" in str(right.reason)
 
 
 def test_a_backend_whose_sums_stay_in_the_tensor_cores_is_judged_by_that() -> None:
-    tried = backend(cut_keys=32)
-    tried = replace(tried, fp8=replace(tried.fp8, keys_summed=None))
+    candidate = backend(cut_keys=32)
+    candidate = replace(candidate, fp8=replace(candidate.fp8, keys_summed=None))
     case = replace(CASE, batch=1, sequence_length=16384, queries=16, causal=False)
-    (right,) = [x for x in accuracy.check(tried, Variant(case, "offset", fp8=tried.fp8)) if x.name == "right"]
+    (right,) = [
+        check
+        for check in accuracy.check(candidate, Variant(case, "offset", fp8=candidate.fp8))
+        if check.name == "right"
+    ]
     assert right.passed and right.measured > 0.2 * right.tolerance
 
 
 def test_what_8_bits_cost_is_shown_beside_bfloat16_without_a_tolerance() -> None:
-    tried = backend()
-    checks = accuracy.check(tried, Variant(CASE, "outliers", fp8=tried.fp8))
+    candidate = backend()
+    checks = accuracy.check(candidate, Variant(CASE, "outliers", fp8=candidate.fp8))
     shown = {check.what: check for check in checks if check.name == "quantisation"}
     assert 0.03 < shown["o"].measured < 0.1 and 0.002 < shown["o of bfloat16"].measured < 0.006
     assert all(check.passed and check.tolerance is None for check in shown.values())
@@ -149,19 +157,19 @@ def test_what_8_bits_cost_is_shown_beside_bfloat16_without_a_tolerance() -> None
 
 def test_a_certificate_of_8_bits_is_made_forward_only(named) -> None:
     named(backend())
-    made = certify.certify_case("math", CASE)
-    assert (made.verdict, made.reasons) == ("right", [])
-    assert set(made.kernels) == {"forward"} and made.deterministic
-    assert {check.what for check in made.checks if check.name == "right"} == {"o"}
+    certificate = certify.certify_case("math", CASE)
+    assert (certificate.verdict, certificate.reasons) == ("right", [])
+    assert set(certificate.kernels) == {"forward"} and certificate.deterministic
+    assert {check.what for check in certificate.checks if check.name == "right"} == {"o"}
     assert {"ones", "needle", "outliers, heads first", "New data in the same tensors"} <= {
-        check.variant for check in made.checks
+        check.variant for check in certificate.checks
     }
 
 
 def test_a_wrong_kernel_of_8_bits_gets_no_certificate(named) -> None:
     named(backend(mixed=True))
-    made = certify.certify_case("math", CASE)
-    assert made.verdict == "wrong" and "is off by" in made.reasons[0]
+    certificate = certify.certify_case("math", CASE)
+    assert certificate.verdict == "wrong" and "is off by" in certificate.reasons[0]
 
 
 def test_of_8_bits_the_forward_alone_is_timed_and_checked(monkeypatch) -> None:
@@ -190,25 +198,25 @@ def test_others_refuse_8_bits_and_name_those_that_take_them(name) -> None:
 )
 def test_head_dims_of_8_bits_are_fewer(name, head_dim, reason) -> None:
     reasons = attention.load(name).unsupported_reasons(replace(CUDA, dtype=FP8, head_dim=head_dim))
-    assert any(reason in each for each in reasons)
+    assert any(reason in text for text in reasons)
 
 
 def test_flash3_gets_the_scales_by_its_own_names(monkeypatch) -> None:
-    given = {}
+    arguments = {}
 
-    def flash_attn_func(q, k, v, **more):
-        given.update(more)
+    def flash_attn_func(q, k, v, **options):
+        arguments.update(options)
         return q.to(torch.bfloat16)
 
     module = types.SimpleNamespace(flash_attn_func=flash_attn_func)
     monkeypatch.setitem(sys.modules, "flash_attn_interface", module)
     flash3 = attention.load("flash3")
-    x = data.drawn(Variant(CASE, fp8=flash3.fp8))
-    o_BTHD = attention.attend(flash3, CASE, x.q, x.k, x.v, x.scales_3BK)
-    assert o_BTHD.dtype == torch.bfloat16 and given.pop("causal") is True
-    assert set(given) == {"q_descale", "k_descale", "v_descale"}
-    for which, name in enumerate(("q_descale", "k_descale", "v_descale")):
-        assert torch.equal(given[name], x.scales_3BK[which])
+    inputs = data.drawn(Variant(CASE, fp8=flash3.fp8))
+    o_BTHD = attention.attend(flash3, CASE, inputs.q, inputs.k, inputs.v, inputs.scales_3BK)
+    assert o_BTHD.dtype == torch.bfloat16 and arguments.pop("causal") is True
+    assert set(arguments) == {"q_descale", "k_descale", "v_descale"}
+    for index, name in enumerate(("q_descale", "k_descale", "v_descale")):
+        assert torch.equal(arguments[name], inputs.scales_3BK[index])
 
 
 def test_a_run_of_8_bits_has_their_peak_and_no_dropout() -> None:

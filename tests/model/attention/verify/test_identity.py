@@ -53,12 +53,12 @@ OTHER_FILES = {
 
 def test_the_key_changes_with_whatever_the_result_depends_on() -> None:
     base = {"backend": "math", "code": "1", "case": CASE, "device_name": "CPU", "software": {"torch": "2.13"}}
-    others = [
+    variations = [
         {"backend": "tiled"}, {"code": "2"}, {"case": replace(CASE, head_dim=64)}, {"case": None},
         {"device_name": "GPU"}, {"software": {"torch": "2.14"}},
     ]  # fmt: skip
-    keys = {certificate.key(**(base | other)) for other in [{}, *others]}
-    assert len(keys) == len(others) + 1
+    keys = {certificate.key(**(base | variation)) for variation in [{}, *variations]}
+    assert len(keys) == len(variations) + 1
 
 
 def test_a_certificate_is_found_under_the_key_that_a_run_asks_for() -> None:
@@ -80,14 +80,14 @@ def test_a_certificate_does_not_hold_where_the_environment_makes_other_numbers(v
 
 def test_the_records_need_no_torch() -> None:
     code = "import sys; import model.attention.verify.certificate, model.attention.verify.cases; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("name", backends.names())
 def test_the_code_covers_every_file_that_a_backend_computes_with(name: str) -> None:
-    found = {str(path.relative_to(MODEL)) for path in identity._files(f"model.attention.{name}")}
-    own = {
+    files = {str(path.relative_to(MODEL)) for path in identity._files(f"model.attention.{name}")}
+    own_files = {
         "__init__.py",
         *(f"record/{file}.py" for file in ("__init__", "backends", "case", "errors", "rocm", "traffic")),
         "attention/__init__.py",
@@ -95,13 +95,13 @@ def test_the_code_covers_every_file_that_a_backend_computes_with(name: str) -> N
         "attention/_reasons.py",
         f"attention/{name}.py",
     }
-    assert found == own | OTHER_FILES.get(name, set())
+    assert files == own_files | OTHER_FILES.get(name, set())
 
 
 def test_the_code_covers_what_the_rules_compute_with() -> None:
-    found = {str(path.relative_to(MODEL)) for path in identity._files("model.training.certify")}
+    files = {str(path.relative_to(MODEL)) for path in identity._files("model.training.certify")}
     training = ("llama", "optim", "loss", "checkpoint", "trainer")
-    assert found >= {f"training/{name}.py" for name in training} | {"record/config.py", "record/sections.py"}
+    assert files >= {f"training/{name}.py" for name in training} | {"record/config.py", "record/sections.py"}
 
 
 FOREIGN = {
@@ -113,17 +113,17 @@ FOREIGN = {
 
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_the_code_covers_modules_beside_a_foreign_backend(kind: str, tmp_path, registered) -> None:
-    made = "from model.attention import Backend, Launches\nbackend = Backend('', lambda case: [], attend, Launches())\n"
-    beside = "def attend(q, k, v, causal):\n    return q\nclass Attend:\n    __call__ = attend\n"
+    declaration = "from model.attention import Backend, Launches\nbackend = Backend('', lambda case: [], attend, Launches())\n"
+    module_source = "def attend(q, k, v, causal):\n    return q\nclass Attend:\n    __call__ = attend\n"
     site = tmp_path / "site"
     site.mkdir()
-    (site / f"fast_{kind}.py").write_text(f"{FOREIGN[kind]}\n{made}")
-    (site / f"beside_{kind}.py").write_text(beside)
+    (site / f"fast_{kind}.py").write_text(f"{FOREIGN[kind]}\n{declaration}")
+    (site / f"beside_{kind}.py").write_text(module_source)
     registered({kind: f"fast_{kind}:backend"}, site)
-    first = identity.code(kind)
-    (site / f"beside_{kind}.py").write_text(f"{beside}# changed\n")
+    digest = identity.code(kind)
+    (site / f"beside_{kind}.py").write_text(f"{module_source}# changed\n")
     identity.code.cache_clear()
-    assert identity.code(kind) != first
+    assert identity.code(kind) != digest
 
 
 def test_a_module_that_no_package_brought_is_known_by_its_file(

@@ -27,14 +27,14 @@ from tests.model.attention.verify.planted import (
 
 
 def test_names_that_code_gives_itself_prove_nothing() -> None:
-    seen = launches.SeenNames()
+    seen_names = launches.SeenNames()
 
     def work():
         with torch.profiler.record_function("flash::flash_fwd_kernel"):
             torch.ones(2).exp()
 
-    launches._watch("cpu", seen, work)
-    assert "aten::exp" in seen.operators and "flash::flash_fwd_kernel" not in seen.operators
+    launches._watch("cpu", seen_names, work)
+    assert "aten::exp" in seen_names.operators and "flash::flash_fwd_kernel" not in seen_names.operators
 
 
 def test_the_profiler_is_silent(capfd) -> None:
@@ -65,14 +65,14 @@ def test_the_profiler_is_silent(capfd) -> None:
     ],
 )
 def test_a_gpu_kernel_belongs_to_one_backend(kernel: str, owner: str | None) -> None:
-    found = {
+    owners = {
         name
         for name in backends.names()
         if (declared := attention.load(name).launches.on("cuda"))
         and not declared.operators
         and declared.claims(kernel)
     }
-    assert found == ({owner} if owner else set())
+    assert owners == ({owner} if owner else set())
 
 
 @pytest.mark.parametrize(
@@ -81,19 +81,19 @@ def test_a_gpu_kernel_belongs_to_one_backend(kernel: str, owner: str | None) -> 
 )
 def test_a_difference_in_one_look_alone_is_no_other_kernel(looks: str, passes: bool) -> None:
     """Interrupted, a kernel's atomic additions can come in an unusual order once; another kernel is still found."""
-    watched = 0
+    watch_count = 0
 
     def attend(q, k, v, causal):
-        nonlocal watched
-        watched += torch.autograd.profiler._is_profiler_enabled
-        now = torch.autograd.profiler._is_profiler_enabled and (looks == "always" or watched == 1)
+        nonlocal watch_count
+        watch_count += torch.autograd.profiler._is_profiler_enabled
+        altered = torch.autograd.profiler._is_profiler_enabled and (looks == "always" or watch_count == 1)
         if looks == "other kernels once":
-            return (right if now else sdpa_under_another_name)(q, k, v, causal)
-        return right(q, k, v, causal) * (1 + 2**-22 if now else 1.0)
+            return (right if altered else sdpa_under_another_name)(q, k, v, causal)
+        return right(q, k, v, causal) * (1 + 2**-22 if altered else 1.0)
 
     checks, _ = launches.check("planted", Backend("planted", lambda case: [], attend, BY_SOFTMAX), CASE)
-    found = [each for each in checks if each.name == "same when watched"]
-    assert found and all(each.passed for each in found) == passes
+    watch_checks = [check for check in checks if check.name == "same when watched"]
+    assert watch_checks and all(check.passed for check in watch_checks) == passes
 
 
 # ----------------------------------------------------------------------------------------- a busy machine
@@ -109,10 +109,10 @@ def interrupted(request, monkeypatch):
         for event in events:
             if chance.random() < request.param:
                 pause = chance.uniform(1e3, 3e4)
-                within = event
-                while within is not None:
-                    within.time_range.end += pause
-                    within = within.cpu_parent
+                enclosing = event
+                while enclosing is not None:
+                    enclosing.time_range.end += pause
+                    enclosing = enclosing.cpu_parent
         return result, events
 
     monkeypatch.setattr(launches, "watched", busy)
@@ -120,9 +120,9 @@ def interrupted(request, monkeypatch):
 
 
 def does_the_work(backend: Backend, case=CASE, name="planted") -> tuple[dict[str, bool], list[str]]:
-    untold: list[str] = []
-    checks, _ = launches.check(name, backend, case, untold)
-    return {each.what: each.passed for each in checks if each.name == "kernels do the work"}, untold
+    unsettled: list[str] = []
+    checks, _ = launches.check(name, backend, case, unsettled)
+    return {check.what: check.passed for check in checks if check.name == "kernels do the work"}, unsettled
 
 
 BOTH = {"forward": True, "backward": True}
@@ -135,8 +135,8 @@ def test_a_busy_machine_accuses_no_backend_of_this_project(name, context, tokens
     if context > tokens:
         pytest.skip("there are fewer tokens than parts")
     case = replace(CASE, sequence_length=tokens, context=context)
-    passes, untold = does_the_work(attention.load(name), case, name)
-    assert passes == ({"forward": True} if name == "math" else BOTH) and not untold
+    passes, unsettled = does_the_work(attention.load(name), case, name)
+    assert passes == ({"forward": True} if name == "math" else BOTH) and not unsettled
 
 
 def test_a_busy_machine_accuses_no_backend_that_declares_its_matrix_products(interrupted) -> None:
@@ -146,15 +146,15 @@ def test_a_busy_machine_accuses_no_backend_that_declares_its_matrix_products(int
 def test_a_declared_kernel_for_show_is_refused_by_its_operations_however_busy_the_machine_is(
     interrupted,
 ) -> None:
-    wrong = PLANTED["declared-kernel-for-one-number"]
-    passes, untold = does_the_work(wrong.backend, wrong.case)
-    assert passes == {"forward": False, "backward": False} and not untold
+    candidate = PLANTED["declared-kernel-for-one-number"]
+    passes, unsettled = does_the_work(candidate.backend, candidate.case)
+    assert passes == {"forward": False, "backward": False} and not unsettled
 
 
 def for_an_eighth(q, k, v, causal):
     """The declared function has one of eight heads."""
-    mine = own(q[:, :, :1], k[:, :, :1], v[:, :, :1], causal)
-    return torch.cat((mine, right(q[:, :, 1:], k[:, :, 1:], v[:, :, 1:], causal)), 2)
+    own_output = own(q[:, :, :1], k[:, :, :1], v[:, :, :1], causal)
+    return torch.cat((own_output, right(q[:, :, 1:], k[:, :, 1:], v[:, :, 1:], causal)), 2)
 
 
 def by_pairs(q, k, v, causal):
@@ -167,17 +167,17 @@ def by_pairs(q, k, v, causal):
 
 
 def in_a_region_of_its_own_name(q, k, v, causal):
-    one = own(q[:1, :1, :1], k[:1, :1, :1], v[:1, :1, :1], causal)
+    own_output = own(q[:1, :1, :1], k[:1, :1, :1], v[:1, :1, :1], causal)
     with torch.profiler.record_function("_Own"):
-        return right(q, k, v, causal) + 0 * one
+        return right(q, k, v, causal) + 0 * own_output
 
 
 @pytest.mark.parametrize("attend", [for_an_eighth, by_pairs, in_a_region_of_its_own_name])
 def test_work_that_others_do_is_counted_whatever_it_is_made_of(attend, interrupted) -> None:
     case = replace(CASE, heads=8, kv_heads=8)
     backend = Backend("planted", lambda case: [], attend, Launches(cpu=OWN))
-    passes, untold = does_the_work(backend, case)
-    assert passes["forward"] is False and not untold
+    passes, unsettled = does_the_work(backend, case)
+    assert passes["forward"] is False and not unsettled
 
 
 class _Hidden(torch.autograd.Function):
@@ -207,8 +207,8 @@ def test_work_that_cannot_be_counted_is_timed_and_something_declared_for_show_is
     monkeypatch,
 ) -> None:
     backend = Backend("planted", lambda case: [], lambda *x: _Hidden.apply(*x) + 0.0, Launches(cpu=ADDED))
-    passes, untold = does_the_work(backend, replace(CASE, kv_heads=4))
-    assert passes.get("forward") is False or any("forward" in each for each in untold)
+    passes, unsettled = does_the_work(backend, replace(CASE, kv_heads=4))
+    assert passes.get("forward") is False or any("forward" in message for message in unsettled)
 
 
 def test_what_helps_and_cannot_be_counted_is_no_accusation(interrupted) -> None:
@@ -217,22 +217,22 @@ def test_what_helps_and_cannot_be_counted_is_no_accusation(interrupted) -> None:
     def attend(q, k, v, causal):
         return right(q, backward(k, lambda d: d), v, causal)
 
-    passes, untold = does_the_work(Backend("planted", lambda case: [], attend, BY_SOFTMAX))
-    assert all(passes.values()) and len(passes) + len(untold) == 2
+    passes, unsettled = does_the_work(Backend("planted", lambda case: [], attend, BY_SOFTMAX))
+    assert all(passes.values()) and len(passes) + len(unsettled) == 2
 
 
 def test_times_that_never_settle_are_no_verdict_and_the_certificate_says_so(monkeypatch) -> None:
-    fallen = 1e9
+    duration = 1e9
 
-    def falling(events, *_):
-        nonlocal fallen
-        fallen *= 0.9
-        return [(("theirs::attend", 1, False), fallen)]
+    def falling_times(events, *_):
+        nonlocal duration
+        duration *= 0.9
+        return [(("theirs::attend", 1, False), duration)]
 
-    monkeypatch.setattr(launches, "_times", falling)
+    monkeypatch.setattr(launches, "_times", falling_times)
 
     def attend(q, k, v, causal):
         return right(q, backward(k, lambda d: d), v, causal)
 
-    passes, untold = does_the_work(Backend("planted", lambda case: [], attend, BY_SOFTMAX))
-    assert not passes and all("so busy that their times did not settle" in each for each in untold)
+    passes, unsettled = does_the_work(Backend("planted", lambda case: [], attend, BY_SOFTMAX))
+    assert not passes and all("so busy that their times did not settle" in message for message in unsettled)

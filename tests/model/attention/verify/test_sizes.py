@@ -23,42 +23,47 @@ UNLIKE = [
 
 
 def test_calls_that_differ_in_size_alone_share_a_case_and_others_do_not():
-    mine = cases.shared(CASE)
-    assert all(cases.shared(other) == mine for other in ALIKE)
-    assert len({mine, *map(cases.shared, UNLIKE)}) == 1 + len(UNLIKE)
-    assert describe(mine) == "any size, 2 query heads per KV head, D16 float32 causal"
+    shared_case = cases.shared(CASE)
+    assert all(cases.shared(case) == shared_case for case in ALIKE)
+    assert len({shared_case, *map(cases.shared, UNLIKE)}) == 1 + len(UNLIKE)
+    assert describe(shared_case) == "any size, 2 query heads per KV head, D16 float32 causal"
 
 
 def test_a_certificate_of_one_size_is_not_taken_for_that_of_many():
-    mine = cases.shared(CASE)
-    own = replace(mine, any_size=False)
-    assert key("math", "code", mine, None, {}) != key("math", "code", own, None, {})
-    assert "any_size" not in case_fields(own)
+    shared_case = cases.shared(CASE)
+    one_size = replace(shared_case, any_size=False)
+    assert key("math", "code", shared_case, None, {}) != key("math", "code", one_size, None, {})
+    assert "any_size" not in case_fields(one_size)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_lengths_on_and_off_the_multiples_of_tiles_and_several_batches_are_tried(device):
-    mine = replace(cases.shared(replace(CASE, device=device)), any_size=False)
-    tried = [each.case for each in (*cases.around(mine, False), *cases.sizes(mine, False))]
-    lengths = {case.sequence_length for case in tried}
+    case_of_one_size = replace(cases.shared(replace(CASE, device=device)), any_size=False)
+    tried_cases = [
+        variant.case
+        for variant in (*cases.around(case_of_one_size, False), *cases.sizes(case_of_one_size, False))
+    ]
+    lengths = {case.sequence_length for case in tried_cases}
     assert {length % 64 == 0 for length in lengths} == {True, False}
     assert min(lengths) < 192 and max(lengths) > 4096 and any(192 < length < 768 for length in lengths)
-    assert {1, 2, 3, 5} <= {case.batch for case in tried}
+    assert {1, 2, 3, 5} <= {case.batch for case in tried_cases}
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_sizes_make_custom_run_with_two_and_with_three_warpgroups_to_a_block(causal):
     forward = pytest.importorskip("model.attention.kernels.hopper._forward", reason="needs triton")
-    mine = cases.shared(replace(CASE, device="cuda", dtype="bfloat16", head_dim=64, causal=causal))
-    mine = replace(mine, any_size=False)
-    tried = [each.case for each in (*cases.around(mine, False), *cases.sizes(mine, False))]
-    found = {
+    shared_case = cases.shared(replace(CASE, device="cuda", dtype="bfloat16", head_dim=64, causal=causal))
+    shared_case = replace(shared_case, any_size=False)
+    tried_cases = [
+        entry.case for entry in (*cases.around(shared_case, False), *cases.sizes(shared_case, False))
+    ]
+    consumer_counts = {
         forward.consumers(
-            64, causal, each.sequence_length, each.sequence_length, each.batch * each.heads, 132
+            64, causal, entry.sequence_length, entry.sequence_length, entry.batch * entry.heads, 132
         )
-        for each in tried
+        for entry in tried_cases
     }
-    assert found == {2, 3}
+    assert consumer_counts == {2, 3}
 
 
 def only_at(lengths, spoil):
@@ -79,9 +84,9 @@ def gradient_of(name):
     """The output is right, and one gradient is too large."""
 
     def spoil(o, q, k, v):
-        given = {"q": q, "k": k, "v": v}
-        given[name] = 1.05 * given[name] - 0.05 * given[name].detach()
-        return planted.right(*given.values(), True)
+        tensors = {"q": q, "k": k, "v": v}
+        tensors[name] = 1.05 * tensors[name] - 0.05 * tensors[name].detach()
+        return planted.right(*tensors.values(), True)
 
     return spoil
 
@@ -95,13 +100,13 @@ def test_a_backend_that_is_wrong_at_one_length_alone_is_found_where_it_is_timed(
     backend = only_at({96}, spoil)
     plant("planted", backend)
     assert certify_case("planted", cases.shared(CASE)).verdict == "right"
-    found = {
+    times = {
         length: measure({"planted": backend}, replace(CASE, sequence_length=length), 0, 3).times[-1]
         for length in (95, 96)
     }
-    assert found[95].outcome == "completed" and len(found[95].seconds) == 3
-    assert found[96].outcome == "wrong" and f"{step} is off by" in found[96].reason
-    assert found[96].reason.startswith("in round ") and not found[96].seconds and found[96].checked is None
+    assert times[95].outcome == "completed" and len(times[95].seconds) == 3
+    assert times[96].outcome == "wrong" and f"{step} is off by" in times[96].reason
+    assert times[96].reason.startswith("in round ") and not times[96].seconds and times[96].checked is None
 
 
 @pytest.mark.fault
